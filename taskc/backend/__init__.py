@@ -1,0 +1,1 @@
+"""IR to something that runs: one package for each target."""

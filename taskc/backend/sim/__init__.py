@@ -1,0 +1,1 @@
+"""The simulator: a NumPy interpreter of the IR at any stage, the oracle and the checker."""

@@ -1,0 +1,109 @@
+"""Where the elements of tensors live during a run.
+
+Every memory is a flat array. Its lanes are what has a copy of its own: blocks for SHARED tensors,
+blocks times workers for TILE, LOCAL and REGISTER ones. Beside the data stands `written`, which
+holds the memory's number where the element has been initialized; overlaid SHARED tensors have
+different numbers, so that what another tensor left behind does not pass for initialized.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from taskc.backend.sim.shadow import Shadow
+from taskc.ir import nodes as ir
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+class Memory:
+    """One tensor's elements, for all lanes of a group."""
+
+    __slots__ = (
+        "complete",
+        "data",
+        "granules",
+        "lanes",
+        "number",
+        "rows",
+        "shadow",
+        "shape",
+        "size",
+        "tensor",
+        "written",
+    )
+
+    def __init__(
+        self,
+        tensor: ir.Tensor,
+        shape: tuple[int, ...],
+        data: Array,
+        written: Array,
+        *,
+        rows: Any = 0,
+        lanes: Any = 0,
+        number: int = 1,
+        granules: int = 1,
+        shadow: Shadow | None = None,
+        complete: bool = False,
+    ) -> None:
+        self.tensor = tensor
+        self.shape = shape
+        self.size = prod(shape)
+        self.data = data
+        self.written = written
+        self.rows = rows  # SHARED: where each block's elements start, [blocks, 1]
+        self.lanes = lanes  # private memory: the shape of what has copies
+        self.number = number
+        self.granules = granules  # shadow entries that one element covers
+        self.shadow = shadow
+        self.complete = complete  # every element is known to be initialized
+
+    def is_initialized(self, flat: Any) -> Any:
+        """Which elements are; True if all of the memory is."""
+        if self.complete:
+            return True
+        if self.granules != 1:
+            flat = flat * self.granules
+        found = self.written[flat] == self.number
+        return found
+
+
+class Arena:
+    """The SHARED memory of blocks whose tensors have been given offsets, and may overlap."""
+
+    def __init__(self, blocks: int, size: int, granule: int, shadow: Shadow | None) -> None:
+        self.blocks = blocks
+        self.size = -(-size // 16) * 16
+        self.granule = granule
+        self.bytes = np.zeros(blocks * self.size, np.uint8)
+        self.written = np.zeros(blocks * self.size // granule, np.int16)
+        self.shadow = shadow
+
+    def place(self, tensor: ir.Tensor, shape: tuple[int, ...], number: int) -> Memory:
+        size = tensor.dtype.nbytes
+        offset = tensor.offset
+        assert offset is not None and offset % size == 0
+        rows = (np.arange(self.blocks) * (self.size // size) + offset // size)[:, None]
+        return Memory(
+            tensor,
+            shape,
+            self.bytes.view(tensor.dtype.numpy),
+            self.written,
+            rows=rows,
+            number=number,
+            granules=size // self.granule,
+            shadow=self.shadow,
+        )
+
+    def forget(self, memory: Memory, blocks: Array | None) -> None:
+        """The tensor's elements are uninitialized again, in all blocks or in those named."""
+        size = memory.tensor.dtype.nbytes
+        start = (memory.tensor.offset or 0) // self.granule
+        table = self.written.reshape(self.blocks, -1)
+        stop = start + memory.size * size // self.granule
+        table[slice(None) if blocks is None else blocks, start:stop] = 0

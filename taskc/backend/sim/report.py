@@ -1,0 +1,80 @@
+"""What a run found out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from taskc.errors import NOWHERE, Finding, Location, Notes, Severity
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """How one access of the program met the memory, at its worst warp.
+
+    ways     of a SHARED tensor: into how many accesses bank conflicts split the best possible one
+    sectors  of a GLOBAL tensor: 32-byte sectors that a request touches, and how few could do
+    """
+
+    tensor: str
+    scope: str
+    location: Location
+    ways: int = 1
+    sectors: int = 0
+    ideal: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """findings       what is wrong, each kind once for each place
+    accesses       memory statistics, from stage synchronized on
+    shared_bytes   shared memory of a block
+    register_bytes registers that tiles and scalars take, for each worker
+    """
+
+    findings: tuple[Finding, ...]
+    accesses: tuple[Traffic, ...] = ()
+    shared_bytes: int = 0
+    register_bytes: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Nothing is wrong; warnings don't count."""
+        return not any(finding.severity == "error" for finding in self.findings)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.findings)) or "no findings"
+
+
+class Findings:
+    """Collects findings: one for each kind and place, with how often it was seen."""
+
+    def __init__(self, stop_at: int) -> None:
+        self.stop_at = stop_at
+        self._found: dict[object, Finding] = {}
+        self._counts: dict[object, int] = {}
+
+    def add(
+        self,
+        kind: str,
+        message: str,
+        location: Location = NOWHERE,
+        *,
+        count: int = 1,
+        details: tuple[tuple[str, str | int], ...] = (),
+        notes: Notes = (),
+        severity: Severity = "error",
+        where: object = None,
+    ) -> None:
+        """`where` tells apart places that have no location."""
+        key = (kind, location if location.line else where)
+        if key in self._found:
+            self._counts[key] += count
+        elif len(self._found) < self.stop_at:
+            self._found[key] = Finding(kind, severity, message, location, details, notes)
+            self._counts[key] = count
+
+    def result(self) -> tuple[Finding, ...]:
+        return tuple(
+            replace(finding, details=(*finding.details, ("count", self._counts[key])))
+            for key, finding in self._found.items()
+        )

@@ -1,0 +1,177 @@
+"""Where an error is, and what it looks like.
+
+Three things are told to a person: the user's mistake (`CompileError`), ours (`InternalError`), and
+what the checker observed (`Finding`). All that have a place in the source show it in one form:
+
+    matmul.py:22:20: error: '@' needs 2-D tensors
+          s = a; c = a @ b
+                     ^^^^^
+      hint: b is float32[64]; reshape it to float32[64, 1]
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+Severity: TypeAlias = Literal["error", "warning", "note"]
+Notes: TypeAlias = "tuple[tuple[str, Location], ...]"
+
+_TAB = 8
+_MARGIN = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A span of source text.
+
+    Lines and columns count from 1, columns in characters; `end_column` is the one after the last.
+    0 means unknown: a file may be known without the line, a line without the column.
+    """
+
+    file: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    text: str = ""  # the line that the span starts on
+
+    def __str__(self) -> str:
+        parts = (_shown_file(self.file), self.line, self.column)
+        return ":".join(str(part) for part in parts if part)
+
+    def to_json(self) -> dict[str, str | int]:
+        return {
+            "file": self.file,
+            "line": self.line,
+            "column": self.column,
+            "end_line": self.end_line,
+            "end_column": self.end_column,
+        }
+
+
+NOWHERE = Location("", 0, 0, 0, 0)
+
+
+class CompileError(Exception):
+    """The program is wrong, and its author can mend it."""
+
+    def __init__(
+        self,
+        message: str,
+        location: Location = NOWHERE,
+        hint: str | None = None,
+        notes: Notes = (),
+    ) -> None:
+        super().__init__(message, location, hint, notes)  # all of them, so that it can be pickled
+        self.message = message
+        self.location = location
+        self.hint = hint
+        self.notes = notes
+
+    def __str__(self) -> str:
+        lines = [*_paragraph("error", self.message, self.location)]
+        if self.hint is not None:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join([*lines, *_note_lines(self.notes)])
+
+
+class InternalError(Exception):
+    """taskc is wrong. `ir` is the text of the program at the point where that showed."""
+
+    def __init__(self, message: str, ir: str = "") -> None:
+        super().__init__(message, ir)
+        self.message = message
+        self.ir = ir
+
+    def __str__(self) -> str:
+        plea = "please report it with the text below" if self.ir else "please report it"
+        first = f"internal error: {self.message} (this is a bug in taskc; {plea})"
+        return f"{first}\n{self.ir}" if self.ir else first
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One observation of the checker, such as a race."""
+
+    kind: str
+    severity: Severity
+    message: str
+    location: Location = NOWHERE
+    details: tuple[tuple[str, str | int], ...] = ()
+    notes: Notes = ()
+
+    def __str__(self) -> str:
+        lines = [*_paragraph(self.kind, self.message, self.location)]
+        lines += [f"  {name}: {value}" for name, value in self.details]
+        return "\n".join([*lines, *_note_lines(self.notes)])
+
+    def to_json(self) -> dict[str, object]:
+        """What `json.dumps` takes; `file` is as given, not relative to the working directory."""
+        return {
+            "kind": self.kind,
+            "severity": self.severity,
+            "message": self.message,
+            "location": self.location.to_json(),
+            "details": dict(self.details),
+            "notes": [{"message": text, "location": loc.to_json()} for text, loc in self.notes],
+        }
+
+
+def _paragraph(label: str, message: str, location: Location) -> Iterator[str]:
+    place = str(location)
+    yield f"{place}: {label}: {message}" if place else f"{label}: {message}"
+    if location.text.strip() and location.column:
+        yield from _excerpt(location)
+
+
+def _note_lines(notes: Notes) -> Iterator[str]:
+    for message, location in notes:
+        yield from _paragraph("note", message, location)
+
+
+def _excerpt(location: Location) -> tuple[str, str]:
+    """The source line, and carets under the span: to the end of the line if it goes on below."""
+    text = location.text.rstrip()
+    cells = _cells(text)
+    first = len(text) - len(text.lstrip())
+    start = max(location.column - 1, first)
+    end = location.end_column - 1 if location.end_line <= location.line else len(text)
+    margin = " " * _MARGIN
+    before = sum(width for _, width in cells[first:start])
+    under = sum(width for _, width in cells[start:end])
+    line = "".join(shown for shown, _ in cells[first:])
+    return margin + line, margin + " " * before + "^" * max(under, 1)
+
+
+def _cells(text: str) -> list[tuple[str, int]]:
+    """For each character what is printed in its place, and how many terminal cells that takes."""
+    cells = []
+    column = 0
+    for char in text:
+        category = unicodedata.category(char)
+        if char == "\t":
+            width = _TAB - column % _TAB
+            cells.append((" " * width, width))
+        elif category == "Cc":  # it would move the cursor
+            width = 1
+            cells.append((" ", width))
+        elif category in ("Mn", "Me", "Cf"):  # combining marks, joiners
+            width = 0
+            cells.append((char, width))
+        else:
+            width = 2 if unicodedata.east_asian_width(char) in "WF" else 1
+            cells.append((char, width))
+        column += width
+    return cells
+
+
+def _shown_file(file: str) -> str:
+    """Relative to the working directory where it is below that, else as given."""
+    try:
+        return str(Path(file).relative_to(Path.cwd()))
+    except (OSError, ValueError):
+        return file

@@ -1,0 +1,188 @@
+"""What every scalar operation means, on NumPy arrays.
+
+The simulator and the constant folder compute with these functions; backends must agree with them
+bit for bit, but for MATH_FUNCTIONS. Operands are scalars or arrays of the type's storage and
+broadcast; results are arrays. Nothing here raises or warns because of a value.
+
+f16 and bf16 are computed in f32 and then rounded. Two roundings are one here: for + - * / and sqrt
+it is enough that the wider format has 2p + 2 bits (Figueroa, 1995), and f32 has 24, f16 p = 11,
+bf16 p = 8. f16's exponents, subnormals included, lie well within f32's normal range. bf16 shares
+f32's subnormals, but there a sum is exact in f32, a product is exact or below half of bf16's
+smallest subnormal, and a quotient that is no midpoint of bf16 is too far from one to be rounded to
+it. fma has no such excuse: see rounding.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from taskc.ir.error_function import erf, erfc
+from taskc.ir.rounding import Array, as_storage, convert, fma
+from taskc.ir.types import DType, bf16, boolean, f16, f32, f64
+
+__all__ = [
+    "BINARY_OPERATORS",
+    "COMPARISONS",
+    "MATH_FUNCTIONS",
+    "UNARY_OPERATORS",
+    "as_storage",
+    "binary",
+    "convert",
+    "divides_by_zero",
+    "fma",
+    "unary",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """The kinds of type that an operator takes, and what it computes on f32, f64 or integers."""
+
+    kinds: frozenset[str]
+    evaluate: Callable[..., Any]
+
+
+def _minimum(a: Array, b: Array) -> Array:
+    # Equal floats have equal bits, except the zeros: the sign of -0 wins by |, in _maximum by &.
+    return _ordered(np.minimum, np.bitwise_or, a, b)
+
+
+def _maximum(a: Array, b: Array) -> Array:
+    return _ordered(np.maximum, np.bitwise_and, a, b)
+
+
+def _ordered(pick: np.ufunc, merge: np.ufunc, a: Array, b: Array) -> Array:
+    result = np.asarray(pick(a, b))
+    if result.dtype.kind == "f":
+        zero = (a == 0) & (b == 0)
+        if zero.any():
+            as_bits = np.dtype(f"i{result.itemsize}")
+            merged = np.asarray(merge(a.view(as_bits), b.view(as_bits))).view(result.dtype)
+            result = np.where(zero, merged, result)
+    return result
+
+
+def _sigmoid(x: Array) -> Array:
+    power = np.exp(-np.abs(x))  # never overflows
+    return np.asarray(np.where(x < 0, power, 1.0) / (1 + power))
+
+
+def _gelu(x: Array) -> Array:
+    return np.asarray(0.5 * x * erfc(x * -np.sqrt(0.5)))  # not 1 + erf, which cancels for x < 0
+
+
+_FLOATS = frozenset({"float"})
+_INTEGERS = frozenset({"int", "uint"})
+_BOOLS = frozenset({"bool"})
+_NUMBERS = _INTEGERS | _FLOATS
+_BITS = _INTEGERS | _BOOLS
+_ALL = _NUMBERS | _BOOLS
+
+# Integers wrap modulo 2**bits; NumPy does so on arrays, and INT_MIN // -1 is INT_MIN.
+BINARY_OPERATORS: dict[str, Operator] = {
+    "+": Operator(_NUMBERS, np.add),
+    "-": Operator(_NUMBERS, np.subtract),
+    "*": Operator(_NUMBERS, np.multiply),
+    "/": Operator(_FLOATS, np.divide),
+    "//": Operator(_NUMBERS, np.floor_divide),  # as Python's, and 0 for an integer divided by 0
+    "%": Operator(_NUMBERS, np.remainder),  # likewise
+    "pow": Operator(_FLOATS, np.power),
+    "min": Operator(_ALL, _minimum),  # NaN if either is; -0 < +0
+    "max": Operator(_ALL, _maximum),
+    "&": Operator(_BITS, np.bitwise_and),
+    "|": Operator(_BITS, np.bitwise_or),
+    "^": Operator(_BITS, np.bitwise_xor),
+    # The shift count is unsigned: `bits` and more, and so every negative one, shift all bits out.
+    "<<": Operator(_INTEGERS, np.left_shift),
+    ">>": Operator(_INTEGERS, np.right_shift),
+    "and": Operator(_BOOLS, np.logical_and),
+    "or": Operator(_BOOLS, np.logical_or),
+    "==": Operator(_ALL, np.equal),
+    "!=": Operator(_ALL, np.not_equal),
+    "<": Operator(_ALL, np.less),
+    "<=": Operator(_ALL, np.less_equal),
+    ">": Operator(_ALL, np.greater),
+    ">=": Operator(_ALL, np.greater_equal),
+}
+
+COMPARISONS: frozenset[str] = frozenset({"==", "!=", "<", "<=", ">", ">="})
+
+UNARY_OPERATORS: dict[str, Operator] = {
+    "-": Operator(_NUMBERS, np.negative),
+    "abs": Operator(_NUMBERS, np.abs),
+    "~": Operator(_INTEGERS, np.invert),
+    "not": Operator(_BOOLS, np.logical_not),
+    "floor": Operator(_FLOATS, np.floor),
+    "ceil": Operator(_FLOATS, np.ceil),
+    "round": Operator(_FLOATS, np.rint),  # ties to even
+    "trunc": Operator(_FLOATS, np.trunc),
+    "isnan": Operator(_FLOATS, np.isnan),
+    "sqrt": Operator(_FLOATS, np.sqrt),
+    "rsqrt": Operator(_FLOATS, lambda x: 1 / np.sqrt(x)),
+    "exp": Operator(_FLOATS, np.exp),
+    "exp2": Operator(_FLOATS, np.exp2),
+    "log": Operator(_FLOATS, np.log),
+    "log2": Operator(_FLOATS, np.log2),
+    "sin": Operator(_FLOATS, np.sin),
+    "cos": Operator(_FLOATS, np.cos),
+    "tan": Operator(_FLOATS, np.tan),
+    "tanh": Operator(_FLOATS, np.tanh),
+    "sigmoid": Operator(_FLOATS, _sigmoid),
+    "erf": Operator(_FLOATS, erf),
+    "gelu": Operator(_FLOATS, _gelu),  # x * Phi(x), not the tanh approximation
+}
+
+# Computed in f64 and rounded to the type; a backend is bound to an error, not to these bits.
+MATH_FUNCTIONS: frozenset[str] = frozenset(
+    {"pow", "rsqrt", "exp", "exp2", "log", "log2", "sin", "cos", "tan", "tanh"}
+    | {"sigmoid", "erf", "gelu"}
+)
+
+
+def binary(op: str, a: npt.ArrayLike, b: npt.ArrayLike, dtype: DType) -> Array:
+    """`a op b`, both of type `dtype`; comparisons give bool, everything else `dtype`."""
+    return _apply(op, BINARY_OPERATORS, (a, b), dtype, op in COMPARISONS)
+
+
+def unary(op: str, x: npt.ArrayLike, dtype: DType) -> Array:
+    """`op x`, of type `dtype`; "isnan" gives bool."""
+    return _apply(op, UNARY_OPERATORS, (x,), dtype, op == "isnan")
+
+
+def divides_by_zero(op: str, b: npt.ArrayLike, dtype: DType) -> Array:
+    """Where the divisor `b` of an integer `op` is 0, so that its result is unspecified."""
+    divisor = as_storage(b, dtype)
+    if op in ("//", "%") and dtype.is_integer:
+        return np.asarray(divisor == 0)
+    return np.zeros(divisor.shape, np.bool_)
+
+
+def _apply(
+    op: str,
+    operators: dict[str, Operator],
+    operands: tuple[npt.ArrayLike, ...],
+    dtype: DType,
+    gives_bool: bool,
+) -> Array:
+    if op not in operators:
+        raise ValueError(f"there is no operator {op!r} with {len(operands)} operands")
+    operator = operators[op]
+    if dtype.kind not in operator.kinds or (dtype.is_float and dtype not in _COMPUTED_IN):
+        hint = "; use '//'" if op == "/" and dtype.is_integer else ""
+        raise TypeError(f"{op!r} is not defined on {dtype}{hint}")
+    computed_in = dtype
+    if dtype.is_float:
+        computed_in = f64 if op in MATH_FUNCTIONS else _COMPUTED_IN[dtype]
+    arrays = [convert(as_storage(x, dtype), dtype, computed_in) for x in operands]
+    with np.errstate(all="ignore"):
+        result = np.asarray(operator.evaluate(*arrays))
+    return convert(result, boolean if gives_bool else computed_in, boolean if gives_bool else dtype)
+
+
+# The float types with arithmetic; f8 and tf32 are converted to and from only.
+_COMPUTED_IN: dict[DType, DType] = {f16: f32, bf16: f32, f32: f32, f64: f64}

@@ -1,0 +1,135 @@
+"""Building index expressions: constants are folded, and what adds or scales by nothing disappears."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+
+from taskc.ir import nodes as ir
+from taskc.ir.mapping import Mapping
+from taskc.ir.nodes import Constant, Expression
+from taskc.ir.types import boolean, i64
+
+Index = Expression | int
+
+ZERO = Constant(0, i64)
+TRUE = Constant(True, boolean)
+
+
+def index(value: Index) -> Expression:
+    return Constant(value, i64) if isinstance(value, int) else value
+
+
+def add(left: Index, right: Index) -> Expression:
+    left, right = index(left), index(right)
+    if isinstance(left, Constant) and isinstance(right, Constant):
+        return Constant(left.value + right.value, i64)
+    if isinstance(left, Constant) and left.value == 0:
+        return right
+    if isinstance(right, Constant) and right.value == 0:
+        return left
+    return ir.Binary("+", left, right)
+
+
+def subtract(left: Index, right: Index) -> Expression:
+    left, right = index(left), index(right)
+    if isinstance(left, Constant) and isinstance(right, Constant):
+        return Constant(left.value - right.value, i64)
+    if isinstance(right, Constant) and right.value == 0:
+        return left
+    return ir.Binary("-", left, right)
+
+
+def multiply(left: Index, right: Index) -> Expression:
+    left, right = index(left), index(right)
+    if isinstance(left, Constant) and isinstance(right, Constant):
+        return Constant(left.value * right.value, i64)
+    if isinstance(left, Constant):
+        left, right = right, left
+    if isinstance(right, Constant) and right.value == 1:
+        return left
+    if isinstance(right, Constant) and right.value == 0:
+        return ZERO
+    return ir.Binary("*", left, right)
+
+
+def floor_divide(left: Index, right: Index) -> Expression:
+    left, right = index(left), index(right)
+    if isinstance(right, Constant):
+        if isinstance(left, Constant):
+            return Constant(left.value // right.value, i64)
+        if right.value == 1:
+            return left
+    return ir.Binary("//", left, right)
+
+
+def modulo(left: Index, right: Index) -> Expression:
+    left, right = index(left), index(right)
+    if isinstance(right, Constant):
+        if isinstance(left, Constant):
+            return Constant(left.value % right.value, i64)
+        if right.value == 1:
+            return ZERO
+    return ir.Binary("%", left, right)
+
+
+def ceiling_divide(left: Index, right: int) -> Expression:
+    return floor_divide(add(left, right - 1), right)
+
+
+def total(terms: Iterable[Index]) -> Expression:
+    """A balanced sum, so that depth stays logarithmic."""
+    items = [index(term) for term in terms]
+    if not items:
+        return ZERO
+    while len(items) > 1:
+        pairs = [add(a, b) for a, b in zip(items[::2], items[1::2], strict=False)]
+        items = pairs + items[len(pairs) * 2 :]
+    return items[0]
+
+
+def product(factors: Iterable[Index]) -> Expression:
+    return reduce(multiply, factors, index(1))
+
+
+def less(left: Index, right: Index) -> Expression:
+    left, right = index(left), index(right)
+    if isinstance(left, Constant) and isinstance(right, Constant):
+        return Constant(left.value < right.value, boolean)
+    return ir.Binary("<", left, right)
+
+
+def equal(left: Index, right: Index) -> Expression:
+    left, right = index(left), index(right)
+    if isinstance(left, Constant) and isinstance(right, Constant):
+        return Constant(left.value == right.value, boolean)
+    return ir.Binary("==", left, right)
+
+
+def conjunction(conditions: Iterable[Expression | None]) -> Expression | None:
+    """All of them, in order; None when there is nothing to ask."""
+    result: Expression | None = None
+    for condition in conditions:
+        if condition is None or condition == TRUE:
+            continue
+        result = condition if result is None else ir.Binary("and", result, condition)
+    return result
+
+
+def guarded(condition: Expression | None, body: ir.Statement) -> ir.Statement:
+    return body if condition is None else ir.If(condition, body)
+
+
+def digits_of(number: Index, sizes: Sequence[int]) -> list[Expression]:
+    """The mixed-radix digits of a number, slowest first; the slowest one takes what is left."""
+    digits: list[Expression] = []
+    weight = 1
+    for position in reversed(range(len(sizes))):
+        digit = floor_divide(number, weight)
+        digits.append(modulo(digit, sizes[position]) if position else digit)
+        weight *= sizes[position]
+    return digits[::-1]
+
+
+def variables_for(mapping: Mapping, names: str = "ijklmnop") -> tuple[ir.Variable, ...]:
+    return tuple(ir.Variable(names[d % len(names)]) for d in range(mapping.rank))

@@ -1,0 +1,231 @@
+"""Integer-linear forms: constant + sum of coefficient * atom.
+
+An atom is a Variable, compared by identity, or an Opaque: a subexpression that is not linear, compared
+by its structure, so that equal ones cancel. A product of atoms is an Opaque of the kind "*" whose factors
+are a set; forms with such atoms are polynomials, and multiply as such.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from math import gcd
+from typing import Any, Union
+
+from taskc.ir.interval import EVERYTHING, Interval
+from taskc.ir.nodes import Binary, Cast, Constant, Expression, Unary, Variable
+from taskc.ir.types import DType, i64
+
+
+class Opaque:
+    """A subexpression taken as a whole.
+
+    kind, parts   its structure: an operator and what it is applied to
+    expression    how it is written
+    moving        it reads memory that may change, so it is equal to itself only at one moment
+    interval, modulus, remainder    what is known of its value: it is `remainder` modulo `modulus`
+    """
+
+    __slots__ = ("_hash", "expression", "interval", "kind", "modulus", "moving", "parts", "remainder")
+
+    def __init__(
+        self,
+        kind: str,
+        parts: tuple[Any, ...],
+        expression: Expression,
+        interval: Interval = EVERYTHING,
+        modulus: int = 1,
+        remainder: int = 0,
+        moving: bool = False,
+    ) -> None:
+        self.kind = kind
+        self.parts = parts
+        self.expression = expression
+        self.interval = interval
+        self.modulus = modulus
+        self.remainder = remainder
+        self.moving = moving
+        self._hash = hash((kind, parts))
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            type(other) is Opaque
+            and self._hash == other._hash
+            and self.kind == other.kind
+            and self.parts == other.parts
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {', '.join(map(repr, self.parts))}>"
+
+
+Atom = Union[Variable, Opaque]
+
+
+class Affine:
+    """An immutable form. `magnitude` bounds |value|, infinite atoms counted as 0."""
+
+    __slots__ = ("_hash", "constant", "magnitude", "terms")
+
+    def __init__(self, constant: int, terms: dict[Atom, int], magnitude: int) -> None:
+        self.constant = constant
+        self.terms = terms
+        self.magnitude = magnitude
+        self._hash: int | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            type(other) is Affine and self.constant == other.constant and self.terms == other.terms
+        )
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash((self.constant, frozenset(self.terms.items())))
+        return self._hash
+
+    def __repr__(self) -> str:
+        terms = [f"{factor}*{atom!r}" for atom, factor in self.terms.items()]
+        return " + ".join([*terms, str(self.constant)])
+
+    @property
+    def is_constant(self) -> bool:
+        return not self.terms
+
+    @property
+    def moving(self) -> bool:
+        return any(type(atom) is Opaque and atom.moving for atom in self.terms)
+
+    def coefficient(self, atom: Atom) -> int:
+        return self.terms.get(atom, 0)
+
+    def __add__(self, other: Affine | int) -> Affine:
+        if isinstance(other, int):
+            if not other:
+                return self
+            return Affine(self.constant + other, self.terms, self.magnitude + abs(other))
+        if not other.terms:
+            return self + other.constant
+        if not self.terms:
+            return other + self.constant
+        return self._plus(other, 1)
+
+    def __sub__(self, other: Affine | int) -> Affine:
+        if isinstance(other, int):
+            return self + -other
+        return self._plus(other, -1)
+
+    def _plus(self, other: Affine, sign: int) -> Affine:
+        terms = dict(self.terms)
+        for atom, factor in other.terms.items():
+            total = terms.get(atom, 0) + sign * factor
+            if total:
+                terms[atom] = total
+            else:
+                del terms[atom]
+        constant = self.constant + sign * other.constant
+        return Affine(constant, terms, self.magnitude + other.magnitude)
+
+    def __neg__(self) -> Affine:
+        return self.scaled(-1)
+
+    def scaled(self, factor: int) -> Affine:
+        if factor == 1:
+            return self
+        if not factor:
+            return ZERO
+        terms = {atom: old * factor for atom, old in self.terms.items()}
+        return Affine(self.constant * factor, terms, self.magnitude * abs(factor))
+
+    def quotient(self, divisor: int) -> Affine:
+        """The exact quotient: every coefficient is a multiple of the divisor."""
+        if divisor == 1:
+            return self
+        terms = {atom: old // divisor for atom, old in self.terms.items()}
+        return Affine(self.constant // divisor, terms, self.magnitude)
+
+    def without(self, atom: Atom) -> Affine:
+        """The form with this atom's term left out."""
+        terms = {other: factor for other, factor in self.terms.items() if other != atom}
+        return Affine(self.constant, terms, self.magnitude)
+
+    def replacing(self, atom: Atom, value: Affine) -> Affine:
+        return self.without(atom) + value.scaled(self.terms[atom])
+
+    def content(self) -> int:
+        """The greatest common divisor of the coefficients, without the constant."""
+        return gcd(*self.terms.values())
+
+    def to_expression(self, dtype: DType = i64) -> Expression:
+        """The form written out: atoms of one coefficient together, positive terms first."""
+        groups: dict[int, list[tuple[Expression, bool]]] = {}
+        for atom, factor in self.terms.items():
+            expression = atom if type(atom) is Variable else atom.expression  # type: ignore[union-attr]
+            if expression.dtype is not dtype:
+                expression = Cast(expression, dtype)
+            groups.setdefault(abs(factor), []).append((expression, factor < 0))
+        plus: list[Expression] = []
+        minus: list[Expression] = []
+        for factor, members in groups.items():
+            added = [expression for expression, negative in members if not negative]
+            taken = [expression for expression, negative in members if negative]
+            if factor == 1:
+                plus += added
+                minus += taken
+                continue
+            target = plus if added else minus
+            total = _difference(added, taken) if added else balanced_sum(taken)
+            target.append(Binary("*", total, Constant(factor, dtype)))
+        if self.constant > 0 or not (plus or minus):
+            if plus or not minus:
+                plus.append(Constant(self.constant, dtype))
+            else:
+                plus = [Constant(self.constant, dtype)]
+        elif self.constant < 0:
+            if not plus:
+                plus = [Constant(self.constant, dtype)]
+            else:
+                minus.append(Constant(-self.constant, dtype))
+        if not plus:
+            return Unary("-", balanced_sum(minus))
+        return _difference(plus, minus)
+
+
+ZERO = Affine(0, {}, 0)
+_BALANCE_FROM = 8
+_WIDEST_PRODUCT = 16
+
+
+def balanced_sum(terms: Sequence[Expression]) -> Expression:
+    """From left to right; from some length on as a balanced tree, so that no sum is deep."""
+    if len(terms) > _BALANCE_FROM:
+        half = len(terms) // 2
+        return Binary("+", balanced_sum(terms[:half]), balanced_sum(terms[half:]))
+    total = terms[0]
+    for term in terms[1:]:
+        total = Binary("+", total, term)
+    return total
+
+
+def _difference(plus: Sequence[Expression], minus: Sequence[Expression]) -> Expression:
+    total = balanced_sum(plus)
+    if len(minus) > _BALANCE_FROM:
+        return Binary("-", total, balanced_sum(minus))
+    for term in minus:
+        total = Binary("-", total, term)
+    return total
+
+
+def factors_of(atom: Atom) -> Counter[Atom]:
+    """The atoms that a product is made of, with their powers; an atom that is none is its own."""
+    if type(atom) is Opaque and atom.kind == "*":
+        return Counter(dict(atom.parts[0]))
+    return Counter([atom])
+
+
+def is_wide_product(left: Affine, right: Affine) -> bool:
+    """Multiplying these out would write too many terms."""
+    count = len(left.terms) + bool(left.constant)
+    return count * (len(right.terms) + bool(right.constant)) > _WIDEST_PRODUCT

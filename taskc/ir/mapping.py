@@ -1,0 +1,491 @@
+"""Task mappings: which worker does which tasks, in which order.
+
+A mapping is a pure value: a number of workers, a task shape, and for each worker an ordered list
+of tasks.
+
+    spatial(d0, …)               worker w has the one task whose row-major number is w
+    repeat(d0, …)                one worker has all tasks, row-major
+    replicate(n)                 n workers each have the single task (0, …)
+    f * g                        worker w has tf * g.shape + tg, elementwise, for tf in
+                                 f(w // g.workers) for tg in g(w % g.workers)
+    mapping(shape, workers, fn)  worker w has what fn(w) lists
+
+Composition is associative and not commutative. A mapping of shape (1,), such as replicate(n),
+takes its partner's rank.
+
+A slot is a place in a worker's list, and the number of a register where a tile is laid out by the
+mapping. `within` empties slots and never renumbers them. So two mappings are equal when every slot
+of every worker holds the same task, or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from taskc.ir.mapping_checks import (
+    MappingError,
+    checked_integer,
+    checked_order,
+    checked_sizes,
+    checked_task,
+    fits,
+    is_inside,
+    joined,
+)
+from taskc.ir.mapping_forms import (
+    Booleans,
+    Composed,
+    Enumerated,
+    Integers,
+    Mode,
+    Modes,
+    Shape,
+    merged,
+    read_only,
+    table_form,
+)
+from taskc.ir.mapping_split import coalesced_split, rounded_quotient
+
+__all__ = [
+    "Mapping",
+    "MappingError",
+    "Mode",
+    "auto_map",
+    "mapping",
+    "repeat",
+    "replicate",
+    "spatial",
+]
+
+
+class Factor(NamedTuple):
+    """One constructor of a composition, as it was written."""
+
+    kind: str
+    sizes: Shape
+    order: Shape | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Mapping:
+    """An immutable mapping of workers to ordered tasks; see the module's text."""
+
+    form: Composed | Enumerated
+    limit: Shape | None = None  # tasks outside are masked; never equal to the shape
+    factors: tuple[Factor, ...] = ()  # only how to print it; empty for a mapping that was derived
+
+    # What it is.
+
+    @property
+    def shape(self) -> Shape:
+        return self.form.shape
+
+    @property
+    def iterated(self) -> Shape:
+        """The shape whose tasks are done: the limit where there is one."""
+        return self.limit or self.shape
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @cached_property
+    def workers(self) -> int:
+        return self.form.workers
+
+    @cached_property
+    def slots(self) -> int:
+        """The length of the longest worker's list, empty slots included."""
+        return self.form.slots
+
+    @property
+    def is_composed(self) -> bool:
+        return isinstance(self.form, Composed)
+
+    @property
+    def worker_modes(self) -> Modes | None:
+        """The digits of a worker's number, slowest first; None where enumerated."""
+        return self.form.worker_modes if isinstance(self.form, Composed) else None
+
+    @property
+    def slot_modes(self) -> Modes | None:
+        """The digits of a slot's number, slowest first; None where enumerated."""
+        return self.form.slot_modes if isinstance(self.form, Composed) else None
+
+    @cached_property
+    def tasks(self) -> Integers:
+        """All tasks, [worker, slot, rank]; zeros in empty slots."""
+        tasks = self.form.tasks(np.arange(self.workers))
+        return read_only(tasks if self.valid.all() else tasks * self.valid[..., None])
+
+    @cached_property
+    def valid(self) -> Booleans:
+        """Which slots hold a task, [worker, slot]."""
+        return read_only(self._valid_of(np.arange(self.workers)))
+
+    def _valid_of(self, workers: Integers) -> Booleans:
+        valid = self.form.valid(workers)
+        if self.limit is not None:
+            valid = valid & (self.form.tasks(workers) < self.limit).all(axis=-1)
+        return valid
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        if self._key != other._key:
+            return False
+        if self.is_composed and other.is_composed:
+            if self.form == other.form:
+                return True
+            if self.limit is None:  # a limit can mask the difference
+                return False
+        return np.array_equal(self.valid, other.valid) and np.array_equal(self.tasks, other.tasks)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @cached_property
+    def _enumerated(self) -> Enumerated:
+        return Enumerated(self.shape, self.tasks, self.valid)
+
+    @property
+    def _key(self) -> tuple[Shape, Shape, int, int]:
+        return self.shape, self.iterated, self.workers, self.slots
+
+    # What it answers.
+
+    def __call__(self, worker: int) -> list[Shape]:
+        """This worker's tasks in order, empty slots left out."""
+        worker = checked_integer(worker, "a worker")
+        if not 0 <= worker < self.workers:
+            raise MappingError(f"worker {worker} is outside 0..{self.workers - 1} of {_name(self)}")
+        which = np.array([worker])
+        return [tuple(task) for task in self.form.tasks(which)[self._valid_of(which)].tolist()]
+
+    def owner(self, task: Sequence[int]) -> tuple[int, int]:
+        """The worker and the slot that hold a task; the first ones where it is replicated."""
+        task = checked_task(task, self.shape, "task ")
+        worker, slot = self.form.owner(task)
+        if worker < 0 or not is_inside(task, self.iterated):
+            raise MappingError(f"no worker has task {task} in {_name(self)}")
+        return int(worker), int(slot)
+
+    def owner_table(self) -> tuple[Integers, Integers]:
+        """The workers and the slots that own each task first, of the full shape; -1 for nobody."""
+        return self._owners
+
+    @cached_property
+    def _owners(self) -> tuple[Integers, Integers]:
+        coordinates = np.indices(self.shape, sparse=True)
+        inside = self._inside_limit(coordinates)
+        worker, slot = (
+            np.broadcast_to(np.where(inside, number, -1), self.shape)
+            for number in self.form.owner(coordinates)
+        )
+        return read_only(worker), read_only(slot)
+
+    def _inside_limit(self, coordinates: Sequence[Any]) -> Any:
+        inside: Any = np.True_
+        for coordinate, extent in zip(coordinates, self.iterated, strict=True):
+            inside = inside & (coordinate >= 0) & (coordinate < extent)
+        return inside
+
+    def find(self, workers: ArrayLike, tasks: ArrayLike) -> Integers:
+        """The slot where workers[...] hold tasks[..., rank], broadcast; -1 where they don't."""
+        workers, tasks = np.asarray(workers, np.int64), np.asarray(tasks, np.int64)
+        if not tasks.ndim or tasks.shape[-1] != self.rank:
+            raise MappingError(
+                f"tasks of {_name(self)} have {self.rank} coordinates; "
+                f"got an array of shape {tasks.shape}"
+            )
+        known = (workers >= 0) & (workers < self.workers)
+        inside = self._inside_limit([tasks[..., i] for i in range(self.rank)])
+        safe = tasks * inside[..., None]
+        slot = self.form.find(workers * known, [safe[..., i] for i in range(self.rank)])
+        if not (known.all() and inside.all()):  # slot may be large
+            slot = np.where(known & inside, slot, -1)
+        return np.asarray(slot)
+
+    def multiplicity(self) -> Integers:
+        """How many (worker, slot) pairs hold each task, an array of the full shape."""
+        inside = self._inside_limit(np.indices(self.shape, sparse=True))
+        return np.asarray(np.where(inside, self.form.multiplicity(), 0))
+
+    def covers(self, shape: Sequence[int]) -> bool:
+        """Every task of the shape has an owner."""
+        shape = self._same_rank(shape, "covers")
+        if self.is_composed or not fits(shape, self.shape):
+            return fits(shape, self.iterated)
+        return bool(self.multiplicity()[tuple(map(slice, shape))].all())
+
+    @cached_property
+    def is_replicated(self) -> bool:
+        """Some task has two owners."""
+        if self.is_composed:
+            return self.workers * self.slots > prod(self.shape)
+        return bool((self.multiplicity() > 1).any())
+
+    def is_bijection(self, shape: Sequence[int]) -> bool:
+        """Every task of the shape has exactly one owner, and no other task has any."""
+        if not self.covers(shape):
+            return False
+        if self.is_composed:
+            return self.iterated == tuple(shape) and not self.is_replicated
+        return int(np.count_nonzero(self.valid)) == prod(shape)
+
+    def same_owners(self, other: Mapping) -> bool:
+        """Each worker has the same tasks in both, in any order of slots."""
+        if self._key[:3] != other._key[:3]:
+            return False
+        f, g = self.form, other.form
+        if isinstance(f, Composed) and isinstance(g, Composed):
+            if f.same_owners(g):
+                return True
+            if self.limit is None:  # a limit can mask the difference
+                return False
+        return self._enumerated.same_owners(other._enumerated)
+
+    # What it makes.
+
+    def __mul__(self, inner: Mapping) -> Mapping:
+        if not isinstance(inner, Mapping):
+            return NotImplemented
+        f, g = _same_ranks(self, inner)
+        extents = list(zip(f.shape, f.iterated, g.shape, g.iterated, strict=True))
+        # Where f has several tasks in a dimension, each of them brings the mask of g again, and no
+        # single limit says so.
+        is_mask_kept = all(a == 1 or b == limit for a, _, b, limit in extents)
+        limit = tuple(d if a == 1 else b * c for a, b, c, d in extents)
+        if isinstance(f.form, Composed) and isinstance(g.form, Composed) and is_mask_kept:
+            factors = f.factors + g.factors if f.factors and g.factors else ()
+            return _limited(f.form.times(g.form), limit, factors)
+        return _limited(f._enumerated.times(g._enumerated), limit)
+
+    def __truediv__(self, inner: Mapping) -> Mapping:
+        """The one f with f * inner == self."""
+        if not isinstance(inner, Mapping):
+            return NotImplemented
+        m, g = _same_ranks(self, inner)
+        form: Composed | Enumerated | None = None
+        if any(a % b for a, b in zip(m.shape, g.shape, strict=True)):
+            why = f"the shape {m.shape} is not a multiple of {g.shape}"
+        elif m.workers % g.workers:
+            why = f"{m.workers} workers are not a multiple of {g.workers}"
+        else:
+            why = "its fastest workers and slots are not those"
+            if isinstance(m.form, Composed) and isinstance(g.form, Composed):
+                form = m.form.over(g.form)
+            else:
+                form = m._enumerated.over(g._enumerated)
+        if form is not None:
+            f = _limited(form, rounded_quotient(m.iterated, g.shape))
+            if f * g == m:
+                return f
+        raise MappingError(f"{_name(m)} is not a multiple of {_name(g)}: {why}")
+
+    def spatial(self, *dims: int, order: Sequence[int] | None = None) -> Mapping:
+        return self * spatial(*dims, order=order)
+
+    def repeat(self, *dims: int, order: Sequence[int] | None = None) -> Mapping:
+        return self * repeat(*dims, order=order)
+
+    def replicate(self, n: int, rank: int | None = None) -> Mapping:
+        return self * replicate(n, rank)
+
+    def within(self, *shape: Any) -> Mapping:
+        """The same mapping with the tasks outside a smaller shape masked.
+
+        The shape is a tuple or separate sizes.
+        """
+        if len(shape) == 1 and isinstance(shape[0], Sequence):
+            (shape,) = shape
+        limit = self._same_rank(shape, "within")
+        if not fits(limit, self.shape):
+            raise MappingError(
+                f"within({joined(limit)}) exceeds the shape {self.shape} of {_name(self)}"
+            )
+        smaller = tuple(min(pair) for pair in zip(limit, self.iterated, strict=True))
+        return _limited(self.form, smaller, self.factors)
+
+    def project(self, dimensions: Sequence[int]) -> Mapping:
+        """Keep only these dimensions, in this order.
+
+        A dropped dimension's worker modes become replication and its slot modes vanish. Where
+        enumerated, each worker keeps the first of the tasks that become equal.
+        """
+        kept = tuple(checked_integer(i, "a dimension") for i in dimensions)
+        if len(set(kept)) != len(kept) or not all(0 <= i < self.rank for i in kept):
+            raise MappingError(
+                f"project(({joined(kept)})) needs distinct dimensions in 0..{self.rank - 1} "
+                f"of {_name(self)}"
+            )
+        limit = tuple(self.iterated[i] for i in kept)
+        if isinstance(self.form, Composed):
+            return _limited(self.form.project(kept), limit)
+        lists = [
+            list(dict.fromkeys(tuple(task[i] for i in kept) for task in self(worker)))
+            for worker in range(self.workers)
+        ]
+        shape = tuple(self.shape[i] for i in kept)
+        return _limited(mapping(shape, self.workers, lists.__getitem__).form, limit)
+
+    def _same_rank(self, shape: Sequence[int], asker: str) -> Shape:
+        sizes = checked_sizes(asker, shape)
+        if len(sizes) != self.rank:
+            raise MappingError(
+                f"{asker}({joined(sizes)}) has rank {len(sizes)}, but {_name(self)} has {self.rank}"
+            )
+        return sizes
+
+    # How it is written and drawn.
+
+    def __str__(self) -> str:
+        from taskc.ir.mapping_text import print_mapping
+
+        return print_mapping(self)
+
+    __repr__ = __str__
+
+    @staticmethod
+    def parse(text: str) -> Mapping:
+        """Read what str(m) writes; factors may also be joined by `*`."""
+        from taskc.ir.mapping_text import parse_mapping
+
+        return parse_mapping(text)
+
+    def table(self) -> str:
+        """The owner of each task as text; see `taskc.ir.mapping_picture`."""
+        from taskc.ir.mapping_picture import table
+
+        return table(self)
+
+    def svg(self) -> str:
+        """The owner of each task as a standalone SVG; see `taskc.ir.mapping_picture`."""
+        from taskc.ir.mapping_picture import svg
+
+        return svg(self)
+
+    def _repr_html_(self) -> str:
+        from taskc.ir.mapping_picture import html
+
+        return html(self)
+
+
+def spatial(*dims: int, order: Sequence[int] | None = None) -> Mapping:
+    """One worker for each task; `order` lists the dimensions from slowest to fastest."""
+    factor = _factor("spatial", dims, order)
+    return Mapping(Composed(factor.sizes, _modes(factor), ()), factors=(factor,))
+
+
+def repeat(*dims: int, order: Sequence[int] | None = None) -> Mapping:
+    """One worker for all tasks; `order` lists the dimensions from slowest to fastest."""
+    factor = _factor("repeat", dims, order)
+    return Mapping(Composed(factor.sizes, (), _modes(factor)), factors=(factor,))
+
+
+def replicate(n: int, rank: int | None = None) -> Mapping:
+    """n workers that each have the single task (0, …); without a rank, it takes its partner's."""
+    sizes = checked_sizes("replicate", (n,))
+    rank = 1 if rank is None else checked_integer(rank, "a rank")
+    if rank < 0:
+        raise MappingError(f"replicate({n}, rank={rank}) needs a rank of at least 0")
+    form = Composed((1,) * rank, merged([Mode(None, sizes[0], 0)]), ())
+    return Mapping(form, factors=(Factor("replicate", sizes),))
+
+
+def mapping(
+    shape: Sequence[int], workers: int, fn: Callable[[int], Iterable[Sequence[int] | None]]
+) -> Mapping:
+    """Worker w has the tasks that fn(w) lists; None is an empty slot."""
+    shape = checked_sizes("mapping", shape)
+    (workers,) = checked_sizes("mapping", (workers,))
+    lists = [list(fn(worker)) for worker in range(workers)]
+    pairs = workers, max(map(len, lists))
+    tasks = np.zeros((*pairs, len(shape)), dtype=np.int64)
+    valid = np.zeros(pairs, dtype=np.bool_)
+    for worker, row in enumerate(lists):
+        for slot, task in enumerate(row):
+            if task is None:
+                continue
+            tasks[worker, slot] = checked_task(task, shape, f"worker {worker}'s task ")
+            valid[worker, slot] = True
+    return Mapping(table_form(shape, tasks, valid))
+
+
+def auto_map(shape: Sequence[int], *, workers: int, vector: int = 1) -> Mapping:
+    """A coalesced cover by exactly this many workers: `repeat(…).spatial(…).repeat(1, …, vector)`.
+
+    The innermost `vector` elements are one worker's, neighbouring workers are neighbours in the
+    innermost dimension, and later slots are whole tiles further on. What the tiles exceed the shape
+    by is masked. `mapping_split` has the rule for the extents of `spatial`.
+    """
+    shape = checked_sizes("auto_map", shape)
+    workers, vector = checked_sizes("auto_map", (workers, vector))
+    if not shape:
+        raise MappingError("auto_map needs a shape of rank at least 1; got ()")
+    vectors = (1,) * (len(shape) - 1) + (vector,)
+    units = rounded_quotient(shape, vectors)
+    tile = coalesced_split(units, workers)
+    steps = rounded_quotient(units, tile)
+    result = spatial(*tile)
+    if prod(steps) > 1:
+        result = repeat(*steps) * result
+    if vector > 1:
+        result = result * repeat(*vectors)
+    return result.within(shape)
+
+
+def _modes(factor: Factor) -> Modes:
+    order = range(len(factor.sizes)) if factor.order is None else factor.order
+    return merged(Mode(i, factor.sizes[i], 1) for i in order)
+
+
+def _factor(kind: str, dims: Sequence[int], order: Sequence[int] | None) -> Factor:
+    sizes = checked_sizes(kind, dims)
+    ascending = tuple(range(len(sizes)))
+    dimensions = ascending if order is None else checked_order(kind, sizes, order)
+    return Factor(kind, sizes, None if dimensions == ascending else dimensions)
+
+
+def _limited(
+    form: Composed | Enumerated, limit: Shape, factors: tuple[Factor, ...] = ()
+) -> Mapping:
+    return Mapping(form, None if limit == form.shape else limit, factors)
+
+
+def _same_ranks(f: Mapping, g: Mapping) -> tuple[Mapping, Mapping]:
+    """Both at one rank: a mapping of shape (1,) takes the rank of the other."""
+    if f.rank == g.rank:
+        return f, g
+    if f.shape == (1,):
+        return _at_rank(f, g.rank), g
+    if g.shape == (1,):
+        return f, _at_rank(g, f.rank)
+    raise MappingError(
+        f"{_name(f)} has rank {f.rank} and {_name(g)} has rank {g.rank}; they must be equal"
+    )
+
+
+def _at_rank(unit: Mapping, rank: int) -> Mapping:
+    shape = (1,) * rank
+    if isinstance(unit.form, Composed):
+        factors = tuple(
+            factor if factor.kind == "replicate" else Factor(factor.kind, shape)
+            for factor in unit.factors
+        )
+        return Mapping(Composed(shape, unit.form.worker_modes, ()), factors=factors)
+    return Mapping(
+        table_form(shape, np.zeros((*unit.valid.shape, rank), dtype=np.int64), unit.valid)
+    )
+
+
+def _name(m: Mapping) -> str:
+    """The mapping in a message, where an enumeration would be too long."""
+    return str(m) if m.is_composed else f"mapping({m.shape}, {m.workers}, …)"

@@ -1,0 +1,195 @@
+"""Mappings as text: printed like the DSL, and read back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
+
+from lark import Lark, Token, Tree
+from lark.exceptions import UnexpectedCharacters, UnexpectedToken
+
+from taskc.ir.mapping import (
+    Factor,
+    Mapping,
+    mapping,
+    repeat,
+    replicate,
+    spatial,
+)
+from taskc.ir.mapping_checks import MappingError, joined
+from taskc.ir.mapping_forms import Composed, Enumerated, Mode, Shape
+
+GRAMMAR = r"""
+    ?start: product
+    ?product: chain | product "*" chain
+    ?chain: primary
+          | chain "." factor                                   -> product
+          | chain "." "within" "(" INTEGER ("," INTEGER)* ")"  -> within
+    ?primary: factor | "(" product ")"
+    ?factor: "spatial" "(" sizes ")"                                    -> spatial
+           | "repeat" "(" sizes ")"                                     -> repeat
+           | "replicate" "(" INTEGER ("," "rank" "=" INTEGER)? ")"      -> replicate
+           | "mapping" "(" tuple "," INTEGER "," "[" list ("," list)* "]" ")"  -> mapping
+    sizes: (INTEGER ("," INTEGER)* ("," "order" "=" tuple)?)?
+    list: "[" (entry ("," entry)*)? "]"
+    ?entry: tuple | "None" -> hole
+    tuple: "(" (INTEGER ("," INTEGER)* ","?)? ")"
+    INTEGER: /\d+/
+    %ignore /\s+/
+"""
+
+
+def print_mapping(m: Mapping) -> str:
+    """The chain as it was written, or for a derived mapping one that is equal to it."""
+    limit = "" if m.limit is None else f".within({joined(m.limit)})"
+    if isinstance(m.form, Enumerated):
+        return f"mapping({m.shape}, {m.workers}, [{', '.join(_lists(m.form))}]){limit}"
+    factors = m.factors or _factors(m.form)
+    if m.rank != 1 and all(factor.kind == "replicate" for factor in factors):
+        # Without a partner to take it from, the rank has to be said.
+        first, *rest = map(_factor, factors)
+        return ".".join([f"{first[:-1]}, rank={m.rank})", *rest])
+    return ".".join(map(_factor, factors)) + limit
+
+
+def _factor(factor: Factor) -> str:
+    order = "" if factor.order is None else f", order={factor.order}"
+    return f"{factor.kind}({joined(factor.sizes)}{order})"
+
+
+def _lists(form: Enumerated) -> list[str]:
+    rows: list[list[Shape | None]] = []
+    for tasks, valid in zip(form.table.tolist(), form.mask.tolist(), strict=True):
+        row = [tuple(task) if held else None for task, held in zip(tasks, valid, strict=True)]
+        while row and row[-1] is None:
+            row.pop()
+        rows.append(row)
+    # The longest list tells the number of slots.
+    if max(map(len, rows)) < form.slots:
+        rows[0] += [None] * (form.slots - len(rows[0]))
+    return [str(row) for row in rows]
+
+
+def _factors(form: Composed) -> tuple[Factor, ...]:
+    """A chain with these modes, built from outside inwards.
+
+    A mode may come next if it spans all that is left of its dimension. There always is one.
+    """
+    pending = {"spatial": list(form.worker_modes), "repeat": list(form.slot_modes)}
+    extents = list(form.shape)
+    groups: list[tuple[str, dict[int, int]]] = []
+
+    def is_next(mode: Mode) -> bool:
+        return mode.dimension is None or mode.size * mode.stride == extents[mode.dimension]
+
+    kind = "spatial"
+    while any(pending.values()):
+        if not (pending[kind] and is_next(pending[kind][0])):
+            kind = "repeat" if kind == "spatial" else "spatial"
+        mode = pending[kind].pop(0)
+        if mode.dimension is None:
+            groups.append(("replicate", {0: mode.size}))
+            continue
+        extents[mode.dimension] = mode.stride
+        if not groups or groups[-1][0] != kind or mode.dimension in groups[-1][1]:
+            groups.append((kind, {}))
+        groups[-1][1][mode.dimension] = mode.size
+    if not groups:
+        groups.append(("spatial", {}))
+    return tuple(_grouped(kind, sizes, len(form.shape)) for kind, sizes in groups)
+
+
+def _grouped(kind: str, sizes: dict[int, int], rank: int) -> Factor:
+    if kind == "replicate":
+        return Factor(kind, (sizes[0],))
+    order = tuple(i for i in range(rank) if i not in sizes) + tuple(sizes)
+    unordered = list(sizes) == sorted(sizes)
+    return Factor(kind, tuple(sizes.get(i, 1) for i in range(rank)), None if unordered else order)
+
+
+@cache
+def _parser() -> Lark:
+    return Lark(GRAMMAR, parser="lalr", propagate_positions=True)
+
+
+def parse_mapping(text: str) -> Mapping:
+    """Read a chain of constructors; a mistake is reported with its column, counted from 1."""
+    try:
+        tree = _parser().parse(text)
+    except UnexpectedCharacters as error:
+        position: Any = error.pos_in_stream  # lark declares it as None
+        raise _mistake(text, position) from None
+    except UnexpectedToken as error:
+        at_end = error.token.type == "$END"
+        raise _mistake(text, len(text.rstrip()) if at_end else error.token.start_pos or 0) from None
+    return _build(tree)
+
+
+def _mistake(text: str, position: int) -> MappingError:
+    # The errors of lark name too much: all lookaheads of states that LALR has merged.
+    state = _parser().parse_interactive(text[:position])
+    state.exhaust_lexer()
+    names: set[str] = state.accepts()  # type: ignore[no-untyped-call]
+    expected = sorted(map(_terminal, names))
+    found = re.match(r"\w+|.", text[position:])
+    return MappingError(
+        f"column {position + 1}: expected {' or '.join(expected)}, "
+        f"not {repr(found[0]) if found else 'the end of the text'}"
+    )
+
+
+def _terminal(name: str) -> str:
+    if name == "$END":
+        return "the end of the text"
+    if name == "INTEGER":
+        return "an integer"
+    pattern = next(terminal.pattern for terminal in _parser().terminals if terminal.name == name)
+    return repr(pattern.value)
+
+
+def _build(tree: Any) -> Mapping:
+    parts: list[Any] = tree.children
+    match tree.data:
+        case "product":
+            f, g = map(_build, parts)
+            return _at(parts[1], lambda: f * g)
+        case "within":
+            m = _build(parts[0])
+            return _at(tree, lambda: m.within(_integers(parts[1:])))
+        case "replicate":
+            return _at(tree, lambda: replicate(*_integers(parts)))
+        case "mapping":
+            lists = [[_task(entry) for entry in row.children] for row in parts[2:]]
+            shape, workers = _integers(parts[0].children), int(parts[1])
+            return _at(tree, lambda: _listed(shape, workers, lists))
+        case kind:
+            constructor = spatial if kind == "spatial" else repeat
+            sizes = parts[0].children
+            order = None
+            if sizes and isinstance(sizes[-1], Tree):
+                *sizes, last = sizes
+                order = _integers(last.children)
+            return _at(tree, lambda: constructor(*_integers(sizes), order=order))
+
+
+def _listed(shape: list[int], workers: int, lists: list[list[list[int] | None]]) -> Mapping:
+    if len(lists) != workers:
+        raise MappingError(f"mapping(…) has {workers} workers, but lists of tasks for {len(lists)}")
+    return mapping(shape, workers, lists.__getitem__)
+
+
+def _integers(tokens: Iterable[Any]) -> list[int]:
+    return [int(token) for token in tokens]
+
+
+def _task(entry: Tree[Token]) -> list[int] | None:
+    return None if entry.data == "hole" else _integers(entry.children)
+
+
+def _at(tree: Tree[Token], make: Callable[[], Mapping]) -> Mapping:
+    try:
+        return make()
+    except MappingError as error:
+        raise MappingError(f"column {tree.meta.column}: {error}") from None

@@ -1,0 +1,587 @@
+"""The statement IR: its grammar, and what every node means.
+
+    kernel     ::= Kernel(name, parameters, workers, body, stage, ...)
+    statement  ::= Sequence(statement*)                 one after another; opens a scope
+                 | Let(variable, value)                 a name, until the enclosing Sequence ends
+                 | Allocate(tensor, fill?)              a tensor, until the enclosing Sequence ends
+                 | Store(tensor, indices, value)
+                 | Atomic(operator, tensor, indices, value, result?)
+                 | If(condition, then, otherwise?) | While(condition, body)
+                 | For(variable, start, stop, step, body, kind)
+                 | Grid(variables, shape, by, body, ...)        the blocks
+                 | Pipeline(variable, extent, by, stages, body) steps whose loads may overlap
+                 | Each(variables, mapping, worker?, body)      a mapping loop
+                 | Move(tensor, indices, variables, shape, value, guard?, by?, how?)
+                 | Mma(accumulator, left, right, how?)
+                 | Reduce(target, source, axis, operator) | Scan(... , exclusive)
+                 | Print(text, values) | Assert(condition, text)
+                 | RingStep(operation, ring, step)              from stage pipelined
+                 | Barrier(scope, orders)                       from stage synchronized
+                 | Roles(roles)                                 warp specialization
+                 | Do(operation, operands, result?)             an operation of one target
+    expression ::= Constant | Variable | Unary | Binary | Fused | Select | Cast | Read
+                 | Lookup(table, index) | Address(tensor, indices)
+
+Execution
+---------
+A kernel runs as a number of independent *blocks* of `workers` workers each. Its body is a sequence of
+*phases* in uniform control flow. A phase is one execution of an Each that is nested in no other Each, or
+one whole-block statement (Move, Mma, Reduce, Scan). Statements outside any Each are executed by every
+worker of a block in the same way: their control flow, the scalars they bind and the cells they write are
+uniform. Phases take effect one after another. Within a phase the tasks of different workers are unordered;
+the tasks of one worker run in the mapping's order. Two workers that touch one element in one phase, one
+of them writing it other than atomically, race, and the program is rejected. From stage `synchronized` on
+workers run freely, and only barriers and waits order them; that preserves the result of the phases.
+
+Names. A Variable is bound once (by Let, For, Grid, Pipeline, Each, Move or as a parameter) and never
+changes. What changes is a Tensor; a mutable scalar is a LOCAL tensor of shape (). Variables and tensors
+are compared by identity; their names are for people.
+
+Memory. GLOBAL tensors are parameters; SHARED ones belong to a block; a TILE is distributed over the
+registers of a block's workers by its mapping `owners`; a LOCAL one is private to a worker, or, inside an
+Each, to a task. REGISTER tensors are what tiles become at stage scalar: one array a worker, indexed by
+slots known at compile time. BARRIER tensors are mbarriers. Uninitialized reads are errors. An access is
+legal when every index lies in [0, extent); what an access in a branch not taken would touch is not asked.
+
+Replication. Where several workers of an Each have one task, all of them run it; stores to SHARED and GLOBAL
+memory are done by the first owner alone, stores to a TILE or a LOCAL by every owner to its own copy.
+
+Evaluation. Select, `and` and `or` evaluate only the operands that decide them. Index arithmetic is in i64
+until stage lean. `Fused` is a*b+c rounded once; nothing else is contracted and no pass reassociates. The
+meaning of every operator is `taskc.ir.arithmetic`.
+
+Whole-block statements
+----------------------
+Move: for each index tuple of `shape`, bound to `variables`: where `guard` holds, tensor[indices] = value.
+The tasks are unordered and by whichever workers the compiler likes; `by`, once chosen, is a mapping that
+says who does which, and `how` is the instruction (a name of ir/target.py).
+Mma: accumulator[i, j] = fused(left[i, q], right[q, j], accumulator[i, j]) for q ascending, operands first
+converted to the accumulator's type.
+Reduce: target = source folded over `axis`. Each worker folds its own slots in order; the partial results of
+the workers that share an element of the target, in ascending order of their position along the axis, are
+then folded as a tree: with n of them, h = (n + 1) // 2, the i-th takes in the (i + h)-th for i + h < n; again
+with n = h, until one is left. Scan: inclusive (or exclusive) prefix along `axis`, folded left to right.
+
+Rings
+-----
+A Ring groups the block values of one pipelined loop. Each of its tensors has a leading dimension of
+`stages` slots; step k lives in slot k % stages. `acquire(k)`: the slot is free again; `commit(k)`: its
+copies are issued; `wait(k)`: they have arrived and every reader may see them; `release(k)`: its last reader
+has completed. Slots of k and k + d, 0 < d < stages, are distinct by definition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Union
+
+import numpy as np
+
+from taskc.errors import NOWHERE, Location
+from taskc.ir.arithmetic import COMPARISONS
+from taskc.ir.mapping import Mapping
+from taskc.ir.types import DType, boolean, i64
+
+STAGES = ("parsed", "selected", "pipelined", "synchronized", "scalar", "lean")
+
+GLOBAL, SHARED, TILE, LOCAL, REGISTER, BARRIER = (
+    "global",
+    "shared",
+    "tile",
+    "local",
+    "register",
+    "barrier",
+)
+SCOPES = (GLOBAL, SHARED, TILE, LOCAL, REGISTER, BARRIER)
+
+
+def _location() -> Location:
+    return field(default=NOWHERE, compare=False, repr=False, kw_only=True)  # type: ignore[no-any-return]
+
+
+# --- names -----------------------------------------------------------------------------------
+
+
+@dataclass(eq=False, frozen=True, slots=True)
+class Variable:
+    """An immutable scalar. `multiple` is a known divisor, of a symbolic dimension for example."""
+
+    name: str
+    dtype: DType = i64
+    multiple: int = 1
+    loc: Location = _location()
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Swizzle:
+    """Address bits [base, base + bits) are XORed with the `bits` bits that lie `shift` higher.
+
+    It acts on the element offset within the tensor: offset ^ (((offset >> shift) & mask) << base),
+    with mask = 2**bits - 1 and shift > base counted from bit 0.
+    """
+
+    bits: int
+    base: int
+    shift: int
+
+
+@dataclass(eq=False, frozen=True, slots=True)
+class Tensor:
+    """Something that is indexed. An entry of `shape` is an int or, for parameters, an expression.
+
+    layout    a one-worker mapping: an element's address is its slot; row-major when None
+    owners    of a TILE: who holds which element in which register
+    role      of a parameter: "in", "out" (every element is stored exactly once), "inout"
+    constant  a block value: written by the one Move that follows its Allocate, then only read
+    offset    of a SHARED tensor, in bytes, once memory is overlaid
+    """
+
+    name: str
+    dtype: DType
+    shape: tuple[int | Expression, ...]
+    scope: str
+    layout: Mapping | None = None
+    swizzle: Swizzle | None = None
+    owners: Mapping | None = None
+    role: str = "in"
+    constant: bool = False
+    offset: int | None = None
+    loc: Location = _location()
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(eq=False, frozen=True, slots=True)
+class Ring:
+    """The block values of one pipelined loop, and how they travel.
+
+    transport: "registers" (staged through a tile), "cp.async" or "tma".
+    """
+
+    name: str
+    tensors: tuple[Tensor, ...]
+    stages: int
+    transport: str
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(eq=False, frozen=True, slots=True)
+class Table:
+    """A constant array of integers, for mappings that are given by enumeration."""
+
+    name: str
+    values: np.ndarray
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+# --- expressions -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    value: bool | int | float
+    dtype: DType = i64
+    loc: Location = _location()
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    operator: str
+    operand: Expression
+    dtype: DType = field(init=False, compare=False, repr=False)
+    loc: Location = _location()
+
+    def __post_init__(self) -> None:
+        is_test = self.operator in ("not", "isnan")
+        object.__setattr__(self, "dtype", boolean if is_test else self.operand.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """Both operands have one type. `and` and `or` are lazy."""
+
+    operator: str
+    left: Expression
+    right: Expression
+    dtype: DType = field(init=False, compare=False, repr=False)
+    loc: Location = _location()
+
+    def __post_init__(self) -> None:
+        is_test = self.operator in COMPARISONS
+        object.__setattr__(self, "dtype", boolean if is_test else self.left.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """left * right + addend, rounded once."""
+
+    left: Expression
+    right: Expression
+    addend: Expression
+    dtype: DType = field(init=False, compare=False, repr=False)
+    loc: Location = _location()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", self.addend.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    condition: Expression
+    then: Expression
+    otherwise: Expression
+    dtype: DType = field(init=False, compare=False, repr=False)
+    loc: Location = _location()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", self.then.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    operand: Expression
+    dtype: DType
+    loc: Location = _location()
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """An element of a tensor; of a flattened one (stage lean), by its linear offset."""
+
+    tensor: Tensor
+    indices: tuple[Expression, ...]
+    dtype: DType = field(init=False, compare=False, repr=False)
+    loc: Location = _location()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", self.tensor.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    table: Table
+    index: Expression
+    dtype: DType = field(init=False, default=i64, compare=False, repr=False)
+    loc: Location = _location()
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A place in memory, as an operand of `Do`; it has no value of its own."""
+
+    tensor: Tensor
+    indices: tuple[Expression, ...]
+    dtype: DType = field(init=False, compare=False, repr=False)
+    loc: Location = _location()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", self.tensor.dtype)
+
+
+Expression = Union[
+    Constant, Variable, Unary, Binary, Fused, Select, Cast, Read, Lookup, Address
+]
+
+
+# --- statements ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    statements: tuple[Statement, ...]
+    loc: Location = _location()
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    variable: Variable
+    value: Expression
+    loc: Location = _location()
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    """`fill`, a constant, initializes every element; without it they are uninitialized."""
+
+    tensor: Tensor
+    fill: Constant | None = None
+    loc: Location = _location()
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    tensor: Tensor
+    indices: tuple[Expression, ...]
+    value: Expression
+    loc: Location = _location()
+
+
+@dataclass(frozen=True, slots=True)
+class Atomic:
+    """tensor[indices] = tensor[indices] operator value, indivisibly; `result` is the old value.
+
+    Operators: "+", "min", "max", "&", "|", "^", "exchange".
+    """
+
+    operator: str
+    tensor: Tensor
+    indices: tuple[Expression, ...]
+    value: Expression
+    result: Variable | None = None
+    loc: Location = _location()
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    condition: Expression
+    then: Statement
+    otherwise: Statement | None = None
+    loc: Location = _location()
+
+
+@dataclass(frozen=True, slots=True)
+class While:
+    condition: Expression
+    body: Statement
+    loc: Location = _location()
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """variable = start, start + step, ... while below stop (above it, for a negative step).
+
+    kind: "serial"; "unroll": the bounds are constant, and backends unroll it fully; "vector": as
+    unroll, and its iterations run as one SIMD or 128-bit access (stage lean).
+    """
+
+    variable: Variable
+    start: Expression
+    stop: Expression
+    step: int
+    body: Statement
+    kind: str = "serial"
+    loc: Location = _location()
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """One execution of the body for each tile of `shape`; `variables` are the tile's origin.
+
+    order       the dimensions from slowest to fastest, or ("grouped", n): columns within
+                groups of n tile rows, which keeps a working set in the cache
+    persistent  as many blocks as fit the machine, each running over several tiles
+    cluster     blocks per dimension that are scheduled together
+    """
+
+    variables: tuple[Variable, ...]
+    shape: tuple[int | Expression, ...]
+    by: tuple[int, ...]
+    body: Statement
+    order: tuple[str | int, ...] = ()
+    persistent: bool = False
+    cluster: tuple[int, ...] = ()
+    loc: Location = _location()
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """variable = 0, by, 2*by, ... below extent; loads of later steps may overlap a step's work."""
+
+    variable: Variable
+    extent: Expression
+    by: int
+    stages: int
+    body: Statement
+    transport: str | None = None
+    specialize: bool = False
+    loc: Location = _location()
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """Every worker runs the body for its own tasks, in order.
+
+    `worker` is the worker's number for the mapping; None means its number in the current group.
+    """
+
+    variables: tuple[Variable, ...]
+    mapping: Mapping
+    worker: Expression | None
+    body: Statement
+    loc: Location = _location()
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """See the head of this file. At stage parsed `by` and `how` are None unless the user gave `by`."""
+
+    tensor: Tensor
+    indices: tuple[Expression, ...]
+    variables: tuple[Variable, ...]
+    shape: tuple[int, ...]
+    value: Expression
+    guard: Expression | None = None
+    by: Mapping | None = None
+    how: str | None = None
+    loc: Location = _location()
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A matrix within a tensor: the last two dimensions from `origin` on, perhaps transposed.
+
+    `shape` is what the product sees, after transposition.
+    """
+
+    tensor: Tensor
+    origin: tuple[Expression, ...]
+    shape: tuple[int, int]
+    transposed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Mma:
+    accumulator: Tensor
+    left: Operand
+    right: Operand
+    how: str | None = None
+    loc: Location = _location()
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """Operators: "+", "*", "min", "max", "&", "|", "^". `target` is a tile without the axis."""
+
+    target: Tensor
+    source: Tensor
+    axis: int
+    operator: str
+    how: str | None = None
+    loc: Location = _location()
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    target: Tensor
+    source: Tensor
+    axis: int
+    operator: str
+    exclusive: bool = False
+    how: str | None = None
+    loc: Location = _location()
+
+
+@dataclass(frozen=True, slots=True)
+class Print:
+    """`text` has one `{}` a value."""
+
+    text: str
+    values: tuple[Expression, ...]
+    loc: Location = _location()
+
+
+@dataclass(frozen=True, slots=True)
+class Assert:
+    condition: Expression
+    text: str
+    loc: Location = _location()
+
+
+@dataclass(frozen=True, slots=True)
+class RingStep:
+    """operation: "acquire", "commit", "wait" or "release"."""
+
+    operation: str
+    ring: Ring
+    step: Expression
+    loc: Location = _location()
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """scope: "warp", "role" or "block". `orders` names the conflict that it alone orders."""
+
+    scope: str
+    orders: str = ""
+    loc: Location = _location()
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """The body of some of a block's warps. `first` and `workers` count workers, helpers included."""
+
+    name: str
+    first: int
+    workers: int
+    body: Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """The roles run beside each other; none may use a block-wide barrier inside."""
+
+    roles: tuple[Role, ...]
+    loc: Location = _location()
+
+
+@dataclass(frozen=True, slots=True)
+class Do:
+    """One of the target operations that `taskc.ir.operations` lists, with their meaning."""
+
+    operation: str
+    operands: tuple[Expression, ...]
+    result: Variable | None = None
+    loc: Location = _location()
+
+
+Statement = Union[
+    Sequence, Let, Allocate, Store, Atomic, If, While, For, Grid, Pipeline, Each, Move, Mma,
+    Reduce, Scan, Print, Assert, RingStep, Barrier, Roles, Do,
+]  # fmt: skip
+
+
+# --- kernels ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A program of one launch.
+
+    parameters  tensors (GLOBAL) and scalar variables, in the order of the call
+    dimensions  symbolic dimensions (variables) that the parameters' shapes use
+    workers     compute workers of a block; `helpers` counts extra ones (producer warps)
+    worker      its own number within the block, and
+    block       the number of the block: from stage scalar on the body uses them
+    blocks      how many blocks are launched, from stage scalar on (before, the Grid says it)
+    """
+
+    name: str
+    parameters: tuple[Tensor | Variable, ...]
+    dimensions: tuple[Variable, ...]
+    workers: int
+    body: Statement
+    stage: str = "parsed"
+    target: str = "generic"
+    helpers: int = 0
+    worker: Variable = field(default_factory=lambda: Variable("worker"), compare=False)
+    block: Variable = field(default_factory=lambda: Variable("block"), compare=False)
+    blocks: Expression | None = None
+    notes: tuple[tuple[str, Location], ...] = field(default=(), compare=False)
+    loc: Location = _location()
+
+
+def constant(value: int) -> Constant:
+    """An index constant."""
+    return Constant(value, i64)
+
+
+def is_parameter_output(tensor: Tensor) -> bool:
+    return tensor.scope == GLOBAL and tensor.role in ("out", "inout")

@@ -1,0 +1,99 @@
+"""The target operations that a `Do` may name: who takes part, what they take, what they mean.
+
+An operand is a *value* (an expression) or a *place* (an Address). Constants are values that must be
+known at compile time. `tc.cuda` offers these names to kernel authors; passes introduce them too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from taskc.ir.types import DType, boolean, u32
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """operands: "place", "value" or "constant" each; a trailing "*" repeats the last one.
+
+    participants: "worker" (each on its own), "warp" (all 32 together) or "one" (a single elected
+    worker must execute it). result: None, a type, or "operand" (the type of the first operand).
+    """
+
+    name: str
+    operands: tuple[str, ...]
+    participants: str
+    meaning: str
+    result: DType | str | None = None
+
+
+_ROWS = (
+    Operation(
+        "cp.async", ("place", "place", "constant", "value"), "worker",
+        "Starts copying n consecutive elements (4, 8 or 16 bytes, aligned) from GLOBAL to SHARED; where"
+        " the predicate is false zeros are written and nothing is read. Complete for this worker after"
+        " cp.async.wait, for others after a barrier behind that.",
+    ),
+    Operation("cp.async.commit", (), "worker", "Closes this worker's current group of copies."),
+    Operation(
+        "cp.async.wait", ("constant",), "worker",
+        "Waits until at most n of this worker's most recent groups are still in flight.",
+    ),
+    Operation(
+        "mbarrier.init", ("place", "constant"), "one",
+        "Sets up an mbarrier that completes a phase after n arrivals and all expected bytes. Visible to"
+        " others after a block barrier.",
+    ),
+    Operation("mbarrier.arrive", ("place",), "worker", "One arrival; orders the worker's earlier accesses."),
+    Operation(
+        "mbarrier.expect", ("place", "value"), "worker",
+        "One arrival that also adds n bytes to what the current phase waits for.",
+    ),
+    Operation(
+        "mbarrier.wait", ("place", "value"), "worker",
+        "Waits until the phase of the given parity has completed (the phase before the first has"
+        " parity 1). Orders the waiter after all arrivals and the bytes they expected.",
+    ),
+    Operation(
+        "tma.load", ("place", "place", "place", "constant*"), "one",
+        "Starts a bulk copy of a box of the given extents from GLOBAL to SHARED; elements outside the"
+        " tensor arrive as zeros. The whole box's bytes are credited to the mbarrier (third operand).",
+    ),
+    Operation(
+        "tma.store", ("place", "place", "constant*"), "one",
+        "Starts a bulk copy of a box from SHARED (second) to GLOBAL (first); elements outside the tensor"
+        " are dropped. Reads SHARED through the asynchronous proxy.",
+    ),
+    Operation("tma.commit", (), "one", "Closes this worker's current group of bulk stores."),
+    Operation(
+        "tma.wait", ("constant",), "one",
+        "Waits until at most n of this worker's groups of bulk stores still read SHARED memory.",
+    ),
+    Operation(
+        "fence.proxy.async", (), "worker",
+        "Orders this worker's earlier accesses to SHARED memory before later accesses through the"
+        " asynchronous proxy (TMA, wgmma).",
+    ),
+    Operation(
+        "barrier.named", ("constant", "constant"), "warp",
+        "Barrier number n (1 to 15) among m workers: whole warps, of any role.",
+    ),
+    Operation("shuffle.xor", ("value", "value"), "warp", "The value of lane (lane ^ n).", "operand"),
+    Operation("shuffle.index", ("value", "value"), "warp", "The value of lane n.", "operand"),
+    Operation("shuffle.up", ("value", "value"), "warp", "The value of lane - n, its own for lane < n.", "operand"),
+    Operation("shuffle.down", ("value", "value"), "warp", "The value of lane + n, its own past the end.", "operand"),
+    Operation("vote.any", ("value",), "warp", "Whether any lane's predicate holds.", boolean),
+    Operation("vote.all", ("value",), "warp", "Whether every lane's predicate holds.", boolean),
+    Operation("vote.ballot", ("value",), "warp", "Bit l is lane l's predicate.", u32),
+    Operation("setmaxnreg", ("constant",), "warp", "Gives up, or waits for, registers: n a worker."),
+    Operation(
+        "wgmma.fence", (), "warp",
+        "Orders register and SHARED accesses before the following matrix products.",
+    ),
+    Operation("wgmma.commit", (), "warp", "Closes the current group of asynchronous matrix products."),
+    Operation(
+        "wgmma.wait", ("constant",), "warp",
+        "Waits until at most n of the most recent groups of matrix products are still in flight.",
+    ),
+)  # fmt: skip
+
+OPERATIONS: dict[str, Operation] = {row.name: row for row in _ROWS}

@@ -1,0 +1,298 @@
+"""Walking and rebuilding programs.
+
+`map_children` rebuilds one node from its children, and returns the very same node when no child
+changed: a pass that finds nothing to do returns its input, and `is` tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping as Dictionary
+from dataclasses import replace
+from typing import TypeVar, Union
+
+from taskc.ir import nodes as ir
+from taskc.ir.nodes import Expression, Statement, Tensor, Variable
+
+Node = Union[Expression, Statement]
+T = TypeVar("T")
+
+
+def _same(old: tuple[T, ...], new: tuple[T, ...]) -> bool:
+    return all(a is b for a, b in zip(old, new, strict=True))
+
+
+def _map_tuple(items: tuple[T, ...], function: Callable[[T], T]) -> tuple[T, ...]:
+    new = tuple([function(item) for item in items])
+    return items if _same(items, new) else new
+
+
+def map_expressions(node: Node, function: Callable[[Expression], Expression]) -> Node:
+    """`node` with `function` applied to the expressions directly in it (not to statements)."""
+    changes: dict[str, object] = {}
+    for name in EXPRESSION_FIELDS.get(type(node), ()):
+        old = getattr(node, name)
+        if old is None or isinstance(old, int):
+            continue
+        if isinstance(old, tuple):
+            new = tuple([x if isinstance(x, int) else function(x) for x in old])
+            if not _same(old, new):
+                changes[name] = new
+        elif isinstance(old, ir.Operand):
+            origin = _map_tuple(old.origin, function)
+            if origin is not old.origin:
+                changes[name] = replace(old, origin=origin)
+        else:
+            new = function(old)
+            if new is not old:
+                changes[name] = new
+    return replace(node, **changes) if changes else node  # type: ignore[arg-type,return-value]
+
+
+def map_statements(node: Statement, function: Callable[[Statement], Statement]) -> Statement:
+    """`node` with `function` applied to the statements directly in it."""
+    match node:
+        case ir.Sequence():
+            statements = _map_tuple(node.statements, function)
+            return node if statements is node.statements else replace(node, statements=statements)
+        case ir.If():
+            then = function(node.then)
+            otherwise = None if node.otherwise is None else function(node.otherwise)
+            if then is node.then and otherwise is node.otherwise:
+                return node
+            return replace(node, then=then, otherwise=otherwise)
+        case ir.While() | ir.For() | ir.Grid() | ir.Pipeline() | ir.Each():
+            body = function(node.body)
+            return node if body is node.body else replace(node, body=body)
+        case ir.Roles():
+            roles = _map_tuple(
+                node.roles,
+                lambda role: role
+                if (body := function(role.body)) is role.body
+                else replace(role, body=body),
+            )
+            return node if roles is node.roles else replace(node, roles=roles)
+    return node
+
+
+def map_children(node: Node, function: Callable[[Node], Node]) -> Node:
+    """`node` with `function` applied to its direct children, expressions first."""
+    node = map_expressions(node, function)  # type: ignore[arg-type]
+    if type(node) in STATEMENT_TYPES:
+        node = map_statements(node, function)  # type: ignore[arg-type]
+    return node
+
+
+def expressions(node: Node) -> Iterator[Expression]:
+    """The expressions directly in `node`."""
+    for name in EXPRESSION_FIELDS.get(type(node), ()):
+        old = getattr(node, name)
+        if isinstance(old, tuple):
+            yield from (x for x in old if not isinstance(x, int))
+        elif isinstance(old, ir.Operand):
+            yield from old.origin
+        elif old is not None and not isinstance(old, int):
+            yield old
+
+
+def statements(node: Statement) -> Iterator[Statement]:
+    """The statements directly in `node`."""
+    match node:
+        case ir.Sequence():
+            yield from node.statements
+        case ir.If():
+            yield node.then
+            if node.otherwise is not None:
+                yield node.otherwise
+        case ir.While() | ir.For() | ir.Grid() | ir.Pipeline() | ir.Each():
+            yield node.body
+        case ir.Roles():
+            yield from (role.body for role in node.roles)
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """`node` and all below it, parents first, in program order. No recursion: depth is no limit."""
+    stack: list[Node] = [node]
+    while stack:
+        current = stack.pop()
+        yield current
+        below: list[Node] = list(expressions(current))
+        if type(current) in STATEMENT_TYPES:
+            below.extend(statements(current))  # type: ignore[arg-type]
+        stack.extend(reversed(below))
+
+
+def substitute(node: Node, values: Dictionary[Variable, Expression]) -> Node:
+    """`node` with variables replaced by expressions, wherever they are used."""
+    if not values:
+        return node
+
+    def visit(current: Node) -> Node:
+        if type(current) is Variable:
+            return values.get(current, current)
+        return map_children(current, visit)
+
+    return visit(node)
+
+
+def replace_tensors(node: Node, tensors: Dictionary[Tensor, Tensor]) -> Node:
+    """`node` with tensors exchanged for others, wherever they are read, written or allocated."""
+    if not tensors:
+        return node
+
+    def swap(tensor: Tensor) -> Tensor:
+        return tensors.get(tensor, tensor)
+
+    def visit(current: Node) -> Node:
+        current = map_children(current, visit)
+        changes: dict[str, object] = {}
+        for name in TENSOR_FIELDS.get(type(current), ()):
+            old = getattr(current, name)
+            if isinstance(old, ir.Operand):
+                if old.tensor in tensors:
+                    changes[name] = replace(old, tensor=swap(old.tensor))
+            elif old in tensors:
+                changes[name] = swap(old)
+        return replace(current, **changes) if changes else current  # type: ignore[arg-type,return-value]
+
+    return visit(node)
+
+
+def sequence(*parts: Statement | None) -> Statement:
+    """The statements one after another in one scope, nested Sequences spliced; one alone stays alone.
+
+    Only splice where the names bound inside may live on: scopes become wider, never narrower.
+    """
+    flat: list[Statement] = []
+    for part in parts:
+        if isinstance(part, ir.Sequence):
+            flat.extend(part.statements)
+        elif part is not None:
+            flat.append(part)
+    return flat[0] if len(flat) == 1 else ir.Sequence(tuple(flat))
+
+
+def tensors_of(node: Node) -> Iterator[Tensor]:
+    """The tensors that `node` itself names (not its children)."""
+    for name in TENSOR_FIELDS.get(type(node), ()):
+        old = getattr(node, name)
+        yield old.tensor if isinstance(old, ir.Operand) else old
+
+
+def copy(node: Node, values: Dictionary[Variable, Expression] | None = None) -> Node:
+    """A second copy of `node` for another place: what it binds and allocates gets identities of its own.
+
+    `values` replaces free variables on the way.
+    """
+    variables: dict[Variable, Expression] = dict(values or {})
+    tensors: dict[Tensor, Tensor] = {}
+
+    def fresh(variable: Variable) -> Variable:
+        new = replace(variable)
+        variables[variable] = new
+        return new
+
+    def visit(current: Node) -> Node:
+        if type(current) is Variable:
+            return variables.get(current, current)
+        changes: dict[str, object] = {}
+        for name in BINDING_FIELDS.get(type(current), ()):
+            bound = getattr(current, name)
+            if isinstance(bound, tuple):
+                changes[name] = tuple(fresh(variable) for variable in bound)
+            elif bound is not None:
+                changes[name] = fresh(bound)
+        if type(current) is ir.Allocate:
+            tensors[current.tensor] = replace(current.tensor)
+        if changes:
+            current = replace(current, **changes)  # type: ignore[arg-type,assignment]
+        return map_children(current, visit)
+
+    return replace_tensors(visit(node), tensors)
+
+
+def index_leading(
+    node: Node, rings: Dictionary[Tensor, Tensor], slot: Expression
+) -> Node:
+    """Accesses to the keys of `rings` become accesses to one slot of their rings."""
+
+    def visit(current: Node) -> Node:
+        current = map_children(current, visit)
+        match current:
+            case ir.Read(tensor=tensor) | ir.Address(tensor=tensor) if tensor in rings:
+                return replace(
+                    current, tensor=rings[tensor], indices=(slot, *current.indices)
+                )
+            case ir.Store() | ir.Move() if current.tensor in rings:
+                return replace(
+                    current, tensor=rings[current.tensor], indices=(slot, *current.indices)
+                )
+            case ir.Mma():
+                changes = {
+                    side: replace(
+                        operand, tensor=rings[operand.tensor], origin=(slot, *operand.origin)
+                    )
+                    for side in ("left", "right")
+                    if (operand := getattr(current, side)).tensor in rings
+                }
+                return replace(current, **changes) if changes else current
+        return current
+
+    return visit(node)
+
+
+BINDING_FIELDS: dict[type, tuple[str, ...]] = {
+    ir.Let: ("variable",),
+    ir.Atomic: ("result",),
+    ir.For: ("variable",),
+    ir.Grid: ("variables",),
+    ir.Pipeline: ("variable",),
+    ir.Each: ("variables",),
+    ir.Move: ("variables",),
+    ir.Do: ("result",),
+}
+
+EXPRESSION_FIELDS: dict[type, tuple[str, ...]] = {
+    ir.Unary: ("operand",),
+    ir.Binary: ("left", "right"),
+    ir.Fused: ("left", "right", "addend"),
+    ir.Select: ("condition", "then", "otherwise"),
+    ir.Cast: ("operand",),
+    ir.Read: ("indices",),
+    ir.Lookup: ("index",),
+    ir.Address: ("indices",),
+    ir.Let: ("value",),
+    ir.Store: ("indices", "value"),
+    ir.Atomic: ("indices", "value"),
+    ir.If: ("condition",),
+    ir.While: ("condition",),
+    ir.For: ("start", "stop"),
+    ir.Grid: ("shape",),
+    ir.Pipeline: ("extent",),
+    ir.Each: ("worker",),
+    ir.Move: ("indices", "value", "guard"),
+    ir.Mma: ("left", "right"),
+    ir.Print: ("values",),
+    ir.Assert: ("condition",),
+    ir.RingStep: ("step",),
+    ir.Do: ("operands",),
+}
+
+TENSOR_FIELDS: dict[type, tuple[str, ...]] = {
+    ir.Read: ("tensor",),
+    ir.Address: ("tensor",),
+    ir.Allocate: ("tensor",),
+    ir.Store: ("tensor",),
+    ir.Atomic: ("tensor",),
+    ir.Move: ("tensor",),
+    ir.Mma: ("accumulator", "left", "right"),
+    ir.Reduce: ("target", "source"),
+    ir.Scan: ("target", "source"),
+}
+
+STATEMENT_TYPES: frozenset[type] = frozenset(
+    {
+        ir.Sequence, ir.Let, ir.Allocate, ir.Store, ir.Atomic, ir.If, ir.While, ir.For, ir.Grid,
+        ir.Pipeline, ir.Each, ir.Move, ir.Mma, ir.Reduce, ir.Scan, ir.Print, ir.Assert,
+        ir.RingStep, ir.Barrier, ir.Roles, ir.Do,
+    }
+)  # fmt: skip

@@ -1,0 +1,129 @@
+"""What each target offers, as data: passes read it, backends only emit.
+
+A matrix instruction is a row: which workers act together, which elements of the accumulator and of
+the operands each of them holds, and how it runs. It fits a `tc.mma` where the accumulator's mapping
+divides by the row's fragment: own = quotient * fragment. An operand in registers is then held as the
+quotient, projected on the operand's dimensions, times the operand's own fragment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from taskc.ir.mapping import Mapping, repeat, spatial
+from taskc.ir.types import DType, bf16, f16, f32, i8, i32, tf32
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixInstruction:
+    """`shape` is (m, n, k). The fragments cover m x n, m x k and k x n with `group` workers each.
+
+    A group is `group` consecutive workers, aligned to its size.
+    """
+
+    name: str
+    group: int
+    shape: tuple[int, int, int]
+    operand: DType
+    accumulator: DType
+    accumulator_fragment: Mapping
+    left_fragment: Mapping
+    right_fragment: Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """warp          workers that run in lockstep and may exchange registers
+    vector_bytes  the widest single access of one worker
+    shared_bytes  what a block may have
+    banks         4-byte banks of shared memory, 0 where it has none
+    shuffles      whether the workers of a warp can exchange registers
+    transports    how block values may travel in a pipeline, best first
+    """
+
+    name: str
+    warp: int
+    max_workers: int
+    vector_bytes: int
+    shared_bytes: int
+    banks: int
+    shuffles: bool
+    transports: tuple[str, ...]
+    matrix: tuple[MatrixInstruction, ...] = ()
+
+    def matrix_instruction(self, name: str) -> MatrixInstruction:
+        return next(row for row in self.matrix if row.name == name)
+
+
+def _mma_sync(name: str, operand: DType, accumulator: DType, k: int) -> MatrixInstruction:
+    """The m16n8 family of PTX: 4 bytes of consecutive k are one register, four lanes span a row."""
+    packed = k // 8
+    return MatrixInstruction(
+        name=name,
+        group=32,
+        shape=(16, 8, k),
+        operand=operand,
+        accumulator=accumulator,
+        accumulator_fragment=repeat(2, 1) * spatial(8, 4) * repeat(1, 2),
+        left_fragment=repeat(2, 2, order=(1, 0)) * spatial(8, 4) * repeat(1, packed),
+        right_fragment=repeat(2, 1) * spatial(4, 8, order=(1, 0)) * repeat(packed, 1),
+    )
+
+
+_MMA_SYNC = (
+    _mma_sync("mma.sync.m16n8k16.f16", f16, f32, 16),
+    _mma_sync("mma.sync.m16n8k16.bf16", bf16, f32, 16),
+    _mma_sync("mma.sync.m16n8k8.tf32", tf32, f32, 8),
+    _mma_sync("mma.sync.m16n8k32.i8", i8, i32, 32),
+)
+
+GENERIC = Target(
+    name="generic",
+    warp=32,
+    max_workers=1 << 16,
+    vector_bytes=16,
+    shared_bytes=1 << 20,
+    banks=32,
+    shuffles=False,
+    transports=("registers",),
+)
+
+SM_80 = Target(
+    name="sm_80",
+    warp=32,
+    max_workers=1024,
+    vector_bytes=16,
+    shared_bytes=163 * 1024,
+    banks=32,
+    shuffles=True,
+    transports=("cp.async", "registers"),
+    matrix=_MMA_SYNC,
+)
+
+SM_89 = Target(
+    name="sm_89",
+    warp=32,
+    max_workers=1024,
+    vector_bytes=16,
+    shared_bytes=99 * 1024,
+    banks=32,
+    shuffles=True,
+    transports=("cp.async", "registers"),
+    matrix=_MMA_SYNC,
+)
+
+SM_90A = Target(
+    name="sm_90a",
+    warp=32,
+    max_workers=1024,
+    vector_bytes=16,
+    shared_bytes=227 * 1024,
+    banks=32,
+    shuffles=True,
+    transports=("tma", "cp.async", "registers"),
+    matrix=_MMA_SYNC,
+)
+
+TARGETS: dict[str, Target] = {
+    target.name: target for target in (GENERIC, SM_80, SM_89, SM_90A)
+}

@@ -1,0 +1,198 @@
+"""Element types and tensor types: `f32`, `f32[64, 128]`, `f32[64, 128].laid(layout)`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import ml_dtypes
+import numpy as np
+
+
+class Layout(Protocol):
+    """What a tensor type asks of a memory layout: a mapping with one worker."""
+
+    @property
+    def workers(self) -> int: ...
+
+    @property
+    def shape(self) -> tuple[Any, ...]: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class DType:
+    """An element type. There is one object for each, so types compare with `is`."""
+
+    name: str
+    kind: Literal["bool", "int", "uint", "float"]
+    bits: int
+    exponent_bits: int = 0
+    mantissa_bits: int = 0
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> str:
+        # Copies and unpickled types are the module's own object: identity survives processes.
+        return "boolean" if self.kind == "bool" else self.name
+
+    def __getitem__(self, shape: object) -> TensorType:
+        return TensorType(self, shape if isinstance(shape, tuple) else (shape,))
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "float"
+
+    @property
+    def is_integer(self) -> bool:
+        return self.kind in ("int", "uint")
+
+    @property
+    def is_signed(self) -> bool:
+        return self.kind in ("int", "float")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one stored element; a bool has `bits` 8, as in NumPy."""
+        return self.bits // 8
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The NumPy type that stores it."""
+        return _STORAGE[self.name]
+
+    @property
+    def maximum(self) -> int | float:
+        """The largest value; of a float, the largest finite one."""
+        if self.kind == "bool":
+            return 1
+        if self.is_integer:
+            return (1 << (self.bits - self.is_signed)) - 1
+        if self.name == "f8e4m3":
+            return 448.0  # the "fn" format: no infinities, so the top exponent holds numbers
+        return float((2 - 2.0**-self.mantissa_bits) * 2.0 ** (2 ** (self.exponent_bits - 1) - 1))
+
+    @property
+    def minimum(self) -> int | float:
+        """The smallest value; of a float, the most negative finite one."""
+        if self.is_float:
+            return -self.maximum
+        return -self.maximum - 1 if self.kind == "int" else 0
+
+    @property
+    def smallest_normal(self) -> float:
+        """The smallest positive float of full precision."""
+        return float(2.0 ** (2 - 2 ** (self.exponent_bits - 1)))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TensorType:
+    """A tensor's element type, its shape, and where its elements lie (row-major if not said).
+
+    An extent is an int >= 0 or a symbolic expression, which is not looked into here.
+    """
+
+    dtype: DType
+    shape: tuple[Any, ...]
+    layout: Layout | None = None
+
+    def __post_init__(self) -> None:
+        shape = tuple(int(n) if isinstance(n, np.integer) else n for n in self.shape)
+        for extent in shape:
+            if isinstance(extent, (bool, float, np.bool_, np.floating)):
+                raise TypeError(f"an extent of a tensor is an integer, not {extent!r}")
+            if isinstance(extent, int) and extent < 0:
+                raise ValueError(f"an extent of a tensor can't be negative: {extent}")
+        object.__setattr__(self, "shape", shape)
+        if self.layout is None:
+            return
+        if self.layout.workers != 1:
+            raise ValueError(
+                f"a memory layout is a mapping with 1 worker; this one has {self.layout.workers}"
+            )
+        if len(self.layout.shape) != self.rank:
+            raise ValueError(
+                f"a layout of rank {len(self.layout.shape)} can't lay out a tensor"
+                f" of rank {self.rank}"
+            )
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    def laid(self, layout: Layout) -> TensorType:
+        """This type with its elements where `layout` puts them."""
+        return TensorType(self.dtype, self.shape, layout)
+
+    def __repr__(self) -> str:
+        shape = ", ".join(map(str, self.shape)) or "()"
+        laid = "" if self.layout is None else f".laid({self.layout})"
+        return f"{self.dtype}[{shape}]{laid}"
+
+
+boolean = DType("bool", "bool", 8)
+i8 = DType("i8", "int", 8)
+i16 = DType("i16", "int", 16)
+i32 = DType("i32", "int", 32)
+i64 = DType("i64", "int", 64)
+u8 = DType("u8", "uint", 8)
+u16 = DType("u16", "uint", 16)
+u32 = DType("u32", "uint", 32)
+u64 = DType("u64", "uint", 64)
+f16 = DType("f16", "float", 16, 5, 10)
+bf16 = DType("bf16", "float", 16, 8, 7)
+f32 = DType("f32", "float", 32, 8, 23)
+f64 = DType("f64", "float", 64, 11, 52)
+f8e4m3 = DType("f8e4m3", "float", 8, 4, 3)
+f8e5m2 = DType("f8e5m2", "float", 8, 5, 2)
+tf32 = DType("tf32", "float", 32, 8, 10)  # a compute type: an f32 whose low 13 bits are zero
+
+DTYPES: dict[str, DType] = {
+    dtype.name: dtype
+    for dtype in (
+        *(boolean, i8, i16, i32, i64, u8, u16, u32, u64),
+        *(f16, bf16, f32, f64, f8e4m3, f8e5m2, tf32),
+    )
+}
+
+_STORAGE: dict[str, np.dtype[Any]] = {
+    "bool": np.dtype(np.bool_),
+    "i8": np.dtype(np.int8),
+    "i16": np.dtype(np.int16),
+    "i32": np.dtype(np.int32),
+    "i64": np.dtype(np.int64),
+    "u8": np.dtype(np.uint8),
+    "u16": np.dtype(np.uint16),
+    "u32": np.dtype(np.uint32),
+    "u64": np.dtype(np.uint64),
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    "f8e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "f8e5m2": np.dtype(ml_dtypes.float8_e5m2),
+    "tf32": np.dtype(np.float32),
+}
+
+_FROM_NUMPY = {_STORAGE[name]: dtype for name, dtype in DTYPES.items() if dtype is not tf32}
+
+
+def from_numpy(dtype: np.dtype[Any]) -> DType:
+    """The element type that `dtype` stores; float32 is f32, never tf32."""
+    if dtype not in _FROM_NUMPY:
+        supported = ", ".join(map(str, _FROM_NUMPY))
+        raise ValueError(f"NumPy type {dtype!r} is not supported; these are: {supported}")
+    return _FROM_NUMPY[dtype]
+
+
+def common_type(a: DType, b: DType) -> DType | None:
+    """The type that `a` and `b` promote to without being asked, or None.
+
+    Integers of one signedness widen. Nothing else does: a float changes its type only where the
+    program says so.
+    """
+    if a is b:
+        return a
+    if a.is_integer and a.kind == b.kind:
+        return a if a.bits > b.bits else b
+    return None

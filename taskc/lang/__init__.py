@@ -1,0 +1,1 @@
+"""Python source to IR: the body of a kernel is parsed, never run."""

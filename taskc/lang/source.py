@@ -1,0 +1,175 @@
+"""The source of a function: its syntax tree, and where each part of it stands in the real file."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import os
+from collections.abc import Iterator
+from types import CodeType, FunctionType
+from typing import Union
+
+from taskc.errors import CompileError, Location
+
+Node = Union[ast.expr, ast.stmt, ast.arg, ast.keyword]
+
+_COMPOUND = (ast.For, ast.While, ast.If, ast.With, ast.FunctionDef)
+_SCOPES = (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+class Source:
+    """The parsed text of one function.
+
+    tree      its definition, with lines and columns as `ast` gives them
+    assigned  for each statement (by id) the names that it, or what is inside it, assigns
+    locals    the names that are local to the function
+    uses      how often each name is read
+    """
+
+    def __init__(self, file: str, lines: list[str], first_line: int, tree: ast.FunctionDef) -> None:
+        self.file = file
+        self.tree = tree
+        self.assigned: dict[int, frozenset[str]] = {}
+        self.locals = self._collect(tree.body) | {arg.arg for arg in tree.args.args}
+        self.uses: dict[str, int] = {}
+        for node in ast.walk(tree):
+            if type(node) is ast.Name and type(node.ctx) is ast.Load:
+                self.uses[node.id] = self.uses.get(node.id, 0) + 1
+        self._lines = lines
+        self._first_line = first_line  # the line in the file of the tree's line 1
+
+    def locate(self, node: Node) -> Location:
+        """The span of a node; of a statement with a body, its head."""
+        end: ast.AST = node
+        if isinstance(node, _COMPOUND):
+            end = _head(node)
+        return self.span(node, end)
+
+    def span(self, start: ast.AST, end: ast.AST) -> Location:
+        """From where one node starts to where another ends."""
+        line, column = self._place(start.lineno, start.col_offset)  # type: ignore[attr-defined]
+        end_line, end_column = self._place(end.end_lineno, end.end_col_offset)  # type: ignore[attr-defined]
+        text = self._line(start.lineno)  # type: ignore[attr-defined]
+        return Location(self.file, line, column, end_line, end_column, text)
+
+    def text(self, node: ast.expr) -> str:
+        """The source of an expression, on one line."""
+        if node.lineno == node.end_lineno:
+            line = self._line(node.lineno).encode()
+            return line[node.col_offset : node.end_col_offset].decode()
+        return ast.unparse(node)
+
+    def _line(self, number: int) -> str:
+        index = number - 1
+        return self._lines[index].rstrip("\r\n") if index < len(self._lines) else ""
+
+    def _place(self, line: int, offset: int) -> tuple[int, int]:
+        """A line and a UTF-8 offset in the tree as a line and a column of the file."""
+        text = self._line(line)
+        if not text.isascii():
+            offset = len(text.encode()[:offset].decode(errors="replace"))
+        return line + self._first_line - 1, offset + 1
+
+    def _collect(self, statements: list[ast.stmt]) -> set[str]:
+        names: set[str] = set()
+        for statement in statements:
+            inside = set(_targets(statement))
+            for body in _bodies(statement):
+                inside |= self._collect(body)
+            self.assigned[id(statement)] = frozenset(inside)
+            names |= inside
+        return names
+
+
+def _head(node: ast.For | ast.While | ast.If | ast.With | ast.FunctionDef) -> ast.AST:
+    match node:
+        case ast.For():
+            return node.iter
+        case ast.While() | ast.If():
+            return node.test
+        case ast.With():
+            return node.items[-1].context_expr
+    return node
+
+
+def _bodies(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
+    if isinstance(statement, (ast.For, ast.While, ast.If, ast.With)):
+        yield statement.body
+        if not isinstance(statement, ast.With):
+            yield statement.orelse
+
+
+def _targets(statement: ast.stmt) -> Iterator[str]:
+    """The names that a statement itself assigns."""
+    match statement:
+        case ast.Assign():
+            targets = statement.targets
+        case ast.AugAssign() | ast.AnnAssign() | ast.For():
+            targets = [statement.target]
+        case _:
+            return
+    for target in targets:
+        for node in ast.walk(target):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                yield node.id
+
+
+# The same template called again makes a new function of the same code: its tree is parsed once.
+_parsed: dict[int, tuple[CodeType, Source]] = {}
+_LIMIT = 1000
+
+
+def source_of(function: FunctionType, what: str) -> Source:
+    """The source of a function; `what` names it in an error, as in "kernel 'matmul'"."""
+    code = function.__code__
+    known = _parsed.get(id(code))
+    if known is not None and known[0] is code:
+        return known[1]
+    source = _read(function, code, what)
+    if len(_parsed) >= _LIMIT:
+        _parsed.clear()
+    _parsed[id(code)] = code, source
+    return source
+
+
+def _read(function: FunctionType, code: CodeType, what: str) -> Source:
+    name, file, first_line = code.co_name, code.co_filename, code.co_firstlineno
+    place = os.path.abspath(file) if os.path.exists(file) else file
+    here = Location(place, first_line, 0, first_line, 0)
+    if name == "<lambda>":
+        raise CompileError(f"{what} is a lambda; write it with 'def'", here)
+    linecache.checkcache(file)
+    lines = linecache.getlines(file, function.__globals__)
+    if not lines:
+        raise CompileError(
+            f"the source of {what} can't be read: Python gives no text for {file!r}",
+            here,
+            hint="define it in a file or a notebook cell; 'python -c' works from Python 3.13 on",
+        )
+    tree = _definition(lines, first_line, name)
+    arguments = code.co_varnames[: code.co_argcount]
+    if tree is None or tuple(arg.arg for arg in tree.args.args) != arguments:
+        raise CompileError(
+            f"the source of {what} can't be read: {file!r} has no such function at line {first_line}",
+            here,
+            hint="the file has changed since it was imported; run it again",
+        )
+    return Source(place, lines[first_line - 1 :], first_line, tree)
+
+
+def _definition(lines: list[str], first_line: int, name: str) -> ast.FunctionDef | None:
+    """The definition that starts, with its decorators, at a line."""
+    try:
+        block = inspect.getblock(lines[first_line - 1 :])
+        indented = block[0][:1].isspace()
+        text = ("if True:\n" if indented else "") + "".join(block)
+        body = ast.parse(text).body
+    except (SyntaxError, IndexError):
+        return None
+    if indented:
+        assert isinstance(body[0], ast.If)
+        body = body[0].body
+        ast.increment_lineno(body[0], -1)
+    found = body[0]
+    return found if isinstance(found, ast.FunctionDef) and found.name == name else None

@@ -1,0 +1,159 @@
+"""How `tc.mma` is done: by a matrix instruction where its fragments fit, else by fused multiply-adds.
+
+    mma acc += sa @ sb                                       acc: f32[64, 64] by warps * fragment
+->
+    for kk in range(0, 32, 16):
+        tile fa: f16[64, 16] by quotient without n * left fragment
+        move fa[i, q] for ... = sa[i, kk + q]
+        tile fb: f16[16, 64] by quotient without m * right fragment
+        move fb[q, j] for ... = sb[kk + q, j]
+        mma acc += fa @ fb how "mma.sync.m16n8k16.f16"
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from taskc.errors import Location
+from taskc.ir import nodes as ir
+from taskc.ir.build import ZERO, add, index
+from taskc.ir.mapping import Mapping, MappingError, Mode
+from taskc.ir.nodes import SHARED, TILE, Expression, Statement, Tensor, Variable
+from taskc.ir.target import MatrixInstruction, Target
+
+
+def matrix_product(
+    mma: ir.Mma, target: Target, workers: int, notes: list[tuple[str, Location]]
+) -> Statement:
+    """The product in the target's terms; a fallback to fused multiply-adds adds a note."""
+    owners = mma.accumulator.owners
+    assert owners is not None
+    mma, before = _without_foreign_tiles(mma)
+    for row in target.matrix:
+        quotient = _quotient(mma, owners, row)
+        if quotient is not None:
+            return _sequence(before, _instructions(mma, quotient, row))
+    if target.matrix:
+        names = ", ".join(row.name for row in target.matrix)
+        left, accumulator = mma.left.tensor.dtype, mma.accumulator.dtype
+        notes.append(
+            (
+                f"tc.mma of {left} into {accumulator} by {owners} fits none of {names}:"
+                " it becomes fused multiply-adds",
+                mma.loc,
+            )
+        )
+    return _sequence(before, _fused(mma, owners))
+
+
+def _sequence(before: list[Statement], statement: Statement) -> Statement:
+    return ir.Sequence((*before, statement), loc=statement.loc) if before else statement
+
+
+def operand_element(operand: ir.Operand, row: Expression, column: Expression) -> ir.Read:
+    """What the product sees at (row, column)."""
+    if operand.transposed:
+        row, column = column, row
+    place = (add(operand.origin[-2], row), add(operand.origin[-1], column))
+    return ir.Read(operand.tensor, (*operand.origin[:-2], *place))
+
+
+def _without_foreign_tiles(mma: ir.Mma) -> tuple[ir.Mma, list[Statement]]:
+    """Operands in registers go through shared memory: their owners are not the product's."""
+    before: list[Statement] = []
+    changes: dict[str, ir.Operand] = {}
+    for side in ("left", "right"):
+        operand: ir.Operand = getattr(mma, side)
+        tensor = operand.tensor
+        if tensor.scope != TILE:
+            continue
+        assert tensor.owners is not None
+        scratch = Tensor(f"{tensor.name}_scratch", tensor.dtype, tensor.shape, SHARED, loc=mma.loc)
+        variables = (Variable("i"), Variable("j"))
+        move = ir.Move(
+            scratch, variables, variables, tuple(int(n) for n in tensor.shape),  # type: ignore[arg-type]
+            ir.Read(tensor, variables), by=tensor.owners, loc=mma.loc,
+        )  # fmt: skip
+        before += [ir.Allocate(scratch, loc=mma.loc), move]
+        changes[side] = replace(operand, tensor=scratch)
+    return (replace(mma, **changes) if changes else mma), before  # type: ignore[arg-type]
+
+
+def _fused(mma: ir.Mma, owners: Mapping) -> Statement:
+    """Ascending k, one fused multiply-add a step in the accumulator's type."""
+    accumulator = mma.accumulator
+    q = Variable("q", loc=mma.loc)
+    i, j = Variable("i", loc=mma.loc), Variable("j", loc=mma.loc)
+    value = ir.Fused(
+        _converted(operand_element(mma.left, i, q), accumulator.dtype),
+        _converted(operand_element(mma.right, q, j), accumulator.dtype),
+        ir.Read(accumulator, (i, j), loc=mma.loc),
+        loc=mma.loc,
+    )
+    step = ir.Each(
+        (i, j), owners, None, ir.Store(accumulator, (i, j), value, loc=mma.loc), loc=mma.loc
+    )
+    return ir.For(q, ZERO, index(mma.left.shape[1]), 1, step, loc=mma.loc)
+
+
+def _converted(value: Expression, dtype: ir.DType) -> Expression:
+    return value if value.dtype == dtype else ir.Cast(value, dtype)
+
+
+def _quotient(mma: ir.Mma, owners: Mapping, row: MatrixInstruction) -> Mapping | None:
+    """The mapping of fragments, where this instruction fits."""
+    m, n, k = row.shape
+    types = (mma.left.tensor.dtype, mma.right.tensor.dtype, mma.accumulator.dtype)
+    if types != (row.operand, row.operand, row.accumulator) or mma.left.shape[1] % k:
+        return None
+    try:
+        quotient = owners / row.accumulator_fragment
+    except MappingError:
+        return None
+    return quotient if quotient.is_composed and quotient.limit is None else None
+
+
+def _instructions(mma: ir.Mma, quotient: Mapping, row: MatrixInstruction) -> Statement:
+    m, n, k = row.shape
+    rows, columns = mma.left.shape[0], mma.right.shape[1]
+    left_owners = _without_dimension(quotient, 1) * row.left_fragment
+    right_owners = _without_dimension(quotient, 0) * row.right_fragment
+    step = Variable("kk", multiple=k, loc=mma.loc)
+    left = Tensor("left", row.operand, (rows, k), TILE, owners=left_owners, loc=mma.loc)
+    right = Tensor("right", row.operand, (k, columns), TILE, owners=right_owners, loc=mma.loc)
+    i, j, q = (Variable(name, loc=mma.loc) for name in "ijq")
+    load_left = ir.Move(
+        left, (i, q), (i, q), (rows, k), operand_element(mma.left, i, add(step, q)),
+        by=left_owners, loc=mma.loc,
+    )  # fmt: skip
+    q2 = Variable("q", loc=mma.loc)
+    load_right = ir.Move(
+        right, (q2, j), (q2, j), (k, columns), operand_element(mma.right, add(step, q2), j),
+        by=right_owners, loc=mma.loc,
+    )  # fmt: skip
+    product = ir.Mma(
+        mma.accumulator,
+        ir.Operand(left, (ZERO, ZERO), (rows, k)),
+        ir.Operand(right, (ZERO, ZERO), (k, columns)),
+        how=row.name,
+        loc=mma.loc,
+    )
+    body = ir.Sequence(
+        (ir.Allocate(left), load_left, ir.Allocate(right), load_right, product), loc=mma.loc
+    )
+    return ir.For(step, ZERO, index(mma.left.shape[1]), k, body, loc=mma.loc)
+
+
+def _without_dimension(quotient: Mapping, dropped: int) -> Mapping:
+    """The quotient on one dimension of the result; in place of the other, the product's own, of extent 1."""
+    kept = 1 - dropped
+    projected = quotient.project((kept,))
+    assert projected.worker_modes is not None and projected.slot_modes is not None
+
+    def moved(mode: Mode) -> Mode:
+        return mode if mode.dimension is None else mode._replace(dimension=kept)
+
+    shape = (projected.shape[0], 1) if kept == 0 else (1, projected.shape[0])
+    return Mapping.from_modes(
+        shape, [moved(m) for m in projected.worker_modes], [moved(m) for m in projected.slot_modes]
+    )

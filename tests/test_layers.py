@@ -1,0 +1,181 @@
+"""Imports point down only, and heavy third-party modules load where their target starts."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# Each part of the package, and the parts right below it: it may import those, whatever is below
+# them, and itself. The empty name is taskc/__init__.py, which holds the public names.
+BELOW: dict[str, tuple[str, ...]] = {
+    "errors": (),
+    "ir": ("errors",),
+    "lang": ("ir",),
+    "passes": ("ir",),
+    "backend": ("ir",),
+    "backend.cpu": ("backend",),
+    "backend.cuda": ("backend",),
+    "backend.sim": ("backend",),
+    "driver": ("lang", "passes", "backend.cpu", "backend.cuda", "backend.sim"),
+    "tune": ("driver",),
+    "kernels": ("tune",),
+    "graph": ("kernels",),
+    "onnx": ("graph",),
+    "cli": ("onnx",),
+    "": ("cli",),
+    "__main__": ("",),
+}
+
+# An operator is written against the public names, like a user's; so is what stands on operators.
+USE_PUBLIC_NAMES = {"kernels", "graph", "onnx", "cli"}
+
+# Third-party modules that may be imported at module level only in the part given.
+HOMES = {"cuda": "backend.cuda", "llvmlite": "backend.cpu", "onnx": "onnx"}
+NEVER = {"torch"}
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    line: int
+    module: str  # `taskc.ir.types.f32` for `from taskc.ir.types import f32`
+    eager: bool  # runs when the file is imported: not inside a function
+
+
+def imports(source: str, package: str) -> Iterator[Import]:
+    """All of a file's imports; `package` is what its relative ones start from."""
+
+    def walk(node: ast.AST, eager: bool) -> Iterator[Import]:
+        match node:
+            case ast.Import(names=names):
+                for alias in names:
+                    yield Import(node.lineno, alias.name, eager)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                parents = package.split(".")
+                base = parents[: len(parents) - level + 1] if level else []
+                for alias in names:
+                    path = [*base, *([module] if module else []), alias.name]
+                    yield Import(node.lineno, ".".join(path), eager)
+            case ast.Call(
+                func=ast.Attribute(attr="import_module") | ast.Name(id="import_module"),
+                args=[ast.Constant(value=str(name)), *_],
+            ):
+                yield Import(node.lineno, name, eager)
+        inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for child in ast.iter_child_nodes(node):
+            yield from walk(child, eager and not inside)
+
+    return walk(ast.parse(source), True)
+
+
+def part_of(module: str) -> str:
+    """The part that a module of taskc belongs to, or that a name in one does."""
+    path = module.split(".")[1:]
+    prefixes = (".".join(path[:length]) for length in range(len(path), 0, -1))
+    return next((prefix for prefix in prefixes if prefix in BELOW), "")
+
+
+def below(part: str) -> set[str]:
+    return set(BELOW[part]).union(*(below(other) for other in BELOW[part]))
+
+
+def violations(source: str, module: str, *, package: bool = False) -> list[str]:
+    """What is wrong with a file's imports. `package` says that the file is an `__init__.py`."""
+    part = part_of(module)
+    if not part and module != "taskc":
+        return [f"{module}: it is in no layer; add it to BELOW"]
+    allowed = {part} | below(part) | ({""} if part in USE_PUBLIC_NAMES else set())
+    found = []
+    for item in imports(source, module if package else module.rpartition(".")[0]):
+        top = item.module.partition(".")[0]
+        place = f"{module}, line {item.line}: "
+        if top == "taskc" and part_of(item.module) not in allowed:
+            found.append(f"{place}{part} may not import {part_of(item.module) or 'taskc'}")
+        elif top in NEVER:
+            found.append(f"{place}{top} is never imported")
+        elif item.eager and HOMES.get(top, part) != part:
+            found.append(f"{place}{top} at module level belongs in {HOMES[top]}")
+    return found
+
+
+def test_imports_point_down() -> None:
+    found = []
+    for path in sorted((ROOT / "taskc").rglob("*.py")):
+        package = path.name == "__init__.py"
+        names = path.parent if package else path.with_suffix("")
+        module = ".".join(names.relative_to(ROOT).parts)
+        found += violations(path.read_text(encoding="utf-8"), module, package=package)
+    assert found == []
+
+
+def test_importing_taskc_loads_no_heavy_module() -> None:
+    heavy = sorted({*HOMES, *NEVER})
+    program = f"import sys, taskc; print([name for name in {heavy} if name in sys.modules])"
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "expected"),
+    [
+        ("taskc.ir.types", "import taskc.passes.pipeline", ["ir may not import passes"]),
+        ("taskc.ir.types", "from ..lang import parse", ["ir may not import lang"]),
+        ("taskc.ir.types", "from .. import driver", ["ir may not import driver"]),
+        ("taskc.ir.types", "from taskc import f32", ["ir may not import taskc"]),
+        ("taskc.lang.parse", "from taskc.passes import lean", ["lang may not import passes"]),
+        ("taskc.passes.lean", "from taskc import backend", ["passes may not import backend"]),
+        ("taskc.backend.shared", "import taskc.lang", ["backend may not import lang"]),
+        ("taskc.backend.shared", "from . import sim", ["backend may not import backend.sim"]),
+        (
+            "taskc.backend.cuda.emit",
+            "from taskc.backend.cpu.emit import emit",
+            ["backend.cuda may not import backend.cpu"],
+        ),
+        ("taskc.errors", "def f():\n    import taskc.ir", ["errors may not import ir"]),
+        (
+            "taskc.ir.types",
+            "if TYPE_CHECKING:\n    from taskc.cli import main",
+            ["ir may not import cli"],
+        ),
+        (
+            "taskc.driver",
+            "import importlib\nimportlib.import_module('taskc.tune')",
+            ["driver may not import tune"],
+        ),
+        ("taskc.driver", "import onnx.helper", ["onnx at module level belongs in onnx"]),
+        (
+            "taskc.backend.sim.run",
+            "try:\n    from llvmlite import ir\nexcept ImportError:\n    pass",
+            ["llvmlite at module level belongs in backend.cpu"],
+        ),
+        ("taskc.cli", "def f():\n    import torch", ["torch is never imported"]),
+        ("taskc.novel", "", ["it is in no layer; add it to BELOW"]),
+    ],
+)
+def test_a_planted_import_is_caught(module: str, source: str, expected: list[str]) -> None:
+    assert [line.partition(": ")[2] for line in violations(source, module)] == expected
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("taskc.ir.types", "from .mapping import Mapping\nfrom ..errors import CompileError"),
+        ("taskc.passes.lean", "import numpy\nfrom taskc.ir import nodes"),
+        ("taskc.backend.cuda.emit", "from taskc.backend.shared import f\nfrom cuda import nvrtc"),
+        ("taskc.driver", "def f():\n    from cuda.bindings import driver"),
+        ("taskc.driver", "from taskc.backend.sim import run\nfrom taskc.errors import Location"),
+        ("taskc.kernels.matmul", "import taskc as tc\nfrom taskc import f32"),
+        ("taskc", "from taskc.cli import main"),
+    ],
+)
+def test_imports_that_are_in_order(module: str, source: str) -> None:
+    assert violations(source, module) == []
