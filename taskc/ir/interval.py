@@ -27,10 +27,12 @@ class Interval(NamedTuple):
     def is_point(self) -> bool:
         return self.low is not None and self.low == self.high
 
-    def within(self, low: int, high: int) -> bool:
-        """Every number of this one lies from `low` to `high`."""
-        return (
-            self.low is not None and self.high is not None and low <= self.low and self.high <= high
+    def inside(self, other: Interval) -> bool:
+        """Every number of this one, which is finite, is in the other."""
+        if self.low is None or self.high is None:
+            return False
+        return (other.low is None or other.low <= self.low) and (
+            other.high is None or self.high <= other.high
         )
 
     def meet(self, other: Interval) -> Interval:

@@ -1,8 +1,8 @@
 """Integer-linear forms: constant + sum of coefficient * atom.
 
-An atom is a Variable, compared by identity, or an Opaque: a subexpression that is not linear, compared
-by its structure, so that equal ones cancel. A product of atoms is an Opaque of the kind "*" whose factors
-are a set; forms with such atoms are polynomials, and multiply as such.
+An atom is a Variable, compared by identity, or an Opaque: a subexpression that is not linear,
+compared by its structure, so that equal ones cancel. A product of atoms is an Opaque of the kind "*"
+whose factors are a set; forms with such atoms are polynomials, and multiply as such.
 """
 
 from __future__ import annotations
@@ -26,7 +26,16 @@ class Opaque:
     interval, modulus, remainder    what is known of its value: it is `remainder` modulo `modulus`
     """
 
-    __slots__ = ("_hash", "expression", "interval", "kind", "modulus", "moving", "parts", "remainder")
+    __slots__ = (
+        "_hash",
+        "expression",
+        "interval",
+        "kind",
+        "modulus",
+        "moving",
+        "parts",
+        "remainder",
+    )
 
     def __init__(
         self,
@@ -148,7 +157,8 @@ class Affine:
 
     def without(self, atom: Atom) -> Affine:
         """The form with this atom's term left out."""
-        terms = {other: factor for other, factor in self.terms.items() if other != atom}
+        terms = dict(self.terms)
+        del terms[atom]
         return Affine(self.constant, terms, self.magnitude)
 
     def replacing(self, atom: Atom, value: Affine) -> Affine:
@@ -179,15 +189,12 @@ class Affine:
             total = _difference(added, taken) if added else balanced_sum(taken)
             target.append(Binary("*", total, Constant(factor, dtype)))
         if self.constant > 0 or not (plus or minus):
-            if plus or not minus:
-                plus.append(Constant(self.constant, dtype))
-            else:
-                plus = [Constant(self.constant, dtype)]
+            plus.append(Constant(self.constant, dtype))
         elif self.constant < 0:
-            if not plus:
-                plus = [Constant(self.constant, dtype)]
-            else:
+            if plus:
                 minus.append(Constant(-self.constant, dtype))
+            else:
+                plus.append(Constant(self.constant, dtype))
         if not plus:
             return Unary("-", balanced_sum(minus))
         return _difference(plus, minus)

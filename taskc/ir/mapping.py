@@ -81,6 +81,11 @@ class Mapping:
     limit: Shape | None = None  # tasks outside are masked; never equal to the shape
     factors: tuple[Factor, ...] = ()  # only how to print it; empty for a mapping that was derived
 
+    @staticmethod
+    def from_modes(shape: Sequence[int], workers: Iterable[Mode], slots: Iterable[Mode]) -> Mapping:
+        """The composed mapping with these digits of the worker's and the slot's number, slowest first."""
+        return Mapping(Composed(tuple(shape), merged(workers), merged(slots)))
+
     # What it is.
 
     @property

@@ -26,7 +26,7 @@ class Operation:
     result: DType | str | None = None
 
 
-_ROWS = (
+_ROWS: tuple[Operation, ...] = (
     Operation(
         "cp.async", ("place", "place", "constant", "value"), "worker",
         "Starts copying n consecutive elements (4, 8 or 16 bytes, aligned) from GLOBAL to SHARED; where"
@@ -94,6 +94,21 @@ _ROWS = (
         "wgmma.wait", ("constant",), "warp",
         "Waits until at most n of the most recent groups of matrix products are still in flight.",
     ),
+)  # fmt: skip
+
+_MATRIX = (
+    "mma.sync.m16n8k16.f16",
+    "mma.sync.m16n8k16.bf16",
+    "mma.sync.m16n8k8.tf32",
+    "mma.sync.m16n8k32.i8",
+)
+_ROWS += tuple(
+    Operation(
+        name, ("place", "place", "place"), "warp",
+        "accumulator += left @ right on fragments in REGISTER tensors, each from the given slot on; a"
+        " row of ir/target.py says which lane holds which element.",
+    )
+    for name in _MATRIX
 )  # fmt: skip
 
 OPERATIONS: dict[str, Operation] = {row.name: row for row in _ROWS}

@@ -37,6 +37,7 @@ class Target:
     vector_bytes  the widest single access of one worker
     shared_bytes  what a block may have
     banks         4-byte banks of shared memory, 0 where it has none
+    processors    how many blocks a persistent grid launches
     shuffles      whether the workers of a warp can exchange registers
     transports    how block values may travel in a pipeline, best first
     """
@@ -44,6 +45,7 @@ class Target:
     name: str
     warp: int
     max_workers: int
+    processors: int
     vector_bytes: int
     shared_bytes: int
     banks: int
@@ -81,6 +83,7 @@ GENERIC = Target(
     name="generic",
     warp=32,
     max_workers=1 << 16,
+    processors=4,
     vector_bytes=16,
     shared_bytes=1 << 20,
     banks=32,
@@ -92,6 +95,7 @@ SM_80 = Target(
     name="sm_80",
     warp=32,
     max_workers=1024,
+    processors=108,
     vector_bytes=16,
     shared_bytes=163 * 1024,
     banks=32,
@@ -104,6 +108,7 @@ SM_89 = Target(
     name="sm_89",
     warp=32,
     max_workers=1024,
+    processors=128,
     vector_bytes=16,
     shared_bytes=99 * 1024,
     banks=32,
@@ -116,6 +121,7 @@ SM_90A = Target(
     name="sm_90a",
     warp=32,
     max_workers=1024,
+    processors=132,
     vector_bytes=16,
     shared_bytes=227 * 1024,
     banks=32,

@@ -15,7 +15,6 @@ from taskc.errors import CompileError, Location
 Node = Union[ast.expr, ast.stmt, ast.arg, ast.keyword]
 
 _COMPOUND = (ast.For, ast.While, ast.If, ast.With, ast.FunctionDef)
-_SCOPES = (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 class Source:
@@ -23,7 +22,8 @@ class Source:
 
     tree      its definition, with lines and columns as `ast` gives them
     assigned  for each statement (by id) the names that it, or what is inside it, assigns
-    locals    the names that are local to the function
+    written   all of these names
+    locals    these and the parameters
     uses      how often each name is read
     """
 
@@ -31,7 +31,8 @@ class Source:
         self.file = file
         self.tree = tree
         self.assigned: dict[int, frozenset[str]] = {}
-        self.locals = self._collect(tree.body) | {arg.arg for arg in tree.args.args}
+        self.written = self._collect(tree.body)
+        self.locals = self.written | {argument.arg for argument in tree.args.args}
         self.uses: dict[str, int] = {}
         for node in ast.walk(tree):
             if type(node) is ast.Name and type(node.ctx) is ast.Load:
@@ -139,6 +140,8 @@ def _read(function: FunctionType, code: CodeType, what: str) -> Source:
     here = Location(place, first_line, 0, first_line, 0)
     if name == "<lambda>":
         raise CompileError(f"{what} is a lambda; write it with 'def'", here)
+    if code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+        raise CompileError(f"{what} is asynchronous; write it with 'def'", here)
     linecache.checkcache(file)
     lines = linecache.getlines(file, function.__globals__)
     if not lines:
@@ -147,7 +150,12 @@ def _read(function: FunctionType, code: CodeType, what: str) -> Source:
             here,
             hint="define it in a file or a notebook cell; 'python -c' works from Python 3.13 on",
         )
-    tree = _definition(lines, first_line, name)
+    block = lines[first_line - 1 :]
+    try:
+        block = inspect.getblock(block)
+    except (SyntaxError, IndexError):
+        block = []
+    tree = _definition(block, name)
     arguments = code.co_varnames[: code.co_argcount]
     if tree is None or tuple(arg.arg for arg in tree.args.args) != arguments:
         raise CompileError(
@@ -155,21 +163,18 @@ def _read(function: FunctionType, code: CodeType, what: str) -> Source:
             here,
             hint="the file has changed since it was imported; run it again",
         )
-    return Source(place, lines[first_line - 1 :], first_line, tree)
+    return Source(place, block, first_line, tree)
 
 
-def _definition(lines: list[str], first_line: int, name: str) -> ast.FunctionDef | None:
-    """The definition that starts, with its decorators, at a line."""
+def _definition(block: list[str], name: str) -> ast.FunctionDef | None:
+    """The definition that a block of lines consists of."""
+    indented = bool(block) and block[0][:1].isspace()
     try:
-        block = inspect.getblock(lines[first_line - 1 :])
-        indented = block[0][:1].isspace()
-        text = ("if True:\n" if indented else "") + "".join(block)
-        body = ast.parse(text).body
-    except (SyntaxError, IndexError):
+        body = ast.parse(("if True:\n" if indented else "") + "".join(block)).body
+    except SyntaxError:
         return None
-    if indented:
-        assert isinstance(body[0], ast.If)
+    if indented and isinstance(body[0], ast.If):
         body = body[0].body
         ast.increment_lineno(body[0], -1)
-    found = body[0]
+    found = body[0] if body else None
     return found if isinstance(found, ast.FunctionDef) and found.name == name else None

@@ -1,233 +1,288 @@
-"""Every access to a tensor in a program, with the loops and the conditions that it is under.
+"""What the workers of a block touch, and whether two such accesses can conflict.
 
-One walk serves all proofs. A path is the tuple of frames from the kernel's body down to the access:
-loops (Grid, For, Pipeline, While, Each, Move) and guards. A guard comes from an If, a Select, the right
-operand of a lazy `and` or `or`, or from the guard of a Move.
+An access is a tensor with index expressions, seen by every worker for every one of its tasks. An index is
+split into a uniform part, kept symbolic, and a part that depends on the worker and the task, enumerated as
+an array over all (worker, task) pairs. Two accesses conflict when different workers can touch one element:
+uniform parts that differ by a known amount shift the enumeration, slots k and k + d of a ring of more than
+d stages are distinct, and whatever can't be enumerated is assumed to meet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Union
+from collections.abc import Mapping as Dictionary, Sequence
+from dataclasses import dataclass, replace
 
-from taskc.errors import NOWHERE, Location
+import numpy as np
+from numpy.typing import NDArray
+
+from taskc.errors import Location
 from taskc.ir import nodes as ir
-from taskc.ir.nodes import Expression, Statement, Tensor, Variable
-from taskc.ir.rewrite import expressions, statements
+from taskc.ir.affine import difference
+from taskc.ir.arithmetic import binary, unary
+from taskc.ir.build import subtract, total
+from taskc.ir.nodes import Expression, Tensor, Variable
+from taskc.ir.rewrite import substitute, walk
 
-READ, WRITE, ATOMIC = "read", "write", "atomic"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Guard:
-    """`condition` is true below, or false where `holds` is False."""
-
-    condition: Expression
-    holds: bool = True
+Array = NDArray[np.int64]
 
 
-Loop = Union[ir.Grid, ir.For, ir.Pipeline, ir.While, ir.Each, ir.Move]
-Frame = Union[Loop, Guard]
-Path = tuple[Frame, ...]
+@dataclass(eq=False, frozen=True, slots=True)
+class Index:
+    """uniform + spread[worker, task]; `uniform` is None where the two don't separate."""
+
+    uniform: Expression | None
+    spread: Array | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(eq=False, frozen=True, slots=True)
 class Access:
-    """`order` counts accesses in program order; `phase` is the outermost Each, or the Move."""
+    """`workers` and the spreads of `indices` are arrays of one shape, in ascending order of workers."""
 
-    kind: str
     tensor: Tensor
-    indices: tuple[Expression, ...]
-    path: Path
-    phase: ir.Each | ir.Move | None
+    writes: bool
+    atomic: bool
+    indices: tuple[Index, ...]
+    workers: Array
     loc: Location
-    order: int
-    statement: Statement
-    read: ir.Read | ir.Address | None = None
 
-    @property
-    def verb(self) -> str:
-        return {READ: "reads", WRITE: "writes", ATOMIC: "updates"}[self.kind]
+    def moved(self, values: Dictionary[Variable, Expression]) -> Access:
+        """The same access in another iteration of the loops around it."""
+        indices = tuple(
+            index
+            if index.uniform is None
+            else replace(index, uniform=substitute(index.uniform, values))
+            for index in self.indices
+        )
+        return replace(self, indices=indices)
+
+    def describe(self) -> str:
+        verb = "atomic" if self.atomic else "write" if self.writes else "read"
+        return f"{verb} of {self.tensor.name}" + (f" in line {self.loc.line}" if self.loc.line else "")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Binder:
-    """Where a variable is bound: the `position`-th of a loop's variables.
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """Who executes a phase: for every (worker, task), the worker's number and the bound variables.
 
-    `axis` counts NumPy axes from the right; axis 0 belongs to the workers. `shared` variables have
-    one value for the whole block: nothing above the loop is an Each or a Move.
+    `active` masks the pairs whose task does not exist.
     """
 
-    loop: Loop
-    position: int
-    axis: int
-    shared: bool
+    workers: Array
+    values: dict[Variable, Array]
+    active: NDArray[np.bool_] | None
+
+    @staticmethod
+    def everyone(count: int, first: int = 0) -> Crew:
+        return Crew(np.arange(first, first + count), {}, None)
+
+    def enter(self, loop: ir.Each, worker: Variable) -> Crew | None:
+        """The crew of a mapping loop's body; None where who runs it depends on run-time values."""
+        number: Array | None = self.workers - self.workers.min()
+        if loop.worker is not None:
+            number = evaluate(loop.worker, {**self.values, worker: self.workers})
+        if number is None:
+            return None
+        mapping = loop.mapping
+        number = np.broadcast_to(number, self.workers.shape)
+        tasks, active = mapping.tasks[number], mapping.valid[number]
+        if self.active is not None:
+            active = active & self.active[..., None]
+        outer = {v: array[..., None] for v, array in self.values.items()}
+        inner = {v: tasks[..., d] for d, v in enumerate(loop.variables)}
+        workers = np.broadcast_to(self.workers[..., None], active.shape)
+        return Crew(workers, {**outer, **inner}, None if active.all() else active)
+
+    def repeat(self, variable: Variable, trips: Array) -> Crew:
+        """Every pair once for each trip of a loop."""
+        values = {v: array[..., None] for v, array in self.values.items()}
+        shape = (*self.workers.shape, len(trips))
+        active = None if self.active is None else np.broadcast_to(self.active[..., None], shape)
+        return Crew(np.broadcast_to(self.workers[..., None], shape), {**values, variable: trips}, active)
+
+    def first_owners(self, loop: ir.Each) -> Crew:
+        """Of the workers that have one task, the first alone: it does the stores to memory."""
+        mapping = loop.mapping
+        if not mapping.is_replicated or loop.worker is not None:
+            return self
+        owner, _ = mapping.owner_table()
+        place = tuple(self.values[v] for v in loop.variables)
+        first = owner[place] == self.workers - self.workers.min()
+        return replace(self, active=first if self.active is None else self.active & first)
+
+    def where(self, condition: Expression) -> Crew:
+        """Only the pairs for which a condition holds, as far as that is known."""
+        holds = evaluate(condition, self.values)
+        if holds is None or not holds.ndim:
+            return self
+        holds = np.broadcast_to(holds.astype(bool), self.workers.shape)
+        return replace(self, active=holds if self.active is None else self.active & holds)
 
 
-@dataclass(slots=True)
-class Program:
-    """What the walk found. `written` holds the LOCAL tensors that are stored to inside an Each."""
-
-    kernel: ir.Kernel
-    accesses: list[Access] = field(default_factory=list)
-    whole: list[ir.Mma | ir.Reduce | ir.Scan] = field(default_factory=list)
-    binders: dict[Variable, Binder] = field(default_factory=dict)
-    lets: dict[Variable, tuple[Expression, bool]] = field(default_factory=dict)
-    results: set[Variable] = field(default_factory=set)
-    written: set[Tensor] = field(default_factory=set)
-    axes: dict[Loop, int] = field(default_factory=dict)
-
-    @property
-    def grid(self) -> ir.Grid | None:
-        return next((loop for loop in self.axes if isinstance(loop, ir.Grid)), None)
-
-    def on(self, tensor: Tensor) -> list[Access]:
-        return [access for access in self.accesses if access.tensor is tensor]
-
-
-def collect(kernel: ir.Kernel) -> Program:
-    walker = _Walker(Program(kernel))
-    walker.visit(kernel.body, (), 1, None)
-    return walker.program
-
-
-def used_variables(program: Program, nodes: Iterator[Expression]) -> set[Variable]:
-    """The variables in expressions, those in the values of Lets included."""
-    seen: set[Variable] = set()
-    stack: list[Expression] = list(nodes)
-    while stack:
-        node = stack.pop()
-        if isinstance(node, Variable):
-            if node not in seen:
-                seen.add(node)
-                if node in program.lets:
-                    stack.append(program.lets[node][0])
-        else:
-            stack.extend(expressions(node))
-    return seen
-
-
-class _Walker:
-    """Fills a Program. `axis` is the next free NumPy axis; `phase` the Each or Move above."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-
-    def visit(
-        self, node: Statement, path: Path, axis: int, phase: ir.Each | ir.Move | None
-    ) -> None:
-        program = self.program
-        match node:
-            case ir.Sequence():
-                for statement in node.statements:
-                    self.visit(statement, path, axis, phase)
-            case ir.Let():
-                self.expression(node.value, path, phase, node)
-                program.lets[node.variable] = (node.value, phase is None)
-            case ir.If():
-                self.expression(node.condition, path, phase, node)
-                self.visit(node.then, (*path, Guard(node.condition)), axis, phase)
-                if node.otherwise is not None:
-                    self.visit(node.otherwise, (*path, Guard(node.condition, False)), axis, phase)
-            case ir.Grid() | ir.For() | ir.Pipeline() | ir.While() | ir.Each():
-                self.loop(node, path, axis, phase)
-            case ir.Move():
-                self.move(node, path, axis)
-            case ir.Store() | ir.Atomic():
-                for expression in (*node.indices, node.value):
-                    self.expression(expression, path, phase, node)
-                kind = WRITE if isinstance(node, ir.Store) else ATOMIC
-                self.access(kind, node.tensor, node.indices, path, phase, node)
-                if isinstance(node, ir.Atomic) and node.result is not None:
-                    program.results.add(node.result)
-            case ir.Do():
-                for expression in node.operands:
-                    self.expression(expression, path, phase, node)
-                if node.result is not None:
-                    program.results.add(node.result)
-            case _:
-                for expression in expressions(node):
-                    self.expression(expression, path, phase, node)
-                if isinstance(node, (ir.Mma, ir.Reduce, ir.Scan)):
-                    program.whole.append(node)
-                for statement in statements(node):
-                    self.visit(statement, path, axis, phase)
-
-    def loop(
-        self,
-        node: ir.Grid | ir.For | ir.Pipeline | ir.While | ir.Each,
-        path: Path,
-        axis: int,
-        phase: ir.Each | ir.Move | None,
-    ) -> None:
-        shared = phase is None
-        variables: tuple[Variable, ...] = ()
-        inside = (*path, node)
-        if isinstance(node, ir.While):
-            self.expression(node.condition, inside, phase, node)
-        else:
-            for expression in expressions(node):
-                self.expression(expression, path, phase, node)
-            several = isinstance(node, (ir.Grid, ir.Each))
-            variables = node.variables if several else (node.variable,)  # type: ignore[union-attr]
-        self.program.axes[node] = axis
-        each = isinstance(node, ir.Each)
-        for position, variable in enumerate(variables):
-            place = axis if each else axis + position
-            self.program.binders[variable] = Binder(node, position, place, shared and not each)
-        if each and phase is None:
-            phase = node  # type: ignore[assignment]
-        self.visit(node.body, inside, axis + (1 if each else len(variables)), phase)
-
-    def move(self, node: ir.Move, path: Path, axis: int) -> None:
-        self.program.axes[node] = axis
-        for position, variable in enumerate(node.variables):
-            self.program.binders[variable] = Binder(node, position, axis, False)
-        path = (*path, node)
-        if node.guard is not None:
-            self.expression(node.guard, path, node, node)
-            path = (*path, Guard(node.guard))
-        for expression in (*node.indices, node.value):
-            self.expression(expression, path, node, node)
-        self.access(WRITE, node.tensor, node.indices, path, node, node)
-
-    def expression(
-        self, node: Expression, path: Path, phase: ir.Each | ir.Move | None, at: Statement
-    ) -> None:
-        match node:
-            case ir.Constant() | Variable():
-                return
-            case ir.Read() | ir.Address():
-                for index in node.indices:
-                    self.expression(index, path, phase, at)
-                self.access(READ, node.tensor, node.indices, path, phase, at, node)
-            case ir.Select():
-                self.expression(node.condition, path, phase, at)
-                self.expression(node.then, (*path, Guard(node.condition)), phase, at)
-                self.expression(node.otherwise, (*path, Guard(node.condition, False)), phase, at)
-            case ir.Binary(operator="and" | "or"):
-                self.expression(node.left, path, phase, at)
-                guard = Guard(node.left, node.operator == "and")
-                self.expression(node.right, (*path, guard), phase, at)
-            case _:
-                for expression in expressions(node):
-                    self.expression(expression, path, phase, at)
-
-    def access(
-        self,
-        kind: str,
-        tensor: Tensor,
-        indices: tuple[Expression, ...],
-        path: Path,
-        phase: ir.Each | ir.Move | None,
-        statement: Statement,
-        read: ir.Read | ir.Address | None = None,
-    ) -> None:
-        loc = statement.loc if read is None or read.loc == NOWHERE else read.loc
-        accesses = self.program.accesses
-        accesses.append(
-            Access(kind, tensor, indices, path, phase, loc, len(accesses), statement, read)
+def make_access(
+    tensor: Tensor,
+    indices: Sequence[Expression],
+    crew: Crew,
+    wild: frozenset[Variable],
+    *,
+    writes: bool,
+    atomic: bool = False,
+    loc: Location,
+) -> Access:
+    split = tuple(_split(index, crew.values, wild) for index in indices)
+    workers = crew.workers
+    if crew.active is not None:
+        active = crew.active
+        workers = np.broadcast_to(workers, active.shape)[active]
+        split = tuple(
+            index
+            if index.spread is None
+            else replace(index, spread=np.broadcast_to(index.spread, active.shape)[active])
+            for index in split
         )
-        if kind != READ and phase is not None and tensor.scope == ir.LOCAL:
-            self.program.written.add(tensor)
+    return Access(tensor, writes, atomic, split, workers, loc)
+
+
+def _split(
+    index: Expression, values: Dictionary[Variable, Array], wild: frozenset[Variable]
+) -> Index:
+    uniform: list[Expression] = []
+    spread: Array | None = None
+    for sign, term in _terms(index, 1):
+        below = list(walk(term))
+        names = {v for v in below if isinstance(v, Variable)}
+        if not names.isdisjoint(wild) or any(isinstance(node, ir.Read) for node in below):
+            return Index(None, None)
+        if names.isdisjoint(values):
+            uniform.append(term if sign > 0 else subtract(0, term))
+        elif names <= values.keys():
+            array = evaluate(term, values)
+            if array is None:
+                return Index(None, None)
+            spread = sign * array if spread is None else spread + sign * array
+        else:
+            return Index(None, None)
+    return Index(total(uniform), spread)
+
+
+def _terms(expression: Expression, sign: int) -> list[tuple[int, Expression]]:
+    if isinstance(expression, ir.Binary) and expression.operator in ("+", "-"):
+        right = sign if expression.operator == "+" else -sign
+        return _terms(expression.left, sign) + _terms(expression.right, right)
+    return [(sign, expression)]
+
+
+def evaluate(expression: Expression, values: Dictionary[Variable, Array]) -> Array | None:
+    """The value for every (worker, task), or None where it reads memory or a variable without a value."""
+    match expression:
+        case ir.Constant():
+            return np.asarray(expression.value)
+        case Variable():
+            return values.get(expression)
+        case ir.Binary():
+            left, right = evaluate(expression.left, values), evaluate(expression.right, values)
+            if left is None or right is None:
+                return None
+            return binary(expression.operator, left, right, expression.left.dtype)
+        case ir.Unary():
+            operand = evaluate(expression.operand, values)
+            if operand is None:
+                return None
+            return unary(expression.operator, operand, expression.operand.dtype)
+        case ir.Select():
+            parts = [evaluate(x, values) for x in (expression.condition, expression.then, expression.otherwise)]
+            if parts[0] is None or parts[1] is None or parts[2] is None:
+                return None
+            return np.where(parts[0], parts[1], parts[2])
+        case ir.Lookup():
+            position = evaluate(expression.index, values)
+            return None if position is None else np.asarray(expression.table.values)[position]
+    return None
+
+
+def conflict_scope(a: Access, b: Access, warp: int) -> str | None:
+    """Who has to wait between two accesses: "block", "warp", or None where no two workers meet."""
+    if not (a.writes or b.writes) or (a.atomic and b.atomic):
+        return None
+    if a.tensor is not b.tensor:
+        return "block" if _share_bytes(a.tensor, b.tensor) else None
+    first: list[Array] = []
+    second: list[Array] = []
+    for one, two in zip(a.indices, b.indices, strict=True):
+        if one.uniform is None or two.uniform is None:
+            continue
+        shift = _known_difference(one.uniform, two.uniform)
+        if shift is None:
+            continue
+        if isinstance(shift, str):
+            return None
+        left = np.asarray(shift if one.spread is None else one.spread + shift)
+        right = np.asarray(0 if two.spread is None else two.spread)
+        first.append(left)
+        second.append(right)
+    return _meeting(a, b, first, second, warp)
+
+
+def _known_difference(one: Expression, two: Expression) -> int | str | None:
+    """one - two; "distinct" for two slots of a ring; None where it is unknown."""
+    match one, two:
+        case (
+            ir.Binary(operator="%", left=left, right=ir.Constant(value=size)),
+            ir.Binary(operator="%", left=right, right=ir.Constant(value=other)),
+        ) if size == other:
+            steps = difference(left, right)
+            if steps is not None:
+                return 0 if steps % int(size) == 0 else "distinct"
+    return difference(one, two)
+
+
+def _share_bytes(a: Tensor, b: Tensor) -> bool:
+    if a.scope != ir.SHARED or b.scope != ir.SHARED or a.offset is None or b.offset is None:
+        return False
+    return a.offset < b.offset + size_in_bytes(b) and b.offset < a.offset + size_in_bytes(a)
+
+
+def size_in_bytes(tensor: Tensor) -> int:
+    if tensor.layout is not None:
+        return tensor.layout.slots * tensor.dtype.nbytes
+    count = 1
+    for extent in tensor.shape:
+        assert isinstance(extent, int)
+        count *= extent
+    return count * tensor.dtype.nbytes
+
+
+def _meeting(
+    a: Access, b: Access, first: list[Array], second: list[Array], warp: int
+) -> str | None:
+    """The narrowest group that holds all pairs of different workers with equal indices."""
+    if not a.workers.size or not b.workers.size:
+        return None
+    key_a, key_b = np.zeros((), np.int64), np.zeros((), np.int64)
+    for left, right in zip(first, second, strict=True):
+        low = min(int(left.min()), int(right.min()))
+        high = max(int(left.max()), int(right.max()))
+        key_a = key_a * (high - low + 1) + (left - low)
+        key_b = key_b * (high - low + 1) + (right - low)
+    size = int(max(key_a.max(), key_b.max())) + 1
+    if size > 1 << 22:
+        return "block"
+    lowest_a, highest_a = _extremes(key_a, a.workers, size)
+    lowest_b, highest_b = _extremes(key_b, b.workers, size)
+    both = (highest_a >= 0) & (highest_b >= 0)
+    lowest = np.minimum(lowest_a, lowest_b)[both]
+    highest = np.maximum(highest_a, highest_b)[both]
+    if not (lowest != highest).any():
+        return None
+    return "block" if (lowest // warp != highest // warp).any() else "warp"
+
+
+def _extremes(key: Array, workers: Array, size: int) -> tuple[Array, Array]:
+    """For every key the lowest and the highest worker; highest is -1 where there is none."""
+    shape = np.broadcast_shapes(key.shape, workers.shape)
+    keys = np.broadcast_to(key, shape).ravel()
+    numbers = np.broadcast_to(workers, shape).ravel()
+    highest = np.full(size, -1, np.int64)
+    lowest = np.full(size, np.iinfo(np.int64).max, np.int64)
+    highest[keys] = numbers  # workers ascend, and the last assignment stays
+    lowest[keys[::-1]] = numbers[::-1]
+    return lowest, highest

@@ -33,10 +33,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import cast
 
-from taskc.errors import CompileError, Location
+from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import add, ceiling_divide, index, less, modulo, multiply
-from taskc.ir.nodes import GLOBAL, SHARED, TILE, Expression, Ring, Statement, Tensor, Variable
+from taskc.ir.nodes import GLOBAL, TILE, Expression, Ring, Statement, Tensor, Variable
 from taskc.ir.rewrite import copy, index_leading, map_statements, walk
 from taskc.ir.target import TARGETS, Target
 from taskc.passes.transports import transport_for
@@ -262,6 +262,3 @@ def _through_registers(
         )
     return load, deliver
 
-
-__all__ = ["CompileError", "overlap"]
-_ = SHARED

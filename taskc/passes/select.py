@@ -27,7 +27,7 @@ from taskc.ir.rewrite import map_children, map_statements, walk
 from taskc.ir.target import TARGETS, Target
 from taskc.passes.select_matrix import matrix_product
 from taskc.passes.select_reductions import reduction, scan
-from taskc.passes.widths import vector_width
+from taskc.passes.widths import known_multiples, move_width
 
 
 def select(kernel: ir.Kernel) -> ir.Kernel:
@@ -43,6 +43,7 @@ class _Selector:
         self.kernel = kernel
         self.target = target
         self.workers = kernel.workers
+        self.known = known_multiples(kernel.body)
         self.notes: list[tuple[str, ir.Location]] = []
 
     def visit(self, statement: Statement) -> Statement:
@@ -73,7 +74,7 @@ class _Selector:
         if source is not None:
             assert source.owners is not None
             return replace(move, by=_limited(source.owners, move.shape))
-        width = vector_width(move, self.kernel, self.target)
+        width = move_width(move, self.target, self.known)
         return replace(move, by=auto_map(move.shape, workers=self.workers, vector=width))
 
     def through_shared(self, move: ir.Move, source: Tensor) -> Statement:

@@ -29,11 +29,13 @@ class Memory:
         "granules",
         "lanes",
         "number",
+        "overlaid",
         "rows",
         "shadow",
         "shape",
         "size",
         "tensor",
+        "tried",
         "written",
     )
 
@@ -50,6 +52,7 @@ class Memory:
         granules: int = 1,
         shadow: Shadow | None = None,
         complete: bool = False,
+        overlaid: bool = False,
     ) -> None:
         self.tensor = tensor
         self.shape = shape
@@ -59,18 +62,40 @@ class Memory:
         self.rows = rows  # SHARED: where each block's elements start, [blocks, 1]
         self.lanes = lanes  # private memory: the shape of what has copies
         self.number = number
+        self.overlaid = overlaid  # `written` is other tensors' too
         self.granules = granules  # shadow entries that one element covers
         self.shadow = shadow
         self.complete = complete  # every element is known to be initialized
+        self.tried = True  # nothing has been written since that was last looked at
 
-    def is_initialized(self, flat: Any) -> Any:
-        """Which elements are; True if all of the memory is."""
+    def look(self) -> bool:
+        """Whether every element is initialized, if that can be told at once."""
+        if not self.tried and not self.complete:
+            self.tried = True
+            if not self.overlaid:
+                self.complete = bool((self.written == self.number).all())
+        return self.complete
+
+    def mark(self, at: Any) -> None:
+        """The elements at flat indices `at` have been written."""
         if self.complete:
-            return True
-        if self.granules != 1:
-            flat = flat * self.granules
-        found = self.written[flat] == self.number
-        return found
+            return
+        self.tried = False
+        if self.granules == 1:
+            self.written[at] = self.number
+        else:
+            for granule in range(self.granules):
+                self.written[at * self.granules + granule] = self.number
+
+    def lacks(self, at: Any) -> Any:
+        """Which of the elements are uninitialized."""
+        return self.written[at * self.granules if self.granules != 1 else at] != self.number
+
+    def forget(self) -> None:
+        """Every element is uninitialized again."""
+        self.complete = False
+        self.tried = True
+        self.written[...] = 0
 
 
 class Arena:
@@ -98,6 +123,7 @@ class Arena:
             number=number,
             granules=size // self.granule,
             shadow=self.shadow,
+            overlaid=True,
         )
 
     def forget(self, memory: Memory, blocks: Array | None) -> None:

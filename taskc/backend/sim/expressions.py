@@ -1,0 +1,260 @@
+"""Expressions as closures: each node becomes a function of the frame, once for each run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from taskc.backend.sim.machine import Frame, Run
+from taskc.errors import InternalError
+from taskc.ir import arithmetic, nodes as ir
+from taskc.ir.types import DType, boolean, f32, f64, i64
+
+Evaluate: TypeAlias = Callable[[Frame], Any]
+Pure: TypeAlias = "tuple[Evaluate, bool]"
+"""A function, and whether it can't go wrong: it may then be evaluated where it isn't asked for."""
+
+# NumPy's own functions do these exactly, on scalars too, on the types that are computed natively.
+_NATIVE = {
+    "+": np.add,
+    "-": np.subtract,
+    "*": np.multiply,
+    "/": np.divide,
+    "&": np.bitwise_and,
+    "|": np.bitwise_or,
+    "^": np.bitwise_xor,
+    "<<": np.left_shift,
+    ">>": np.right_shift,
+    "==": np.equal,
+    "!=": np.not_equal,
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": np.greater,
+    ">=": np.greater_equal,
+}
+_NATIVE_UNARY = {
+    "-": np.negative,
+    "abs": np.abs,
+    "~": np.invert,
+    "not": np.logical_not,
+    "isnan": np.isnan,
+    "sqrt": np.sqrt,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.rint,
+    "trunc": np.trunc,
+}
+
+
+def scalar(value: Any) -> Any:
+    """0-d arrays as NumPy scalars, so that only real arrays are arrays."""
+    return value[()] if isinstance(value, np.ndarray) and not value.ndim else value
+
+
+def narrowed(mask: Any, condition: Any) -> Any:
+    """`mask` where the condition holds too; None where nothing is masked."""
+    if isinstance(condition, np.ndarray):
+        if mask is None:
+            return None if condition.all() else condition
+        return mask & condition
+    return mask if condition else np.zeros((1, 1), np.bool_)
+
+
+class Expressions:
+    """Compiles expressions; `read` is given by what knows the memories."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.read: Callable[[ir.Read], Evaluate] = lambda node: NotImplemented
+        self._makers: dict[type, Callable[[Any], Pure]] = {
+            ir.Constant: self._constant,
+            ir.Variable: self._variable,
+            ir.Unary: self._unary,
+            ir.Binary: self._binary,
+            ir.Fused: self._fused,
+            ir.Select: self._select,
+            ir.Cast: self._cast,
+            ir.Read: lambda node: (self.read(node), False),
+            ir.Lookup: self._lookup,
+        }
+
+    def __call__(self, node: ir.Expression) -> Evaluate:
+        return self.compile(node)[0]
+
+    def compile(self, node: ir.Expression) -> Pure:
+        maker = self._makers.get(type(node))
+        if maker is None:
+            raise InternalError(f"{type(node).__name__} is not a value")
+        return maker(node)
+
+    def index(self, node: ir.Expression) -> Evaluate:
+        """An index, as i64."""
+        evaluate = self(node)
+        if node.dtype is i64:
+            return evaluate
+
+        def widened(frame: Frame) -> Any:
+            return evaluate(frame).astype(np.int64)
+
+        return widened
+
+    def _constant(self, node: ir.Constant) -> Pure:
+        value = scalar(arithmetic.as_storage(node.value, node.dtype))
+        return (lambda frame: value), True
+
+    def _variable(self, node: ir.Variable) -> Pure:
+        def get(frame: Frame) -> Any:
+            try:
+                return frame.env[node]
+            except KeyError:
+                raise InternalError(f"the variable {node.name} is not bound") from None
+
+        return get, True
+
+    def _unary(self, node: ir.Unary) -> Pure:
+        operand, pure = self.compile(node.operand)
+        operator, dtype = node.operator, node.operand.dtype
+        function: Any = _NATIVE_UNARY.get(operator)
+        if function is None or not _is_native(dtype):
+
+            def general(frame: Frame) -> Any:
+                return scalar(arithmetic.unary(operator, operand(frame), dtype))
+
+            return general, pure
+        return (lambda frame: function(operand(frame))), pure
+
+    def _binary(self, node: ir.Binary) -> Pure:
+        operator, dtype = node.operator, node.left.dtype
+        left, left_pure = self.compile(node.left)
+        right, right_pure = self.compile(node.right)
+        pure = left_pure and right_pure
+        if operator in ("and", "or"):
+            function: Any = np.logical_and if operator == "and" else np.logical_or
+            if not right_pure:
+                return self._lazy(operator == "and", left, right), pure
+            return (lambda frame: function(left(frame), right(frame))), pure
+        if operator in ("//", "%") and dtype.is_integer:
+            return self._division(node, left, right, left_pure)
+        function = _NATIVE.get(operator)
+        if operator in ("min", "max") and not dtype.is_float:
+            function = np.minimum if operator == "min" else np.maximum
+        if function is not None and _is_native(dtype):
+            return (lambda frame: function(left(frame), right(frame))), pure
+
+        def general(frame: Frame) -> Any:
+            return scalar(arithmetic.binary(operator, left(frame), right(frame), dtype))
+
+        return general, pure
+
+    def _lazy(self, is_and: bool, left: Evaluate, right: Evaluate) -> Evaluate:
+        def lazy(frame: Frame) -> Any:
+            first = left(frame)
+            asked = first if is_and else np.logical_not(first)
+            if not asked.any():
+                return first
+            outer = frame.mask
+            frame.mask = narrowed(outer, asked)
+            second = right(frame)
+            frame.mask = outer
+            return np.logical_and(first, second) if is_and else np.logical_or(first, second)
+
+        return lazy
+
+    def _division(
+        self, node: ir.Binary, left: Evaluate, right: Evaluate, left_pure: bool
+    ) -> Pure:
+        function: Any = np.floor_divide if node.operator == "//" else np.remainder
+        divisor = node.right
+        if isinstance(divisor, ir.Constant) and divisor.value != 0:
+            return (lambda frame: function(left(frame), right(frame))), left_pure
+        word = "divided" if node.operator == "//" else "taken modulo"
+
+        def divide(frame: Frame) -> Any:
+            dividend, by = left(frame), right(frame)
+            zero = by == 0
+            if zero.any():
+                where = zero if frame.mask is None else zero & frame.mask
+                if where.any():
+                    message = f"{{}} is {word} by zero" if word == "divided" else "{} modulo zero"
+                    frame.fault("division-by-zero", message, where, node.loc, node, dividend)
+            return function(dividend, by)
+
+        return divide, False
+
+    def _fused(self, node: ir.Fused) -> Pure:
+        left, left_pure = self.compile(node.left)
+        right, right_pure = self.compile(node.right)
+        addend, addend_pure = self.compile(node.addend)
+        pure = left_pure and right_pure and addend_pure
+        dtype = node.dtype
+        if dtype.is_integer:
+            return (lambda frame: left(frame) * right(frame) + addend(frame)), pure
+        fma = arithmetic.fma
+
+        def fused(frame: Frame) -> Any:
+            return scalar(fma(left(frame), right(frame), addend(frame), dtype))
+
+        return fused, pure
+
+    def _select(self, node: ir.Select) -> Pure:
+        condition, condition_pure = self.compile(node.condition)
+        then, then_pure = self.compile(node.then)
+        otherwise, otherwise_pure = self.compile(node.otherwise)
+        eager = then_pure and otherwise_pure
+
+        def select(frame: Frame) -> Any:
+            chosen = condition(frame)
+            if not isinstance(chosen, np.ndarray):
+                return then(frame) if chosen else otherwise(frame)
+            if eager:
+                return np.where(chosen, then(frame), otherwise(frame))
+            outer = frame.mask
+            wanted = chosen if outer is None else chosen & outer
+            refused = ~chosen if outer is None else ~chosen & outer
+            if not refused.any():
+                return then(frame)
+            if not wanted.any():
+                return otherwise(frame)
+            frame.mask = wanted
+            first = then(frame)
+            frame.mask = refused
+            second = otherwise(frame)
+            frame.mask = outer
+            return np.where(chosen, first, second)
+
+        return select, eager and condition_pure
+
+    def _cast(self, node: ir.Cast) -> Pure:
+        operand, pure = self.compile(node.operand)
+        source, target = node.operand.dtype, node.dtype
+        if source is target:
+            return operand, pure
+        if source.is_integer and target.is_integer or target in (f32, f64) and source.is_integer:
+            storage = target.numpy
+            return (lambda frame: operand(frame).astype(storage)), pure
+        convert = arithmetic.convert
+        return (lambda frame: scalar(convert(operand(frame), source, target))), pure
+
+    def _lookup(self, node: ir.Lookup) -> Pure:
+        index = self.index(node.index)
+        values = np.asarray(node.table.values, np.int64).reshape(-1)
+        name, size = node.table.name, len(values)
+
+        def lookup(frame: Frame) -> Any:
+            at = index(frame)
+            wrong = (at < 0) | (at >= size)
+            if wrong.any():
+                where = wrong if frame.mask is None else wrong & frame.mask
+                if where.any():
+                    message = f"{{}} is outside the {size} entries of the table {name}"
+                    frame.fault("out-of-bounds", message, where, node.loc, node, at)
+                at = np.where(wrong, 0, at)
+            return values[at]
+
+        return lookup, False
+
+
+def _is_native(dtype: DType) -> bool:
+    return dtype.is_integer or dtype is boolean or dtype is f32 or dtype is f64

@@ -1,0 +1,239 @@
+"""What runs: frames, which are sets of workers that execute statements together.
+
+Values are NumPy scalars, where all workers agree, or arrays that broadcast to
+`frame.axes + (blocks, workers)`; the axes are the slots of the enclosing mapping loops. A mask of
+the same form says which of them execute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from taskc.backend.sim.memory import Arena, Array, Memory
+from taskc.backend.sim.report import Findings, Traffic
+from taskc.backend.sim.shadow import SEVERAL, WORKER_BITS, Found, Lanes, Order, Shadow
+from taskc.errors import Location
+from taskc.ir import nodes as ir
+
+
+class Run:
+    """What all groups of one run share."""
+
+    def __init__(
+        self,
+        kernel: ir.Kernel,
+        findings: Findings,
+        shapes: dict[ir.Tensor, tuple[int, ...]],
+        on_print: Callable[[str], None],
+    ) -> None:
+        self.kernel = kernel
+        self.findings = findings
+        self.shapes = shapes
+        self.on_print = on_print
+        self.by_phases = ir.STAGES.index(kernel.stage) < ir.STAGES.index("synchronized")
+        self.is_flat = kernel.stage == "lean"
+        self.workers = kernel.workers + kernel.helpers
+        self.sites: list[Location] = []
+        self.globals: dict[ir.Tensor, Memory] = {}
+        self.accesses: dict[int, Traffic] = {}
+        self.private_bytes: dict[ir.Tensor, int] = {}
+        self.statistics = False
+
+    def site(self, loc: Location) -> int:
+        self.sites.append(loc)
+        return len(self.sites) - 1
+
+
+class Group:
+    """Blocks that are simulated together, and what belongs to them."""
+
+    def __init__(self, run: Run, blocks: Array, arena: Arena | None) -> None:
+        self.run = run
+        self.blocks = blocks  # their numbers, ascending
+        self.order = Order(len(blocks), run.workers, run.by_phases)
+        self.memories: dict[ir.Tensor, Memory] = dict(run.globals)
+        self.arena = arena
+        self.shared_seen: dict[ir.Tensor, Memory] = {}
+        self.rings: dict[ir.Ring, Any] = {}
+        self.ring_of: dict[ir.Tensor, ir.Ring] = {}
+
+    def shared(self, tensor: ir.Tensor) -> Memory:
+        """The memory of a SHARED tensor, the same one whenever the tensor is allocated again."""
+        memory = self.shared_seen.get(tensor)
+        if memory is None:
+            shape = self.run.shapes[tensor]
+            number = len(self.shared_seen) + 1
+            if self.arena is not None and tensor.offset is not None:
+                memory = self.arena.place(tensor, shape, number)
+            else:
+                count = len(self.blocks)
+                size = int(np.prod(shape, dtype=np.int64))
+                memory = Memory(
+                    tensor,
+                    shape,
+                    np.zeros(count * size, tensor.dtype.numpy),
+                    np.zeros(count * size, np.int16),
+                    rows=(np.arange(count) * size)[:, None] if count > 1 else 0,
+                    shadow=Shadow(count * size, self.order.agents, is_global=False),
+                )
+            self.shared_seen[tensor] = memory
+        return memory
+
+
+class Frame:
+    """Workers that execute together. Only the statement being executed changes it."""
+
+    __slots__ = (
+        "anonymous",
+        "axes",
+        "block_row",
+        "columns",
+        "count",
+        "env",
+        "first",
+        "group",
+        "in_each",
+        "levels",
+        "mask",
+        "memories",
+        "owners_only",
+        "run",
+        "size",
+        "warp",
+        "width",
+        "worker_row",
+    )
+
+    def __init__(self, group: Group, workers: Array, first: int = 0) -> None:
+        self.group = group
+        self.run = group.run
+        self.env: dict[ir.Variable, Any] = {}
+        self.memories = dict(group.memories)
+        self.mask: Any = None
+        self.axes: tuple[int, ...] = ()
+        self.levels: tuple[int, ...] = ()  # how many axes each enclosing loop has, innermost first
+        self.block_row = np.arange(len(group.blocks))[:, None]
+        self.worker_row = workers
+        self.count = len(group.blocks)
+        self.width = len(workers)
+        self.columns = workers
+        self.first = first  # of the current role
+        self.in_each = False
+        self.anonymous = False
+        self.owners_only: Any = None  # where a replicated task is this worker's to store
+        self.size = 0
+        self.warp = 0
+
+    @property
+    def full(self) -> tuple[int, ...]:
+        return (*self.axes, self.count, self.width)
+
+    def active(self, extra: Any = None) -> Any:
+        """The mask, narrowed; None if nobody is masked."""
+        if extra is None:
+            return self.mask
+        return extra if self.mask is None else self.mask & extra
+
+    def someone(self, where: Any) -> tuple[int, int | None, tuple[int, ...]]:
+        """The first position at which `where` holds: block, worker and position."""
+        shape = np.broadcast_shapes(np.shape(where), (1, 1))
+        where = np.broadcast_to(where, shape)
+        position = tuple(int(i) for i in np.argwhere(where)[0])
+        block = int(self.group.blocks[position[-2]])
+        if self.anonymous or shape[-1] == 1 != self.width:
+            return block, None, position
+        return block, int(self.worker_row[position[-1]]), position
+
+    def fault(
+        self, kind: str, message: str, where: Any, location: Location, site: object, value: Any = None
+    ) -> None:
+        """A finding about the lanes at which `where` holds; `{}` in the message is `value` there."""
+        block, worker, position = self.someone(where)
+        if value is not None:
+            value = np.broadcast_to(value, np.broadcast_shapes(np.shape(value), np.shape(where)))
+            spot = value[position[len(position) - value.ndim :]] if value.ndim else value
+            message = message.format(spot)
+        details: tuple[tuple[str, str | int], ...] = (("block", block),)
+        if worker is not None:
+            details = (*details, ("worker", worker))
+        count = int(np.count_nonzero(where))
+        self.run.findings.add(
+            kind, message, location, details=details, count=count, where=site
+        )
+
+    def lanes(
+        self, shape: tuple[int, ...], at: Array, chosen: Array | None, site: int, together: bool
+    ) -> Lanes:
+        """Who accesses the elements `at`, which are those chosen from an array of shape `shape`.
+
+        `together`: all workers of a block do it as one, and the shape has one column.
+        """
+        order = self.group.order
+        numbers = self.group.blocks[:, None] << WORKER_BITS
+        worker: Any = -1
+        if (together and self.width > 1) or (self.anonymous and not self.run.by_phases):
+            identity = numbers | SEVERAL
+        else:
+            worker = np.broadcast_to(self.worker_row, shape).reshape(-1)
+            identity = numbers | self.worker_row
+        who = np.broadcast_to(identity, shape).reshape(-1)
+        block = np.broadcast_to(self.block_row, shape).reshape(-1)
+        if chosen is not None:
+            who, block = who[chosen], block[chosen]
+            if isinstance(worker, np.ndarray):
+                worker = worker[chosen]
+        return Lanes(order, at, block, worker, who, site)
+
+    def race(self, memory: Memory, site: int) -> Callable[[str, str, Found], None]:
+        """What the shadow calls with a race that it found."""
+
+        def report(verb: str, other_verb: str, found: Found) -> None:
+            at, mine, other, other_site, count = found
+            block, other_block = mine >> WORKER_BITS, other >> WORKER_BITS
+            element = self.name_element(memory, at)
+            who = self._name(mine)
+            whom = self._name(other)
+            if block != other_block:
+                who, whom = f"{who} of block {block}", f"{whom} of block {other_block}"
+                why = "blocks are not ordered"
+            elif self.run.by_phases:
+                why = "within one phase"
+            else:
+                why = "and no barrier is between"
+            message = f"{who} {verb} {element}, which {whom} {other_verb} ({why})"
+            details: tuple[tuple[str, str | int], ...] = (("block", block), ("element", element))
+            if not self.anonymous:
+                details = (*details, ("worker", who), ("other", whom))
+            self.run.findings.add(
+                "race",
+                message,
+                self.run.sites[site],
+                count=count,
+                details=details,
+                notes=((f"{whom} {other_verb} it here", self.run.sites[other_site]),),
+                where=site,
+            )
+
+        return report
+
+    def _name(self, who: int) -> str:
+        worker = who & SEVERAL
+        if worker == SEVERAL:
+            return "several workers" if self.run.workers > 1 else "its worker"
+        return f"task {worker}" if self.anonymous and self.run.by_phases else f"worker {worker}"
+
+    def name_element(self, memory: Memory, flat: int) -> str:
+        """How a person calls an element: `s[3, 4]`."""
+        tensor = memory.tensor
+        if memory.granules != 1:
+            flat //= memory.granules
+        if tensor.scope == ir.SHARED:
+            rows = np.reshape(memory.rows, -1)
+            flat = int(min(flat - row for row in rows.tolist() if flat >= row))
+        if self.run.is_flat or not memory.shape:
+            return f"{tensor.name}[{flat}]" if memory.shape else tensor.name
+        indices = np.unravel_index(flat, memory.shape) if flat < memory.size else (flat,)
+        return f"{tensor.name}[{', '.join(str(int(i)) for i in indices)}]"

@@ -1,0 +1,479 @@
+"""From expressions to linear forms.
+
+    affine(8 * x + y - y)          8*x
+    affine((8 * x + 4) // 4)       2*x + 1
+    affine((8 * x + r) % 8)        r            where r is known to lie in [0, 8)
+
+A `Scope` knows what names are bound to, on whatever path: the ranges and strides of loop variables
+and the values of Lets. (Conditions are the business of taskc.ir.bounds.) A variable is bound once, so
+one dictionary, which only grows, serves a whole kernel, and so do the memo tables.
+
+Forms are exact: an expression whose value may wrap in its type becomes an opaque atom. Arithmetic in
+i64 on names without a finite range is taken not to wrap; see taskc.ir.interval. Numbers read from
+memory have the range of their type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import gcd
+from typing import Union
+
+from taskc.ir import divisions
+from taskc.ir.interval import EVERYTHING, NATURAL, Interval, range_of
+from taskc.ir.linear import ZERO, Affine, Atom, Opaque, factors_of, is_wide_product
+from taskc.ir.nodes import (
+    GLOBAL,
+    Address,
+    Binary,
+    Cast,
+    Constant,
+    Expression,
+    Fused,
+    Lookup,
+    Read,
+    Select,
+    Tensor,
+    Unary,
+    Variable,
+)
+from taskc.ir.types import DType, boolean, i64
+
+__all__ = ["Affine", "Atom", "Opaque", "Range", "Scope", "affine", "difference", "divisible"]
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """low <= variable <= high, and variable % modulus == remainder; None is unbounded.
+
+    `order` counts bindings: an outer variable has a lower one than those bound within.
+    """
+
+    low: Affine | None
+    high: Affine | None
+    interval: Interval
+    modulus: int
+    remainder: int
+    order: int
+
+
+Term = Union[Affine, Opaque]
+
+
+class Scope:
+    """What is known of names; `bind` and `define` are called when their binders are entered."""
+
+    __slots__ = ("_forms", "_intervals", "definitions", "ranges")
+
+    def __init__(self) -> None:
+        self.ranges: dict[Variable, Range] = {}
+        self.definitions: dict[Variable, Affine] = {}
+        # By the identity of the expression, which is kept so that the number stays its own.
+        self._forms: dict[int, tuple[Expression, Term]] = {}
+        self._intervals: dict[int, tuple[Affine, Interval]] = {}
+
+    # Names.
+
+    def bind(
+        self,
+        variable: Variable,
+        low: Affine | None,
+        high: Affine | None,
+        first: Affine | None = None,
+        step: int = 1,
+        most: int | None = None,
+    ) -> None:
+        """`variable` is in [low, high], some steps away from `first`, and never exceeds `most`."""
+        interval = Interval(
+            None if low is None else self.interval_of(low).low,
+            None if high is None else self.interval_of(high).high,
+        )
+        if most is not None:
+            interval = interval.meet(Interval(None, most))
+        if variable.dtype is not i64:
+            interval = interval.meet(range_of(variable.dtype))
+        modulus, remainder = 1, 0
+        if first is not None and step != 1:
+            modulus, remainder = self.congruence_of(first)
+            modulus = gcd(modulus, step)
+            remainder %= modulus
+        known = self.ranges.get(variable)
+        order = len(self.ranges) if known is None else known.order
+        new = Range(low, high, interval, modulus, remainder, order)
+        if known is not None and known != new:
+            self._forms.clear()
+        self.ranges[variable] = new
+
+    def define(self, variable: Variable, value: Expression) -> None:
+        """`variable` is `value`; kept as a form unless memory that may change decides it."""
+        if not variable.dtype.is_integer:
+            return
+        form = self.form(value)
+        if form.moving:
+            interval = self.interval_of(form)
+            modulus, remainder = self.congruence_of(form)
+            known = self.ranges.get(variable)
+            order = len(self.ranges) if known is None else known.order
+            self.ranges[variable] = Range(None, None, interval, modulus or 1, remainder, order)
+        elif self.definitions.get(variable) != form:
+            if variable in self.definitions:
+                self._forms.clear()
+            self.definitions[variable] = form
+
+    # What is known of forms.
+
+    def interval_of_atom(self, atom: Atom) -> Interval:
+        if type(atom) is Opaque:
+            return atom.interval
+        assert type(atom) is Variable
+        known = self.ranges.get(atom)
+        if known is not None:
+            return known.interval
+        return EVERYTHING if atom.dtype is i64 else range_of(atom.dtype)
+
+    def interval_of(self, form: Affine) -> Interval:
+        terms = form.terms
+        if not terms:
+            return Interval(form.constant, form.constant)
+        found = self._intervals.get(id(form))
+        if found is not None:
+            return found[1]
+        low: int | None = form.constant
+        high: int | None = form.constant
+        for atom, factor in terms.items():
+            below, above = self.interval_of_atom(atom)
+            if factor < 0:
+                below, above = above, below
+            low = None if low is None or below is None else low + factor * below
+            high = None if high is None or above is None else high + factor * above
+        result = Interval(low, high)
+        self._intervals[id(form)] = form, result
+        return result
+
+    def congruence_of_atom(self, atom: Atom) -> tuple[int, int]:
+        if type(atom) is Opaque:
+            return atom.modulus, atom.remainder
+        assert type(atom) is Variable
+        known = self.ranges.get(atom)
+        if known is None or atom.multiple != 1:
+            return atom.multiple, 0
+        return known.modulus, known.remainder
+
+    def congruence_of(self, form: Affine) -> tuple[int, int]:
+        """(m, r): the form is r modulo m; m is 0 where it is the constant r."""
+        modulus, total = 0, form.constant
+        for atom, factor in form.terms.items():
+            step, remainder = self.congruence_of_atom(atom)
+            modulus = gcd(modulus, factor * step)
+            total += factor * remainder
+            if modulus == 1:
+                return 1, 0
+        return modulus, total % modulus if modulus else total
+
+    def divides(self, divisor: int, form: Affine) -> bool:
+        modulus, remainder = self.congruence_of(form)
+        return modulus % divisor == 0 and remainder % divisor == 0
+
+    # From expressions.
+
+    def form(self, expression: Expression) -> Affine:
+        """The form of an integer expression."""
+        result = self.term(expression)
+        return result if type(result) is Affine else self.atom_form(result)  # type: ignore[arg-type]
+
+    def atom_form(self, atom: Atom) -> Affine:
+        return Affine(0, {atom: 1}, self._magnitude_of_atom(atom))
+
+    def _magnitude_of_atom(self, atom: Atom) -> int:
+        low, high = self.interval_of_atom(atom)
+        if low is not None and high is not None:
+            return max(abs(low), abs(high))
+        magnitude = max(abs(low or 0), abs(high or 0))
+        if type(atom) is Opaque:
+            # A number from memory may wrap, however it is mixed with infinite ones.
+            for part in atom.parts:
+                for inner in part if isinstance(part, frozenset) else (part,):
+                    if isinstance(inner, tuple):
+                        magnitude = max(magnitude, self._magnitude_of_atom(inner[0]))
+                    elif type(inner) is Affine:
+                        magnitude = max(magnitude, inner.magnitude)
+        return magnitude
+
+    def term(self, expression: Expression) -> Term:
+        """A form where the expression is an integer, else an atom; equal only if the values are."""
+        found = self._forms.get(id(expression))
+        if found is not None:
+            return found[1]
+        result = _CONVERT[type(expression)](self, expression)
+        if type(result) is Opaque and expression.dtype.is_integer:
+            result = self.atom_form(result)
+        self._forms[id(expression)] = expression, result
+        return result
+
+    def exact(self, form: Affine, expression: Expression, kind: str, *parts: Term) -> Term:
+        """The form, if its value surely fits the type of the expression; else an atom."""
+        if self.fits(form, expression.dtype):
+            return form
+        interval = range_of(expression.dtype)
+        return Opaque(kind, parts, expression, interval, moving=_any_moving(parts))
+
+    def fits(self, form: Affine, dtype: DType) -> bool:
+        """The form's value is surely one of the type's."""
+        if form.magnitude <= dtype.maximum and dtype.is_signed:
+            return True
+        return self.interval_of(form).inside(range_of(dtype))
+
+    def product(self, left: Affine, right: Affine, expression: Expression) -> Affine | Opaque:
+        """left * right, multiplied out unless that is long."""
+        if is_wide_product(left, right):
+            interval = self.interval_of(left).times(self.interval_of(right))
+            parts = frozenset((left, right)), left == right
+            return Opaque("wide *", parts, expression, interval, moving=left.moving or right.moving)
+        total = ZERO
+        one = Affine(1, {}, 1)
+        left_terms = [*left.terms.items(), *([(None, left.constant)] if left.constant else [])]
+        right_terms = [*right.terms.items(), *([(None, right.constant)] if right.constant else [])]
+        for a, i in left_terms:
+            for b, j in right_terms:
+                if a is not None and b is not None:
+                    term = self.atom_form(self._product_atom(a, b))
+                else:
+                    atom = a or b
+                    term = one if atom is None else self.atom_form(atom)
+                total = total + term.scaled(i * j)
+        return total
+
+    def _product_atom(self, left: Atom, right: Atom) -> Atom:
+        factors = factors_of(left)
+        factors.update(factors_of(right))
+        interval, modulus, moving = Interval(1, 1), 1, False
+        expression: Expression | None = None
+        for atom, power in factors.items():
+            step, remainder = self.congruence_of_atom(atom)
+            written: Expression = atom if type(atom) is Variable else atom.expression  # type: ignore[union-attr]
+            if written.dtype is not i64:
+                written = Cast(written, i64)
+            moving = moving or (type(atom) is Opaque and atom.moving)
+            for _ in range(power):
+                interval = interval.times(self.interval_of_atom(atom))
+                modulus *= gcd(step, remainder)
+                expression = written if expression is None else Binary("*", expression, written)
+        assert expression is not None
+        key = frozenset(factors.items())
+        return Opaque("*", (key,), expression, interval, modulus, 0, moving)
+
+
+def affine(expression: Expression, scope: Scope | None = None) -> Affine:
+    """The linear form of an integer expression."""
+    return (scope or Scope()).form(expression)
+
+
+def difference(left: Expression, right: Expression, scope: Scope | None = None) -> int | None:
+    """left - right where that is a constant, else None."""
+    scope = scope or Scope()
+    form = scope.form(left) - scope.form(right)
+    return form.constant if form.is_constant else None
+
+
+def divisible(expression: Expression, divisor: int, scope: Scope | None = None) -> bool:
+    """The expression is surely a multiple of the divisor."""
+    scope = scope or Scope()
+    return scope.divides(divisor, scope.form(expression))
+
+
+# --- one function for each node --------------------------------------------------------------
+
+
+def _constant(scope: Scope, node: Constant) -> Term:
+    value = node.value
+    if node.dtype.is_integer:
+        return Affine(int(value), {}, abs(int(value)))
+    # -0.0 == 0.0 and nan != nan, but the atoms of the two zeros differ, and nan's are equal.
+    text = value.hex() if isinstance(value, float) else repr(value)
+    return Opaque("constant", (text, node.dtype), node)
+
+
+def _variable(scope: Scope, node: Variable) -> Term:
+    if node.dtype.is_integer:
+        return scope.definitions.get(node) or scope.atom_form(node)
+    return Opaque("variable", (node,), node)
+
+
+def _unary(scope: Scope, node: Unary) -> Term:
+    operand = scope.term(node.operand)
+    if type(operand) is not Affine:
+        return Opaque(node.operator, (operand,), node, moving=operand.moving)
+    if node.operator == "-":
+        return scope.exact(-operand, node, "-", operand)
+    interval = range_of(node.dtype)
+    if node.operator == "abs":
+        known = scope.interval_of(operand)
+        if known.low is not None and known.low >= 0:
+            return operand
+        absolute = known.absolute()
+        if absolute.high is not None and absolute.high <= int(node.dtype.maximum):
+            interval = absolute
+    if node.operator == "~":  # -x - 1 in two's complement; of unsigned numbers it would wrap
+        return scope.exact(-operand - 1, node, "~", operand)
+    return Opaque(node.operator, (operand,), node, interval, moving=operand.moving)
+
+
+def _binary(scope: Scope, node: Binary) -> Term:
+    left, right = scope.term(node.left), scope.term(node.right)
+    operator = node.operator
+    if type(left) is not Affine or type(right) is not Affine or node.dtype is boolean:
+        moving = left.moving or right.moving
+        return Opaque(operator, (left, right), node, moving=moving)
+    match operator:
+        case "+":
+            return scope.exact(left + right, node, operator, left, right)
+        case "-":
+            return scope.exact(left - right, node, operator, left, right)
+        case "*":
+            if not right.terms:
+                return scope.exact(left.scaled(right.constant), node, operator, left, right)
+            if not left.terms:
+                return scope.exact(right.scaled(left.constant), node, operator, left, right)
+            if node.dtype is not i64:
+                interval = scope.interval_of(left).times(scope.interval_of(right))
+                interval = _fitting(interval, node)
+                moving = left.moving or right.moving
+                return Opaque("*:", (left, right), node, interval, moving=moving)
+            product = scope.product(left, right, node)
+            if type(product) is Opaque:
+                product = scope.atom_form(product)
+            assert type(product) is Affine
+            return scope.exact(product, node, operator, left, right)
+        case "//" | "%" if not right.terms and right.constant > 0:
+            by = divisions.floor_divided if operator == "//" else divisions.modulo
+            return by(scope, left, right.constant, node.dtype, node)
+        case "//" if (quotient := divisions.by_symbol(scope, left, right)) is not None:
+            return quotient
+        case ">>" if not right.terms and 0 <= right.constant < node.dtype.bits:
+            return divisions.floor_divided(scope, left, 1 << right.constant, node.dtype)
+        case "<<" if not right.terms and 0 <= right.constant < node.dtype.bits:
+            return scope.exact(left.scaled(1 << right.constant), node, operator, left, right)
+        case "&" if not right.terms and right.constant >= 0:
+            if not right.constant & (right.constant + 1):
+                return divisions.modulo(scope, left, right.constant + 1, node.dtype)
+            interval = Interval(0, right.constant)
+            return Opaque("&", (left, right), node, interval, moving=left.moving)
+        case "min" | "max":
+            return _extremum(scope, node, left, right)
+    interval = range_of(node.dtype)
+    if operator in ("//", "%"):
+        interval = _fitting(_divided(operator, *map(scope.interval_of, (left, right))), node)
+    moving = left.moving or right.moving
+    return Opaque(operator, (left, right), node, interval, moving=moving)
+
+
+def _divided(operator: str, left: Interval, right: Interval) -> Interval:
+    """Of x // y or x % y, which are 0 for y == 0."""
+    if operator == "%":
+        if right.low is None or right.low < 0:
+            return EVERYTHING
+        return Interval(0, None if right.high is None else max(right.high - 1, 0))
+    if right.low is None or right.low < 0:
+        left = left.join(left.scaled(-1))
+    return left.join(Interval(0, 0))
+
+
+def _fitting(interval: Interval, node: Expression) -> Interval:
+    allowed = range_of(node.dtype)
+    infinite = node.dtype is i64 and None in interval
+    return interval if infinite or interval.inside(allowed) else allowed
+
+
+def _extremum(scope: Scope, node: Binary, left: Affine, right: Affine) -> Term:
+    difference_low, difference_high = scope.interval_of(left - right)
+    smaller = node.operator == "min"
+    if difference_high is not None and difference_high <= 0:
+        return left if smaller else right
+    if difference_low is not None and difference_low >= 0:
+        return right if smaller else left
+    a, b = scope.interval_of(left), scope.interval_of(right)
+    first, second = scope.congruence_of(left), scope.congruence_of(right)
+    return Opaque(
+        node.operator,
+        (frozenset((left, right)),),
+        node,
+        a.minimum(b) if smaller else a.maximum(b),
+        gcd(*first, *second) or 1,
+        0,
+        left.moving or right.moving,
+    )
+
+
+def _fused(scope: Scope, node: Fused) -> Term:
+    parts = tuple(scope.term(part) for part in (node.left, node.right, node.addend))
+    interval = range_of(node.dtype) if node.dtype.is_integer else EVERYTHING
+    return Opaque("fused", parts, node, interval, moving=_any_moving(parts))
+
+
+def _select(scope: Scope, node: Select) -> Term:
+    condition = scope.term(node.condition)
+    then, otherwise = scope.term(node.then), scope.term(node.otherwise)
+    if then == otherwise:
+        return then
+    parts = (condition, then, otherwise)
+    moving = _any_moving(parts)
+    if type(then) is Affine and type(otherwise) is Affine:
+        interval = scope.interval_of(then).join(scope.interval_of(otherwise))
+        modulus = gcd(*scope.congruence_of(then), *scope.congruence_of(otherwise)) or 1
+        return Opaque("select", parts, node, interval, modulus, 0, moving)
+    return Opaque("select", parts, node, moving=moving)
+
+
+def _cast(scope: Scope, node: Cast) -> Term:
+    operand = scope.term(node.operand)
+    if type(operand) is not Affine:
+        interval = EVERYTHING
+        if node.dtype.is_integer:
+            interval = Interval(0, 1) if node.operand.dtype is boolean else range_of(node.dtype)
+        return Opaque("cast", (operand, node.dtype), node, interval, moving=operand.moving)
+    if not node.dtype.is_integer:
+        return Opaque("cast", (operand, node.dtype), node, moving=operand.moving)
+    return scope.exact(operand, node, "cast", operand)
+
+
+def is_stable(tensor: Tensor) -> bool:
+    """Nothing writes to it while the kernel runs."""
+    return tensor.scope == GLOBAL and tensor.role == "in"
+
+
+def _read(scope: Scope, node: Read) -> Term:
+    parts = tuple(scope.term(index) for index in node.indices)
+    moving = not is_stable(node.tensor) or _any_moving(parts)
+    interval = range_of(node.dtype) if node.dtype.is_integer else EVERYTHING
+    return Opaque("read", (node.tensor, *parts), node, interval, moving=moving)
+
+
+def _address(scope: Scope, node: Address) -> Term:
+    parts = tuple(scope.term(index) for index in node.indices)
+    return Opaque("address", (node.tensor, *parts), node, NATURAL, moving=True)
+
+
+def _lookup(scope: Scope, node: Lookup) -> Term:
+    index = scope.term(node.index)
+    values = node.table.values
+    interval = Interval(int(values.min()), int(values.max())) if values.size else range_of(i64)
+    return Opaque("lookup", (node.table, index), node, interval, moving=index.moving)
+
+
+def _any_moving(parts: tuple[Term, ...]) -> bool:
+    return any(part.moving for part in parts)
+
+
+_CONVERT: dict[type, Callable[[Scope, Expression], Term]] = {
+    Constant: _constant,  # type: ignore[dict-item]
+    Variable: _variable,  # type: ignore[dict-item]
+    Unary: _unary,  # type: ignore[dict-item]
+    Binary: _binary,  # type: ignore[dict-item]
+    Fused: _fused,  # type: ignore[dict-item]
+    Select: _select,  # type: ignore[dict-item]
+    Cast: _cast,  # type: ignore[dict-item]
+    Read: _read,  # type: ignore[dict-item]
+    Address: _address,  # type: ignore[dict-item]
+    Lookup: _lookup,  # type: ignore[dict-item]
+}

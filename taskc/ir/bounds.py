@@ -1,0 +1,389 @@
+"""What is known at a point of a program.
+
+    facts = Facts.empty(kernel)         sizes >= 0, worker in [0, workers), block in [0, blocks)
+    facts = facts.enter(statement)      inside the body of a For, Grid, Each, Move, ...; after a Let
+    facts = facts.assume(condition)     where the condition holds
+    facts.prove(row + i < m)            True, False, or None for unknown
+    facts.interval(expression)          numeric bounds
+
+`Facts` are immutable: what follows a statement, or lies beside it, is not concerned. They are cheap to
+extend, since ranges of names are kept in one `Scope` (a variable is bound once), and only conditions
+make new frames. How a condition is proved is told in taskc.ir.prover.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import gcd
+
+from taskc.ir import nodes as ir
+from taskc.ir.affine import Affine, Atom, Opaque, Scope
+from taskc.ir.interval import Interval
+from taskc.ir.linear import factors_of
+from taskc.ir.nodes import Binary, Constant, Expression, Statement, Unary, Variable
+from taskc.ir.prover import is_nonpositive
+from taskc.ir.types import boolean
+
+__all__ = ["Facts", "Interval"]
+
+# More blocks than this no target launches.
+MOST_BLOCKS = 2**31 - 1
+
+NEGATED = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Facts:
+    """Facts of a program point; see the head of this file.
+
+    inequalities   forms that are <= 0
+    truths         boolean atoms, and whether they hold
+    intervals      atoms that conditions bound more tightly than the scope does
+    moduli         forms known to be multiples of a number
+    """
+
+    scope: Scope
+    inequalities: tuple[Affine, ...] = ()
+    truths: dict[Opaque, bool] = field(default_factory=dict)
+    intervals: dict[Atom, Interval] = field(default_factory=dict)
+    moduli: dict[Atom, int] = field(default_factory=dict)
+    _proofs: dict[int, tuple[Expression, bool | None]] = field(default_factory=dict)
+
+    @staticmethod
+    def empty(kernel: ir.Kernel | None = None) -> Facts:
+        """At the top of a kernel."""
+        scope = Scope()
+        if kernel is None:
+            return Facts(scope)
+        natural = Affine(0, {}, 0)
+        for size in kernel.dimensions:
+            scope.bind(size, natural, None)
+        for parameter in kernel.parameters:
+            if type(parameter) is Variable and parameter.dtype.is_integer:
+                low, high = int(parameter.dtype.minimum), int(parameter.dtype.maximum)
+                if parameter not in kernel.dimensions:
+                    scope.bind(parameter, _number(low), _number(high))
+        scope.bind(kernel.worker, natural, _number(kernel.workers + kernel.helpers - 1))
+        last = None if kernel.blocks is None else scope.form(kernel.blocks) - 1
+        scope.bind(kernel.block, natural, last, most=MOST_BLOCKS)
+        facts = Facts(scope)
+        # There is a block that runs, so the sizes are such that there are blocks.
+        return facts if last is None else facts._with(-last)
+
+    # Extending.
+
+    def enter(self, statement: Statement) -> Facts:
+        """Inside the body of `statement`, at the start of any execution of it; after a Let."""
+        bind = self.scope.bind
+        match statement:
+            case ir.Let():
+                self.scope.define(statement.variable, statement.value)
+            case ir.For():
+                return self._enter_loop(
+                    statement.variable, statement.start, statement.stop, statement.step
+                )
+            case ir.Pipeline():
+                return self._enter_loop(
+                    statement.variable, ir.constant(0), statement.extent, statement.by
+                )
+            case ir.Grid():
+                facts = self
+                for variable, extent, by in zip(
+                    statement.variables, statement.shape, statement.by, strict=True
+                ):
+                    stop = ir.constant(extent) if isinstance(extent, int) else extent
+                    facts = facts._enter_loop(variable, ir.constant(0), stop, by)
+                return facts
+            case ir.Each():
+                for variable, size in zip(
+                    statement.variables, statement.mapping.iterated, strict=True
+                ):
+                    bind(variable, _number(0), _number(size - 1))
+            case ir.Move():
+                for variable, size in zip(statement.variables, statement.shape, strict=True):
+                    bind(variable, _number(0), _number(size - 1))
+            case ir.While():
+                return self.assume(statement.condition)
+        return self
+
+    def enter_role(self, role: ir.Role, worker: Variable) -> Facts:
+        """Inside a role's body: the block's worker number is one of the role's."""
+        below = Binary("<", worker, Constant(role.first + role.workers, worker.dtype))
+        above = Binary(">=", worker, Constant(role.first, worker.dtype))
+        return self.assume(Binary("and", above, below))
+
+    def branch(self, condition: Expression) -> tuple[Facts, Facts]:
+        """Where it holds, and where it doesn't."""
+        return self.assume(condition), self.assume(condition, holds=False)
+
+    def assume(self, condition: Expression, *, holds: bool = True, lasting: bool = True) -> Facts:
+        """Where `condition` holds, or doesn't.
+
+        What reads memory that may change is left out, unless `lasting` is False: the facts are then
+        for expressions evaluated at this very moment.
+        """
+        match condition:
+            case Unary(operator="not"):
+                return self.assume(condition.operand, holds=not holds, lasting=lasting)
+            case Binary(operator="and" | "or"):
+                if (condition.operator == "and") == holds:
+                    facts = self.assume(condition.left, holds=holds, lasting=lasting)
+                    return facts.assume(condition.right, holds=holds, lasting=lasting)
+                # One of the two holds (or doesn't): which one, only the other can tell.
+                if self.prove(condition.left) is (not holds):
+                    return self.assume(condition.right, holds=holds, lasting=lasting)
+                if self.prove(condition.right) is (not holds):
+                    return self.assume(condition.left, holds=holds, lasting=lasting)
+            case Binary() if condition.operator in NEGATED and condition.left.dtype.is_integer:
+                operator = condition.operator if holds else NEGATED[condition.operator]
+                return self._assume_comparison(operator, condition, lasting)
+        if condition.dtype is not boolean or type(condition) is Constant:
+            return self
+        term = self.scope.term(condition)
+        if not isinstance(term, Opaque) or (lasting and term.moving) or term in self.truths:
+            return self
+        return replace(self, truths={**self.truths, term: holds}, _proofs={})
+
+    def _assume_comparison(self, operator: str, condition: Binary, lasting: bool) -> Facts:
+        form = self.scope.form(condition.left) - self.scope.form(condition.right)
+        if not form.terms or (lasting and form.moving):
+            return self
+        match operator:
+            case "<":
+                return self._with(form + 1)
+            case "<=":
+                return self._with(form)
+            case ">":
+                return self._with(-form + 1)
+            case ">=":
+                return self._with(-form)
+            case "==":
+                facts = self._with(form)._with(-form)
+                return facts._with_modulus(form)
+        key = _equality(form)
+        facts = replace(self, truths={**self.truths, key: False}, _proofs={})
+        # x >= 0 and x != 0 is x > 0, which is worth more.
+        low, high = facts.interval_of(form)
+        if low == 0:
+            return facts._with(-form + 1)
+        return facts._with(form + 1) if high == 0 else facts
+
+    def _with(self, form: Affine) -> Facts:
+        """And form <= 0."""
+        if not form.terms:
+            return self
+        intervals = self.intervals
+        if len(form.terms) == 1:
+            ((atom, factor),) = form.terms.items()
+            bound = (
+                Interval(None, -form.constant // factor)
+                if factor > 0
+                else Interval(-(form.constant // factor), None)
+            )
+            known = self._interval_of_atom(atom)
+            tighter = known.meet(bound)
+            if tighter == known:
+                return self
+            intervals = {**intervals, atom: tighter}
+        facts = replace(
+            self, inequalities=(*self.inequalities, form), intervals=intervals, _proofs={}
+        )
+        if len(form.terms) == 1 and factor < 0 and form.constant > 0:
+            return facts._with_positive_factors(atom)
+        for atom, factor in form.terms.items():
+            # x < min(a, b) says more than its parts x < a and x < b, but they are easier to use.
+            if type(atom) is Opaque and atom.kind == ("min" if factor < 0 else "max"):
+                for option in atom.parts[0]:
+                    facts = facts._with(form.replacing(atom, option))
+        return facts
+
+    def _with_positive_factors(self, product: Atom) -> Facts:
+        """And product >= 1: so is every factor, if none is negative."""
+        factors = factors_of(product)
+        facts = self
+        if len(factors) > 1 and all(self._is_natural(a) for a in factors):
+            for atom in factors:
+                facts = facts._with(Affine(1, {atom: -1}, 1))
+        return facts
+
+    def _is_natural(self, atom: Atom) -> bool:
+        low = self._interval_of_atom(atom).low
+        return low is not None and low >= 0
+
+    def _with_modulus(self, form: Affine) -> Facts:
+        """And form == 0: where that says x % n == 0, x is a multiple of n."""
+        if len(form.terms) == 1 and not form.constant:
+            (atom,) = form.terms
+            if type(atom) is Opaque and atom.kind == "%" and isinstance(atom.parts[1], int):
+                inner, n = atom.parts
+                if len(inner.terms) == 1 and not inner.constant:
+                    ((name, factor),) = inner.terms.items()
+                    known = self.moduli.get(name, 1)
+                    step = n // gcd(n, factor)
+                    merged = known * step // gcd(known, step)
+                    return replace(self, moduli={**self.moduli, name: merged}, _proofs={})
+        return self
+
+    def _enter_loop(
+        self, variable: Variable, start: Expression, stop: Expression, step: int
+    ) -> Facts:
+        first, end = self.scope.form(start), self.scope.form(stop)
+        distance = end - first if step > 0 else first - end
+        stride = abs(step)
+        if distance.is_constant:
+            span = max(distance.constant - 1, -1) // stride * stride
+            last = first + (span if step > 0 else -span)
+        else:
+            modulus, remainder = self.congruence_of(distance)
+            edge = stride if modulus % stride == 0 and remainder % stride == 0 else 1
+            last = end - edge if step > 0 else end + edge
+        low, high = (first, last) if step > 0 else (last, first)
+        self.scope.bind(variable, low, high, first, stride)
+        if distance.is_constant or distance.moving:
+            return self
+        return self._with(-distance + 1)
+
+    # Asking.
+
+    def affine(self, expression: Expression) -> Affine:
+        """Its linear form; Lets are looked through."""
+        return self.scope.form(expression)
+
+    def difference(self, left: Expression, right: Expression) -> int | None:
+        """left - right where that is one number."""
+        form = self.scope.form(left) - self.scope.form(right)
+        return form.constant if form.is_constant else None
+
+    def congruence(self, expression: Expression) -> tuple[int, int]:
+        """(m, r): the value is r modulo m; m is 0 where it is the constant r."""
+        return self.congruence_of(self.scope.form(expression))
+
+    def congruence_of(self, form: Affine) -> tuple[int, int]:
+        if not self.moduli:
+            return self.scope.congruence_of(form)
+        modulus, total = 0, form.constant
+        for atom, factor in form.terms.items():
+            step, remainder = self.scope.congruence_of_atom(atom)
+            known = self.moduli.get(atom, 1)
+            if remainder == 0:
+                step = step * known // gcd(step, known)
+            elif known % step == 0:
+                step, remainder = known, 0
+            modulus = gcd(modulus, factor * step)
+            total += factor * remainder
+        return modulus, total % modulus if modulus else total
+
+    def divisible(self, expression: Expression, divisor: int) -> bool:
+        modulus, remainder = self.congruence(expression)
+        return modulus % divisor == 0 and remainder % divisor == 0
+
+    def interval(self, expression: Expression) -> Interval:
+        """Numeric bounds of an integer expression."""
+        return self.interval_of(self.scope.form(expression))
+
+    def interval_of(self, form: Affine) -> Interval:
+        general = self.scope.interval_of(form)
+        if not self.intervals or not form.terms:
+            return general
+        total = Interval(form.constant, form.constant)
+        for atom, factor in form.terms.items():
+            low, high = self._interval_of_atom(atom).scaled(factor)
+            total = Interval(
+                None if total.low is None or low is None else total.low + low,
+                None if total.high is None or high is None else total.high + high,
+            )
+        return general.meet(total)
+
+    def _interval_of_atom(self, atom: Atom) -> Interval:
+        found = self.intervals.get(atom)
+        return self.scope.interval_of_atom(atom) if found is None else found
+
+    def prove(self, condition: Expression) -> bool | None:
+        """True or False where the condition surely does or doesn't hold here, else None."""
+        if type(condition) is Constant:
+            return bool(condition.value)
+        found = self._proofs.get(id(condition))
+        if found is None:
+            found = self._proofs[id(condition)] = condition, self._prove(condition)
+        return found[1]
+
+    def _prove(self, condition: Expression) -> bool | None:
+        match condition:
+            case Unary(operator="not"):
+                inner = self.prove(condition.operand)
+                return None if inner is None else not inner
+            case Binary(operator="and" | "or"):
+                decisive = condition.operator == "or"
+                left = self.prove(condition.left)
+                if left is decisive:
+                    return decisive
+                # The right operand counts only where the left one didn't decide.
+                rest = self.assume(condition.left, holds=not decisive, lasting=False)
+                right = rest.prove(condition.right)
+                if right is decisive:
+                    # For then the whole is decided whichever way the left one goes.
+                    return decisive
+                return right if left is not None and right is not None else None
+            case Binary() if condition.operator in NEGATED and condition.left.dtype.is_integer:
+                result = self._prove_comparison(condition)
+                if result is not None:
+                    return result
+            case ir.Select():
+                chosen = self.prove(condition.condition)
+                if chosen is not None:
+                    return self.prove(condition.then if chosen else condition.otherwise)
+                where = self.assume(condition.condition, lasting=False).prove(condition.then)
+                other = self.assume(condition.condition, holds=False, lasting=False)
+                return where if where is other.prove(condition.otherwise) else None
+        if not self.truths:
+            return None
+        term = self.scope.term(condition)
+        return self.truths.get(term) if type(term) is Opaque else None
+
+    def _prove_comparison(self, condition: Binary) -> bool | None:
+        form = self.scope.form(condition.left) - self.scope.form(condition.right)
+        match condition.operator:
+            case "<":
+                return self._decide(form + 1)
+            case "<=":
+                return self._decide(form)
+            case ">":
+                return self._decide(-form + 1)
+            case ">=":
+                return self._decide(-form)
+        equal = self._prove_zero(form)
+        return equal if equal is None or condition.operator == "==" else not equal
+
+    def _decide(self, form: Affine) -> bool | None:
+        """Whether form <= 0."""
+        if self.nonpositive(form):
+            return True
+        return False if self.nonpositive(-form + 1) else None
+
+    def _prove_zero(self, form: Affine) -> bool | None:
+        if form.is_constant:
+            return form.constant == 0
+        if self.congruence_of(form)[1] or self.truths.get(_equality(form)) is False:
+            return False
+        if self.nonpositive(form + 1) or self.nonpositive(-form + 1):
+            return False
+        return True if self.nonpositive(form) and self.nonpositive(-form) else None
+
+    def nonpositive(self, form: Affine) -> bool:
+        """form <= 0 surely holds."""
+        low, high = self.interval_of(form)
+        if high is not None and high <= 0:
+            return True
+        if low is not None and low > 0:
+            return False
+        return is_nonpositive(self, form)
+
+
+def _number(value: int) -> Affine:
+    return Affine(value, {}, abs(value))
+
+
+def _equality(form: Affine) -> Opaque:
+    """The atom for form == 0, the same one for -form."""
+    flipped = -form
+    return Opaque("== 0", (frozenset((form, flipped)),), ir.Constant(False, boolean))

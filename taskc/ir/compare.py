@@ -1,0 +1,141 @@
+"""Whether two programs are one program under other names.
+
+Variables, tensors, rings and tables must correspond one to one. Everything else must be equal:
+floats by their bits, any NaN to any NaN. Locations, notes and the names of what corresponds don't
+count; nor does a Sequence around the one statement of a body, for the text has none there.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from taskc.ir import nodes as ir
+from taskc.ir.printer import expression_text, statement_text
+from taskc.ir.rewrite import EXPRESSION_FIELDS, STATEMENT_TYPES
+from taskc.ir.text_rules import unwrapped
+from taskc.ir.types import i64
+
+_NAMES = (ir.Variable, ir.Tensor, ir.Ring, ir.Table)
+
+# What makes out a node, and what has to agree where two names correspond.
+_FIELDS: dict[type, tuple[str, ...]] = {
+    node: tuple(
+        field.name for field in fields(node) if field.init and field.name not in ("loc", "notes")
+    )
+    for node in (*STATEMENT_TYPES, *EXPRESSION_FIELDS, ir.Constant, ir.Operand, ir.Role, ir.Kernel)
+}
+_FIELDS |= {
+    kind: tuple(field.name for field in fields(kind) if field.name not in ("loc", "name"))
+    for kind in _NAMES
+}
+_BODIES = frozenset({"body", "then", "otherwise"})
+
+
+def same_program(a: ir.Kernel, b: ir.Kernel) -> bool:
+    return difference(a, b) is None
+
+
+def difference(a: ir.Kernel, b: ir.Kernel) -> str | None:
+    """The first difference in program order, or None."""
+    forward: dict[Any, Any] = {}
+    backward: dict[Any, Any] = {}
+    seen: set[tuple[int, int]] = set()
+    # Pairs yet to compare, with what they are called and the pair of statements they are in.
+    stack: list[tuple[Any, Any, str, tuple[Any, Any] | None]] = [(a, b, "kernel", None)]
+    while stack:
+        x, y, what, around = stack.pop()
+        kind = type(x)
+        if kind is not type(y):
+            if not _equal_extents(x, y):
+                return _told(x, y, what, around)
+            continue
+        if kind in _NAMES:
+            if x in forward or y in backward:
+                if forward.get(x) is not y:
+                    return _told(x, y, what, around)
+                continue
+            forward[x] = y
+            backward[y] = x
+        elif kind is tuple:
+            if len(x) != len(y):
+                return _told(x, y, what, around)
+            stack.extend(
+                (i, j, what, around) for i, j in zip(reversed(x), reversed(y), strict=True)
+            )
+            continue
+        elif kind not in _FIELDS:
+            if not _equal(x, y):
+                return _told(x, y, what, around)
+            continue
+        elif (id(x), id(y)) in seen:  # expressions may be shared, so that a tree has no end
+            continue
+        seen.add((id(x), id(y)))
+        if kind in STATEMENT_TYPES:
+            around = (x, y)
+        if kind is ir.Constant:
+            if x.dtype is not y.dtype or not _equal_constants(x, y):
+                return _told(x, y, what, around)
+            continue
+        for name in reversed(_FIELDS[kind]):
+            left, right = getattr(x, name), getattr(y, name)
+            if name in _BODIES:
+                left, right = left and unwrapped(left), right and unwrapped(right)
+            stack.append((left, right, _called(kind, name), around))
+    return None
+
+
+def _called(kind: type, name: str) -> str:
+    return f"{kind.__name__}.{name}"
+
+
+def _equal_extents(x: object, y: object) -> bool:
+    """An extent may be an int or a constant."""
+    return _extent(x) is not None and _extent(x) == _extent(y)
+
+
+def _extent(x: object) -> int | None:
+    if isinstance(x, ir.Constant) and type(x.value) is int and x.dtype is i64:
+        return x.value
+    return x if type(x) is int else None
+
+
+def _equal_constants(x: ir.Constant, y: ir.Constant) -> bool:
+    if x.dtype.is_float:
+        return _bits(float(x.value)) == _bits(float(y.value))
+    return type(x.value) is type(y.value) and x.value == y.value
+
+
+def _bits(value: float) -> bytes:
+    return b"nan" if math.isnan(value) else struct.pack("d", value)
+
+
+def _equal(x: Any, y: Any) -> bool:
+    if isinstance(x, np.ndarray):
+        return np.array_equal(x, y)
+    return x is y or bool(x == y)
+
+
+def _told(x: Any, y: Any, what: str, around: tuple[Any, Any] | None) -> str:
+    text = f"{what}: {_shown(x)} against {_shown(y)}"
+    if around is None:
+        return text
+    first, second = (statement_text(statement).partition("\n")[0] for statement in around)
+    place = f"in `{first}`" if first == second else f"in `{first}` against `{second}`"
+    return f"{text}, {place}"
+
+
+def _shown(x: Any) -> str:
+    if isinstance(x, (ir.Tensor, ir.Ring, ir.Table)):
+        return x.name
+    if type(x) in STATEMENT_TYPES:
+        return f"`{statement_text(x).partition(chr(10))[0]}`"
+    if type(x) in EXPRESSION_FIELDS or isinstance(x, (ir.Constant, ir.Variable)):
+        return f"`{expression_text(x)}`"
+    if isinstance(x, tuple):
+        return f"{len(x)} of them" if x and type(x[0]) in _FIELDS else str(x)
+    return repr(x) if isinstance(x, str) else str(x)

@@ -1,0 +1,192 @@
+"""Floor division and modulo of linear forms.
+
+With n a positive constant, q and r forms, and g a divisor of n:
+
+    (n*q + r) // n  ->  q + r // n              (n*q + r) % n  ->  r % n
+    r // n          ->  0       for 0 <= r < n
+    r % n           ->  r       for 0 <= r < n
+    (g*q + r) // n  ->  q // (n/g)              for 0 <= r < g
+    (g*q + r) % n   ->  g * (q % (n/g)) + r     for 0 <= r < g
+    (x // m) // n   ->  x // (m*n)
+    (x % m) // n    ->  (x // n) % (m/n)        for n dividing m
+    (x % m) % n     ->  x % n                   for n dividing m
+"""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import TYPE_CHECKING
+
+from taskc.ir.linear import ZERO, Affine, Atom, Opaque, factors_of
+from taskc.ir.nodes import Binary, Constant, Expression
+from taskc.ir.types import DType
+
+if TYPE_CHECKING:
+    from taskc.ir.affine import Scope
+
+
+def floor_divided(
+    scope: Scope, form: Affine, n: int, dtype: DType, written: Expression | None = None
+) -> Affine:
+    """form // n; `written` is how the program says it."""
+    if n == 1:
+        return form
+    whole, rest = _whole_and_rest(form, n)
+    low, high = scope.interval_of(rest)
+    if low is not None and high is not None and low // n == high // n:
+        return whole + low // n
+    count = n
+    split = _split(scope, rest, n)
+    if split is not None:
+        g, rest, _ = split
+        if g < n and all(factor % g == 0 for factor in rest.terms.values()):
+            rest, n = rest.quotient(g), n // g
+    inner, m, kind = _nested(rest)
+    if inner is not None and kind == "//" and m * n <= dtype.maximum:
+        return whole + floor_divided(scope, inner, m * n, dtype)
+    if inner is not None and kind == "%" and m % n == 0:
+        return whole + modulo(scope, floor_divided(scope, inner, n, dtype), m // n, dtype)
+    if not scope.fits(rest, dtype):  # the whole form does
+        return scope.atom_form(_opaque(scope, "//", form, count, form, dtype, written))
+    return whole + scope.atom_form(_opaque(scope, "//", rest, n, form, dtype, written))
+
+
+def modulo(
+    scope: Scope, form: Affine, n: int, dtype: DType, written: Expression | None = None
+) -> Affine:
+    """form % n."""
+    if n == 1:
+        return ZERO
+    _, rest = _whole_and_rest(form, n)
+    low, high = scope.interval_of(rest)
+    if low is not None and high is not None and low // n == high // n:
+        return rest - n * (low // n)
+    split = _split(scope, rest, n)
+    added = ZERO
+    if split is not None:
+        g, rest, added = split
+        if g == n:
+            return added
+        if all(factor % g == 0 for factor in rest.terms.values()):
+            smaller = rest.quotient(g)
+            if scope.fits(smaller, dtype):
+                return modulo(scope, smaller, n // g, dtype).scaled(g) + added
+    inner, m, kind = _nested(rest)
+    if inner is not None and kind == "%" and m % n == 0:
+        return added + modulo(scope, inner, n, dtype)
+    if not scope.fits(rest, dtype):
+        return scope.atom_form(_opaque(scope, "%", form, n, form, dtype, written))
+    return added + scope.atom_form(_opaque(scope, "%", rest, n, form, dtype, written))
+
+
+def _nested(form: Affine) -> tuple[Affine | None, int, str]:
+    """(x, m, operator) where the form is x // m or x % m and nothing else."""
+    if len(form.terms) == 1 and not form.constant:
+        ((atom, factor),) = form.terms.items()
+        if factor == 1 and type(atom) is Opaque and atom.kind in ("//", "%"):
+            inner, m = atom.parts
+            if isinstance(m, int):
+                return inner, m, atom.kind
+    return None, 0, ""
+
+
+def by_symbol(scope: Scope, form: Affine, divisor: Affine) -> Affine | None:
+    """form // divisor, where every term has the divisor, a positive atom, as a factor."""
+    if len(divisor.terms) != 1 or divisor.constant or form.constant or not form.terms:
+        return None
+    ((symbol, factor),) = divisor.terms.items()
+    low = scope.interval_of(divisor).low
+    if factor != 1 or low is None or low <= 0:
+        return None
+    return exact_quotient(scope, form, symbol)
+
+
+def exact_quotient(scope: Scope, form: Affine, symbol: Atom) -> Affine | None:
+    """The form with one factor `symbol` taken out of every term, or None."""
+    if form.constant:
+        return None
+    taken = factors_of(symbol)
+    total = ZERO
+    for atom, factor in form.terms.items():
+        factors = factors_of(atom)
+        if any(factors[part] < power for part, power in taken.items()):
+            return None
+        rest = Affine(1, {}, 1)
+        for part, power in (factors - taken).items():
+            for _ in range(power):
+                product = scope.product(rest, scope.atom_form(part), part_expression(part))
+                assert type(product) is Affine
+                rest = product
+        total = total + rest.scaled(factor)
+    return total
+
+
+def part_expression(atom: Atom) -> Expression:
+    return atom.expression if type(atom) is Opaque else atom  # type: ignore[return-value]
+
+
+def _whole_and_rest(form: Affine, n: int) -> tuple[Affine, Affine]:
+    """(q, r) with form == n * q + r, r without multiples of n."""
+    whole: dict[Atom, int] = {}
+    rest: dict[Atom, int] = {}
+    for atom, factor in form.terms.items():
+        count = factor // n if factor % n == 0 else 0
+        if count:
+            whole[atom] = count
+        else:
+            rest[atom] = factor
+    constant, remainder = divmod(form.constant, n)
+    if not whole and not constant:
+        return ZERO, form
+    return (
+        Affine(constant, whole, form.magnitude),
+        Affine(remainder, rest, form.magnitude + n),
+    )
+
+
+def _split(scope: Scope, form: Affine, n: int) -> tuple[int, Affine, Affine] | None:
+    """(g, coarse, fine): coarse + fine == form, g | n, g | coarse, 0 <= fine < g, 1 < g."""
+    divisors = []
+    for atom, factor in form.terms.items():
+        modulus, remainder = scope.congruence_of_atom(atom)
+        divisors.append(gcd(n, factor * modulus, factor * remainder))
+    for g in sorted(set(divisors), reverse=True):
+        if g == 1:
+            return None
+        coarse: dict[Atom, int] = {}
+        fine: dict[Atom, int] = {}
+        for (atom, factor), divisor in zip(form.terms.items(), divisors, strict=True):
+            (fine if divisor % g else coarse)[atom] = factor
+        remainder = form.constant % g
+        small = Affine(remainder, fine, form.magnitude)
+        low, high = scope.interval_of(small)
+        if low is not None and low >= 0 and high is not None and high < g:
+            if g < n and not fine and not remainder and any(k % g for k in coarse.values()):
+                continue  # nothing to drop, and the coefficients can't be divided
+            return g, Affine(form.constant - remainder, coarse, form.magnitude), small
+    return None
+
+
+def _opaque(
+    scope: Scope,
+    kind: str,
+    rest: Affine,
+    n: int,
+    form: Affine,
+    dtype: DType,
+    written: Expression | None,
+) -> Opaque:
+    """The atom rest // n or rest % n, in the words of the program where they say just that."""
+    interval = scope.interval_of(rest)
+    modulus, remainder = 1, 0
+    if kind == "//":
+        interval = interval.floor_divided(n)
+    else:
+        interval = interval.modulo(n)
+        step, offset = scope.congruence_of(rest)
+        modulus = gcd(step, n)
+        remainder = offset % modulus
+    same = isinstance(written, Binary) and rest is form and written.right == Constant(n, dtype)
+    if written is None or not same:
+        written = Binary(kind, rest.to_expression(dtype), Constant(n, dtype))
+    return Opaque(kind, (rest, n), written, interval, modulus, remainder, rest.moving)

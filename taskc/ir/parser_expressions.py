@@ -1,0 +1,311 @@
+"""The names and the expressions of a text; the part of the parser below statements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence as List
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeVar, Union
+
+from lark import Token, Tree
+
+from taskc.errors import CompileError, Location
+from taskc.ir import nodes as ir
+from taskc.ir.nodes import Expression
+from taskc.ir.parser_text import location
+from taskc.ir.text_rules import (
+    BINARY_FUNCTIONS,
+    COMPARISON,
+    NOT,
+    PRECEDENCE,
+    PREFIXES,
+    UNARY_FUNCTIONS,
+    default_type,
+    number,
+    surroundings,
+)
+from taskc.ir.types import DTYPES, DType, boolean, i64
+
+Named = Union[ir.Variable, ir.Tensor, ir.Ring, ir.Table]
+Node = Any  # a Token, or a Tree of tokens
+N = TypeVar("N", bound=Named)
+
+_KINDS = {
+    ir.Variable: "a variable",
+    ir.Tensor: "a tensor",
+    ir.Ring: "a ring",
+    ir.Table: "a table",
+}
+
+
+@dataclass(slots=True)
+class _Operation:
+    """Infix and prefix operators, once precedence has been applied."""
+
+    operator: str
+    operands: tuple[Node, ...]
+    first: Any  # tokens or trees that carry the place where it begins and ends
+    last: Any
+
+
+class ExpressionBuilder:
+    def __init__(self, text: str, file: str) -> None:
+        self.lines = text.splitlines()
+        self.file = file
+        self.names: dict[str, Named] = {}
+        self.is_flat = False  # stage lean: one linear index, whatever the rank
+
+    # --- places in the text ---
+
+    def location(self, first: Node, last: Node = None) -> Location:
+        start: Any = first.meta if type(first) is Tree else first
+        end: Any = start if last is None else last.meta if type(last) is Tree else last
+        return Location(
+            self.file, start.line, start.column, end.end_line, end.end_column,
+            self.lines[start.line - 1],
+        )  # fmt: skip
+
+    def error(self, message: str, where: Node, hint: str | None = None) -> CompileError:
+        place = location(self.lines, self.file, 1, 1) if where is None else self.location(where)
+        return CompileError(message, place, hint)
+
+    # --- names ---
+
+    def define(self, name: Token, value: N) -> N:
+        if str(name) in self.names:
+            raise self.error(f"{name} is bound already", name)
+        self.names[str(name)] = value
+        return value
+
+    def find(self, name: Token, kind: type[N]) -> N:
+        found = self.names.get(name)
+        if found is None:
+            raise self.error(f"nothing is called {name} here", name)
+        if type(found) is not kind:
+            raise self.error(f"{name} is {_KINDS[type(found)]}, not {_KINDS[kind]}", name)
+        return found
+
+    def dtype(self, token: Token) -> DType:
+        if token not in DTYPES:
+            raise self.error(f"there is no type {token}", token, f"there are: {', '.join(DTYPES)}")
+        return DTYPES[token]
+
+    def place(self, tree: Tree[Token]) -> tuple[ir.Tensor, tuple[Expression, ...]]:
+        name, *arguments = tree.children
+        tensor = self.find(name, ir.Tensor)
+        return tensor, self.indices(tree, tensor, arguments[0].children if arguments else [])
+
+    def indices(
+        self, tree: Tree[Token], tensor: ir.Tensor, trees: List[Node]
+    ) -> tuple[Expression, ...]:
+        rank = len(tensor.shape)
+        if len(trees) != rank and not (self.is_flat and len(trees) == 1):
+            count = f"{len(trees)} {'index' if len(trees) == 1 else 'indices'}"
+            raise self.error(f"{tree.children[0]} has rank {rank}, but {count} here", tree)
+        return tuple([self.expression(index, i64) for index in trees])
+
+    # --- expressions ---
+
+    def expression(self, tree: Node, expected: DType | None) -> Expression:
+        kind = type(tree)
+        if kind is Token:
+            if tree.type == "NAME":
+                return self.variable(tree)
+            if tree.type == "NUMBER":
+                return self.number(tree, tree, expected)
+            return ir.Constant(tree == "True", boolean, loc=self.location(tree))
+        if kind is not _Operation and tree.data == "expression":
+            tree = self.grouped(tree.children)
+            kind = type(tree)
+        if kind is _Operation:
+            return self.operation(tree, expected)
+        build = _EXPRESSIONS.get(tree.data)
+        return self.expression(tree, expected) if build is None else build(self, tree, expected)
+
+    def variable(self, token: Token) -> Expression:
+        found = self.names.get(token)
+        if type(found) is ir.Variable:
+            return found
+        if type(found) is ir.Tensor and (not found.shape):
+            return ir.Read(found, (), loc=self.location(token))
+        if type(found) is ir.Tensor:
+            raise self.error(f"{token} has rank {len(found.shape)}, but no index here", token)
+        return self.find(token, ir.Variable)
+
+    def number(
+        self, token: Token, place: Node, expected: DType | None, sign: str = ""
+    ) -> Expression:
+        dtype = default_type(expected)
+        try:
+            value = number(sign + token, dtype)
+        except ValueError as error:
+            raise self.error(str(error), token, f"say the type: f32({token})") from None
+        return ir.Constant(value, dtype, loc=self.location(place, token))
+
+    def grouped(self, parts: List[Node]) -> Node:
+        """Tokens and primaries in a row, as a tree by precedence. Long sums don't recurse."""
+        position = 0
+
+        def operand(level: int) -> Node:
+            nonlocal position
+            first = parts[position]
+            position += 1
+            if type(first) is not Token or first.type != "PREFIX":
+                return first
+            precedence = PREFIXES[first]
+            if precedence < level:
+                raise self.error("parenthesize this 'not'", first)
+            inner = operand(precedence)
+            if precedence == NOT:
+                inner = climb(inner, NOT + 1)
+            return _Operation(str(first), (inner,), first, _last(inner))
+
+        def climb(left: Node, level: int) -> Node:
+            nonlocal position
+            while position < len(parts):
+                operator = parts[position]
+                precedence = PRECEDENCE[operator]
+                if precedence < level:
+                    break
+                position += 1
+                right = climb(operand(precedence + 1), precedence + 1)
+                left = _Operation(str(operator), (left, right), _first(left), _last(right))
+                if precedence == COMPARISON and position < len(parts):
+                    if PRECEDENCE[parts[position]] == COMPARISON:
+                        raise self.error("comparisons don't chain", parts[position])
+            return left
+
+        return climb(operand(0), 0)
+
+    def operation(self, tree: _Operation, expected: DType | None) -> Expression:
+        if len(tree.operands) == 1:
+            operand = tree.operands[0]
+            if tree.operator == "-" and type(operand) is Token and operand.type == "NUMBER":
+                return self.number(operand, tree.first, expected, "-")
+            inner = self.expression(operand, surroundings(tree.operator, expected))
+            return ir.Unary(tree.operator, inner, loc=self.location(tree.first, tree.last))
+        # The left sides, from the outside in: a long chain must not recurse.
+        chain: list[tuple[_Operation, DType | None]] = []
+        left: Node = tree
+        while type(left) is _Operation and len(left.operands) == 2:
+            expected = surroundings(left.operator, expected)
+            chain.append((left, expected))
+            left = left.operands[0]
+        value: Expression | None = None
+        for outer, around in reversed(chain):
+            if value is None:
+                value, right = self.operands(outer.operands, around)
+            else:
+                right = self.expression(outer.operands[1], value.dtype)
+            loc = self.location(outer.first, outer.last)
+            value = ir.Binary(outer.operator, value, right, loc=loc)
+        assert value is not None
+        return value
+
+    def operands(self, trees: List[Node], expected: DType | None) -> tuple[Expression, ...]:
+        """The operands of one operator: the first that is no constant gives the others its type."""
+        found: list[Expression | None] = [None] * len(trees)
+        for i, tree in enumerate(trees):
+            if not _is_constant(tree):
+                found[i] = giver = self.expression(tree, expected)
+                expected = giver.dtype
+                break
+        return tuple(
+            [
+                self.expression(tree, expected) if done is None else done
+                for tree, done in zip(trees, found, strict=True)
+            ]
+        )
+
+    def type_among(self, trees: List[Node], operands: tuple[Expression, ...]) -> DType | None:
+        """The type that the first of these operands which is no constant gives the others."""
+        pairs = zip(trees, operands, strict=True)
+        return next((e.dtype for tree, e in pairs if not _is_constant(tree)), None)
+
+    def element(self, tree: Tree[Token], expected: DType | None) -> Expression:
+        name, *arguments = tree.children
+        trees = arguments[0].children if arguments else []
+        loc = self.location(tree)
+        found = self.names.get(name)
+        if type(found) is ir.Table:
+            if len(trees) != 1:
+                raise self.error(f"the table {name} takes one index", tree)
+            return ir.Lookup(found, self.expression(trees[0], i64), loc=loc)
+        tensor = self.find(name, ir.Tensor)
+        return ir.Read(tensor, self.indices(tree, tensor, trees), loc=loc)
+
+    def address(self, tree: Tree[Token], expected: DType | None) -> Expression:
+        return ir.Address(*self.place(tree.children[0]), loc=self.location(tree))
+
+    def group(self, tree: Tree[Token], expected: DType | None) -> Expression:
+        return self.expression(tree.children[0], expected)
+
+    def cast(self, tree: Tree[Token], expected: DType | None) -> Expression:
+        operand, name = tree.children
+        return ir.Cast(self.expression(operand, None), self.dtype(name), loc=self.location(tree))
+
+    def call(self, tree: Tree[Token], expected: DType | None) -> Expression:
+        name = tree.children[0]
+        trees = tree.children[1].children if len(tree.children) > 1 else []
+        loc = self.location(tree)
+        if name in DTYPES:
+            if len(trees) != 1 or not _is_number(trees[0]):
+                raise self.error(f"{name}(…) takes a number", tree, "a conversion is x.to(f32)")
+            return self.expression(trees[0], DTYPES[name])
+        counts = {"select": 3, "fma": 3}
+        count = (
+            1 if name in UNARY_FUNCTIONS else 2 if name in BINARY_FUNCTIONS else counts.get(name)
+        )
+        if count is None:
+            raise self.error(f"there is no function {name}", name)
+        if len(trees) != count:
+            raise self.error(f"{name} takes {count} operands, not {len(trees)}", tree)
+        if name == "select":
+            condition = self.expression(trees[0], None)
+            return ir.Select(condition, *self.operands(trees[1:], expected), loc=loc)
+        operands = self.operands(trees, surroundings(name, expected))
+        if name == "fma":
+            return ir.Fused(*operands, loc=loc)
+        if count == 1:
+            return ir.Unary(str(name), operands[0], loc=loc)
+        return ir.Binary(str(name), *operands, loc=loc)
+
+
+def _first(node: Node) -> Node:
+    return node.first if type(node) is _Operation else node
+
+
+def _last(node: Node) -> Node:
+    return node.last if type(node) is _Operation else node
+
+
+def _is_number(tree: Node) -> bool:
+    """A number, perhaps with a sign, that says no type."""
+    if type(tree) is _Operation:
+        return tree.operator == "-" and len(tree.operands) == 1 and _is_plain(tree.operands[0])
+    if type(tree) is Tree and tree.data == "expression":
+        return len(tree.children) == 2 and tree.children[0] == "-" and _is_plain(tree.children[1])
+    return _is_plain(tree)
+
+
+def _is_plain(tree: Node) -> bool:
+    return type(tree) is Token and tree.type == "NUMBER"
+
+
+def _is_constant(tree: Node) -> bool:
+    """What becomes a Constant: a number, with or without a type, or a truth value."""
+    if type(tree) is Token:
+        return tree.type != "NAME"
+    if type(tree) is Tree and tree.data == "call":
+        return tree.children[0] in DTYPES
+    if type(tree) is Tree and tree.data == "group":
+        return _is_constant(tree.children[0])
+    return _is_number(tree)
+
+
+_EXPRESSIONS: dict[str, Callable[[ExpressionBuilder, Any, DType | None], Expression]] = {
+    "element": ExpressionBuilder.element,
+    "address": ExpressionBuilder.address,
+    "group": ExpressionBuilder.group,
+    "cast": ExpressionBuilder.cast,
+    "call": ExpressionBuilder.call,
+}

@@ -1,0 +1,162 @@
+"""From text to lark's tree, and lark's errors in our words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+from lark import Lark, Token, Tree
+from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+from lark.indenter import DedentError, Indenter
+
+from taskc.errors import CompileError, Location
+
+_READABLE = {
+    "NAME": "a name",
+    "STRING": "a string",
+    "INT": "an integer",
+    "INTEGERS": "a list of integers",
+    "MAPPING": "a mapping",
+    "INFIX": "an operator",
+    "ATOMIC": "an operator such as +=",
+    "FOLD": "an operator",
+    "RANGE": "range, unroll or vector",
+    "BARRIER_SCOPE": "warp, role or block",
+    "ROLE": "out or inout",
+    "TRANSPOSED": "', transposed'",
+    "_NEWLINE": "the end of the line",
+    "_INDENT": "an indented block",
+    "_DEDENT": "the end of the block",
+    "$END": "the end of the text",
+}
+
+# Where all of these may stand, one phrase says it.
+_GROUPS = (
+    ("a statement", frozenset({"LET", "SCOPE", "RING_STEP", "IF", "FOR"})),
+    ("an expression", frozenset({"PREFIX", "NUMBER", "TRUTH", "NAME"})),
+)
+
+
+class _Indentation(Indenter):
+    NL_type = "_NEWLINE"
+    OPEN_PAREN_types = ["LPAR", "LSQB"]  # noqa: RUF012 (lark's interface)
+    CLOSE_PAREN_types = ["RPAR", "RSQB"]  # noqa: RUF012
+    INDENT_type = "_INDENT"
+    DEDENT_type = "_DEDENT"
+    tab_len = 8
+
+
+@cache
+def _parser() -> Lark:
+    return Lark.open(
+        "ir.lark",
+        rel_to=__file__,
+        parser="lalr",
+        postlex=_Indentation(),
+        propagate_positions=True,
+        maybe_placeholders=False,
+    )
+
+
+def syntax_tree(text: str, file: str) -> Tree[Token]:
+    """The tree of a whole text, or a CompileError that says what was expected where."""
+    try:
+        return _parser().parse(text if text.endswith("\n") else text + "\n")
+    except UnexpectedInput as error:
+        raise _told(error, text, file) from None
+    except DedentError:
+        line = _bad_dedent(text)
+        raise CompileError(
+            "this line is indented like none above it", location(text.splitlines(), file, line, 1)
+        ) from None
+
+
+def location(
+    lines: list[str], file: str, line: int, column: int, end_line: int = 0, end_column: int = 0
+) -> Location:
+    shown = lines[line - 1] if 0 < line <= len(lines) else ""
+    return Location(file, line, column, end_line or line, end_column or column + 1, shown)
+
+
+def _told(error: UnexpectedInput, text: str, file: str) -> CompileError:
+    lines = text.splitlines()
+    end_line = end_column = 0
+    token: Any = getattr(error, "token", None)
+    if isinstance(error, UnexpectedCharacters):
+        line, column = error.line, error.column
+        match = re.match(r"\w+|.", text[error.pos_in_stream :])
+        found = repr(match[0]) if match else "the end of the text"
+        end_column = column + len(match[0]) if match else 0
+        expected: Iterable[str] = set(error.allowed or ()) - {"_NEWLINE"}  # it may always be lexed
+    elif token is None or token.type == "$END":
+        line, column = max(len(lines), 1), len(lines[-1]) + 1 if lines else 1
+        found, expected = "the end of the text", error.accepts or error.expected  # type: ignore[attr-defined]
+    else:
+        assert isinstance(error, UnexpectedToken)
+        line, column = error.line, error.column
+        expected = error.accepts or error.expected
+        match token.type:
+            case "_NEWLINE":
+                found = "the end of the line"
+            case "_INDENT":
+                found = "a deeper indentation"
+            case "_DEDENT":
+                found = "the end of the block"
+            case _:
+                found = repr(str(token))
+                end_line, end_column = token.end_line, token.end_column
+    place = location(lines, file, line, column, end_line, end_column)
+    return CompileError(f"expected {_either(expected)}, not {found}", place)
+
+
+def _either(terminals: Iterable[str]) -> str:
+    left = set(terminals)
+    phrases = []
+    for phrase, members in _GROUPS:
+        if members <= left:
+            phrases.append(phrase)
+            left = {name for name in left if not _begins(phrase, name)}
+    phrases += sorted({_readable(name) for name in left})
+    return (
+        " or ".join(phrases) if len(phrases) < 3 else f"{', '.join(phrases[:-1])} or {phrases[-1]}"
+    )
+
+
+def _begins(phrase: str, name: str) -> bool:
+    """Whether a terminal begins what the phrase names."""
+    if phrase == "an expression":
+        return name in ("PREFIX", "NUMBER", "TRUTH", "NAME", "LPAR", "AMPERSAND", "__ANON_0")
+    return name not in ("_DEDENT", "$END", "_NEWLINE", "ELIF", "ELSE")
+
+
+def _readable(name: str) -> str:
+    if name in _READABLE:
+        return _READABLE[name]
+    pattern = next((t.pattern.value for t in _parser().terminals if t.name == name), name)
+    return repr(pattern) if re.fullmatch(r"\w+|\W+", pattern) else name.lower()
+
+
+def _bad_dedent(text: str) -> int:
+    """The first line whose indentation closes no block exactly."""
+    open_blocks = [0]
+    for number, line in enumerate(text.splitlines(), 1):
+        code = line.split("#")[0].expandtabs()
+        if not code.strip():
+            continue
+        indentation = len(code) - len(code.lstrip())
+        while open_blocks[-1] > indentation:
+            open_blocks.pop()
+        if open_blocks[-1] < indentation:
+            if len(open_blocks) < number and not _opens(text.splitlines()[: number - 1]):
+                return number
+            open_blocks.append(indentation)
+    return 1
+
+
+def _opens(lines: list[str]) -> bool:
+    """Whether the last line of code ends in a colon, so that a block opens."""
+    code = [line.split("#")[0].rstrip() for line in lines]
+    code = [line for line in code if line]
+    return bool(code) and code[-1].endswith((":", "(", ",", "["))

@@ -1,0 +1,500 @@
+"""Kernels as text that looks like the language and that `taskc.ir.parser` reads back.
+
+    kernel matmul(a: f32[64, 32], b: f32[32, 64], c: out f32[64, 64]) workers=256 stage=parsed:
+        grid (row, col) in (64, 64) by (32, 32):
+            tile acc: f32[32, 32] by spatial(4, 8).repeat(8, 4) = 0.0
+            pipeline p in 32 by 8 stages=2:
+                constant shared sa: f32[32, 8]
+                move sa[i, q] = a[row + i, p + q] for (i, q) in (32, 8)
+                ...
+
+Names are unique within a kernel: the second variable called `i` is `i_1`. A tensor of shape () is
+read and stored by its name alone. Rings are declared behind the last of their tensors and tables at
+the top of the body, though neither is a statement. Notes and locations are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Union
+
+from taskc.ir import nodes as ir
+from taskc.ir.mapping import Mapping
+from taskc.ir.nodes import Expression, Statement
+from taskc.ir.rewrite import walk
+from taskc.ir.text_rules import (
+    BINARY_FUNCTIONS,
+    COMPARISON,
+    NOT,
+    POSTFIX,
+    PRECEDENCE,
+    PREFIXES,
+    RESERVED,
+    SIGN,
+    default_type,
+    identifier,
+    is_word,
+    number_text,
+    operand_type,
+    result_type,
+    surroundings,
+    unwrapped,
+)
+from taskc.ir.types import DType, boolean, i64
+
+Named = Union[ir.Variable, ir.Tensor, ir.Ring, ir.Table]
+
+_WIDTH = 100
+_SCOPE_WORDS = {ir.BARRIER: "mbarrier"}
+
+
+def to_text(kernel: ir.Kernel) -> str:
+    """The kernel as text, a newline at its end."""
+    return _Printer(kernel).kernel(kernel)
+
+
+def statement_text(statement: Statement) -> str:
+    """A statement as it would look in a kernel, without the newline at its end; for messages."""
+    return "\n".join(_Printer(None).statement(statement, ""))
+
+
+def expression_text(expression: Expression) -> str:
+    """An expression as it would look in a kernel; for messages."""
+    return _Printer(None).expression(expression, None, 0)
+
+
+class _Printer:
+    def __init__(self, kernel: ir.Kernel | None) -> None:
+        self.names: dict[Named, str] = {}
+        self.counts: dict[str, int] = {}
+        self.taken: set[str] = set()
+        self.rings: list[ir.Ring] = []  # those that await the declaration of their tensors
+        self.declared: set[Named] = set()
+        if kernel is not None:
+            self.taken |= RESERVED
+            self.names[kernel.worker] = "worker"
+            self.names[kernel.block] = "block"
+
+    def name(self, named: Named) -> str:
+        found = self.names.get(named)
+        if found is not None:
+            return found
+        base = name = identifier(named.name)
+        count = self.counts.get(base, 0)
+        while name in self.taken:
+            count += 1
+            name = f"{base}_{count}"
+        self.counts[base] = count
+        self.taken.add(name)
+        self.names[named] = name
+        return name
+
+    # --- kernels ---
+
+    def kernel(self, kernel: ir.Kernel) -> str:
+        name = kernel.name if kernel.name.isidentifier() else _quoted(kernel.name)
+        dimensions = ", ".join([self.binder(d) for d in kernel.dimensions])
+        name += f"[{dimensions}]" if dimensions else ""
+        parameters = [self.parameter(parameter) for parameter in kernel.parameters]
+        options = self.options(kernel)
+        first = f"kernel {name}({', '.join(parameters)}) {options}:"
+        if len(first) > _WIDTH and parameters:
+            inside = "".join(f"    {parameter},\n" for parameter in parameters)
+            first = f"kernel {name}(\n{inside}) {options}:"
+        tables: list[str] = []
+        rings: dict[ir.Ring, None] = {}
+        for node in walk(kernel.body):
+            if type(node) is ir.RingStep:
+                rings[node.ring] = None
+            elif type(node) is ir.Lookup and node.table not in self.declared:
+                self.declared.add(node.table)
+                values = ", ".join(map(str, node.table.values.tolist()))
+                tables.append(f"    table {self.name(node.table)} = [{values}]")
+        self.rings = list(rings)
+        return "\n".join([first, *tables, *self.block(kernel.body, "    "), ""])
+
+    def options(self, kernel: ir.Kernel) -> str:
+        options = [f"workers={kernel.workers}"]
+        if kernel.helpers:
+            options.append(f"helpers={kernel.helpers}")
+        for variable in (kernel.worker, kernel.block):
+            if variable.dtype is not i64:
+                options.append(f"{self.names[variable]}={variable.dtype}")
+        if kernel.blocks is not None:
+            options.append(f"blocks={self.expression(kernel.blocks, None, 0)}")
+        options.append(f"stage={kernel.stage}")
+        if kernel.target != "generic":
+            options.append(f"target={_word(kernel.target)}")
+        return " ".join(options)
+
+    def parameter(self, parameter: ir.Tensor | ir.Variable) -> str:
+        if isinstance(parameter, ir.Variable):
+            multiple = "" if parameter.multiple == 1 else f" multiple={parameter.multiple}"
+            return f"{self.name(parameter)}: {parameter.dtype}{multiple}"
+        role = "" if parameter.role == "in" else f"{parameter.role} "
+        return f"{self.name(parameter)}: {role}{self.type(parameter)}"
+
+    def type(self, tensor: ir.Tensor) -> str:
+        extents = ", ".join([self.extent(n) for n in tensor.shape]) or "()"
+        text = f"{tensor.dtype}[{extents}]"
+        if tensor.layout is not None:
+            text += f".laid({tensor.layout})"
+        if tensor.swizzle is not None:
+            text += ".swizzled({0.bits}, {0.base}, {0.shift})".format(tensor.swizzle)
+        if tensor.offset is not None:
+            text += f".at({tensor.offset})"
+        return text
+
+    def extent(self, extent: int | Expression) -> str:
+        return str(extent) if isinstance(extent, int) else self.expression(extent, i64, 0)
+
+    # --- names bound ---
+
+    def binder(self, variable: ir.Variable, assumed: DType | None = i64) -> str:
+        text = self.name(variable)
+        if variable.dtype is not assumed:
+            text += f": {variable.dtype}"
+        if variable.multiple != 1:
+            text += f" multiple={variable.multiple}"
+        return text
+
+    def binders(self, variables: tuple[ir.Variable, ...]) -> str:
+        return _tuple([self.binder(variable) for variable in variables])
+
+    # --- expressions ---
+
+    def expression(self, e: Expression, expected: DType | None, level: int) -> str:
+        """`e` in a place that expects a type and binds at `level` (see PRECEDENCE)."""
+        kind = type(e)
+        if kind is ir.Variable:
+            return self.names.get(e) or self.name(e)  # type: ignore[arg-type]
+        if kind is ir.Binary and e.operator in PRECEDENCE:  # type: ignore[union-attr]
+            return self.infix(e, expected, level)  # type: ignore[arg-type]
+        render = _EXPRESSIONS.get(kind)
+        # What is no expression still has to be shown: the verifier's message has the whole program.
+        return f"<{e!r}>" if render is None else render(self, e, expected, level)
+
+    def constant(self, e: ir.Constant, expected: DType | None, level: int) -> str:
+        text = number_text(e.value, e.dtype)
+        if e.dtype is boolean:
+            return text
+        if e.dtype is not default_type(expected):
+            return f"{e.dtype}({text})"
+        return f"({text})" if level >= POSTFIX else text
+
+    def infix(self, e: ir.Binary, expected: DType | None, level: int) -> str:
+        """A chain like a + b - c, from left to right without recursion: sums may be long."""
+        right_sides: list[tuple[str, Expression, DType | None, int, str]] = []
+        first: Expression = e
+        opened = 0
+        while type(first) is ir.Binary and first.operator in PRECEDENCE:
+            precedence = PRECEDENCE[first.operator]
+            closing = ")" if precedence < level else ""
+            opened += len(closing)
+            expected = surroundings(first.operator, expected)
+            common = operand_type((first.left, first.right), expected)
+            beside = common if type(first.left) is not ir.Constant else expected
+            right_sides.append((first.operator, first.right, beside, precedence + 1, closing))
+            level = precedence + (precedence == COMPARISON)
+            expected = common if type(first.left) is ir.Constant else expected
+            first = first.left
+        text = "(" * opened + self.expression(first, expected, level)
+        for operator, right, beside, precedence, closing in reversed(right_sides):
+            text += f" {operator} {self.expression(right, beside, precedence)}{closing}"
+        return text
+
+    def function(self, name: str, operands: tuple[Expression, ...], expected: DType | None) -> str:
+        return f"{name}({', '.join(self.operands(operands, expected))})"
+
+    def operands(self, operands: tuple[Expression, ...], expected: DType | None) -> Iterator[str]:
+        """The one that gives the type expects what the surroundings do, the others its type."""
+        common = operand_type(operands, expected)
+        giver = next((i for i, e in enumerate(operands) if type(e) is not ir.Constant), None)
+        for i, operand in enumerate(operands):
+            yield self.expression(operand, expected if i == giver else common, 0)
+
+    def binary(self, e: ir.Binary, expected: DType | None, _level: int) -> str:
+        name = e.operator if e.operator in BINARY_FUNCTIONS else f"<{e.operator}>"
+        return self.function(name, (e.left, e.right), expected)
+
+    def unary(self, e: ir.Unary, expected: DType | None, level: int) -> str:
+        expected = surroundings(e.operator, expected)
+        precedence = PREFIXES.get(e.operator)
+        if precedence is None:
+            return self.function(e.operator, (e.operand,), expected)
+        operand = self.expression(e.operand, expected, precedence)
+        if e.operator == "-" and (operand[0].isdigit() or operand in ("inf", "nan")):
+            operand = f"({operand})"  # without them it would be a negative constant
+        text = f"not {operand}" if precedence == NOT else e.operator + operand
+        return f"({text})" if precedence < level else text
+
+    def fused(self, e: ir.Fused, expected: DType | None, _level: int) -> str:
+        return self.function("fma", (e.left, e.right, e.addend), expected)
+
+    def select(self, e: ir.Select, expected: DType | None, _level: int) -> str:
+        branches = ", ".join(self.operands((e.then, e.otherwise), expected))
+        return f"select({self.expression(e.condition, None, 0)}, {branches})"
+
+    def cast(self, e: ir.Cast, _expected: DType | None, _level: int) -> str:
+        return f"{self.expression(e.operand, None, POSTFIX)}.to({e.dtype})"
+
+    def read(self, e: ir.Read, _expected: DType | None, _level: int) -> str:
+        return self.element(e.tensor, e.indices)
+
+    def lookup(self, e: ir.Lookup, _expected: DType | None, _level: int) -> str:
+        return f"{self.name(e.table)}[{self.expression(e.index, i64, 0)}]"
+
+    def address(self, e: ir.Address, _expected: DType | None, _level: int) -> str:
+        return "&" + self.element(e.tensor, e.indices)
+
+    def element(self, tensor: ir.Tensor, indices: tuple[Expression, ...]) -> str:
+        name = self.name(tensor)
+        if not indices:
+            return name if not tensor.shape else f"{name}[]"
+        return f"{name}[{', '.join([self.expression(index, i64, 0) for index in indices])}]"
+
+    def arguments(self, arguments: Iterable[Expression]) -> str:
+        return ", ".join([self.expression(argument, None, 0) for argument in arguments])
+
+    # --- statements ---
+
+    def statement(self, s: Statement, indent: str) -> Iterator[str]:
+        simple = _SIMPLE.get(type(s))
+        if simple is not None:
+            yield indent + simple(self, s)
+            if type(s) is ir.Allocate:
+                self.declared.add(s.tensor)
+                if self.rings:
+                    yield from self.complete_rings(indent)
+            return
+        compound = _COMPOUND.get(type(s))
+        if compound is None:
+            yield f"{indent}<{s!r}>"
+        else:
+            yield from compound(self, s, indent)
+
+    def block(self, body: Statement, indent: str) -> Iterator[str]:
+        """What stands under a header: a Sequence opens no other scope there than the block does."""
+        body = unwrapped(body)
+        statements = body.statements if isinstance(body, ir.Sequence) else (body,)
+        if not statements:
+            yield f"{indent}pass"
+        for statement in statements:
+            yield from self.statement(statement, indent)
+
+    def complete_rings(self, indent: str) -> Iterator[str]:
+        for ring in list(self.rings):
+            if self.declared.issuperset(ring.tensors):
+                yield indent + self.ring(ring)
+
+    def ring(self, ring: ir.Ring) -> str:
+        self.rings = [other for other in self.rings if other is not ring]
+        self.declared.add(ring)
+        tensors = ", ".join([self.name(tensor) for tensor in ring.tensors])
+        options = f"stages={ring.stages} transport={_word(ring.transport)}"
+        return f"ring {self.name(ring)} = ({tensors}) {options}"
+
+    def sequence(self, s: ir.Sequence, indent: str) -> Iterator[str]:
+        if not s.statements:
+            yield f"{indent}pass"
+            return
+        yield f"{indent}scope:"
+        for statement in s.statements:
+            yield from self.statement(statement, indent + "    ")
+
+    def let(self, s: ir.Let) -> str:
+        variable, value = s.variable, s.value
+        bare = type(value) is ir.Constant and value.dtype not in (i64, boolean)
+        if bare or variable.dtype is not value.dtype:
+            name = self.binder(variable, None)
+            return f"let {name} = {self.expression(value, variable.dtype, 0)}"
+        return f"let {self.binder(variable, value.dtype)} = {self.expression(value, None, 0)}"
+
+    def allocate(self, s: ir.Allocate) -> str:
+        tensor = s.tensor
+        constant = "constant " if tensor.constant else ""
+        scope = _SCOPE_WORDS.get(tensor.scope, tensor.scope)
+        plain = not tensor.shape and (tensor.layout, tensor.swizzle, tensor.offset) == (None,) * 3
+        type_text = str(tensor.dtype) if plain else self.type(tensor)
+        by = _by(tensor.owners)
+        fill = "" if s.fill is None else f" = {self.expression(s.fill, tensor.dtype, 0)}"
+        return f"{constant}{scope} {self.name(tensor)}: {type_text}{by}{fill}"
+
+    def store(self, s: ir.Store) -> str:
+        place = self.element(s.tensor, s.indices)
+        return f"{place} = {self.expression(s.value, s.tensor.dtype, 0)}"
+
+    def atomic(self, s: ir.Atomic) -> str:
+        place = self.element(s.tensor, s.indices)
+        value = self.expression(s.value, s.tensor.dtype, 0)
+        result = "" if s.result is None else f"let {self.binder(s.result, s.tensor.dtype)} = "
+        return f"{result}atomic {place} {s.operator}= {value}"
+
+    def do(self, s: ir.Do) -> str:
+        call = f"do {_word(s.operation)}({self.arguments(s.operands)})"
+        if s.result is None:
+            return call
+        return f"let {self.binder(s.result, result_type(s.operation, s.operands))} = {call}"
+
+    def if_(self, s: ir.If, indent: str) -> Iterator[str]:
+        yield f"{indent}if {self.expression(s.condition, None, 0)}:"
+        inner = indent + "    "
+        yield from self.block(s.then, inner)
+        otherwise = s.otherwise and unwrapped(s.otherwise)
+        while isinstance(otherwise, ir.If):
+            yield f"{indent}elif {self.expression(otherwise.condition, None, 0)}:"
+            yield from self.block(otherwise.then, inner)
+            otherwise = otherwise.otherwise and unwrapped(otherwise.otherwise)
+        if otherwise is not None:
+            yield f"{indent}else:"
+            yield from self.block(otherwise, inner)
+
+    def while_(self, s: ir.While, indent: str) -> Iterator[str]:
+        yield f"{indent}while {self.expression(s.condition, None, 0)}:"
+        yield from self.block(s.body, indent + "    ")
+
+    def for_(self, s: ir.For, indent: str) -> Iterator[str]:
+        told = operand_type((s.start, s.stop), i64)
+        expected = i64 if s.variable.dtype is told else s.variable.dtype
+        bounds = list(self.operands((s.start, s.stop), expected))
+        if s.step != 1:
+            bounds.append(str(s.step))
+        elif bounds[0] == "0":
+            del bounds[0]
+        word = "range" if s.kind == "serial" else s.kind
+        yield f"{indent}for {self.binder(s.variable, told)} in {word}({', '.join(bounds)}):"
+        yield from self.block(s.body, indent + "    ")
+
+    def grid(self, s: ir.Grid, indent: str) -> Iterator[str]:
+        shape = _tuple([self.extent(n) for n in s.shape])
+        header = f"grid {self.binders(s.variables)} in {shape} by {_tuple(map(str, s.by))}"
+        if s.order:
+            header += f" order=({', '.join(map(json.dumps, s.order))})"
+        if s.persistent:
+            header += " persistent"
+        if s.cluster:
+            header += f" cluster={_tuple(map(str, s.cluster))}"
+        yield f"{indent}{header}:"
+        yield from self.block(s.body, indent + "    ")
+
+    def pipeline(self, s: ir.Pipeline, indent: str) -> Iterator[str]:
+        header = f"pipeline {self.binder(s.variable)} in {self.expression(s.extent, i64, 0)}"
+        header += f" by {s.by} stages={s.stages}"
+        if s.transport is not None:
+            header += f" transport={_word(s.transport)}"
+        yield f"{indent}{header}{' specialize' if s.specialize else ''}:"
+        yield from self.block(s.body, indent + "    ")
+
+    def each(self, s: ir.Each, indent: str) -> Iterator[str]:
+        on = "" if s.worker is None else f" on {self.expression(s.worker, i64, 0)}"
+        yield f"{indent}each {self.binders(s.variables)} in {s.mapping}{on}:"
+        yield from self.block(s.body, indent + "    ")
+
+    def move(self, s: ir.Move) -> str:
+        place = self.element(s.tensor, s.indices)
+        value = self.expression(s.value, s.tensor.dtype, 0)
+        loop = f"for {self.binders(s.variables)} in {_tuple(map(str, s.shape))}"
+        guard = "" if s.guard is None else f" if {self.expression(s.guard, None, 0)}"
+        return f"move {place} = {value} {loop}{guard}{_by(s.by)}{_how(s.how)}"
+
+    def mma(self, s: ir.Mma) -> str:
+        left, right = self.operand(s.left), self.operand(s.right)
+        return f"mma {self.name(s.accumulator)} += {left} @ {right}{_how(s.how)}"
+
+    def operand(self, operand: ir.Operand) -> str:
+        place = self.element(operand.tensor, operand.origin)
+        rows, columns = operand.shape
+        return f"{place}.as({rows}, {columns}{', transposed' if operand.transposed else ''})"
+
+    def reduce(self, s: ir.Reduce) -> str:
+        return f"reduce {self.fold(s)}{_how(s.how)}"
+
+    def scan(self, s: ir.Scan) -> str:
+        return f"scan {self.fold(s)}{' exclusive' if s.exclusive else ''}{_how(s.how)}"
+
+    def fold(self, s: ir.Reduce | ir.Scan) -> str:
+        return f"{self.name(s.target)} = {s.operator} over {self.name(s.source)} axis={s.axis}"
+
+    def print(self, s: ir.Print) -> str:
+        values = self.arguments(s.values)
+        return f"print {_quoted(s.text)}{', ' if values else ''}{values}"
+
+    def assert_(self, s: ir.Assert) -> str:
+        return f"assert {self.expression(s.condition, None, 0)}, {_quoted(s.text)}"
+
+    def ring_step(self, s: ir.RingStep, indent: str) -> Iterator[str]:
+        if s.ring not in self.declared:
+            yield indent + self.ring(s.ring)
+        yield f"{indent}{s.operation} {self.name(s.ring)}[{self.expression(s.step, i64, 0)}]"
+
+    def barrier(self, s: ir.Barrier) -> str:
+        return f"barrier {s.scope}{f' orders {_quoted(s.orders)}' if s.orders else ''}"
+
+    def roles(self, s: ir.Roles, indent: str) -> Iterator[str]:
+        yield f"{indent}roles:"
+        for role in s.roles:
+            name = role.name if role.name.isidentifier() else _quoted(role.name)
+            yield f"{indent}    role {name} first={role.first} workers={role.workers}:"
+            yield from self.block(role.body, indent + "        ")
+
+
+def _tuple(items: Iterable[str]) -> str:
+    items = list(items)
+    return items[0] if len(items) == 1 else f"({', '.join(items)})"
+
+
+def _by(mapping: Mapping | None) -> str:
+    return "" if mapping is None else f" by {mapping}"
+
+
+def _how(how: str | None) -> str:
+    return "" if how is None else f" how={_word(how)}"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _word(text: str) -> str:
+    return text if is_word(text) else _quoted(text)
+
+
+_EXPRESSIONS: dict[type, Callable[[_Printer, Any, DType | None, int], str]] = {
+    ir.Constant: _Printer.constant,
+    ir.Unary: _Printer.unary,
+    ir.Binary: _Printer.binary,
+    ir.Fused: _Printer.fused,
+    ir.Select: _Printer.select,
+    ir.Cast: _Printer.cast,
+    ir.Read: _Printer.read,
+    ir.Lookup: _Printer.lookup,
+    ir.Address: _Printer.address,
+}
+
+_SIMPLE: dict[type, Callable[[_Printer, Any], str]] = {
+    ir.Let: _Printer.let,
+    ir.Allocate: _Printer.allocate,
+    ir.Store: _Printer.store,
+    ir.Atomic: _Printer.atomic,
+    ir.Move: _Printer.move,
+    ir.Mma: _Printer.mma,
+    ir.Reduce: _Printer.reduce,
+    ir.Scan: _Printer.scan,
+    ir.Print: _Printer.print,
+    ir.Assert: _Printer.assert_,
+    ir.Barrier: _Printer.barrier,
+    ir.Do: _Printer.do,
+}
+
+_COMPOUND: dict[type, Callable[[_Printer, Any, str], Iterator[str]]] = {
+    ir.Sequence: _Printer.sequence,
+    ir.If: _Printer.if_,
+    ir.While: _Printer.while_,
+    ir.For: _Printer.for_,
+    ir.Grid: _Printer.grid,
+    ir.Pipeline: _Printer.pipeline,
+    ir.Each: _Printer.each,
+    ir.RingStep: _Printer.ring_step,
+    ir.Roles: _Printer.roles,
+}

@@ -1,0 +1,197 @@
+"""The search behind `Facts.prove`: is a linear form surely <= 0?
+
+Every step replaces the form by one that is at least as large, or by several of which one is. So a
+proof of the last form is one of the first; failing to find any says nothing. With k > 0:
+
+    g of modulus m            ->  g - (r - 1)                   r the least positive value it can have
+    k*x, low <= x <= high     k*x   ->  k*high;  -k*x  ->  -k*low
+    g + r // n                ->  n*g + r - (n - 1)             equivalent; likewise
+    g - r // n                ->  n*g - r
+    k*(r // n)                n*k*(r // n)  ->  k*r;  -n*k*(r // n)  ->  k*(n - 1) - k*r
+    k*(r // d), d an atom     ->  k*(q - 1)                     where r < d*q
+    k*(r % d), d an atom      ->  k*(d - 1)
+    k*min(a, b)               ->  k*a  or  k*b;     -k*min(a, b)  ->  both
+    k*select(c, a, b)         ->  both
+    k*x*y, y >= 0             ->  k*high*y
+    a known fact f <= 0       g     ->  u*g - v*f               u, v > 0, so that an atom cancels
+"""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import TYPE_CHECKING
+
+from taskc.ir.divisions import exact_quotient
+from taskc.ir.linear import Affine, Atom, Opaque
+
+if TYPE_CHECKING:
+    from taskc.ir.bounds import Facts
+
+_MOST_STEPS = 160
+_MOST_FACTS = 3  # that one proof subtracts
+
+
+def is_nonpositive(facts: Facts, form: Affine) -> bool:
+    """form <= 0 surely holds."""
+    return _Search(facts).proves(form, _MOST_FACTS)
+
+
+class _Search:
+    """One proof; it remembers the forms that it failed at."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.steps = _MOST_STEPS
+        self.seen: dict[Affine, int] = {}
+
+    def proves(self, form: Affine, left: int) -> bool:
+        """`left` facts may still be used."""
+        modulus, remainder = self.facts.congruence_of(form)
+        if modulus == 0:
+            return form.constant <= 0
+        if modulus > 1:
+            form = form - ((remainder or modulus) - 1)
+        low, high = self.facts.interval_of(form)
+        if high is not None and high <= 0:
+            return True
+        if low is not None and low > 0:
+            return False
+        if self.seen.get(form, -1) >= left or self.steps <= 0:
+            return False
+        self.seen[form] = left
+        self.steps -= 1
+        if left:
+            for fact in self.facts.inequalities:
+                combined = self._cancelling(form, fact)
+                if combined is not None and self.proves(combined, left - 1):
+                    return True
+        for atom in sorted(form.terms, key=self._depth, reverse=True):
+            if self._replacing(form, atom, left):
+                return True
+        return False
+
+    def _depth(self, atom: Atom) -> int:
+        """Atoms that are replaced first: non-linear ones, then the variables of inner loops."""
+        if type(atom) is Opaque:
+            return 1 << 30
+        known = self.facts.scope.ranges.get(atom)  # type: ignore[arg-type]
+        return -1 if known is None else known.order
+
+    def _cancelling(self, form: Affine, fact: Affine) -> Affine | None:
+        """u*form - v*fact without an atom that both have with the same sign."""
+        for atom, theirs in fact.terms.items():
+            ours = form.terms.get(atom, 0)
+            if ours * theirs > 0:
+                common = gcd(ours, theirs)
+                return form.scaled(abs(theirs) // common) - fact.scaled(abs(ours) // common)
+        return None
+
+    def _replacing(self, form: Affine, atom: Atom, left: int) -> bool:
+        factor = form.terms[atom]
+        if type(atom) is not Opaque:
+            bound = self._bound(atom, factor > 0)
+            # A numeric bound was used by the interval already, but other terms may need it too.
+            return bound is not None and self.proves(form.replacing(atom, bound), left)
+        match atom.kind, atom.parts:
+            case "//", (Affine() as inner, int(n)):
+                return self.proves(_without_floor(form, atom, inner, n), left)
+            case "//", (Affine() as inner, Affine() as divisor):
+                quotient = self._quotient_bound(inner, divisor) if factor > 0 else None
+                return quotient is not None and self.proves(form.replacing(atom, quotient), left)
+            case "%", (Affine(), Affine() as divisor):
+                low = self.facts.interval_of(divisor).low
+                if factor < 0 or low is None or low <= 0:
+                    return False
+                return self.proves(form.replacing(atom, divisor - 1), left)
+            case "min" | "max", (frozenset() as options,):
+                any_will_do = (factor > 0) == (atom.kind == "min")
+                cases = [form.replacing(atom, option) for option in options]
+                if any_will_do:
+                    return any(self.proves(case, left) for case in cases)
+                return all(self.proves(case, left) for case in cases)
+            case "select", (_, Affine() as then, Affine() as otherwise):
+                return self.proves(form.replacing(atom, then), left) and self.proves(
+                    form.replacing(atom, otherwise), left
+                )
+            case "*", (frozenset() as powers,):
+                return self._replacing_factor(form, atom, dict(powers), left)
+        return False
+
+    def _bound(self, atom: Atom, upper: bool) -> Affine | None:
+        """The symbolic bound of a variable."""
+        if type(atom) is Opaque:
+            return None
+        known = self.facts.scope.ranges.get(atom)  # type: ignore[arg-type]
+        if known is None:
+            return None
+        return known.high if upper else known.low
+
+    def _replacing_factor(
+        self, form: Affine, atom: Opaque, powers: dict[Atom, int], left: int
+    ) -> bool:
+        """One factor of a product replaced by its bound, where the others are not negative."""
+        scope = self.facts.scope
+        factor = form.terms[atom]
+        for part in sorted(powers, key=self._depth, reverse=True):
+            bound = self._bound(part, factor > 0)
+            if bound is None:
+                continue
+            others = {other: power for other, power in powers.items() if other != part}
+            if powers[part] > 1:
+                others[part] = powers[part] - 1
+            rest = Affine(1, {}, 1)
+            for other, power in others.items():
+                low = self.facts.interval_of(scope.atom_form(other)).low
+                if low is None or low < 0:
+                    break
+                for _ in range(power):
+                    product = scope.product(rest, scope.atom_form(other), atom.expression)
+                    rest = product if isinstance(product, Affine) else scope.atom_form(product)
+            else:
+                product = scope.product(rest, bound, atom.expression)
+                if isinstance(product, Affine) and self.proves(form.replacing(atom, product), left):
+                    return True
+        return False
+
+    def _quotient_bound(self, inner: Affine, divisor: Affine) -> Affine | None:
+        """q - 1 where inner < divisor * q, for a positive divisor that is one atom."""
+        low = self.facts.interval_of(divisor).low
+        if low is None or low < 0 or len(divisor.terms) != 1 or divisor.constant:
+            return None
+        ((symbol, factor),) = divisor.terms.items()
+        if factor != 1:
+            return None
+        upper = inner
+        for _ in range(len(inner.terms) + 1):
+            quotient = exact_quotient(self.facts.scope, upper + 1, symbol)
+            if quotient is not None:
+                # For a divisor of 0 the value is 0, not at most q - 1.
+                positive = low > 0 or self.facts.nonpositive(-divisor + 1)
+                return quotient - 1 if positive else None
+            for atom in sorted(upper.terms, key=self._depth, reverse=True):
+                bound = self._bound(atom, upper.terms[atom] > 0)
+                if bound is not None:
+                    upper = upper.replacing(atom, bound)
+                    break
+            else:
+                return None
+        return None
+
+
+def _without_floor(form: Affine, atom: Opaque, inner: Affine, n: int) -> Affine:
+    """A form that is <= 0 only where this one is, without its term k * (inner // n)."""
+    factor = form.terms[atom]
+    size = abs(factor)
+    rest = form.without(atom)
+    if all(other % size == 0 for other in rest.terms.values()):
+        # Divided by |k|:  inner // n + rest <= 0  is  inner <= n - 1 - n * rest,
+        # and  rest <= inner // n  is  n * rest <= inner.
+        terms = {other: k // size for other, k in rest.terms.items()}
+        rest = Affine(-(-rest.constant // size), terms, rest.magnitude)
+        if factor > 0:
+            return rest.scaled(n) + inner - (n - 1)
+        return rest.scaled(n) - inner
+    common = gcd(size, n)
+    # n * (inner // n) lies in [inner - (n - 1), inner].
+    replacement = inner if factor > 0 else inner - (n - 1)
+    return rest.scaled(n // common) + replacement.scaled(factor // common)

@@ -1,0 +1,250 @@
+"""The verifier's rules of names and expressions.
+
+    names       what is used is bound, and its scope hasn't ended
+    types       operands of one operator have one type, on which it is defined; conditions are bool;
+                indices are i64 until lean, there i32 or i64; a constant is a value of its type
+    elements    as many indices as the tensor has dimensions; at lean one linear offset
+    places      an Address is an operand of `Do` and nothing else
+
+It runs after every pass, so expressions are checked by a loop over a stack. Messages are made only
+when a rule is broken.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+from taskc.errors import InternalError
+from taskc.ir import nodes as ir
+from taskc.ir.arithmetic import BINARY_OPERATORS, UNARY_OPERATORS, Operator
+from taskc.ir.nodes import Expression, Statement
+from taskc.ir.printer import expression_text, statement_text, to_text
+from taskc.ir.specification import LEAN, SCALAR, STAGES, attributes, permitted, stages_of
+from taskc.ir.text_rules import is_representable
+from taskc.ir.types import DTYPES, DType, bf16, boolean, f16, f32, f64, i32, i64
+
+_COMPUTED = frozenset({f16, bf16, f32, f64})  # the float types with arithmetic
+_FLAT_SCOPES = frozenset({ir.GLOBAL, ir.SHARED, ir.REGISTER})
+
+
+def _defined_on(operators: dict[str, Operator]) -> dict[str, frozenset[DType]]:
+    types = [d for d in DTYPES.values() if not d.is_float or d in _COMPUTED]
+    return {
+        name: frozenset(dtype for dtype in types if dtype.kind in operator.kinds)
+        for name, operator in operators.items()
+    }
+
+
+_BINARY, _UNARY = _defined_on(BINARY_OPERATORS), _defined_on(UNARY_OPERATORS)
+_NOTHING: frozenset[DType] = frozenset()
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _is_value(value: bool | int | float, dtype: DType) -> bool:
+    return is_representable(value, dtype)
+
+
+def broken(kernel: ir.Kernel, rule: str, where: Statement | None = None) -> InternalError:
+    message = f"{kernel.name} at stage {kernel.stage}: {rule}"
+    if where is not None:
+        message += f", in `{statement_text(where).partition(chr(10))[0]}`"
+        message += f" ({where.loc})" if str(where.loc) else ""
+    return InternalError(message, to_text(kernel))
+
+
+class ExpressionVerifier:
+    def __init__(self, kernel: ir.Kernel, divergent_cells: frozenset[ir.Tensor]) -> None:
+        self.kernel = kernel
+        self.stage = STAGES.index(kernel.stage) if kernel.stage in STAGES else 0
+        self.permitted = permitted(self.stage)
+        self.rules = attributes(self.stage)
+        self.current: Statement | None = None
+        self.live: set[Any] = set()
+        self.ever: set[Any] = set()
+        self.trail: list[Any] = []  # what is live, in the order of binding
+        self.inside = 0  # how many mapping loops, or a move, are around
+        self.divergent: set[ir.Variable] = {kernel.worker}
+        self.divergent_cells: set[ir.Tensor] = set(divergent_cells)
+        self.outer_cells: set[ir.Tensor] = set()  # allocated outside mapping loops
+        self.replicated: dict[ir.Tensor, bool] = {}
+        # The kernel's own numbers where the stage has them not.
+        words = (("worker", kernel.worker), ("block", kernel.block))
+        self.hidden = {variable: word for word, variable in words if word not in self.permitted}
+
+    # --- messages ---
+
+    def broken(self, rule: str) -> InternalError:
+        return broken(self.kernel, rule, self.current)
+
+    def need(self, holds: bool, rule: str) -> None:
+        if not holds:
+            raise self.broken(rule)
+
+    def not_here(self, what: type | str) -> InternalError:
+        first, last = stages_of(what)
+        name = what if isinstance(what, str) else what.__name__
+        return self.broken(f"{name} belongs in the stages {STAGES[first]} to {STAGES[last]}")
+
+    def attributes_of(self, node: Any) -> None:
+        for rule in self.rules.get(type(node), ()):
+            if not rule.holds(node):
+                stages = f"in the stages {STAGES[rule.first]} to {STAGES[rule.last]}"
+                raise self.broken(f"a {type(node).__name__} {rule.says} {stages}")
+
+    def same_type(self, left: DType, right: DType, what: str) -> None:
+        if left is not right:
+            raise self.broken(f"{what} have one type, not {left} and {right}")
+
+    # --- names ---
+
+    def bind(self, name: ir.Variable | ir.Tensor) -> None:
+        if name in self.ever:
+            raise self.broken(f"{name} is bound once")
+        self.ever.add(name)
+        self.live.add(name)
+        self.trail.append(name)
+
+    def known(self, name: ir.Variable | ir.Tensor) -> None:
+        if name not in self.live:
+            when = "after its scope has ended" if name in self.ever else "before it is bound"
+            raise self.broken(f"{name} is used {when}")
+
+    # --- expressions ---
+
+    def index(self, index: Expression, *, allow_worker: bool = False) -> bool:
+        diverges = self.expression(index, allow_worker=allow_worker)
+        self.index_type(index.dtype)
+        return diverges
+
+    def index_type(self, dtype: DType) -> None:
+        if dtype is not i64 and (self.stage != LEAN or dtype is not i32):
+            allowed = "i32 or i64" if self.stage == LEAN else "i64"
+            raise self.broken(f"an index is {allowed}, not {dtype}")
+
+    def element(self, tensor: ir.Tensor, indices: tuple[Expression, ...]) -> bool:
+        self.known(tensor)
+        self.rank(tensor, len(indices))
+        diverges = False
+        for index in indices:
+            diverges |= self.index(index)
+        return diverges
+
+    def rank(self, tensor: ir.Tensor, count: int, *, is_place: bool = False) -> None:
+        rank = len(tensor.shape)
+        if self.stage == LEAN:
+            if count == 1 or (count == rank and (is_place or tensor.scope not in _FLAT_SCOPES)):
+                return
+            raise self.broken(f"{tensor} has one linear index, not {count}")
+        if count != rank:
+            raise self.broken(f"{tensor} has {rank} dimensions, but {count} indices")
+
+    def address(self, place: ir.Address) -> None:
+        self.known(place.tensor)
+        self.rank(place.tensor, len(place.indices), is_place=True)
+        for index in place.indices:
+            self.index(index)
+
+    def is_replicated(self, tile: ir.Tensor) -> bool:
+        """Whether each worker holds the whole tile, so that it is the same for all of them."""
+        found = self.replicated.get(tile)
+        if found is None:
+            owners = tile.owners
+            found = owners is not None and owners.is_composed and owners.slots == prod(owners.shape)
+            self.replicated[tile] = found
+        return found
+
+    def expression(self, root: Expression, *, allow_worker: bool = False) -> bool:
+        """Check all of it; whether its value may differ between workers."""
+        diverges = False
+        live, divergent, permitted = self.live, self.divergent, self.permitted
+        stack: list[Any] = [root]
+        while stack:
+            e = stack.pop()
+            kind = type(e)
+            if kind is ir.Variable:
+                if e not in live:
+                    self.known(e)
+                if e in divergent:
+                    diverges = True
+                if e in self.hidden and not allow_worker:
+                    raise self.not_here(self.hidden[e])
+            elif kind is ir.Constant:
+                if not _is_value(e.value, e.dtype):
+                    raise self.broken(f"{e.value!r} is a value of type {e.dtype}")
+            elif kind is ir.Binary:
+                left, right = e.left, e.right
+                dtype = left.dtype
+                if dtype is not right.dtype:
+                    what = f"the operands of `{expression_text(e)}`"
+                    self.same_type(dtype, right.dtype, what)
+                if dtype not in _BINARY.get(e.operator, _NOTHING):
+                    raise self.undefined(e.operator, _BINARY, dtype)
+                stack.append(right)
+                stack.append(left)
+            elif kind is ir.Read:
+                tensor, indices = e.tensor, e.indices
+                if tensor not in live:
+                    self.known(tensor)
+                if len(indices) != len(tensor.shape) or self.stage == LEAN:
+                    self.rank(tensor, len(indices))
+                for index in indices:
+                    if index.dtype is not i64:
+                        self.index_type(index.dtype)
+                stack.extend(indices)
+                if not self.inside and self.differs(tensor):
+                    diverges = True
+            else:
+                if kind not in permitted:
+                    raise self.no_expression(e)
+                self.rare(e, stack)
+        return diverges
+
+    def rare(self, e: Any, stack: list[Any]) -> None:
+        """The kinds that an index has seldom; their operands go onto the stack."""
+        kind = type(e)
+        if kind is ir.Unary:
+            if e.operand.dtype not in _UNARY.get(e.operator, _NOTHING):
+                raise self.undefined(e.operator, _UNARY, e.operand.dtype)
+            stack.append(e.operand)
+        elif kind is ir.Fused:
+            what = "the operands of a fused multiply-add"
+            self.same_type(e.left.dtype, e.right.dtype, what)
+            self.same_type(e.left.dtype, e.addend.dtype, what)
+            if e.addend.dtype not in _COMPUTED:
+                raise self.broken(f"a fused multiply-add is not defined on {e.addend.dtype}")
+            stack += (e.addend, e.right, e.left)
+        elif kind is ir.Select:
+            self.same_type(e.condition.dtype, boolean, "a condition and its meaning")
+            self.same_type(e.then.dtype, e.otherwise.dtype, "the branches of a select")
+            stack += (e.otherwise, e.then, e.condition)
+        elif kind is ir.Cast:
+            stack.append(e.operand)
+        elif kind is ir.Lookup:
+            self.need(e.table.values.ndim == 1 and e.table.values.dtype.kind == "i",
+                      f"the table {e.table} is a list of integers")  # fmt: skip
+            self.index_type(e.index.dtype)
+            stack.append(e.index)
+        else:
+            raise self.no_expression(e)
+
+    def differs(self, tensor: ir.Tensor) -> bool:
+        """Whether an element may be another for each worker, outside mapping loops."""
+        if tensor.scope == ir.TILE:
+            return not self.is_replicated(tensor)
+        return tensor.scope == ir.LOCAL and tensor in self.divergent_cells
+
+    def undefined(
+        self, operator: str, operators: dict[str, frozenset[DType]], dtype: DType
+    ) -> InternalError:
+        if operator not in operators:
+            return self.broken(f"there is no operator {operator!r} here")
+        return self.broken(f"{operator!r} is not defined on {dtype}")
+
+    def no_expression(self, e: object) -> InternalError:
+        if type(e) is ir.Address:
+            return self.broken("an address is an operand of an operation and nothing else")
+        if type(e) is ir.Lookup and self.stage < SCALAR:
+            return self.not_here(ir.Lookup)
+        return self.broken(f"{e!r} is no expression")

@@ -1,0 +1,199 @@
+"""The functions of the language: the table from names to what they mean, and the scalar ones.
+
+A handler takes the context and the call as written, and returns what the call evaluates to.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Callable
+from functools import reduce as fold
+from typing import Any
+
+from taskc.ir import nodes as ir
+from taskc.lang import blocks, loops, memory, room
+from taskc.lang.calls import Handler, bind
+from taskc.lang.context import Context
+from taskc.lang.conversions import condition, constant_integer, index, scalar, unify
+from taskc.lang.names import INTRINSICS, UNARY_FUNCTIONS
+from taskc.lang.operators import binary, check_operator, compute, select
+from taskc.lang.values import (
+    RangeLoop,
+    Value,
+    describe,
+    is_constant,
+    is_number,
+)
+
+
+def _unary_function(name: str, symbol: str, on_constant: Callable[..., Any]) -> Handler:
+    def handler(context: Context, node: ast.Call) -> Value:
+        argument = bind(context, node, name, "x")["x"]
+        value = context.evaluate(argument)
+        if is_constant(value):
+            return compute(context, node, on_constant, value)
+        operand = scalar(context, value, argument)
+        check_operator(context, symbol, operand.dtype, node, unary=True)
+        return ir.Unary(symbol, operand, loc=context.locate(node))
+
+    return handler
+
+
+def _extremum(name: str, on_constants: Callable[..., Any]) -> Handler:
+    """`min` and `max` of two or more."""
+
+    def handler(context: Context, node: ast.Call) -> Value:
+        values = [context.evaluate(argument) for argument in node.args]
+        if not node.keywords and len(values) == 1 and isinstance(values[0], tuple):
+            values = list(values[0])
+            written = [node.args[0]] * len(values)
+        else:
+            written = node.args
+        keywords = {item.arg: context.evaluate(item.value) for item in node.keywords if item.arg}
+        if all(map(is_constant, (*values, *keywords.values()))):
+            arguments = values if len(values) != 1 else [values]
+            return compute(context, node, lambda: on_constants(*arguments, **keywords))
+        if node.keywords or len(values) < 2:
+            raise context.error(f"{name}(...) takes two numbers or more", node)
+
+        def pair(left: tuple[Value, ast.expr], right: tuple[Value, ast.expr]) -> tuple[Value, ast.expr]:
+            if is_number(left[0]) and is_number(right[0]):
+                return on_constants(left[0], right[0]), left[1]
+            sides, nodes = zip(left, right, strict=True)
+            a, b = unify(context, name, sides, nodes, node)
+            check_operator(context, name, a.dtype, node)
+            return ir.Binary(name, a, b, loc=context.locate(node)), left[1]
+
+        return fold(pair, zip(values, written, strict=True))[0]
+
+    return handler
+
+
+def _length(context: Context, node: ast.Call) -> Value:
+    argument = bind(context, node, "len", "x")["x"]
+    value = context.evaluate(argument)
+    if isinstance(value, ir.Tensor) and value.shape:
+        return value.shape[0]
+    if isinstance(value, (tuple, list)) or is_constant(value):
+        return compute(context, node, len, value)
+    raise context.error(f"there is no length of {describe(value)}", argument)
+
+
+def _where(context: Context, node: ast.Call) -> Value:
+    bound = bind(context, node, "tc.where", "condition then otherwise")
+    decided = condition(context, context.evaluate(bound["condition"]), bound["condition"])
+    parts = bound["then"], bound["otherwise"]
+    if isinstance(decided, bool):
+        return context.evaluate(parts[not decided])
+    values = [context.evaluate_lazily(part, "a branch of tc.where") for part in parts]
+    return select(context, decided, (values[0], values[1]), parts, node)
+
+
+def _fma(context: Context, node: ast.Call) -> Value:
+    bound = bind(context, node, "tc.fma", "a b c")
+    written = bound["a"], bound["b"], bound["c"]
+    values = [context.evaluate(part) for part in written]
+    if all(map(is_constant, values)):
+        return compute(context, node, INTRINSICS["fma"], *values)
+    pairs = sorted(range(3), key=lambda i: is_number(values[i]))  # a typed one first
+    operands: dict[int, ir.Expression] = {}
+    first = pairs[0]
+    for other in pairs[1:]:
+        sides, nodes = (values[first], values[other]), (written[first], written[other])
+        operands[first], operands[other] = unify(context, "tc.fma", sides, nodes, node)
+        values[first] = operands[first]
+    dtype = operands[first].dtype
+    if not dtype.is_float:
+        raise context.error(f"'tc.fma' is not defined on {dtype}", node, "write a * b + c")
+    check_operator(context, "*", dtype, node)
+    return ir.Fused(operands[0], operands[1], operands[2], loc=context.locate(node))
+
+
+def _cdiv(context: Context, node: ast.Call) -> Value:
+    """ceil(a / b), as -(-a // b)."""
+    bound = bind(context, node, "tc.cdiv", "a b")
+    a, b = (context.evaluate(bound[part]) for part in "ab")
+    if is_constant(a) and is_constant(b):
+        return compute(context, node, INTRINSICS["cdiv"], a, b)
+    nodes = bound["a"], bound["b"]
+    left, right = unify(context, "tc.cdiv", (a, b), nodes, node)
+    if not left.dtype.is_integer:
+        raise context.error(f"'tc.cdiv' is not defined on {left.dtype}", node)
+    loc = context.locate(node)
+    above = binary(context, ast.Sub, (right, 1), nodes, node)
+    return ir.Binary("//", ir.Binary("+", left, above, loc=loc), right, loc=loc)
+
+
+_PYTHON_ONLY = (
+    *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda, ast.JoinedStr),
+    *(ast.Dict, ast.Set, ast.Starred),
+)
+
+
+def _static(context: Context, node: ast.Call) -> Value:
+    """A constant; here any expression of Python will do, as long as its names are constants."""
+    argument = bind(context, node, "tc.static", "value")["value"]
+    parts = list(ast.walk(argument))
+    if any(isinstance(part, _PYTHON_ONLY) for part in parts):
+        return _evaluate_python(context, argument, parts)
+    value = context.evaluate(argument)
+    if not is_constant(value):
+        raise context.error(f"tc.static needs a constant, and this is {describe(value)}", argument)
+    return value
+
+
+def _evaluate_python(context: Context, argument: ast.expr, parts: list[ast.AST]) -> Value:
+    names = [part for part in parts if isinstance(part, ast.Name)]
+    inside = {part.id for part in names if isinstance(part.ctx, ast.Store)}
+    inside |= {part.arg for part in parts if isinstance(part, ast.arg)}
+    scope: dict[str, Value] = {}
+    for part in names:
+        if part.id not in inside:
+            scope[part.id] = context.lookup(part.id, part)
+            if not is_constant(scope[part.id]):
+                raise context.error(f"tc.static needs a constant, and '{part.id}' isn't one", part)
+    code = compile(ast.Expression(argument), "<tc.static>", "eval")
+    return compute(context, argument, lambda: eval(code, scope))
+
+
+def _range(context: Context, node: ast.Call) -> Value:
+    if not 1 <= len(node.args) <= 3 or node.keywords:
+        raise context.error("range takes a stop, or a start and a stop, and a step", node)
+    values = [context.evaluate(argument) for argument in node.args]
+    if all(map(is_constant, values)):
+        return compute(context, node, range, *values)
+    step = 1
+    if len(values) == 3:
+        step = constant_integer(context, values[2], node.args[2], "the step of a range")
+        if step == 0:
+            raise context.error("the step of a range is not 0", node.args[2])
+    bounds = [index(context, value, part) for value, part in zip(values[:2], node.args, strict=False)]
+    if len(bounds) == 1:
+        bounds.insert(0, ir.Constant(0, loc=context.locate(node)))
+    return RangeLoop(bounds[0], bounds[1], step)
+
+
+# --- the table -------------------------------------------------------------------------------
+
+
+BUILTINS: dict[int, Handler] = {
+    id(builtins.min): _extremum("min", min),
+    id(builtins.max): _extremum("max", max),
+    id(builtins.abs): _unary_function("abs", "abs", abs),
+    id(builtins.round): _unary_function("round", "round", round),
+    id(builtins.len): _length,
+    id(builtins.range): _range,
+}
+
+HANDLERS: dict[str, Handler] = {
+    **{name: _unary_function(f"tc.{name}", name, INTRINSICS[name]) for name in UNARY_FUNCTIONS},
+    "where": _where,
+    "fma": _fma,
+    "cdiv": _cdiv,
+    "static": _static,
+    **loops.HANDLERS,
+    **memory.HANDLERS,
+    **blocks.HANDLERS,
+    **room.HANDLERS,
+}

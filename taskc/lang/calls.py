@@ -1,0 +1,282 @@
+"""Calls: the language's own functions, helpers that are inlined, and Python's on constants."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import difflib
+import math
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from taskc.errors import CompileError
+from taskc.ir import nodes as ir
+from taskc.ir.rewrite import walk
+from taskc.ir.types import DType
+from taskc.lang.context import Context, Frame, Scope
+from taskc.lang.conversions import scalar
+from taskc.lang.expressions import convert_to
+from taskc.lang.names import UNARY_FUNCTIONS, Intrinsic
+from taskc.lang.operators import compute
+from taskc.lang.source import Source, source_of
+from taskc.lang.values import (
+    Choice,
+    Method,
+    Pending,
+    Value,
+    describe,
+    is_constant,
+    is_expression,
+    is_number,
+)
+
+Handler = Callable[[Context, ast.Call], Value]
+
+
+class Outside:
+    """What the names mean that a function takes from around it: closure, module, builtins."""
+
+    def __init__(self, function: FunctionType, around: dict[str, Any] | None = None) -> None:
+        self._cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        self._around = around or {}
+        self._globals = function.__globals__
+
+    def __call__(self, name: str) -> Any:
+        if name in self._cells:
+            try:
+                return self._cells[name].cell_contents
+            except ValueError:
+                raise KeyError(name) from None
+        if name in self._around:
+            return self._around[name]
+        if name in self._globals:
+            return self._globals[name]
+        return vars(builtins)[name]
+
+    @property
+    def names(self) -> set[str]:
+        return {*self._cells, *self._around, *self._globals}
+
+
+class FunctionDefinition:
+    """A helper, `@tc.function`: inlined where a kernel calls it. In plain Python it is what it was."""
+
+    def __init__(self, function: FunctionType) -> None:
+        self.function = function
+        self.__name__ = function.__name__
+        self.__doc__ = function.__doc__
+
+    @property
+    def source(self) -> Source:
+        return source_of(self.function, f"function '{self.__name__}'")
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        return self.function(*args, **keywords)
+
+    def __repr__(self) -> str:
+        return f"<tc.function {self.__name__}>"
+
+
+def function(function: Callable[..., Any]) -> FunctionDefinition:
+    """A helper that kernels call: it is inlined. Its parameters may be tensors, scalars, constants."""
+    if not isinstance(function, FunctionType):
+        raise CompileError(f"@tc.function is for functions, and this is {describe(function)}")
+    return FunctionDefinition(function)
+
+
+def call_with(handlers: dict[str, Handler], on_builtins: dict[int, Handler]) -> Handler:
+    """The evaluator of calls: `handlers` by an intrinsic's name, `on_builtins` by id."""
+
+    def call(context: Context, node: ast.Call) -> Value:
+        called = context.evaluate(node.func)
+        for argument in node.args:
+            if isinstance(argument, ast.Starred):
+                raise context.error("'*' in a call is not a part of the language", argument)
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                raise context.error("'**' in a call is not a part of the language", keyword.value)
+        if isinstance(called, Method):
+            return called.handler(context, called.owner, node)
+        if isinstance(called, Intrinsic):
+            return handlers[called.__name__](context, node)
+        handler = on_builtins.get(id(called))
+        if handler is not None:
+            return handler(context, node)
+        if isinstance(called, DType):
+            return _typed_constant(context, called, node)
+        if isinstance(called, FunctionDefinition):
+            return _inline(context, called, node)
+        return _python_call(context, called, node)
+
+    return call
+
+
+def bind(context: Context, node: ast.Call, name: str, signature: str) -> dict[str, ast.expr]:
+    """The arguments by name. In the signature `x?` may be left out; after `*` come keywords."""
+    names = signature.split()
+    positional = names[: names.index("*")] if "*" in names else names
+    known = [parameter.rstrip("?") for parameter in names if parameter != "*"]
+    if len(node.args) > len(positional):
+        most = f"at most {len(positional)} argument{'s' if len(positional) != 1 else ''}"
+        raise context.error(f"{name} takes {most} by position", node.args[len(positional)])
+    bound = dict(zip(known, node.args, strict=False))
+    for keyword in node.keywords:
+        assert keyword.arg is not None
+        if keyword.arg not in known:
+            close = difflib.get_close_matches(keyword.arg, known, 1)
+            hint = f"did you mean '{close[0]}'?" if close else None
+            raise context.error(f"{name} has no argument '{keyword.arg}'", keyword, hint)
+        if keyword.arg in bound:
+            raise context.error(f"{name} is given '{keyword.arg}' twice", keyword)
+        bound[keyword.arg] = keyword.value
+    for parameter in names:
+        if parameter != "*" and not parameter.endswith("?") and parameter not in bound:
+            raise context.error(f"{name} needs '{parameter}'", node)
+    return bound
+
+
+def _typed_constant(context: Context, dtype: DType, node: ast.Call) -> Value:
+    """`f32(x)`"""
+    if len(node.args) != 1 or node.keywords:
+        raise context.error(f"{dtype}(...) takes one value", node)
+    return convert_to(context, dtype, context.evaluate(node.args[0]), node.args[0], node)
+
+
+# --- Python's functions ----------------------------------------------------------------------
+
+
+def _python_call(context: Context, called: Value, node: ast.Call) -> Value:
+    if not is_constant(called) or not callable(called):
+        raise context.error(f"only a function can be called, and this is {describe(called)}", node)
+    values = [context.evaluate(argument) for argument in node.args]
+    keywords = {item.arg: context.evaluate(item.value) for item in node.keywords if item.arg}
+    if all(map(is_constant, (*values, *keywords.values()))):
+        return context.symbolic(compute(context, node, called, *values, **keywords))
+    name = getattr(called, "__name__", repr(called))
+    raise context.error(f"'{name}' is Python's: it only takes constants", node, _advice(called, name))
+
+
+def _advice(called: Value, name: str) -> str | None:
+    if called in (int, float):
+        return "convert with .to(i64) or .to(f32)"
+    if getattr(math, name, None) is called and name in UNARY_FUNCTIONS:
+        return f"use tc.{name}"
+    if getattr(called, "__module__", "").startswith("numpy") or type(called).__module__ == "numpy":
+        return f"use tc.{name}" if name in UNARY_FUNCTIONS else None
+    if called is print:
+        return 'use tc.print("{}", x)'
+    if isinstance(called, FunctionType):
+        return f"decorate '{name}' with @tc.function, and it is inlined"
+    return None
+
+
+# --- helpers ---------------------------------------------------------------------------------
+
+
+def _inline(context: Context, definition: FunctionDefinition, node: ast.Call) -> Value:
+    parameters = plain_parameters(definition.source, f"function '{definition.__name__}'")
+    bound = bind(context, node, f"{definition.__name__}()", " ".join(parameters))
+    values = {parameter: context.evaluate(bound[parameter]) for parameter in parameters}
+    return inline(context, definition, values, bound, node)
+
+
+def inline(
+    context: Context,
+    definition: FunctionDefinition,
+    values: dict[str, Value],
+    written: dict[str, ast.expr],
+    node: ast.expr,
+) -> Value:
+    """The result of a helper's body, with its statements in the current block.
+
+    `values` are those of its parameters, `written` says where each stands, `node` is the call.
+    """
+    source = definition.source
+    name = definition.__name__
+    if any(frame.source is source for frame in context.frames):
+        raise context.error(f"'{name}' calls itself: a helper is inlined, so it can't", node)
+    here = context.locate(node)
+    body = _without_docstring(source.tree.body)
+    is_expression_only = len(body) == 1 and isinstance(body[0], ast.Return)
+    if not is_expression_only:
+        context.require_statement(f"'{name}' has statements, so it", node)
+    root, target, length = context.root, context.target, len(context.block)
+    names = {
+        parameter: _argument(context, source, parameter, value, written[parameter], is_expression_only)
+        for parameter, value in values.items()
+    }
+    frame = Frame(source, Outside(definition.function), [])
+    context.frames.append(frame)
+    try:
+        context.run(body, Scope(names))
+    except CompileError as error:
+        note = f"in '{name}', called here", here
+        raise CompileError(error.message, error.location, error.hint, (*error.notes, note)) from None
+    finally:
+        context.frames.pop()
+        context.root, context.target = root, target
+    if node is not root:
+        for statement in context.block[length:]:
+            if any(_changes_memory(part) for part in walk(statement)):
+                raise context.error(
+                    f"'{name}' writes to memory, so its call can't be a part of an expression",
+                    node,
+                    "assign its result to a name before",
+                )
+    return frame.result
+
+
+def _argument(
+    context: Context,
+    source: Source,
+    parameter: str,
+    value: Value,
+    node: ast.expr,
+    is_expression_only: bool,
+) -> Value:
+    """What a parameter of a helper is bound to."""
+    if parameter in source.written:
+        loc = context.locate(node)
+        if is_number(value) and not isinstance(value, bool):
+            return context.pending_cell(parameter, value, loc, loc)
+        if is_expression(value) or isinstance(value, (bool, Pending, Choice)):
+            return context.new_cell(parameter, scalar(context, value, node), loc)
+        return value
+    if isinstance(value, (Pending, Choice)):
+        value = scalar(context, value, node)
+    if not is_expression(value) or isinstance(value, (ir.Variable, ir.Constant)):
+        return value
+    if context.lazy or (is_expression_only and source.uses.get(parameter, 0) <= 1):
+        return value
+    return context.let(parameter, value)
+
+
+def _changes_memory(node: object) -> bool:
+    if isinstance(node, ir.Atomic):
+        return True
+    return isinstance(node, (ir.Store, ir.Move)) and node.tensor.scope != ir.LOCAL
+
+
+def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
+    first = body[0]
+    is_docstring = (
+        isinstance(first, ast.Expr)
+        and isinstance(first.value, ast.Constant)
+        and isinstance(first.value.value, str)
+    )
+    return body[1:] if is_docstring else body
+
+
+def plain_parameters(source: Source, what: str) -> list[str]:
+    """The parameters of a function; anything but plain ones is an error."""
+    arguments = source.tree.args
+    odd = [*arguments.posonlyargs, *arguments.kwonlyargs]
+    odd += [extra for extra in (arguments.vararg, arguments.kwarg) if extra is not None]
+    if odd:
+        raise CompileError(f"{what} has only plain parameters", source.locate(odd[0]))
+    if arguments.defaults:
+        raise CompileError(
+            f"a parameter of {what} has no default", source.locate(arguments.defaults[0])
+        )
+    return [argument.arg for argument in arguments.args]

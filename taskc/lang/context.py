@@ -1,0 +1,300 @@
+"""The state of a parse: where we are, what names mean, and the statements made so far."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import difflib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from taskc.errors import CompileError, Location
+from taskc.ir import nodes as ir
+from taskc.ir.mapping import Mapping
+from taskc.ir.rewrite import walk
+from taskc.ir.types import DType, i64
+from taskc.lang.names import Dimension
+from taskc.lang.source import Node, Source
+from taskc.lang.values import NOTHING, Cell, Value, plain
+
+@dataclass(slots=True)
+class Scope:
+    """The names of one body, and how far its statements have been parsed.
+
+    last         for each name the position of the last statement of the body that assigns it
+    transparent  a branch that was chosen while parsing: its names are those of the body around
+    """
+
+    names: dict[str, Value]
+    last: dict[str, int] = field(default_factory=dict)
+    position: int = 0
+    transparent: bool = False
+    cells: list[Cell] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Frame:
+    """One function that is being parsed: the kernel, or a helper inlined in it."""
+
+    source: Source
+    outside: Callable[[str], Value]  # what a name means that isn't local; KeyError if nothing
+    scopes: list[Scope]
+    ended: dict[str, Location] = field(default_factory=dict)  # names of bodies that are over
+    result: Value = NOTHING
+    returned: bool = False
+
+
+class Context:
+    """A kernel being parsed. Each construct is a function of it, in the table of its kind.
+
+    block    the statements of the body that is being parsed
+    each     the mappings of the loops around, outermost first
+    group    how many workers run the current statement
+    definitions  what the Lets of index arithmetic over unchanging names stand for
+    lazy     why nothing may be executed before the current expression, or None
+    target   the name that the current statement assigns
+    root     the expression that is the current statement's whole right-hand side
+    """
+
+    def __init__(
+        self,
+        name: str,
+        workers: int,
+        in_room: bool,
+        evaluators: dict[type, Callable[[Context, Any], Value]],
+        executors: dict[type, Callable[[Context, Any], None]],
+    ) -> None:
+        self.name = name
+        self.group = workers
+        self.in_room = in_room
+        self.worker = ir.Variable("worker")
+        self.dimensions: dict[Dimension, ir.Variable] = {}
+        self.frames: list[Frame] = []
+        self.block: list[ir.Statement] = []
+        self.each: list[Mapping] = []
+        self.in_move = False
+        self.in_role = False
+        self.lazy: str | None = None
+        self.target: str | None = None
+        self.root: ast.expr | None = None
+        self.definitions: dict[ir.Variable, ir.Expression] = {}
+        self.nonnegative: set[ir.Variable] = set()
+        self.fixed: dict[ir.Variable, str] = {}  # variables that no statement may assign
+        self.divergent: dict[ir.Tensor, Location] = {}  # private memory written in a mapping loop
+        self.uniform_reads: list[tuple[ir.Tensor, Location]] = []
+        self._evaluators = evaluators
+        self._executors = executors
+
+    # Where.
+
+    @property
+    def frame(self) -> Frame:
+        return self.frames[-1]
+
+    @property
+    def scope(self) -> Scope:
+        return self.frames[-1].scopes[-1]
+
+    def locate(self, node: Node) -> Location:
+        return self.frames[-1].source.locate(node)
+
+    def span(self, start: Node, end: Node) -> Location:
+        return self.frames[-1].source.span(start, end)
+
+    def error(
+        self,
+        message: str,
+        node: Node | Location,
+        hint: str | None = None,
+        note: tuple[str, Location] | None = None,
+    ) -> CompileError:
+        """The error to raise."""
+        loc = node if isinstance(node, Location) else self.locate(node)
+        return CompileError(message, loc, hint, (note,) if note else ())
+
+    # What.
+
+    def evaluate(self, node: ast.expr) -> Value:
+        evaluator = self._evaluators.get(type(node))
+        if evaluator is None:
+            raise self.error(f"{type(node).__name__} is not a part of the language", node)
+        return evaluator(self, node)
+
+    def evaluate_lazily(self, node: ast.expr, why: str) -> Value:
+        """Evaluate what may not be executed at all, or more than once."""
+        before, self.lazy = self.lazy, self.lazy or why
+        try:
+            return self.evaluate(node)
+        finally:
+            self.lazy = before
+
+    def execute(self, statement: ast.stmt) -> None:
+        executor = self._executors.get(type(statement))
+        if executor is None:
+            raise self.error(f"{type(statement).__name__} is not a part of the language", statement)
+        executor(self, statement)
+
+    def run(self, statements: Iterable[ast.stmt], scope: Scope) -> None:
+        """Parse statements into the current block, in a scope."""
+        statements = list(statements)
+        assigned = self.frame.source.assigned
+        for position, statement in enumerate(statements):
+            for name in assigned[id(statement)]:
+                scope.last[name] = position
+        self.frame.scopes.append(scope)
+        for scope.position, statement in enumerate(statements):
+            self.execute(statement)
+            self.target = self.root = None
+            if self.frame.returned:
+                break
+        for cell in scope.cells:
+            if cell.tensor is None:
+                self.default_type(cell)
+        self.frame.scopes.pop()
+        if not scope.transparent:
+            for name, value in scope.names.items():
+                self._remember(name, value)
+
+    def body(self, statements: Iterable[ast.stmt], names: dict[str, Value] | None = None) -> ir.Statement:
+        """Parse statements as a body of their own."""
+        before, self.block = self.block, []
+        self.run(statements, Scope(names or {}))
+        block, self.block = self.block, before
+        return block[0] if len(block) == 1 else ir.Sequence(tuple(block))
+
+    def emit(self, statement: ir.Statement) -> None:
+        self.block.append(statement)
+
+    def require_statement(self, what: str, node: Node) -> None:
+        """An error where nothing can be executed before the current expression."""
+        if self.lazy is not None:
+            raise self.error(
+                f"{what} can't be used in {self.lazy}", node, "assign its result to a name before"
+            )
+
+    # Names.
+
+    def lookup(self, name: str, node: Node) -> Value:
+        for scope in reversed(self.frame.scopes):
+            if name in scope.names:
+                return scope.names[name]
+        frame = self.frame
+        if name in frame.source.locals:
+            if name in frame.ended:
+                raise self.error(
+                    f"'{name}' is assigned only in a body that has ended",
+                    node,
+                    f"give '{name}' a value before that loop or branch",
+                    ("assigned here", frame.ended[name]),
+                )
+            raise self.error(f"'{name}' is used before it has a value", node)
+        try:
+            value = frame.outside(name)
+        except KeyError:
+            raise self.error(f"'{name}' is not defined", node, self._suggestion(name)) from None
+        return self.symbolic(plain(value))
+
+    def binding(self, name: str) -> tuple[Value, bool]:
+        """What a local name is bound to (None if not), and whether in the current body."""
+        scope = self.scope
+        for other in reversed(self.frame.scopes):
+            if name in other.names:
+                return other.names[name], other.names is scope.names
+        return None, True
+
+    def will_change(self, name: str) -> bool:
+        """A later statement of the body where `name` is being assigned assigns it again."""
+        for scope in reversed(self.frame.scopes):
+            if scope.last.get(name, -1) > scope.position:
+                return True
+            if not scope.transparent:
+                return False
+        return False
+
+    def let(self, name: str, value: ir.Expression) -> ir.Variable:
+        """Name a value, from the current statement on."""
+        variable = ir.Variable(name, value.dtype, loc=value.loc)
+        if value.dtype is i64 and not any(type(node) is ir.Read for node in walk(value)):
+            self.definitions[variable] = value
+        self.emit(ir.Let(variable, value, loc=value.loc))
+        return variable
+
+    def symbol(self, dimension: Dimension) -> ir.Variable:
+        """The variable that stands for a symbolic dimension in this kernel."""
+        variable = self.dimensions.get(dimension)
+        if variable is None:
+            variable = ir.Variable(dimension.name, i64, dimension.multiple)
+            self.dimensions[dimension] = variable
+            self.nonnegative.add(variable)
+            self.fixed[variable] = "a dimension"
+        return variable
+
+    def symbolic(self, value: Value) -> Value:
+        """A constant from outside, with its symbolic dimensions as variables of this kernel."""
+        if isinstance(value, Dimension):
+            return self.symbol(value)
+        if type(value) in (tuple, list) and any(isinstance(item, Dimension) for item in value):
+            return type(value)(map(self.symbolic, value))
+        return value
+
+    def _remember(self, name: str, value: Value) -> None:
+        loc = value.loc if isinstance(value, (Cell, ir.Tensor, ir.Variable)) else None
+        if loc is not None and loc.line:
+            self.frame.ended[name] = loc
+
+    def _suggestion(self, name: str) -> str | None:
+        known = {other for scope in self.frame.scopes for other in scope.names}
+        known |= set(getattr(self.frame.outside, "names", ())) | _BUILTINS
+        close = difflib.get_close_matches(name, sorted(known), 1)
+        return f"did you mean '{close[0]}'?" if close else None
+
+    # Cells.
+
+    def new_cell(self, name: str, value: ir.Expression, loc: Location) -> Cell:
+        cell = Cell(name, loc)
+        self._declare_cell(cell, value.dtype)
+        assert cell.tensor is not None
+        if isinstance(value, ir.Constant):
+            self.emit(ir.Allocate(cell.tensor, value, loc=loc))
+        else:
+            self.emit(ir.Allocate(cell.tensor, loc=loc))
+            self.emit(ir.Store(cell.tensor, (), value, loc=loc))
+        return cell
+
+    def pending_cell(self, name: str, value: float, loc: Location, value_loc: Location) -> Cell:
+        """A cell whose type the first typed value that meets it decides."""
+        cell = Cell(name, loc, None, value, value_loc, self.block, len(self.block))
+        self.emit(ir.Sequence(()))
+        self.scope.cells.append(cell)
+        return cell
+
+    def decide(self, cell: Cell, initial: ir.Constant) -> ir.Tensor:
+        self._declare_cell(cell, initial.dtype)
+        assert cell.tensor is not None
+        cell.place[cell.index] = ir.Allocate(cell.tensor, initial, loc=cell.loc)
+        return cell.tensor
+
+    def default_type(self, cell: Cell) -> ir.Tensor:
+        assert cell.initial_loc is not None
+        if isinstance(cell.initial, float):
+            raise self.error(
+                f"the type of '{cell.name}' isn't known",
+                cell.loc,
+                f"say it where it gets its first value: f32({cell.initial!r})",
+            )
+        return self.decide(cell, ir.Constant(cell.initial, i64, loc=cell.initial_loc))
+
+    def _declare_cell(self, cell: Cell, dtype: DType) -> None:
+        cell.tensor = ir.Tensor(cell.name, dtype, (), ir.LOCAL, loc=cell.loc)
+
+    def note_write(self, tensor: ir.Tensor, loc: Location) -> None:
+        if self.each and tensor.scope == ir.LOCAL:
+            self.divergent.setdefault(tensor, loc)
+
+    def note_read(self, tensor: ir.Tensor, loc: Location) -> None:
+        if not self.each and tensor.scope == ir.LOCAL:
+            self.uniform_reads.append((tensor, loc))
+
+
+_BUILTINS = {name for name in dir(builtins) if name.islower()}

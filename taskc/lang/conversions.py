@@ -1,0 +1,261 @@
+"""The type rules: what a value becomes where an element type is asked for.
+
+Operands have one type. A Python number takes the type of what it meets; integers of one signedness
+widen; a float or a narrower integer is written `x.to(dtype)`. An index is any integer but u64.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from taskc.ir import nodes as ir
+from taskc.ir.types import DType, boolean, common_type, i64, u64
+from taskc.lang.context import Context
+from taskc.lang.source import Node
+from taskc.lang.values import (
+    Choice,
+    Number,
+    Pending,
+    Value,
+    describe,
+    is_expression,
+    is_number,
+    is_scalar,
+)
+
+
+def typed(context: Context, value: Value, dtype: DType, node: Node, what: str = "") -> ir.Expression:
+    """The value as `dtype`, or an error; `what` begins it, as in "'acc' is f32"."""
+    if is_number(value):
+        return literal(context, value, dtype, node)
+    if isinstance(value, Choice):
+        return _choice(context, value, dtype, node)
+    if isinstance(value, Pending):
+        return read_pending(context, value, dtype, node)
+    expression = require_expression(context, value, node)
+    if expression.dtype is dtype:
+        return expression
+    if common_type(expression.dtype, dtype) is dtype:
+        return widened(expression, dtype)
+    expected = what or f"{dtype} is needed here"
+    raise context.error(
+        f"{expected}, and the value is {expression.dtype}", node, f"convert it: .to({dtype})"
+    )
+
+
+def literal(context: Context, value: Number, dtype: DType, node: Node) -> ir.Constant:
+    """A Python number as a constant of a type."""
+    if isinstance(value, bool) or dtype is boolean:
+        if isinstance(value, bool) and dtype is boolean:
+            return ir.Constant(value, boolean, loc=context.locate(node))
+        raise context.error(f"{value!r} is not a value of type {dtype}", node)
+    if dtype.is_integer:
+        if isinstance(value, float):
+            raise context.error(
+                f"{value!r} is a float, and {dtype} is needed here", node, _float_hint(value, dtype)
+            )
+        if not dtype.minimum <= value <= dtype.maximum:
+            raise context.error(
+                f"{value} is out of range for {dtype}", node, _range_text(dtype)
+            )
+        return ir.Constant(value, dtype, loc=context.locate(node))
+    number = float(value) if abs(value) < 2**1023 else value
+    if not math.isinf(number) and abs(number) > dtype.maximum:
+        raise context.error(f"{value!r} is out of range for {dtype}", node, _range_text(dtype))
+    return ir.Constant(float(number), dtype, loc=context.locate(node))
+
+
+def _range_text(dtype: DType) -> str:
+    return f"{dtype} goes from {dtype.minimum} to {dtype.maximum}"
+
+
+def _float_hint(value: float, dtype: DType) -> str | None:
+    return f"write {int(value)}" if math.isfinite(value) and value == int(value) else None
+
+
+def _choice(context: Context, value: Choice, dtype: DType, node: Node) -> ir.Select:
+    return ir.Select(
+        value.condition,
+        typed(context, value.then, dtype, node),
+        typed(context, value.otherwise, dtype, node),
+        loc=value.loc,
+    )
+
+
+def read_pending(context: Context, value: Pending, dtype: DType, node: Node) -> ir.Expression:
+    """Decide a cell's type, and read it."""
+    cell = value.cell
+    tensor = cell.tensor
+    if tensor is None:
+        assert cell.initial_loc is not None
+        initial = _initial(context, cell.initial, dtype, cell.name, node)
+        tensor = context.decide(cell, replace(initial, loc=cell.initial_loc))
+    loc = context.locate(node)
+    context.note_read(tensor, loc)
+    return typed(context, ir.Read(tensor, (), loc=loc), dtype, node)
+
+
+def _initial(
+    context: Context, value: Number, dtype: DType, name: str, node: Node
+) -> ir.Constant:
+    if dtype.is_integer and isinstance(value, float):
+        raise context.error(
+            f"'{name}' starts as the float {value!r}, and is {dtype} here",
+            node,
+            f"start it as {int(value)}" if value == value // 1 else None,
+        )
+    return literal(context, value, dtype, node)
+
+
+def widened(value: ir.Expression, dtype: DType) -> ir.Expression:
+    return ir.Cast(value, dtype, loc=value.loc)
+
+
+def require_expression(context: Context, value: Value, node: Node) -> ir.Expression:
+    """An IR expression as it is; anything that isn't a scalar is an error."""
+    if is_expression(value):
+        return value  # type: ignore[no-any-return]
+    hint = None
+    if isinstance(value, ir.Tensor):
+        hint = f"index it: {value.name}[{', '.join('ijklmn'[: len(value.shape)])}]"
+    raise context.error(f"a number is needed here, and this is {describe(value)}", node, hint)
+
+
+def scalar(context: Context, value: Value, node: Node) -> ir.Expression:
+    """Any scalar as an expression; an integer without a type is i64."""
+    if is_expression(value):
+        return value  # type: ignore[no-any-return]
+    if isinstance(value, bool):
+        return literal(context, value, boolean, node)
+    if is_scalar(value):
+        if _has_float(value):
+            raise context.error(
+                "the type of this number isn't known", node, "say it: f32(...) or .to(f32)"
+            )
+        if isinstance(value, Choice) and _is_boolean(value):
+            return typed(context, value, boolean, node)
+        return typed(context, value, i64, node)
+    return require_expression(context, value, node)
+
+
+def _has_float(value: Value) -> bool:
+    if isinstance(value, Choice):
+        return _has_float(value.then) or _has_float(value.otherwise)
+    if isinstance(value, Pending):
+        return value.cell.tensor is None and isinstance(value.cell.initial, float)
+    return isinstance(value, float)
+
+
+def _is_boolean(value: Value) -> bool:
+    if isinstance(value, Choice):
+        return _is_boolean(value.then) and _is_boolean(value.otherwise)
+    return isinstance(value, bool)
+
+
+def index(context: Context, value: Value, node: Node) -> ir.Expression:
+    """An integer as an index, which is i64."""
+    if isinstance(value, bool):
+        raise context.error("an index is an integer, and this is a bool", node)
+    if isinstance(value, float):
+        raise context.error(f"an index is an integer, and this is {value!r}", node)
+    if isinstance(value, (int, Pending, Choice)):
+        return typed(context, value, i64, node)
+    expression = require_expression(context, value, node)
+    dtype = expression.dtype
+    if dtype is i64:
+        return expression
+    if dtype is u64 or not dtype.is_integer:
+        hint = "convert it: .to(i64)" if dtype is not boolean else None
+        raise context.error(f"an index is an integer that fits i64, and this is {dtype}", node, hint)
+    return widened(expression, i64)
+
+
+def extent(context: Context, value: Value, node: Node) -> int | ir.Expression:
+    """An extent: an int where it is known."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    return index(context, value, node)
+
+
+def unify(
+    context: Context, operator: str, sides: tuple[Value, Value], nodes: tuple[Node, Node], at: Node
+) -> tuple[ir.Expression, ir.Expression]:
+    """Two operands as expressions of one type; at least one isn't a Python number."""
+    (left, right), (left_node, right_node) = sides, nodes
+    for side, node in zip(sides, nodes, strict=True):
+        if not is_scalar(side):
+            require_expression(context, side, node)
+    if not is_expression(left) and not is_expression(right):
+        if isinstance(left, Pending) or _has_float(left) or _has_float(right):
+            left, right = _settle(context, left, right, left_node, right_node)
+        else:
+            left = scalar(context, left, left_node)
+    if not is_expression(left):
+        return typed(context, left, right.dtype, left_node), right
+    if not is_expression(right):
+        return left, typed(context, right, left.dtype, right_node)
+    if left.dtype is right.dtype:
+        return left, right
+    common = common_type(left.dtype, right.dtype)
+    if common is None:
+        raise context.error(
+            f"the operands of '{operator}' have different types: {left.dtype} and {right.dtype}",
+            at,
+            _conversion_hint(left.dtype, right.dtype),
+        )
+    if left.dtype is not common:
+        return widened(left, common), right
+    return left, widened(right, common)
+
+
+def _settle(
+    context: Context, left: Value, right: Value, left_node: Node, right_node: Node
+) -> tuple[Value, Value]:
+    """Neither side has a type: an integer is i64, a float must say which."""
+    if _has_float(left) or _has_float(right):
+        for side, node in ((left, left_node), (right, right_node)):
+            if isinstance(side, Pending):
+                raise context.error(
+                    f"the type of '{side.cell.name}' isn't known here",
+                    node,
+                    f"say it where it gets its first value: f32({side.cell.initial!r})",
+                )
+        return scalar(context, left, left_node), scalar(context, right, right_node)
+    return scalar(context, left, left_node), right
+
+
+def _conversion_hint(left: DType, right: DType) -> str | None:
+    if boolean in (left, right):
+        return None
+    if left.is_float != right.is_float:
+        target = left if left.is_float else right
+    else:
+        target = max(left, right, key=lambda dtype: dtype.bits)
+    return f"convert one: .to({target})"
+
+
+def constant_integer(context: Context, value: Value, node: Node, what: str) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, ir.Constant) and value.dtype.is_integer:
+        return int(value.value)
+    found = "is known only at run time" if is_scalar(value) and not is_number(value) else None
+    raise context.error(
+        f"{what} is an integer known at compile time; this {found or f'is {describe(value)}'}", node
+    )
+
+
+def condition(context: Context, value: Value, node: Node) -> bool | ir.Expression:
+    """What decides: a bool while parsing, or an expression."""
+    if is_expression(value):
+        if value.dtype is not boolean:
+            raise context.error(
+                f"a condition is a bool, and this is {value.dtype}", node, "compare it: x != 0"
+            )
+        return value  # type: ignore[no-any-return]
+    if isinstance(value, (Pending, Choice)):
+        return condition(context, scalar(context, value, node), node)
+    if isinstance(value, (ir.Tensor,)):
+        require_expression(context, value, node)
+    return bool(value)

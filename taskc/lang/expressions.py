@@ -1,0 +1,268 @@
+"""Names, constants, subscripts and attributes."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from taskc.errors import CompileError
+from taskc.ir import nodes as ir
+from taskc.ir.mapping import Mapping
+from taskc.ir.types import DType, boolean
+from taskc.lang.context import Context
+from taskc.lang.conversions import index, literal, scalar
+from taskc.lang.operators import compute
+from taskc.lang.values import (
+    Cell,
+    Choice,
+    MappingLoop,
+    Method,
+    Pending,
+    Range,
+    Transposed,
+    Value,
+    View,
+    describe,
+    is_constant,
+    is_expression,
+    is_number,
+    is_scalar,
+    plain,
+)
+from taskc.lang.views import element_index, subscript_dimension
+
+
+def constant(context: Context, node: ast.Constant) -> Value:
+    if isinstance(node.value, (bytes, complex)) or node.value is Ellipsis:
+        raise context.error(f"{node.value!r} is not a value of the language", node)
+    return node.value
+
+
+def name(context: Context, node: ast.Name) -> Value:
+    value = context.lookup(node.id, node)
+    if not isinstance(value, Cell):
+        return value
+    if value.tensor is None:
+        return Pending(value)
+    loc = context.locate(node)
+    context.note_read(value.tensor, loc)
+    return ir.Read(value.tensor, (), loc=loc)
+
+
+def items(context: Context, node: ast.Tuple | ast.List) -> Value:
+    for element in node.elts:
+        if isinstance(element, ast.Starred):
+            raise context.error("'*' in a tuple is not a part of the language", element)
+    values = [context.evaluate(element) for element in node.elts]
+    return tuple(values) if isinstance(node, ast.Tuple) else values
+
+
+# --- tensors and attributes ------------------------------------------------------------------
+
+
+def subscript(context: Context, node: ast.Subscript) -> Value:
+    owner = context.evaluate(node.value)
+    if not isinstance(owner, ir.Tensor):
+        return _constant_subscript(context, owner, node)
+    element = place(context, owner, node)
+    if isinstance(element, View):
+        return element
+    return read(context, owner, element, node)
+
+
+def read(
+    context: Context, tensor: ir.Tensor, indices: tuple[ir.Expression, ...], node: ast.expr
+) -> ir.Read:
+    """The element, where it may be read."""
+    if tensor.scope == ir.BARRIER:
+        raise context.error("an mbarrier has no value", node, "pass it to tc.cuda.mbarrier_...")
+    if tensor.scope == ir.TILE and not context.each and not context.in_move:
+        raise context.error(
+            f"'{tensor.name}' is a tile: outside a mapping loop no worker owns this element",
+            node,
+            "read it in a mapping loop, or use tc.store, tc.copy or tc.reduce",
+        )
+    if tensor.role == "out" and tensor.scope == ir.GLOBAL:
+        raise context.error(
+            f"'{tensor.name}' is an output, and has no value to read",
+            node,
+            f"declare it tc.inout[{tensor.dtype}[...]] to update it in place",
+        )
+    loc = context.locate(node)
+    context.note_read(tensor, loc)
+    return ir.Read(tensor, indices, loc=loc)
+
+
+def place(context: Context, tensor: ir.Tensor, node: ast.Subscript) -> tuple[ir.Expression, ...] | View:
+    """The indices of `x[i, j]`; of `x[i, r : r + 8]` a view."""
+    written = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    if isinstance(node.slice, ast.Name):
+        given = context.evaluate(node.slice)
+        if isinstance(given, tuple):
+            indices = [element_index(context, value, node.slice) for value in given]
+            _check_rank(context, tensor, len(indices), node)
+            return tuple(indices)
+    _check_rank(context, tensor, len(written), node)
+    parts = [
+        subscript_dimension(context, tensor, dimension, part)
+        for dimension, part in enumerate(written)
+    ]
+    if any(isinstance(part, Range) for part in parts):
+        return View(tensor, tuple(parts))
+    return tuple([part for part in parts if not isinstance(part, Range)])
+
+
+def _check_rank(context: Context, tensor: ir.Tensor, given: int, node: ast.Subscript) -> None:
+    rank = len(tensor.shape)
+    if given != rank:
+        dimensions = f"{rank} dimension{'s' if rank != 1 else ''}"
+        plural = "index is" if given == 1 else "indices are"
+        raise context.error(f"'{tensor.name}' has {dimensions}, and {given} {plural} given", node)
+
+
+def _constant_subscript(context: Context, owner: Value, node: ast.Subscript) -> Value:
+    if isinstance(owner, (View, Transposed, Pending)) or is_expression(owner):
+        raise context.error(f"only a tensor can be indexed, and this is {describe(owner)}", node)
+    if isinstance(node.slice, ast.Slice):
+        bounds = [
+            None if bound is None else context.evaluate(bound)
+            for bound in (node.slice.lower, node.slice.upper, node.slice.step)
+        ]
+        which: Value = slice(*bounds)
+        known = all(map(is_constant, bounds))
+    else:
+        which = context.evaluate(node.slice)
+        known = is_constant(which)
+    if isinstance(owner, DType):
+        dimensions = {symbol: dim for dim, symbol in context.dimensions.items()}
+        parts = which if isinstance(which, tuple) else (which,)
+        which, known = tuple([dimensions.get(part, part) for part in parts]), True
+    if not known:
+        raise context.error(
+            "a Python sequence can only be indexed by constants", node, "use tc.static or a tensor"
+        )
+    return compute(context, node, operator.getitem, owner, which)
+
+
+def attribute(context: Context, node: ast.Attribute) -> Value:
+    owner = context.evaluate(node.value)
+    attributes = _ATTRIBUTES.get(type(owner))
+    if attributes is None and is_scalar(owner):
+        attributes = _SCALAR
+    if attributes is not None:
+        found = attributes.get(node.attr)
+        if found is not None:
+            return found(context, owner, node)
+        if not is_constant(owner) or is_number(owner):
+            raise _no_attribute(context, node, describe(owner), attributes)
+    try:
+        value = plain(getattr(owner, node.attr))
+    except AttributeError:
+        raise _no_attribute(context, node, describe(owner), dir(owner)) from None
+    return context.symbolic(value)
+
+
+def _no_attribute(context: Context, node: ast.Attribute, what: str, known: Iterable[str]) -> CompileError:
+    close = difflib.get_close_matches(node.attr, [n for n in known if not n.startswith("_")], 1)
+    hint = f"did you mean '{close[0]}'?" if close else None
+    return context.error(f"there is no '{node.attr}' in {what}", node, hint)
+
+
+Getter = Callable[[Context, Any, ast.Attribute], Value]
+
+
+def _transpose(context: Context, matrix: Value, node: ast.Attribute) -> Value:
+    if isinstance(matrix, Transposed):
+        return matrix.matrix
+    if len(matrix.shape) != 2:
+        raise context.error(f"'.T' is for matrices, and this is {describe(matrix)}", node)
+    return Transposed(matrix)
+
+
+def _layout_mapping(context: Context, tensor: ir.Tensor, node: ast.Attribute) -> Mapping:
+    if tensor.owners is None:
+        raise context.error(f"only a tile has a mapping, and this is {describe(tensor)}", node)
+    return tensor.owners
+
+
+def _dtype(context: Context, owner: Value, node: ast.Attribute) -> DType:
+    return owner.tensor.dtype if isinstance(owner, View) else scalar(context, owner, node).dtype
+
+
+def convert_method(context: Context, owner: Value, call: ast.Call) -> Value:
+    """`x.to(dtype)`"""
+    assert isinstance(call.func, ast.Attribute)
+    if len(call.args) != 1 or call.keywords:
+        raise context.error("'.to' takes one type: x.to(f32)", call)
+    target = context.evaluate(call.args[0])
+    target = boolean_type(target)
+    if not isinstance(target, DType):
+        raise context.error(f"a type is needed here, and this is {describe(target)}", call.args[0])
+    return convert_to(context, target, owner, call.func.value, call)
+
+
+def boolean_type(value: Value) -> Value:
+    """Python's bool as the element type of that name."""
+    return boolean if value is bool else value
+
+
+def convert_to(context: Context, dtype: DType, value: Value, node: ast.expr, at: ast.expr) -> ir.Expression:
+    """An explicit conversion."""
+    loc = context.locate(at)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if dtype.is_integer and isinstance(value, float) and value == value // 1:
+            value = int(value)
+        made = literal(context, value, dtype, node)
+        return ir.Constant(made.value, dtype, loc=loc)
+    if isinstance(value, Choice):
+        return ir.Select(
+            value.condition,
+            convert_to(context, dtype, value.then, node, at),
+            convert_to(context, dtype, value.otherwise, node, at),
+            loc=loc,
+        )
+    expression = scalar(context, value, node)
+    if expression.dtype is dtype:
+        return expression
+    return ir.Cast(expression, dtype, loc=loc)
+
+
+def on_method(context: Context, owner: Mapping, call: ast.Call) -> MappingLoop:
+    """`mapping.on(worker)`"""
+    if len(call.args) != 1 or call.keywords:
+        raise context.error("'.on' takes one worker's number: mapping.on(w)", call)
+    worker = index(context, context.evaluate(call.args[0]), call.args[0])
+    return MappingLoop(owner, worker)
+
+
+_SCALAR: dict[str, Getter] = {
+    "to": lambda context, owner, node: Method("to", convert_method, owner),
+    "dtype": _dtype,
+}
+_ATTRIBUTES: dict[type, dict[str, Getter]] = {
+    ir.Tensor: {
+        "shape": lambda context, owner, node: owner.shape,
+        "dtype": lambda context, owner, node: owner.dtype,
+        "T": _transpose,
+        "mapping": _layout_mapping,
+    },
+    View: {
+        "shape": lambda context, owner, node: owner.shape,
+        "dtype": _dtype,
+        "T": _transpose,
+    },
+    Transposed: {"T": _transpose},
+    Mapping: {"on": lambda context, owner, node: Method("on", on_method, owner)},
+}
+
+EXPRESSIONS: dict[type, Callable[[Context, Any], Value]] = {
+    ast.Constant: constant,
+    ast.Name: name,
+    ast.Tuple: items,
+    ast.List: items,
+    ast.Subscript: subscript,
+    ast.Attribute: attribute,
+}

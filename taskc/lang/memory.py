@@ -1,0 +1,261 @@
+"""What a kernel allocates, stores to and updates atomically: tiles, shared and private arrays."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from taskc.errors import Location
+from taskc.ir import nodes as ir
+from taskc.ir.arithmetic import BINARY_OPERATORS
+from taskc.ir.mapping import Mapping
+from taskc.ir.types import DType, TensorType, boolean
+from taskc.lang.calls import Handler, bind
+from taskc.lang.context import Context
+from taskc.lang.conversions import literal, typed
+from taskc.lang.expressions import boolean_type, place
+from taskc.lang.source import Node
+from taskc.lang.values import NOTHING, Value, View, describe, is_number
+
+
+def require_phase(context: Context, what: str, node: Node) -> None:
+    """An error inside a mapping loop, or where nothing can be executed."""
+    if context.each:
+        raise context.error(
+            f"{what} is for the whole block, and can't be used in a mapping loop",
+            node,
+            "move it out of the loop",
+        )
+    context.require_statement(what, node)
+
+
+def allocate(context: Context, tensor: ir.Tensor, fill: ir.Constant | None = None) -> ir.Tensor:
+    context.emit(ir.Allocate(tensor, fill, loc=tensor.loc))
+    return tensor
+
+
+def constant_fill(context: Context, node: ast.expr | None, dtype: DType) -> ir.Constant | None:
+    """The argument `fill=`; None where it isn't given, or is None."""
+    if node is None:
+        return None
+    value = context.evaluate(node)
+    if value is None:
+        return None
+    if is_number(value):
+        return literal(context, value, dtype, node)
+    if isinstance(value, ir.Constant):
+        made = typed(context, value, dtype, node)
+        if isinstance(made, ir.Constant):
+            return made
+    raise context.error(f"a fill is a constant, and this is {describe(value)}", node)
+
+
+def _tile(context: Context, node: ast.Call) -> ir.Tensor:
+    bound = bind(context, node, "tc.tile", "dtype mapping fill?")
+    require_phase(context, "tc.tile", node)
+    dtype = boolean_type(context.evaluate(bound["dtype"]))
+    if not isinstance(dtype, DType):
+        raise context.error(
+            f"the type of a tile is an element type, and this is {describe(dtype)}", bound["dtype"]
+        )
+    owners = context.evaluate(bound["mapping"])
+    if not isinstance(owners, Mapping):
+        raise context.error(
+            f"a tile is laid out by a mapping, and this is {describe(owners)}", bound["mapping"]
+        )
+    if owners.workers != context.group:
+        raise wrong_workers(context, owners, bound["mapping"])
+    fill = constant_fill(context, bound.get("fill"), dtype)
+    name, loc = context.target or "tile", context.locate(node)
+    tile = ir.Tensor(name, dtype, owners.iterated, ir.TILE, owners=owners, loc=loc)
+    return allocate(context, tile, fill)
+
+
+def wrong_workers(context: Context, mapping: Mapping, node: Node) -> Exception:
+    where = "role" if context.in_role else "kernel"
+    has = f"{mapping.workers} worker{'s' if mapping.workers != 1 else ''}"
+    hint = None
+    if context.group % mapping.workers == 0:
+        times = context.group // mapping.workers
+        hint = f"let {times} workers share each task: tc.replicate({times}) * mapping"
+    return context.error(f"this mapping has {has}, and the {where} has {context.group}", node, hint)
+
+
+def _typed_shape(context: Context, node: ast.expr, what: str) -> TensorType:
+    value = context.evaluate(node)
+    if not isinstance(value, TensorType):
+        raise context.error(
+            f"{what} has a tensor type, and this is {describe(value)}", node, "for example f32[32, 8]"
+        )
+    for extent in value.shape:
+        if not isinstance(extent, int):
+            raise context.error(f"the extents of {what} are known at compile time; '{extent}' isn't", node)
+    return value
+
+
+def _shared(context: Context, node: ast.Call) -> ir.Tensor:
+    bound = bind(context, node, "tc.shared", "type")
+    require_phase(context, "tc.shared", node)
+    kind = _typed_shape(context, bound["type"], "tc.shared")
+    layout = kind.layout
+    if layout is not None:
+        check_layout(context, kind, bound["type"])
+    name, loc = context.target or "shared", context.locate(node)
+    assert layout is None or isinstance(layout, Mapping)
+    return allocate(context, ir.Tensor(name, kind.dtype, kind.shape, ir.SHARED, layout, loc=loc))
+
+
+def check_layout(context: Context, kind: TensorType, node: Node) -> None:
+    """A layout has a place for every element; a symbolic outermost extent is taken on trust."""
+    assert isinstance(kind.layout, Mapping)
+    known = [
+        extent if isinstance(extent, int) else full
+        for extent, full in zip(kind.shape, kind.layout.shape, strict=True)
+    ]
+    if not kind.layout.covers(known):
+        raise context.error(
+            f"the layout {kind.layout} has no place for all of {kind.dtype}{list(kind.shape)}", node
+        )
+
+
+def _local(context: Context, node: ast.Call) -> ir.Tensor:
+    bound = bind(context, node, "tc.local", "type fill?")
+    context.require_statement("tc.local", node)
+    kind = _typed_shape(context, bound["type"], "tc.local")
+    fill = constant_fill(context, bound.get("fill"), kind.dtype)
+    name, loc = context.target or "local", context.locate(node)
+    return allocate(context, ir.Tensor(name, kind.dtype, kind.shape, ir.LOCAL, loc=loc), fill)
+
+
+# --- stores ----------------------------------------------------------------------------------
+
+
+def store(
+    context: Context,
+    tensor: ir.Tensor,
+    indices: tuple[ir.Expression, ...],
+    value: Value,
+    target: ast.expr,
+    value_node: ast.expr,
+    loc: Location,
+) -> None:
+    """`x[i, j] = value`"""
+    require_writable(context, tensor, target)
+    if tensor.scope != ir.LOCAL and not context.each and not context.in_room:
+        raise context.error(
+            f"'{tensor.name}' is stored to outside a mapping loop: every worker would do it",
+            target,
+            f"say which worker does: for _ in spatial({context.group}): ..., or use tc.store",
+        )
+    made = typed(context, value, tensor.dtype, value_node, f"'{tensor.name}' is {tensor.dtype}")
+    context.note_write(tensor, loc)
+    context.emit(ir.Store(tensor, indices, made, loc=loc))
+
+
+def require_writable(context: Context, tensor: ir.Tensor, node: Node) -> None:
+    name = tensor.name
+    if tensor.scope == ir.GLOBAL and tensor.role == "in":
+        raise context.error(
+            f"'{name}' is an input, and can't be written",
+            node,
+            f"declare it tc.out[...] or tc.inout[...]: {name}: tc.out[{tensor.dtype}[...]]",
+        )
+    if tensor.constant:
+        raise context.error(
+            f"'{name}' is a block value, and never changes", node, "use tc.shared for memory to write"
+        )
+    if tensor.scope == ir.BARRIER:
+        raise context.error(f"'{name}' holds mbarriers, and can't be written", node)
+
+
+_ATOMICS = {
+    "atomic_add": "+",
+    "atomic_min": "min",
+    "atomic_max": "max",
+    "atomic_and": "&",
+    "atomic_or": "|",
+    "atomic_xor": "^",
+    "atomic_exchange": "exchange",
+}
+
+
+def _atomic(name: str, symbol: str) -> Handler:
+    def handler(context: Context, node: ast.Call) -> Value:
+        what = f"tc.{name}"
+        bound = bind(context, node, what, "element value")
+        context.require_statement(what, node)
+        tensor, indices = element_place(context, bound["element"], what)
+        _check_atomic(context, symbol, what, tensor, node, bound["element"])
+        value = typed(
+            context,
+            context.evaluate(bound["value"]),
+            tensor.dtype,
+            bound["value"],
+            f"'{tensor.name}' is {tensor.dtype}",
+        )
+        loc = context.locate(node)
+        if node is not context.root:
+            raise context.error(
+                f"{what} writes to memory, so it can't be a part of an expression",
+                node,
+                "assign its result to a name before",
+            )
+        result = ir.Variable(context.target, tensor.dtype, loc=loc) if context.target else None
+        context.emit(ir.Atomic(symbol, tensor, indices, value, result, loc=loc))
+        return NOTHING if result is None else result
+
+    return handler
+
+
+def _check_atomic(
+    context: Context, symbol: str, what: str, tensor: ir.Tensor, node: ast.expr, element: ast.expr
+) -> None:
+    require_writable(context, tensor, element)
+    if tensor.scope not in (ir.GLOBAL, ir.SHARED):
+        raise context.error(
+            f"{what} works on memory that workers share, and '{tensor.name}' is {describe(tensor)}",
+            element,
+        )
+    if tensor.scope == ir.GLOBAL and tensor.role == "out":
+        raise context.error(
+            f"'{tensor.name}' is an output, whose elements are each stored once",
+            element,
+            f"declare it tc.inout[{tensor.dtype}[...]] to update it in place",
+        )
+    if symbol != "exchange" and tensor.dtype.kind not in BINARY_OPERATORS[symbol].kinds:
+        raise context.error(f"{what} is not defined on {tensor.dtype}", node)
+    if symbol != "exchange" and tensor.dtype is boolean:
+        raise context.error(f"{what} is not defined on {tensor.dtype}", node)
+    if context.in_room:
+        return
+    if not context.each:
+        raise context.error(
+            f"{what} outside a mapping loop: every worker would do it",
+            node,
+            f"say which worker does: for _ in spatial({context.group}): ...",
+        )
+    if any(mapping.is_replicated for mapping in context.each):
+        raise context.error(
+            f"{what} in a loop over a replicated mapping: each owner of a task would do it", node
+        )
+
+
+def element_place(
+    context: Context, node: ast.expr, what: str
+) -> tuple[ir.Tensor, tuple[ir.Expression, ...]]:
+    """`x[i, j]` as a place, not a value."""
+    if isinstance(node, ast.Subscript):
+        tensor = context.evaluate(node.value)
+        if isinstance(tensor, ir.Tensor):
+            indices = place(context, tensor, node)
+            if not isinstance(indices, View):
+                return tensor, indices
+    raise context.error(f"{what} needs an element of a tensor here, as in x[i]", node)
+
+
+HANDLERS: dict[str, Callable[[Context, ast.Call], Value]] = {
+    "tile": _tile,
+    "shared": _shared,
+    "local": _local,
+    **{name: _atomic(name, symbol) for name, symbol in _ATOMICS.items()},
+}

@@ -1,0 +1,140 @@
+"""The names that the language adds to Python: what a user imports, and a kernel mentions.
+
+An intrinsic is only a name here; what it means is in `taskc.lang.builtins`, which finds it by identity.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from taskc.ir.types import DType, TensorType
+
+INTRINSICS: dict[str, Intrinsic] = {}
+
+
+class Intrinsic:
+    """A function of the language. With `on_numbers` it also works in plain Python, on numbers."""
+
+    __slots__ = ("__name__", "on_numbers")
+
+    def __init__(self, name: str, on_numbers: Callable[..., Any] | None = None) -> None:
+        self.__name__ = name
+        self.on_numbers = on_numbers
+        INTRINSICS[name] = self
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        if self.on_numbers is None:
+            raise TypeError(f"tc.{self.__name__} is a part of the language: use it in a kernel")
+        return self.on_numbers(*args, **keywords)
+
+    def __repr__(self) -> str:
+        return f"tc.{self.__name__}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dimension:
+    """An extent that is known only when the kernel is called, and is then a multiple of `multiple`.
+
+    `example` is the extent that example arguments have.
+    """
+
+    name: str
+    multiple: int
+    example: int
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def dim(name: str, *, multiple: int = 1, example: int | None = None) -> Dimension:
+    """A symbolic dimension: one compiled kernel serves all its sizes."""
+    if not name.isidentifier():
+        raise ValueError(f"a dimension's name is an identifier, not {name!r}")
+    if multiple < 1:
+        raise ValueError(f"a dimension is a multiple of 1 or more, not of {multiple}")
+    if example is None:
+        example = multiple * max(1, 37 // multiple)
+    if example < 0 or example % multiple:
+        raise ValueError(f"the example {example} of {name!r} isn't a multiple of {multiple}")
+    return Dimension(name, multiple, example)
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterType:
+    """`tc.out[f32[m, n]]`"""
+
+    role: str
+    type: TensorType
+
+    def laid(self, layout: Any) -> ParameterType:
+        return ParameterType(self.role, self.type.laid(layout))
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """`tc.out` and `tc.inout`: what a kernel does with a parameter."""
+
+    name: str
+
+    def __getitem__(self, type: object) -> ParameterType:
+        if isinstance(type, DType):
+            raise TypeError(f"tc.{self.name} needs a tensor type, such as {type}[16]; got {type}")
+        if not isinstance(type, TensorType):
+            raise TypeError(f"tc.{self.name} needs a tensor type, such as f32[16]; got {type!r}")
+        return ParameterType(self.name, type)
+
+    def __repr__(self) -> str:
+        return f"tc.{self.name}"
+
+
+out = Role("out")
+inout = Role("inout")
+inf = math.inf
+
+
+def _cdiv(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def _fma(a: float, b: float, c: float) -> float:
+    from taskc.ir import arithmetic
+    from taskc.ir.types import f64
+
+    return float(arithmetic.fma(np.float64(a), np.float64(b), np.float64(c), f64))
+
+
+def _function(name: str) -> Callable[[float], float]:
+    def on_number(x: float) -> float:
+        from taskc.ir import arithmetic
+        from taskc.ir.types import f64
+
+        result = arithmetic.unary(name, np.float64(x), f64)
+        return bool(result) if name == "isnan" else float(result)
+
+    return on_number
+
+
+# Elementwise functions that are one unary operator of the IR.
+UNARY_FUNCTIONS = (
+    *("exp", "exp2", "log", "log2", "sin", "cos", "tan", "tanh", "sqrt", "rsqrt", "sigmoid"),
+    *("erf", "gelu", "floor", "ceil", "trunc", "isnan"),
+)
+for _name in UNARY_FUNCTIONS:
+    Intrinsic(_name, _function(_name))
+
+cdiv = Intrinsic("cdiv", _cdiv)
+fma = Intrinsic("fma", _fma)
+where = Intrinsic("where", lambda condition, then, otherwise: then if condition else otherwise)
+static = Intrinsic("static", lambda value: value)
+
+for _name in (
+    *("tiles", "pipeline", "load", "store", "copy", "tile", "shared", "local", "mma", "reduce"),
+    *("scan", "atomic_add", "atomic_min", "atomic_max", "atomic_and", "atomic_or", "atomic_xor"),
+    *("atomic_exchange", "print", "sync", "worker"),
+):
+    Intrinsic(_name)

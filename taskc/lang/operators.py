@@ -1,0 +1,281 @@
+"""Operators: arithmetic, comparisons, `and`, `or`, `not`, and conditional expressions.
+
+What is known while parsing is computed with Python's own operators. `x + a * b` and `a * b + x` on
+floats are one fma; of `a * b + c * d` the right product is the fused one. Nothing else is.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from taskc.errors import CompileError
+from taskc.ir import nodes as ir
+from taskc.ir.arithmetic import BINARY_OPERATORS, UNARY_OPERATORS
+from taskc.ir.types import DType, bf16, f16, f32, f64
+from taskc.lang.context import Context
+from taskc.lang.conversions import condition, literal, scalar, unify
+from taskc.lang.source import Node
+from taskc.lang.values import (
+    Choice,
+    Value,
+    is_constant,
+    is_expression,
+    is_number,
+    is_scalar,
+    plain,
+)
+
+_ARITHMETIC_FLOATS = (f16, bf16, f32, f64)
+
+_BINARY: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
+    ast.Add: ("+", operator.add),
+    ast.Sub: ("-", operator.sub),
+    ast.Mult: ("*", operator.mul),
+    ast.Div: ("/", operator.truediv),
+    ast.FloorDiv: ("//", operator.floordiv),
+    ast.Mod: ("%", operator.mod),
+    ast.Pow: ("**", operator.pow),
+    ast.LShift: ("<<", operator.lshift),
+    ast.RShift: (">>", operator.rshift),
+    ast.BitAnd: ("&", operator.and_),
+    ast.BitOr: ("|", operator.or_),
+    ast.BitXor: ("^", operator.xor),
+    ast.MatMult: ("@", operator.matmul),
+}
+_COMPARISONS: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
+    ast.Eq: ("==", operator.eq),
+    ast.NotEq: ("!=", operator.ne),
+    ast.Lt: ("<", operator.lt),
+    ast.LtE: ("<=", operator.le),
+    ast.Gt: (">", operator.gt),
+    ast.GtE: (">=", operator.ge),
+    ast.Is: ("is", operator.is_),
+    ast.IsNot: ("is not", operator.is_not),
+    ast.In: ("in", lambda item, items: item in items),
+    ast.NotIn: ("not in", lambda item, items: item not in items),
+}
+_UNARY: dict[type, tuple[str, Callable[[Any], Any]]] = {
+    ast.USub: ("-", operator.neg),
+    ast.UAdd: ("+", operator.pos),
+    ast.Invert: ("~", operator.invert),
+    ast.Not: ("not", operator.not_),
+}
+
+
+
+def compute(context: Context, node: Node, function: Callable[..., Any], *arguments: Any) -> Value:
+    """Python's own result on constants, and Python's own complaint."""
+    try:
+        return plain(function(*arguments))
+    except CompileError:
+        raise
+    except Exception as error:
+        text = str(error)
+        if type(error) not in (TypeError, ValueError) and not isinstance(error, ZeroDivisionError):
+            text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+        raise context.error(text or type(error).__name__, node) from None
+
+
+def binary_operation(context: Context, node: ast.BinOp) -> Value:
+    left = context.evaluate(node.left)
+    right = context.evaluate(node.right)
+    return binary(context, type(node.op), (left, right), (node.left, node.right), node)
+
+
+def binary(
+    context: Context,
+    kind: type,
+    sides: tuple[Value, Value],
+    nodes: tuple[ast.expr, ast.expr],
+    at: Node,
+) -> Value:
+    """`left op right`; `nodes` are the operands as written, which decide what is fused."""
+    symbol, function = _BINARY[kind]
+    left, right = sides
+    if is_constant(left) and is_constant(right):
+        return compute(context, at, function, left, right)
+    if kind is ast.MatMult:
+        raise context.error("'@' is not a part of the language", at, "use tc.mma(acc, a, b)")
+    if kind is ast.Pow:
+        return _power(context, sides, nodes, at)
+    a, b = unify(context, symbol, sides, nodes, at)
+    loc = context.locate(at)
+    if kind is ast.Add and a.dtype.is_float:
+        for product, addend, written in ((b, a, nodes[1]), (a, b, nodes[0])):
+            if (
+                isinstance(product, ir.Binary)
+                and product.operator == "*"
+                and isinstance(written, ast.BinOp)
+                and isinstance(written.op, ast.Mult)
+            ):
+                return ir.Fused(product.left, product.right, addend, loc=loc)
+    check_operator(context, symbol, a.dtype, at)
+    return ir.Binary(symbol, a, b, loc=loc)
+
+
+def check_operator(context: Context, symbol: str, dtype: DType, at: Node, *, unary: bool = False) -> None:
+    """An error where an operator isn't defined on a type."""
+    rule = (UNARY_OPERATORS if unary else BINARY_OPERATORS)[symbol]
+    if dtype.kind in rule.kinds and (not dtype.is_float or dtype in _ARITHMETIC_FLOATS):
+        return
+    hint = None
+    if dtype.is_float and "float" in rule.kinds:
+        hint = "convert it first: .to(f32)"
+    elif symbol == "/" and dtype.is_integer:
+        hint = "use '//', or convert to a float: .to(f32)"
+    elif dtype.is_integer and "float" in rule.kinds:
+        hint = "convert it first: .to(f32)"
+    elif symbol in ("and", "or", "not"):
+        hint = "compare it: x != 0"
+    raise context.error(f"'{symbol}' is not defined on {dtype}", at, hint)
+
+
+def _power(
+    context: Context, sides: tuple[Value, Value], nodes: tuple[ast.expr, ast.expr], at: Node
+) -> Value:
+    loc = context.locate(at)
+    if sides[1] == 2 and is_number(sides[1]):
+        base = scalar(context, sides[0], nodes[0])
+        check_operator(context, "*", base.dtype, at)
+        return ir.Binary("*", base, base, loc=loc)
+    left, right = unify(context, "**", sides, nodes, at)
+    if not left.dtype.is_float:
+        raise context.error(
+            f"'**' on {left.dtype} is only for squares", at, "multiply, or convert: .to(f32)"
+        )
+    check_operator(context, "pow", left.dtype, at)
+    return ir.Binary("pow", left, right, loc=loc)
+
+
+def unary_operation(context: Context, node: ast.UnaryOp) -> Value:
+    symbol, function = _UNARY[type(node.op)]
+    value = context.evaluate(node.operand)
+    if is_constant(value):
+        return compute(context, node, function, value)
+    operand = scalar(context, value, node.operand)
+    if symbol == "+":
+        check_operator(context, "-", operand.dtype, node, unary=True)
+        return operand
+    check_operator(context, symbol, operand.dtype, node, unary=True)
+    return ir.Unary(symbol, operand, loc=context.locate(node))
+
+
+def comparison(context: Context, node: ast.Compare) -> Value:
+    written = [node.left, *node.comparators]
+    why = "the end of a chain of comparisons"
+    values = [context.evaluate(part) for part in written[:2]]
+    values += [context.evaluate_lazily(part, why) for part in written[2:]]
+    result: Value = True
+    for position, kind in enumerate(node.ops):
+        pair = values[position], values[position + 1]
+        part = _compare(context, type(kind), pair, (written[position], written[position + 1]), node)
+        result = _conjoin(context, result, part, node)
+        if result is False:
+            return False
+    return result
+
+
+def _conjoin(context: Context, left: Value, right: Value, node: ast.expr) -> Value:
+    if is_number(left):
+        return right if left else False
+    if is_number(right):
+        return left if right else False
+    return ir.Binary("and", left, right, loc=context.locate(node))
+
+
+def _compare(
+    context: Context,
+    kind: type,
+    sides: tuple[Value, Value],
+    nodes: tuple[ast.expr, ast.expr],
+    at: ast.expr,
+) -> Value:
+    symbol, function = _COMPARISONS[kind]
+    if is_constant(sides[0]) and is_constant(sides[1]):
+        return compute(context, at, function, *sides)
+    if kind in (ast.Is, ast.IsNot):
+        if None in (sides[0], sides[1]) or not all(map(is_scalar, sides)):
+            return function(*sides)
+        raise context.error(f"'{symbol}' is only for constants", at, "use '=='")
+    if kind in (ast.In, ast.NotIn):
+        raise context.error(f"'{symbol}' is only for constants", at, "compare with each, and join with 'or'")
+    a, b = unify(context, symbol, sides, nodes, at)
+    if a.dtype.is_float and a.dtype not in _ARITHMETIC_FLOATS:
+        check_operator(context, symbol, a.dtype, at)
+    return ir.Binary(symbol, a, b, loc=context.locate(at))
+
+
+def boolean_operation(context: Context, node: ast.BoolOp) -> Value:
+    """`and` and `or`; a constant operand decides, and what it makes unreachable isn't looked at."""
+    symbol = "and" if isinstance(node.op, ast.And) else "or"
+    result: ir.Expression | None = None
+    last: Value = symbol == "and"
+    for part in node.values:
+        why = f"the right side of '{symbol}'"
+        value = context.evaluate(part) if result is None else context.evaluate_lazily(part, why)
+        decided = _require_bool(context, symbol, value, part)
+        if isinstance(decided, bool):
+            last = value
+            if decided is (symbol == "or"):
+                return value if result is None else _decided(context, result, symbol, decided, node)
+            continue
+        if result is None:
+            result = decided
+        else:
+            loc = context.span(node.values[0], part)
+            result = ir.Binary(symbol, result, decided, loc=loc)
+    return last if result is None else result
+
+
+def _decided(
+    context: Context, result: ir.Expression, symbol: str, value: bool, node: ast.BoolOp
+) -> ir.Expression:
+    # What stands before the constant may still read memory, so it stays.
+    right = literal(context, value, result.dtype, node)
+    return ir.Binary(symbol, result, right, loc=context.locate(node))
+
+
+def _require_bool(
+    context: Context, symbol: str, value: Value, node: ast.expr
+) -> bool | ir.Expression:
+    if is_expression(value) and value.dtype.kind != "bool":
+        raise context.error(
+            f"'{symbol}' needs bools, and this is {value.dtype}", node, "compare it: x != 0"
+        )
+    return condition(context, value, node)
+
+
+def choice(context: Context, node: ast.IfExp) -> Value:
+    decided = condition(context, context.evaluate(node.test), node.test)
+    if isinstance(decided, bool):
+        return context.evaluate(node.body if decided else node.orelse)
+    why = "a conditional expression"
+    sides = context.evaluate_lazily(node.body, why), context.evaluate_lazily(node.orelse, why)
+    return select(context, decided, sides, (node.body, node.orelse), node)
+
+
+def select(
+    context: Context,
+    decided: ir.Expression,
+    sides: tuple[Value, Value],
+    nodes: tuple[ast.expr, ast.expr],
+    at: ast.expr,
+) -> Value:
+    loc = context.locate(at)
+    then, otherwise = sides
+    if all(is_number(side) or isinstance(side, Choice) for side in sides):
+        return Choice(decided, then, otherwise, loc)
+    a, b = unify(context, "if", sides, nodes, at)
+    return ir.Select(decided, a, b, loc=loc)
+
+
+OPERATORS: dict[type, Callable[[Context, Any], Value]] = {
+    ast.BinOp: binary_operation,
+    ast.UnaryOp: unary_operation,
+    ast.Compare: comparison,
+    ast.BoolOp: boolean_operation,
+    ast.IfExp: choice,
+}

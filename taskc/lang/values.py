@@ -1,0 +1,208 @@
+"""What an expression of the language evaluates to while a kernel is parsed.
+
+It is one of
+    a Python object                 known at compile time; numbers have no element type yet
+    an IR expression                a scalar of the program
+    a Tensor                        something to index
+    Pending                         a mutable scalar whose element type is not decided yet
+    Choice                          one of two numbers without a type, by a condition
+    View, Transposed                a part of a tensor, for the whole-block operations
+    a *Loop                         what a `for` can run over
+    a tuple                         of any of these
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias, Union, get_args
+
+import numpy as np
+
+from taskc.errors import Location
+from taskc.ir import nodes as ir
+from taskc.ir.mapping import Mapping
+from taskc.ir.types import DType, TensorType
+
+if TYPE_CHECKING:
+    from taskc.lang.context import Context
+
+Value: TypeAlias = Any
+Number = Union[bool, int, float]
+
+EXPRESSIONS: tuple[type, ...] = get_args(ir.Expression)
+
+
+@dataclass(eq=False, slots=True)
+class Cell:
+    """A mutable scalar. Until its type is decided `tensor` is None, and `place` is kept for it."""
+
+    name: str
+    loc: Location
+    tensor: ir.Tensor | None = None
+    initial: Number = 0
+    initial_loc: Location | None = None
+    place: list[ir.Statement] = field(default_factory=list)
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """The value of a cell without a type."""
+
+    cell: Cell
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    condition: ir.Expression
+    then: Number | Choice
+    otherwise: Number | Choice
+    loc: Location
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """`size` elements of one dimension from `start` on."""
+
+    start: ir.Expression
+    size: int
+    loc: Location
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A part of a tensor: for each dimension an index, which drops it, or a range."""
+
+    tensor: ir.Tensor
+    dimensions: tuple[ir.Expression | Range, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple([part.size for part in self.dimensions if isinstance(part, Range)])
+
+
+@dataclass(frozen=True, slots=True)
+class Transposed:
+    matrix: ir.Tensor | View
+
+
+@dataclass(frozen=True, slots=True)
+class MappingLoop:
+    """`mapping.on(worker)`"""
+
+    mapping: Mapping
+    worker: ir.Expression
+
+
+@dataclass(frozen=True, slots=True)
+class TilesLoop:
+    shape: tuple[int | ir.Expression, ...]
+    by: tuple[int, ...]
+    order: tuple[str | int, ...]
+    persistent: bool
+    cluster: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineLoop:
+    extent: ir.Expression
+    by: int
+    stages: int
+    transport: str | None
+    specialize: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RangeLoop:
+    start: ir.Expression
+    stop: ir.Expression
+    step: int
+
+
+class Nothing:
+    """What a statement gives that is written as a call."""
+
+
+NOTHING = Nothing()
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A method of something that is not known at compile time: `x.to`, `mapping.on`."""
+
+    name: str
+    handler: Callable[[Context, Value, Any], Value]
+    owner: Value
+
+
+def is_number(value: Value) -> bool:
+    return isinstance(value, (bool, int, float))
+
+
+def is_expression(value: Value) -> bool:
+    return isinstance(value, EXPRESSIONS)
+
+
+def is_scalar(value: Value) -> bool:
+    """A number, an expression, or something that becomes one when its type is known."""
+    return isinstance(value, (bool, int, float, Pending, Choice, *EXPRESSIONS))
+
+
+RUN_TIME: tuple[type, ...] = (
+    *EXPRESSIONS, ir.Tensor, Cell, Pending, Choice, View, Transposed, MappingLoop, TilesLoop,
+    PipelineLoop, RangeLoop, Method, Nothing,
+)  # fmt: skip
+
+
+def is_constant(value: Value) -> bool:
+    """Nothing in it waits for run time."""
+    if isinstance(value, (tuple, list)):
+        return all(map(is_constant, value))
+    return not isinstance(value, RUN_TIME)
+
+
+def plain(value: Value) -> Value:
+    """A constant from outside as the language sees it: NumPy's scalars are Python's numbers."""
+    if isinstance(value, np.generic):
+        item = value.item()
+        return float(item) if isinstance(item, numbers.Real) and not is_number(item) else item
+    return value
+
+
+def shape_text(shape: tuple[int | ir.Expression, ...]) -> str:
+    names = [str(extent) if isinstance(extent, (int, ir.Variable)) else "…" for extent in shape]
+    return f"[{', '.join(names)}]"
+
+
+def describe(value: Value) -> str:
+    """What a value is, for a message."""
+    match value:
+        case ir.Tensor(scope=ir.BARRIER):
+            return "an array of mbarriers"
+        case ir.Tensor():
+            kind = {ir.TILE: "a tile", ir.LOCAL: "a private array"}.get(value.scope, "a tensor")
+            return f"{kind} {value.dtype}{shape_text(value.shape)}"
+        case View():
+            return f"a slice {value.tensor.dtype}{shape_text(value.shape)}"
+        case Transposed():
+            return "a transposed matrix"
+        case Mapping():
+            return f"the mapping {value}"
+        case bool() | int() | float() | str() | None:
+            return repr(value)
+        case DType() | TensorType():
+            return f"the type {value}"
+        case tuple() | list():
+            return f"a {type(value).__name__} of {len(value)}"
+        case MappingLoop() | TilesLoop() | PipelineLoop() | RangeLoop():
+            return "a loop"
+        case Nothing():
+            return "nothing"
+        case Pending() | Choice():
+            return "a number"
+    if is_expression(value):
+        return f"of type {value.dtype}"
+    name = getattr(value, "__name__", None)
+    return f"the {type(value).__name__} {name!r}" if isinstance(name, str) else f"a {type(value).__name__}"

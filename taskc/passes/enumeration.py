@@ -1,0 +1,470 @@
+"""Expressions evaluated over all workers and slots at once, as NumPy arrays.
+
+A `Form` is an integer in two parts: a linear combination of *atoms*, expressions that have one value for
+all workers (symbolic sizes, tile origins, loop variables), and an array over everything enumerated. The
+index `row + i * 2` is the atom `row` plus an array of 2 * i. Conditions become two arrays: where they
+surely hold, and where they may.
+
+Axes count from the right: 0 belongs to the workers, each loop has the next one to the left of the loops
+around it, so NumPy's broadcasting aligns what is known at different depths. Nothing is expanded before a
+proof asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping as Dictionary
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+
+from taskc.ir import nodes as ir
+from taskc.ir.mapping import Mapping
+from taskc.ir.nodes import Expression, Variable
+from taskc.ir.rewrite import expressions
+from taskc.passes.proof_program import Frame, Guard, Program
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Mode = Literal["phase", "iterations", "unrolled"]
+
+LIMIT = 8_000_000  # elements of an array that a proof is willing to build
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Form:
+    """sum(coefficient * atom) + base."""
+
+    terms: Dictionary[Expression, int]
+    base: Any  # int or array
+
+    @property
+    def is_uniform(self) -> bool:
+        return isinstance(self.base, int)
+
+    def scaled(self, factor: int) -> Form:
+        terms = {atom: value * factor for atom, value in self.terms.items()} if factor else {}
+        return Form(terms, self.base * factor)
+
+    def plus(self, other: Form, sign: int = 1) -> Form:
+        base = self.base + other.base if sign > 0 else self.base - other.base
+        if not other.terms:
+            return Form(self.terms, base)
+        terms = dict(self.terms)
+        for atom, value in other.terms.items():
+            total = terms.pop(atom, 0) + sign * value
+            if total:
+                terms[atom] = total
+        return Form(terms, base)
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """Where a condition surely holds, and where it may: booleans or arrays of them."""
+
+    must: Any
+    may: Any
+
+
+TRUE, FALSE, UNKNOWN = Truth(True, True), Truth(False, False), Truth(False, True)
+
+
+@lru_cache(maxsize=256)
+def task_arrays(mapping: Mapping) -> tuple[tuple[Array, ...], Array | bool]:
+    """Each coordinate of the tasks, [slot, worker], and where there is one (True: everywhere)."""
+    coordinates = tuple(
+        np.ascontiguousarray(mapping.tasks[..., d].T) for d in range(mapping.rank)
+    )
+    valid = np.ascontiguousarray(mapping.valid.T)
+    return coordinates, True if valid.all() else valid
+
+
+@lru_cache(maxsize=256)
+def first_owners(mapping: Mapping) -> Array | bool:
+    """Where the worker is the first owner of its task, [slot, worker] (True: everywhere)."""
+    if not mapping.is_replicated:
+        return True
+    coordinates, _ = task_arrays(mapping)
+    return np.asarray(mapping.owner_table()[0][coordinates] == np.arange(mapping.workers))
+
+
+@lru_cache(maxsize=256)
+def index_arrays(shape: tuple[int, ...]) -> tuple[Array, ...]:
+    """The coordinates of all elements, row-major and flat."""
+    grid = np.indices(shape, dtype=np.int64).reshape(len(shape), -1)
+    return tuple(grid)
+
+
+def along(values: Array, axis: int) -> Array:
+    """A vector laid along an axis that is counted from the right."""
+    return values.reshape(values.shape + (1,) * axis)
+
+
+def all_blocks(program: Program, variables: Iterable[Variable]) -> dict[Variable, Any] | None:
+    """Every value of the block-wide loop variables among these, each along its axis.
+
+    None where one of them has no constant range.
+    """
+    values: dict[Variable, Any] = {}
+    for variable in variables:
+        binder = program.binders.get(variable)
+        if binder is None or not binder.shared:
+            continue
+        match binder.loop:
+            case ir.Grid(shape=shape, by=by):
+                stop: Any = shape[binder.position]
+                bounds = 0, stop.value if isinstance(stop, ir.Constant) else stop, by[binder.position]
+            case ir.Pipeline(extent=ir.Constant(value=stop), by=step):
+                bounds = 0, stop, step
+            case ir.For(start=ir.Constant(value=start), stop=ir.Constant(value=stop), step=step):
+                bounds = start, stop, step
+            case _:
+                return None
+        if not isinstance(bounds[1], int):
+            return None
+        if len(range(*bounds)) > LIMIT:  # type: ignore[arg-type]
+            return None
+        values[variable] = along(np.arange(*bounds, dtype=np.int64), binder.axis)
+    return values
+
+
+class Enumerator:
+    """Evaluates expressions of one program.
+
+    mode   "phase": within one phase; a loop of unknown length inside a mapping loop is unknown, since
+           two workers may be at different iterations of it
+           "iterations": its variable is an atom; asked for one worker or one iteration at a time
+           "unrolled": variables of all loops with constant bounds are enumerated, also outside of
+           mapping loops
+    fixed  values of variables that are decided from outside
+    """
+
+    def __init__(
+        self, program: Program, mode: Mode, fixed: Dictionary[Variable, Any] | None = None
+    ) -> None:
+        self.program = program
+        self.mode = mode
+        self.forms: dict[int, Form | None] = {}
+        self.truths: dict[int, Truth] = {}
+        self.variables: dict[Variable, Form | None] = {}
+        self.valid: dict[int, Any] = {}
+        for variable, value in (fixed or {}).items():
+            self.variables[variable] = Form({}, value)
+        self.workers = np.arange(program.kernel.workers)
+        self.variables.setdefault(program.kernel.worker, Form({}, self.workers))
+
+    # Integers.
+
+    def form(self, node: Expression) -> Form | None:
+        """The value of an integer expression; None where that is not known."""
+        if isinstance(node, ir.Constant):
+            return Form({}, int(node.value))
+        if isinstance(node, Variable):
+            if node not in self.variables:
+                self.variables[node] = self._variable(node)
+            return self.variables[node]
+        if id(node) not in self.forms:
+            self.forms[id(node)] = self._form(node)
+        return self.forms[id(node)]
+
+    def _form(self, node: Expression) -> Form | None:
+        match node:
+            case ir.Binary(operator="+" | "-" | "*" | "//" | "%" | "min" | "max"):
+                left, right = self.form(node.left), self.form(node.right)
+                if left is None or right is None:
+                    return None
+                found = self._arithmetic(node.operator, left, right)
+                return found or self._atom(node, (left, right))
+            case ir.Binary(operator="&" | "|" | "^" | "<<" | ">>"):
+                left, right = self.form(node.left), self.form(node.right)
+                if left is None or right is None:
+                    return None
+                if not left.terms and not right.terms:
+                    return Form({}, _BITWISE[node.operator](left.base, right.base))
+                return self._atom(node, (left, right))
+            case ir.Unary(operator="-"):
+                operand = self.form(node.operand)
+                return None if operand is None else operand.scaled(-1)
+            case ir.Cast() if node.operand.dtype.is_integer and node.dtype.bits == 64:
+                return self.form(node.operand)
+            case ir.Select():
+                return self._select(node)
+            case ir.Lookup():
+                index = self.form(node.index)
+                if index is None:
+                    return None
+                values = node.table.values
+                if index.terms or np.any((index.base < 0) | (index.base >= values.size)):
+                    return self._atom(node, (index,))
+                found_values = values.reshape(-1)[index.base]
+                return Form({}, int(found_values) if index.is_uniform else found_values)
+            case ir.Read():
+                if node.tensor in self.program.written or node.tensor.scope == ir.TILE:
+                    return None
+                return self._atom(node, [self.form(index) for index in node.indices])
+        return Form({node: 1}, 0) if self.is_uniform(node) else None
+
+    def _atom(self, node: Expression, operands: Iterable[Form | None]) -> Form | None:
+        """The expression as something opaque, if it has one value for all workers."""
+        if all(operand is not None and operand.is_uniform for operand in operands):
+            return Form({node: 1}, 0)
+        return None
+
+    def _arithmetic(self, operator: str, left: Form, right: Form) -> Form | None:
+        if operator == "+":
+            return left.plus(right)
+        if operator == "-":
+            return left.plus(right, -1)
+        if operator == "*":
+            if not left.terms and left.is_uniform:
+                return right.scaled(left.base)
+            if not right.terms and right.is_uniform:
+                return left.scaled(right.base)
+            return None if left.terms or right.terms else Form({}, left.base * right.base)
+        if operator in ("min", "max"):
+            if left.terms or right.terms:
+                return None
+            both = left.is_uniform and right.is_uniform
+            value = (np.minimum if operator == "min" else np.maximum)(left.base, right.base)
+            return Form({}, int(value) if both else value)
+        if right.terms or np.any(right.base == 0):
+            return None
+        if not left.terms:
+            divided = left.base // right.base if operator == "//" else left.base % right.base
+            return Form({}, divided)
+        if not right.is_uniform:
+            return None
+        divisor = right.base
+        if operator == "%":
+            if all(value * self._step(atom) % divisor == 0 for atom, value in left.terms.items()):
+                return Form({}, left.base % divisor)
+        elif all(value % divisor == 0 for value in left.terms.values()):
+            terms = {atom: value // divisor for atom, value in left.terms.items()}
+            return Form(terms, left.base // divisor)
+        return None
+
+    def _step(self, atom: Expression) -> int:
+        """A number that divides the atom."""
+        if not isinstance(atom, Variable):
+            return 1
+        binder = self.program.binders.get(atom)
+        if binder is None:
+            return atom.multiple
+        match binder.loop:
+            case ir.Grid(by=by):
+                return by[binder.position]
+            case ir.Pipeline(by=by):
+                return by
+            case ir.For(start=ir.Constant(value=0), step=step):
+                return abs(step)
+        return 1
+
+    def _select(self, node: ir.Select) -> Form | None:
+        condition = self.truth(node.condition)
+        then, otherwise = self.form(node.then), self.form(node.otherwise)
+        if np.all(condition.must):
+            return then
+        if not np.any(condition.may):
+            return otherwise
+        if then is None or otherwise is None:
+            return None
+        if condition.must is condition.may and then.terms == otherwise.terms:
+            return Form(then.terms, np.where(condition.must, then.base, otherwise.base))
+        if self.is_uniform(node.condition):
+            return self._atom(node, (then, otherwise))
+        return None
+
+    def is_uniform(self, node: Expression) -> bool:
+        """Whether an expression of any type has one value for all workers."""
+        match node:
+            case ir.Constant():
+                return True
+            case Variable():
+                form = self.form(node)
+                return form is not None and form.is_uniform
+            case ir.Read() if node.tensor in self.program.written or node.tensor.scope == ir.TILE:
+                return False
+        return all(self.is_uniform(below) for below in expressions(node))
+
+    # Variables.
+
+    def _variable(self, variable: Variable) -> Form | None:
+        if variable in self.program.lets:
+            value, shared = self.program.lets[variable]
+            form = self.form(value) if variable.dtype.is_integer else None
+            if form is None or any(isinstance(atom, ir.Read) for atom in form.terms):
+                # A cell may change after the Let has read it.
+                return Form({variable: 1}, 0) if shared else None
+            return form
+        if variable in self.program.results:
+            return None
+        binder = self.program.binders.get(variable)
+        if binder is None:
+            return Form({variable: 1}, 0)
+        match binder.loop:
+            case ir.Each() as each:
+                return self._each(each, binder.position)
+            case ir.Move() as move:
+                coordinates = index_arrays(move.shape)[binder.position]
+                return Form({}, along(coordinates, binder.axis))
+            case ir.For() as loop:
+                if not binder.shared or self.mode == "unrolled":
+                    form = self._enumerated_loop(loop, binder.axis)
+                    if form is not None:
+                        return form
+        if binder.shared or self.mode != "phase":
+            return Form({variable: 1}, 0)
+        return None
+
+    def _each(self, each: ir.Each, position: int) -> Form | None:
+        axis = self.program.axis(each)
+        number = self._worker_of(each)
+        if number is None:
+            return None
+        values = task_arrays(each.mapping)[0][position]
+        return Form({}, _spread(values, number, axis))
+
+    def _worker_of(self, each: ir.Each) -> Any:
+        """The number that each worker has for this mapping; None where that is not known."""
+        if each.worker is None:
+            return self.workers
+        form = self.form(each.worker)
+        return None if form is None or form.terms else np.asarray(form.base)
+
+    def _enumerated_loop(self, loop: ir.For, axis: int) -> Form | None:
+        start, stop = self.form(loop.start), self.form(loop.stop)
+        if start is None or stop is None or start.terms or stop.terms:
+            return None
+        distance = np.max(stop.base - start.base) if loop.step > 0 else np.max(start.base - stop.base)
+        count = max(0, -(-int(distance) // abs(loop.step)))
+        if count > LIMIT:
+            return None
+        return Form({}, start.base + along(np.arange(count) * loop.step, axis))
+
+    def frame(self, frame: Frame, stores: bool = False) -> Truth:
+        """Where a frame lets execution through, as far as enumeration knows.
+
+        With `stores`, only first owners: they alone store to SHARED and GLOBAL memory.
+        """
+        match frame:
+            case Guard():
+                truth = self.truth(frame.condition)
+                return truth if frame.holds else negated(truth)
+            case ir.Each():
+                return self._each_frame(frame, stores)
+            case ir.For():
+                return self._for_frame(frame)
+            case ir.While():
+                return UNKNOWN
+        return TRUE
+
+    def _each_frame(self, each: ir.Each, stores: bool) -> Truth:
+        number = self._worker_of(each)
+        if number is None:
+            return UNKNOWN
+        axis = self.program.axis(each)
+        valid = _spread(task_arrays(each.mapping)[1], number, axis)
+        if stores:
+            valid = valid & _spread(first_owners(each.mapping), number, axis)
+        if each.worker is not None:
+            valid = valid & (number >= 0) & (number < each.mapping.workers)
+        return TRUE if valid is True else Truth(valid, valid)
+
+    def _for_frame(self, loop: ir.For) -> Truth:
+        form = self.form(loop.variable)
+        if form is None or form.terms or form.is_uniform:
+            return TRUE
+        stop = self.form(loop.stop)
+        if stop is None or stop.is_uniform:
+            return TRUE
+        inside = form.base < stop.base if loop.step > 0 else form.base > stop.base
+        return Truth(inside, inside)
+
+    def path(self, frames: Iterable[Frame], stores: bool = False) -> Truth:
+        result = TRUE
+        for frame in frames:
+            result = conjunction(result, self.frame(frame, stores))
+        return result
+
+    # Conditions.
+
+    def truth(self, node: Expression) -> Truth:
+        if id(node) not in self.truths:
+            self.truths[id(node)] = self._truth(node)
+        return self.truths[id(node)]
+
+    def _truth(self, node: Expression) -> Truth:
+        match node:
+            case ir.Constant():
+                return TRUE if node.value else FALSE
+            case Variable() if node in self.program.lets:
+                return self.truth(self.program.lets[node][0])
+            case ir.Unary(operator="not"):
+                return negated(self.truth(node.operand))
+            case ir.Binary(operator="and" | "&"):
+                return conjunction(self.truth(node.left), self.truth(node.right))
+            case ir.Binary(operator="or" | "|"):
+                left, right = self.truth(node.left), self.truth(node.right)
+                return negated(conjunction(negated(left), negated(right)))
+            case ir.Binary() if node.operator in _COMPARE and node.left.dtype.is_integer:
+                left_form, right_form = self.form(node.left), self.form(node.right)
+                if left_form is None or right_form is None:
+                    return UNKNOWN
+                difference = left_form.plus(right_form, -1)
+                if difference.terms:
+                    return UNKNOWN
+                result = _COMPARE[node.operator](difference.base, 0)
+                return Truth(result, result)
+        return UNKNOWN
+
+
+def conjunction(left: Truth, right: Truth) -> Truth:
+    if left is TRUE:
+        return right
+    if right is TRUE:
+        return left
+    must = left.must & right.must
+    if left.must is left.may and right.must is right.may:
+        return Truth(must, must)
+    return Truth(must, left.may & right.may)
+
+
+def negated(truth: Truth) -> Truth:
+    must = np.logical_not(truth.may)
+    if truth.must is truth.may:
+        return Truth(must, must)
+    return Truth(must, np.logical_not(truth.must))
+
+
+def _spread(values: Array | bool, number: Any, axis: int) -> Any:
+    """[slot, worker] arrays with the slots along an axis, for the workers' numbers."""
+    if isinstance(values, bool):
+        return values
+    slots, workers = values.shape
+    whole = number.ndim == 1 and number.size == workers and number[0] == 0 and number[-1] == workers - 1
+    picked = values if whole and _is_range(number) else values[:, np.clip(number, 0, workers - 1)]
+    return picked.reshape((slots,) + (1,) * (axis - number.ndim) + picked.shape[1:])
+
+
+def _is_range(number: Array) -> bool:
+    return number.size < 2 or bool((np.diff(number) == 1).all())
+
+
+def size_of(*arrays: Any) -> int:
+    """How many elements the arrays have once they are broadcast together."""
+    return prod(np.broadcast_shapes(*(np.shape(array) for array in arrays)))
+
+
+_COMPARE: dict[str, Any] = {
+    "==": np.equal, "!=": np.not_equal, "<": np.less,
+    "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal,
+}  # fmt: skip
+
+_BITWISE: dict[str, Any] = {
+    "&": lambda a, b: a & b,
+    "|": lambda a, b: a | b,
+    "^": lambda a, b: a ^ b,
+    "<<": lambda a, b: a << b,
+    ">>": lambda a, b: a >> b,
+}

@@ -1,0 +1,79 @@
+"""Asynchronous copies by each worker, and matrix instructions: what a target does in one operation.
+
+    move sa[slot, i, q] for (i, q) in (64, 32) by spatial(...).repeat(1, 4) how cp.async = select(ok, a[row + i, p + q], 0.0)
+->
+    each (i, q) in by, every 4th slot:
+        cp.async(&sa[slot, i, q], &a[row + i, p + q], 4, ok)
+"""
+
+from __future__ import annotations
+
+from taskc.ir import nodes as ir
+from taskc.ir.build import TRUE, ZERO, add, index, multiply
+from taskc.ir.mapping import Mapping, Mode
+from taskc.ir.nodes import Expression, Statement, Tensor, Variable
+from taskc.ir.target import MatrixInstruction, Target
+from taskc.passes.transports import copy_elements, plain_read
+from taskc.passes.widths import Multiples
+
+
+def asynchronous_copy(
+    move: ir.Move, target: Target, known: Multiples
+) -> tuple[ir.Each, int]:
+    """The mapping loop of a move by cp.async, and how many consecutive slots one copy takes."""
+    read = plain_read(move)
+    assert read is not None and move.by is not None
+    source, condition = read
+    count = copy_elements(move, target, known)
+    copy = ir.Do(
+        "cp.async",
+        (
+            ir.Address(move.tensor, move.indices),
+            ir.Address(source.tensor, source.indices),
+            index(count),
+            TRUE if condition is None else condition,
+        ),
+        loc=move.loc,
+    )
+    return ir.Each(move.variables, move.by, None, copy, loc=move.loc), count
+
+
+def matrix_instruction(
+    mma: ir.Mma, row: MatrixInstruction, accumulator: Tensor, left: Tensor, right: Tensor
+) -> Statement:
+    """One instruction for each fragment of the accumulator that a worker has a part of.
+
+    Fragments are the innermost factors of all three mappings: each one's registers are consecutive.
+    """
+    assert mma.accumulator.owners is not None
+    quotient = mma.accumulator.owners / row.accumulator_fragment
+    assert quotient.slot_modes is not None
+    trips = [Variable(f"f{k}", loc=mma.loc) for k in range(len(quotient.slot_modes))]
+
+    def first_slot(tensor: Tensor, dimension: int | None, fragment: Mapping) -> ir.Address:
+        number = _number(quotient.slot_modes or (), trips, dimension)
+        return ir.Address(tensor, (multiply(number, fragment.slots),), loc=mma.loc)
+
+    statement: Statement = ir.Do(
+        row.name,
+        (
+            first_slot(accumulator, None, row.accumulator_fragment),
+            first_slot(left, 0, row.left_fragment),
+            first_slot(right, 1, row.right_fragment),
+        ),
+        loc=mma.loc,
+    )
+    for mode, variable in reversed(list(zip(quotient.slot_modes, trips, strict=True))):
+        statement = ir.For(
+            variable, index(0), index(mode.size), 1, statement, "unroll", loc=mma.loc
+        )
+    return statement
+
+
+def _number(modes: tuple[Mode, ...], trips: list[Variable], dimension: int | None) -> Expression:
+    """The number that the digits of one dimension spell (of all of them, for None)."""
+    number: Expression = ZERO
+    for mode, variable in zip(modes, trips, strict=True):
+        if dimension is None or mode.dimension == dimension:
+            number = add(multiply(number, mode.size), variable)
+    return number

@@ -1,0 +1,107 @@
+"""Blocks get numbers: the grid becomes arithmetic on the block's number.
+
+    grid (row, col) in (m, n) by (64, 64):
+        body
+->
+    blocks = ((m + 63) // 64) * ((n + 63) // 64)
+    let row = block // ((n + 63) // 64) * 64
+    let col = block % ((n + 63) // 64) * 64
+    body
+
+`order=("grouped", g)` walks down the columns of groups of g tile rows, so that the blocks that run at one
+time share their operands in the cache. A persistent grid launches as many blocks as the target has
+processors; block b runs over the tiles b, b + processors, ...
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from taskc.ir import nodes as ir
+from taskc.ir.build import (
+    add,
+    ceiling_divide,
+    floor_divide,
+    index,
+    modulo,
+    multiply,
+    product,
+    subtract,
+)
+from taskc.ir.nodes import Expression, Statement, Variable
+from taskc.ir.rewrite import map_statements
+from taskc.ir.target import TARGETS
+
+
+def lower_grid(kernel: ir.Kernel) -> ir.Kernel:
+    processors = TARGETS[kernel.target].processors
+    blocks: Expression = index(1)
+
+    def visit(statement: Statement) -> Statement:
+        nonlocal blocks
+        if isinstance(statement, ir.Grid):
+            counts = [
+                ceiling_divide(extent, by)
+                for extent, by in zip(statement.shape, statement.by, strict=True)
+            ]
+            blocks = product(counts)
+            if not statement.persistent:
+                return _tile(statement, counts, kernel.block)
+            total = blocks
+            blocks = _minimum(total, processors)
+            tile = Variable("tile", loc=statement.loc)
+            body = _tile(statement, counts, tile)
+            return ir.For(tile, kernel.block, total, processors, body, loc=statement.loc)
+        if isinstance(statement, ir.Sequence):
+            return map_statements(statement, visit)
+        return statement
+
+    body = visit(kernel.body)
+    return replace(kernel, body=body, blocks=blocks)
+
+
+def _minimum(left: Expression, right: int) -> Expression:
+    if isinstance(left, ir.Constant):
+        return index(min(int(left.value), right))
+    return ir.Binary("min", left, index(right))
+
+
+def _tile(grid: ir.Grid, counts: list[Expression], number: Expression) -> Statement:
+    """The body for the tile of this number."""
+    if grid.order and grid.order[0] == "grouped":
+        lets, digits = _grouped(counts, number, int(grid.order[1]), grid.loc)
+    else:
+        lets, digits = [], _row_major(counts, number, grid.order)
+    for variable, digit, by in zip(grid.variables, digits, grid.by, strict=True):
+        lets.append(ir.Let(variable, multiply(digit, by), loc=grid.loc))
+    body = grid.body.statements if isinstance(grid.body, ir.Sequence) else (grid.body,)
+    return ir.Sequence((*lets, *body), loc=grid.loc)
+
+
+def _row_major(
+    counts: list[Expression], number: Expression, order: tuple[str | int, ...]
+) -> list[Expression]:
+    """The tile's coordinates; `order` lists the dimensions from slowest to fastest."""
+    dimensions = [int(d) for d in order] or list(range(len(counts)))
+    digits: dict[int, Expression] = {}
+    for position, dimension in reversed(list(enumerate(dimensions))):
+        digits[dimension] = modulo(number, counts[dimension]) if position else number
+        number = floor_divide(number, counts[dimension])
+    return [digits[d] for d in range(len(counts))]
+
+
+def _grouped(
+    counts: list[Expression], number: Expression, height: int, loc: ir.Location
+) -> tuple[list[Statement], list[Expression]]:
+    """Column by column within groups of `height` tile rows; the last group may be lower."""
+    rows, columns = counts
+    group_size = multiply(columns, height)
+    first = Variable("first_row", loc=loc)
+    within = Variable("within_group", loc=loc)
+    group_rows = Variable("group_rows", loc=loc)
+    lets: list[Statement] = [
+        ir.Let(first, multiply(floor_divide(number, group_size), height), loc=loc),
+        ir.Let(within, modulo(number, group_size), loc=loc),
+        ir.Let(group_rows, _minimum(subtract(rows, first), height), loc=loc),
+    ]
+    return lets, [add(first, modulo(within, group_rows)), floor_divide(within, group_rows)]

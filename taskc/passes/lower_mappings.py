@@ -1,0 +1,412 @@
+"""Mapping loops become index arithmetic on the worker's number, loops over slots and registers.
+
+    tile acc: f32[32, 32] by spatial(4, 8).repeat(8, 4)
+    each (i, j) in spatial(4, 8).repeat(8, 4):
+        acc[i, j] = fma(sa[i, q], sb[q, j], acc[i, j])
+->
+    register acc: f32[32]
+    for s in range(0, 8) unroll:
+        for t in range(0, 4) unroll:
+            let i = worker // 8 * 8 + s
+            let j = worker % 8 * 4 + t
+            acc[s * 4 + t] = fma(sa[i, q], sb[q, j], acc[s * 4 + t])
+
+A worker's number is taken apart into the digits of the mapping's worker modes, and each slot mode is a loop.
+Tasks outside a mapping's limit are masked; a mapping given by enumeration is read from a table. A move is
+the mapping loop of its `by`. Of the workers that share a task only the first stores to memory. A tile's
+element becomes the slot in which its owner holds it: the same for every worker, and a linear form of the
+loops over slots, or else an entry of a table that those loops index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from taskc.errors import CompileError
+from taskc.ir import nodes as ir
+from taskc.ir.build import (
+    add,
+    conjunction,
+    digits_of,
+    equal,
+    floor_divide,
+    guarded,
+    index,
+    less,
+    multiply,
+    subtract,
+    total,
+)
+from taskc.ir.mapping import Mapping
+from taskc.ir.nodes import (
+    GLOBAL,
+    REGISTER,
+    SHARED,
+    TILE,
+    Expression,
+    Statement,
+    Table,
+    Tensor,
+    Variable,
+)
+from taskc.ir.rewrite import map_children, map_expressions, map_statements, substitute, walk
+from taskc.ir.target import TARGETS
+from taskc.passes.accesses import Array, evaluate
+from taskc.passes.lower_copies import asynchronous_copy, matrix_instruction
+from taskc.passes.widths import known_multiples
+
+
+def lower_mappings(kernel: ir.Kernel) -> ir.Kernel:
+    lowering = _Lowering(kernel)
+    body = lowering.statement(kernel.body, _Scope(kernel.worker))
+    return replace(kernel, body=body, stage="scalar")
+
+
+Trips = tuple[tuple[Variable, range], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """Where a statement stands.
+
+    number     the worker's number in its group, whose first worker is `offset`
+    trips      the enclosing loops with constant bounds, and what they range over
+    lets       scalars that stand for expressions of those and of the worker
+    first      what makes a worker the first of those that share its task; None: it always is
+    loop       the mapping loop around, with its own trips
+    """
+
+    number: Expression
+    offset: int = 0
+    trips: Trips = ()
+    lets: dict[Variable, Expression] = field(default_factory=dict)
+    first: Expression | None = None
+    loop: tuple[ir.Each, Trips] | None = None
+
+
+class _Lowering:
+    def __init__(self, kernel: ir.Kernel) -> None:
+        self.kernel = kernel
+        self.target = TARGETS[kernel.target]
+        self.registers: dict[Tensor, Tensor] = {}
+        self.known = known_multiples(kernel.body)
+
+    def register(self, tile: Tensor) -> Tensor:
+        """The registers of one worker that hold its part of a tile."""
+        if tile not in self.registers:
+            assert tile.owners is not None
+            self.registers[tile] = replace(
+                tile, shape=(tile.owners.slots,), scope=REGISTER, owners=None
+            )
+        return self.registers[tile]
+
+    def statement(self, statement: Statement, scope: _Scope) -> Statement:
+        match statement:
+            case ir.Sequence():
+                return self.sequence(statement, scope)
+            case ir.Each():
+                return self.each(statement, scope)
+            case ir.Move(how="cp.async"):
+                loop, run = asynchronous_copy(statement, self.target, self.known)
+                return self.each(loop, scope, run)
+            case ir.Move():
+                return self.each(_loop_of(statement), scope)
+            case ir.Mma():
+                row = self.target.matrix_instruction(str(statement.how))
+                registers = (self.register(t) for t in _mma_tensors(statement))
+                return matrix_instruction(statement, row, *registers)
+            case ir.Allocate(tensor=Tensor(scope="tile")):
+                return replace(statement, tensor=self.register(statement.tensor))
+            case ir.Roles():
+                roles = tuple(
+                    replace(
+                        role,
+                        body=self.statement(
+                            role.body, _Scope(subtract(self.kernel.worker, role.first), role.first)
+                        ),
+                    )
+                    for role in statement.roles
+                )
+                return replace(statement, roles=roles)
+            case ir.For():
+                return self.loop(statement, scope)
+            case ir.Store() if scope.first is not None and statement.tensor.scope in (SHARED, GLOBAL):
+                return ir.If(scope.first, self.rewritten(statement, scope), loc=statement.loc)
+        statement = self.rewritten(statement, scope)
+        return map_statements(statement, lambda inner: self.statement(inner, scope))
+
+    def sequence(self, statement: ir.Sequence, scope: _Scope) -> Statement:
+        parts: list[Statement] = []
+        for inner in statement.statements:
+            parts.append(self.statement(inner, scope))
+            if isinstance(inner, ir.Let) and scope.loop is not None:
+                value = _expression(substitute(inner.value, scope.lets))
+                if not any(isinstance(node, ir.Read) for node in walk(value)):
+                    scope = replace(scope, lets={**scope.lets, inner.variable: value})
+        return replace(statement, statements=tuple(parts))
+
+    def loop(self, loop: ir.For, scope: _Scope) -> Statement:
+        """A loop with constant bounds whose variable picks a register has to be unrolled."""
+        bounds = (loop.start, loop.stop)
+        if all(isinstance(bound, ir.Constant) for bound in bounds):
+            start, stop = (int(bound.value) for bound in bounds)  # type: ignore[union-attr]
+            inner = replace(scope, trips=(*scope.trips, (loop.variable, range(start, stop, loop.step))))
+            kind = "unroll" if _picks_registers(loop) else loop.kind
+            return replace(loop, body=self.statement(loop.body, inner), kind=kind)
+        loop = replace(loop, start=self.expression(loop.start, scope), stop=self.expression(loop.stop, scope))
+        return replace(loop, body=self.statement(loop.body, scope))
+
+    # Mapping loops.
+
+    def each(self, loop: ir.Each, scope: _Scope, run: int = 1) -> Statement:
+        """`run` consecutive slots are one execution of the body."""
+        mapping = loop.mapping
+        number = scope.number if loop.worker is None else self.expression(loop.worker, scope)
+        if mapping.is_composed:
+            trips, tasks, guard = _composed_tasks(mapping, number)
+        else:
+            trips, tasks, guard = _enumerated_tasks(mapping, number)
+        if run > 1:
+            trips[-1] = trips[-1][0], range(0, len(trips[-1][1]), run)
+        first = scope.first if loop.worker is not None else _first_owner(mapping, number, tasks)
+        lets = {v: _expression(substitute(task, scope.lets)) for v, task in zip(loop.variables, tasks, strict=True)}
+        inner = replace(
+            scope,
+            trips=(*scope.trips, *trips),
+            lets={**scope.lets, **lets},
+            first=first,
+            loop=(loop, tuple(trips)),
+        )
+        body = self.statement(loop.body, inner)
+        statements = body.statements if isinstance(body, ir.Sequence) else (body,)
+        bound = [
+            ir.Let(v, task, loc=loop.loc) for v, task in zip(loop.variables, tasks, strict=True)
+        ]
+        limit = _limit(mapping, loop.variables)
+        if limit is not None:
+            statements = (ir.If(limit, ir.Sequence(tuple(statements)), loc=loop.loc),)
+        result: Statement = ir.Sequence((*bound, *statements), loc=loop.loc)
+        result = guarded(guard, result)
+        for variable, trip in reversed(trips):
+            result = ir.For(
+                variable, index(trip.start), index(trip.stop), trip.step, result, "unroll", loc=loop.loc
+            )
+        return result
+
+    # Tiles.
+
+    def rewritten(self, statement: Statement, scope: _Scope) -> Statement:
+        """The statement with its own expressions, and its own target, in terms of registers."""
+        changed = map_expressions(statement, lambda e: self.expression(e, scope))
+        if isinstance(changed, ir.Store) and changed.tensor.scope == TILE:
+            slot = self.slot(changed.tensor, changed.indices, scope, changed.loc)
+            return replace(changed, tensor=self.register(changed.tensor), indices=(slot,))
+        return changed
+
+    def expression(self, expression: Expression, scope: _Scope) -> Expression:
+        def visit(node: Expression) -> Expression:
+            node = _expression(map_children(node, visit))  # type: ignore[arg-type]
+            if isinstance(node, ir.Read | ir.Address) and node.tensor.scope == TILE:
+                slot = self.slot(node.tensor, node.indices, scope, node.loc)
+                return replace(node, tensor=self.register(node.tensor), indices=(slot,))
+            return node
+
+        return visit(expression)
+
+    def slot(
+        self, tile: Tensor, indices: Sequence[Expression], scope: _Scope, loc: ir.Location
+    ) -> Expression:
+        """The register that holds an element: a form of the loops over slots, found by enumeration."""
+        owners = tile.owners
+        assert owners is not None
+        if scope.loop is not None:
+            loop, own_trips = scope.loop
+            # The usual case: the loop runs over the tile's own mapping.
+            if (
+                owners.is_composed
+                and loop.worker is None
+                and loop.mapping == owners
+                and all(i is v for i, v in zip(indices, loop.variables, strict=True))
+            ):
+                return _number(own_trips)
+        resolved = [_expression(substitute(i, scope.lets)) for i in indices]
+        used = {v for i in resolved for v in walk(i) if isinstance(v, Variable)}
+        trips = [(v, trip) for v, trip in scope.trips if v in used]
+        unknown = used - {v for v, _ in trips} - {self.kernel.worker}
+        if unknown:
+            names = ", ".join(f"`{v.name}`" for v in sorted(unknown, key=lambda v: v.name))
+            raise CompileError(
+                f"an index into the tile `{tile.name}` depends on {names}, known only at run time",
+                loc,
+                hint="a tile is registers: index it by mapping variables and loops with constant bounds",
+            )
+        workers = np.arange(owners.workers) + scope.offset
+        table = _slot_table(owners, resolved, {self.kernel.worker: workers}, trips)
+        if table is None:
+            raise CompileError(
+                f"the register that holds this element of `{tile.name}` differs between workers", loc
+            )
+        return _linear(table, trips)
+
+
+def _slot_table(
+    owners: Mapping,
+    indices: Sequence[Expression],
+    workers: dict[Variable, Array],
+    trips: Sequence[tuple[Variable, range]],
+) -> Array | None:
+    """The slot for each combination of trips; None where it is not the same for all workers.
+
+    Where nobody owns the element (a masked task) the entry is -1.
+    """
+    rank = 1 + len(trips)
+    values = {v: numbers.reshape(-1, *[1] * len(trips)) for v, numbers in workers.items()}
+    for axis, (variable, trip) in enumerate(trips):
+        shape = [1] * rank
+        shape[axis + 1] = len(trip)
+        values[variable] = np.asarray(trip).reshape(shape)
+    coordinates = [evaluate(i, values) for i in indices]
+    full = (owners.workers, *(len(trip) for _, trip in trips))
+    tasks = np.stack([np.broadcast_to(np.asarray(c), full) for c in coordinates], axis=-1)
+    numbers = np.arange(owners.workers).reshape(-1, *[1] * len(trips))
+    slots = owners.find(numbers, tasks)
+    highest = slots.max(axis=0)
+    same = (slots == highest) | (slots < 0)
+    return highest if same.all() else None
+
+
+def _linear(table: Array, trips: Sequence[tuple[Variable, range]]) -> Expression:
+    """The table as constant + sum of coefficient * trip, or as a lookup."""
+    base = int(table[(0,) * table.ndim])
+    form = np.full(table.shape, base)
+    terms: list[Expression] = []
+    constant = base
+    for axis, (variable, trip) in enumerate(trips):
+        if len(trip) < 2:
+            continue
+        second = [0] * table.ndim
+        second[axis] = 1
+        step, remainder = divmod(int(table[tuple(second)]) - base, trip.step)
+        if remainder:
+            return _looked_up(table, trips)
+        shape = [1] * table.ndim
+        shape[axis] = len(trip)
+        form = form + (np.arange(len(trip)) * step * trip.step).reshape(shape)
+        terms.append(multiply(variable, step))
+        constant -= step * trip.start
+    if ((form != table) & (table >= 0)).any():
+        return _looked_up(table, trips)
+    return add(total(terms), constant)
+
+
+def _number(trips: Sequence[tuple[Variable, range]]) -> Expression:
+    """The row-major number of the current trip."""
+    number: Expression = index(0)
+    for variable, trip in trips:
+        place = floor_divide(subtract(variable, trip.start), trip.step)
+        number = add(multiply(number, len(trip)), place)
+    return number
+
+
+def _looked_up(table: Array, trips: Sequence[tuple[Variable, range]]) -> Expression:
+    return ir.Lookup(_table("slots", np.maximum(table, 0)), _number(trips))
+
+
+def _composed_tasks(
+    mapping: Mapping, number: Expression
+) -> tuple[list[tuple[Variable, range]], list[Expression], Expression | None]:
+    """The loops over slots, and each coordinate of the task in terms of them and of the worker."""
+    assert mapping.worker_modes is not None and mapping.slot_modes is not None
+    sizes = [mode.size for mode in mapping.worker_modes]
+    terms: list[list[Expression]] = [[] for _ in range(mapping.rank)]
+    for mode, digit in zip(mapping.worker_modes, digits_of(number, sizes), strict=True):
+        if mode.dimension is not None:
+            terms[mode.dimension].append(multiply(digit, mode.stride))
+    trips: list[tuple[Variable, range]] = []
+    for mode, name in zip(mapping.slot_modes, _slot_names(len(mapping.slot_modes)), strict=True):
+        variable = Variable(name)
+        trips.append((variable, range(mode.size)))
+        if mode.dimension is not None:
+            terms[mode.dimension].append(multiply(variable, mode.stride))
+    return trips, [total(t) for t in terms], None
+
+
+def _slot_names(count: int) -> list[str]:
+    return [f"s{k}" for k in range(count)] if count > 1 else ["s"] * count
+
+
+def _enumerated_tasks(
+    mapping: Mapping, number: Expression
+) -> tuple[list[tuple[Variable, range]], list[Expression], Expression | None]:
+    slot = Variable("s")
+    place = add(multiply(number, mapping.slots), slot)
+    coordinates: list[Expression] = [
+        ir.Lookup(_table("tasks", mapping.tasks[..., d]), place) for d in range(mapping.rank)
+    ]
+    guard = None
+    if not mapping.valid.all():
+        there = ir.Lookup(_table("there", mapping.valid), place)
+        guard = ir.Binary("!=", there, index(0))
+    return [(slot, range(mapping.slots))], coordinates, guard
+
+
+def _table(name: str, values: Array) -> Table:
+    array = np.ascontiguousarray(values, dtype=np.int64).ravel()
+    array.setflags(write=False)
+    return Table(name, array)
+
+
+def _limit(mapping: Mapping, variables: Sequence[Variable]) -> Expression | None:
+    """What keeps a task inside the mapping's limit."""
+    if mapping.limit is None or not mapping.is_composed:
+        return None
+    return conjunction(
+        less(variable, limit)
+        for variable, limit, extent in zip(variables, mapping.limit, mapping.shape, strict=True)
+        if limit != extent
+    )
+
+
+def _first_owner(
+    mapping: Mapping, number: Expression, tasks: Sequence[Expression]
+) -> Expression | None:
+    """Whether the worker is the first of those that share its task; None when nobody shares."""
+    if not mapping.is_replicated:
+        return None
+    if mapping.worker_modes is not None:
+        digits = digits_of(number, [mode.size for mode in mapping.worker_modes])
+        return conjunction(
+            equal(digit, 0)
+            for mode, digit in zip(mapping.worker_modes, digits, strict=True)
+            if mode.dimension is None
+        )
+    owner, _ = mapping.owner_table()
+    place: Expression = index(0)
+    for task, extent in zip(tasks, mapping.shape, strict=True):
+        place = add(multiply(place, extent), task)
+    return equal(ir.Lookup(_table("owner", owner), place), number)
+
+
+def _loop_of(move: ir.Move) -> ir.Each:
+    assert move.by is not None
+    store = ir.Store(move.tensor, move.indices, move.value, loc=move.loc)
+    return ir.Each(move.variables, move.by, None, guarded(move.guard, store), loc=move.loc)
+
+
+def _picks_registers(loop: ir.For) -> bool:
+    for node in walk(loop.body):
+        if isinstance(node, ir.Read | ir.Store) and node.tensor.scope == TILE:
+            if any(v is loop.variable for i in node.indices for v in walk(i)):
+                return True
+    return False
+
+
+def _mma_tensors(mma: ir.Mma) -> tuple[Tensor, Tensor, Tensor]:
+    return mma.accumulator, mma.left.tensor, mma.right.tensor
+
+
+def _expression(node: object) -> Expression:
+    return node  # type: ignore[return-value]

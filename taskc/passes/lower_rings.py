@@ -1,0 +1,210 @@
+"""Ring steps become what their transport needs; barriers already stand.
+
+    cp.async    commit(k) -> cp.async.commit; wait(k) -> cp.async.wait(stages - 2)
+    tma         shared full: mbarrier[stages], one arrival each
+                move ring[slot, i, q] ... how tma -> if worker == 0: tma.load(&ring[slot, 0, 0], &a[row, p], &full[slot], ...)
+                commit(k) -> if worker == 0: mbarrier.expect(&full[k % stages], bytes)
+                wait(k)   -> mbarrier.wait(&full[k % stages], k // stages % 2)
+    roles       the same, and an `empty` mbarrier a slot: release(k) -> every consumer arrives;
+                acquire(k) -> mbarrier.wait(&empty[k % stages], k // stages % 2 ^ 1)
+    registers   nothing: barriers alone order it
+
+The number of a step counts from 0 each time the loop is entered. Where that happens more than once (a
+pipelined loop within a loop, a persistent grid) the mbarriers are set up again each time, behind barriers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from taskc.errors import InternalError
+from taskc.ir import nodes as ir
+from taskc.ir.build import equal, floor_divide, index, modulo, product
+from taskc.ir.nodes import BARRIER, Expression, Ring, Statement, Tensor, Variable
+from taskc.ir.rewrite import map_statements, substitute, walk
+from taskc.ir.types import u64
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """The mbarriers of a ring. `empty` is there only between roles."""
+
+    full: Tensor
+    empty: Tensor | None
+    arrivals: int
+    readers: int
+
+
+def lower_rings(kernel: ir.Kernel) -> ir.Kernel:
+    rings = _counted_rings(kernel)
+    lowering = _Lowering(kernel.worker, rings)
+    return replace(kernel, body=lowering.visit(kernel.body, 0))
+
+
+def _counted_rings(kernel: ir.Kernel) -> dict[Ring, _Counted]:
+    """The rings that travel by mbarriers."""
+    found: dict[Ring, _Counted] = {}
+    roles = {
+        step.ring
+        for node in walk(kernel.body)
+        if isinstance(node, ir.Roles)
+        for step in walk(node)
+        if isinstance(step, ir.RingStep)
+    }
+    for node in walk(kernel.body):
+        if not isinstance(node, ir.RingStep) or node.ring in found:
+            continue
+        ring = node.ring
+        if ring.transport != "tma" and ring not in roles:
+            continue
+        full = Tensor(f"{ring.name}_full", u64, (ring.stages,), BARRIER)
+        if ring not in roles:
+            found[ring] = _Counted(full, None, 1, 0)
+            continue
+        producer, consumer = _producer_and_consumer(kernel, ring)
+        empty = Tensor(f"{ring.name}_empty", u64, (ring.stages,), BARRIER)
+        arrivals = 1 if ring.transport == "tma" else producer.workers
+        found[ring] = _Counted(full, empty, arrivals, consumer.workers)
+    return found
+
+
+def _producer_and_consumer(kernel: ir.Kernel, ring: Ring) -> tuple[ir.Role, ir.Role]:
+    by_operation: dict[str, ir.Role] = {}
+    for node in walk(kernel.body):
+        if isinstance(node, ir.Roles):
+            for role in node.roles:
+                for step in walk(role.body):
+                    if isinstance(step, ir.RingStep) and step.ring is ring:
+                        by_operation[step.operation] = role
+    return by_operation["commit"], by_operation["wait"]
+
+
+class _Lowering:
+    def __init__(self, worker: Variable, rings: dict[Ring, _Counted]) -> None:
+        self.worker = worker
+        self.rings = rings
+        self.by_tensor = {tensor: ring for ring in rings for tensor in ring.tensors}
+
+    def visit(self, statement: Statement, first: int) -> Statement:
+        """`first` is the number of the group's first worker."""
+        match statement:
+            case ir.Sequence():
+                return self.sequence(statement, first)
+            case ir.Roles():
+                roles = tuple(
+                    replace(role, body=self.visit(role.body, role.first)) for role in statement.roles
+                )
+                return replace(statement, roles=roles)
+            case ir.RingStep():
+                return self.step(statement, first)
+            case ir.Move(how="tma"):
+                return self.box_copy(statement, first)
+        return map_statements(statement, lambda inner: self.visit(inner, first))
+
+    def sequence(self, statement: ir.Sequence, first: int) -> Statement:
+        """Behind the allocation of a counted ring's last tensor its mbarriers are set up."""
+        parts: list[Statement] = []
+        for inner in statement.statements:
+            new = self.visit(inner, first)
+            if new is not inner and isinstance(new, ir.Sequence) and not isinstance(inner, ir.Sequence):
+                parts.extend(new.statements)
+            else:
+                parts.append(new)
+            if isinstance(inner, ir.Allocate) and inner.tensor in self.by_tensor:
+                ring = self.by_tensor[inner.tensor]
+                if inner.tensor is ring.tensors[-1]:
+                    parts.extend(self.set_up(self.rings[ring], inner.loc))
+        return replace(statement, statements=tuple(parts))
+
+    def set_up(self, counted: _Counted, loc: ir.Location) -> list[Statement]:
+        slot = Variable("slot", loc=loc)
+        pairs = [(counted.full, counted.arrivals)]
+        if counted.empty is not None:
+            pairs.append((counted.empty, counted.readers))
+        inits = tuple(
+            ir.Do("mbarrier.init", (ir.Address(tensor, (slot,)), index(count)), loc=loc)
+            for tensor, count in pairs
+        )
+        (stages,) = counted.full.shape
+        assert isinstance(stages, int)
+        loop = ir.For(slot, index(0), index(stages), 1, ir.Sequence(inits), "unroll", loc=loc)
+        return [
+            *(ir.Allocate(tensor, loc=loc) for tensor, _ in pairs),
+            ir.If(equal(self.worker, 0), loop, loc=loc),
+            ir.Barrier("block", f"mbarrier.init of {counted.full.name}, its first use", loc=loc),
+        ]
+
+    def step(self, step: ir.RingStep, first: int) -> Statement:
+        ring, loc = step.ring, step.loc
+        counted = self.rings.get(ring)
+        slot = modulo(step.step, ring.stages)
+        turn = modulo(floor_divide(step.step, ring.stages), 2)
+        if counted is None:
+            if ring.transport != "cp.async":
+                return ir.Sequence(())
+            match step.operation:
+                case "commit":
+                    return ir.Do("cp.async.commit", (), loc=loc)
+                case "wait":
+                    return ir.Do("cp.async.wait", (index(ring.stages - 2),), loc=loc)
+            return ir.Sequence(())
+        full = ir.Address(counted.full, (slot,))
+        match step.operation:
+            case "acquire" if counted.empty is not None:
+                other = ir.Binary("-", index(1), turn)
+                return ir.Do(
+                    "mbarrier.wait", (ir.Address(counted.empty, (slot,)), other), loc=loc
+                )
+            case "commit" if ring.transport == "tma":
+                expect = ir.Do("mbarrier.expect", (full, index(_slot_bytes(ring))), loc=loc)
+                return ir.If(equal(self.worker, first), expect, loc=loc)
+            case "commit":
+                return ir.Do("mbarrier.arrive", (full,), loc=loc)
+            case "wait":
+                return ir.Do("mbarrier.wait", (full, turn), loc=loc)
+            case "release" if counted.empty is not None:
+                return ir.Do("mbarrier.arrive", (ir.Address(counted.empty, (slot,)),), loc=loc)
+        return ir.Sequence(())
+
+    def box_copy(self, move: ir.Move, first: int) -> Statement:
+        """One worker starts the copy of the whole box; what lies outside the tensor arrives as zeros."""
+        read = next(node for node in walk(move.value) if isinstance(node, ir.Read))
+        zeros: dict[Variable, Expression] = {v: index(0) for v in move.variables}
+        origin = tuple(_expression(substitute(i, zeros)) for i in read.indices)
+        place = tuple(_expression(substitute(i, zeros)) for i in move.indices)
+        counted = self.rings[self.by_tensor[move.tensor]]
+        extents = _box(move, read)
+        load = ir.Do(
+            "tma.load",
+            (
+                ir.Address(move.tensor, place),
+                ir.Address(read.tensor, origin),
+                ir.Address(counted.full, (move.indices[0],)),
+                *(index(n) for n in extents),
+            ),
+            loc=move.loc,
+        )
+        return ir.If(equal(self.worker, first), load, loc=move.loc)
+
+
+def _box(move: ir.Move, read: ir.Read) -> tuple[int, ...]:
+    """The extent of the box in each dimension of the tensor it comes from."""
+    extents: list[int] = []
+    for position in read.indices:
+        used = [d for d, v in enumerate(move.variables) if any(n is v for n in walk(position))]
+        if len(used) > 1:
+            raise InternalError("a bulk copy along a diagonal was selected")
+        extents.append(move.shape[used[0]] if used else 1)
+    return tuple(extents)
+
+
+def _expression(node: object) -> Expression:
+    return node  # type: ignore[return-value]
+
+
+def _slot_bytes(ring: Ring) -> int:
+    sizes = [product(tensor.shape[1:]) for tensor in ring.tensors]
+    return sum(
+        int(size.value) * tensor.dtype.nbytes  # type: ignore[union-attr]
+        for size, tensor in zip(sizes, ring.tensors, strict=True)
+    )

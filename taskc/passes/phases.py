@@ -1,0 +1,222 @@
+"""The accesses of each phase: what its workers read and write in memory that others see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from taskc.ir import nodes as ir
+from taskc.ir.nodes import GLOBAL, SHARED, Expression, Statement, Tensor, Variable
+from taskc.ir.rewrite import expressions, substitute, walk
+from taskc.passes.accesses import Access, Crew, evaluate, make_access
+
+ENUMERATED_TRIPS = 64
+ENUMERATED_PAIRS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """Collects accesses. `shared` are the tensors that several workers of a block can touch.
+
+    `waits` maps the tensors of rings that travel by cp.async to a move into them: waiting for a step
+    makes its writes complete.
+    """
+
+    worker: Variable
+    crew: Crew
+    shared: frozenset[Tensor]
+    copies: dict[Tensor, ir.Move]
+
+    def of(
+        self, statement: Statement, lets: dict[Variable, Expression]
+    ) -> tuple[Access, ...]:
+        """What one phase, or a uniform statement, touches; `lets` are the scalars around it."""
+        return tuple(self._statement(statement, _Scope(self.crew, lets, frozenset())))
+
+    def of_expression(
+        self, expression: Expression, lets: dict[Variable, Expression]
+    ) -> tuple[Access, ...]:
+        return tuple(self._expression(expression, _Scope(self.crew, lets, frozenset())))
+
+    def arrivals(
+        self, step: ir.RingStep, lets: dict[Variable, Expression]
+    ) -> tuple[Access, ...]:
+        """What waiting for a step completes: the writes of its copies, by the workers that issued them."""
+        slot = ir.Binary("%", step.step, ir.Constant(step.ring.stages))
+        found: list[Access] = []
+        for tensor in step.ring.tensors:
+            if tensor in self.copies and tensor in self.shared:
+                move = self.copies[tensor]
+                moved = replace(move, indices=(slot, *move.indices[1:]), value=ir.Constant(0), guard=None)
+                found.extend(self.of(moved, lets))
+        return tuple(found)
+
+    # Statements.
+
+    def _statement(self, statement: Statement, scope: _Scope) -> Iterator[Access]:
+        match statement:
+            case ir.Sequence():
+                for inner in statement.statements:
+                    yield from self._statement(inner, scope)
+                    if isinstance(inner, ir.Let):
+                        scope = scope.bind(inner.variable, inner.value)
+            case ir.Each():
+                yield from self._each(statement, scope)
+            case ir.Move():
+                yield from self._move(statement, scope)
+            case ir.Store():
+                yield from self._expressions(statement, scope)
+                yield from self._touch(statement, statement.tensor, statement.indices, scope.stores())
+            case ir.Atomic():
+                yield from self._expressions(statement, scope)
+                yield from self._touch(
+                    statement, statement.tensor, statement.indices, scope.stores(), atomic=True
+                )
+            case ir.If():
+                yield from self._expression(statement.condition, scope)
+                yield from self._statement(statement.then, scope.where(statement.condition))
+                if statement.otherwise is not None:
+                    negated = ir.Unary("not", statement.condition)
+                    yield from self._statement(statement.otherwise, scope.where(negated))
+            case ir.For():
+                yield from self._expressions(statement, scope)
+                yield from self._statement(statement.body, scope.loop(statement))
+            case ir.While():
+                yield from self._expression(statement.condition, scope)
+                yield from self._statement(statement.body, scope)
+            case ir.Mma():
+                for operand in (statement.left, statement.right):
+                    leading = operand.origin[:-2]
+                    if operand.tensor in self.shared:
+                        unknown = (Variable("row"), Variable("column"))
+                        wild = replace(scope, wild=scope.wild | set(unknown))
+                        yield from self._touch(
+                            statement, operand.tensor, (*leading, *unknown), wild, writes=False
+                        )
+            case _:
+                yield from self._expressions(statement, scope)
+
+    def _each(self, loop: ir.Each, scope: _Scope) -> Iterator[Access]:
+        if loop.worker is not None:
+            yield from self._expression(loop.worker, scope)
+        worker = None if loop.worker is None else scope.resolve(loop.worker)
+        crew = scope.crew.enter(replace(loop, worker=worker), self.worker)
+        if crew is None:
+            unknown = replace(scope, wild=scope.wild | set(loop.variables))
+            yield from self._statement(loop.body, unknown)
+            return
+        inner = replace(scope, crew=crew, storing=crew.first_owners(loop) if not scope.nested else None)
+        yield from self._statement(loop.body, replace(inner, nested=True))
+
+    def _move(self, move: ir.Move, scope: _Scope) -> Iterator[Access]:
+        assert move.by is not None
+        loop = ir.Each(move.variables, move.by, None, ir.Sequence(()))
+        crew = scope.crew.enter(loop, self.worker)
+        assert crew is not None
+        storing = crew.first_owners(loop)
+        if move.how == "tma":
+            issuer = np.full_like(crew.workers, crew.workers.min())
+            crew = storing = replace(crew, workers=issuer)
+        inner = replace(scope, crew=crew, storing=storing, nested=True)
+        yield from self._expressions(move, inner)
+        if move.guard is not None:
+            inner = inner.where(move.guard)
+        yield from self._touch(move, move.tensor, move.indices, inner.stores())
+
+    # Expressions.
+
+    def _expressions(self, statement: Statement, scope: _Scope) -> Iterator[Access]:
+        for expression in expressions(statement):
+            yield from self._expression(expression, scope)
+
+    def _expression(self, expression: Expression, scope: _Scope) -> Iterator[Access]:
+        if isinstance(expression, ir.Select):
+            yield from self._expression(expression.condition, scope)
+            yield from self._expression(expression.then, scope.where(expression.condition))
+            negated = ir.Unary("not", expression.condition)
+            yield from self._expression(expression.otherwise, scope.where(negated))
+            return
+        if isinstance(expression, ir.Read):
+            yield from self._touch(
+                expression, expression.tensor, expression.indices, scope, writes=False
+            )
+        elif isinstance(expression, ir.Address):
+            yield from self._touch(expression, expression.tensor, expression.indices, scope)
+        for inner in expressions(expression):
+            yield from self._expression(inner, scope)
+
+    def _touch(
+        self,
+        node: ir.Move | Statement | Expression,
+        tensor: Tensor,
+        indices: tuple[Expression, ...],
+        scope: _Scope,
+        *,
+        writes: bool = True,
+        atomic: bool = False,
+    ) -> Iterator[Access]:
+        if tensor in self.shared:
+            resolved = [scope.resolve(index) for index in indices]
+            yield make_access(
+                tensor, resolved, scope.crew, scope.wild, writes=writes, atomic=atomic, loc=node.loc
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """lets    scalars and what they stand for
+    wild    variables that different workers may see different, unknown values of
+    storing the crew without replicas; nested: inside a mapping loop
+    """
+
+    crew: Crew
+    lets: dict[Variable, Expression]
+    wild: frozenset[Variable]
+    storing: Crew | None = field(default=None)
+    nested: bool = False
+
+    def resolve(self, expression: Expression) -> Expression:
+        result = substitute(expression, self.lets)
+        return result  # type: ignore[return-value]
+
+    def bind(self, variable: Variable, value: Expression) -> _Scope:
+        resolved = self.resolve(value)
+        if any(isinstance(node, ir.Read) for node in walk(resolved)):
+            return replace(self, wild=self.wild | {variable}) if self.nested else self
+        return replace(self, lets={**self.lets, variable: resolved})
+
+    def where(self, condition: Expression) -> _Scope:
+        resolved = self.resolve(condition)
+        storing = None if self.storing is None else self.storing.where(resolved)
+        return replace(self, crew=self.crew.where(resolved), storing=storing)
+
+    def stores(self) -> _Scope:
+        return self if self.storing is None else replace(self, crew=self.storing)
+
+    def loop(self, loop: ir.For) -> _Scope:
+        """Inside a mapping loop, workers may be at different iterations at a time: all are enumerated."""
+        if not self.nested:
+            return self
+        start, stop = (evaluate(self.resolve(x), {}) for x in (loop.start, loop.stop))
+        if start is None or stop is None:
+            return replace(self, wild=self.wild | {loop.variable})
+        trips = np.arange(int(start), int(stop), loop.step)
+        if len(trips) > ENUMERATED_TRIPS or self.crew.workers.size * len(trips) > ENUMERATED_PAIRS:
+            return replace(self, wild=self.wild | {loop.variable})
+        storing = None if self.storing is None else self.storing.repeat(loop.variable, trips)
+        return replace(self, crew=self.crew.repeat(loop.variable, trips), storing=storing)
+
+
+def shared_tensors(body: Statement) -> frozenset[Tensor]:
+    """The tensors by which workers can affect each other: shared memory, and what is written globally."""
+    found: set[Tensor] = set()
+    for node in walk(body):
+        match node:
+            case ir.Allocate(tensor=tensor) if tensor.scope == SHARED:
+                found.add(tensor)
+            case ir.Store(tensor=tensor) | ir.Atomic(tensor=tensor) | ir.Move(tensor=tensor):
+                if tensor.scope == GLOBAL:
+                    found.add(tensor)
+    return frozenset(found)

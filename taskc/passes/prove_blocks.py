@@ -1,0 +1,235 @@
+"""Proves that no two blocks meet at one element of global memory, one of them writing it.
+
+Blocks are never ordered, so nothing but their indices keeps them apart. For a written tensor each variable
+of the grid needs a dimension whose index contains it, while all the rest of that index stays within one
+step of it: then blocks that differ in that variable touch different elements. Where this does not apply
+and everything has a constant range, all accesses of all blocks are enumerated.
+
+An "out" parameter is stored once per element (taskc/passes/prove_coverage.py), so only its reads are asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from taskc.errors import CompileError
+from taskc.ir import nodes as ir
+from taskc.ir.nodes import GLOBAL, Expression, Tensor, Variable
+from taskc.ir.rewrite import walk
+from taskc.passes.enumeration import LIMIT, Array, Enumerator, Form, all_blocks, size_of
+from taskc.passes.proof_program import ATOMIC, READ, WRITE, Access, Guard, Program, used_variables
+
+HINT = "index it with the variables of tc.tiles, or use tc.atomic_add and its like"
+
+Reach = tuple[int, int]
+
+
+def block_findings(program: Program) -> Iterator[CompileError]:
+    grid = program.grid
+    if grid is None:
+        return
+    moving = [
+        variable
+        for variable, extent, by in zip(grid.variables, grid.shape, grid.by, strict=True)
+        if not (isinstance(extent, int) and extent <= by)
+    ]
+    touched: dict[int, list[Access]] = {}
+    for access in program.accesses:
+        if access.tensor.scope == GLOBAL:
+            touched.setdefault(id(access.tensor), []).append(access)
+    for accesses in touched.values():
+        error = _tensor(accesses, program, moving) if moving else None
+        if error is not None:
+            yield error
+
+
+def _tensor(
+    accesses: list[Access], program: Program, moving: list[Variable]
+) -> CompileError | None:
+    tensor = accesses[0].tensor
+    enumerator = Enumerator(program, "iterations")
+    for first in accesses:
+        if first.kind != WRITE:
+            continue
+        for second in accesses:
+            if tensor.role == "out" and second.kind != READ:
+                continue
+            if second.kind == WRITE and second.order < first.order:
+                continue
+            if _apart(first, second, enumerator, moving):
+                continue
+            conclusion = _enumerate(first, second, program)
+            if conclusion is None:
+                continue
+            return _report(first, second, tensor, conclusion)
+    return None
+
+
+def _apart(
+    first: Access, second: Access, enumerator: Enumerator, moving: list[Variable]
+) -> bool:
+    """Blocks that differ in a grid variable differ in a dimension; grid variables one after another,
+    because those that are known to be equal don't blur the others."""
+    pairs = [
+        (enumerator.form(a), enumerator.form(b))
+        for a, b in zip(first.indices, second.indices, strict=True)
+    ]
+    left = list(moving)
+    equal: set[Variable] = set()
+    while left:
+        found = next(
+            (v for v in left if any(_separates(v, a, b, equal, enumerator) for a, b in pairs)), None
+        )
+        if found is None:
+            return False
+        left.remove(found)
+        equal.add(found)
+    return True
+
+
+def _separates(
+    variable: Variable,
+    a: Form | None,
+    b: Form | None,
+    equal: set[Variable],
+    enumerator: Enumerator,
+) -> bool:
+    if a is None or b is None:
+        return False
+    factor = a.terms.get(variable, 0)
+    if factor == 0 or b.terms.get(variable, 0) != factor:
+        return False
+    program = enumerator.program
+    own, other = _reach(a, variable, equal, program), _reach(b, variable, equal, program)
+    if own is None or other is None or own[1] != other[1]:
+        return False
+    (low, high), (low_too, high_too) = own[0], other[0]
+    step = program.grid.by[program.binders[variable].position] if program.grid else 1
+    return max(high, high_too) - min(low, low_too) < abs(factor) * step
+
+
+def _reach(
+    form: Form, variable: Variable, equal: set[Variable], program: Program
+) -> tuple[Reach, dict[Expression, int]] | None:
+    """The range of the rest of an index, and what in it is the same for all blocks."""
+    if np.size(form.base) == 0:
+        return (0, 0), {}
+    low, high = int(np.min(form.base)), int(np.max(form.base))
+    common: dict[Expression, int] = {}
+    for atom, factor in form.terms.items():
+        if atom is variable:
+            continue
+        if _is_fixed(atom, equal, program):
+            common[atom] = factor
+            continue
+        values = all_blocks(program, [atom]) if isinstance(atom, Variable) else None
+        if not values:
+            return None
+        ends = [factor * int(end) for end in _ends(values[atom])]  # type: ignore[index]
+        low, high = low + min(ends), high + max(ends)
+    return (low, high), common
+
+
+def _ends(values: Array) -> tuple[int, int]:
+    return (int(values.min()), int(values.max())) if values.size else (0, 0)
+
+
+def _is_fixed(atom: Expression, equal: set[Variable], program: Program) -> bool:
+    """Made of parameters and of grid variables that two blocks share."""
+    if any(isinstance(node, ir.Read) for node in walk(atom)):
+        return False
+    variables = used_variables(program, [atom])
+    return all(
+        v in equal or (v not in program.binders and v not in program.lets) for v in variables
+    )
+
+
+def _enumerate(
+    first: Access, second: Access, program: Program
+) -> tuple[list[int], tuple[int, ...], tuple[int, ...]] | bool | None:
+    """None where all blocks stay apart; an element and the two blocks; True where that is unknown."""
+    numbers = [_numbers(access, program) for access in (first, second)]
+    if numbers[0] is None or numbers[1] is None:
+        return True
+    (index, block, certain), (index_too, block_too, certain_too) = numbers[0], numbers[1]
+    if not index[0].size or not index_too[0].size:
+        return None
+    lows = [min(int(a.min()), int(b.min())) for a, b in zip(index, index_too, strict=True)]
+    sizes = [
+        max(int(a.max()), int(b.max())) - low + 1
+        for a, b, low in zip(index, index_too, lows, strict=True)
+    ]
+    if np.prod([float(size) for size in sizes]) > 4 * LIMIT:
+        return True
+    key, key_too = (
+        np.ravel_multi_index(tuple(a - low for a, low in zip(i, lows, strict=True)), tuple(sizes))
+        for i in (index, index_too)
+    )
+    holder = np.full(int(np.prod(sizes)), -1, dtype=np.int64)
+    holder[key] = block
+    different = (holder[key_too] >= 0) & (holder[key_too] != block_too)
+    if not different.any():
+        return None
+    if not (certain and certain_too):
+        return True
+    there = int(np.argmax(different))
+    origins = [_block_name(n, program) for n in (holder[key_too[there]], block_too[there])]
+    return [int(a[there]) for a in index_too], origins[0], origins[1]
+
+
+def _numbers(access: Access, program: Program) -> tuple[list[Array], Array, bool] | None:
+    """The indices and the blocks of all executions of an access, flat; and whether all happen."""
+    guards = [frame.condition for frame in access.path if isinstance(frame, Guard)]
+    grid = program.grid
+    assert grid is not None
+    needed = used_variables(program, access.indices) | set(grid.variables)
+    ranges = all_blocks(program, needed)
+    if ranges is None:
+        return None
+    for variable in used_variables(program, guards) - needed:
+        ranges |= all_blocks(program, [variable]) or {}
+    enumerator = Enumerator(program, "unrolled", ranges)
+    forms = [enumerator.form(index) for index in access.indices]
+    if any(form is None or form.terms for form in forms):
+        return None
+    number: Any = np.zeros((), dtype=np.int64)
+    for variable, by in zip(grid.variables, grid.by, strict=True):
+        values = ranges[variable]
+        number = number * max(values.size, 1) + values // by
+    live = enumerator.path(access.path, stores=access.kind in (WRITE, ATOMIC))
+    bases = [form.base for form in forms if form is not None]
+    if size_of(number, live.may, *bases) > LIMIT:
+        return None
+    mask, block, *indices = np.broadcast_arrays(live.may, number, *bases)
+    return [index[mask] for index in indices], block[mask], live.must is live.may
+
+
+def _block_name(number: Any, program: Program) -> tuple[int, ...]:
+    grid = program.grid
+    assert grid is not None
+    counts = []
+    for extent, by in zip(grid.shape, grid.by, strict=True):
+        size = extent.value if isinstance(extent, ir.Constant) else extent
+        assert isinstance(size, int)
+        counts.append(-(-size // by))
+    return tuple(int(p) for p in np.unravel_index(int(number), counts))
+
+
+def _report(first: Access, second: Access, tensor: Tensor, conclusion: Any) -> CompileError:
+    early, late = sorted((first, second), key=lambda access: access.order)
+    notes = () if early is late else ((f"the other access {early.verb} it", early.loc),)
+    if conclusion is True:
+        text = f"can't prove that no two blocks meet at one element of `{tensor.name}`"
+        if early is not late:
+            text += f", which this {late.verb}"
+        return CompileError(text, late.loc, hint=HINT, notes=notes)
+    place, block, block_too = conclusion
+    name = f"{tensor.name}[{', '.join(map(str, place))}]"
+    if early is late:
+        text = f"race: blocks {block} and {block_too} both write {name}"
+    else:
+        text = f"race: blocks {block} and {block_too} touch {name}, and no order holds between them"
+    return CompileError(text, late.loc, hint=HINT, notes=notes)

@@ -1,0 +1,307 @@
+"""Proves that no two workers meet at one element of shared or global memory, one of them writing it.
+
+Within a phase all workers and slots are enumerated, with block-wide symbols left free: the uniform parts
+of two indices cancel where they are the same, and are unknown where they are not. Dimensions in which two
+accesses can be compared may already keep them apart; if they don't, and block-wide loop variables have few
+values, each of those is tried. What is still open is rejected.
+
+Atomics race neither with each other nor with reads. They may not stand in a loop whose mapping replicates
+tasks, or outside of all mapping loops: every replica would do them.
+
+Between blocks, which are never ordered, see taskc/passes/prove_blocks.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from taskc.errors import CompileError
+from taskc.ir import nodes as ir
+from taskc.ir.nodes import GLOBAL, SHARED, Variable
+from taskc.passes.enumeration import (
+    LIMIT,
+    Array,
+    Enumerator,
+    Form,
+    all_blocks,
+    size_of,
+)
+from taskc.passes.proof_program import (
+    ATOMIC,
+    WRITE,
+    Access,
+    Guard,
+    Phase,
+    Program,
+    collect,
+    used_variables,
+)
+from taskc.passes.prove_blocks import block_findings
+from taskc.passes.wording import at, element, form_text, task_of, task_text
+
+HINT = "give each element to one worker, use tc.atomic_add and its like, or end the loop in between"
+TRIED_VALUES = 256  # of block-wide loop variables
+
+
+def prove_races(kernel: ir.Kernel) -> ir.Kernel:
+    for error in race_findings(collect(kernel)):
+        raise error
+    return kernel
+
+
+def race_findings(program: Program) -> Iterator[CompileError]:
+    yield from _atomics(program)
+    phases: dict[int, list[Access]] = {}
+    for access in program.accesses:
+        if access.phase is not None and access.tensor.scope in (SHARED, GLOBAL):
+            phases.setdefault(id(access.phase), []).append(access)
+    enumerator = Enumerator(program, "phase")
+    for accesses in phases.values():
+        tensors = {id(access.tensor): access.tensor for access in accesses if access.kind == WRITE}
+        for tensor in tensors.values():
+            touching = [access for access in accesses if access.tensor is tensor]
+            error = _phase(touching, enumerator)
+            if error is not None:
+                yield error
+    yield from block_findings(program)
+
+
+def _atomics(program: Program) -> Iterator[CompileError]:
+    for access in program.accesses:
+        if access.kind != ATOMIC or access.tensor.scope not in (SHARED, GLOBAL):
+            continue
+        loops = [frame for frame in access.path if isinstance(frame, ir.Each)]
+        replicated = next((loop for loop in loops if loop.mapping.is_replicated), None)
+        if replicated is not None:
+            yield CompileError(
+                f"several workers have each task of {replicated.mapping}:"
+                f" all of them would update `{access.tensor.name}`",
+                access.loc,
+                hint="loop over a mapping without replicas",
+            )
+        elif not loops and program.kernel.workers > 1:
+            yield CompileError(
+                f"all {program.kernel.workers} workers would update `{access.tensor.name}`:"
+                " this atomic is in no mapping loop",
+                access.loc,
+                hint="loop over a mapping whose tasks say who does it",
+            )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Touch:
+    """An access with its indices, and who does it: workers, or the tasks of a Move."""
+
+    access: Access
+    forms: tuple[Form | None, ...]
+    agents: Array
+    must: Any
+    may: Any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Meeting:
+    """Two touches of one element, at their places in the enumeration."""
+
+    first: _Touch
+    here: tuple[int, ...]
+    second: _Touch
+    there: tuple[int, ...]
+    definite: bool
+
+
+def _phase(accesses: list[Access], enumerator: Enumerator) -> CompileError | None:
+    """One phase and one tensor."""
+    meeting = _search(accesses, enumerator)
+    if meeting is None:
+        return None
+    if not meeting.definite:
+        tried = _try_values(accesses, enumerator.program)
+        if tried is None:
+            return None
+        if isinstance(tried, tuple):
+            return _report(tried[0], tried[1])
+    return _report(meeting, enumerator)
+
+
+def _search(accesses: list[Access], enumerator: Enumerator) -> _Meeting | None:
+    """Two accesses that meet, or may: a definite meeting where there is one."""
+    found = None
+    touches = [_touch(access, enumerator) for access in accesses]
+    for first in touches:
+        if first.access.kind != WRITE:
+            continue
+        for second in touches:
+            if second.access.kind == WRITE and second.access.order < first.access.order:
+                continue
+            meeting = _meet(first, second)
+            if meeting is not None and meeting.definite:
+                return meeting
+            found = found or meeting
+    return found
+
+
+def _touch(access: Access, enumerator: Enumerator) -> _Touch:
+    forms = tuple(enumerator.form(index) for index in access.indices)
+    phase = access.phase
+    if isinstance(phase, ir.Move):
+        axis = enumerator.program.axis(phase)
+        agents = np.arange(int(np.prod(phase.shape)))
+        agents = agents.reshape(agents.shape + (1,) * axis)
+    else:
+        agents = enumerator.workers
+    live = enumerator.path(access.path, stores=access.kind == WRITE)
+    return _Touch(access, forms, agents, live.must, live.may)
+
+
+def _meet(first: _Touch, second: _Touch) -> _Meeting | None:
+    """Two different agents at one element. Dimensions that can't be compared may be equal."""
+    known = [
+        (a.base, b.base)
+        for a, b in zip(first.forms, second.forms, strict=True)
+        if a is not None and b is not None and a.terms == b.terms
+    ]
+    exact = len(known) == len(first.forms)
+    own = [pair[0] for pair in known]
+    other = [pair[1] for pair in known]
+    if first is not second and exact and all(_apart(a, b) for a, b in known):
+        return None
+    if max(size_of(first.may, first.agents, *own), size_of(second.may, second.agents, *other)) > LIMIT:
+        return _Meeting(first, (0,), second, (0,), False)
+    if exact:
+        places = _collide(first, first.must, own, second, second.must, other)
+        if places is not None:
+            return _Meeting(first, places[0], second, places[1], True)
+        if first.must is first.may and second.must is second.may:
+            return None
+    places = _collide(first, first.may, own, second, second.may, other)
+    return None if places is None else _Meeting(first, places[0], second, places[1], False)
+
+
+def _apart(a: Any, b: Any) -> bool:
+    return isinstance(a, int) and isinstance(b, int) and a != b
+
+
+def _collide(
+    first: _Touch, live: Any, own: list[Any], second: _Touch, also: Any, other: list[Any]
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Places of the two touches where the indices agree and the agents differ."""
+    if not np.any(live) or not np.any(also):
+        return None
+    lows = [min(int(np.min(a)), int(np.min(b))) for a, b in zip(own, other, strict=True)]
+    sizes = [
+        max(int(np.max(a)), int(np.max(b))) - low + 1
+        for a, b, low in zip(own, other, lows, strict=True)
+    ]
+    agents, keys, places = _flat(first.agents, own, lows, sizes, live)
+    total = int(np.prod([float(size) for size in sizes]))
+    if first is second:
+        agents_too, keys_too, places_too = agents, keys, places
+    else:
+        agents_too, keys_too, places_too = _flat(second.agents, other, lows, sizes, also)
+    if total > LIMIT:
+        values, both = np.unique(np.concatenate((keys, keys_too)), return_inverse=True)
+        keys, keys_too, total = both[: keys.size], both[keys.size :], values.size
+    # The lowest agent of each element. Where the first touch has several, it meets itself.
+    holder = np.full(total, -1, dtype=np.int64)
+    holder[keys[::-1]] = agents[::-1]
+    met = holder[keys_too]
+    different = (met >= 0) & (met != agents_too)
+    if not different.any():
+        return None
+    there = int(np.argmax(different))
+    here = int(np.flatnonzero((keys == keys_too[there]) & (agents != agents_too[there]))[0])
+    return places(here), places_too(there)
+
+
+def _flat(agents: Array, indices: list[Any], lows: list[int], sizes: list[int], live: Any) -> Any:
+    """Live agents and the numbers of their elements, flat and by agent; and a map back to places."""
+    key: Any = np.zeros((), dtype=np.int64)
+    for index, low, size in zip(indices, lows, sizes, strict=True):
+        key = key * size + (index - low)
+    arrays = np.broadcast_arrays(agents, key, live)
+    shape = arrays[0].shape
+    who, key, mask = (array.T.ravel() for array in arrays)
+    if mask.all():
+        chosen = None
+    else:
+        chosen = np.flatnonzero(mask)
+        who, key = who[chosen], key[chosen]
+
+    def place(number: int) -> tuple[int, ...]:
+        flat = number if chosen is None else int(chosen[number])
+        return tuple(int(p) for p in reversed(np.unravel_index(flat, shape[::-1])))
+
+    return who, key, place
+
+
+def _try_values(
+    accesses: list[Access], program: Program
+) -> tuple[_Meeting, Enumerator] | bool | None:
+    """Each value of the block-wide loop variables: None where no agents ever meet, a definite meeting
+    where they do, and False where that stays open."""
+    nodes = [index for access in accesses for index in access.indices]
+    guards = [f.condition for a in accesses for f in a.path if isinstance(f, Guard)]
+    variables = _loop_variables(program, used_variables(program, nodes))
+    ranges = all_blocks(program, variables)
+    if not ranges:
+        return False
+    more = _loop_variables(program, used_variables(program, guards)) - variables
+    for variable in more:
+        ranges |= all_blocks(program, [variable]) or {}
+    if np.prod([float(values.size) for values in ranges.values()]) > TRIED_VALUES:
+        return False
+    for values in product(*(values.ravel().tolist() for values in ranges.values())):
+        enumerator = Enumerator(program, "phase", dict(zip(ranges, values, strict=True)))
+        meeting = _search(accesses, enumerator)
+        if meeting is not None:
+            return (meeting, enumerator) if meeting.definite else False
+    return None
+
+
+def _loop_variables(program: Program, variables: set[Variable]) -> set[Variable]:
+    return {v for v in variables if v in program.binders and program.binders[v].shared}
+
+
+def _report(meeting: _Meeting, enumerator: Enumerator) -> CompileError:
+    first, second = (meeting.first, meeting.here), (meeting.second, meeting.there)
+    if second[0].access.order < first[0].access.order:
+        first, second = second, first
+    (early, here), (late, there) = first, second
+    tensor = late.access.tensor
+    same = early.access is late.access
+    phase: Phase | None = late.access.phase
+    if not meeting.definite:
+        what = "two tasks of this move" if isinstance(phase, ir.Move) else "two workers"
+        notes = () if same else ((f"and this {early.access.verb}", early.access.loc),)
+        return CompileError(
+            f"can't prove that {what} never meet at one element of `{tensor.name}`,"
+            f" which this {late.access.verb}",
+            late.access.loc,
+            hint=HINT,
+            notes=notes,
+        )
+    forms = [form for form in late.forms if form is not None]
+    name = f"{tensor.name}[{', '.join(form_text(form, there) for form in forms)}]"
+    if all(not form.terms for form in forms):
+        name = element(tensor, [at(form.base, there) for form in forms])
+    a, b = _agent(early, here, enumerator), _agent(late, there, enumerator)
+    if same:
+        text = f"race: {a} and {b} both write {name} in one phase"
+        return CompileError(text, late.access.loc, hint=HINT)
+    text = f"race: {b} {late.access.verb} {name}, which {a} {early.access.verb} in the same phase"
+    note = (f"{a} {early.access.verb} {name} here", early.access.loc)
+    return CompileError(text, late.access.loc, hint=HINT, notes=(note,))
+
+
+def _agent(touch: _Touch, place: tuple[int, ...], enumerator: Enumerator) -> str:
+    task = task_of(enumerator, touch.access.path, place)
+    if isinstance(touch.access.phase, ir.Move):
+        return f"task {task_text(task or ())}"
+    doing = "" if task is None else f" (task {task_text(task)})"
+    return f"worker {at(touch.agents, place)}{doing}"

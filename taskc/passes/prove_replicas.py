@@ -1,0 +1,175 @@
+"""Proves that the owners of a replicated tile element all write it, with one value.
+
+Every owner has its own copy, and readers take any of them. So all owners must run the store equally
+often, and what the value is computed from must agree among them. That is asked of the variables the
+value depends on, in the order in which each owner writes the element.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from taskc.errors import CompileError
+from taskc.ir import nodes as ir
+from taskc.ir.mapping import Mapping
+from taskc.ir.nodes import LOCAL, Expression, Tensor, Variable
+from taskc.ir.rewrite import expressions
+from taskc.passes.proof_program import ATOMIC, WRITE, Access, Guard, Path, Program
+from taskc.passes.enumeration import Enumerator
+from taskc.passes.wording import element
+
+HINT = "combine the values of several workers with tc.reduce"
+
+
+def replica_findings(access: Access, enumerator: Enumerator) -> CompileError | None:
+    """Of a store to a tile in a mapping loop, whose ownership is proved already."""
+    owners = access.tensor.owners
+    if owners is None or not owners.is_replicated or access.phase is None:
+        return None
+    name = access.tensor.name
+    if access.kind == ATOMIC:
+        return CompileError(f"`{name}` is replicated: no atomic can update all copies", access.loc)
+    statement = access.statement
+    assert isinstance(statement, ir.Store)
+    dependencies = _Dependencies(enumerator.program)
+    needed = dependencies.of(statement.value) | dependencies.of_path(access.path)
+    needed -= set(access.indices)  # type: ignore[arg-type]
+    bound = {v for frame in access.path if isinstance(frame, ir.Each) for v in frame.variables}
+    private = needed - bound - {enumerator.program.kernel.worker}
+    if private:
+        return CompileError(
+            f"the copies of `{name}` may get different values: each worker has its own"
+            f" `{min(variable.name for variable in private)}`",
+            access.loc,
+            hint=HINT,
+        )
+    runs = _Runs(access, owners, enumerator)
+    return runs.uneven() or runs.disagreement(sorted(needed, key=lambda variable: variable.name))
+
+
+class _Runs:
+    """All executions of a store: worker, register and element of each, a worker's in order."""
+
+    def __init__(self, access: Access, owners: Mapping, enumerator: Enumerator) -> None:
+        self.access = access
+        self.owners = owners
+        self.enumerator = enumerator
+        forms = [enumerator.form(index) for index in access.indices]
+        indices = [form.base for form in forms if form is not None]
+        live = enumerator.path(access.path).may
+        arrays = np.broadcast_arrays(live, enumerator.workers, *indices)
+        # Reversed axes: workers slowest, then the loops from the outside in.
+        self.live = arrays[0].T.ravel()
+        self.shape = arrays[0].shape
+        self.worker = arrays[1].T.ravel()[self.live]
+        self.task = np.stack([array.T.ravel()[self.live] for array in arrays[2:]], axis=-1)
+        self.slot = owners.find(self.worker, self.task)
+
+    def uneven(self) -> CompileError | None:
+        """An owner that writes an element less or more often than the first one."""
+        owners = self.owners
+        registers = self.worker * owners.slots + self.slot
+        counts = np.bincount(registers, minlength=owners.workers * owners.slots)
+        counts = counts.reshape(owners.workers, owners.slots)
+        coordinates = tuple(owners.tasks[..., d] for d in range(owners.rank))
+        worker, slot = (table[coordinates] for table in owners.owner_table())
+        different = (counts != counts[worker, slot]) & owners.valid
+        if not different.any():
+            return None
+        w, s = (int(p) for p in np.argwhere(different)[0])
+        first, task = int(worker[w, s]), owners.tasks[w, s]
+        name = element(self.access.tensor, task)
+        mine, theirs = int(counts[w, s]), int(counts[first, slot[w, s]])
+        if mine and theirs:
+            text = f"worker {w} writes its copy of {name} {mine} times, worker {first} {theirs} times"
+        else:
+            writes, idle = (w, first) if mine else (first, w)
+            text = f"worker {writes} writes {name}, but worker {idle}, which has a copy, does not"
+        return CompileError(text, self.access.loc, hint=HINT)
+
+    def disagreement(self, needed: list[Variable]) -> CompileError | None:
+        """Two owners whose variables differ when they write the same element."""
+        if not needed:
+            return None
+        elements = np.ravel_multi_index(tuple(self.task.T), self.owners.shape)
+        order = np.argsort(elements, kind="stable")
+        elements, worker = elements[order], self.worker[order]
+        begins = np.searchsorted(elements, elements)
+        total = np.searchsorted(elements, elements, side="right") - begins
+        replicas = self.owners.multiplicity().ravel()[elements]
+        runs = np.maximum(total // replicas, 1)
+        position = np.arange(len(elements))
+        reference = begins + (position - begins) % runs
+        for variable in needed:
+            values = self._values(variable)[order]
+            different = values != values[reference]
+            if different.any():
+                here = int(np.argmax(different))
+                there = int(reference[here])
+                name = element(self.access.tensor, self.task[order[here]])
+                return CompileError(
+                    f"workers {worker[there]} and {worker[here]} both have a copy of {name},"
+                    f" but their values may differ: they depend on `{variable.name}`",
+                    self.access.loc,
+                    hint=HINT,
+                )
+        return None
+
+    def _values(self, variable: Variable) -> Any:
+        form = self.enumerator.form(variable)
+        assert form is not None
+        return np.broadcast_to(form.base, self.shape).T.ravel()[self.live]
+
+
+class _Dependencies:
+    """The variables that differ between workers and that a value is computed from."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.cells: dict[Tensor, frozenset[Variable]] = {}
+
+    def of(self, node: Expression) -> frozenset[Variable]:
+        if isinstance(node, Variable):
+            return self._variable(node)
+        result = frozenset[Variable]()
+        for below in expressions(node):
+            result |= self.of(below)
+        if isinstance(node, ir.Read) and node.tensor.scope == LOCAL:
+            result |= self._cell(node.tensor)
+        return result
+
+    def of_path(self, path: Path) -> frozenset[Variable]:
+        """What decides whether, and how often, something runs."""
+        result = frozenset[Variable]()
+        for frame in path:
+            if isinstance(frame, (Guard, ir.While)):
+                result |= self.of(frame.condition)
+            elif isinstance(frame, ir.For):
+                result |= self.of(frame.start) | self.of(frame.stop)
+        return result
+
+    def _variable(self, node: Variable) -> frozenset[Variable]:
+        program = self.program
+        if node in program.lets:
+            return self.of(program.lets[node][0])
+        if node in program.results or node is program.kernel.worker:
+            return frozenset({node})
+        binder = program.binders.get(node)
+        if binder is not None and isinstance(binder.loop, ir.Each):
+            return frozenset({node})
+        if binder is not None and isinstance(binder.loop, ir.For):
+            return self.of(binder.loop.start) | self.of(binder.loop.stop)
+        return frozenset()
+
+    def _cell(self, tensor: Tensor) -> frozenset[Variable]:
+        """What the values ever stored to a LOCAL depend on."""
+        if tensor not in self.cells:
+            self.cells[tensor] = frozenset()
+            result = frozenset[Variable]()
+            for access in self.program.on(tensor):
+                if access.kind == WRITE and isinstance(access.statement, ir.Store):
+                    result |= self.of(access.statement.value) | self.of_path(access.path)
+            self.cells[tensor] = result
+        return self.cells[tensor]

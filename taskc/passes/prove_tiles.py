@@ -1,0 +1,299 @@
+"""Proves that workers touch only those elements of a tile that they own.
+
+A tile is laid out over registers by its mapping, so an element exists only where its owners are. For each
+access inside a mapping loop all workers, slots and constant inner indices are enumerated. An index that
+is known only at run time cannot name a register and is rejected. So is an access of a whole-block
+statement that its mapping doesn't fit.
+
+A replicated element is written by all its owners, with the same value: it may depend on the element's
+index, on replicated tiles and on uniform values; `tc.reduce` combines anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from taskc.errors import CompileError, Location
+from taskc.ir import nodes as ir
+from taskc.ir.mapping import Mapping
+from taskc.ir.nodes import TILE, Expression, Tensor
+from taskc.passes.proof_program import READ, WRITE, Access, Program, collect
+from taskc.passes.enumeration import LIMIT, Enumerator, Form, size_of, task_arrays
+from taskc.passes.prove_replicas import replica_findings
+from taskc.passes.wording import at, element, first_true, spelled, task_of, task_text
+
+
+def prove_tiles(kernel: ir.Kernel) -> ir.Kernel:
+    for error in tile_findings(collect(kernel)):
+        raise error
+    return kernel
+
+
+def tile_findings(program: Program) -> Iterator[CompileError]:
+    enumerator = Enumerator(program, "unrolled")
+    moves: dict[int, list[Access]] = {}
+    for access in program.accesses:
+        if access.tensor.scope != TILE:
+            continue
+        if isinstance(access.phase, ir.Move):
+            moves.setdefault(id(access.phase), []).append(access)
+            continue
+        error = _access(access, enumerator)
+        if error is None and access.kind != READ:
+            error = replica_findings(access, enumerator)
+        if error is not None:
+            yield error
+    for accesses in moves.values():
+        error = _move(accesses, program)
+        if error is not None:
+            yield error
+    for statement in program.whole:
+        error = _whole(statement)
+        if error is not None:
+            yield error
+
+
+# Accesses in mapping loops, and outside of all.
+
+
+def _access(access: Access, enumerator: Enumerator) -> CompileError | None:
+    owners = _owners(access.tensor)
+    workers = enumerator.program.kernel.workers
+    if owners.workers != workers:
+        return CompileError(
+            f"`{access.tensor.name}` is laid out over {owners.workers} workers,"
+            f" but the block has {workers}",
+            access.loc,
+        )
+    if _owned_by_construction(access, owners):
+        return None
+    forms = []
+    for index in access.indices:
+        form = enumerator.form(index)
+        if form is None or form.terms:
+            return _run_time_index(access, index, form)
+        forms.append(form.base)
+    live = enumerator.path(access.path).may
+    if live is False:
+        return None
+    if size_of(live, *forms, enumerator.workers) > LIMIT:
+        return CompileError(
+            f"an access to tile `{access.tensor.name}` has too many combinations of loop"
+            " variables to be checked one by one",
+            access.loc,
+            hint="use fewer constant loops in its index",
+        )
+    return _ownership(access, owners, forms, enumerator.workers, live, enumerator)
+
+
+def _owned_by_construction(access: Access, owners: Mapping) -> bool:
+    """The index is just the variables of a loop over the tile's own mapping."""
+    for frame in reversed(access.path):
+        if isinstance(frame, ir.Each):
+            return (
+                frame.worker is None
+                and _same(access.indices, frame.variables)
+                and (frame.mapping is owners or frame.mapping == owners)
+                and owners.iterated == owners.shape
+                and owners.shape == access.tensor.shape
+            )
+    return False
+
+
+def _ownership(
+    access: Access,
+    owners: Mapping,
+    indices: list[Any],
+    workers: Any,
+    live: Any,
+    enumerator: Enumerator,
+) -> CompileError | None:
+    arrays = np.broadcast_arrays(workers, *indices)
+    slots = owners.find(arrays[0], np.stack(arrays[1:], axis=-1))
+    missing = (slots < 0) & live
+    if not missing.any():
+        return None
+    position = first_true(missing)
+    worker = at(workers, position)
+    place = [at(index, position) for index in indices]
+    task = task_of(enumerator, access.path, position)
+    doing = "" if task is None else f" (task {task_text(task)})"
+    name = element(access.tensor, place)
+    shape = access.tensor.shape
+    if not all(0 <= i < n for i, n in zip(place, shape, strict=True)):  # type: ignore[operator]
+        text = f"{name} is outside its shape {task_text(shape)}: worker {worker}{doing}"
+    else:
+        text = f"worker {worker} does not own {name}{doing}; {_who(owners, tuple(place))}"
+    return CompileError(text, access.loc)
+
+
+def _who(owners: Mapping, place: tuple[int, ...]) -> str:
+    inside = all(i < n for i, n in zip(place, owners.shape, strict=True))
+    worker = int(owners.owner_table()[0][place]) if inside else -1
+    return f"worker {worker} does" if worker >= 0 else "nobody does"
+
+
+def _run_time_index(access: Access, index: Expression, form: Form | None) -> CompileError:
+    culprit = index if form is None else next(iter(form.terms))
+    names = f"`{spelled(index)}`"
+    if culprit is not index:
+        names += f" of `{access.tensor.name}` depends on `{spelled(culprit)}`, which"
+    else:
+        names += f" of `{access.tensor.name}`"
+    return CompileError(
+        f"the index {names} is known only at run time; a tile's index must be constant",
+        access.loc,
+        hint="registers have no run-time index; use tc.local or tc.shared",
+    )
+
+
+# Whole-block statements.
+
+
+def _move(accesses: list[Access], program: Program) -> CompileError | None:
+    move = accesses[0].phase
+    assert isinstance(move, ir.Move)
+    for access in accesses:
+        shape = move.shape
+        if _same(access.indices, move.variables) and not _owners(access.tensor).covers(shape):
+            who = f"nobody owns all of {task_text(shape)} in `{access.tensor.name}`"
+            return CompileError(who, access.loc)
+    exact = [a for a in accesses if _same(a.indices, move.variables)]
+    exact.sort(key=lambda access: access.kind == READ)
+    if move.by is None and not exact:
+        index = ", ".join(variable.name for variable in move.variables)
+        return CompileError(
+            f"who moves what is not known: no tile here has the index `{index}`",
+            accesses[0].loc,
+            hint="say by= with a mapping of workers that own the elements",
+        )
+    converts = (
+        move.tensor.scope == TILE
+        and isinstance(move.value, ir.Read)
+        and move.value.tensor.scope == TILE
+        and len(exact) == 2
+        and len(accesses) == 2
+    )
+    if converts and move.by is None:
+        return None
+    by = move.by or _owners(exact[0].tensor)
+    coordinates, valid = task_arrays(by)
+    inside = np.asarray(valid)
+    for coordinate, extent in zip(coordinates, move.shape, strict=True):
+        inside = inside & (coordinate < extent)
+    axis = program.axis(move)
+    lifted = [c.reshape((c.shape[0],) + (1,) * (axis - 1) + c.shape[1:]) for c in coordinates]
+    live = inside.reshape(lifted[0].shape) if inside.ndim else inside
+    enumerator = Enumerator(program, "unrolled", dict(zip(move.variables, lifted, strict=True)))
+    workers = np.arange(by.workers)
+    for access in accesses:
+        if converts and access.kind == READ:
+            continue
+        owners = _owners(access.tensor)
+        if _same(access.indices, move.variables) and (by is owners or by.same_owners(owners)):
+            continue
+        error = _moved(access, owners, workers, live, enumerator)
+        if error is not None:
+            return error
+    return None
+
+
+def _moved(
+    access: Access, owners: Mapping, workers: Any, live: Any, enumerator: Enumerator
+) -> CompileError | None:
+    indices = []
+    for index in access.indices:
+        form = enumerator.form(index)
+        if form is None or form.terms:
+            return _run_time_index(access, index, form)
+        indices.append(form.base)
+    guards = enumerator.path(access.path).may
+    error = _ownership(access, owners, indices, workers, live & guards, enumerator)
+    if error is None:
+        return None
+    hint = "copy the tile to one with the other's mapping first: tc.copy(tile, tile)"
+    return CompileError(error.message, error.location, hint=hint)
+
+
+def _whole(statement: ir.Mma | ir.Reduce | ir.Scan) -> CompileError | None:
+    match statement:
+        case ir.Mma():
+            return _mma(statement)
+        case ir.Reduce():
+            return _reduce(statement)
+        case ir.Scan():
+            return _scan(statement)
+
+
+def _mma(node: ir.Mma) -> CompileError | None:
+    (m, k), (inner, n) = node.left.shape, node.right.shape
+    if k != inner:
+        text = f"the inner extents of a product differ: ({m}, {k}) @ ({inner}, {n})"
+        return CompileError(text, node.loc)
+    if node.accumulator.shape != (m, n):
+        shape = task_text(node.accumulator.shape)  # type: ignore[arg-type]
+        name = node.accumulator.name
+        text = f"({m}, {k}) @ ({inner}, {n}) is ({m}, {n}), but `{name}` is {shape}"
+        return CompileError(text, node.loc)
+    if node.accumulator.scope == TILE:
+        return _uncovered(node.accumulator, node.loc)
+    return None
+
+
+def _reduce(node: ir.Reduce) -> CompileError | None:
+    kept = [d for d in range(len(node.source.shape)) if d != node.axis]
+    shape = tuple(node.source.shape[d] for d in kept)
+    if node.target.shape != shape:
+        text = (
+            f"`{node.source.name}` reduced over axis {node.axis} is {task_text(shape)},"  # type: ignore[arg-type]
+            f" but `{node.target.name}` is {task_text(node.target.shape)}"  # type: ignore[arg-type]
+        )
+        return CompileError(text, node.loc)
+    if node.source.scope != TILE or node.target.scope != TILE:
+        return None
+    expected = _owners(node.source).project(kept)
+    if not _same_workers(_owners(node.target), expected):
+        text = (
+            f"the owners of `{node.target.name}` must be those of `{node.source.name}` without"
+            f" axis {node.axis}: {expected}"
+        )
+        return CompileError(text, node.loc, hint="tc.copy(tile, tile) converts to other owners")
+    return _uncovered(node.source, node.loc)
+
+
+def _scan(node: ir.Scan) -> CompileError | None:
+    if node.target.shape != node.source.shape:
+        text = (
+            f"`{node.source.name}` is {task_text(node.source.shape)},"  # type: ignore[arg-type]
+            f" but `{node.target.name}` is {task_text(node.target.shape)}"  # type: ignore[arg-type]
+        )
+        return CompileError(text, node.loc)
+    if node.source.scope != TILE or node.target.scope != TILE:
+        return None
+    if not _same_workers(_owners(node.target), _owners(node.source)):
+        text = f"`{node.target.name}` and `{node.source.name}` have different owners"
+        return CompileError(text, node.loc, hint="tc.copy(tile, tile) converts to other owners")
+    return _uncovered(node.source, node.loc)
+
+
+def _uncovered(tile: Tensor, loc: Location) -> CompileError | None:
+    shape: tuple[int, ...] = tile.shape  # type: ignore[assignment]
+    if _owners(tile).covers(shape):
+        return None
+    return CompileError(f"nobody owns all of {task_text(shape)} in `{tile.name}`", loc)
+
+
+def _same_workers(left: Mapping, right: Mapping) -> bool:
+    return left.shape == right.shape and left.workers == right.workers and left.same_owners(right)
+
+
+def _same(left: tuple[Expression, ...], right: tuple[ir.Variable, ...]) -> bool:
+    return len(left) == len(right) and all(a is b for a, b in zip(left, right, strict=True))
+
+
+def _owners(tile: Tensor) -> Mapping:
+    assert tile.owners is not None, f"tile {tile.name} has no owners"
+    return tile.owners

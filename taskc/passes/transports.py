@@ -1,0 +1,149 @@
+"""Which way the block values of a pipelined loop can travel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from taskc.errors import CompileError, Location
+from taskc.ir import nodes as ir
+from taskc.ir.nodes import GLOBAL
+from taskc.ir.rewrite import walk
+from taskc.ir.target import Target
+from taskc.passes.widths import Multiples, contiguous_width, divisor, known_multiples, move_width
+
+COPY_BYTES = (16, 8, 4)
+BOX_EXTENT = 256
+
+
+def transport_for(
+    pipeline: ir.Pipeline,
+    moves: Sequence[ir.Move],
+    kernel: ir.Kernel,
+    target: Target,
+    notes: list[tuple[str, Location]],
+) -> str:
+    """The pipeline's own choice, or the best that all its loads can take.
+
+    Two stages travel through registers: with one step in flight that costs no more, and needs one barrier
+    a step. Bulk copies are taken where they are asked for, or where a producer warp issues them.
+    """
+    known = known_multiples(kernel.body)
+    if pipeline.transport is not None:
+        refusal = refusal_of(pipeline.transport, moves, target, known)
+        if refusal is not None:
+            raise CompileError(
+                f"this pipeline can't travel by {pipeline.transport}: {refusal}", pipeline.loc
+            )
+        return pipeline.transport
+    for transport in target.transports:
+        if transport == "tma" and not pipeline.specialize:
+            continue
+        if transport == "cp.async" and pipeline.stages == 2 and not pipeline.specialize:
+            continue
+        refusal = refusal_of(transport, moves, target, known)
+        if refusal is None:
+            return transport
+        notes.append((f"this pipeline does not travel by {transport}: {refusal}", pipeline.loc))
+    return "registers"
+
+
+def refusal_of(
+    transport: str, moves: Sequence[ir.Move], target: Target, known: Multiples
+) -> str | None:
+    if transport not in target.transports:
+        return f"{target.name} does not have it"
+    if transport == "registers":
+        return None
+    for move in moves:
+        refusal = (
+            _copy_refusal(move, target, known)
+            if transport == "cp.async"
+            else _box_refusal(move, known)
+        )
+        if refusal is not None:
+            return f"the load of `{move.tensor.name}` {refusal}"
+    return None
+
+
+def plain_read(move: ir.Move) -> tuple[ir.Read, ir.Expression | None] | None:
+    """What a move copies unchanged, and the condition outside of which it writes zeros."""
+    value, condition = move.value, None
+    if isinstance(value, ir.Select):
+        other = value.otherwise
+        if not (isinstance(other, ir.Constant) and not other.value):
+            return None
+        value, condition = value.then, value.condition
+    if not isinstance(value, ir.Read) or value.tensor.scope != GLOBAL or move.guard is not None:
+        return None
+    return value, condition
+
+
+def copy_elements(move: ir.Move, target: Target, known: Multiples) -> int:
+    """How many elements one asynchronous copy takes; 0 where not even 4 bytes are aligned."""
+    size = move.tensor.dtype.nbytes
+    width = min(move_width(move, target, known), _run(move))
+    read = plain_read(move)
+    if read is not None and read[1] is not None:
+        width = min(width, _condition_width(read[1], move.variables[-1], known))
+    return next((n // size for n in COPY_BYTES if n % size == 0 and n // size <= width), 0)
+
+
+def _run(move: ir.Move) -> int:
+    """How many consecutive elements of the last dimension one worker has in consecutive slots."""
+    assert move.by is not None
+    modes = move.by.slot_modes
+    if not modes:
+        return 1
+    fastest = modes[-1]
+    is_run = fastest.dimension == len(move.shape) - 1 and fastest.stride == 1
+    return fastest.size if is_run else 1
+
+
+def _condition_width(condition: ir.Expression, along: ir.Variable, known: Multiples) -> int:
+    """Up to how many aligned consecutive values of `along` can't be told apart by a condition."""
+    match condition:
+        case ir.Binary(operator="and" | "or", left=left, right=right):
+            return min(_condition_width(left, along, known), _condition_width(right, along, known))
+        case ir.Binary(operator="<" | "<=" | ">=" | ">", left=left, right=right):
+            if not any(node is along for node in walk(condition)):
+                return 1 << 10
+            # base + along < bound: both multiples of the width, so a run lies on one side of the bound.
+            if condition.operator in ("<", ">="):
+                width = contiguous_width((left,), (0,), along, 1 << 10, known)
+                bound = divisor(right, known)
+                return min(width, bound & -bound) if bound else width
+    return 1 if any(node is along for node in walk(condition)) else 1 << 10
+
+
+def _copy_refusal(move: ir.Move, target: Target, known: Multiples) -> str | None:
+    read = plain_read(move)
+    if read is None:
+        return "is not a plain copy that fills with zeros"
+    if read[0].dtype != move.tensor.dtype:
+        return "converts its type"
+    if not copy_elements(move, target, known):
+        return "is not aligned to 4 bytes"
+    return None
+
+
+def _box_refusal(move: ir.Move, known: Multiples) -> str | None:
+    read = plain_read(move)
+    if read is None:
+        return "is not a plain copy that fills with zeros"
+    source = read[0]
+    if source.dtype != move.tensor.dtype:
+        return "converts its type"
+    if source.tensor.layout is not None:
+        return "has a layout of its own"
+    used = [[v for v in move.variables if any(n is v for n in walk(i))] for i in source.indices]
+    order = [v for variables in used for v in variables]
+    if any(len(v) > 1 for v in used) or order != list(move.variables):
+        return "is not a box of its tensor"
+    size = move.tensor.dtype.nbytes
+    if move.shape[-1] * size % 16:
+        return "has rows that are not a multiple of 16 bytes"
+    if len(source.indices) > 1 and divisor(source.tensor.shape[-1], known) * size % 16:
+        return "comes from rows that are not a multiple of 16 bytes"
+    if any(extent > BOX_EXTENT for extent in move.shape):
+        return f"is wider than {BOX_EXTENT}"
+    return None

@@ -1,0 +1,104 @@
+"""How wide an access may be: alignment, from what is known to divide an index.
+
+Parameters start at an address that is a multiple of 16 bytes.
+"""
+
+from __future__ import annotations
+
+from math import gcd, prod
+
+from taskc.ir import nodes as ir
+from taskc.ir.nodes import GLOBAL, SHARED, Expression, Statement, Variable
+from taskc.ir.rewrite import substitute, walk
+from taskc.ir.target import Target
+
+Multiples = dict[Variable, int]
+
+
+def known_multiples(body: Statement) -> Multiples:
+    """What divides the variables that a program binds, as far as it shows."""
+    known: Multiples = {}
+    for node in walk(body):
+        match node:
+            case ir.Grid():
+                known.update(zip(node.variables, node.by, strict=True))
+            case ir.Pipeline():
+                known[node.variable] = node.by
+            case ir.For(start=ir.Constant(value=start)):
+                known[node.variable] = gcd(int(start), node.step)
+            case ir.Let():
+                known[node.variable] = divisor(node.value, known)
+    return known
+
+
+def divisor(expression: Expression | int, known: Multiples) -> int:
+    """A number that divides the value of an index; 0 stands for the value 0, which all divide."""
+    match expression:
+        case int():
+            return abs(expression)
+        case ir.Constant(value=value):
+            return abs(int(value))
+        case Variable():
+            return gcd(0, max(known.get(expression, 1), expression.multiple))
+        case ir.Binary(operator="+" | "-", left=left, right=right):
+            return gcd(divisor(left, known), divisor(right, known))
+        case ir.Binary(operator="*", left=left, right=right):
+            return divisor(left, known) * divisor(right, known)
+    return 1
+
+
+def contiguous_width(
+    indices: tuple[Expression, ...],
+    shape: tuple[int | Expression, ...],
+    along: Variable,
+    limit: int,
+    known: Multiples,
+) -> int:
+    """The widest power of two, up to `limit`, of aligned consecutive elements that `along` walks over.
+
+    0 where the access does not depend on `along`.
+    """
+    if not any(node is along for index in indices for node in walk(index)):
+        return 0
+    *leading, last = indices
+    if any(node is along for index in leading for node in walk(index)) or not _unit_stride(last, along):
+        return 1
+    base = substitute(last, {along: ir.Constant(0)})
+    common = gcd(divisor(base, known), limit)  # type: ignore[arg-type]
+    if leading:
+        common = gcd(divisor(shape[-1], known), common)
+    return common & -common
+
+
+def _unit_stride(index: Expression, along: Variable) -> bool:
+    """index = along + something else."""
+    if index is along:
+        return True
+    if isinstance(index, ir.Binary) and index.operator == "+":
+        left = any(node is along for node in walk(index.left))
+        right = any(node is along for node in walk(index.right))
+        return left != right and _unit_stride(index.left if left else index.right, along)
+    return False
+
+
+def move_width(move: ir.Move, target: Target, known: Multiples) -> int:
+    """How many consecutive elements one worker of a move can take at a time."""
+    along = move.variables[-1]
+    limit = target.vector_bytes // move.tensor.dtype.nbytes
+    limit = gcd(limit, move.shape[-1])
+    places = [(move.tensor, move.indices)] + [
+        (node.tensor, node.indices)
+        for node in walk(move.value)
+        if isinstance(node, ir.Read) and node.tensor.scope in (GLOBAL, SHARED)
+    ]
+    for tensor, indices in places:
+        if tensor.layout is None and tensor.scope in (GLOBAL, SHARED):
+            width = contiguous_width(indices, tensor.shape, along, limit, known)
+            limit = min(limit, width) if width else limit
+        elif tensor.layout is not None:
+            return 1
+    return max(1, limit)
+
+
+def elements(shape: tuple[int, ...]) -> int:
+    return prod(shape)

@@ -1,0 +1,70 @@
+"""How proofs name things to a person: expressions as they are in the source, workers, tasks, elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from taskc.ir import nodes as ir
+from taskc.ir.nodes import Expression, Tensor
+from taskc.ir.printer import expression_text
+from taskc.passes.proof_program import Path
+from taskc.passes.enumeration import Enumerator, Form
+
+def spelled(node: Expression) -> str:
+    """An expression in the words of the DSL."""
+    return expression_text(node)
+
+
+def element(tensor: Tensor, indices: Iterable[Any]) -> str:
+    return f"{tensor.name}[{', '.join(str(int(index)) for index in indices)}]"
+
+
+def task_text(task: Sequence[Any]) -> str:
+    numbers = [str(int(number)) for number in task]
+    return f"({', '.join(numbers)}{',' if len(numbers) == 1 else ''})"
+
+
+def at(array: Any, position: Sequence[int]) -> int:
+    """An element of an array that may still have to be broadcast to where `position` points."""
+    array = np.asarray(array)
+    own = position[len(position) - array.ndim :]
+    return int(array[tuple(p if n > 1 else 0 for p, n in zip(own, array.shape, strict=True))])
+
+
+def first_true(mask: Any) -> tuple[int, ...]:
+    """The position of a mask's first true element, workers slowest: the lowest worker's first."""
+    mask = np.atleast_1d(mask)
+    flat = int(np.argmax(np.moveaxis(mask, -1, 0)))
+    worker, *rest = np.unravel_index(flat, (mask.shape[-1], *mask.shape[:-1]))
+    return (*(int(p) for p in rest), int(worker))
+
+
+def task_of(enumerator: Enumerator, path: Path, position: Sequence[int]) -> tuple[int, ...] | None:
+    """The task of the innermost mapping loop (or Move) at a place of the enumeration."""
+    for frame in reversed(path):
+        if isinstance(frame, (ir.Each, ir.Move)):
+            forms = [enumerator.form(variable) for variable in frame.variables]
+            if any(form is None for form in forms):
+                return None
+            return tuple(at(form.base, position) for form in forms if form is not None)
+    return None
+
+
+def form_text(form: Form, position: Sequence[int]) -> str:
+    """An index at a place of the enumeration: its atoms, then the number."""
+    number = at(form.base, position)
+    text = ""
+    for atom, coefficient in form.terms.items():
+        size = abs(coefficient)
+        part = spelled(atom) if size == 1 else f"({spelled(atom)})"
+        part = part if size == 1 else f"{size} * {part}"
+        sign = "-" if coefficient < 0 else "+"
+        text = f"{text} {sign} {part}" if text else part if sign == "+" else f"-{part}"
+    if not text:
+        return str(number)
+    if number == 0:
+        return text
+    return f"{text} {'+' if number > 0 else '-'} {abs(number)}"
