@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence as List
 from functools import lru_cache
-from typing import Any, TypeVar, Union
+from typing import Any, TypeVar
 
 import numpy as np
 from lark import Token, Tree
@@ -45,7 +45,7 @@ def _mapping(text: str) -> Mapping:
 class _Builder(ExpressionBuilder):
     # --- kernels ---
 
-    def kernel(self, tree: Tree[Token]) -> ir.Kernel:
+    def kernel(self, tree: Node) -> ir.Kernel:
         name, *parts = tree.children
         found = {part.data: part for part in parts if part.data not in ("scalar", "array")}
         for part in parts:
@@ -83,12 +83,10 @@ class _Builder(ExpressionBuilder):
             loc=self.location(name),
         )
 
-    def option(
-        self, found: dict[str, Tree[Token]], name: str, kind: Callable[[Any], T], default: T
-    ) -> T:
+    def option(self, found: dict[str, Node], name: str, kind: Callable[[Any], T], default: T) -> T:
         return kind(found[name].children[0]) if name in found else default
 
-    def parameter(self, tree: Tree[Token]) -> ir.Tensor | ir.Variable:
+    def parameter(self, tree: Node) -> ir.Tensor | ir.Variable:
         name = tree.children[0]
         if tree.data == "scalar":
             multiple = int(tree.children[2].children[0]) if len(tree.children) > 2 else 1
@@ -100,7 +98,7 @@ class _Builder(ExpressionBuilder):
         tensor = self.tensor(name, tree.children[-1], ir.GLOBAL, role=role)
         return self.define(name, tensor)
 
-    def tensor(self, name: Token, tree: Tree[Token], scope: str, **more: Any) -> ir.Tensor:
+    def tensor(self, name: Token, tree: Node, scope: str, **more: Any) -> ir.Tensor:
         dtype = self.dtype(tree.children[0])
         shape: tuple[int | Expression, ...] = ()
         if tree.data == "type":
@@ -132,7 +130,7 @@ class _Builder(ExpressionBuilder):
 
     # --- names ---
 
-    def bind(self, tree: Tree[Token], dtype: DType) -> ir.Variable:
+    def bind(self, tree: Node, dtype: DType) -> ir.Variable:
         """A new variable; `dtype` is its type where it says none."""
         name = tree.children[0]
         multiple = 1
@@ -144,12 +142,12 @@ class _Builder(ExpressionBuilder):
         variable = ir.Variable(str(name), dtype, multiple, loc=self.location(name))
         return self.define(name, variable)
 
-    def declared(self, binder: Tree[Token]) -> DType | None:
+    def declared(self, binder: Node) -> DType | None:
         """The type that a binder says."""
         parts = binder.children[1:]
         return self.dtype(parts[0].children[0]) if parts and parts[0].data == "dtype" else None
 
-    def bind_all(self, tree: Tree[Token], shape: tuple[Any, ...]) -> tuple[ir.Variable, ...]:
+    def bind_all(self, tree: Node, shape: tuple[Any, ...]) -> tuple[ir.Variable, ...]:
         if len(tree.children) != len(shape):
             raise self.error(
                 f"the names are {len(tree.children)}, the dimensions {len(shape)}", tree
@@ -158,11 +156,11 @@ class _Builder(ExpressionBuilder):
 
     # --- blocks ---
 
-    def body(self, tree: Tree[Token]) -> Statement:
+    def body(self, tree: Node) -> Statement:
         statements = self.statements(tree)
         return statements[0] if len(statements) == 1 else ir.Sequence(statements)
 
-    def statements(self, tree: Tree[Token]) -> tuple[Statement, ...]:
+    def statements(self, tree: Node) -> tuple[Statement, ...]:
         """What stands in one scope; declarations of rings and tables leave nothing."""
         outer = self.names
         self.names = dict(outer)
@@ -170,10 +168,10 @@ class _Builder(ExpressionBuilder):
         self.names = outer
         return tuple([statement for statement in found if statement is not None])
 
-    def statement(self, tree: Tree[Token]) -> Statement | None:
+    def statement(self, tree: Node) -> Statement | None:
         return _STATEMENTS[tree.data](self, tree, self.location(tree))
 
-    def inner(self, tree: Tree[Token], header: Callable[[], T]) -> tuple[T, Statement]:
+    def inner(self, tree: Node, header: Callable[[], T]) -> tuple[T, Statement]:
         """What a header binds is known in its block alone."""
         outer = self.names
         self.names = dict(outer)
@@ -182,13 +180,13 @@ class _Builder(ExpressionBuilder):
         self.names = outer
         return bound, body
 
-    def pass_(self, tree: Tree[Token], loc: Location) -> Statement:
+    def pass_(self, tree: Node, loc: Location) -> Statement:
         return ir.Sequence((), loc=loc)
 
-    def scope(self, tree: Tree[Token], loc: Location) -> Statement:
+    def scope(self, tree: Node, loc: Location) -> Statement:
         return ir.Sequence(self.statements(tree.children[0]), loc=loc)
 
-    def if_(self, tree: Tree[Token], loc: Location) -> Statement:
+    def if_(self, tree: Node, loc: Location) -> Statement:
         condition, then, *rest = tree.children
         otherwise: Statement | None = None
         if rest and rest[-1].data == "else_":
@@ -200,12 +198,12 @@ class _Builder(ExpressionBuilder):
             )
         return ir.If(self.expression(condition, None), self.body(then), otherwise, loc=loc)
 
-    def while_(self, tree: Tree[Token], loc: Location) -> Statement:
+    def while_(self, tree: Node, loc: Location) -> Statement:
         return ir.While(
             self.expression(tree.children[0], None), self.body(tree.children[1]), loc=loc
         )
 
-    def for_(self, tree: Tree[Token], loc: Location) -> Statement:
+    def for_(self, tree: Node, loc: Location) -> Statement:
         binder, word, arguments, _ = tree.children
         declared = self.declared(binder)
         trees = arguments.children
@@ -225,7 +223,7 @@ class _Builder(ExpressionBuilder):
         kind = "serial" if word == "range" else str(word)
         return ir.For(variable, bounds[0], bounds[1], step, body, kind, loc=loc)
 
-    def grid(self, tree: Tree[Token], loc: Location) -> Statement:
+    def grid(self, tree: Node, loc: Location) -> Statement:
         binders, extents, sizes, *options, _ = tree.children
         shape = self.extents(extents.children)
         by = self.sizes(sizes)
@@ -248,7 +246,7 @@ class _Builder(ExpressionBuilder):
         variables, body = self.inner(tree, lambda: self.bind_all(binders, shape))
         return ir.Grid(variables, shape, by, body, **more, loc=loc)
 
-    def pipeline(self, tree: Tree[Token], loc: Location) -> Statement:
+    def pipeline(self, tree: Node, loc: Location) -> Statement:
         binder, extent, by, stages, *options, _ = tree.children
         total = self.expression(extent, i64)
         transport = None
@@ -261,14 +259,14 @@ class _Builder(ExpressionBuilder):
             variable, total, int(by), int(stages), body, transport, specialize, loc=loc
         )
 
-    def each(self, tree: Tree[Token], loc: Location) -> Statement:
+    def each(self, tree: Node, loc: Location) -> Statement:
         binders, token, *on, _ = tree.children
         mapping = self.mapping(token)
         worker = self.expression(on[0].children[0], i64) if on else None
         variables, body = self.inner(tree, lambda: self.bind_all(binders, mapping.shape))
         return ir.Each(variables, mapping, worker, body, loc=loc)
 
-    def roles(self, tree: Tree[Token], loc: Location) -> Statement:
+    def roles(self, tree: Node, loc: Location) -> Statement:
         found = []
         for part in tree.children:
             name, first, workers, block = part.children
@@ -278,12 +276,12 @@ class _Builder(ExpressionBuilder):
 
     # --- simple statements ---
 
-    def let(self, tree: Tree[Token], loc: Location) -> Statement:
+    def let(self, tree: Node, loc: Location) -> Statement:
         binder, value_tree = tree.children
         value = self.expression(value_tree, self.declared(binder))
         return ir.Let(self.bind(binder, value.dtype), value, loc=loc)
 
-    def allocate(self, tree: Tree[Token], loc: Location) -> Statement:
+    def allocate(self, tree: Node, loc: Location) -> Statement:
         parts = list(tree.children)
         more: dict[str, Any] = {}
         if parts[0].type == "CONSTANT":
@@ -302,18 +300,18 @@ class _Builder(ExpressionBuilder):
             raise self.error("a tensor is filled with a constant", fill_tree)
         return ir.Allocate(self.define(name, tensor), fill, loc=loc)
 
-    def store(self, tree: Tree[Token], loc: Location) -> Statement:
+    def store(self, tree: Node, loc: Location) -> Statement:
         tensor, indices = self.place(tree.children[0])
         return ir.Store(tensor, indices, self.expression(tree.children[1], tensor.dtype), loc=loc)
 
-    def atomic(self, tree: Tree[Token], loc: Location) -> Statement:
+    def atomic(self, tree: Node, loc: Location) -> Statement:
         *result, place, operator, value_tree = tree.children
         tensor, indices = self.place(place)
         value = self.expression(value_tree, tensor.dtype)
         variable = self.bind(result[1], tensor.dtype) if result else None
         return ir.Atomic(str(operator)[:-1], tensor, indices, value, variable, loc=loc)
 
-    def do(self, tree: Tree[Token], loc: Location) -> Statement:
+    def do(self, tree: Node, loc: Location) -> Statement:
         parts = list(tree.children)
         binder = None
         if isinstance(parts[0], Token):
@@ -331,7 +329,7 @@ class _Builder(ExpressionBuilder):
             raise self.error(f"{operation} has no result", binder)
         return ir.Do(operation, operands, self.bind(binder, dtype), loc=loc)
 
-    def move(self, tree: Tree[Token], loc: Location) -> Statement:
+    def move(self, tree: Node, loc: Location) -> Statement:
         place, value_tree, binders, sizes, *options = tree.children
         shape = self.sizes(sizes)
         outer = self.names
@@ -352,7 +350,7 @@ class _Builder(ExpressionBuilder):
         self.names = outer
         return ir.Move(tensor, indices, variables, shape, value, **more, loc=loc)
 
-    def mma(self, tree: Tree[Token], loc: Location) -> Statement:
+    def mma(self, tree: Node, loc: Location) -> Statement:
         accumulator, left, right, *how = tree.children
         return ir.Mma(
             self.find(accumulator, ir.Tensor),
@@ -362,49 +360,49 @@ class _Builder(ExpressionBuilder):
             loc=loc,
         )
 
-    def operand(self, tree: Tree[Token]) -> ir.Operand:
+    def operand(self, tree: Node) -> ir.Operand:
         place, rows, columns, *transposed = tree.children
         tensor, origin = self.place(place)
         return ir.Operand(tensor, origin, (int(rows), int(columns)), bool(transposed))
 
-    def reduce(self, tree: Tree[Token], loc: Location) -> Statement:
+    def reduce(self, tree: Node, loc: Location) -> Statement:
         target, operator, source, axis, *how = tree.children
         tensors = self.find(target, ir.Tensor), self.find(source, ir.Tensor)
         return ir.Reduce(*tensors, int(axis), str(operator), self.how(how), loc=loc)
 
-    def scan(self, tree: Tree[Token], loc: Location) -> Statement:
+    def scan(self, tree: Node, loc: Location) -> Statement:
         target, operator, source, axis, *rest = tree.children
         tensors = self.find(target, ir.Tensor), self.find(source, ir.Tensor)
         exclusive = bool(rest) and isinstance(rest[0], Token)
         how = self.how(rest[1:] if exclusive else rest)
         return ir.Scan(*tensors, int(axis), str(operator), exclusive, how, loc=loc)
 
-    def print(self, tree: Tree[Token], loc: Location) -> Statement:
+    def print(self, tree: Node, loc: Location) -> Statement:
         text, *values = tree.children
         found = tuple([self.expression(value, None) for value in values])
         return ir.Print(self.string(text), found, loc=loc)
 
-    def assert_(self, tree: Tree[Token], loc: Location) -> Statement:
+    def assert_(self, tree: Node, loc: Location) -> Statement:
         condition, text = tree.children
         return ir.Assert(self.expression(condition, None), self.string(text), loc=loc)
 
-    def ring_step(self, tree: Tree[Token], loc: Location) -> Statement:
+    def ring_step(self, tree: Node, loc: Location) -> Statement:
         operation, name, step = tree.children
         ring = self.find(name, ir.Ring)
         return ir.RingStep(str(operation), ring, self.expression(step, i64), loc=loc)
 
-    def barrier(self, tree: Tree[Token], loc: Location) -> Statement:
+    def barrier(self, tree: Node, loc: Location) -> Statement:
         scope, *orders = tree.children
         text = self.string(orders[0].children[0]) if orders else ""
         return ir.Barrier(str(scope), text, loc=loc)
 
-    def ring(self, tree: Tree[Token], loc: Location) -> None:
+    def ring(self, tree: Node, loc: Location) -> None:
         name, *members, stages, transport = tree.children
         tensors = tuple([self.find(member, ir.Tensor) for member in members])
         ring = ir.Ring(str(name), tensors, int(stages), self.word(transport.children[0]))
         self.define(name, ring)
 
-    def table(self, tree: Tree[Token], loc: Location) -> None:
+    def table(self, tree: Node, loc: Location) -> None:
         name, text = tree.children
         try:
             values = np.array(json.loads(str(text)), np.int64)
@@ -414,13 +412,13 @@ class _Builder(ExpressionBuilder):
 
     # --- words ---
 
-    def sizes(self, tree: Tree[Token]) -> tuple[int, ...]:
+    def sizes(self, tree: Node) -> tuple[int, ...]:
         return tuple(map(int, tree.children))
 
-    def how(self, trees: List[Tree[Token]]) -> str | None:
+    def how(self, trees: List[Node]) -> str | None:
         return self.word(trees[0].children[0]) if trees else None
 
-    def word(self, tree: Tree[Token]) -> str:
+    def word(self, tree: Node) -> str:
         first = tree.children[0]
         return self.string(first) if first.type == "STRING" else ".".join(tree.children)
 
@@ -431,7 +429,7 @@ class _Builder(ExpressionBuilder):
             raise self.error(f"this text is not well-formed: {error}", token) from None
 
 
-_Statement = Callable[[_Builder, "Tree[Token]", Location], Union[Statement, None]]
+_Statement = Callable[[_Builder, Node, Location], Statement | None]
 
 _STATEMENTS: dict[str, _Statement] = {
     name: getattr(_Builder, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence as List
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar, Union
+from typing import Any, TypeVar
 
 from lark import Token, Tree
 
@@ -25,7 +25,7 @@ from taskc.ir.text_rules import (
 )
 from taskc.ir.types import DTYPES, DType, boolean, i64
 
-Named = Union[ir.Variable, ir.Tensor, ir.Ring, ir.Table]
+Named = ir.Variable | ir.Tensor | ir.Ring | ir.Table
 Node = Any  # a Token, or a Tree of tokens
 N = TypeVar("N", bound=Named)
 
@@ -89,14 +89,12 @@ class ExpressionBuilder:
             raise self.error(f"there is no type {token}", token, f"there are: {', '.join(DTYPES)}")
         return DTYPES[token]
 
-    def place(self, tree: Tree[Token]) -> tuple[ir.Tensor, tuple[Expression, ...]]:
+    def place(self, tree: Node) -> tuple[ir.Tensor, tuple[Expression, ...]]:
         name, *arguments = tree.children
         tensor = self.find(name, ir.Tensor)
         return tensor, self.indices(tree, tensor, arguments[0].children if arguments else [])
 
-    def indices(
-        self, tree: Tree[Token], tensor: ir.Tensor, trees: List[Node]
-    ) -> tuple[Expression, ...]:
+    def indices(self, tree: Node, tensor: ir.Tensor, trees: List[Node]) -> tuple[Expression, ...]:
         rank = len(tensor.shape)
         if len(trees) != rank and not (self.is_flat and len(trees) == 1):
             count = f"{len(trees)} {'index' if len(trees) == 1 else 'indices'}"
@@ -169,9 +167,9 @@ class ExpressionBuilder:
                 position += 1
                 right = climb(operand(precedence + 1), precedence + 1)
                 left = _Operation(str(operator), (left, right), _first(left), _last(right))
-                if precedence == COMPARISON and position < len(parts):
-                    if PRECEDENCE[parts[position]] == COMPARISON:
-                        raise self.error("comparisons don't chain", parts[position])
+                following = parts[position] if position < len(parts) else None
+                if precedence == COMPARISON == PRECEDENCE.get(str(following)):
+                    raise self.error("comparisons don't chain", following)
             return left
 
         return climb(operand(0), 0)
@@ -221,7 +219,7 @@ class ExpressionBuilder:
         pairs = zip(trees, operands, strict=True)
         return next((e.dtype for tree, e in pairs if not _is_constant(tree)), None)
 
-    def element(self, tree: Tree[Token], expected: DType | None) -> Expression:
+    def element(self, tree: Node, expected: DType | None) -> Expression:
         name, *arguments = tree.children
         trees = arguments[0].children if arguments else []
         loc = self.location(tree)
@@ -233,17 +231,17 @@ class ExpressionBuilder:
         tensor = self.find(name, ir.Tensor)
         return ir.Read(tensor, self.indices(tree, tensor, trees), loc=loc)
 
-    def address(self, tree: Tree[Token], expected: DType | None) -> Expression:
+    def address(self, tree: Node, expected: DType | None) -> Expression:
         return ir.Address(*self.place(tree.children[0]), loc=self.location(tree))
 
-    def group(self, tree: Tree[Token], expected: DType | None) -> Expression:
+    def group(self, tree: Node, expected: DType | None) -> Expression:
         return self.expression(tree.children[0], expected)
 
-    def cast(self, tree: Tree[Token], expected: DType | None) -> Expression:
+    def cast(self, tree: Node, expected: DType | None) -> Expression:
         operand, name = tree.children
         return ir.Cast(self.expression(operand, None), self.dtype(name), loc=self.location(tree))
 
-    def call(self, tree: Tree[Token], expected: DType | None) -> Expression:
+    def call(self, tree: Node, expected: DType | None) -> Expression:
         name = tree.children[0]
         trees = tree.children[1].children if len(tree.children) > 1 else []
         loc = self.location(tree)
@@ -261,13 +259,16 @@ class ExpressionBuilder:
             raise self.error(f"{name} takes {count} operands, not {len(trees)}", tree)
         if name == "select":
             condition = self.expression(trees[0], None)
-            return ir.Select(condition, *self.operands(trees[1:], expected), loc=loc)
+            then, otherwise = self.operands(trees[1:], expected)
+            return ir.Select(condition, then, otherwise, loc=loc)
         operands = self.operands(trees, surroundings(name, expected))
         if name == "fma":
-            return ir.Fused(*operands, loc=loc)
+            left, right, addend = operands
+            return ir.Fused(left, right, addend, loc=loc)
         if count == 1:
             return ir.Unary(str(name), operands[0], loc=loc)
-        return ir.Binary(str(name), *operands, loc=loc)
+        left, right = operands
+        return ir.Binary(str(name), left, right, loc=loc)
 
 
 def _first(node: Node) -> Node:

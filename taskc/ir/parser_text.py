@@ -92,11 +92,9 @@ def _told(error: UnexpectedInput, text: str, file: str) -> CompileError:
         expected: Iterable[str] = set(error.allowed or ()) - {"_NEWLINE"}  # it may always be lexed
     elif token is None or token.type == "$END":
         line, column = max(len(lines), 1), len(lines[-1]) + 1 if lines else 1
-        found, expected = "the end of the text", error.accepts or error.expected  # type: ignore[attr-defined]
+        found, expected = "the end of the text", _allowed(error)
     else:
-        assert isinstance(error, UnexpectedToken)
-        line, column = error.line, error.column
-        expected = error.accepts or error.expected
+        line, column, expected = error.line, error.column, _allowed(error)
         match token.type:
             case "_NEWLINE":
                 found = "the end of the line"
@@ -109,6 +107,11 @@ def _told(error: UnexpectedInput, text: str, file: str) -> CompileError:
                 end_line, end_column = token.end_line, token.end_column
     place = location(lines, file, line, column, end_line, end_column)
     return CompileError(f"expected {_either(expected)}, not {found}", place)
+
+
+def _allowed(error: UnexpectedInput) -> Iterable[str]:
+    """What could stand here; `accepts` is exact, `expected` has what a later check refuses."""
+    return (error.accepts or error.expected) if isinstance(error, UnexpectedToken) else ()
 
 
 def _either(terminals: Iterable[str]) -> str:

@@ -24,9 +24,9 @@
 
 `worker` and `block` are the kernel's variables of these names; the worker of an Each may use
 `worker` at every stage. `ATTRIBUTES` says at which stages an attribute has which values. Beyond
-that, until pipelined what stands around the phases is uniform; until scalar the scopes of phases
-nest; and at lean an access to GLOBAL, SHARED or REGISTER memory has one linear index, of type i32 or
-i64 (before, all indices are i64 and as many as the tensor has dimensions).
+that, until pipelined what stands around the phases is uniform, and at lean an access to GLOBAL,
+SHARED or REGISTER memory has one linear index, of type i32 or i64 (before, all indices are i64 and
+as many as the tensor has dimensions).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What the printer and the parser of the IR agree on: words, precedence, numbers, inferred types.
 
-A number is written without its type where the type can be told. Among the operands of one operator
+A number is written without its type where the type can be told. Among the operands of an operator
 the first that is no constant gives the others its type; where all are constants they have the type
-that the surroundings expect: what is stored into, the type of a declared variable, i64 for an index.
+that the surroundings expect: what is stored into, a declared variable's type, i64 for an index.
 Where nothing is expected it is i64. Everywhere else a constant says its type: `f32(1.5)`.
 """
 

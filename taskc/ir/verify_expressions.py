@@ -47,7 +47,7 @@ def _is_value(value: bool | int | float, dtype: DType) -> bool:
 
 
 def broken(kernel: ir.Kernel, rule: str, where: Statement | None = None) -> InternalError:
-    message = f"{kernel.name} at stage {kernel.stage}: {rule}"
+    message = f"{kernel.name} breaks a rule of stage {kernel.stage}: {rule}"
     if where is not None:
         message += f", in `{statement_text(where).partition(chr(10))[0]}`"
         message += f" ({where.loc})" if str(where.loc) else ""
@@ -101,15 +101,15 @@ class ExpressionVerifier:
 
     def bind(self, name: ir.Variable | ir.Tensor) -> None:
         if name in self.ever:
-            raise self.broken(f"{name} is bound once")
+            raise self.broken(f"a name is bound once, but {name} is bound again")
         self.ever.add(name)
         self.live.add(name)
         self.trail.append(name)
 
     def known(self, name: ir.Variable | ir.Tensor) -> None:
         if name not in self.live:
-            when = "after its scope has ended" if name in self.ever else "before it is bound"
-            raise self.broken(f"{name} is used {when}")
+            when = "after its scope has ended" if name in self.ever else "without being bound"
+            raise self.broken(f"a name is used within its scope, but {name} is used {when}")
 
     # --- expressions ---
 
@@ -172,7 +172,7 @@ class ExpressionVerifier:
                     raise self.not_here(self.hidden[e])
             elif kind is ir.Constant:
                 if not _is_value(e.value, e.dtype):
-                    raise self.broken(f"{e.value!r} is a value of type {e.dtype}")
+                    raise self.broken(f"a constant is of its type, but {e.value!r} is no {e.dtype}")
             elif kind is ir.Binary:
                 left, right = e.left, e.right
                 dtype = left.dtype
@@ -222,8 +222,10 @@ class ExpressionVerifier:
         elif kind is ir.Cast:
             stack.append(e.operand)
         elif kind is ir.Lookup:
-            self.need(e.table.values.ndim == 1 and e.table.values.dtype.kind == "i",
-                      f"the table {e.table} is a list of integers")  # fmt: skip
+            self.need(
+                e.table.values.ndim == 1 and e.table.values.dtype.kind == "i",
+                f"the table {e.table} is a list of integers",
+            )
             self.index_type(e.index.dtype)
             stack.append(e.index)
         else:

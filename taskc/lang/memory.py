@@ -141,7 +141,8 @@ def store(
 ) -> None:
     """`x[i, j] = value`"""
     require_writable(context, tensor, target)
-    if tensor.scope != ir.LOCAL and not context.each and not context.in_room:
+    in_room = context.in_room and tensor.scope != ir.TILE
+    if tensor.scope != ir.LOCAL and not context.each and not in_room:
         raise context.error(
             f"'{tensor.name}' is stored to outside a mapping loop: every worker would do it",
             target,

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from taskc.ir.operations import OPERATIONS
 from taskc.ir.types import DType, TensorType
 
 INTRINSICS: dict[str, Intrinsic] = {}
@@ -138,3 +139,10 @@ for _name in (
     *("atomic_exchange", "print", "sync", "worker"),
 ):
     Intrinsic(_name)
+
+CUDA_NAMES = (
+    *("barriers", "role", "roles", "syncrole", "syncwarp"),
+    *(operation.replace(".", "_") for operation in OPERATIONS),
+)
+for _name in CUDA_NAMES:
+    Intrinsic(f"cuda.{_name}")

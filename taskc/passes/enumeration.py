@@ -1,13 +1,13 @@
 """Expressions evaluated over all workers and slots at once, as NumPy arrays.
 
-A `Form` is an integer in two parts: a linear combination of *atoms*, expressions that have one value for
-all workers (symbolic sizes, tile origins, loop variables), and an array over everything enumerated. The
-index `row + i * 2` is the atom `row` plus an array of 2 * i. Conditions become two arrays: where they
-surely hold, and where they may.
+A `Form` is an integer in two parts: a linear combination of *atoms*, expressions that have one
+value for all workers (symbolic sizes, tile origins, loop variables), and an array over everything
+enumerated. The index `row + i * 2` is the atom `row` plus an array of 2 * i. Conditions become two
+arrays: where they surely hold, and where they may.
 
-Axes count from the right: 0 belongs to the workers, each loop has the next one to the left of the loops
-around it, so NumPy's broadcasting aligns what is known at different depths. Nothing is expanded before a
-proof asks for it.
+Axes count from the right: 0 belongs to the workers, each loop has the next one to the left of the
+loops around it, so NumPy's broadcasting aligns what is known at different depths. Nothing is
+expanded before a proof asks for it.
 """
 
 from __future__ import annotations
@@ -73,9 +73,7 @@ TRUE, FALSE, UNKNOWN = Truth(True, True), Truth(False, False), Truth(False, True
 @lru_cache(maxsize=256)
 def task_arrays(mapping: Mapping) -> tuple[tuple[Array, ...], Array | bool]:
     """Each coordinate of the tasks, [slot, worker], and where there is one (True: everywhere)."""
-    coordinates = tuple(
-        np.ascontiguousarray(mapping.tasks[..., d].T) for d in range(mapping.rank)
-    )
+    coordinates = tuple(np.ascontiguousarray(mapping.tasks[..., d].T) for d in range(mapping.rank))
     valid = np.ascontiguousarray(mapping.valid.T)
     return coordinates, True if valid.all() else valid
 
@@ -98,7 +96,7 @@ def index_arrays(shape: tuple[int, ...]) -> tuple[Array, ...]:
 
 def along(values: Array, axis: int) -> Array:
     """A vector laid along an axis that is counted from the right."""
-    return values.reshape(values.shape + (1,) * axis)
+    return np.reshape(values, values.shape + (1,) * axis)
 
 
 def all_blocks(program: Program, variables: Iterable[Variable]) -> dict[Variable, Any] | None:
@@ -113,17 +111,16 @@ def all_blocks(program: Program, variables: Iterable[Variable]) -> dict[Variable
             continue
         match binder.loop:
             case ir.Grid(shape=shape, by=by):
-                stop: Any = shape[binder.position]
-                bounds = 0, stop.value if isinstance(stop, ir.Constant) else stop, by[binder.position]
+                extent: Any = shape[binder.position]
+                stop = extent.value if isinstance(extent, ir.Constant) else extent
+                bounds: tuple[Any, Any, int] = 0, stop, by[binder.position]
             case ir.Pipeline(extent=ir.Constant(value=stop), by=step):
                 bounds = 0, stop, step
             case ir.For(start=ir.Constant(value=start), stop=ir.Constant(value=stop), step=step):
                 bounds = start, stop, step
             case _:
                 return None
-        if not isinstance(bounds[1], int):
-            return None
-        if len(range(*bounds)) > LIMIT:  # type: ignore[arg-type]
+        if not isinstance(bounds[1], int) or len(range(*bounds)) > LIMIT:
             return None
         values[variable] = along(np.arange(*bounds, dtype=np.int64), binder.axis)
     return values
@@ -336,8 +333,8 @@ class Enumerator:
         start, stop = self.form(loop.start), self.form(loop.stop)
         if start is None or stop is None or start.terms or stop.terms:
             return None
-        distance = np.max(stop.base - start.base) if loop.step > 0 else np.max(start.base - stop.base)
-        count = max(0, -(-int(distance) // abs(loop.step)))
+        distance = stop.base - start.base if loop.step > 0 else start.base - stop.base
+        count = max(0, -(-int(np.max(distance)) // abs(loop.step)))
         if count > LIMIT:
             return None
         return Form({}, start.base + along(np.arange(count) * loop.step, axis))
@@ -442,13 +439,9 @@ def _spread(values: Array | bool, number: Any, axis: int) -> Any:
     if isinstance(values, bool):
         return values
     slots, workers = values.shape
-    whole = number.ndim == 1 and number.size == workers and number[0] == 0 and number[-1] == workers - 1
-    picked = values if whole and _is_range(number) else values[:, np.clip(number, 0, workers - 1)]
+    whole = number.ndim == 1 and np.array_equal(number, np.arange(workers))
+    picked = values if whole else values[:, np.clip(number, 0, workers - 1)]
     return picked.reshape((slots,) + (1,) * (axis - number.ndim) + picked.shape[1:])
-
-
-def _is_range(number: Array) -> bool:
-    return number.size < 2 or bool((np.diff(number) == 1).all())
 
 
 def size_of(*arrays: Any) -> int:

@@ -30,6 +30,7 @@ A block value takes part when its load depends on nothing that the body computes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -55,7 +56,7 @@ def overlap(kernel: ir.Kernel) -> ir.Kernel:
         return statement
 
     body = visit(kernel.body)
-    return replace(kernel, body=body, stage="pipelined", notes=kernel.notes + tuple(notes))
+    return replace(kernel, body=body, stage="pipelined", notes=(*kernel.notes, *notes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,14 @@ def _closure(needed: set[Variable], scalars: dict[Variable, ir.Let]) -> tuple[ir
         if variable in needed:
             needed |= _free_variables(scalars[variable])
     return tuple(let for variable, let in scalars.items() if variable in needed)
+
+
+def needed_scalars(
+    before: Sequence[Statement], users: Sequence[Statement]
+) -> tuple[ir.Let, ...]:
+    """Those Lets of `before` that the users go back to."""
+    needed = {v for user in users for v in _free_variables(user)}
+    return _closure(needed, {s.variable: s for s in before if isinstance(s, ir.Let)})
 
 
 def pipelined(

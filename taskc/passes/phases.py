@@ -20,14 +20,15 @@ ENUMERATED_PAIRS = 1 << 20
 class Phases:
     """Collects accesses. `shared` are the tensors that several workers of a block can touch.
 
-    `waits` maps the tensors of rings that travel by cp.async to a move into them: waiting for a step
-    makes its writes complete.
+    `copies` maps the tensors of rings that travel by cp.async to a move into them: waiting for a step
+    makes its writes complete. Unmasked, accesses keep the shape [worker, task].
     """
 
     worker: Variable
     crew: Crew
     shared: frozenset[Tensor]
     copies: dict[Tensor, ir.Move]
+    masked: bool = True
 
     def of(
         self, statement: Statement, lets: dict[Variable, Expression]
@@ -159,8 +160,9 @@ class Phases:
     ) -> Iterator[Access]:
         if tensor in self.shared:
             resolved = [scope.resolve(index) for index in indices]
+            crew = scope.crew if self.masked else replace(scope.crew, active=None)
             yield make_access(
-                tensor, resolved, scope.crew, scope.wild, writes=writes, atomic=atomic, loc=node.loc
+                tensor, resolved, crew, scope.wild, writes=writes, atomic=atomic, loc=node.loc
             )
 
 

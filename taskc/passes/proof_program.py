@@ -1,37 +1,41 @@
 """Every access to a tensor in a program, with the loops and the conditions that it is under.
 
 One walk serves all proofs. A path is the tuple of frames from the kernel's body down to the access:
-loops (Grid, For, Pipeline, While, Each, Move) and guards. A guard comes from an If, a Select, the right
-operand of a lazy `and` or `or`, or from the guard of a Move.
+loops (Grid, For, Pipeline, While, Each, Move) and guards. A guard comes from an If, a Select, the
+right operand of a lazy `and` or `or`, or from the guard of a Move.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Union
+from typing import TypeAlias
 
 from taskc.errors import NOWHERE, Location
 from taskc.ir import nodes as ir
 from taskc.ir.bounds import Facts
 from taskc.ir.nodes import Expression, Statement, Tensor, Variable
-from taskc.ir.rewrite import expressions, statements
+from taskc.ir.rewrite import expressions, statements, walk
 
 READ, WRITE, ATOMIC = "read", "write", "atomic"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Guard:
-    """`condition` is true below, or false where `holds` is False."""
+    """`condition` is true below, or false where `holds` is False.
+
+    An `asserted` one is the promise of an Assert: nothing is skipped because of it.
+    """
 
     condition: Expression
     holds: bool = True
+    asserted: bool = False
 
 
-Loop = Union[ir.Grid, ir.For, ir.Pipeline, ir.While, ir.Each, ir.Move]
-Phase = Union[ir.Each, ir.Move]
-Frame = Union[Loop, Guard]
-Path = tuple[Frame, ...]
+Loop: TypeAlias = ir.Grid | ir.For | ir.Pipeline | ir.While | ir.Each | ir.Move
+Phase: TypeAlias = ir.Each | ir.Move
+Frame: TypeAlias = Loop | Guard
+Path: TypeAlias = tuple[Frame, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,6 +133,11 @@ def used_variables(program: Program, nodes: Iterable[Expression]) -> set[Variabl
     return seen
 
 
+def _reads(condition: Expression) -> bool:
+    """What is read may change later."""
+    return any(isinstance(node, ir.Read) for node in walk(condition))
+
+
 class _Walker:
     """Fills a Program. `axis` is the next free NumPy axis; `phase` the Each or Move above."""
 
@@ -141,6 +150,8 @@ class _Walker:
             case ir.Sequence():
                 for statement in node.statements:
                     self.visit(statement, path, axis, phase)
+                    if isinstance(statement, ir.Assert) and not _reads(statement.condition):
+                        path = (*path, Guard(statement.condition, asserted=True))
             case ir.Let():
                 self.expression(node.value, path, phase, node)
                 program.lets[node.variable] = (node.value, phase is None)

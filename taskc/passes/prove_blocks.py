@@ -1,11 +1,13 @@
 """Proves that no two blocks meet at one element of global memory, one of them writing it.
 
-Blocks are never ordered, so nothing but their indices keeps them apart. For a written tensor each variable
-of the grid needs a dimension whose index contains it, while all the rest of that index stays within one
-step of it: then blocks that differ in that variable touch different elements. Where this does not apply
-and everything has a constant range, all accesses of all blocks are enumerated.
+Blocks are never ordered, so nothing but their indices keeps them apart. For a written tensor each
+variable of the grid needs a dimension whose index contains it, while all the rest of that index
+stays within one step of it: then blocks that differ in that variable touch different elements.
+Where this does not apply and everything has a constant range, all accesses of all blocks are
+enumerated.
 
-An "out" parameter is stored once per element (taskc/passes/prove_coverage.py), so only its reads are asked.
+An "out" parameter is stored once per element (taskc/passes/prove_coverage.py), so only its reads
+are asked.
 """
 
 from __future__ import annotations
@@ -68,9 +70,7 @@ def _tensor(
     return None
 
 
-def _apart(
-    first: Access, second: Access, enumerator: Enumerator, moving: list[Variable]
-) -> bool:
+def _apart(first: Access, second: Access, enumerator: Enumerator, moving: list[Variable]) -> bool:
     """Blocks that differ in a grid variable differ in a dimension; grid variables one after another,
     because those that are known to be equal don't blur the others."""
     pairs = [

@@ -1,9 +1,9 @@
 """Proves that every index of every access lies within its tensor, for all sizes.
 
-What may be used: the ranges of the loops around the access, the conditions on its path (If, Select, a lazy
-`and` or `or`, the guard of a Move) and the Asserts before it in the same scope. Linear reasoning does most
-of it; where that fails and everything that the index depends on has a constant range, all combinations are
-tried. Tiles are not asked: owning an element implies that it exists.
+What may be used: the ranges of the loops around the access, the conditions on its path (If, Select,
+a lazy `and` or `or`, the guard of a Move) and the Asserts before it in the same scope. Linear
+reasoning does most of it; where that fails and everything that the index depends on has a constant
+range, all combinations are tried. Tiles are not asked: owning an element implies that it exists.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def bounds_findings(program: Program) -> list[CompileError]:
 class _State:
     """What is known at a point.
 
-    `now` includes conditions on memory that may change: the tensors in `reads`. As soon as one of them
-    is written, only `lasting` is still true.
+    `now` includes conditions on memory that may change: the tensors in `reads`. As soon as one of
+    them is written, only `lasting` is still true.
     """
 
     now: Facts
@@ -60,9 +60,7 @@ class _State:
         return replace(self.enter(loop), path=(*self.path, loop))
 
     def assume(self, condition: Expression, holds: bool = True) -> _State:
-        reads = self.reads | {
-            node.tensor for node in walk(condition) if isinstance(node, ir.Read)
-        }
+        reads = self.reads | {node.tensor for node in walk(condition) if isinstance(node, ir.Read)}
         lasting = self.lasting.assume(condition, holds=holds)
         now = self.now.assume(condition, holds=holds, lasting=False) if reads else lasting
         path = (*self.path, Guard(condition, holds))

@@ -1,12 +1,13 @@
-"""Proves that no two workers meet at one element of shared or global memory, one of them writing it.
+"""Proves that no two workers meet at one element of shared or global memory, one of them writing
+it.
 
-Within a phase all workers and slots are enumerated, with block-wide symbols left free: the uniform parts
-of two indices cancel where they are the same, and are unknown where they are not. Dimensions in which two
-accesses can be compared may already keep them apart; if they don't, and block-wide loop variables have few
-values, each of those is tried. What is still open is rejected.
+Within a phase all workers and slots are enumerated, with block-wide symbols left free: the uniform
+parts of two indices cancel where they are the same, and are unknown where they are not. Dimensions
+in which two accesses can be compared may already keep them apart; if they don't, and block-wide
+loop variables have few values, each of those is tried. What is still open is rejected.
 
-Atomics race neither with each other nor with reads. They may not stand in a loop whose mapping replicates
-tasks, or outside of all mapping loops: every replica would do them.
+Atomics race neither with each other nor with reads. They may not stand in a loop whose mapping
+replicates tasks, or outside of all mapping loops: every replica would do them.
 
 Between blocks, which are never ordered, see taskc/passes/prove_blocks.py.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,7 @@ from taskc.passes.enumeration import (
     Enumerator,
     Form,
     all_blocks,
+    along,
     size_of,
 )
 from taskc.passes.proof_program import (
@@ -151,8 +154,7 @@ def _touch(access: Access, enumerator: Enumerator) -> _Touch:
     phase = access.phase
     if isinstance(phase, ir.Move):
         axis = enumerator.program.axis(phase)
-        agents = np.arange(int(np.prod(phase.shape)))
-        agents = agents.reshape(agents.shape + (1,) * axis)
+        agents = along(np.arange(prod(phase.shape)), axis)
     else:
         agents = enumerator.workers
     live = enumerator.path(access.path, stores=access.kind == WRITE)
@@ -171,7 +173,8 @@ def _meet(first: _Touch, second: _Touch) -> _Meeting | None:
     other = [pair[1] for pair in known]
     if first is not second and exact and all(_apart(a, b) for a, b in known):
         return None
-    if max(size_of(first.may, first.agents, *own), size_of(second.may, second.agents, *other)) > LIMIT:
+    sizes = size_of(first.may, first.agents, *own), size_of(second.may, second.agents, *other)
+    if max(sizes) > LIMIT:
         return _Meeting(first, (0,), second, (0,), False)
     if exact:
         places = _collide(first, first.must, own, second, second.must, other)

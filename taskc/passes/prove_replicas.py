@@ -16,8 +16,8 @@ from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import LOCAL, Expression, Tensor, Variable
 from taskc.ir.rewrite import expressions
-from taskc.passes.proof_program import ATOMIC, WRITE, Access, Guard, Path, Program
 from taskc.passes.enumeration import Enumerator
+from taskc.passes.proof_program import ATOMIC, WRITE, Access, Guard, Path, Program
 from taskc.passes.wording import element
 
 HINT = "combine the values of several workers with tc.reduce"
@@ -35,7 +35,7 @@ def replica_findings(access: Access, enumerator: Enumerator) -> CompileError | N
     assert isinstance(statement, ir.Store)
     dependencies = _Dependencies(enumerator.program)
     needed = dependencies.of(statement.value) | dependencies.of_path(access.path)
-    needed -= set(access.indices)  # type: ignore[arg-type]
+    needed -= set(access.indices)
     bound = {v for frame in access.path if isinstance(frame, ir.Each) for v in frame.variables}
     private = needed - bound - {enumerator.program.kernel.worker}
     if private:
@@ -83,7 +83,8 @@ class _Runs:
         name = element(self.access.tensor, task)
         mine, theirs = int(counts[w, s]), int(counts[first, slot[w, s]])
         if mine and theirs:
-            text = f"worker {w} writes its copy of {name} {mine} times, worker {first} {theirs} times"
+            text = f"worker {w} writes its copy of {name} {mine} times,"
+            text += f" worker {first} {theirs} times"
         else:
             writes, idle = (w, first) if mine else (first, w)
             text = f"worker {writes} writes {name}, but worker {idle}, which has a copy, does not"

@@ -1,12 +1,12 @@
 """Proves that workers touch only those elements of a tile that they own.
 
-A tile is laid out over registers by its mapping, so an element exists only where its owners are. For each
-access inside a mapping loop all workers, slots and constant inner indices are enumerated. An index that
-is known only at run time cannot name a register and is rejected. So is an access of a whole-block
-statement that its mapping doesn't fit.
+A tile is laid out over registers by its mapping, so an element exists only where its owners are.
+For each access inside a mapping loop all workers, slots and constant inner indices are enumerated.
+An index that is known only at run time cannot name a register and is rejected. So is an access of a
+whole-block statement that its mapping doesn't fit.
 
-A replicated element is written by all its owners, with the same value: it may depend on the element's
-index, on replicated tiles and on uniform values; `tc.reduce` combines anything else.
+A replicated element is written by all its owners, with the same value: it may depend on the
+element's index, on replicated tiles and on uniform values; `tc.reduce` combines anything else.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import TILE, Expression, Tensor
-from taskc.passes.proof_program import READ, WRITE, Access, Program, collect
 from taskc.passes.enumeration import LIMIT, Enumerator, Form, size_of, task_arrays
+from taskc.passes.proof_program import READ, Access, Program, collect
 from taskc.passes.prove_replicas import replica_findings
 from taskc.passes.wording import at, element, first_true, spelled, task_of, task_text
 
@@ -123,7 +123,7 @@ def _ownership(
     doing = "" if task is None else f" (task {task_text(task)})"
     name = element(access.tensor, place)
     shape = access.tensor.shape
-    if not all(0 <= i < n for i, n in zip(place, shape, strict=True)):  # type: ignore[operator]
+    if not all(0 <= i < n for i, n in zip(place, shape, strict=True)):
         text = f"{name} is outside its shape {task_text(shape)}: worker {worker}{doing}"
     else:
         text = f"worker {worker} does not own {name}{doing}; {_who(owners, tuple(place))}"
@@ -234,7 +234,7 @@ def _mma(node: ir.Mma) -> CompileError | None:
         text = f"the inner extents of a product differ: ({m}, {k}) @ ({inner}, {n})"
         return CompileError(text, node.loc)
     if node.accumulator.shape != (m, n):
-        shape = task_text(node.accumulator.shape)  # type: ignore[arg-type]
+        shape = task_text(node.accumulator.shape)
         name = node.accumulator.name
         text = f"({m}, {k}) @ ({inner}, {n}) is ({m}, {n}), but `{name}` is {shape}"
         return CompileError(text, node.loc)
@@ -248,8 +248,8 @@ def _reduce(node: ir.Reduce) -> CompileError | None:
     shape = tuple(node.source.shape[d] for d in kept)
     if node.target.shape != shape:
         text = (
-            f"`{node.source.name}` reduced over axis {node.axis} is {task_text(shape)},"  # type: ignore[arg-type]
-            f" but `{node.target.name}` is {task_text(node.target.shape)}"  # type: ignore[arg-type]
+            f"`{node.source.name}` reduced over axis {node.axis} is {task_text(shape)},"
+            f" but `{node.target.name}` is {task_text(node.target.shape)}"
         )
         return CompileError(text, node.loc)
     if node.source.scope != TILE or node.target.scope != TILE:
@@ -267,8 +267,8 @@ def _reduce(node: ir.Reduce) -> CompileError | None:
 def _scan(node: ir.Scan) -> CompileError | None:
     if node.target.shape != node.source.shape:
         text = (
-            f"`{node.source.name}` is {task_text(node.source.shape)},"  # type: ignore[arg-type]
-            f" but `{node.target.name}` is {task_text(node.target.shape)}"  # type: ignore[arg-type]
+            f"`{node.source.name}` is {task_text(node.source.shape)},"
+            f" but `{node.target.name}` is {task_text(node.target.shape)}"
         )
         return CompileError(text, node.loc)
     if node.source.scope != TILE or node.target.scope != TILE:
@@ -280,7 +280,7 @@ def _scan(node: ir.Scan) -> CompileError | None:
 
 
 def _uncovered(tile: Tensor, loc: Location) -> CompileError | None:
-    shape: tuple[int, ...] = tile.shape  # type: ignore[assignment]
+    shape: tuple[int, ...] = tile.shape
     if _owners(tile).covers(shape):
         return None
     return CompileError(f"nobody owns all of {task_text(shape)} in `{tile.name}`", loc)

@@ -136,16 +136,29 @@ class _Placer:
         return (replace(statement, statements=tuple(parts)) if changed else statement), state
 
     def branches(self, statement: ir.If, state: State, lets: Lets) -> tuple[Statement, State]:
+        """What a branch needs before its first statement goes in front of the whole."""
         accesses = self.accesses_of(statement.condition, lets)
         barrier, state = self.order(state, accesses, statement)
-        state = (*state, *(_Open(access) for access in accesses))
-        then, after_then = self.walk(statement.then, state, lets)
-        otherwise, after_otherwise = None, state
+        conditions = tuple(_Open(access) for access in accesses)
+        then, _ = self.walk(statement.then, conditions, lets)
+        otherwise = None
         if statement.otherwise is not None:
-            otherwise, after_otherwise = self.walk(statement.otherwise, state, lets)
+            otherwise, _ = self.walk(statement.otherwise, conditions, lets)
         if then is not statement.then or otherwise is not statement.otherwise:
             statement = replace(statement, then=then, otherwise=otherwise)
-        after = _union(after_then, after_otherwise)
+        for branch in (then, otherwise):
+            if branch is None or barrier is not None and barrier.scope == self.widest:
+                continue
+            probe, _ = self.walk(branch, (*state, *conditions), lets)
+            if probe is not branch:
+                barrier = ir.Barrier(self.widest, _first_new(branch, probe), loc=statement.loc)
+                state = ()
+        state = (*state, *conditions)
+        _, after = self.walk(then, state, lets)
+        _, after_otherwise = (
+            (None, state) if otherwise is None else self.walk(otherwise, state, lets)
+        )
+        after = _union(after, after_otherwise)
         return (statement if barrier is None else sequence(barrier, statement)), after
 
     def loop(
@@ -159,8 +172,6 @@ class _Placer:
         body = statement.body
         while True:
             body, own = self.walk(body, tuple(map(_Open, accesses)), lets)
-            if isinstance(statement, ir.Grid) and not statement.persistent:
-                break
             again, _ = self.walk(body, self.carried(statement, body, own), lets)
             if again is body:
                 break
@@ -246,6 +257,8 @@ class _Placer:
     # Iterations.
 
     def carried(self, loop: ir.For | ir.While | ir.Grid, body: Statement, state: State) -> State:
+        if isinstance(loop, ir.Grid) and not loop.persistent:
+            return ()
         exact = isinstance(loop, ir.For) and _always_synchronizes(body, self.widest)
         return self.moved(loop, state, "previous" if exact else "earlier")
 

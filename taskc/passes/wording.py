@@ -1,4 +1,4 @@
-"""How proofs name things to a person: expressions as they are in the source, workers, tasks, elements."""
+"""How proofs name things to a person: expressions, workers, tasks, elements."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy as np
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Tensor
 from taskc.ir.printer import expression_text
-from taskc.passes.proof_program import Path
 from taskc.passes.enumeration import Enumerator, Form
+from taskc.passes.proof_program import Path
+
 
 def spelled(node: Expression) -> str:
     """An expression in the words of the DSL."""

@@ -217,10 +217,10 @@ class Accesses:
             at, illegal = place(frame)
             memory = memory_of(frame, tensor)
             flat = self.first_owners(frame, tensor, memory, at)
-            missing = memory.written[flat] == 0
+            missing = memory.written.reshape(-1)[flat] == 0
             if missing.any():
                 uninitialized(frame, memory, at, missing, illegal, loc, node)
-            return memory.data[flat]
+            return memory.data.reshape(-1)[flat]
 
         return read
 

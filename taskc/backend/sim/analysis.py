@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
@@ -13,7 +13,11 @@ _ONE_BY_ONE = (ir.Print, ir.Do, ir.Barrier, ir.RingStep, ir.Move, ir.Mma, ir.Red
 
 def writes(body: ir.Statement) -> Iterator[ir.Tensor]:
     """The tensors that `body` stores to or updates, once for each place that does."""
-    for node in walk(body):
+    return writes_among(walk(body))
+
+
+def writes_among(nodes: Iterable[object]) -> Iterator[ir.Tensor]:
+    for node in nodes:
         match node:
             case ir.Store(tensor=tensor) | ir.Atomic(tensor=tensor) | ir.Move(tensor=tensor):
                 yield tensor

@@ -56,7 +56,10 @@ class Group:
         self.order = Order(len(blocks), run.workers, run.by_phases)
         self.memories: dict[ir.Tensor, Memory] = dict(run.globals)
         self.arena = arena
+        self.width = run.workers
         self.shared_seen: dict[ir.Tensor, Memory] = {}
+        self.tiles: dict[ir.Tensor, Memory] = {}
+        self.rounds: dict[tuple[int, int], int] = {}
         self.rings: dict[ir.Ring, Any] = {}
         self.ring_of: dict[ir.Tensor, ir.Ring] = {}
 
@@ -81,6 +84,52 @@ class Group:
                 )
             self.shared_seen[tensor] = memory
         return memory
+
+    def allocate(
+        self, tensor: ir.Tensor, frame: Frame, fill: Callable[[Frame], Any] | None, node: object
+    ) -> Memory:
+        """A SHARED tensor begins a new life, in the blocks that are active.
+
+        Warps that run by themselves come here one after another; the first one's turn counts.
+        """
+        memory = self.shared(tensor)
+        if frame.width != self.width:
+            key = (id(node), frame.warp)
+            turn = self.rounds[key] = self.rounds.get(key, 0) + 1
+            if self.rounds.get((id(node), -1), 0) >= turn:
+                return memory
+            self.rounds[(id(node), -1)] = turn
+        if frame.mask is None and not memory.overlaid:
+            memory.forget()
+            if fill is not None:
+                memory.data[...] = fill(frame)
+                memory.written[...] = memory.number
+                memory.complete = True
+            return memory
+        active = np.ones((self.blocks.size, 1), np.bool_)
+        if frame.mask is not None:
+            active = np.broadcast_to(frame.mask, frame.full).any(axis=-1)[..., None]
+        blocks = np.flatnonzero(active)
+        elements = np.arange(memory.size) + np.broadcast_to(memory.rows, (self.blocks.size, 1))
+        at = elements[blocks].reshape(-1)
+        memory.complete = False
+        if fill is not None:
+            memory.data[at] = fill(frame)
+            memory.mark(at)
+        else:
+            for granule in range(memory.granules):
+                memory.written[at * memory.granules + granule] = 0
+        return memory
+
+    def reset_tile(
+        self, memory: Memory, frame: Frame, fill: Callable[[Frame], Any] | None
+    ) -> None:
+        """The workers of the frame have the tile anew."""
+        columns = slice(int(frame.columns[0]), int(frame.columns[0]) + frame.width)
+        memory.complete = False
+        memory.written[..., columns] = fill is not None
+        if fill is not None:
+            memory.data[..., columns] = fill(frame)
 
 
 class Frame:
@@ -126,6 +175,20 @@ class Frame:
         self.owners_only: Any = None  # where a replicated task is this worker's to store
         self.size = 0
         self.warp = 0
+
+    def tasks(self, count: int) -> Frame:
+        """A frame of unnamed workers, one for each of `count` tasks of a whole-block statement."""
+        other = Frame.__new__(Frame)
+        other.group, other.run = self.group, self.run
+        other.env, other.memories = self.env, self.memories
+        other.mask, other.axes, other.levels = self.mask, (), ()
+        other.block_row, other.count = self.block_row, self.count
+        other.worker_row = other.columns = np.arange(count)
+        other.width = count
+        other.first, other.warp, other.size = self.first, self.warp, 0
+        other.in_each = other.anonymous = True
+        other.owners_only = None
+        return other
 
     @property
     def full(self) -> tuple[int, ...]:

@@ -125,11 +125,3 @@ class Arena:
             shadow=self.shadow,
             overlaid=True,
         )
-
-    def forget(self, memory: Memory, blocks: Array | None) -> None:
-        """The tensor's elements are uninitialized again, in all blocks or in those named."""
-        size = memory.tensor.dtype.nbytes
-        start = (memory.tensor.offset or 0) // self.granule
-        table = self.written.reshape(self.blocks, -1)
-        stop = start + memory.size * size // self.granule
-        table[slice(None) if blocks is None else blocks, start:stop] = 0

@@ -25,6 +25,9 @@ from taskc.ir.mapping import Mapping
 from taskc.ir.types import i64
 
 
+_ENDLESS = 1_000_000
+
+
 @dataclass(frozen=True, slots=True)
 class Code:
     """`run(frame)` executes the statement, or, where it `waits`, gives a generator that does."""
@@ -197,7 +200,6 @@ class Statements:
 
     def _assert(self, node: ir.Assert) -> Code:
         condition = self.expressions(node.condition)
-        message = node.text.replace("{", "{{").replace("}", "}}")
         message = node.text or "the assertion does not hold"
 
         def run(frame: Frame) -> None:
@@ -265,7 +267,11 @@ class Statements:
         body = self(node.body)
         uniform = self._uniform
 
-        def goes_on(frame: Frame) -> bool:
+        def goes_on(frame: Frame, turn: int) -> bool:
+            if turn == _ENDLESS:
+                message = f"the loop has not ended after {_ENDLESS} turns"
+                frame.fault("endless-loop", message, np.ones((1, 1), np.bool_), node.loc, node)
+                return False
             chosen = condition(frame)
             if uniform:
                 chosen = agreed(frame, chosen, node.loc, node)
@@ -274,14 +280,18 @@ class Statements:
 
         def steps(frame: Frame) -> Any:
             outer = frame.mask
-            while goes_on(frame):
+            turn = 0
+            while goes_on(frame, turn):
                 yield from body.run(frame)
+                turn += 1
             frame.mask = outer
 
         def run(frame: Frame) -> None:
             outer = frame.mask
-            while goes_on(frame):
+            turn = 0
+            while goes_on(frame, turn):
                 body.run(frame)
+                turn += 1
             frame.mask = outer
 
         return Code(steps, waits=True) if body.waits else Code(run)
@@ -413,7 +423,7 @@ class Statements:
             if self.state.by_phases and outermost:
                 frame.group.order.step()
             for values, valid, owned in tasks.turns:
-                if independent:
+                if tasks.at_once:
                     frame.axes = tasks.axes + outer[1]
                     frame.levels = (len(tasks.axes), *outer[2])
                     grow = (..., *(None for _ in outer[1]), slice(None), slice(None))
@@ -455,6 +465,7 @@ class Tasks:
 
     def __init__(self, mapping: Mapping, workers: Array, at_once: bool) -> None:
         self.axes: tuple[int, ...] = ()
+        at_once = self.at_once = at_once and workers.ndim == 2
         self.turns: list[tuple[list[Array], Array | None, Array | None]]
         if at_once and mapping.worker_modes is not None and mapping.slot_modes is not None:
             values = self._composed(mapping, workers)

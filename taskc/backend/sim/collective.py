@@ -1,0 +1,311 @@
+"""Whole-block statements: Move, Mma, Reduce, Scan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from taskc.backend.sim.accesses import gather_tile, memory_of, scatter_tile
+from taskc.backend.sim.expressions import narrowed, scalar
+from taskc.backend.sim.machine import Frame
+from taskc.backend.sim.memory import Array, Memory
+from taskc.backend.sim.statements import Code, Statements
+from taskc.errors import Location
+from taskc.ir import arithmetic, nodes as ir
+from taskc.ir.mapping import Mapping
+from taskc.ir.rewrite import walk
+from taskc.ir.types import DType
+
+
+class Collectives:
+    """Compiles whole-block statements, as additions to `Statements`."""
+
+    def __init__(self, statements: Statements) -> None:
+        self.statements = statements
+        self.expressions = statements.expressions
+        self.accesses = statements.accesses
+        self.run = statements.state
+        statements.makers[ir.Move] = self.move
+        statements.makers[ir.Mma] = self.mma
+        statements.makers[ir.Reduce] = self.reduce
+        statements.makers[ir.Scan] = self.scan
+
+    # Move.
+
+    def move(self, node: ir.Move) -> Code:
+        by = self._workers_of(node)
+        if by is not None:
+            store: ir.Statement = ir.Store(node.tensor, node.indices, node.value, loc=node.loc)
+            if node.guard is not None:
+                store = ir.If(node.guard, store, loc=node.loc)
+            return self.statements(ir.Each(node.variables, by, None, store, loc=node.loc))
+        return self._move_by_anyone(node)
+
+    def _workers_of(self, node: ir.Move) -> Mapping | None:
+        """The mapping that does the tasks, where it matters who does."""
+        tiles = {
+            tensor
+            for part in (node.value, node.guard)
+            if part is not None
+            for read in walk(part)
+            if isinstance(read, ir.Read) and (tensor := read.tensor).scope == ir.TILE
+        }
+        by = node.by
+        if node.tensor.scope == ir.TILE:
+            tiles.add(node.tensor)
+            by = by or node.tensor.owners
+        if by is None or by.workers != self.run.kernel.workers:
+            return None
+        if tiles and (self.run.by_phases or any(tile.owners != by for tile in tiles)):
+            return None
+        if by.iterated != node.shape:
+            limit = tuple(map(min, by.iterated, node.shape))
+            if not by.covers(node.shape):
+                self.run.findings.add(
+                    "not-written",
+                    f"{by} does not cover the shape {node.shape} of the move",
+                    node.loc,
+                    where=node,
+                )
+            by = by.within(*limit)
+        return by
+
+    def _move_by_anyone(self, node: ir.Move) -> Code:
+        accesses = self.accesses
+        accesses.phase_writes = frozenset((node.tensor,))
+        value = self.expressions(node.value)
+        guard = None if node.guard is None else self.expressions(node.guard)
+        store = accesses.store(node.tensor, node.indices, node, node.loc)
+        accesses.phase_writes = frozenset()
+        tasks = task_indices(node.shape)
+        count = prod(node.shape)
+
+        def run(frame: Frame) -> None:
+            self._begin(frame)
+            inner = frame.tasks(count)
+            for variable, index in zip(node.variables, tasks, strict=True):
+                frame.env[variable] = index
+            if guard is not None:
+                inner.mask = narrowed(inner.mask, guard(inner))
+                if inner.mask is not None and not inner.mask.any():
+                    return
+            store(inner, value(inner))
+            self._begin(frame)
+
+        return Code(run)
+
+    def _begin(self, frame: Frame) -> None:
+        if self.run.by_phases:
+            frame.group.order.step()
+
+    # Mma.
+
+    def mma(self, node: ir.Mma) -> Code:
+        left = self._operand(node.left, node.loc)
+        right = self._operand(node.right, node.loc)
+        accumulator, dtype = node.accumulator, node.accumulator.dtype
+
+        def run(frame: Frame) -> None:
+            self._begin(frame)
+            memory = memory_of(frame, accumulator)
+            a = arithmetic.convert(left(frame), node.left.tensor.dtype, dtype)
+            b = arithmetic.convert(right(frame), node.right.tensor.dtype, dtype)
+            total = self._gather(frame, memory, node.loc, node)
+            for q in range(a.shape[2]):
+                total = arithmetic.fma(a[:, :, q, None], b[:, q, None, :], total, dtype)
+            self._scatter(frame, memory, total)
+
+        return Code(run)
+
+    def _operand(self, operand: ir.Operand, loc: Location) -> Callable[[Frame], Array]:
+        """The operand's elements, [blocks, rows, columns]."""
+        rows, columns = ir.Variable("row"), ir.Variable("column")
+        inner = (columns, rows) if operand.transposed else (rows, columns)
+        *outer, first, second = operand.origin
+        indices = (
+            *outer,
+            ir.Binary("+", first, inner[0], loc=loc),
+            ir.Binary("+", second, inner[1], loc=loc),
+        )
+        read = self.accesses.read(ir.Read(operand.tensor, indices, loc=loc))
+        tasks = task_indices(operand.shape)
+
+        def gather(frame: Frame) -> Array:
+            count = prod(operand.shape)
+            frame.env[rows], frame.env[columns] = tasks
+            values = np.broadcast_to(read(frame.tasks(count)), (frame.count, count))
+            return values.reshape(frame.count, *operand.shape)
+
+        return gather
+
+    def _gather(self, frame: Frame, memory: Memory, loc: Location, node: object) -> Array:
+        values, missing = gather_tile(memory, frame)
+        if missing.any():
+            where = missing.reshape(frame.count, -1)
+            if frame.mask is not None:
+                where = where & _blocks(frame)[:, None]
+            if where.any():
+                name = memory.tensor.name
+                message = f"{name} is read before it is written"
+                inner = frame.tasks(where.shape[1])
+                inner.fault("uninitialized", message, where, loc, node)
+        return values
+
+    def _scatter(self, frame: Frame, memory: Memory, values: Array) -> None:
+        elements = np.ascontiguousarray(values).reshape(frame.count, -1)
+        touched = np.ones(elements.shape, np.bool_)
+        if frame.mask is not None:
+            touched &= _blocks(frame)[:, None]
+        scatter_tile(memory, elements, touched, frame)
+
+    # Reduce and Scan.
+
+    def reduce(self, node: ir.Reduce) -> Code:
+        plan = reduction_plan(node.source, self.run.shapes[node.source], node.axis)
+        dtype, operator = node.source.dtype, node.operator
+
+        def run(frame: Frame) -> None:
+            self._begin(frame)
+            source = memory_of(frame, node.source)
+            target = memory_of(frame, node.target)
+            values = self._gather(frame, source, node.loc, node)
+            lines = np.moveaxis(values, node.axis + 1, -1).reshape(frame.count, -1, plan.extent)
+            result = plan.fold(lines, operator, dtype)
+            self._scatter(frame, target, result)
+
+        return Code(run)
+
+    def scan(self, node: ir.Scan) -> Code:
+        dtype, operator, axis = node.source.dtype, node.operator, node.axis + 1
+
+        def run(frame: Frame) -> None:
+            self._begin(frame)
+            values = self._gather(frame, memory_of(frame, node.source), node.loc, node)
+            lines = np.moveaxis(values, axis, -1)
+            result = np.empty_like(lines)
+            total: Any = None
+            for i in range(lines.shape[-1]):
+                if node.exclusive:
+                    result[..., i] = identity(operator, dtype) if total is None else total
+                current = lines[..., i]
+                if total is None:
+                    total = current.copy()
+                else:
+                    total = arithmetic.binary(operator, total, current, dtype)
+                if not node.exclusive:
+                    result[..., i] = total
+            self._scatter(frame, memory_of(frame, node.target), np.moveaxis(result, -1, axis))
+
+        return Code(run)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The order of a reduction: for each line, the positions of each partial result, in order.
+
+    positions  [line, part, element]; valid says which there are
+    parts      how many partial results each line has
+    """
+
+    extent: int
+    positions: Array
+    valid: Array
+    parts: Array
+
+    def fold(self, lines: Array, operator: str, dtype: DType) -> Array:
+        """lines [blocks, line, extent] folded to [blocks, line]."""
+        count, widest, longest = self.positions.shape
+        index = np.arange(count)[:, None, None]
+        values = lines[:, index, self.positions]
+        partial = values[..., 0].copy()
+        for element in range(1, longest):
+            valid = self.valid[..., element]
+            folded = arithmetic.binary(operator, partial, values[..., element], dtype)
+            partial = folded if valid.all() else np.where(valid, folded, partial)
+        result = partial[..., 0].copy()
+        for parts in np.unique(self.parts).tolist():
+            chosen = self.parts == parts
+            tree = partial[:, chosen, :parts]
+            remaining = parts
+            while remaining > 1:
+                half = (remaining + 1) // 2
+                upper = tree[..., half:remaining]
+                lower = tree[..., : remaining - half]
+                folded = arithmetic.binary(operator, lower, upper, dtype)
+                tree = np.concatenate((folded, tree[..., remaining - half : half]), axis=-1)
+                remaining = half
+            result[:, chosen] = tree[..., 0]
+        return result
+
+
+def reduction_plan(source: ir.Tensor, shape: tuple[int, ...], axis: int) -> Plan:
+    assert source.owners is not None
+    workers, slots = source.owners.owner_table()
+    inside = tuple(slice(extent) for extent in shape)
+    extent = shape[axis]
+    worker_lines = np.moveaxis(workers[inside], axis, -1).reshape(-1, extent)
+    slot_lines = np.moveaxis(slots[inside], axis, -1).reshape(-1, extent)
+    patterns: dict[tuple[bytes, bytes], list[list[int]]] = {}
+    lines: list[list[list[int]]] = []
+    for line in range(len(worker_lines)):
+        # Lines that differ only in who holds them have one pattern: number workers by appearance.
+        _, first, inverse = np.unique(
+            worker_lines[line], return_index=True, return_inverse=True
+        )
+        names = first[inverse]
+        key = (names.tobytes(), slot_lines[line].tobytes())
+        if key not in patterns:
+            groups: dict[int, list[int]] = {}
+            for position, name in enumerate(names.tolist()):
+                groups.setdefault(name, []).append(position)
+            slot_of = slot_lines[line].tolist()
+            patterns[key] = [
+                sorted(group, key=slot_of.__getitem__) for _, group in sorted(groups.items())
+            ]
+        lines.append(patterns[key])
+    widest = max((len(line) for line in lines), default=0)
+    longest = max((len(group) for line in lines for group in line), default=0)
+    positions = np.zeros((len(lines), widest, longest), np.int64)
+    valid = np.zeros(positions.shape, np.bool_)
+    for i, line_groups in enumerate(lines):
+        for j, group in enumerate(line_groups):
+            positions[i, j, : len(group)] = group
+            valid[i, j, : len(group)] = True
+    parts = np.array([len(line) for line in lines], np.int64)
+    return Plan(extent, positions, valid, parts)
+
+
+def identity(operator: str, dtype: DType) -> Any:
+    """The value that changes nothing."""
+    lowest, highest = dtype.minimum, dtype.maximum
+    if dtype.is_float:
+        lowest, highest = -np.inf, np.inf
+    value: Any = {
+        "+": 0,
+        "*": 1,
+        "min": highest,
+        "max": lowest,
+        "&": -1 if dtype.kind == "int" else dtype.maximum,
+        "|": 0,
+        "^": 0,
+    }[operator]
+    if dtype.is_float:
+        value = float(value)
+    return scalar(arithmetic.as_storage(value, dtype))
+
+
+def task_indices(shape: tuple[int, ...]) -> list[Array]:
+    """The coordinates of all tasks of a shape, row-major, each [1, tasks]."""
+    grids = np.indices(shape).reshape(len(shape), -1)
+    return [grid[None, :] for grid in grids]
+
+
+def _blocks(frame: Frame) -> Array:
+    """Which blocks are active."""
+    full = (frame.count, frame.width)
+    active: Array = np.broadcast_to(frame.mask, full).any(axis=1)
+    return active

@@ -1,0 +1,132 @@
+"""Rings by phases: the protocol of acquire, commit, wait and release, slot by slot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from taskc.backend.sim.accesses import Accesses, Watch
+from taskc.backend.sim.expressions import Expressions
+from taskc.backend.sim.machine import Frame, Run
+from taskc.backend.sim.memory import Array, Memory
+from taskc.backend.sim.statements import Code
+from taskc.errors import Location
+from taskc.ir import nodes as ir
+
+FREE, ACQUIRED, COMMITTED, READY = range(4)
+_STATES = ("free", "being filled", "in flight", "ready")
+
+
+class State:
+    """What each slot of a ring is in, for each block, and for which step."""
+
+    def __init__(self, blocks: int, stages: int) -> None:
+        self.state = np.zeros((blocks, stages), np.int8)
+        self.step = np.full((blocks, stages), -1, np.int64)
+        self.released = np.zeros((blocks, stages), np.bool_)
+
+
+class Rings:
+    def __init__(
+        self, run: Run, expressions: Expressions, accesses: Accesses, nodes: list[Any]
+    ) -> None:
+        self.run = run
+        self.expressions = expressions
+        self.ring_of: dict[ir.Tensor, ir.Ring] = {}
+        for node in nodes:
+            if isinstance(node, ir.RingStep):
+                for tensor in node.ring.tensors:
+                    self.ring_of[tensor] = node.ring
+        accesses.watch = self.watch
+
+    @staticmethod
+    def state(frame: Frame, ring: ir.Ring) -> State:
+        rings = frame.group.rings
+        if ring not in rings:
+            rings[ring] = State(frame.count, ring.stages)
+        state: State = rings[ring]
+        return state
+
+    def step(self, node: ir.RingStep) -> Code:
+        ring, loc, operation = node.ring, node.loc, node.operation
+        step = self.expressions.index(node.step)
+
+        def run(frame: Frame) -> None:
+            state = self.state(frame, ring)
+            number = np.broadcast_to(step(frame), (frame.count, 1))
+            active = np.ones((frame.count, 1), np.bool_)
+            if frame.mask is not None:
+                active = np.broadcast_to(frame.mask, (frame.count, frame.width)).any(
+                    axis=1, keepdims=True
+                )
+            slot = number % ring.stages
+            rows = frame.block_row
+            now, held = state.state[rows, slot], state.step[rows, slot]
+            match operation:
+                case "acquire":
+                    good = now == FREE
+                    kind, new = "slot-in-use", ACQUIRED
+                    message = f"step {{}} acquires a slot of {ring.name} that is not free"
+                case "commit":
+                    good = (now == ACQUIRED) & (held == number)
+                    kind, new = "not-acquired", COMMITTED
+                    message = f"step {{}} commits to a slot of {ring.name} that it has not acquired"
+                case "wait":
+                    good = (now == COMMITTED) & (held == number)
+                    kind, new = "stale-stage", READY
+                    message = f"step {{}} waits for a slot of {ring.name} that it has not committed"
+                case _:
+                    good = (now == READY) & (held == number)
+                    kind, new = "early-release", FREE
+                    message = f"step {{}} releases a slot of {ring.name} that is not its own"
+            wrong = ~good & active
+            if wrong.any():
+                frame.fault(kind, message, wrong, loc, node, number)
+            chosen = active[:, 0]
+            state.state[rows[chosen], slot[chosen]] = new
+            state.step[rows[chosen], slot[chosen]] = number[chosen]
+            state.released[rows[chosen], slot[chosen]] = new == FREE
+
+        return Code(run)
+
+    def watch(self, tensor: ir.Tensor, node: object, loc: Location) -> Watch | None:
+        """What checks each access to a tensor of a ring."""
+        ring = self.ring_of.get(tensor)
+        if ring is None or not self.run.by_phases:
+            return None
+        size = int(np.prod(self.run.shapes[tensor][1:], dtype=np.int64))
+
+        def watch(frame: Frame, memory: Memory, at: Any, illegal: Any, is_write: bool) -> None:
+            state = self.state(frame, ring)
+            slot: Array = (at - memory.rows) // size
+            slot = np.broadcast_to(slot, np.broadcast_shapes(slot.shape, (frame.count, 1)))
+            now = state.state[frame.block_row, slot]
+            wrong = now != (ACQUIRED if is_write else READY)
+            if not wrong.any():
+                return
+            if illegal is not None:
+                wrong = wrong & ~illegal
+            if frame.mask is not None:
+                wrong = wrong & frame.mask
+            if not wrong.any():
+                return
+            _, _, position = frame.someone(wrong)
+            spot = tuple(
+                min(i, n - 1) for i, n in zip(position[-slot.ndim :], slot.shape, strict=True)
+            )
+            number = int(slot[spot])
+            word = _STATES[int(now[spot])]
+            released = state.released[frame.block_row, slot][spot]
+            if is_write:
+                kind = "slot-in-use"
+                message = f"{tensor.name} is written in slot {number}, which is {word}"
+            elif released:
+                kind = "early-release"
+                message = f"{tensor.name} is read in slot {number}, which has been released"
+            else:
+                kind = "stale-stage"
+                message = f"{tensor.name} is read in slot {number}, which is {word}"
+            frame.fault(kind, message, wrong, loc, node)
+
+        return watch

@@ -1,0 +1,303 @@
+"""The simulator's entry: binds arguments, runs all blocks, reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from taskc.backend.sim import analysis
+from taskc.backend.sim.accesses import Accesses
+from taskc.backend.sim.collective import Collectives
+from taskc.backend.sim.expressions import Expressions, scalar
+from taskc.backend.sim.machine import Frame, Group, Run
+from taskc.backend.sim.memory import Arena, Array, Memory
+from taskc.backend.sim.report import Findings, Report
+from taskc.backend.sim.rings import Rings
+from taskc.backend.sim.shadow import Shadow
+from taskc.backend.sim.statements import Statements, constant_of, grid_tiles
+from taskc.backend.sim.synchronization import Synchronization
+from taskc.errors import CompileError, InternalError
+from taskc.ir import arithmetic, nodes as ir
+from taskc.ir.rewrite import walk
+
+_LANES_AT_ONCE = 1 << 18
+
+
+def run(
+    kernel: ir.Kernel,
+    arguments: Sequence[Any],
+    *,
+    seed: int | None = None,
+    statistics: bool = False,
+    stop_at: int = 20,
+    shared_limit: int | None = None,
+    on_print: Callable[[str], None] | None = None,
+) -> Report:
+    """Executes a kernel of any stage on NumPy arrays, in place, and reports what is wrong with it.
+
+    arguments     one for each parameter: arrays of the storage type, and numbers
+    seed          of the schedule, where warps run by themselves; forces that form
+    statistics    examine every access of memory, not only the first of each place
+    stop_at       how many findings are kept
+    shared_limit  bytes of shared memory that a block may have
+    on_print      is given each line that the kernel prints; the default drops them
+    """
+    findings = Findings(stop_at)
+    with np.errstate(all="ignore"):
+        simulation = _Simulation(kernel, arguments, findings, on_print or (lambda line: None))
+        simulation.state.statistics = statistics
+        simulation.execute(seed)
+        return simulation.report(shared_limit)
+
+
+class _Simulation:
+    def __init__(
+        self,
+        kernel: ir.Kernel,
+        arguments: Sequence[Any],
+        findings: Findings,
+        on_print: Callable[[str], None],
+    ) -> None:
+        self.kernel = kernel
+        self.bound: dict[ir.Variable, Any] = {}
+        self.results: list[tuple[Array, Memory]] = []
+        shapes: dict[ir.Tensor, tuple[int, ...]] = {}
+        self.state = Run(kernel, findings, shapes, on_print)
+        self._bind_arguments(arguments)
+        self.allocated: list[ir.Tensor] = []
+        self._examine()
+        self.expressions = Expressions(self.state)
+        self.accesses = Accesses(self.state, self.expressions)
+        self.accesses.written = frozenset(
+            tensor for tensor in self.written if tensor.scope == ir.GLOBAL
+        )
+        self.rings = Rings(self.state, self.expressions, self.accesses, self.nodes)
+        self.statements = Statements(self.state, self.expressions, self.accesses)
+        Collectives(self.statements)
+        self.statements.makers[ir.RingStep] = self.rings.step
+        Synchronization(self.statements)
+
+    # Arguments.
+
+    def _bind_arguments(self, arguments: Sequence[Any]) -> None:
+        parameters = self.kernel.parameters
+        if len(arguments) != len(parameters):
+            raise CompileError(
+                f"{self.kernel.name} takes {len(parameters)} arguments, not {len(arguments)}",
+                self.kernel.loc,
+            )
+        pairs = list(zip(parameters, arguments, strict=True))
+        for parameter, value in pairs:
+            if isinstance(parameter, ir.Variable):
+                self.bound[parameter] = scalar(
+                    arithmetic.as_storage(
+                        value.item() if isinstance(value, np.ndarray) else value, parameter.dtype
+                    )
+                )
+            else:
+                self._bind_shape(parameter, np.asarray(value))
+        for parameter, value in pairs:
+            if isinstance(parameter, ir.Tensor):
+                self._bind_tensor(parameter, value)
+
+    def _bind_shape(self, tensor: ir.Tensor, array: Array) -> None:
+        if array.ndim != len(tensor.shape) or array.dtype != tensor.dtype.numpy:
+            raise CompileError(
+                f"{tensor.name} is {tensor.dtype} of rank {len(tensor.shape)};"
+                f" the argument is {array.dtype} of shape {array.shape}",
+                tensor.loc,
+            )
+        for extent, size in zip(tensor.shape, array.shape, strict=True):
+            if isinstance(extent, ir.Variable):
+                known = self.bound.setdefault(extent, np.int64(size))
+                if known != size:
+                    raise CompileError(
+                        f"{extent.name} is {known} and {size} at once, in {tensor.name}", tensor.loc
+                    )
+
+    def _bind_tensor(self, tensor: ir.Tensor, array: Array) -> None:
+        shape = tuple(
+            extent if isinstance(extent, int) else int(_constant_value(extent, self.bound))
+            for extent in tensor.shape
+        )
+        if array.shape != shape:
+            raise CompileError(
+                f"{tensor.name} has the shape {shape}; the argument has {array.shape}", tensor.loc
+            )
+        self.state.shapes[tensor] = shape
+        data = np.ascontiguousarray(array).reshape(-1)
+        is_out = tensor.role == "out"
+        memory = Memory(
+            tensor, shape, data, np.full(data.size, 0 if is_out else 1, np.int8), complete=not is_out
+        )
+        if self.state.is_flat and tensor.layout is not None:
+            memory.data = np.zeros(tensor.layout.slots, data.dtype)
+            memory.data[_addresses(tensor, shape)] = data
+            memory.written = np.ones(tensor.layout.slots, np.int8)
+            if is_out:
+                memory.written[_addresses(tensor, shape)] = 0
+        self.state.globals[tensor] = memory
+        if tensor.role != "in":
+            self.results.append((array, memory))
+
+    # The program.
+
+    def _examine(self) -> None:
+        self.nodes = list(walk(self.kernel.body))
+        self.written = frozenset(analysis.writes_among(self.nodes))
+        for node in self.nodes:
+            if isinstance(node, ir.Allocate):
+                tensor = node.tensor
+                self.allocated.append(tensor)
+                self.state.shapes[tensor] = tuple(
+                    extent
+                    if isinstance(extent, int)
+                    else int(_constant_value(extent, self.bound))
+                    for extent in tensor.shape
+                )
+        workers = self.state.workers
+        agents = 1 if self.state.by_phases else -(-workers // 32)
+        for tensor, memory in self.state.globals.items():
+            if tensor in self.written:
+                memory.shadow = Shadow(memory.data.size, agents, is_global=True)
+
+    def _blocks(self) -> int:
+        """How many blocks are launched."""
+        frame = self._frame(np.zeros(1, np.int64), None)
+        if self.kernel.blocks is not None:
+            return int(self.expressions(self.kernel.blocks)(frame))
+        statement = self.kernel.body
+        pending = [statement]
+        while pending:
+            statement = pending.pop(0)
+            if isinstance(statement, ir.Grid):
+                shape = [int(self.expressions(constant_of(n))(frame)) for n in statement.shape]
+                return prod(grid_tiles(shape, statement.by))
+            if isinstance(statement, ir.Sequence):
+                pending = [*statement.statements, *pending]
+            elif isinstance(statement, ir.Let):
+                frame.env[statement.variable] = self.expressions(statement.value)(frame)
+        return 1
+
+    def _frame(self, blocks: Array, arena: Arena | None) -> Frame:
+        frame = Frame(Group(self.state, blocks, arena), np.arange(self.state.workers))
+        frame.env.update(self.bound)
+        frame.env[self.kernel.worker] = frame.worker_row[None, :]
+        frame.env[self.kernel.block] = blocks[:, None]
+        return frame
+
+    def execute(self, seed: int | None) -> None:
+        count = self._blocks()
+        code = self.statements(self.kernel.body)
+        if code.waits:
+            raise InternalError("the warp form does not exist yet")
+        most = self._most_lanes()
+        step = max(1, _LANES_AT_ONCE // most)
+        for start in range(0, count, step):
+            blocks = np.arange(start, min(start + step, count))
+            code.run(self._frame(blocks, self._arena(len(blocks))))
+
+    def _most_lanes(self) -> int:
+        """How many values one block has at a time."""
+        most = self.state.workers
+        for node in self.nodes:
+            if isinstance(node, ir.Each):
+                most = max(most, node.mapping.workers * node.mapping.slots)
+            elif isinstance(node, ir.Move):
+                most = max(most, prod(node.shape))
+        return most
+
+    def _arena(self, blocks: int) -> Arena | None:
+        placed = [t for t in self.allocated if t.scope == ir.SHARED and t.offset is not None]
+        if not placed:
+            return None
+        granule = min(tensor.dtype.nbytes for tensor in placed)
+        size = max(_shared_end(tensor, self.state.shapes[tensor]) for tensor in placed)
+        arena = Arena(blocks, size, granule, None)
+        agents = 1 if self.state.by_phases else -(-self.state.workers // 32)
+        arena.shadow = Shadow(len(arena.written), agents, is_global=False)
+        return arena
+
+    # Results.
+
+    def report(self, shared_limit: int | None) -> Report:
+        findings = self.state.findings
+        for array, memory in self.results:
+            tensor = memory.tensor
+            addresses: Any = slice(None)
+            if self.state.is_flat and tensor.layout is not None:
+                addresses = _addresses(tensor, memory.shape)
+            missing = memory.written[addresses] == 0
+            if missing.any():
+                first = np.unravel_index(int(np.argmax(missing)), memory.shape)
+                name = f"{tensor.name}[{', '.join(str(int(i)) for i in first)}]"
+                count = int(np.count_nonzero(missing))
+                findings.add(
+                    "not-written",
+                    f"{name} is never stored",
+                    tensor.loc,
+                    count=count,
+                    details=(("element", name),),
+                    where=tensor,
+                )
+            data = memory.data[addresses].reshape(memory.shape)
+            if not np.shares_memory(data, array):
+                array[...] = data
+        shared = self._shared_bytes()
+        if shared_limit is not None and shared > shared_limit:
+            findings.add(
+                "shared-memory",
+                f"a block takes {shared} bytes of shared memory; the limit is {shared_limit}",
+                self.kernel.loc,
+                where="budget",
+            )
+        return Report(
+            findings.result(),
+            tuple(self.state.accesses.values()),
+            shared,
+            sum(self.state.private_bytes.values()),
+        )
+
+    def _shared_bytes(self) -> int:
+        placed, free = 0, 0
+        for tensor in dict.fromkeys(self.allocated):
+            if tensor.scope == ir.SHARED:
+                end = _shared_end(tensor, self.state.shapes[tensor])
+                if tensor.offset is None:
+                    free += end
+                else:
+                    placed = max(placed, end)
+            elif tensor.scope == ir.BARRIER:
+                free += 8 * prod(self.state.shapes[tensor])
+        return placed + free
+
+
+def _shared_end(tensor: ir.Tensor, shape: tuple[int, ...]) -> int:
+    slots = prod(shape) if tensor.layout is None else max(tensor.layout.slots, prod(shape))
+    return (tensor.offset or 0) + slots * tensor.dtype.nbytes
+
+
+def _addresses(tensor: ir.Tensor, shape: tuple[int, ...]) -> Array:
+    """Where each element lies, row-major."""
+    assert tensor.layout is not None
+    tasks = np.indices(shape).reshape(len(shape), -1).T
+    return tensor.layout.find(0, tasks)
+
+
+def _constant_value(expression: ir.Expression, bound: dict[ir.Variable, Any]) -> Any:
+    """An expression of the symbolic dimensions."""
+    match expression:
+        case ir.Constant(value=value):
+            return value
+        case ir.Variable():
+            if expression not in bound:
+                raise CompileError(f"the dimension {expression.name} is not known")
+            return bound[expression]
+        case ir.Binary(operator=operator, left=left, right=right, dtype=dtype):
+            operands = (_constant_value(left, bound), _constant_value(right, bound))
+            plain = [x.item() if isinstance(x, np.generic) else x for x in operands]
+            return scalar(arithmetic.binary(operator, plain[0], plain[1], dtype)).item()
+    raise InternalError(f"an extent can't be {type(expression).__name__}")

@@ -1,0 +1,26 @@
+"""`tc.cuda`: the expert's room. A kernel of it is written below phases: its author places the barriers.
+
+    kernel(workers=...)     the decorator
+    barriers(n)             n mbarriers in shared memory
+    roles(), role(...)      what different warps do beside each other
+    syncwarp(), syncrole()  barriers among a warp, and among the workers of a role
+
+and every operation of `taskc.ir.operations`, with underscores for dots: `cp_async`, `shuffle_xor`.
+"""
+
+from __future__ import annotations
+
+from taskc.lang.definition import cuda_kernel as kernel
+from taskc.lang.names import CUDA_NAMES, INTRINSICS, Intrinsic
+
+__all__ = ["kernel", *CUDA_NAMES]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Intrinsic:
+    if name not in CUDA_NAMES:
+        raise AttributeError(f"there is no tc.cuda.{name}")
+    return INTRINSICS[f"cuda.{name}"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,385 @@
+"""Which box of a tensor one store statement writes, each element of it once.
+
+A box is an interval for each dimension. The index in a dimension is a sum of digits: the variables
+of block-wide loops, and what the enumeration of all workers and slots of the mapping loops takes
+there. The values of a dimension's digits fill an interval exactly once when, sorted by stride, each
+stride is the previous one times its count. So block-wide loops may be symbolic: the slowest digit
+of each dimension may have any count.
+
+    c[row + i, col]    row in 0, 64, ... < m; i in 0..63      digits (1, 64), (64, ...): [0, m)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from taskc.ir import nodes as ir
+from taskc.ir.bounds import Facts
+from taskc.ir.nodes import Binary, Expression, Variable
+from taskc.passes.enumeration import LIMIT, Array, Enumerator, Form, size_of
+from taskc.passes.proof_program import Access, Guard, Path, Program
+from taskc.passes.wording import spelled
+
+
+class NoBoxError(Exception):
+    """Why a store's elements could not be told; `gap` where the reason is a condition."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Digit:
+    """`count` values, `stride` apart; a symbolic one (count None) spans `factor * stop`."""
+
+    stride: int
+    count: int | None
+    stop: Expression | None = None
+    factor: int = 1
+
+
+# Half open; None is the tensor's extent, and beyond.
+Interval = tuple[int, "int | None"]
+Box = tuple[Interval, ...]
+
+
+def box_of(access: Access, program: Program, enumerator: Enumerator) -> Box | None:
+    """The box that a store fills once; None where it never happens. Raises NoBoxError."""
+    return _Store(access, program, enumerator).box()
+
+
+class _Store:
+    def __init__(self, access: Access, program: Program, enumerator: Enumerator) -> None:
+        self.access = access
+        self.program = program
+        self.enumerator = enumerator
+        promises = tuple(
+            frame for frame in access.path if not isinstance(frame, Guard) or frame.asserted
+        )
+        self.facts = program.facts(promises)
+        indices, extents = access.indices, access.tensor.shape
+        self.forms = [enumerator.form(index) for index in indices]
+        if any(form is None or _opaque(form) for form in self.forms):
+            indices, extents = folded(indices, extents, program, self.facts)
+            self.forms = [enumerator.form(index) for index in indices]
+        self.indices, self.extents = indices, extents
+        self.name = access.tensor.name
+
+    def box(self) -> Box | None:
+        live, symbolic = self._conditions()
+        pinned = self._harmless(symbolic)
+        forms = []
+        for index, form in zip(self.indices, self.forms, strict=True):
+            if form is None:
+                self._unknown(f"index `{spelled(index)}` is not a sum of loop variables")
+            forms.append(form)
+        digits, offsets = self._loops(forms, pinned)
+        if not self._local(forms, live, digits, offsets):
+            return None
+        intervals = [self._interval(d, digits[d], offsets[d]) for d in range(len(forms))]
+        if len(intervals) == len(self.access.tensor.shape):
+            return tuple(intervals)
+        if any(interval != (0, None) for interval in intervals):
+            self._unknown("its division into rows does not cover whole rows")
+        return ((0, None),) * len(self.access.tensor.shape)
+
+    def _unknown(self, reason: str) -> NoReturn:
+        raise NoBoxError(reason)
+
+    # Conditions.
+
+    def _conditions(self) -> tuple[Any, list[tuple[Expression, bool]]]:
+        """Where enumeration says that the store happens, and the conditions it can't decide."""
+        live: Any = True
+        symbolic: list[tuple[Expression, bool]] = []
+        for frame in self.access.path:
+            if isinstance(frame, Guard):
+                if frame.asserted:
+                    continue
+                for condition, holds in _conjuncts(frame.condition, frame.holds):
+                    truth = self.enumerator.frame(Guard(condition, holds))
+                    if truth.must is truth.may:
+                        live = live & truth.must
+                    else:
+                        symbolic.append((condition, holds))
+                continue
+            if isinstance(frame, ir.While):
+                self._unknown("it is in a while loop")
+            truth = self.enumerator.frame(frame, stores=True)
+            if truth.must is not truth.may:
+                self._unknown("the workers of its loop are known only at run time")
+            live = live & truth.must
+        return live, symbolic
+
+    def _harmless(self, symbolic: list[tuple[Expression, bool]]) -> dict[Variable, int]:
+        """Conditions that hold for every element there is; the values of those that pin a loop."""
+        pinned: dict[Variable, int] = {}
+        if not symbolic:
+            return pinned
+        facts = self.facts
+        for index, extent in zip(self.indices, self.extents, strict=True):
+            end = ir.constant(extent) if isinstance(extent, int) else extent
+            facts = facts.assume(Binary(">=", index, ir.constant(0)))
+            facts = facts.assume(Binary("<", index, end))
+        for condition, holds in symbolic:
+            if facts.prove(condition) is holds:
+                continue
+            pin = self._pin(condition) if holds else None
+            if pin is None:
+                text = spelled(condition)
+                negation = "does not hold" if holds else "holds"
+                self._unknown(f"elements where `{text}` {negation} are not stored")
+            pinned[pin[0]] = pin[1]
+        return pinned
+
+    def _pin(self, condition: Expression) -> tuple[Variable, int] | None:
+        """(v, n) of a condition v == n."""
+        if not isinstance(condition, Binary) or condition.operator != "==":
+            return None
+        left = self.enumerator.form(condition.left)
+        right = self.enumerator.form(condition.right)
+        if left is None or right is None:
+            return None
+        difference = left.plus(right, -1)
+        if len(difference.terms) != 1 or not difference.is_uniform:
+            return None
+        ((variable, factor),) = difference.terms.items()
+        if not isinstance(variable, Variable) or abs(factor) != 1:
+            return None
+        return variable, -difference.base * factor
+
+    # Loops that all workers run together: a digit each.
+
+    def _loops(
+        self, forms: list[Form], pinned: dict[Variable, int]
+    ) -> tuple[list[list[Digit]], list[int]]:
+        digits: list[list[Digit]] = [[] for _ in forms]
+        offsets = [0] * len(forms)
+        terms = [dict(form.terms) for form in forms]
+        for variable, start, stop, step in reversed(list(self._variables())):
+            users = [d for d in range(len(forms)) if variable in terms[d]]
+            first, last = self.enumerator.form(start), self.enumerator.form(stop)
+            if first is None or last is None or not (first.is_uniform and last.is_uniform):
+                self._unknown(f"the range of `{variable.name}` differs between workers")
+            span = last.plus(first, -1)
+            count = None if span.terms else max(0, -(-span.base // step))
+            if variable in pinned and not users:
+                if (
+                    count is None
+                    or first.terms
+                    or pinned[variable] not in range(first.base, last.base, step)
+                ):
+                    self._unknown(f"`{variable.name}` may never be {pinned[variable]}")
+                continue
+            if variable in pinned:
+                self._unknown(f"only one value of `{variable.name}` stores")
+            if not users:
+                if count == 1:
+                    continue
+                self._unknown(f"it is stored again for each `{variable.name}`")
+            if len(users) > 1:
+                self._unknown(f"`{variable.name}` is in two dimensions of its index")
+            d = users[0]
+            factor = terms[d].pop(variable)
+            if factor < 0 or step < 0:
+                self._unknown(f"`{variable.name}` counts down")
+            for atom, value in first.terms.items():
+                terms[d][atom] = terms[d].get(atom, 0) + factor * value
+                if not terms[d][atom]:
+                    del terms[d][atom]
+            offsets[d] += factor * first.base
+            if count is None and first.terms:
+                self._unknown(f"the range of `{variable.name}` has no constant length")
+            if count is None:
+                stop = Binary("-", stop, ir.constant(first.base)) if first.base else stop
+            digits[d].append(Digit(factor * step, count, stop, factor))
+        for d, rest in enumerate(terms):
+            if rest:
+                self._unknown(f"index `{spelled(self.indices[d])}` is not a sum of loop variables")
+        return digits, offsets
+
+    def _variables(self) -> Iterable[tuple[Variable, Expression, Expression, int]]:
+        zero = ir.constant(0)
+        for frame in self.access.path:
+            match frame:
+                case ir.Grid():
+                    for variable, extent, by in zip(
+                        frame.variables, frame.shape, frame.by, strict=True
+                    ):
+                        end = ir.constant(extent) if isinstance(extent, int) else extent
+                        yield variable, zero, end, by
+                case ir.Pipeline():
+                    yield frame.variable, zero, frame.extent, frame.by
+                case ir.For():
+                    form = self.enumerator.form(frame.variable)
+                    if form is not None and frame.variable in form.terms:
+                        yield frame.variable, frame.start, frame.stop, frame.step
+
+    # What is enumerated: mapping loops, moves, and constant loops inside.
+
+    def _local(
+        self, forms: list[Form], live: Any, digits: list[list[Digit]], offsets: list[int]
+    ) -> bool:
+        """Adds the digits of everything enumerated; False where nothing is ever stored."""
+        bases = [form.base for form in forms]
+        loops = enumerated_loops(self.access.path, self.enumerator)
+        if not loops and live is True and all(isinstance(base, int) for base in bases):
+            for d, base in enumerate(bases):
+                offsets[d] += base
+            return True
+        if size_of(live, *bases, *loops) > LIMIT:
+            self._unknown("it has too many combinations of loop variables")
+        arrays = np.broadcast_arrays(live, *bases, *loops)[: len(bases) + 1]
+        mask = arrays[0]
+        whole = bool(mask.all())
+        values = [a.ravel() if whole else a[mask] for a in arrays[1:]]
+        if not values:
+            if np.count_nonzero(mask) > 1:
+                self._unknown("several workers store it")
+            return bool(mask.any())
+        count = values[0].size
+        if count == 0:
+            return False
+        key: Any = 0
+        total = 1
+        for d, value in enumerate(values):
+            low = int(value.min())
+            present = np.zeros(int(value.max()) - low + 1, dtype=np.int64)
+            present[value - low] = 1
+            distinct = np.flatnonzero(present)
+            key = key * distinct.size + (np.cumsum(present) - 1)[value - low]
+            total *= distinct.size
+            digits[d] += _factored(distinct)
+            offsets[d] += low
+        if total > count:
+            self._unknown("what the workers of a block store is no whole rectangle")
+        if total < count or int(np.bincount(key, minlength=total).max()) > 1:
+            self._unknown("workers of one block store some elements twice")
+        return True
+
+    # Intervals.
+
+    def _interval(self, d: int, digits: list[Digit], offset: int) -> Interval:
+        extent = self.extents[d]
+        end = ir.constant(extent) if isinstance(extent, int) else extent
+        reach = 1
+        for position, digit in enumerate(sorted(digits, key=lambda digit: digit.stride)):
+            if digit.count == 1:
+                continue
+            if digit.count == 0:
+                self._unknown("one of its loops never runs")
+            what = f"{reach} of every {digit.stride} indices in dimension {d} of `{self.name}`"
+            if digit.stride > reach:
+                self._unknown(f"its steps store {what}, and leave out the others")
+            if digit.stride < reach:
+                self._unknown(
+                    f"its steps of {digit.stride} in dimension {d} of `{self.name}`"
+                    f" store {reach} indices each, and so overlap"
+                )
+            if digit.count is None:
+                if position != len(digits) - 1:
+                    self._unknown(f"two of its loops in dimension {d} have symbolic lengths")
+                assert digit.stop is not None
+                span = self.facts.affine(digit.stop).scaled(digit.factor) + offset
+                if offset > 0 or not self.facts.nonpositive(self.facts.affine(end) - span):
+                    self._unknown(
+                        f"its loop up to `{spelled(digit.stop)}` may not reach the extent"
+                        f" `{spelled(end)}` of dimension {d}"
+                    )
+                return 0, None
+            reach *= digit.count
+        high = offset + reach
+        if self.facts.nonpositive(self.facts.affine(end) - high):
+            return max(offset, 0), None
+        return max(offset, 0), high
+
+
+def enumerated_loops(path: Path, enumerator: Enumerator) -> list[Array]:
+    """One array for each enumerated loop of a path: together they have all its iterations."""
+    arrays = []
+    for frame in path:
+        match frame:
+            case ir.Each() | ir.Move() | ir.Grid():
+                forms = [enumerator.form(variable) for variable in frame.variables]
+            case ir.For() | ir.Pipeline():
+                forms = [enumerator.form(frame.variable)]
+            case _:
+                continue
+        arrays += [form.base for form in forms if form is not None and not form.is_uniform]
+    return arrays
+
+
+def folded(
+    indices: tuple[Expression, ...],
+    extents: tuple[int | Expression, ...],
+    program: Program,
+    facts: Facts,
+) -> tuple[tuple[Expression, ...], tuple[int | Expression, ...]]:
+    """[x // n, x % n] of an extent (m, n) is [x] of the extent m * n: from the last dimension on."""
+    resolved = [_resolved(index, program) for index in indices]
+    sizes = [ir.constant(extent) if isinstance(extent, int) else extent for extent in extents]
+    position = len(resolved) - 2
+    while position >= 0:
+        slow, fast = resolved[position], resolved[position + 1]
+        if (
+            isinstance(slow, Binary)
+            and isinstance(fast, Binary)
+            and (slow.operator, fast.operator) == ("//", "%")
+            and facts.difference(slow.left, fast.left) == 0
+            and facts.difference(slow.right, fast.right) == 0
+            and facts.difference(fast.right, sizes[position + 1]) == 0
+        ):
+            resolved[position : position + 2] = [_resolved(slow.left, program)]
+            sizes[position : position + 2] = [Binary("*", sizes[position], sizes[position + 1])]
+        position -= 1
+    return tuple(resolved), tuple(
+        size.value if isinstance(size, ir.Constant) else size  # type: ignore[misc]
+        for size in sizes
+    )
+
+
+def _resolved(index: Expression, program: Program) -> Expression:
+    while isinstance(index, Variable) and index in program.lets:
+        index = program.lets[index][0]
+    return index
+
+
+def _opaque(form: Form) -> bool:
+    return any(not isinstance(atom, Variable) for atom in form.terms)
+
+
+def _conjuncts(condition: Expression, holds: bool) -> Iterable[tuple[Expression, bool]]:
+    match condition:
+        case ir.Unary(operator="not"):
+            yield from _conjuncts(condition.operand, not holds)
+        case Binary(operator="and") if holds:
+            yield from _conjuncts(condition.left, True)
+            yield from _conjuncts(condition.right, True)
+        case Binary(operator="or") if not holds:
+            yield from _conjuncts(condition.left, False)
+            yield from _conjuncts(condition.right, False)
+        case _:
+            yield condition, holds
+
+
+def _factored(values: Array) -> list[Digit]:
+    """Ascending numbers as digits: 0 1 2 3 16 17 18 19 is (1, 4), (16, 2)."""
+    digits = []
+    while values.size > 1:
+        gaps = np.diff(values)
+        stride = int(gaps[0])
+        breaks = np.flatnonzero(gaps != stride)
+        count = int(breaks[0]) + 1 if breaks.size else values.size
+        if values.size % count:
+            raise NoBoxError("the indices that its workers take have no regular pattern")
+        rows = values.reshape(-1, count)
+        if (rows - rows[:, :1] != rows[0] - rows[0, 0]).any():
+            raise NoBoxError("the indices that its workers take have no regular pattern")
+        digits.append(Digit(stride, count))
+        values = rows[:, 0]
+    return digits

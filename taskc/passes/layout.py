@@ -1,0 +1,147 @@
+"""Gives shared tensors a layout without bank conflicts, where one is found.
+
+    shared t: f32[32, 32]                    written by rows, read by columns: 32 lanes, one bank
+->
+    shared t: f32[32, 32] laid repeat(32, 33)
+
+For every access the addresses of one warp are computed for each candidate layout: as it is, rows padded by
+a few elements, and, where a row is a power of two, swizzled. The cheapest wins, the plainest among equals;
+an access counts eight times more in each loop around it. Tensors that a bulk copy writes stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from taskc.ir import nodes as ir
+from taskc.ir.mapping import repeat
+from taskc.ir.nodes import SHARED, Statement, Swizzle, Tensor
+from taskc.ir.rewrite import statements, walk
+from taskc.ir.target import TARGETS, Target
+from taskc.passes.accesses import Access, Array, Crew
+from taskc.passes.overlay import place
+from taskc.passes.phases import Phases, shared_tensors
+from taskc.passes.widths import known_multiples, move_width
+
+PADDINGS = (1, 2, 4, 8, 16)
+LOOP_WEIGHT = 8
+SAMPLED_SLOTS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """Element indices [dimension][lane, slot] of a warp's accesses, `width` slots being one access."""
+
+    indices: tuple[Array, ...]
+    width: int
+    weight: int
+
+
+def layout(kernel: ir.Kernel) -> ir.Kernel:
+    target = TARGETS[kernel.target]
+    if not target.banks:
+        return kernel
+    requests = _requests(kernel, target)
+    chosen: dict[Tensor, Tensor] = {}
+    for tensor, found in requests.items():
+        best = min(_candidates(tensor, found), key=lambda c: _cost(c, found, target))
+        if best is not tensor:
+            chosen[tensor] = best
+    return place(kernel, chosen) if chosen else kernel
+
+
+def _requests(kernel: ir.Kernel, target: Target) -> dict[Tensor, list[_Request]]:
+    shared = frozenset(
+        t for t in shared_tensors(kernel.body) if t.scope == SHARED and t.layout is None and t.shape
+    )
+    bulk = {m.tensor for m in walk(kernel.body) if isinstance(m, ir.Move) and m.how == "tma"}
+    known = known_multiples(kernel.body)
+    requests: dict[Tensor, list[_Request]] = {}
+    for statement, weight, crew in _phases(kernel.body, 1, Crew.everyone(kernel.workers)):
+        width = move_width(statement, target, known) if isinstance(statement, ir.Move) else 1
+        phases = Phases(kernel.worker, crew, shared - bulk, {}, masked=False)
+        for access in phases.of(statement, {}):
+            request = _request(access, target.warp, width, weight)
+            if request is not None:
+                requests.setdefault(access.tensor, []).append(request)
+    return requests
+
+
+def _phases(statement: Statement, weight: int, crew: Crew) -> Iterator[tuple[Statement, int, Crew]]:
+    match statement:
+        case ir.Each() | ir.Move():
+            yield statement, weight, crew
+        case ir.For() | ir.While() | ir.Pipeline():
+            yield from _phases(statement.body, weight * LOOP_WEIGHT, crew)
+        case ir.Roles():
+            for role in statement.roles:
+                yield from _phases(role.body, weight, Crew.everyone(role.workers, role.first))
+        case _:
+            for inner in statements(statement):
+                yield from _phases(inner, weight, crew)
+
+
+def _request(access: Access, warp: int, width: int, weight: int) -> _Request | None:
+    """The accesses of the first warp; None where they are unknown."""
+    shape = access.workers.shape
+    indices: list[Array] = []
+    for index in access.indices:
+        if index.uniform is None:
+            return None
+        spread = np.zeros((), np.int64) if index.spread is None else index.spread
+        lanes = np.broadcast_to(spread, shape).reshape(shape[0], -1)[:warp, : SAMPLED_SLOTS * width]
+        indices.append(lanes[:, ::width])
+    return _Request(tuple(indices), width, weight)
+
+
+def _candidates(tensor: Tensor, requests: list[_Request]) -> Iterator[Tensor]:
+    yield tensor
+    extents = tuple(int(n) for n in tensor.shape)  # type: ignore[arg-type]
+    if len(extents) < 2:
+        return
+    widest = max(request.width for request in requests)
+    row = extents[-1]
+    if row & (row - 1) == 0 and row > widest:
+        unit = widest.bit_length() - 1
+        for bits in (1, 2, 3):
+            if (widest << bits) <= row:
+                shift = row.bit_length() - 1
+                yield replace(tensor, swizzle=Swizzle(bits, unit, shift))
+    for padding in PADDINGS:
+        if padding % widest == 0:
+            yield replace(tensor, layout=repeat(*extents[:-1], row + padding))
+
+
+def _cost(tensor: Tensor, requests: list[_Request], target: Target) -> int:
+    """Extra cycles of all requests."""
+    return sum(r.weight * _extra_cycles(tensor, r, target.banks) for r in requests)
+
+
+def _extra_cycles(tensor: Tensor, request: _Request, banks: int) -> int:
+    pitches = tensor.layout.shape if tensor.layout is not None else tensor.shape
+    offset: Array = np.zeros((), np.int64)
+    for index, pitch in zip(request.indices, pitches, strict=True):
+        offset = offset * int(pitch) + index  # type: ignore[call-overload]
+    if tensor.swizzle is not None:
+        swizzle = tensor.swizzle
+        mask = (1 << swizzle.bits) - 1
+        offset = offset ^ (((offset >> swizzle.shift) & mask) << swizzle.base)
+    size = tensor.dtype.nbytes
+    access = request.width * size
+    words = max(1, access // 4)
+    # Accesses of 8 and 16 bytes are served for a half and a quarter of a warp at a time.
+    lanes = max(1, min(len(offset), banks // words))
+    groups = -(-len(offset) // lanes)
+    first_words = np.resize(offset * size // 4, (groups, lanes, offset.shape[1]))
+    touched = first_words[..., None] + np.arange(words)
+    touched = np.sort(touched.transpose(0, 2, 1, 3).reshape(groups * offset.shape[1], -1), axis=1)
+    is_new = np.ones(touched.shape, bool)
+    is_new[:, 1:] = touched[:, 1:] != touched[:, :-1]
+    request_number = np.broadcast_to(np.arange(len(touched))[:, None], touched.shape)
+    counts = np.bincount(
+        (request_number * banks + touched % banks)[is_new], minlength=len(touched) * banks
+    )
+    return int(counts.reshape(-1, banks).max(axis=1).sum()) - len(touched)

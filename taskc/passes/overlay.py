@@ -1,0 +1,111 @@
+"""Gives every shared tensor its place: tensors that are never alive together share bytes.
+
+    shared sa: f32[64, 8]          offset 0
+    ...last use of sa...
+    shared line: f32[64]           offset 0, too
+
+A tensor is alive from its allocation to the last statement, among those of the sequence that allocates it,
+in which it is used; a loop is one statement. Larger tensors choose first; each takes the lowest place
+that is free for its whole life. Barriers between the users of one place are `synchronize`'s business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from taskc.errors import CompileError
+from taskc.ir import nodes as ir
+from taskc.ir.nodes import SHARED, Ring, Statement, Tensor
+from taskc.ir.rewrite import map_statements, replace_tensors, statements, tensors_of, walk
+from taskc.ir.target import TARGETS
+from taskc.passes.accesses import size_in_bytes
+
+ALIGNMENT = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """The numbers, in program order, of the first and the last statement in which a tensor is alive."""
+
+    tensor: Tensor
+    first: int
+    last: int
+
+
+def overlay(kernel: ir.Kernel) -> ir.Kernel:
+    lives = _lives(kernel.body)
+    if not lives:
+        return kernel
+    offsets: dict[Tensor, int] = {}
+    for life in sorted(lives, key=lambda life: (-size_in_bytes(life.tensor), life.first)):
+        offsets[life.tensor] = _lowest_free(life, lives, offsets)
+    limit = TARGETS[kernel.target].shared_bytes
+    used = max(offset + size_in_bytes(tensor) for tensor, offset in offsets.items())
+    if used > limit:
+        largest = max(lives, key=lambda life: size_in_bytes(life.tensor)).tensor
+        raise CompileError(
+            f"a block needs {used} bytes of shared memory; {kernel.target} has {limit}",
+            largest.loc,
+            hint=f"`{largest.name}` alone takes {size_in_bytes(largest)}",
+        )
+    return place(kernel, {tensor: replace(tensor, offset=at) for tensor, at in offsets.items()})
+
+
+def place(kernel: ir.Kernel, tensors: dict[Tensor, Tensor]) -> ir.Kernel:
+    """The kernel with tensors exchanged, in its rings too."""
+    rings: dict[Ring, Ring] = {}
+
+    def exchanged(statement: Statement) -> Statement:
+        if isinstance(statement, ir.RingStep):
+            ring = statement.ring
+            if ring not in rings:
+                new = tuple(tensors.get(tensor, tensor) for tensor in ring.tensors)
+                rings[ring] = replace(ring, tensors=new)
+            return replace(statement, ring=rings[ring])
+        return map_statements(statement, exchanged)
+
+    body = replace_tensors(kernel.body, tensors)
+    return replace(kernel, body=exchanged(body))  # type: ignore[arg-type]
+
+
+def _lives(body: Statement) -> list[Life]:
+    lives: list[Life] = []
+    counter = 0
+
+    def visit(statement: Statement) -> None:
+        nonlocal counter
+        counter += 1
+        if not isinstance(statement, ir.Sequence):
+            for inner in statements(statement):
+                visit(inner)
+            return
+        born: dict[Tensor, int] = {}
+        ends: dict[Tensor, int] = {}
+        for inner in statement.statements:
+            if isinstance(inner, ir.Allocate) and inner.tensor.scope == SHARED:
+                born[inner.tensor] = counter
+            visit(inner)
+            used = {tensor for node in walk(inner) for tensor in tensors_of(node)}
+            used |= {t for n in walk(inner) if isinstance(n, ir.RingStep) for t in n.ring.tensors}
+            for tensor in used & born.keys():
+                ends[tensor] = counter
+        lives.extend(Life(tensor, first, ends[tensor]) for tensor, first in born.items())
+
+    visit(body)
+    return lives
+
+
+def _lowest_free(life: Life, lives: list[Life], offsets: dict[Tensor, int]) -> int:
+    size = size_in_bytes(life.tensor)
+    taken = sorted(
+        (offsets[other.tensor], offsets[other.tensor] + size_in_bytes(other.tensor))
+        for other in lives
+        if other.tensor in offsets and other.first <= life.last and life.first <= other.last
+    )
+    offset = 0
+    for start, end in taken:
+        if offset + size <= start:
+            break
+        offset = max(offset, -(-end // ALIGNMENT) * ALIGNMENT)
+    return offset
+

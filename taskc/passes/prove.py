@@ -1,0 +1,34 @@
+"""The proofs at stage parsed: tiles, bounds, coverage, races.
+
+prove(kernel)       the kernel itself, or the first error in the order of the source
+findings(kernel)    all of them
+"""
+
+from __future__ import annotations
+
+from taskc.errors import CompileError
+from taskc.ir.nodes import Kernel
+from taskc.passes.proof_program import collect
+from taskc.passes.prove_bounds import bounds_findings
+from taskc.passes.prove_coverage import coverage_findings
+from taskc.passes.prove_races import race_findings
+from taskc.passes.prove_tiles import tile_findings
+
+
+def prove(kernel: Kernel) -> Kernel:
+    for error in findings(kernel):
+        raise error
+    return kernel
+
+
+def findings(kernel: Kernel) -> tuple[CompileError, ...]:
+    """Everything that is wrong, or can't be proved, in the order of the source."""
+    program = collect(kernel)
+    errors = [
+        *tile_findings(program),
+        *bounds_findings(program),
+        *coverage_findings(program),
+        *race_findings(program),
+    ]
+    errors.sort(key=lambda error: (error.location.line, error.location.column))
+    return tuple(errors)

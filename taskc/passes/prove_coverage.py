@@ -1,0 +1,283 @@
+"""Proves that every element of each "out" parameter is stored exactly once, for all sizes.
+
+First by structure (taskc/passes/coverage_boxes.py): each store fills a box, and the boxes of all
+stores to a tensor fill it without overlap. A condition on a store must be true wherever the index
+is in bounds; two stores under a condition and its negation count as one. What has another structure
+is enumerated whole, if its shape is constant: all blocks, loops, workers and slots. What is left
+can't be proved, and is rejected; `tc.inout` parameters are free of all this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from taskc.errors import CompileError, Location
+from taskc.ir import nodes as ir
+from taskc.ir.nodes import GLOBAL, Expression, Tensor, Variable
+from taskc.passes.coverage_boxes import Box, NoBoxError, box_of, enumerated_loops
+from taskc.passes.enumeration import LIMIT, Array, Enumerator, all_blocks, size_of
+from taskc.passes.proof_program import ATOMIC, READ, Access, Guard, Program, collect
+from taskc.passes.wording import at, element, task_of, task_text
+
+HINT = "a parameter that is updated in place or scattered into is declared tc.inout[...]"
+
+
+def prove_coverage(kernel: ir.Kernel) -> ir.Kernel:
+    for error in coverage_findings(collect(kernel)):
+        raise error
+    return kernel
+
+
+def coverage_findings(program: Program) -> Iterator[CompileError]:
+    for parameter in program.kernel.parameters:
+        if isinstance(parameter, Tensor) and parameter.scope == GLOBAL and parameter.role == "out":
+            error = _output(parameter, program)
+            if error is not None:
+                yield error
+
+
+def _output(tensor: Tensor, program: Program) -> CompileError | None:
+    stores = [access for access in program.on(tensor) if access.kind != READ]
+    for store in stores:
+        if store.kind == ATOMIC:
+            text = f"`{tensor.name}` is tc.out, whose elements are stored once; this updates them"
+            return CompileError(text, store.loc, hint=HINT)
+    if 0 in tensor.shape:
+        return None
+    if not stores:
+        loc = tensor.loc if tensor.loc.line else program.kernel.loc
+        return CompileError(f"`{tensor.name}` is never stored", loc, hint=HINT)
+    stores = _complementary(stores)
+    problem = _by_structure(tensor, stores, program)
+    if problem is None:
+        return None
+    counted = _by_enumeration(tensor, stores, program)
+    if counted is None or isinstance(counted, CompileError):
+        return counted
+    return problem
+
+
+def _complementary(stores: list[Access]) -> list[Access]:
+    """Stores of one element under a condition and under its negation, made one."""
+    stores = list(stores)
+    merged = True
+    while merged:
+        merged = False
+        for first, second in product(stores, stores):
+            joined = _joined(first, second) if first.order < second.order else None
+            if joined is not None:
+                stores = [s for s in stores if s is not first and s is not second] + [joined]
+                merged = True
+                break
+    return stores
+
+
+def _joined(first: Access, second: Access) -> Access | None:
+    if len(first.path) != len(second.path) or first.indices != second.indices:
+        return None
+    different = None
+    for position, (a, b) in enumerate(zip(first.path, second.path, strict=True)):
+        if a is b:
+            continue
+        if not (isinstance(a, Guard) and isinstance(b, Guard) and a.condition is b.condition):
+            return None
+        if a.holds == b.holds:
+            continue
+        if different is not None:
+            return None
+        different = position
+    if different is None:
+        return None
+    path = (*first.path[:different], *first.path[different + 1 :])
+    return replace(first, path=path)
+
+
+# Boxes.
+
+
+def _by_structure(tensor: Tensor, stores: list[Access], program: Program) -> CompileError | None:
+    enumerator = Enumerator(program, "iterations")
+    boxes: list[tuple[Box, Access]] = []
+    for store in stores:
+        try:
+            box = box_of(store, program, enumerator)
+        except NoBoxError as error:
+            return _unproved(tensor, store.loc, error.reason)
+        if box is not None:
+            boxes.append((box, store))
+    if not boxes:
+        return _unproved(tensor, stores[0].loc, "its stores never happen")
+    cuts = [
+        sorted({0, *(cut for box, _ in boxes for cut in _ends(box[d]))})
+        for d in range(len(tensor.shape))
+    ]
+    for corner in product(*cuts):
+        if not _exists(corner, tensor):
+            continue
+        inside = [store for box, store in boxes if _contains(box, corner)]
+        name = element(tensor, corner)
+        if not inside:
+            return CompileError(f"{name} is never stored", boxes[-1][1].loc, hint=HINT)
+        if len(inside) > 1:
+            note = (f"{name} is stored here too", inside[0].loc)
+            return CompileError(f"{name} is stored twice", inside[1].loc, hint=HINT, notes=(note,))
+    return None
+
+
+def _ends(interval: tuple[int, int | None]) -> list[int]:
+    low, high = interval
+    return [low] if high is None else [low, high]
+
+
+def _contains(box: Box, corner: tuple[int, ...]) -> bool:
+    return all(
+        low <= place and (high is None or place < high)
+        for place, (low, high) in zip(corner, box, strict=True)
+    )
+
+
+def _exists(corner: tuple[int, ...], tensor: Tensor) -> bool:
+    return all(
+        not isinstance(extent, int) or place < extent
+        for place, extent in zip(corner, tensor.shape, strict=True)
+    )
+
+
+def _unproved(tensor: Tensor, loc: Location, reason: str) -> CompileError:
+    text = f"can't prove that every element of `{tensor.name}` is stored exactly once: {reason}"
+    return CompileError(text, loc, hint=HINT)
+
+
+# Counting.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Executions:
+    """All executions of one store: the number of the element of each, and the way back to a place."""
+
+    store: Access
+    enumerator: Enumerator
+    elements: Array
+    chosen: Array
+    shape: tuple[int, ...]
+
+    def place(self, number: int) -> tuple[int, ...]:
+        return tuple(int(p) for p in np.unravel_index(int(self.chosen[number]), self.shape))
+
+
+def _by_enumeration(
+    tensor: Tensor, stores: list[Access], program: Program
+) -> CompileError | bool | None:
+    """None where every element is stored once, the error where not, False where it can't be counted."""
+    extents = [e.value if isinstance(e, ir.Constant) else e for e in tensor.shape]
+    if not all(isinstance(extent, int) for extent in extents):
+        return False
+    shape = tuple(int(extent) for extent in extents)  # type: ignore[arg-type]
+    if np.prod([float(extent) for extent in shape]) > 2 * LIMIT:
+        return False
+    everything = []
+    budget = LIMIT
+    for store in stores:
+        executions = _executions(store, shape, program, budget)
+        if executions is None:
+            return False
+        budget -= int(np.prod(executions.shape))
+        everything.append(executions)
+    counts = np.zeros(int(np.prod(shape)), dtype=np.int64)
+    for executions in everything:
+        counts += np.bincount(executions.elements, minlength=counts.size)
+    if (counts == 1).all():
+        return None
+    if (counts > 1).any():
+        number = int(np.argmax(counts > 1))
+        return _twice(tensor, np.unravel_index(number, shape), number, everything)
+    place = np.unravel_index(int(np.argmin(counts)), shape)
+    return CompileError(f"{element(tensor, place)} is never stored", stores[-1].loc, hint=HINT)
+
+
+def _executions(
+    store: Access, shape: tuple[int, ...], program: Program, budget: int
+) -> _Executions | None:
+    variables: list[Variable] = []
+    for frame in store.path:
+        match frame:
+            case ir.Grid():
+                variables += frame.variables
+            case ir.For() | ir.Pipeline():
+                variables.append(frame.variable)
+            case ir.While():
+                return None
+    ranges = all_blocks(program, variables)
+    if ranges is None:
+        return None
+    enumerator = Enumerator(program, "unrolled", ranges)
+    forms = [enumerator.form(index) for index in store.indices]
+    live = enumerator.path(store.path, stores=True)
+    if live.must is not live.may or any(form is None or form.terms for form in forms):
+        return None
+    if any(enumerator.form(variable) is None for variable in variables):
+        return None
+    bases = [form.base for form in forms if form is not None]
+    loops = enumerated_loops(store.path, enumerator)
+    if size_of(live.may, *bases, *loops) > budget:
+        return None
+    mask: Any = live.may
+    for base, extent in zip(bases, shape, strict=True):
+        mask = mask & (base >= 0) & (base < extent)
+    arrays = np.broadcast_arrays(mask, *bases, *loops)[: len(bases) + 1]
+    full = np.atleast_1d(arrays[0]).shape
+    chosen = np.flatnonzero(arrays[0])
+    number: Any = np.zeros(chosen.size, dtype=np.int64)
+    for array, extent in zip(arrays[1:], shape, strict=True):
+        number = number * extent + array.ravel()[chosen]
+    return _Executions(store, enumerator, number, chosen, full)
+
+
+def _twice(tensor: Tensor, place: Any, number: int, everything: list[_Executions]) -> CompileError:
+    found = [
+        (executions, executions.place(int(hit)))
+        for executions in everything
+        for hit in np.flatnonzero(executions.elements == number)[:2]
+    ]
+    (first, here), (second, there) = found[0], found[1]
+    block, block_too = _block(first, here), _block(second, there)
+    by, by_too = _agent(first, here), _agent(second, there)
+    if block != block_too:
+        who = f"by block {task_text(block)} and block {task_text(block_too)}"
+    else:
+        inside = f" (block {task_text(block)})" if block else ""
+        if by != by_too:
+            who = f"by {by} and {by_too}{inside}"
+        else:
+            who = f"by {by}, two times{inside}" if by else f"two times{inside}"
+    other = first.store is not second.store
+    notes = (("the other store", first.store.loc),) if other else ()
+    text = f"{element(tensor, place)} is stored twice: {who}"
+    return CompileError(text, second.store.loc, hint=HINT, notes=notes)
+
+
+def _agent(executions: _Executions, place: tuple[int, ...]) -> str:
+    path = executions.store.path
+    if any(isinstance(frame, ir.Each) for frame in path):
+        return f"worker {place[-1]}"
+    task = task_of(executions.enumerator, path, place)
+    return "" if task is None else f"task {task_text(task)}"
+
+
+def _block(executions: _Executions, place: tuple[int, ...]) -> tuple[int, ...]:
+    for frame in executions.store.path:
+        if isinstance(frame, ir.Grid):
+            origin = [_value(executions.enumerator, v, place) for v in frame.variables]
+            return tuple(o // by for o, by in zip(origin, frame.by, strict=True))
+    return ()
+
+
+def _value(enumerator: Enumerator, variable: Expression, place: tuple[int, ...]) -> int:
+    form = enumerator.form(variable)
+    assert form is not None
+    return at(form.base, place)

@@ -1,0 +1,210 @@
+"""Simplification with interval bounds, at any stage.
+
+for i in range(0, 1):                        y[8 * q] = 1.0
+    t = i * 4                         ->
+    if q < 8:                                (q is known to lie in [0, 8))
+        y[q * 8 + t] = 1.0
+    for j in range(n, n): ...
+
+Constants are folded, the algebra of `simplify_rules` is applied, index arithmetic is normalized, and conditions are
+decided where the facts do; Ifs and Selects with one branch left become it, loops of one iteration their body, and
+those of none vanish, as do Lets that nobody uses, tensors that nobody reads, and empty loops. One walk, and one
+more from the end for what is dead. A kernel in which nothing fires is returned as the same object.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from taskc.ir import nodes as ir
+from taskc.ir.bounds import Facts
+from taskc.ir.nodes import Constant, Expression, Kernel, Statement, Unary, Variable
+from taskc.ir.rewrite import map_expressions
+from taskc.passes.dead_code import without_dead_code
+from taskc.passes.simplify_expressions import ExpressionSimplifier
+
+NOTHING = ir.Sequence(())
+
+# What such a tensor occupies is decided by where its scope ends.
+_SCOPED = (ir.SHARED, ir.TILE, ir.BARRIER)
+
+
+def simplify(kernel: Kernel) -> Kernel:
+    """See the head of this file."""
+    facts = Facts.empty(kernel)
+    walker = _Walker(kernel, ExpressionSimplifier())
+    body = walker.statement(kernel.body, facts)
+    body = without_dead_code(body)
+    blocks = kernel.blocks
+    if blocks is not None:
+        blocks = walker.expression(blocks, Facts.empty(replace(kernel, blocks=None)))
+    if body is kernel.body and blocks is kernel.blocks:
+        return kernel
+    return replace(kernel, body=body, blocks=blocks)
+
+
+def simplified_expression(expression: Expression, facts: Facts) -> Expression:
+    """An expression alone, for passes that write new ones."""
+    return ExpressionSimplifier()(expression, facts)
+
+
+class _Walker:
+    """Statements in program order, each with the facts that hold before it."""
+
+    def __init__(self, kernel: Kernel, expression: ExpressionSimplifier) -> None:
+        self.kernel = kernel
+        self.expression = expression
+
+    def statement(self, node: Statement, facts: Facts) -> Statement:
+        """The statement simplified; NOTHING if nothing is left of it."""
+        match node:
+            case ir.Sequence():
+                return self._sequence(node, facts)
+            case ir.If():
+                return self._if(node, facts)
+            case ir.For():
+                return self._for(node, facts)
+            case ir.While():
+                condition = self.expression(node.condition, facts)
+                if _is(condition, False):
+                    return NOTHING
+                body = self.statement(node.body, facts.enter(node))
+                if condition is node.condition and body is node.body:
+                    return node
+                return replace(node, condition=condition, body=body)
+            case ir.Grid() | ir.Pipeline() | ir.Each():
+                node = self._expressions(node, facts)  # type: ignore[assignment]
+                body = self.statement(node.body, facts.enter(node))
+                if _is_empty(body) and not isinstance(node, ir.Grid):
+                    return NOTHING
+                return node if body is node.body else replace(node, body=body)
+            case ir.Move():
+                return self._move(node, facts)
+            case ir.Roles():
+                bodies = [
+                    self.statement(role.body, facts.enter_role(role, self.kernel.worker))
+                    for role in node.roles
+                ]
+                if all(new is old.body for new, old in zip(bodies, node.roles, strict=True)):
+                    return node
+                pairs = zip(node.roles, bodies, strict=True)
+                return replace(node, roles=tuple(replace(role, body=body) for role, body in pairs))
+            case ir.Let():
+                return self._let(node, facts)
+            case ir.Assert():
+                condition = self.expression(node.condition, facts)
+                if _is(condition, True):
+                    return NOTHING
+                return node if condition is node.condition else replace(node, condition=condition)
+        return self._expressions(node, facts)
+
+    def _expressions(self, node: Statement, facts: Facts) -> Statement:
+        simplify_one = self.expression
+        return map_expressions(node, lambda part: simplify_one(part, facts))  # type: ignore[return-value]
+
+    def _sequence(self, node: ir.Sequence, facts: Facts) -> Statement:
+        kept: list[Statement] = []
+        for statement in node.statements:
+            new = self.statement(statement, facts)
+            if isinstance(new, ir.Sequence) and not _owns_memory(new):
+                kept += new.statements
+            else:
+                kept.append(new)
+            if isinstance(new, ir.Let):
+                facts = facts.enter(new)
+        if len(kept) == len(node.statements) and all(map(_is_same, kept, node.statements)):
+            return node
+        return ir.Sequence(tuple(kept), loc=node.loc)
+
+    def _let(self, node: ir.Let, facts: Facts) -> Statement:
+        value = self.expression(node.value, facts)
+        if type(value) in (Constant, Variable):
+            self.expression.values[node.variable] = value
+            return NOTHING
+        return node if value is node.value else replace(node, value=value)
+
+    def _if(self, node: ir.If, facts: Facts) -> Statement:
+        condition = self.expression(node.condition, facts)
+        if type(condition) is Constant:
+            if condition.value:
+                return self.statement(node.then, facts)
+            return NOTHING if node.otherwise is None else self.statement(node.otherwise, facts)
+        then = self.statement(node.then, facts.assume(condition))
+        otherwise = node.otherwise
+        if otherwise is not None:
+            otherwise = self.statement(otherwise, facts.assume(condition, holds=False))
+            if _is_empty(otherwise):
+                otherwise = None
+        if _is_empty(then):
+            if otherwise is None:
+                return NOTHING
+            negated = self.expression(Unary("not", condition), facts)
+            return ir.If(negated, otherwise, loc=node.loc)
+        if condition is node.condition and then is node.then and otherwise is node.otherwise:
+            return node
+        return ir.If(condition, then, otherwise, loc=node.loc)
+
+    def _for(self, node: ir.For, facts: Facts) -> Statement:
+        start, stop = self.expression(node.start, facts), self.expression(node.stop, facts)
+        first, end = facts.affine(start), facts.affine(stop)
+        distance = end - first if node.step > 0 else first - end
+        if facts.nonpositive(distance):
+            return NOTHING
+        if facts.nonpositive(distance - abs(node.step)) and facts.nonpositive(-distance + 1):
+            if type(start) in (Constant, Variable):
+                self.expression.values[node.variable] = start
+                return self.statement(node.body, facts)
+            binding = ir.Let(node.variable, start, loc=node.loc)
+            body = self.statement(node.body, facts.enter(binding))
+            return ir.Sequence((binding, body), loc=node.loc)
+        if start is not node.start or stop is not node.stop:
+            node = replace(node, start=start, stop=stop)
+        body = self.statement(node.body, facts.enter(node))
+        if _is_empty(body):
+            return NOTHING
+        return node if body is node.body else replace(node, body=body)
+
+    def _move(self, node: ir.Move, facts: Facts) -> Statement:
+        facts = facts.enter(node)
+        guard = node.guard
+        if guard is not None:
+            guard = self.expression(guard, facts)
+            if _is(guard, False):
+                return NOTHING
+            facts = facts.assume(guard)
+            if _is(guard, True):
+                guard = None
+        value = self.expression(node.value, facts)
+        indices = tuple([self.expression(index, facts) for index in node.indices])
+        if (
+            value is node.value
+            and guard is node.guard
+            and all(map(_is_same, indices, node.indices))
+        ):
+            return node
+        return replace(node, value=value, guard=guard, indices=indices)
+
+
+def _is_same(new: object, old: object) -> bool:
+    return new is old
+
+
+def _is(condition: Expression, value: bool) -> bool:
+    return type(condition) is Constant and condition.value is value
+
+
+def _is_empty(node: Statement) -> bool:
+    """Nothing in it has an effect; what it binds, nobody after it can name."""
+    match node:
+        case ir.Sequence():
+            return all(map(_is_empty, node.statements))
+        case ir.Let() | ir.Allocate():
+            return True
+    return False
+
+
+def _owns_memory(node: ir.Sequence) -> bool:
+    return any(
+        isinstance(statement, ir.Allocate) and statement.tensor.scope in _SCOPED
+        for statement in node.statements
+    )

@@ -1,0 +1,332 @@
+"""Expressions made smaller: constants folded, algebra applied, conditions decided, indices normalized.
+
+One walk from the leaves up. A node that a rule rewrites is looked at again, with its new parts only. Index arithmetic
+is normalized as a whole, where a sum ends: its linear form is written out if that is cheaper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from taskc.ir import arithmetic
+from taskc.ir.affine import Affine
+from taskc.ir.bounds import NEGATED, Facts
+from taskc.ir.interval import range_of
+from taskc.ir.nodes import (
+    Address,
+    Binary,
+    Cast,
+    Constant,
+    Expression,
+    Fused,
+    Lookup,
+    Read,
+    Select,
+    Unary,
+    Variable,
+)
+from taskc.ir.types import DType, boolean, i32, i64
+from taskc.passes.simplify_rules import candidates
+
+TRUE, FALSE = Constant(True, boolean), Constant(False, boolean)
+_LEAVES = (Constant, Variable)
+
+
+class ExpressionSimplifier:
+    """`values` replaces variables; they are filled by whoever walks the statements."""
+
+    def __init__(self) -> None:
+        self.values: dict[Variable, Expression] = {}
+        self._memo: dict[int, tuple[Expression, Expression]] = {}
+        self._memo_of: Facts | None = None
+
+    def __call__(self, node: Expression, facts: Facts) -> Expression:
+        """A whole expression: an index, a value, a condition."""
+        kind = type(node)
+        if kind is Constant:
+            return node
+        if kind is Variable:
+            return self.values.get(node, node)  # type: ignore[call-overload,no-any-return]
+        if self._memo_of is not facts:
+            self._memo_of, self._memo = facts, {}
+        found = self._memo.get(id(node))
+        if found is not None:
+            return found[1]
+        new = self._visit(node, facts)
+        if new.dtype in (i64, i32):
+            new = normalized(new, facts)
+        if self._memo_of is not facts:
+            self._memo_of, self._memo = facts, {}
+        self._memo[id(node)] = node, new
+        return new
+
+    def _visit(self, node: Expression, facts: Facts) -> Expression:
+        """The node simplified, a sum not yet normalized."""
+        match node:
+            case Constant():
+                return node
+            case Variable():
+                return self.values.get(node, node)
+            case Binary():
+                if node.operator in ("and", "or"):
+                    return self._connective(node, facts)
+                part = self._visit if node.operator in ("+", "-", "*") else self
+                left, right = part(node.left, facts), part(node.right, facts)
+                if left is not node.left or right is not node.right:
+                    node = Binary(node.operator, left, right, loc=node.loc)
+                return self._made(node, facts)
+            case Unary():
+                part = self._visit if node.operator == "-" else self
+                operand = part(node.operand, facts)
+                if operand is not node.operand:
+                    node = Unary(node.operator, operand, loc=node.loc)
+                return self._made(node, facts)
+            case Cast():
+                operand = self(node.operand, facts)
+                if operand is not node.operand:
+                    node = replace(node, operand=operand)
+                return simplified_cast(node)
+            case Select():
+                return self._select(node, facts)
+            case Fused():
+                parts = [self(part, facts) for part in (node.left, node.right, node.addend)]
+                if any(
+                    new is not old
+                    for new, old in zip(parts, (node.left, node.right, node.addend), strict=True)
+                ):
+                    node = Fused(*parts, loc=node.loc)
+                return self._made(node, facts)
+            case Lookup():
+                index = self(node.index, facts)
+                if type(index) is Constant and 0 <= index.value < node.table.values.size:
+                    return Constant(int(node.table.values[index.value]), i64)
+                return node if index is node.index else replace(node, index=index)
+            case Read() | Address():
+                indices = tuple([self(index, facts) for index in node.indices])
+                if any(new is not old for new, old in zip(indices, node.indices, strict=True)):
+                    return type(node)(node.tensor, indices, loc=node.loc)
+                return node
+
+    def _connective(self, node: Binary, facts: Facts) -> Expression:
+        left = self(node.left, facts)
+        if type(left) is Constant:
+            right = self(node.right, facts)
+        else:
+            holds = node.operator == "and"
+            right = self(node.right, facts.assume(left, holds=holds, lasting=False))
+        if left is not node.left or right is not node.right:
+            node = Binary(node.operator, left, right, loc=node.loc)
+        return self._made(node, facts)
+
+    def _select(self, node: Select, facts: Facts) -> Expression:
+        condition = self(node.condition, facts)
+        if type(condition) is Constant:
+            chosen = self(node.then if condition.value else node.otherwise, facts)
+            return self._made(Select(condition, chosen, chosen), facts)
+        then = self(node.then, facts.assume(condition, lasting=False))
+        otherwise = self(node.otherwise, facts.assume(condition, holds=False, lasting=False))
+        if not (condition is node.condition and then is node.then and otherwise is node.otherwise):
+            node = Select(condition, then, otherwise, loc=node.loc)
+        return self._made(node, facts)
+
+    def _made(self, node: Expression, facts: Facts) -> Expression:
+        """A node whose operands are simplified already."""
+        folded = fold(node)
+        if folded is not None:
+            return folded
+        if type(node) is Binary and node.dtype is boolean and node.operator in NEGATED:
+            if node.left.dtype in (i64, i32):
+                return self._comparison(node, facts)
+        return self._by_rule(node, facts)
+
+    def _comparison(self, node: Binary, facts: Facts) -> Expression:
+        new = self._by_rule(node, facts)
+        if new is not node:
+            return new
+        answer = facts.prove(node)
+        if answer is not None:
+            return TRUE if answer else FALSE
+        return _reduced(node, facts)
+
+    def _by_rule(self, node: Expression, facts: Facts) -> Expression:
+        match node:
+            case Binary():
+                found = candidates(Binary, node.operator, (type(node.left), type(node.right)))
+            case Unary():
+                found = candidates(Unary, node.operator, (type(node.operand),))
+            case Select():
+                kinds = type(node.condition), type(node.then), type(node.otherwise)
+                found = candidates(Select, "", kinds)
+            case Fused():
+                kinds = type(node.left), type(node.right), type(node.addend)
+                found = candidates(Fused, "", kinds)
+            case _:
+                return node
+        for rule in found:
+            new = rule.apply(node, lambda made: self._made(made, facts))
+            if new is not None:
+                return new
+        return node
+
+
+# --- folding ---------------------------------------------------------------------------------
+
+
+def fold(node: Expression) -> Expression | None:
+    """The value of an operator applied to constants; None where it is left to run."""
+    match node:
+        case Binary(left=Constant() as left, right=Constant() as right):
+            if node.operator in ("//", "%") and right.value == 0 and right.dtype.is_integer:
+                return None  # it means nothing; the simulator will say so
+            if node.operator in arithmetic.MATH_FUNCTIONS:
+                return None
+            return _value(
+                arithmetic.binary(node.operator, left.value, right.value, left.dtype), node.dtype
+            )
+        case Unary(operand=Constant() as operand):
+            if node.operator in arithmetic.MATH_FUNCTIONS:
+                return None
+            return _value(arithmetic.unary(node.operator, operand.value, operand.dtype), node.dtype)
+        case Fused(left=Constant() as a, right=Constant() as b, addend=Constant() as c):
+            if node.dtype.is_float:
+                return _value(arithmetic.fma(a.value, b.value, c.value, node.dtype), node.dtype)
+    return None
+
+
+def _value(result: Any, dtype: DType) -> Expression | None:
+    value = result.item()
+    if value != value:
+        return None  # a NaN's bits are the machine's business
+    return Constant(value if dtype.is_float or dtype is boolean else int(value), dtype)
+
+
+def simplified_cast(node: Cast) -> Expression:
+    """A cast of a constant, to the same type, or of a cast that lost nothing."""
+    operand = node.operand
+    if operand.dtype is node.dtype:
+        return operand
+    if type(operand) is Constant:
+        result = arithmetic.convert(
+            arithmetic.as_storage(operand.value, operand.dtype), operand.dtype, node.dtype
+        )
+        return _value(result, node.dtype) or node
+    if type(operand) is Cast and operand.dtype.is_integer and node.dtype.is_integer:
+        inner = operand.operand
+        if inner.dtype.is_integer and (
+            range_of(inner.dtype).inside(range_of(operand.dtype))
+            or node.dtype.bits <= operand.dtype.bits
+        ):
+            # The inner cast keeps the value, or at least all the bits that the outer one keeps.
+            return simplified_cast(Cast(inner, node.dtype, loc=node.loc))
+    return node
+
+
+# --- index arithmetic ------------------------------------------------------------------------
+
+
+def normalized(node: Expression, facts: Facts) -> Expression:
+    """The linear form of an integer expression written out, where that is cheaper."""
+    if type(node) is not Binary and type(node) is not Unary:
+        return node
+    if type(node) is Binary and node.operator in ("+", "-", "*"):
+        if type(node.left) in _LEAVES and type(node.right) in _LEAVES:
+            return node
+    form = facts.affine(node)
+    dtype = node.dtype
+    if form.is_constant:
+        return Constant(form.constant, dtype)
+    form = _recombined(form)
+    written = form.to_expression(dtype)
+    return written if cost(written) < cost(node) else node
+
+
+def _recombined(form: Affine) -> Affine:
+    """n*k*(x // n) + k*(x % n)  ->  k*x."""
+    quotients = [atom for atom in form.terms if getattr(atom, "kind", "") == "//"]
+    if not quotients:
+        return form
+    for atom in list(form.terms):
+        if getattr(atom, "kind", "") != "%" or not isinstance(atom.parts[1], int):  # type: ignore[union-attr]
+            continue
+        inner, n = atom.parts  # type: ignore[union-attr]
+        factor = form.terms[atom]
+        for quotient in quotients:
+            if quotient.parts == (inner, n) and form.coefficient(quotient) == n * factor:  # type: ignore[union-attr]
+                form = form.without(atom).without(quotient) + inner.scaled(factor)
+                break
+    return form
+
+
+def _reduced(node: Binary, facts: Facts) -> Expression:
+    """A comparison with equal terms cancelled and common factors divided out, where it shrinks."""
+    form = facts.affine(node.left) - facts.affine(node.right)
+    if form.is_constant:
+        return node
+    dtype = node.left.dtype
+    operator = node.operator
+    common = form.content()
+    if operator in ("<", ">="):
+        constant = form.constant // common  # x < -c  is  x < ceil(-c)
+    elif form.constant % common and operator in ("==", "!="):
+        return FALSE if operator == "==" else TRUE
+    else:
+        constant = -(-form.constant // common)
+    left = {atom: factor // common for atom, factor in form.terms.items() if factor > 0}
+    right = {atom: -factor // common for atom, factor in form.terms.items() if factor < 0}
+    if not right:
+        on_left, on_right = 0, -constant
+    elif not left:
+        on_left, on_right = constant, 0
+    else:
+        on_left, on_right = max(constant, 0), max(-constant, 0)
+    more = Affine(on_left, left, form.magnitude)
+    less = Affine(on_right, right, form.magnitude)
+    if not (facts.scope.fits(more, dtype) and facts.scope.fits(less, dtype)):
+        return node
+    new = Binary(operator, more.to_expression(dtype), less.to_expression(dtype), loc=node.loc)
+    return new if cost(new) < cost(node) else node
+
+
+_DIVISION, _BY_CONSTANT = 20, 8
+
+
+def cost(node: Expression) -> int:
+    """About how many instructions it takes; a leaf counts a little, so that fewer of them are better."""
+    total = 0
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        match current:
+            case Constant() | Variable():
+                total += 1
+            case Binary():
+                total += 4
+                right = current.right
+                if current.operator in ("//", "%"):
+                    if type(right) is not Constant:
+                        total += 4 * _DIVISION
+                    elif right.value <= 0 or right.value & (right.value - 1):  # type: ignore[operator]
+                        total += 4 * _BY_CONSTANT
+                elif current.operator == "*" and type(right) is not Constant:
+                    total += 4
+                stack += (current.left, right)
+            case Unary():
+                total += 4
+                stack.append(current.operand)
+            case Cast():
+                total += 4
+                stack.append(current.operand)
+            case Select():
+                total += 8
+                stack += (current.condition, current.then, current.otherwise)
+            case Fused():
+                total += 8
+                stack += (current.left, current.right, current.addend)
+            case Lookup():
+                total += 20
+                stack.append(current.index)
+            case Read() | Address():
+                total += 20
+                stack += current.indices
+    return total
