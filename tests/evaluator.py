@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-import numpy as np
 
 from taskc.ir import arithmetic, nodes as ir
 from taskc.ir.nodes import Binary, Cast, Constant, Expression, Select, Unary, Variable
@@ -107,7 +106,7 @@ class Machine:
                 x = self.value(node.operand, names)
                 if node.dtype.is_integer and not node.operand.dtype.is_float:
                     return wrapped(int(x), node.dtype)
-                return arithmetic.convert(np.asarray(x), node.operand.dtype, node.dtype).item()
+                return arithmetic.convert(x, node.operand.dtype, node.dtype).item()
             case ir.Lookup():
                 return int(node.table.values[self.value(node.index, names)])
             case ir.Read():

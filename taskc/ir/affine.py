@@ -216,7 +216,7 @@ class Scope:
         if self.fits(form, expression.dtype):
             return form
         interval = range_of(expression.dtype)
-        return Opaque(kind, parts, expression, interval, moving=_any_moving(parts))
+        return Opaque(f"wrapped {kind}", parts, expression, interval, moving=_any_moving(parts))
 
     def fits(self, form: Affine, dtype: DType) -> bool:
         """The form's value is surely one of the type's."""

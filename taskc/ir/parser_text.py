@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -83,13 +84,14 @@ def location(
 def _told(error: UnexpectedInput, text: str, file: str) -> CompileError:
     lines = text.splitlines()
     end_line = end_column = 0
+    expected: Iterable[str]
     token: Any = getattr(error, "token", None)
     if isinstance(error, UnexpectedCharacters):
         line, column = error.line, error.column
         match = re.match(r"\w+|.", text[error.pos_in_stream :])
         found = repr(match[0]) if match else "the end of the text"
         end_column = column + len(match[0]) if match else 0
-        expected: Iterable[str] = set(error.allowed or ()) - {"_NEWLINE"}  # it may always be lexed
+        expected = _allowed_before_characters(text)
     elif token is None or token.type == "$END":
         line, column = max(len(lines), 1), len(lines[-1]) + 1 if lines else 1
         found, expected = "the end of the text", _allowed(error)
@@ -99,6 +101,7 @@ def _told(error: UnexpectedInput, text: str, file: str) -> CompileError:
             case "_NEWLINE":
                 found = "the end of the line"
             case "_INDENT":
+                line, column = token.end_line, token.end_column
                 found = "a deeper indentation"
             case "_DEDENT":
                 found = "the end of the block"
@@ -112,6 +115,14 @@ def _told(error: UnexpectedInput, text: str, file: str) -> CompileError:
 def _allowed(error: UnexpectedInput) -> Iterable[str]:
     """What could stand here; `accepts` is exact, `expected` has what a later check refuses."""
     return (error.accepts or error.expected) if isinstance(error, UnexpectedToken) else ()
+
+
+def _allowed_before_characters(text: str) -> Iterable[str]:
+    """What could stand where the text goes on with something that is no token."""
+    parser = _parser().parse_interactive(text)
+    with suppress(UnexpectedInput):
+        parser.exhaust_lexer()
+    return parser.accepts()
 
 
 def _either(terminals: Iterable[str]) -> str:

@@ -57,7 +57,7 @@ _WORD = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 def is_word(text: str) -> bool:
     """Whether an option's value, such as `cp.async`, stands without quotes."""
-    return bool(_WORD.fullmatch(text)) and RESERVED.isdisjoint(text.split("."))
+    return bool(_WORD.fullmatch(text))
 
 
 def identifier(name: str) -> str:

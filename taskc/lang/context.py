@@ -17,6 +17,8 @@ from taskc.ir.types import DType, i64
 from taskc.lang.names import Dimension
 from taskc.lang.source import Node, Source
 from taskc.lang.values import NOTHING, Cell, Value, plain
+UNBOUND = object()
+
 
 @dataclass(slots=True)
 class Scope:
@@ -48,7 +50,8 @@ class Frame:
 class Context:
     """A kernel being parsed. Each construct is a function of it, in the table of its kind.
 
-    block    the statements of the body that is being parsed
+    top      the statements of the kernel's body, and
+    block    those of the body that is being parsed
     each     the mappings of the loops around, outermost first
     group    how many workers run the current statement
     definitions  what the Lets of index arithmetic over unchanging names stand for
@@ -71,7 +74,8 @@ class Context:
         self.worker = ir.Variable("worker")
         self.dimensions: dict[Dimension, ir.Variable] = {}
         self.frames: list[Frame] = []
-        self.block: list[ir.Statement] = []
+        self.top: list[ir.Statement] = []
+        self.block = self.top
         self.each: list[Mapping] = []
         self.in_move = False
         self.in_role = False
@@ -80,6 +84,7 @@ class Context:
         self.root: ast.expr | None = None
         self.definitions: dict[ir.Variable, ir.Expression] = {}
         self.nonnegative: set[ir.Variable] = set()
+        self.results: set[ir.Variable] = set()  # of operations, not yet named by a statement
         self.fixed: dict[ir.Variable, str] = {}  # variables that no statement may assign
         self.divergent: dict[ir.Tensor, Location] = {}  # private memory written in a mapping loop
         self.uniform_reads: list[tuple[ir.Tensor, Location]] = []
@@ -148,13 +153,15 @@ class Context:
             self.target = self.root = None
             if self.frame.returned:
                 break
+        self.frame.scopes.pop()
+        if scope.transparent:
+            self.scope.cells.extend(scope.cells)
+            return
         for cell in scope.cells:
             if cell.tensor is None:
                 self.default_type(cell)
-        self.frame.scopes.pop()
-        if not scope.transparent:
-            for name, value in scope.names.items():
-                self._remember(name, value)
+        for name, value in scope.names.items():
+            self._remember(name, value)
 
     def body(self, statements: Iterable[ast.stmt], names: dict[str, Value] | None = None) -> ir.Statement:
         """Parse statements as a body of their own."""
@@ -196,12 +203,12 @@ class Context:
         return self.symbolic(plain(value))
 
     def binding(self, name: str) -> tuple[Value, bool]:
-        """What a local name is bound to (None if not), and whether in the current body."""
-        scope = self.scope
+        """What a local name is bound to (UNBOUND if not), and whether in the current body."""
+        names = self.scope.names
         for other in reversed(self.frame.scopes):
             if name in other.names:
-                return other.names[name], other.names is scope.names
-        return None, True
+                return other.names[name], other.names is names
+        return UNBOUND, True
 
     def will_change(self, name: str) -> bool:
         """A later statement of the body where `name` is being assigned assigns it again."""
@@ -273,6 +280,11 @@ class Context:
         self._declare_cell(cell, initial.dtype)
         assert cell.tensor is not None
         cell.place[cell.index] = ir.Allocate(cell.tensor, initial, loc=cell.loc)
+        for later in cell.stores:
+            value = later.make(cell.tensor.dtype)
+            later.place[later.index] = ir.Store(cell.tensor, (), value, loc=later.loc)
+            if later.in_loop:
+                self.divergent.setdefault(cell.tensor, later.loc)
         return cell.tensor
 
     def default_type(self, cell: Cell) -> ir.Tensor:

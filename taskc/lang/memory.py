@@ -202,6 +202,8 @@ def _atomic(name: str, symbol: str) -> Handler:
                 "assign its result to a name before",
             )
         result = ir.Variable(context.target, tensor.dtype, loc=loc) if context.target else None
+        if result is not None:
+            context.results.add(result)
         context.emit(ir.Atomic(symbol, tensor, indices, value, result, loc=loc))
         return NOTHING if result is None else result
 

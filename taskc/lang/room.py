@@ -97,6 +97,7 @@ def _operation(name: str, row: Operation) -> Handler:
             return NOTHING
         assert isinstance(dtype, DType)
         result = ir.Variable(context.target or name, dtype, loc=loc)
+        context.results.add(result)
         context.emit(ir.Do(row.name, operands, result, loc=loc))
         return result
 

@@ -34,6 +34,17 @@ Number = Union[bool, int, float]
 EXPRESSIONS: tuple[type, ...] = get_args(ir.Expression)
 
 
+@dataclass(frozen=True, slots=True)
+class LaterStore:
+    """A Python number stored to a cell without a type: `place[index]` is kept for the statement."""
+
+    place: list[ir.Statement]
+    index: int
+    make: Callable[[DType], ir.Constant]
+    loc: Location
+    in_loop: bool
+
+
 @dataclass(eq=False, slots=True)
 class Cell:
     """A mutable scalar. Until its type is decided `tensor` is None, and `place` is kept for it."""
@@ -45,6 +56,7 @@ class Cell:
     initial_loc: Location | None = None
     place: list[ir.Statement] = field(default_factory=list)
     index: int = 0
+    stores: list[LaterStore] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

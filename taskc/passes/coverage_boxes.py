@@ -320,7 +320,7 @@ def folded(
     program: Program,
     facts: Facts,
 ) -> tuple[tuple[Expression, ...], tuple[int | Expression, ...]]:
-    """[x // n, x % n] of an extent (m, n) is [x] of the extent m * n: from the last dimension on."""
+    """[x // n, x % n] of an extent (m, n) is [x] of the extent m * n: from the last one on."""
     resolved = [_resolved(index, program) for index in indices]
     sizes = [ir.constant(extent) if isinstance(extent, int) else extent for extent in extents]
     position = len(resolved) - 2

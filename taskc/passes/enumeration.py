@@ -129,8 +129,8 @@ def all_blocks(program: Program, variables: Iterable[Variable]) -> dict[Variable
 class Enumerator:
     """Evaluates expressions of one program.
 
-    mode   "phase": within one phase; a loop of unknown length inside a mapping loop is unknown, since
-           two workers may be at different iterations of it
+    mode   "phase": within one phase; the variable of a loop of unknown length inside a mapping loop
+           is unknown, since two workers may be at different iterations of it
            "iterations": its variable is an atom; asked for one worker or one iteration at a time
            "unrolled": variables of all loops with constant bounds are enumerated, also outside of
            mapping loops

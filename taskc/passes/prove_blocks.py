@@ -71,8 +71,10 @@ def _tensor(
 
 
 def _apart(first: Access, second: Access, enumerator: Enumerator, moving: list[Variable]) -> bool:
-    """Blocks that differ in a grid variable differ in a dimension; grid variables one after another,
-    because those that are known to be equal don't blur the others."""
+    """Blocks that differ in a grid variable differ in a dimension.
+
+    Grid variables one after another: those that are known to be equal don't blur the others.
+    """
     pairs = [
         (enumerator.form(a), enumerator.form(b))
         for a, b in zip(first.indices, second.indices, strict=True)
@@ -150,7 +152,7 @@ def _is_fixed(atom: Expression, equal: set[Variable], program: Program) -> bool:
 def _enumerate(
     first: Access, second: Access, program: Program
 ) -> tuple[list[int], tuple[int, ...], tuple[int, ...]] | bool | None:
-    """None where all blocks stay apart; an element and the two blocks; True where that is unknown."""
+    """None where blocks stay apart; an element and the two blocks; True where that is unknown."""
     numbers = [_numbers(access, program) for access in (first, second)]
     if numbers[0] is None or numbers[1] is None:
         return True

@@ -158,7 +158,7 @@ def _unproved(tensor: Tensor, loc: Location, reason: str) -> CompileError:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Executions:
-    """All executions of one store: the number of the element of each, and the way back to a place."""
+    """All executions of one store: the number of each one's element, and the way back."""
 
     store: Access
     enumerator: Enumerator
@@ -173,7 +173,7 @@ class _Executions:
 def _by_enumeration(
     tensor: Tensor, stores: list[Access], program: Program
 ) -> CompileError | bool | None:
-    """None where every element is stored once, the error where not, False where it can't be counted."""
+    """None where every element is stored once, else the error; False where that is open."""
     extents = [e.value if isinstance(e, ir.Constant) else e for e in tensor.shape]
     if not all(isinstance(extent, int) for extent in extents):
         return False

@@ -223,7 +223,7 @@ def _collide(
 
 
 def _flat(agents: Array, indices: list[Any], lows: list[int], sizes: list[int], live: Any) -> Any:
-    """Live agents and the numbers of their elements, flat and by agent; and a map back to places."""
+    """Live agents and the numbers of their elements, flat, by agent; and a map back to places."""
     key: Any = np.zeros((), dtype=np.int64)
     for index, low, size in zip(indices, lows, sizes, strict=True):
         key = key * size + (index - low)
@@ -246,8 +246,10 @@ def _flat(agents: Array, indices: list[Any], lows: list[int], sizes: list[int], 
 def _try_values(
     accesses: list[Access], program: Program
 ) -> tuple[_Meeting, Enumerator] | bool | None:
-    """Each value of the block-wide loop variables: None where no agents ever meet, a definite meeting
-    where they do, and False where that stays open."""
+    """Each value of the block-wide loop variables, one by one.
+
+    None where no agents ever meet, a definite meeting where they do, False where that stays open.
+    """
     nodes = [index for access in accesses for index in access.indices]
     guards = [f.condition for a in accesses for f in a.path if isinstance(f, Guard)]
     variables = _loop_variables(program, used_variables(program, nodes))

@@ -122,7 +122,7 @@ def _ownership(
     task = task_of(enumerator, access.path, position)
     doing = "" if task is None else f" (task {task_text(task)})"
     name = element(access.tensor, place)
-    shape = access.tensor.shape
+    shape: tuple[Any, ...] = access.tensor.shape
     if not all(0 <= i < n for i, n in zip(place, shape, strict=True)):
         text = f"{name} is outside its shape {task_text(shape)}: worker {worker}{doing}"
     else:
@@ -280,7 +280,7 @@ def _scan(node: ir.Scan) -> CompileError | None:
 
 
 def _uncovered(tile: Tensor, loc: Location) -> CompileError | None:
-    shape: tuple[int, ...] = tile.shape
+    shape: tuple[Any, ...] = tile.shape
     if _owners(tile).covers(shape):
         return None
     return CompileError(f"nobody owns all of {task_text(shape)} in `{tile.name}`", loc)

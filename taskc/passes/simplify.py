@@ -6,15 +6,17 @@ for i in range(0, 1):                        y[8 * q] = 1.0
         y[q * 8 + t] = 1.0
     for j in range(n, n): ...
 
-Constants are folded, the algebra of `simplify_rules` is applied, index arithmetic is normalized, and conditions are
-decided where the facts do; Ifs and Selects with one branch left become it, loops of one iteration their body, and
-those of none vanish, as do Lets that nobody uses, tensors that nobody reads, and empty loops. One walk, and one
-more from the end for what is dead. A kernel in which nothing fires is returned as the same object.
+Constants are folded, the algebra of `simplify_rules` is applied, index arithmetic is normalized, and
+conditions are decided where the facts do; Ifs and Selects with one branch left become it, loops of one
+iteration their body, and those of none vanish, as do Lets that nobody uses, tensors that nobody reads,
+and empty loops. One walk, and one more from the end for what is dead. A kernel in which nothing fires
+is returned as the same object.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 from taskc.ir import nodes as ir
 from taskc.ir.bounds import Facts
@@ -22,6 +24,8 @@ from taskc.ir.nodes import Constant, Expression, Kernel, Statement, Unary, Varia
 from taskc.ir.rewrite import map_expressions
 from taskc.passes.dead_code import without_dead_code
 from taskc.passes.simplify_expressions import ExpressionSimplifier
+
+S = TypeVar("S", bound=Statement)
 
 NOTHING = ir.Sequence(())
 
@@ -73,11 +77,11 @@ class _Walker:
                     return node
                 return replace(node, condition=condition, body=body)
             case ir.Grid() | ir.Pipeline() | ir.Each():
-                node = self._expressions(node, facts)  # type: ignore[assignment]
-                body = self.statement(node.body, facts.enter(node))
-                if _is_empty(body) and not isinstance(node, ir.Grid):
+                outer = self._expressions(node, facts)
+                body = self.statement(outer.body, facts.enter(outer))
+                if _is_empty(body) and not isinstance(outer, ir.Grid):
                     return NOTHING
-                return node if body is node.body else replace(node, body=body)
+                return outer if body is outer.body else replace(outer, body=body)
             case ir.Move():
                 return self._move(node, facts)
             case ir.Roles():
@@ -98,7 +102,7 @@ class _Walker:
                 return node if condition is node.condition else replace(node, condition=condition)
         return self._expressions(node, facts)
 
-    def _expressions(self, node: Statement, facts: Facts) -> Statement:
+    def _expressions(self, node: S, facts: Facts) -> S:
         simplify_one = self.expression
         return map_expressions(node, lambda part: simplify_one(part, facts))  # type: ignore[return-value]
 

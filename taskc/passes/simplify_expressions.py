@@ -1,7 +1,8 @@
-"""Expressions made smaller: constants folded, algebra applied, conditions decided, indices normalized.
+"""Expressions made smaller: constants folded, algebra applied, conditions decided, sums normalized.
 
-One walk from the leaves up. A node that a rule rewrites is looked at again, with its new parts only. Index arithmetic
-is normalized as a whole, where a sum ends: its linear form is written out if that is cheaper.
+One walk from the leaves up. A node that a rule rewrites is looked at again, with its new parts only.
+Index arithmetic is normalized as a whole, where a sum ends: its linear form is written out if that is
+cheaper.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class ExpressionSimplifier:
         if kind is Constant:
             return node
         if kind is Variable:
-            return self.values.get(node, node)  # type: ignore[call-overload,no-any-return]
+            return self.values.get(node, node)  # type: ignore[arg-type]
         if self._memo_of is not facts:
             self._memo_of, self._memo = facts, {}
         found = self._memo.get(id(node))
@@ -90,17 +91,15 @@ class ExpressionSimplifier:
             case Select():
                 return self._select(node, facts)
             case Fused():
-                parts = [self(part, facts) for part in (node.left, node.right, node.addend)]
-                if any(
-                    new is not old
-                    for new, old in zip(parts, (node.left, node.right, node.addend), strict=True)
-                ):
-                    node = Fused(*parts, loc=node.loc)
+                left, right = self(node.left, facts), self(node.right, facts)
+                addend = self(node.addend, facts)
+                if not (left is node.left and right is node.right and addend is node.addend):
+                    node = Fused(left, right, addend, loc=node.loc)
                 return self._made(node, facts)
             case Lookup():
                 index = self(node.index, facts)
                 if type(index) is Constant and 0 <= index.value < node.table.values.size:
-                    return Constant(int(node.table.values[index.value]), i64)
+                    return Constant(int(node.table.values[int(index.value)]), i64)
                 return node if index is node.index else replace(node, index=index)
             case Read() | Address():
                 indices = tuple([self(index, facts) for index in node.indices])
@@ -135,9 +134,12 @@ class ExpressionSimplifier:
         folded = fold(node)
         if folded is not None:
             return folded
-        if type(node) is Binary and node.dtype is boolean and node.operator in NEGATED:
-            if node.left.dtype in (i64, i32):
-                return self._comparison(node, facts)
+        if type(node) is Binary and node.operator in NEGATED and node.left.dtype in (i64, i32):
+            return self._comparison(node, facts)
+        if type(node) is Binary and node.operator in ("min", "max") and node.dtype in (i64, i32):
+            answer = facts.prove(Binary("<=", node.left, node.right))
+            if answer is not None:
+                return node.left if answer == (node.operator == "min") else node.right
         return self._by_rule(node, facts)
 
     def _comparison(self, node: Binary, facts: Facts) -> Expression:
@@ -230,7 +232,8 @@ def normalized(node: Expression, facts: Facts) -> Expression:
     if type(node) is not Binary and type(node) is not Unary:
         return node
     if type(node) is Binary and node.operator in ("+", "-", "*"):
-        if type(node.left) in _LEAVES and type(node.right) in _LEAVES:
+        small = type(node.left) in _LEAVES and type(node.right) in _LEAVES
+        if small:
             return node
     form = facts.affine(node)
     dtype = node.dtype
@@ -292,7 +295,7 @@ _DIVISION, _BY_CONSTANT = 20, 8
 
 
 def cost(node: Expression) -> int:
-    """About how many instructions it takes; a leaf counts a little, so that fewer of them are better."""
+    """About how many instructions it takes, times 4; a leaf counts 1, so that fewer are better."""
     total = 0
     stack = [node]
     while stack:

@@ -83,7 +83,7 @@ class _Placer:
         self.accesses: dict[int, tuple[Statement | Expression, tuple[Access, ...]]] = {}
         self.elsewhere: dict[tuple[int, int, str], Access] = {}
         self.scopes: dict[tuple[int, int], str | None] = {}
-        self.fresh: dict[tuple[Variable, int, str], Variable] = {}
+        self.elsewhen: dict[tuple[int, str], Lets] = {}
         self.known: list[Access] = []
 
     def place(self, body: Statement) -> Statement:
@@ -264,14 +264,15 @@ class _Placer:
 
     def moved(self, loop: ir.For | ir.While | ir.Grid, state: State, when: str) -> State:
         """The open accesses of another iteration: what the loop binds has other values there."""
+        if not state:
+            return state
         place_of_loop = _identity(loop)
-        values: dict[Variable, Expression] = {}
-        for variable in _bound_in(loop):
-            key = variable, place_of_loop, when
-            fresh = self.fresh.setdefault(key, replace(variable, name=f"{variable.name}_{when}"))
-            values[variable] = fresh
-        if when == "previous" and isinstance(loop, ir.For):
-            values[loop.variable] = ir.Binary("-", loop.variable, ir.Constant(loop.step))
+        values = self.elsewhen.get((place_of_loop, when))
+        if values is None:
+            values = {v: replace(v, name=f"{v.name}_{when}") for v in _bound_in(loop)}
+            if when == "previous" and isinstance(loop, ir.For):
+                values[loop.variable] = ir.Binary("-", loop.variable, ir.Constant(loop.step))
+            self.elsewhen[place_of_loop, when] = values
         result: list[_Open] = []
         for item in state:
             place = id(item.access), place_of_loop, when

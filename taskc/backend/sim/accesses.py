@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from math import prod
 from typing import Any, TypeAlias
@@ -101,6 +102,10 @@ class Accesses:
             key: Any = [id(v) if isinstance(v, np.ndarray) else ~int(v) for v in values]
             key = (frame.axes, frame.first, int(frame.worker_row[0]), *key)
             found = cache.get(key)
+            if found is None and frame.loop is not None and frame.loop.mapping == owners:
+                held = frame.loop.values
+                if len(held) == len(values) and all(map(operator.is_, held, values)):
+                    found = cache[key] = (frame.loop.slots, None, values)
             if found is None:
                 tasks = np.stack(np.broadcast_arrays(*values), axis=-1) if values else np.zeros(0)
                 slots = owners.find(frame.worker_row - frame.first, tasks)

@@ -6,14 +6,25 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from taskc.ir import nodes as ir
-from taskc.ir.rewrite import walk
+from taskc.ir.rewrite import statements, walk
 
+_SIMPLE = frozenset((ir.Let, ir.Allocate, ir.Store, ir.Atomic, ir.Move, ir.Print, ir.Assert, ir.Do))
 _ONE_BY_ONE = (ir.Print, ir.Do, ir.Barrier, ir.RingStep, ir.Move, ir.Mma, ir.Reduce, ir.Scan, ir.Roles)
+
+
+def statements_in(body: ir.Statement) -> Iterator[ir.Statement]:
+    """`body` and the statements in it, in program order."""
+    stack = [body]
+    while stack:
+        current = stack.pop()
+        yield current
+        if type(current) not in _SIMPLE:
+            stack.extend(reversed(list(statements(current))))
 
 
 def writes(body: ir.Statement) -> Iterator[ir.Tensor]:
     """The tensors that `body` stores to or updates, once for each place that does."""
-    return writes_among(walk(body))
+    return writes_among(statements_in(body))
 
 
 def writes_among(nodes: Iterable[object]) -> Iterator[ir.Tensor]:
@@ -35,7 +46,7 @@ def divergent_locals(body: ir.Statement) -> frozenset[ir.Tensor]:
     """LOCAL tensors that are stored to in a mapping loop: they may differ among workers."""
     return frozenset(
         tensor
-        for node in walk(body)
+        for node in statements_in(body)
         if isinstance(node, ir.Each)
         for tensor in writes(node.body)
         if tensor.scope == ir.LOCAL

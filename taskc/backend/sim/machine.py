@@ -8,7 +8,7 @@ the same form says which of them execute.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from taskc.backend.sim.report import Findings, Traffic
 from taskc.backend.sim.shadow import SEVERAL, WORKER_BITS, Found, Lanes, Order, Shadow
 from taskc.errors import Location
 from taskc.ir import nodes as ir
+from taskc.ir.mapping import Mapping
 
 
 class Run:
@@ -132,6 +133,17 @@ class Group:
             memory.data[..., columns] = fill(frame)
 
 
+class Loop(NamedTuple):
+    """The innermost mapping loop: its variables' values, and which slots they are the tasks of.
+
+    `slots` is one slot, or Ellipsis for all of them in order.
+    """
+
+    mapping: Mapping
+    values: list[Array]
+    slots: Any
+
+
 class Frame:
     """Workers that execute together. Only the statement being executed changes it."""
 
@@ -146,6 +158,7 @@ class Frame:
         "group",
         "in_each",
         "levels",
+        "loop",
         "mask",
         "memories",
         "owners_only",
@@ -171,6 +184,7 @@ class Frame:
         self.columns = workers
         self.first = first  # of the current role
         self.in_each = False
+        self.loop: Loop | None = None
         self.anonymous = False
         self.owners_only: Any = None  # where a replicated task is this worker's to store
         self.size = 0
@@ -187,7 +201,7 @@ class Frame:
         other.width = count
         other.first, other.warp, other.size = self.first, self.warp, 0
         other.in_each = other.anonymous = True
-        other.owners_only = None
+        other.owners_only = other.loop = None
         return other
 
     @property

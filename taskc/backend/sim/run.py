@@ -21,7 +21,6 @@ from taskc.backend.sim.statements import Statements, constant_of, grid_tiles
 from taskc.backend.sim.synchronization import Synchronization
 from taskc.errors import CompileError, InternalError
 from taskc.ir import arithmetic, nodes as ir
-from taskc.ir.rewrite import walk
 
 _LANES_AT_ONCE = 1 << 18
 
@@ -146,7 +145,7 @@ class _Simulation:
     # The program.
 
     def _examine(self) -> None:
-        self.nodes = list(walk(self.kernel.body))
+        self.nodes = list(analysis.statements_in(self.kernel.body))
         self.written = frozenset(analysis.writes_among(self.nodes))
         for node in self.nodes:
             if isinstance(node, ir.Allocate):

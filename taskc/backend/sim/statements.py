@@ -16,7 +16,7 @@ import numpy as np
 from taskc.backend.sim import analysis
 from taskc.backend.sim.accesses import Accesses
 from taskc.backend.sim.expressions import Evaluate, Expressions, narrowed
-from taskc.backend.sim.machine import Frame, Run
+from taskc.backend.sim.machine import Frame, Loop, Run
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.shadow import WARP
 from taskc.errors import InternalError, Location
@@ -419,10 +419,16 @@ class Statements:
         def turns(frame: Frame) -> Any:
             tasks = tasks_of(frame)
             outer = frame.mask, frame.axes, frame.levels, frame.in_each, frame.owners_only
+            outer_loop = frame.loop
+            is_plain = worker is None and not outer[1] and mapping.is_composed
             frame.in_each = True
             if self.state.by_phases and outermost:
                 frame.group.order.step()
-            for values, valid, owned in tasks.turns:
+            for slot, (values, valid, owned) in enumerate(tasks.turns):
+                if is_plain:
+                    frame.loop = Loop(mapping, values, Ellipsis if tasks.at_once else slot)
+                else:
+                    frame.loop = None
                 if tasks.at_once:
                     frame.axes = tasks.axes + outer[1]
                     frame.levels = (len(tasks.axes), *outer[2])
@@ -442,6 +448,7 @@ class Statements:
                 yield
                 frame.mask = outer[0]
             frame.mask, frame.axes, frame.levels, frame.in_each, frame.owners_only = outer
+            frame.loop = outer_loop
             if self.state.by_phases and outermost:
                 frame.group.order.step()
 

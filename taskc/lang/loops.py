@@ -1,0 +1,286 @@
+"""Loops: over mappings, tiles of the grid, pipelines, ranges, and constants while parsing."""
+
+from __future__ import annotations
+
+import ast
+
+from taskc.ir import nodes as ir
+from taskc.ir.mapping import Mapping
+from taskc.lang.blocks import flag
+from taskc.lang.calls import Handler, bind
+from taskc.lang.context import UNBOUND, Context, Scope
+from taskc.lang.conversions import constant_integer, extent, index
+from taskc.lang.memory import require_phase, wrong_workers
+from taskc.lang.names import INTRINSICS
+from taskc.lang.operators import compute
+from taskc.lang.source import Node
+from taskc.lang.values import (
+    MappingLoop,
+    PipelineLoop,
+    RangeLoop,
+    TilesLoop,
+    Value,
+    describe,
+    is_constant,
+)
+from taskc.lang.views import is_nonnegative
+
+# The ways that `tc.pipeline(transport=...)` may name: how block values travel.
+_TRANSPORTS = ("registers", "cp.async", "tma")
+
+
+def for_loop(context: Context, node: ast.For) -> None:
+    if node.orelse:
+        raise context.error("'else' after a loop is not a part of the language", node.orelse[0])
+    if _is_static(context, node.iter):
+        _unrolled(context, node)
+        return
+    what = context.evaluate(node.iter)
+    match what:
+        case Mapping():
+            _each(context, node, what, None)
+        case MappingLoop():
+            _each(context, node, what.mapping, what.worker)
+        case TilesLoop():
+            _grid(context, node, what)
+        case PipelineLoop():
+            _pipeline(context, node, what)
+        case RangeLoop():
+            _serial(context, node, what)
+        case range():
+            loc = context.locate(node.iter)
+            start, stop = ir.Constant(what.start, loc=loc), ir.Constant(what.stop, loc=loc)
+            _serial(context, node, RangeLoop(start, stop, what.step))
+        case _:
+            hint = None
+            if is_constant(what) and hasattr(what, "__iter__"):
+                hint = "to unroll it while parsing: for ... in tc.static(...)"
+            raise context.error(f"a loop can't run over {describe(what)}", node.iter, hint)
+
+
+def _is_static(context: Context, node: ast.expr) -> bool:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, (ast.Name, ast.Attribute)):
+        return False
+    if isinstance(node.func, ast.Attribute) and node.func.attr != "static":
+        return False
+    return context.evaluate(node.func) is INTRINSICS["static"]
+
+
+def _loop_variables(
+    context: Context, target: ast.expr, count: int, what: str, kind: str = "a loop variable"
+) -> tuple[tuple[ir.Variable, ...], dict[str, Value]]:
+    """Variables for the names in `for i, j in ...`; one name needs no tuple."""
+    targets = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
+    if len(targets) != count:
+        plural = "s" if count != 1 else ""
+        names = ", ".join("ijklmnop"[:count])
+        raise context.error(
+            f"{what} {count} dimension{plural}, and the loop names {len(targets)}",
+            target,
+            f"for {names} in ...",
+        )
+    variables = []
+    names_of: dict[str, Value] = {}
+    for part in targets:
+        if not isinstance(part, ast.Name):
+            raise context.error("the variable of a loop is a name", part)
+        _check_free(context, part)
+        variable = ir.Variable(part.id, loc=context.locate(part))
+        context.fixed[variable] = kind
+        variables.append(variable)
+        names_of[part.id] = variable
+    return tuple(variables), names_of
+
+
+def _check_free(context: Context, target: ast.Name) -> None:
+    if target.id != "_" and context.binding(target.id)[0] is not UNBOUND:
+        raise context.error(f"'{target.id}' already has a value here", target, "use another name")
+
+
+def _each(context: Context, node: ast.For, mapping: Mapping, worker: ir.Expression | None) -> None:
+    if worker is None and mapping.workers != context.group:
+        raise wrong_workers(context, mapping, node.iter)
+    if worker is not None and not context.each and not context.in_room:
+        raise context.error(
+            "'.on' is for loops inside a mapping loop: here every worker would do the same tasks",
+            node.iter,
+            "loop over the mapping itself",
+        )
+    variables, names = _loop_variables(context, node.target, mapping.rank, "the mapping has")
+    context.nonnegative.update(variables)
+    context.each.append(mapping)
+    body = context.body(node.body, names)
+    context.each.pop()
+    context.emit(ir.Each(variables, mapping, worker, body, loc=context.locate(node)))
+
+
+def _grid(context: Context, node: ast.For, loop: TilesLoop) -> None:
+    if context.block is not context.top:
+        raise context.error("the loop over tiles is not inside another statement", node)
+    for statement in context.top:
+        if isinstance(statement, ir.Grid):
+            raise context.error(
+                "a kernel has one loop over tiles", node, note=("the first one", statement.loc)
+            )
+        if not isinstance(statement, ir.Let):
+            raise context.error(
+                "before the loop over tiles only names can be given to values",
+                statement.loc,
+                "move this into the loop: it runs once for each tile",
+            )
+    variables, names = _loop_variables(context, node.target, len(loop.shape), "the grid has")
+    context.nonnegative.update(variables)
+    body = context.body(node.body, names)
+    loc = context.locate(node)
+    context.emit(
+        ir.Grid(variables, loop.shape, loop.by, body, loop.order, loop.persistent, loop.cluster, loc=loc)
+    )
+
+
+def _pipeline(context: Context, node: ast.For, loop: PipelineLoop) -> None:
+    variables, names = _loop_variables(context, node.target, 1, "a pipeline has")
+    context.nonnegative.update(variables)
+    body = context.body(node.body, names)
+    context.emit(
+        ir.Pipeline(
+            *(variables[0], loop.extent, loop.by, loop.stages, body),
+            *(loop.transport, loop.specialize),
+            loc=context.locate(node),
+        )
+    )
+
+
+def _serial(context: Context, node: ast.For, loop: RangeLoop) -> None:
+    variables, names = _loop_variables(context, node.target, 1, "a range has")
+    lowest = loop.start if loop.step > 0 else loop.stop
+    if is_nonnegative(context, lowest):
+        context.nonnegative.update(variables)
+    body = context.body(node.body, names)
+    loc = context.locate(node)
+    context.emit(ir.For(variables[0], loop.start, loop.stop, loop.step, body, loc=loc))
+
+
+def _unrolled(context: Context, node: ast.For) -> None:
+    """`for x in tc.static(...)`: the body once for each item, each time a body of its own."""
+    items = context.evaluate(node.iter)
+    for item in compute(context, node.iter, list, items):
+        names: dict[str, Value] = {}
+        _bind_item(context, node.target, item, names)
+        body = context.body(node.body, names)
+        keeps_scope = isinstance(body, (ir.Let, ir.Allocate)) or (
+            isinstance(body, ir.Sequence)
+            and any(isinstance(part, (ir.Let, ir.Allocate)) for part in body.statements)
+        )
+        if isinstance(body, ir.Sequence) and not keeps_scope:
+            context.block.extend(body.statements)
+        else:
+            context.emit(body)
+
+
+def _bind_item(context: Context, target: ast.expr, item: Value, names: dict[str, Value]) -> None:
+    if isinstance(target, ast.Name):
+        _check_free(context, target)
+        names[target.id] = context.symbolic(item)
+        return
+    if not isinstance(target, (ast.Tuple, ast.List)):
+        raise context.error("the variable of a loop is a name", target)
+    if not isinstance(item, (tuple, list)) or len(item) != len(target.elts):
+        raise context.error(
+            f"{len(target.elts)} names can't take {describe(item)}", target
+        )
+    for part, value in zip(target.elts, item, strict=True):
+        _bind_item(context, part, value, names)
+
+
+# --- what the loops run over -----------------------------------------------------------------
+
+
+def _parts(value: Value) -> tuple[Value, ...]:
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def _tiles(context: Context, node: ast.Call) -> TilesLoop:
+    """`tc.tiles((m, n), by=(64, 64), order=("grouped", 8), persistent=False, cluster=(2, 1))`"""
+    bound = bind(context, node, "tc.tiles", "shape * by order? persistent? cluster?")
+    require_phase(context, "tc.tiles", node)
+    if context.in_role:
+        raise context.error("tc.tiles can't be used in a role", node)
+    shape_node, by_node = bound["shape"], bound["by"]
+    written = shape_node.elts if isinstance(shape_node, (ast.Tuple, ast.List)) else None
+    values = _parts(context.evaluate(shape_node))
+    places = written or [shape_node] * len(values)
+    shape = tuple([extent(context, value, at) for value, at in zip(values, places, strict=True)])
+    by = _sizes(context, by_node, "the size of a tile")
+    if len(by) != len(shape):
+        raise context.error(
+            f"the grid has {len(shape)} dimension{'s' if len(shape) != 1 else ''}, and 'by' {len(by)}",
+            by_node,
+        )
+    order = _order(context, bound.get("order"), len(shape))
+    cluster = _sizes(context, bound["cluster"], "the size of a cluster") if "cluster" in bound else ()
+    if cluster and len(cluster) != len(shape):
+        raise context.error(
+            f"the grid has {len(shape)} dimensions, and 'cluster' {len(cluster)}", bound["cluster"]
+        )
+    persistent = flag(context, bound.get("persistent"), "persistent")
+    return TilesLoop(shape, by, order, persistent, cluster)
+
+
+def _sizes(context: Context, node: ast.expr, what: str) -> tuple[int, ...]:
+    sizes = tuple(
+        [constant_integer(context, part, node, what) for part in _parts(context.evaluate(node))]
+    )
+    if any(size < 1 for size in sizes):
+        raise context.error(f"{what} is at least 1: {sizes}", node)
+    return sizes
+
+
+def _order(context: Context, node: ast.expr | None, rank: int) -> tuple[str | int, ...]:
+    value = None if node is None else context.evaluate(node)
+    if node is None or value is None:
+        return ()
+    parts = _parts(value)
+    if len(parts) == 2 and parts[0] == "grouped":
+        rows = constant_integer(context, parts[1], node, "the size of a group")
+        if rows < 1 or rank != 2:
+            raise context.error("the grouped order is for two dimensions, and groups of 1 or more", node)
+        return ("grouped", rows)
+    if not is_constant(parts) or sorted(parts, key=str) != list(range(rank)):
+        raise context.error(
+            f"the order is the dimensions {tuple(range(rank))} from slowest to fastest",
+            node,
+            'or groups of n tile rows: ("grouped", n)',
+        )
+    return parts
+
+
+def _pipeline_call(context: Context, node: ast.Call) -> PipelineLoop:
+    """`tc.pipeline(k, by=8, stages=3, transport="cp.async", specialize=False)`"""
+    bound = bind(context, node, "tc.pipeline", "extent * by? stages? transport? specialize?")
+    if context.in_room:
+        raise context.error("a tc.cuda kernel pipelines by hand: tc.pipeline is for kernels without barriers", node)
+    require_phase(context, "tc.pipeline", node)
+    end = index(context, context.evaluate(bound["extent"]), bound["extent"])
+    by = _at_least_one(context, bound.get("by"), "the step of a pipeline")
+    stages = _at_least_one(context, bound.get("stages"), "the number of stages")
+    transport = None
+    if "transport" in bound:
+        transport = context.evaluate(bound["transport"])
+        if transport is not None and transport not in _TRANSPORTS:
+            known = ", ".join(f'"{name}"' for name in _TRANSPORTS)
+            raise context.error(f"the transports are {known}", bound["transport"])
+    specialize = flag(context, bound.get("specialize"), "specialize")
+    return PipelineLoop(end, by, stages, transport, specialize)
+
+
+def _at_least_one(context: Context, node: ast.expr | None, what: str) -> int:
+    if node is None:
+        return 1
+    value = constant_integer(context, context.evaluate(node), node, what)
+    if value < 1:
+        raise context.error(f"{what} is at least 1: {value}", node)
+    return value
+
+
+HANDLERS: dict[str, Handler] = {"tiles": _tiles, "pipeline": _pipeline_call}
+
