@@ -1,3 +1,175 @@
-"""taskc: a tensor-program compiler whose schedules are task mappings."""
+"""taskc: a tensor-program compiler whose schedules are task mappings.
+
+import taskc as tc
+from taskc import f32, repeat, spatial
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from taskc.errors import CompileError, Finding, InternalError, Location
+from taskc.ir.mapping import Mapping, auto_map, mapping, repeat, replicate, spatial
+from taskc.ir.types import (
+    DType,
+    TensorType,
+    bf16,
+    boolean,
+    f8e4m3,
+    f8e5m2,
+    f16,
+    f32,
+    f64,
+    i8,
+    i16,
+    i32,
+    i64,
+    tf32,
+    u8,
+    u16,
+    u32,
+    u64,
+)
+from taskc.lang import cuda
+from taskc.lang.calls import function
+from taskc.lang.definition import KernelDefinition, kernel, set_runner
+from taskc.lang.names import (
+    atomic_add,
+    atomic_and,
+    atomic_exchange,
+    atomic_max,
+    atomic_min,
+    atomic_or,
+    atomic_xor,
+    cdiv,
+    ceil,
+    copy,
+    cos,
+    dim,
+    erf,
+    exp,
+    exp2,
+    floor,
+    fma,
+    gelu,
+    inf,
+    inout,
+    isnan,
+    load,
+    local,
+    log,
+    log2,
+    mma,
+    out,
+    pipeline,
+    print,
+    reduce,
+    rsqrt,
+    scan,
+    shared,
+    sigmoid,
+    sin,
+    sqrt,
+    static,
+    store,
+    sync,
+    tan,
+    tanh,
+    tile,
+    tiles,
+    trunc,
+    where,
+    worker,
+)
 
 __version__ = "0.1.0"
+
+# All but `print`, which would hide Python's.
+__all__ = [
+    "CompileError",
+    "DType",
+    "Finding",
+    "InternalError",
+    "KernelDefinition",
+    "Location",
+    "Mapping",
+    "TensorType",
+    "atomic_add",
+    "atomic_and",
+    "atomic_exchange",
+    "atomic_max",
+    "atomic_min",
+    "atomic_or",
+    "atomic_xor",
+    "auto_map",
+    "bf16",
+    "boolean",
+    "cdiv",
+    "ceil",
+    "copy",
+    "cos",
+    "cuda",
+    "dim",
+    "erf",
+    "exp",
+    "exp2",
+    "f8e4m3",
+    "f8e5m2",
+    "f16",
+    "f32",
+    "f64",
+    "floor",
+    "fma",
+    "function",
+    "gelu",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "inf",
+    "inout",
+    "isnan",
+    "kernel",
+    "load",
+    "local",
+    "log",
+    "log2",
+    "mapping",
+    "mma",
+    "out",
+    "pipeline",
+    "reduce",
+    "repeat",
+    "replicate",
+    "rsqrt",
+    "scan",
+    "shared",
+    "sigmoid",
+    "sin",
+    "spatial",
+    "sqrt",
+    "static",
+    "store",
+    "sync",
+    "tan",
+    "tanh",
+    "tf32",
+    "tile",
+    "tiles",
+    "trunc",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "where",
+    "worker",
+]
+
+
+def _run(definition: KernelDefinition, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    # The driver and the targets behind it load when a kernel is first called.
+    return importlib.import_module("taskc.driver").call(definition, args, keywords)
+
+
+set_runner(_run)

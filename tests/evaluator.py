@@ -166,7 +166,7 @@ def wrapped(value: Any, dtype: DType) -> Any:
 
 def run_kernel(
     kernel: ir.Kernel, arguments: dict[ir.Tensor, Sequence[Any]], sizes: Environment | None = None
-) -> dict[tuple[str, int], Any]:
+) -> dict[tuple[str, int], str]:
     """What parameters hold after all blocks and workers have run, one after another."""
     machine = Machine(kernel.stage == "lean", sizes)
     for tensor, values in arguments.items():
@@ -177,8 +177,9 @@ def run_kernel(
         for worker in range(kernel.workers):
             names[kernel.block], names[kernel.worker] = block, worker
             machine.run(kernel.body, dict(names))
+    # As text, -0.0 differs from 0.0, and nan is equal to itself.
     return {
-        (tensor.name, place): value
+        (tensor.name, place): repr(value)
         for (tensor, place), value in machine.memory.items()
         if tensor.scope == ir.GLOBAL
     }

@@ -5,20 +5,18 @@
     affine((8 * x + r) % 8)        r            where r is known to lie in [0, 8)
 
 A `Scope` knows what names are bound to, on whatever path: the ranges and strides of loop variables
-and the values of Lets. (Conditions are the business of taskc.ir.bounds.) A variable is bound once, so
-one dictionary, which only grows, serves a whole kernel, and so do the memo tables.
+and the values of Lets. (Conditions are the business of taskc.ir.bounds.) A variable is bound once,
+so one dictionary, which only grows, serves a whole kernel, and so do the memo tables.
 
-Forms are exact: an expression whose value may wrap in its type becomes an opaque atom. Arithmetic in
-i64 on names without a finite range is taken not to wrap; see taskc.ir.interval. Numbers read from
-memory have the range of their type.
-"""
+Forms are exact: an expression whose value may wrap in its type becomes an opaque atom. Arithmetic
+in i64 on names without a finite range is taken not to wrap; see taskc.ir.interval. Numbers read
+from memory have the range of their type."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import gcd
-from typing import Union
 
 from taskc.ir import divisions
 from taskc.ir.interval import EVERYTHING, NATURAL, Interval, range_of
@@ -58,7 +56,7 @@ class Range:
     order: int
 
 
-Term = Union[Affine, Opaque]
+Term = Affine | Opaque
 
 
 class Scope:

@@ -1,16 +1,15 @@
 """Integer-linear forms: constant + sum of coefficient * atom.
 
 An atom is a Variable, compared by identity, or an Opaque: a subexpression that is not linear,
-compared by its structure, so that equal ones cancel. A product of atoms is an Opaque of the kind "*"
-whose factors are a set; forms with such atoms are polynomials, and multiply as such.
-"""
+compared by its structure, so that equal ones cancel. A product of atoms is an Opaque of the kind
+"*" whose factors are a set; forms with such atoms are polynomials, and multiply as such."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from math import gcd
-from typing import Any, Union
+from typing import Any
 
 from taskc.ir.interval import EVERYTHING, Interval
 from taskc.ir.nodes import Binary, Cast, Constant, Expression, Unary, Variable
@@ -71,7 +70,7 @@ class Opaque:
         return f"<{self.kind} {', '.join(map(repr, self.parts))}>"
 
 
-Atom = Union[Variable, Opaque]
+Atom = Variable | Opaque
 
 
 class Affine:

@@ -187,6 +187,8 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
+    """`value` is exactly one of its type's: a float is rounded, an integer in range, a bool a bool."""
+
     value: bool | int | float
     dtype: DType = i64
     loc: Location = _location()
@@ -458,7 +460,10 @@ class Mma:
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """Operators: "+", "*", "min", "max", "&", "|", "^". `target` is a tile without the axis."""
+    """Operators: "+", "*", "min", "max", "&", "|", "^". `target` is a tile without the axis.
+
+    Where no axis is left it has the shape (1,), and each worker holds its one element.
+    """
 
     target: Tensor
     source: Tensor

@@ -61,7 +61,7 @@ class _Builder(ExpressionBuilder):
         numbers = {}
         for option, word in (("worker", "worker"), ("block_number", "block")):
             dtype = self.dtype(found[option].children[0]) if option in found else i64
-            numbers[word] = self.names[word] = ir.Variable(word, dtype)
+            numbers[word] = self.names[word] = ir.Variable(word, dtype, loc=self.location(name))
         dimensions = found["dimensions"].children if "dimensions" in found else []
         variables = tuple([self.bind(binder, i64) for binder in dimensions])
         parameters = tuple(

@@ -122,7 +122,8 @@ def _allowed_before_characters(text: str) -> Iterable[str]:
     parser = _parser().parse_interactive(text)
     with suppress(UnexpectedInput):
         parser.exhaust_lexer()
-    return parser.accepts()
+    accepted: set[str] = parser.accepts()  # type: ignore[no-untyped-call]
+    return accepted
 
 
 def _either(terminals: Iterable[str]) -> str:
@@ -153,24 +154,17 @@ def _readable(name: str) -> str:
 
 
 def _bad_dedent(text: str) -> int:
-    """The first line whose indentation closes no block exactly."""
-    open_blocks = [0]
+    """The first line whose indentation is that of no open block."""
+    blocks = [0]
     for number, line in enumerate(text.splitlines(), 1):
-        code = line.split("#")[0].expandtabs()
+        code = line.partition("#")[0].expandtabs()
         if not code.strip():
             continue
         indentation = len(code) - len(code.lstrip())
-        while open_blocks[-1] > indentation:
-            open_blocks.pop()
-        if open_blocks[-1] < indentation:
-            if len(open_blocks) < number and not _opens(text.splitlines()[: number - 1]):
-                return number
-            open_blocks.append(indentation)
-    return 1
-
-
-def _opens(lines: list[str]) -> bool:
-    """Whether the last line of code ends in a colon, so that a block opens."""
-    code = [line.split("#")[0].rstrip() for line in lines]
-    code = [line for line in code if line]
-    return bool(code) and code[-1].endswith((":", "(", ",", "["))
+        if indentation > blocks[-1]:
+            blocks.append(indentation)
+        while indentation < blocks[-1]:
+            blocks.pop()
+        if indentation != blocks[-1]:
+            return number
+    raise AssertionError("each line is indented like one above it")

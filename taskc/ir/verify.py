@@ -201,7 +201,7 @@ class _Verifier(StatementVerifier):
         shape = s.source.shape
         self.need(0 <= s.axis < len(shape), f"{s.source} has no axis {s.axis}")
         if isinstance(s, ir.Reduce):
-            shape = shape[: s.axis] + shape[s.axis + 1 :]
+            shape = shape[: s.axis] + shape[s.axis + 1 :] or (1,)
         self.need(s.target.shape == shape, f"{s.target} has the shape {shape}")
 
     def ring_step(self, s: ir.RingStep) -> None:

@@ -50,7 +50,8 @@ def broken(kernel: ir.Kernel, rule: str, where: Statement | None = None) -> Inte
     message = f"{kernel.name} breaks a rule of stage {kernel.stage}: {rule}"
     if where is not None:
         message += f", in `{statement_text(where).partition(chr(10))[0]}`"
-        message += f" ({where.loc})" if str(where.loc) else ""
+        place = str(getattr(where, "loc", ""))
+        message += f" ({place})" if place else ""
     return InternalError(message, to_text(kernel))
 
 

@@ -73,7 +73,8 @@ class StatementVerifier(ExpressionVerifier):
     def flow(self, diverges: bool, *bodies: Statement | None) -> None:
         """Blocks that run, or how often they run, as a condition says."""
         outer = self.diverged
-        self.diverged = outer or (diverges and not self.inside)
+        if diverges and not self.inside and self.stage <= SYNCHRONIZED:
+            self.diverged = True
         for body in bodies:
             if body is not None:
                 self.body(body)
@@ -160,7 +161,7 @@ class StatementVerifier(ExpressionVerifier):
 
     def written(self, tensor: ir.Tensor, diverges: bool) -> None:
         self.need(tensor.scope != ir.GLOBAL or tensor.role != "in", f"{tensor} is only read")
-        may_differ = bool(self.inside) or diverges or self.diverged
+        may_differ = self.stage <= SYNCHRONIZED and (self.inside > 0 or diverges or self.diverged)
         if may_differ and tensor.scope == ir.LOCAL and tensor in self.outer_cells:
             self.divergent_cells.add(tensor)
         if not self.inside and tensor.scope == ir.TILE:

@@ -12,13 +12,16 @@ from functools import reduce as fold
 from typing import Any
 
 from taskc.ir import nodes as ir
-from taskc.lang import blocks, loops, memory, room
+from taskc.ir.types import f64
+from taskc.lang import blocks, folds, loops, memory, room
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context
 from taskc.lang.conversions import condition, constant_integer, index, scalar, unify
 from taskc.lang.names import INTRINSICS, UNARY_FUNCTIONS
 from taskc.lang.operators import binary, check_operator, compute, select
 from taskc.lang.values import (
+    NOTHING,
+    Nothing,
     RangeLoop,
     Value,
     describe,
@@ -57,7 +60,9 @@ def _extremum(name: str, on_constants: Callable[..., Any]) -> Handler:
         if node.keywords or len(values) < 2:
             raise context.error(f"{name}(...) takes two numbers or more", node)
 
-        def pair(left: tuple[Value, ast.expr], right: tuple[Value, ast.expr]) -> tuple[Value, ast.expr]:
+        def pair(
+            left: tuple[Value, ast.expr], right: tuple[Value, ast.expr]
+        ) -> tuple[Value, ast.expr]:
             if is_number(left[0]) and is_number(right[0]):
                 return on_constants(left[0], right[0]), left[1]
             sides, nodes = zip(left, right, strict=True)
@@ -168,10 +173,41 @@ def _range(context: Context, node: ast.Call) -> Value:
         step = constant_integer(context, values[2], node.args[2], "the step of a range")
         if step == 0:
             raise context.error("the step of a range is not 0", node.args[2])
-    bounds = [index(context, value, part) for value, part in zip(values[:2], node.args, strict=False)]
+    bounds = [
+        index(context, value, part) for value, part in zip(values[:2], node.args, strict=False)
+    ]
     if len(bounds) == 1:
         bounds.insert(0, ir.Constant(0, loc=context.locate(node)))
     return RangeLoop(bounds[0], bounds[1], step)
+
+
+def _print(context: Context, node: ast.Call) -> Nothing:
+    """`tc.print("i is {} and x {}", i, x)`"""
+    if not node.args or node.keywords:
+        raise context.error('tc.print takes a text and values: tc.print("x is {}", x)', node)
+    context.require_statement("tc.print", node)
+    text = context.evaluate(node.args[0])
+    if not isinstance(text, str):
+        raise context.error(f"the text is a string, and this is {describe(text)}", node.args[0])
+    values = tuple([_printed(context, part) for part in node.args[1:]])
+    if text.count("{}") != len(values):
+        raise context.error(
+            f"the text has {text.count('{}')} of '{{}}', and the number of values is {len(values)}",
+            node,
+        )
+    context.emit(ir.Print(text, values, loc=context.locate(node)))
+    return NOTHING
+
+
+def _printed(context: Context, node: ast.expr) -> ir.Expression:
+    value = context.evaluate(node)
+    if isinstance(value, float):
+        return ir.Constant(value, f64, loc=context.locate(node))
+    return scalar(context, value, node)
+
+
+def _python_print(context: Context, node: ast.Call) -> Nothing:
+    raise context.error("print is Python's", node, 'use tc.print("x is {}", x)')
 
 
 # --- the table -------------------------------------------------------------------------------
@@ -184,6 +220,7 @@ BUILTINS: dict[int, Handler] = {
     id(builtins.round): _unary_function("round", "round", round),
     id(builtins.len): _length,
     id(builtins.range): _range,
+    id(builtins.print): _python_print,
 }
 
 HANDLERS: dict[str, Handler] = {
@@ -192,8 +229,10 @@ HANDLERS: dict[str, Handler] = {
     "fma": _fma,
     "cdiv": _cdiv,
     "static": _static,
+    "print": _print,
     **loops.HANDLERS,
     **memory.HANDLERS,
     **blocks.HANDLERS,
+    **folds.HANDLERS,
     **room.HANDLERS,
 }

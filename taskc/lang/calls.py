@@ -38,7 +38,9 @@ class Outside:
     """What the names mean that a function takes from around it: closure, module, builtins."""
 
     def __init__(self, function: FunctionType, around: dict[str, Any] | None = None) -> None:
-        self._cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        self._cells = dict(
+            zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        )
         self._around = around or {}
         self._globals = function.__globals__
 
@@ -60,7 +62,7 @@ class Outside:
 
 
 class FunctionDefinition:
-    """A helper, `@tc.function`: inlined where a kernel calls it. In plain Python it is what it was."""
+    """A helper, `@tc.function`: inlined where a kernel calls it; in Python it is what it was."""
 
     def __init__(self, function: FunctionType) -> None:
         self.function = function
@@ -79,7 +81,7 @@ class FunctionDefinition:
 
 
 def function(function: Callable[..., Any]) -> FunctionDefinition:
-    """A helper that kernels call: it is inlined. Its parameters may be tensors, scalars, constants."""
+    """A helper that kernels inline. Its parameters may be tensors, scalars and constants."""
     if not isinstance(function, FunctionType):
         raise CompileError(f"@tc.function is for functions, and this is {describe(function)}")
     return FunctionDefinition(function)
@@ -154,7 +156,9 @@ def _python_call(context: Context, called: Value, node: ast.Call) -> Value:
     if all(map(is_constant, (*values, *keywords.values()))):
         return context.symbolic(compute(context, node, called, *values, **keywords))
     name = getattr(called, "__name__", repr(called))
-    raise context.error(f"'{name}' is Python's: it only takes constants", node, _advice(called, name))
+    raise context.error(
+        f"'{name}' is Python's: it only takes constants", node, _advice(called, name)
+    )
 
 
 def _advice(called: Value, name: str) -> str | None:
@@ -203,16 +207,21 @@ def inline(
         context.require_statement(f"'{name}' has statements, so it", node)
     root, target, length = context.root, context.target, len(context.block)
     names = {
-        parameter: _argument(context, source, parameter, value, written[parameter], is_expression_only)
+        parameter: _argument(
+            context, source, parameter, value, written[parameter], is_expression_only
+        )
         for parameter, value in values.items()
     }
-    frame = Frame(source, Outside(definition.function), [])
+    inner_target = target if node is root else None
+    frame = Frame(source, Outside(definition.function), [], target=inner_target)
     context.frames.append(frame)
     try:
         context.run(body, Scope(names))
     except CompileError as error:
         note = f"in '{name}', called here", here
-        raise CompileError(error.message, error.location, error.hint, (*error.notes, note)) from None
+        raise CompileError(
+            error.message, error.location, error.hint, (*error.notes, note)
+        ) from None
     finally:
         context.frames.pop()
         context.root, context.target = root, target

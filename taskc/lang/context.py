@@ -7,7 +7,7 @@ import builtins
 import difflib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
@@ -17,6 +17,9 @@ from taskc.ir.types import DType, i64
 from taskc.lang.names import Dimension
 from taskc.lang.source import Node, Source
 from taskc.lang.values import NOTHING, Cell, Value, plain
+
+Place: TypeAlias = "Node | Location"
+
 UNBOUND = object()
 
 
@@ -43,6 +46,7 @@ class Frame:
     outside: Callable[[str], Value]  # what a name means that isn't local; KeyError if nothing
     scopes: list[Scope]
     ended: dict[str, Location] = field(default_factory=dict)  # names of bodies that are over
+    target: str | None = None  # what the statement that calls it assigns
     result: Value = NOTHING
     returned: bool = False
 
@@ -79,6 +83,7 @@ class Context:
         self.each: list[Mapping] = []
         self.in_move = False
         self.in_role = False
+        self.may_name_worker = in_room
         self.lazy: str | None = None
         self.target: str | None = None
         self.root: ast.expr | None = None
@@ -101,8 +106,8 @@ class Context:
     def scope(self) -> Scope:
         return self.frames[-1].scopes[-1]
 
-    def locate(self, node: Node) -> Location:
-        return self.frames[-1].source.locate(node)
+    def locate(self, node: Place) -> Location:
+        return node if isinstance(node, Location) else self.frames[-1].source.locate(node)
 
     def span(self, start: Node, end: Node) -> Location:
         return self.frames[-1].source.span(start, end)
@@ -110,13 +115,12 @@ class Context:
     def error(
         self,
         message: str,
-        node: Node | Location,
+        node: Place,
         hint: str | None = None,
         note: tuple[str, Location] | None = None,
     ) -> CompileError:
         """The error to raise."""
-        loc = node if isinstance(node, Location) else self.locate(node)
-        return CompileError(message, loc, hint, (note,) if note else ())
+        return CompileError(message, self.locate(node), hint, (note,) if note else ())
 
     # What.
 
@@ -163,7 +167,9 @@ class Context:
         for name, value in scope.names.items():
             self._remember(name, value)
 
-    def body(self, statements: Iterable[ast.stmt], names: dict[str, Value] | None = None) -> ir.Statement:
+    def body(
+        self, statements: Iterable[ast.stmt], names: dict[str, Value] | None = None
+    ) -> ir.Statement:
         """Parse statements as a body of their own."""
         before, self.block = self.block, []
         self.run(statements, Scope(names or {}))
@@ -173,7 +179,7 @@ class Context:
     def emit(self, statement: ir.Statement) -> None:
         self.block.append(statement)
 
-    def require_statement(self, what: str, node: Node) -> None:
+    def require_statement(self, what: str, node: Place) -> None:
         """An error where nothing can be executed before the current expression."""
         if self.lazy is not None:
             raise self.error(
@@ -226,6 +232,10 @@ class Context:
             self.definitions[variable] = value
         self.emit(ir.Let(variable, value, loc=value.loc))
         return variable
+
+    def name_for(self, node: ast.expr, default: str) -> str:
+        """What to call the result of an expression: the name that the statement gives it."""
+        return self.target if self.target and node is self.root else default
 
     def symbol(self, dimension: Dimension) -> ir.Variable:
         """The variable that stands for a symbolic dimension in this kernel."""

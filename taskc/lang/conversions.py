@@ -6,13 +6,17 @@ widen; a float or a narrower integer is written `x.to(dtype)`. An index is any i
 
 from __future__ import annotations
 
+import ast
 import math
 from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
 
 from taskc.ir import nodes as ir
-from taskc.ir.types import DType, boolean, common_type, i64, u64
-from taskc.lang.context import Context
-from taskc.lang.source import Node
+from taskc.ir.rounding import convert
+from taskc.ir.types import DType, boolean, common_type, f64, i64, u64
+from taskc.lang.context import Context, Place
 from taskc.lang.values import (
     Choice,
     Number,
@@ -25,7 +29,9 @@ from taskc.lang.values import (
 )
 
 
-def typed(context: Context, value: Value, dtype: DType, node: Node, what: str = "") -> ir.Expression:
+def typed(
+    context: Context, value: Value, dtype: DType, node: Place, what: str = ""
+) -> ir.Expression:
     """The value as `dtype`, or an error; `what` begins it, as in "'acc' is f32"."""
     if is_number(value):
         return literal(context, value, dtype, node)
@@ -44,7 +50,7 @@ def typed(context: Context, value: Value, dtype: DType, node: Node, what: str = 
     )
 
 
-def literal(context: Context, value: Number, dtype: DType, node: Node) -> ir.Constant:
+def literal(context: Context, value: Number, dtype: DType, node: Place) -> ir.Constant:
     """A Python number as a constant of a type."""
     if isinstance(value, bool) or dtype is boolean:
         if isinstance(value, bool) and dtype is boolean:
@@ -56,14 +62,17 @@ def literal(context: Context, value: Number, dtype: DType, node: Node) -> ir.Con
                 f"{value!r} is a float, and {dtype} is needed here", node, _float_hint(value, dtype)
             )
         if not dtype.minimum <= value <= dtype.maximum:
-            raise context.error(
-                f"{value} is out of range for {dtype}", node, _range_text(dtype)
-            )
+            raise context.error(f"{value} is out of range for {dtype}", node, _range_text(dtype))
         return ir.Constant(value, dtype, loc=context.locate(node))
     number = float(value) if abs(value) < 2**1023 else value
     if not math.isinf(number) and abs(number) > dtype.maximum:
         raise context.error(f"{value!r} is out of range for {dtype}", node, _range_text(dtype))
-    return ir.Constant(float(number), dtype, loc=context.locate(node))
+    return ir.Constant(_rounded(float(number), dtype), dtype, loc=context.locate(node))
+
+
+@lru_cache(maxsize=1024)
+def _rounded(value: float, dtype: DType) -> float:
+    return float(convert(np.float64(value), f64, dtype))
 
 
 def _range_text(dtype: DType) -> str:
@@ -74,7 +83,7 @@ def _float_hint(value: float, dtype: DType) -> str | None:
     return f"write {int(value)}" if math.isfinite(value) and value == int(value) else None
 
 
-def _choice(context: Context, value: Choice, dtype: DType, node: Node) -> ir.Select:
+def _choice(context: Context, value: Choice, dtype: DType, node: Place) -> ir.Select:
     return ir.Select(
         value.condition,
         typed(context, value.then, dtype, node),
@@ -83,7 +92,7 @@ def _choice(context: Context, value: Choice, dtype: DType, node: Node) -> ir.Sel
     )
 
 
-def read_pending(context: Context, value: Pending, dtype: DType, node: Node) -> ir.Expression:
+def read_pending(context: Context, value: Pending, dtype: DType, node: Place) -> ir.Expression:
     """Decide a cell's type, and read it."""
     cell = value.cell
     tensor = cell.tensor
@@ -96,9 +105,7 @@ def read_pending(context: Context, value: Pending, dtype: DType, node: Node) -> 
     return typed(context, ir.Read(tensor, (), loc=loc), dtype, node)
 
 
-def _initial(
-    context: Context, value: Number, dtype: DType, name: str, node: Node
-) -> ir.Constant:
+def _initial(context: Context, value: Number, dtype: DType, name: str, node: Place) -> ir.Constant:
     if dtype.is_integer and isinstance(value, float):
         raise context.error(
             f"'{name}' starts as the float {value!r}, and is {dtype} here",
@@ -112,7 +119,7 @@ def widened(value: ir.Expression, dtype: DType) -> ir.Expression:
     return ir.Cast(value, dtype, loc=value.loc)
 
 
-def require_expression(context: Context, value: Value, node: Node) -> ir.Expression:
+def require_expression(context: Context, value: Value, node: Place) -> ir.Expression:
     """An IR expression as it is; anything that isn't a scalar is an error."""
     if is_expression(value):
         return value  # type: ignore[no-any-return]
@@ -122,7 +129,7 @@ def require_expression(context: Context, value: Value, node: Node) -> ir.Express
     raise context.error(f"a number is needed here, and this is {describe(value)}", node, hint)
 
 
-def scalar(context: Context, value: Value, node: Node) -> ir.Expression:
+def scalar(context: Context, value: Value, node: Place) -> ir.Expression:
     """Any scalar as an expression; an integer without a type is i64."""
     if is_expression(value):
         return value  # type: ignore[no-any-return]
@@ -153,7 +160,7 @@ def _is_boolean(value: Value) -> bool:
     return isinstance(value, bool)
 
 
-def index(context: Context, value: Value, node: Node) -> ir.Expression:
+def index(context: Context, value: Value, node: Place) -> ir.Expression:
     """An integer as an index, which is i64."""
     if isinstance(value, bool):
         raise context.error("an index is an integer, and this is a bool", node)
@@ -167,11 +174,13 @@ def index(context: Context, value: Value, node: Node) -> ir.Expression:
         return expression
     if dtype is u64 or not dtype.is_integer:
         hint = "convert it: .to(i64)" if dtype is not boolean else None
-        raise context.error(f"an index is an integer that fits i64, and this is {dtype}", node, hint)
+        raise context.error(
+            f"an index is an integer that fits i64, and this is {dtype}", node, hint
+        )
     return widened(expression, i64)
 
 
-def extent(context: Context, value: Value, node: Node) -> int | ir.Expression:
+def extent(context: Context, value: Value, node: Place) -> int | ir.Expression:
     """An extent: an int where it is known."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
@@ -179,7 +188,11 @@ def extent(context: Context, value: Value, node: Node) -> int | ir.Expression:
 
 
 def unify(
-    context: Context, operator: str, sides: tuple[Value, Value], nodes: tuple[Node, Node], at: Node
+    context: Context,
+    operator: str,
+    sides: tuple[Value, Value],
+    nodes: tuple[Place, Place],
+    at: Place,
 ) -> tuple[ir.Expression, ir.Expression]:
     """Two operands as expressions of one type; at least one isn't a Python number."""
     (left, right), (left_node, right_node) = sides, nodes
@@ -210,7 +223,7 @@ def unify(
 
 
 def _settle(
-    context: Context, left: Value, right: Value, left_node: Node, right_node: Node
+    context: Context, left: Value, right: Value, left_node: Place, right_node: Place
 ) -> tuple[Value, Value]:
     """Neither side has a type: an integer is i64, a float must say which."""
     if _has_float(left) or _has_float(right):
@@ -235,7 +248,7 @@ def _conversion_hint(left: DType, right: DType) -> str | None:
     return f"convert one: .to({target})"
 
 
-def constant_integer(context: Context, value: Value, node: Node, what: str) -> int:
+def constant_integer(context: Context, value: Value, node: Place, what: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, ir.Constant) and value.dtype.is_integer:
@@ -246,7 +259,7 @@ def constant_integer(context: Context, value: Value, node: Node, what: str) -> i
     )
 
 
-def condition(context: Context, value: Value, node: Node) -> bool | ir.Expression:
+def condition(context: Context, value: Value, node: Place) -> bool | ir.Expression:
     """What decides: a bool while parsing, or an expression."""
     if is_expression(value):
         if value.dtype is not boolean:
@@ -259,3 +272,13 @@ def condition(context: Context, value: Value, node: Node) -> bool | ir.Expressio
     if isinstance(value, (ir.Tensor,)):
         require_expression(context, value, node)
     return bool(value)
+
+
+def flag(context: Context, node: ast.expr | None, name: str) -> bool:
+    """A constant True or False; False where it isn't given."""
+    if node is None:
+        return False
+    value = context.evaluate(node)
+    if not isinstance(value, bool):
+        raise context.error(f"'{name}' is True or False, and this is {describe(value)}", node)
+    return value

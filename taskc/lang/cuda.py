@@ -1,4 +1,4 @@
-"""`tc.cuda`: the expert's room. A kernel of it is written below phases: its author places the barriers.
+"""`tc.cuda`: the expert's room. Its kernels are below phases: their author places the barriers.
 
     kernel(workers=...)     the decorator
     barriers(n)             n mbarriers in shared memory
@@ -13,7 +13,7 @@ from __future__ import annotations
 from taskc.lang.definition import cuda_kernel as kernel
 from taskc.lang.names import CUDA_NAMES, INTRINSICS, Intrinsic
 
-__all__ = ["kernel", *CUDA_NAMES]  # noqa: PLE0604
+__all__ = ["kernel", *CUDA_NAMES]
 
 
 def __getattr__(name: str) -> Intrinsic:

@@ -6,6 +6,7 @@ import ast
 import difflib
 import operator
 from collections.abc import Callable, Iterable
+from math import prod
 from typing import Any
 
 from taskc.errors import CompileError
@@ -79,7 +80,8 @@ def read(
     """The element, where it may be read."""
     if tensor.scope == ir.BARRIER:
         raise context.error("an mbarrier has no value", node, "pass it to tc.cuda.mbarrier_...")
-    if tensor.scope == ir.TILE and not context.each and not context.in_move:
+    is_distributed = tensor.owners is not None and not _is_everywhere(tensor.owners)
+    if is_distributed and not context.each and not context.in_move:
         raise context.error(
             f"'{tensor.name}' is a tile: outside a mapping loop no worker owns this element",
             node,
@@ -96,7 +98,14 @@ def read(
     return ir.Read(tensor, indices, loc=loc)
 
 
-def place(context: Context, tensor: ir.Tensor, node: ast.Subscript) -> tuple[ir.Expression, ...] | View:
+def _is_everywhere(owners: Mapping) -> bool:
+    """Each worker owns all of a tile, so that it is the same for all of them."""
+    return owners.is_composed and owners.slots == prod(owners.shape)
+
+
+def place(
+    context: Context, tensor: ir.Tensor, node: ast.Subscript
+) -> tuple[ir.Expression, ...] | View:
     """The indices of `x[i, j]`; of `x[i, r : r + 8]` a view."""
     written = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     if isinstance(node.slice, ast.Name):
@@ -165,7 +174,9 @@ def attribute(context: Context, node: ast.Attribute) -> Value:
     return context.symbolic(value)
 
 
-def _no_attribute(context: Context, node: ast.Attribute, what: str, known: Iterable[str]) -> CompileError:
+def _no_attribute(
+    context: Context, node: ast.Attribute, what: str, known: Iterable[str]
+) -> CompileError:
     close = difflib.get_close_matches(node.attr, [n for n in known if not n.startswith("_")], 1)
     hint = f"did you mean '{close[0]}'?" if close else None
     return context.error(f"there is no '{node.attr}' in {what}", node, hint)
@@ -209,7 +220,9 @@ def boolean_type(value: Value) -> Value:
     return boolean if value is bool else value
 
 
-def convert_to(context: Context, dtype: DType, value: Value, node: ast.expr, at: ast.expr) -> ir.Expression:
+def convert_to(
+    context: Context, dtype: DType, value: Value, node: ast.expr, at: ast.expr
+) -> ir.Expression:
     """An explicit conversion."""
     loc = context.locate(at)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -234,7 +247,9 @@ def on_method(context: Context, owner: Mapping, call: ast.Call) -> MappingLoop:
     """`mapping.on(worker)`"""
     if len(call.args) != 1 or call.keywords:
         raise context.error("'.on' takes one worker's number: mapping.on(w)", call)
+    before, context.may_name_worker = context.may_name_worker, True
     worker = index(context, context.evaluate(call.args[0]), call.args[0])
+    context.may_name_worker = before
     return MappingLoop(owner, worker)
 
 

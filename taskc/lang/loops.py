@@ -6,14 +6,13 @@ import ast
 
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
-from taskc.lang.blocks import flag
+from taskc.ir.rewrite import walk
 from taskc.lang.calls import Handler, bind
-from taskc.lang.context import UNBOUND, Context, Scope
-from taskc.lang.conversions import constant_integer, extent, index
+from taskc.lang.context import UNBOUND, Context
+from taskc.lang.conversions import constant_integer, extent, flag, index
 from taskc.lang.memory import require_phase, wrong_workers
 from taskc.lang.names import INTRINSICS
 from taskc.lang.operators import compute
-from taskc.lang.source import Node
 from taskc.lang.values import (
     MappingLoop,
     PipelineLoop,
@@ -100,11 +99,15 @@ def _check_free(context: Context, target: ast.Name) -> None:
 def _each(context: Context, node: ast.For, mapping: Mapping, worker: ir.Expression | None) -> None:
     if worker is None and mapping.workers != context.group:
         raise wrong_workers(context, mapping, node.iter)
-    if worker is not None and not context.each and not context.in_room:
+    if (
+        worker is not None
+        and not context.each
+        and not any(part is context.worker for part in walk(worker))
+    ):
         raise context.error(
-            "'.on' is for loops inside a mapping loop: here every worker would do the same tasks",
+            "this is the same worker for all: every worker would do the same tasks",
             node.iter,
-            "loop over the mapping itself",
+            "loop over the mapping itself, or name a worker by tc.worker()",
         )
     variables, names = _loop_variables(context, node.target, mapping.rank, "the mapping has")
     context.nonnegative.update(variables)
@@ -133,7 +136,9 @@ def _grid(context: Context, node: ast.For, loop: TilesLoop) -> None:
     body = context.body(node.body, names)
     loc = context.locate(node)
     context.emit(
-        ir.Grid(variables, loop.shape, loop.by, body, loop.order, loop.persistent, loop.cluster, loc=loc)
+        ir.Grid(
+            variables, loop.shape, loop.by, body, loop.order, loop.persistent, loop.cluster, loc=loc
+        )
     )
 
 
@@ -185,9 +190,7 @@ def _bind_item(context: Context, target: ast.expr, item: Value, names: dict[str,
     if not isinstance(target, (ast.Tuple, ast.List)):
         raise context.error("the variable of a loop is a name", target)
     if not isinstance(item, (tuple, list)) or len(item) != len(target.elts):
-        raise context.error(
-            f"{len(target.elts)} names can't take {describe(item)}", target
-        )
+        raise context.error(f"{len(target.elts)} names can't take {describe(item)}", target)
     for part, value in zip(target.elts, item, strict=True):
         _bind_item(context, part, value, names)
 
@@ -212,12 +215,12 @@ def _tiles(context: Context, node: ast.Call) -> TilesLoop:
     shape = tuple([extent(context, value, at) for value, at in zip(values, places, strict=True)])
     by = _sizes(context, by_node, "the size of a tile")
     if len(by) != len(shape):
-        raise context.error(
-            f"the grid has {len(shape)} dimension{'s' if len(shape) != 1 else ''}, and 'by' {len(by)}",
-            by_node,
-        )
+        dimensions = f"{len(shape)} dimension{'s' if len(shape) != 1 else ''}"
+        raise context.error(f"the grid has {dimensions}, and 'by' {len(by)}", by_node)
     order = _order(context, bound.get("order"), len(shape))
-    cluster = _sizes(context, bound["cluster"], "the size of a cluster") if "cluster" in bound else ()
+    cluster = (
+        _sizes(context, bound["cluster"], "the size of a cluster") if "cluster" in bound else ()
+    )
     if cluster and len(cluster) != len(shape):
         raise context.error(
             f"the grid has {len(shape)} dimensions, and 'cluster' {len(cluster)}", bound["cluster"]
@@ -243,7 +246,9 @@ def _order(context: Context, node: ast.expr | None, rank: int) -> tuple[str | in
     if len(parts) == 2 and parts[0] == "grouped":
         rows = constant_integer(context, parts[1], node, "the size of a group")
         if rows < 1 or rank != 2:
-            raise context.error("the grouped order is for two dimensions, and groups of 1 or more", node)
+            raise context.error(
+                "the grouped order is for two dimensions, and groups of 1 or more", node
+            )
         return ("grouped", rows)
     if not is_constant(parts) or sorted(parts, key=str) != list(range(rank)):
         raise context.error(
@@ -258,7 +263,9 @@ def _pipeline_call(context: Context, node: ast.Call) -> PipelineLoop:
     """`tc.pipeline(k, by=8, stages=3, transport="cp.async", specialize=False)`"""
     bound = bind(context, node, "tc.pipeline", "extent * by? stages? transport? specialize?")
     if context.in_room:
-        raise context.error("a tc.cuda kernel pipelines by hand: tc.pipeline is for kernels without barriers", node)
+        raise context.error(
+            "a tc.cuda kernel pipelines by hand: tc.pipeline is for kernels without barriers", node
+        )
     require_phase(context, "tc.pipeline", node)
     end = index(context, context.evaluate(bound["extent"]), bound["extent"])
     by = _at_least_one(context, bound.get("by"), "the step of a pipeline")
@@ -283,4 +290,3 @@ def _at_least_one(context: Context, node: ast.expr | None, what: str) -> int:
 
 
 HANDLERS: dict[str, Handler] = {"tiles": _tiles, "pipeline": _pipeline_call}
-

@@ -11,14 +11,13 @@ from taskc.ir.arithmetic import BINARY_OPERATORS
 from taskc.ir.mapping import Mapping
 from taskc.ir.types import DType, TensorType, boolean
 from taskc.lang.calls import Handler, bind
-from taskc.lang.context import Context
+from taskc.lang.context import Context, Place
 from taskc.lang.conversions import literal, typed
 from taskc.lang.expressions import boolean_type, place
-from taskc.lang.source import Node
 from taskc.lang.values import NOTHING, Value, View, describe, is_number
 
 
-def require_phase(context: Context, what: str, node: Node) -> None:
+def require_phase(context: Context, what: str, node: Place) -> None:
     """An error inside a mapping loop, or where nothing can be executed."""
     if context.each:
         raise context.error(
@@ -66,12 +65,12 @@ def _tile(context: Context, node: ast.Call) -> ir.Tensor:
     if owners.workers != context.group:
         raise wrong_workers(context, owners, bound["mapping"])
     fill = constant_fill(context, bound.get("fill"), dtype)
-    name, loc = context.target or "tile", context.locate(node)
+    name, loc = context.name_for(node, "tile"), context.locate(node)
     tile = ir.Tensor(name, dtype, owners.iterated, ir.TILE, owners=owners, loc=loc)
     return allocate(context, tile, fill)
 
 
-def wrong_workers(context: Context, mapping: Mapping, node: Node) -> Exception:
+def wrong_workers(context: Context, mapping: Mapping, node: Place) -> Exception:
     where = "role" if context.in_role else "kernel"
     has = f"{mapping.workers} worker{'s' if mapping.workers != 1 else ''}"
     hint = None
@@ -85,11 +84,15 @@ def _typed_shape(context: Context, node: ast.expr, what: str) -> TensorType:
     value = context.evaluate(node)
     if not isinstance(value, TensorType):
         raise context.error(
-            f"{what} has a tensor type, and this is {describe(value)}", node, "for example f32[32, 8]"
+            f"{what} has a tensor type, and this is {describe(value)}",
+            node,
+            "for example f32[32, 8]",
         )
     for extent in value.shape:
         if not isinstance(extent, int):
-            raise context.error(f"the extents of {what} are known at compile time; '{extent}' isn't", node)
+            raise context.error(
+                f"the extents of {what} are known at compile time; '{extent}' isn't", node
+            )
     return value
 
 
@@ -100,12 +103,12 @@ def _shared(context: Context, node: ast.Call) -> ir.Tensor:
     layout = kind.layout
     if layout is not None:
         check_layout(context, kind, bound["type"])
-    name, loc = context.target or "shared", context.locate(node)
+    name, loc = context.name_for(node, "shared"), context.locate(node)
     assert layout is None or isinstance(layout, Mapping)
     return allocate(context, ir.Tensor(name, kind.dtype, kind.shape, ir.SHARED, layout, loc=loc))
 
 
-def check_layout(context: Context, kind: TensorType, node: Node) -> None:
+def check_layout(context: Context, kind: TensorType, node: Place) -> None:
     """A layout has a place for every element; a symbolic outermost extent is taken on trust."""
     assert isinstance(kind.layout, Mapping)
     known = [
@@ -123,7 +126,7 @@ def _local(context: Context, node: ast.Call) -> ir.Tensor:
     context.require_statement("tc.local", node)
     kind = _typed_shape(context, bound["type"], "tc.local")
     fill = constant_fill(context, bound.get("fill"), kind.dtype)
-    name, loc = context.target or "local", context.locate(node)
+    name, loc = context.name_for(node, "local"), context.locate(node)
     return allocate(context, ir.Tensor(name, kind.dtype, kind.shape, ir.LOCAL, loc=loc), fill)
 
 
@@ -153,7 +156,7 @@ def store(
     context.emit(ir.Store(tensor, indices, made, loc=loc))
 
 
-def require_writable(context: Context, tensor: ir.Tensor, node: Node) -> None:
+def require_writable(context: Context, tensor: ir.Tensor, node: Place) -> None:
     name = tensor.name
     if tensor.scope == ir.GLOBAL and tensor.role == "in":
         raise context.error(
@@ -163,7 +166,9 @@ def require_writable(context: Context, tensor: ir.Tensor, node: Node) -> None:
         )
     if tensor.constant:
         raise context.error(
-            f"'{name}' is a block value, and never changes", node, "use tc.shared for memory to write"
+            f"'{name}' is a block value, and never changes",
+            node,
+            "use tc.shared for memory to write",
         )
     if tensor.scope == ir.BARRIER:
         raise context.error(f"'{name}' holds mbarriers, and can't be written", node)

@@ -1,6 +1,6 @@
 """The names that the language adds to Python: what a user imports, and a kernel mentions.
 
-An intrinsic is only a name here; what it means is in `taskc.lang.builtins`, which finds it by identity.
+An intrinsic is only a name here; what it means is in `taskc.lang.builtins`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from taskc.ir import arithmetic
 from taskc.ir.operations import OPERATIONS
-from taskc.ir.types import DType, TensorType
+from taskc.ir.types import DType, TensorType, f64
 
 INTRINSICS: dict[str, Intrinsic] = {}
 
@@ -103,42 +104,64 @@ def _cdiv(a: int, b: int) -> int:
 
 
 def _fma(a: float, b: float, c: float) -> float:
-    from taskc.ir import arithmetic
-    from taskc.ir.types import f64
-
     return float(arithmetic.fma(np.float64(a), np.float64(b), np.float64(c), f64))
 
 
-def _function(name: str) -> Callable[[float], float]:
+def _elementwise(name: str) -> Intrinsic:
     def on_number(x: float) -> float:
-        from taskc.ir import arithmetic
-        from taskc.ir.types import f64
-
         result = arithmetic.unary(name, np.float64(x), f64)
         return bool(result) if name == "isnan" else float(result)
 
-    return on_number
+    UNARY_FUNCTIONS.append(name)
+    return Intrinsic(name, on_number)
 
 
-# Elementwise functions that are one unary operator of the IR.
-UNARY_FUNCTIONS = (
-    *("exp", "exp2", "log", "log2", "sin", "cos", "tan", "tanh", "sqrt", "rsqrt", "sigmoid"),
-    *("erf", "gelu", "floor", "ceil", "trunc", "isnan"),
-)
-for _name in UNARY_FUNCTIONS:
-    Intrinsic(_name, _function(_name))
+# Functions that are one unary operator of the IR, by its name.
+UNARY_FUNCTIONS: list[str] = []
+exp = _elementwise("exp")
+exp2 = _elementwise("exp2")
+log = _elementwise("log")
+log2 = _elementwise("log2")
+sin = _elementwise("sin")
+cos = _elementwise("cos")
+tan = _elementwise("tan")
+tanh = _elementwise("tanh")
+sqrt = _elementwise("sqrt")
+rsqrt = _elementwise("rsqrt")
+sigmoid = _elementwise("sigmoid")
+erf = _elementwise("erf")
+gelu = _elementwise("gelu")
+floor = _elementwise("floor")
+ceil = _elementwise("ceil")
+trunc = _elementwise("trunc")
+isnan = _elementwise("isnan")
 
 cdiv = Intrinsic("cdiv", _cdiv)
 fma = Intrinsic("fma", _fma)
 where = Intrinsic("where", lambda condition, then, otherwise: then if condition else otherwise)
 static = Intrinsic("static", lambda value: value)
 
-for _name in (
-    *("tiles", "pipeline", "load", "store", "copy", "tile", "shared", "local", "mma", "reduce"),
-    *("scan", "atomic_add", "atomic_min", "atomic_max", "atomic_and", "atomic_or", "atomic_xor"),
-    *("atomic_exchange", "print", "sync", "worker"),
-):
-    Intrinsic(_name)
+tiles = Intrinsic("tiles")
+pipeline = Intrinsic("pipeline")
+load = Intrinsic("load")
+store = Intrinsic("store")
+copy = Intrinsic("copy")
+tile = Intrinsic("tile")
+shared = Intrinsic("shared")
+local = Intrinsic("local")
+mma = Intrinsic("mma")
+reduce = Intrinsic("reduce")
+scan = Intrinsic("scan")
+atomic_add = Intrinsic("atomic_add")
+atomic_min = Intrinsic("atomic_min")
+atomic_max = Intrinsic("atomic_max")
+atomic_and = Intrinsic("atomic_and")
+atomic_or = Intrinsic("atomic_or")
+atomic_xor = Intrinsic("atomic_xor")
+atomic_exchange = Intrinsic("atomic_exchange")
+sync = Intrinsic("sync")
+worker = Intrinsic("worker")
+print = Intrinsic("print")
 
 CUDA_NAMES = (
     *("barriers", "role", "roles", "syncrole", "syncwarp"),

@@ -15,9 +15,8 @@ from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import BINARY_OPERATORS, UNARY_OPERATORS
 from taskc.ir.types import DType, bf16, f16, f32, f64
-from taskc.lang.context import Context
+from taskc.lang.context import Context, Place
 from taskc.lang.conversions import condition, literal, scalar, unify
-from taskc.lang.source import Node
 from taskc.lang.values import (
     Choice,
     Value,
@@ -65,8 +64,7 @@ _UNARY: dict[type, tuple[str, Callable[[Any], Any]]] = {
 }
 
 
-
-def compute(context: Context, node: Node, function: Callable[..., Any], *arguments: Any) -> Value:
+def compute(context: Context, node: Place, function: Callable[..., Any], *arguments: Any) -> Value:
     """Python's own result on constants, and Python's own complaint."""
     try:
         return plain(function(*arguments))
@@ -90,7 +88,7 @@ def binary(
     kind: type,
     sides: tuple[Value, Value],
     nodes: tuple[ast.expr, ast.expr],
-    at: Node,
+    at: Place,
 ) -> Value:
     """`left op right`; `nodes` are the operands as written, which decide what is fused."""
     symbol, function = _BINARY[kind]
@@ -116,7 +114,9 @@ def binary(
     return ir.Binary(symbol, a, b, loc=loc)
 
 
-def check_operator(context: Context, symbol: str, dtype: DType, at: Node, *, unary: bool = False) -> None:
+def check_operator(
+    context: Context, symbol: str, dtype: DType, at: Place, *, unary: bool = False
+) -> None:
     """An error where an operator isn't defined on a type."""
     rule = (UNARY_OPERATORS if unary else BINARY_OPERATORS)[symbol]
     if dtype.kind in rule.kinds and (not dtype.is_float or dtype in _ARITHMETIC_FLOATS):
@@ -134,7 +134,7 @@ def check_operator(context: Context, symbol: str, dtype: DType, at: Node, *, una
 
 
 def _power(
-    context: Context, sides: tuple[Value, Value], nodes: tuple[ast.expr, ast.expr], at: Node
+    context: Context, sides: tuple[Value, Value], nodes: tuple[ast.expr, ast.expr], at: Place
 ) -> Value:
     loc = context.locate(at)
     if sides[1] == 2 and is_number(sides[1]):
@@ -201,7 +201,9 @@ def _compare(
             return function(*sides)
         raise context.error(f"'{symbol}' is only for constants", at, "use '=='")
     if kind in (ast.In, ast.NotIn):
-        raise context.error(f"'{symbol}' is only for constants", at, "compare with each, and join with 'or'")
+        raise context.error(
+            f"'{symbol}' is only for constants", at, "compare with each, and join with 'or'"
+        )
     a, b = unify(context, symbol, sides, nodes, at)
     if a.dtype.is_float and a.dtype not in _ARITHMETIC_FLOATS:
         check_operator(context, symbol, a.dtype, at)

@@ -8,17 +8,16 @@ from taskc.ir import nodes as ir
 from taskc.ir.operations import OPERATIONS, Operation
 from taskc.ir.types import DType, boolean, u64
 from taskc.lang.calls import Handler, bind
-from taskc.lang.context import Context
+from taskc.lang.context import Context, Place
 from taskc.lang.conversions import constant_integer, scalar
 from taskc.lang.memory import allocate, element_place, require_phase
 from taskc.lang.names import INTRINSICS
-from taskc.lang.source import Node
 from taskc.lang.values import NOTHING, Value
 
 _WARP = 32
 
 
-def require_room(context: Context, what: str, node: Node) -> None:
+def require_room(context: Context, what: str, node: Place) -> None:
     if not context.in_room:
         raise context.error(
             f"{what} is only for tc.cuda kernels",
@@ -50,7 +49,12 @@ def _barrier(what: str, scope: str) -> Handler:
 
 def _worker(context: Context, node: ast.Call) -> ir.Variable:
     bind(context, node, "tc.worker", "")
-    require_room(context, "tc.worker", node)
+    if not context.may_name_worker:
+        raise context.error(
+            "in a kernel of phases tc.worker() is only for naming the worker of a loop",
+            node,
+            "for i, j in mapping.on(tc.worker() // 32): ...",
+        )
     return context.worker
 
 
@@ -59,10 +63,12 @@ def _barriers(context: Context, node: ast.Call) -> ir.Tensor:
     bound = bind(context, node, what, "count")
     require_room(context, what, node)
     require_phase(context, what, node)
-    count = constant_integer(context, context.evaluate(bound["count"]), bound["count"], "the number")
+    count = constant_integer(
+        context, context.evaluate(bound["count"]), bound["count"], "the number"
+    )
     if count < 1:
         raise context.error(f"{what} needs at least 1", bound["count"])
-    name, loc = context.target or "barriers", context.locate(node)
+    name, loc = context.name_for(node, "barriers"), context.locate(node)
     return allocate(context, ir.Tensor(name, u64, (count,), ir.BARRIER, loc=loc))
 
 
@@ -96,7 +102,7 @@ def _operation(name: str, row: Operation) -> Handler:
             context.emit(ir.Do(row.name, operands, loc=loc))
             return NOTHING
         assert isinstance(dtype, DType)
-        result = ir.Variable(context.target or name, dtype, loc=loc)
+        result = ir.Variable(context.name_for(node, name), dtype, loc=loc)
         context.results.add(result)
         context.emit(ir.Do(row.name, operands, result, loc=loc))
         return result

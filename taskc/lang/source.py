@@ -8,11 +8,11 @@ import linecache
 import os
 from collections.abc import Iterator
 from types import CodeType, FunctionType
-from typing import Union
+from typing import TypeAlias
 
 from taskc.errors import CompileError, Location
 
-Node = Union[ast.expr, ast.stmt, ast.arg, ast.keyword]
+Node: TypeAlias = ast.expr | ast.stmt | ast.arg | ast.keyword
 
 _COMPOUND = (ast.For, ast.While, ast.If, ast.With, ast.FunctionDef)
 
@@ -159,7 +159,7 @@ def _read(function: FunctionType, code: CodeType, what: str) -> Source:
     arguments = code.co_varnames[: code.co_argcount]
     if tree is None or tuple(arg.arg for arg in tree.args.args) != arguments:
         raise CompileError(
-            f"the source of {what} can't be read: {file!r} has no such function at line {first_line}",
+            f"the source of {what} can't be read: it isn't at line {first_line} of {file!r}",
             here,
             hint="the file has changed since it was imported; run it again",
         )

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numbers
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, Union, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 import numpy as np
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from taskc.lang.context import Context
 
 Value: TypeAlias = Any
-Number = Union[bool, int, float]
+Number: TypeAlias = bool | int | float
 
 EXPRESSIONS: tuple[type, ...] = get_args(ir.Expression)
 
@@ -216,5 +216,5 @@ def describe(value: Value) -> str:
             return "a number"
     if is_expression(value):
         return f"of type {value.dtype}"
-    name = getattr(value, "__name__", None)
-    return f"the {type(value).__name__} {name!r}" if isinstance(name, str) else f"a {type(value).__name__}"
+    name, kind = getattr(value, "__name__", None), type(value).__name__
+    return f"the {kind} {name!r}" if isinstance(name, str) else f"a {kind}"

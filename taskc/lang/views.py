@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from taskc.ir import nodes as ir
 from taskc.ir.build import conjunction, less
 from taskc.ir.types import i64
-from taskc.lang.context import Context
+from taskc.lang.context import Context, Place
 from taskc.lang.conversions import extent, index
-from taskc.lang.source import Node
 from taskc.lang.values import Range, Value, View, describe
 
 # Names for the indices of a block value, as in `for i, j in own`.
@@ -49,7 +48,7 @@ def subscript_dimension(
     return Range(start, size, loc)
 
 
-def element_index(context: Context, value: Value, node: Node) -> ir.Expression:
+def element_index(context: Context, value: Value, node: Place) -> ir.Expression:
     if isinstance(value, int) and not isinstance(value, bool) and value < 0:
         raise context.error(
             f"an index can't be negative: {value}", node, "count from the end with x.shape[...] - 1"
@@ -62,7 +61,9 @@ def view_of(context: Context, value: Value, node: ast.expr, what: str) -> View:
     if isinstance(value, View):
         return value
     if not isinstance(value, ir.Tensor):
-        raise context.error(f"{what} is a tensor or a slice of one, and this is {describe(value)}", node)
+        raise context.error(
+            f"{what} is a tensor or a slice of one, and this is {describe(value)}", node
+        )
     loc = context.locate(node)
     zero = ir.Constant(0, i64, loc=loc)
     ranges = []
@@ -75,7 +76,9 @@ def view_of(context: Context, value: Value, node: ast.expr, what: str) -> View:
     return View(value, tuple(ranges))
 
 
-def difference(context: Context, upper: int | ir.Expression, lower: int | ir.Expression) -> int | None:
+def difference(
+    context: Context, upper: int | ir.Expression, lower: int | ir.Expression
+) -> int | None:
     """upper - lower where that is a constant."""
     if isinstance(upper, int) and isinstance(lower, int):
         return upper - lower

@@ -20,7 +20,8 @@ import numpy as np
 from taskc.ir import nodes as ir
 from taskc.ir.bounds import Facts
 from taskc.ir.nodes import Binary, Expression, Variable
-from taskc.passes.enumeration import LIMIT, Array, Enumerator, Form, size_of
+from taskc.passes.enumeration import LIMIT, Array, Enumerator, size_of
+from taskc.passes.forms import Form
 from taskc.passes.proof_program import Access, Guard, Path, Program
 from taskc.passes.wording import spelled
 
@@ -286,12 +287,12 @@ class _Store:
                     self._unknown(f"two of its loops in dimension {d} have symbolic lengths")
                 assert digit.stop is not None
                 span = self.facts.affine(digit.stop).scaled(digit.factor) + offset
-                if offset > 0 or not self.facts.nonpositive(self.facts.affine(end) - span):
+                if not self.facts.nonpositive(self.facts.affine(end) - span):
                     self._unknown(
                         f"its loop up to `{spelled(digit.stop)}` may not reach the extent"
                         f" `{spelled(end)}` of dimension {d}"
                     )
-                return 0, None
+                return max(offset, 0), None
             reach *= digit.count
         high = offset + reach
         if self.facts.nonpositive(self.facts.affine(end) - high):
@@ -324,7 +325,7 @@ def folded(
     resolved = [_resolved(index, program) for index in indices]
     sizes = [ir.constant(extent) if isinstance(extent, int) else extent for extent in extents]
     position = len(resolved) - 2
-    while position >= 0:
+    while 0 <= position < len(resolved) - 1:
         slow, fast = resolved[position], resolved[position + 1]
         if (
             isinstance(slow, Binary)
@@ -336,7 +337,9 @@ def folded(
         ):
             resolved[position : position + 2] = [_resolved(slow.left, program)]
             sizes[position : position + 2] = [Binary("*", sizes[position], sizes[position + 1])]
-        position -= 1
+            position = min(position, len(resolved) - 2)
+        else:
+            position -= 1
     return tuple(resolved), tuple(
         size.value if isinstance(size, ir.Constant) else size  # type: ignore[misc]
         for size in sizes

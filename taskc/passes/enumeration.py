@@ -13,7 +13,6 @@ expanded before a proof asks for it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping as Dictionary
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Any, Literal
@@ -24,50 +23,24 @@ from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import Expression, Variable
 from taskc.ir.rewrite import expressions
+from taskc.passes.forms import (
+    BITWISE,
+    COMPARE,
+    FALSE,
+    TRUE,
+    UNKNOWN,
+    Form,
+    Truth,
+    arithmetic,
+    conjunction,
+    negated,
+)
 from taskc.passes.proof_program import Frame, Guard, Program
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Mode = Literal["phase", "iterations", "unrolled"]
 
 LIMIT = 8_000_000  # elements of an array that a proof is willing to build
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Form:
-    """sum(coefficient * atom) + base."""
-
-    terms: Dictionary[Expression, int]
-    base: Any  # int or array
-
-    @property
-    def is_uniform(self) -> bool:
-        return isinstance(self.base, int)
-
-    def scaled(self, factor: int) -> Form:
-        terms = {atom: value * factor for atom, value in self.terms.items()} if factor else {}
-        return Form(terms, self.base * factor)
-
-    def plus(self, other: Form, sign: int = 1) -> Form:
-        base = self.base + other.base if sign > 0 else self.base - other.base
-        if not other.terms:
-            return Form(self.terms, base)
-        terms = dict(self.terms)
-        for atom, value in other.terms.items():
-            total = terms.pop(atom, 0) + sign * value
-            if total:
-                terms[atom] = total
-        return Form(terms, base)
-
-
-@dataclass(frozen=True, slots=True)
-class Truth:
-    """Where a condition surely holds, and where it may: booleans or arrays of them."""
-
-    must: Any
-    may: Any
-
-
-TRUE, FALSE, UNKNOWN = Truth(True, True), Truth(False, False), Truth(False, True)
 
 
 @lru_cache(maxsize=256)
@@ -171,14 +144,14 @@ class Enumerator:
                 left, right = self.form(node.left), self.form(node.right)
                 if left is None or right is None:
                     return None
-                found = self._arithmetic(node.operator, left, right)
+                found = arithmetic(node.operator, left, right, self._step)
                 return found or self._atom(node, (left, right))
             case ir.Binary(operator="&" | "|" | "^" | "<<" | ">>"):
                 left, right = self.form(node.left), self.form(node.right)
                 if left is None or right is None:
                     return None
                 if not left.terms and not right.terms:
-                    return Form({}, _BITWISE[node.operator](left.base, right.base))
+                    return Form({}, BITWISE[node.operator](left.base, right.base))
                 return self._atom(node, (left, right))
             case ir.Unary(operator="-"):
                 operand = self.form(node.operand)
@@ -206,39 +179,6 @@ class Enumerator:
         """The expression as something opaque, if it has one value for all workers."""
         if all(operand is not None and operand.is_uniform for operand in operands):
             return Form({node: 1}, 0)
-        return None
-
-    def _arithmetic(self, operator: str, left: Form, right: Form) -> Form | None:
-        if operator == "+":
-            return left.plus(right)
-        if operator == "-":
-            return left.plus(right, -1)
-        if operator == "*":
-            if not left.terms and left.is_uniform:
-                return right.scaled(left.base)
-            if not right.terms and right.is_uniform:
-                return left.scaled(right.base)
-            return None if left.terms or right.terms else Form({}, left.base * right.base)
-        if operator in ("min", "max"):
-            if left.terms or right.terms:
-                return None
-            both = left.is_uniform and right.is_uniform
-            value = (np.minimum if operator == "min" else np.maximum)(left.base, right.base)
-            return Form({}, int(value) if both else value)
-        if right.terms or np.any(right.base == 0):
-            return None
-        if not left.terms:
-            divided = left.base // right.base if operator == "//" else left.base % right.base
-            return Form({}, divided)
-        if not right.is_uniform:
-            return None
-        divisor = right.base
-        if operator == "%":
-            if all(value * self._step(atom) % divisor == 0 for atom, value in left.terms.items()):
-                return Form({}, left.base % divisor)
-        elif all(value % divisor == 0 for value in left.terms.values()):
-            terms = {atom: value // divisor for atom, value in left.terms.items()}
-            return Form(terms, left.base // divisor)
         return None
 
     def _step(self, atom: Expression) -> int:
@@ -404,34 +344,16 @@ class Enumerator:
             case ir.Binary(operator="or" | "|"):
                 left, right = self.truth(node.left), self.truth(node.right)
                 return negated(conjunction(negated(left), negated(right)))
-            case ir.Binary() if node.operator in _COMPARE and node.left.dtype.is_integer:
+            case ir.Binary() if node.operator in COMPARE and node.left.dtype.is_integer:
                 left_form, right_form = self.form(node.left), self.form(node.right)
                 if left_form is None or right_form is None:
                     return UNKNOWN
                 difference = left_form.plus(right_form, -1)
                 if difference.terms:
                     return UNKNOWN
-                result = _COMPARE[node.operator](difference.base, 0)
+                result = COMPARE[node.operator](difference.base, 0)
                 return Truth(result, result)
         return UNKNOWN
-
-
-def conjunction(left: Truth, right: Truth) -> Truth:
-    if left is TRUE:
-        return right
-    if right is TRUE:
-        return left
-    must = left.must & right.must
-    if left.must is left.may and right.must is right.may:
-        return Truth(must, must)
-    return Truth(must, left.may & right.may)
-
-
-def negated(truth: Truth) -> Truth:
-    must = np.logical_not(truth.may)
-    if truth.must is truth.may:
-        return Truth(must, must)
-    return Truth(must, np.logical_not(truth.must))
 
 
 def _spread(values: Array | bool, number: Any, axis: int) -> Any:
@@ -447,17 +369,3 @@ def _spread(values: Array | bool, number: Any, axis: int) -> Any:
 def size_of(*arrays: Any) -> int:
     """How many elements the arrays have once they are broadcast together."""
     return prod(np.broadcast_shapes(*(np.shape(array) for array in arrays)))
-
-
-_COMPARE: dict[str, Any] = {
-    "==": np.equal, "!=": np.not_equal, "<": np.less,
-    "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal,
-}  # fmt: skip
-
-_BITWISE: dict[str, Any] = {
-    "&": lambda a, b: a & b,
-    "|": lambda a, b: a | b,
-    "^": lambda a, b: a ^ b,
-    "<<": lambda a, b: a << b,
-    ">>": lambda a, b: a >> b,
-}

@@ -21,7 +21,8 @@ from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import GLOBAL, Expression, Tensor, Variable
 from taskc.ir.rewrite import walk
-from taskc.passes.enumeration import LIMIT, Array, Enumerator, Form, all_blocks, size_of
+from taskc.passes.enumeration import LIMIT, Array, Enumerator, all_blocks, size_of
+from taskc.passes.forms import Form
 from taskc.passes.proof_program import ATOMIC, READ, WRITE, Access, Guard, Program, used_variables
 
 HINT = "index it with the variables of tc.tiles, or use tc.atomic_add and its like"
@@ -46,6 +47,13 @@ def block_findings(program: Program) -> Iterator[CompileError]:
         error = _tensor(accesses, program, moving) if moving else None
         if error is not None:
             yield error
+    written = {id(access.tensor) for access in program.accesses if access.kind != READ}
+    for product in program.whole if moving else ():
+        operands = (product.left, product.right) if isinstance(product, ir.Mma) else ()
+        for operand in operands:
+            if operand.tensor.scope == GLOBAL and id(operand.tensor) in written:
+                text = "can't prove that no other block writes what this product reads of"
+                yield CompileError(f"{text} `{operand.tensor.name}`", product.loc)
 
 
 def _tensor(
@@ -178,7 +186,8 @@ def _enumerate(
     if not (certain and certain_too):
         return True
     there = int(np.argmax(different))
-    origins = [_block_name(n, program) for n in (holder[key_too[there]], block_too[there])]
+    blocks = sorted((int(holder[key_too[there]]), int(block_too[there])))
+    origins = [_block_name(number, program) for number in blocks]
     return [int(a[there]) for a in index_too], origins[0], origins[1]
 
 

@@ -19,7 +19,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.bounds import Facts
 from taskc.ir.build import add
 from taskc.ir.nodes import TILE, Expression, Statement, Tensor, Variable
-from taskc.ir.rewrite import expressions, statements, tensors_of, walk
+from taskc.ir.rewrite import expressions, tensors_of, walk
 from taskc.passes.enumeration import LIMIT, Enumerator, all_blocks, size_of
 from taskc.passes.proof_program import Guard, Path, Program, collect, used_variables
 from taskc.passes.wording import at, first_true, spelled, task_of, task_text
@@ -117,14 +117,22 @@ class _Prover:
                 for expression in (*node.indices, node.value):
                     self.expression(expression, state, node)
                 self.access(node.tensor, node.indices, state, node.loc)
+            case ir.Roles():
+                for role in node.roles:
+                    worker = self.program.kernel.worker
+                    now, lasting = state.now, state.lasting
+                    inside = replace(
+                        state,
+                        now=now.enter_role(role, worker),
+                        lasting=lasting.enter_role(role, worker),
+                    )
+                    self.statement(role.body, inside)
             case ir.Mma():
                 self.operand(node.left, state, node.loc)
                 self.operand(node.right, state, node.loc)
             case _:
                 for expression in expressions(node):
                     self.expression(expression, state, node)
-                for statement in statements(node):
-                    self.statement(statement, state)
         return state.after(_written(node)) if state.reads else state
 
     def move(self, node: ir.Move, state: _State) -> None:

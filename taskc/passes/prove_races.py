@@ -25,15 +25,8 @@ import numpy as np
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import GLOBAL, SHARED, Variable
-from taskc.passes.enumeration import (
-    LIMIT,
-    Array,
-    Enumerator,
-    Form,
-    all_blocks,
-    along,
-    size_of,
-)
+from taskc.passes.enumeration import LIMIT, Array, Enumerator, all_blocks, along, size_of
+from taskc.passes.forms import Form
 from taskc.passes.proof_program import (
     ATOMIC,
     WRITE,
@@ -210,11 +203,16 @@ def _collide(
     if total > LIMIT:
         values, both = np.unique(np.concatenate((keys, keys_too)), return_inverse=True)
         keys, keys_too, total = both[: keys.size], both[keys.size :], values.size
-    # The lowest agent of each element. Where the first touch has several, it meets itself.
-    holder = np.full(total, -1, dtype=np.int64)
-    holder[keys[::-1]] = agents[::-1]
-    met = holder[keys_too]
+    # The lowest and the highest agent of each element: if there are two, each agent differs from one.
+    lowest = np.full(total, -1, dtype=np.int64)
+    lowest[keys[::-1]] = agents[::-1]
+    met = lowest[keys_too]
     different = (met >= 0) & (met != agents_too)
+    if not different.any() and first is not second:
+        highest = np.full(total, -1, dtype=np.int64)
+        highest[keys] = agents
+        met = highest[keys_too]
+        different = (met >= 0) & (met != agents_too)
     if not different.any():
         return None
     there = int(np.argmax(different))

@@ -45,21 +45,27 @@ def replica_findings(access: Access, enumerator: Enumerator) -> CompileError | N
             access.loc,
             hint=HINT,
         )
-    runs = _Runs(access, owners, enumerator)
-    return runs.uneven() or runs.disagreement(sorted(needed, key=lambda variable: variable.name))
+    ordered = sorted(needed, key=lambda variable: variable.name)
+    runs = _Runs(access, owners, enumerator, ordered)
+    return runs.uneven() or runs.disagreement(ordered)
 
 
 class _Runs:
     """All executions of a store: worker, register and element of each, a worker's in order."""
 
-    def __init__(self, access: Access, owners: Mapping, enumerator: Enumerator) -> None:
+    def __init__(
+        self, access: Access, owners: Mapping, enumerator: Enumerator, needed: list[Variable]
+    ) -> None:
         self.access = access
         self.owners = owners
         self.enumerator = enumerator
         forms = [enumerator.form(index) for index in access.indices]
         indices = [form.base for form in forms if form is not None]
         live = enumerator.path(access.path).may
-        arrays = np.broadcast_arrays(live, enumerator.workers, *indices)
+        others = [enumerator.form(variable) for variable in needed]
+        bases = [form.base for form in others if form is not None]
+        arrays = np.broadcast_arrays(live, enumerator.workers, *indices, *bases)
+        arrays = arrays[: 2 + len(indices)]
         # Reversed axes: workers slowest, then the loops from the outside in.
         self.live = arrays[0].T.ravel()
         self.shape = arrays[0].shape

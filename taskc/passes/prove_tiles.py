@@ -18,9 +18,10 @@ import numpy as np
 
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
-from taskc.ir.mapping import Mapping
+from taskc.ir.mapping import Mapping, replicate
 from taskc.ir.nodes import TILE, Expression, Tensor
-from taskc.passes.enumeration import LIMIT, Enumerator, Form, size_of, task_arrays
+from taskc.passes.enumeration import LIMIT, Enumerator, size_of, task_arrays
+from taskc.passes.forms import Form
 from taskc.passes.proof_program import READ, Access, Program, collect
 from taskc.passes.prove_replicas import replica_findings
 from taskc.passes.wording import at, element, first_true, spelled, task_of, task_text
@@ -245,7 +246,7 @@ def _mma(node: ir.Mma) -> CompileError | None:
 
 def _reduce(node: ir.Reduce) -> CompileError | None:
     kept = [d for d in range(len(node.source.shape)) if d != node.axis]
-    shape = tuple(node.source.shape[d] for d in kept)
+    shape = tuple(node.source.shape[d] for d in kept) or (1,)
     if node.target.shape != shape:
         text = (
             f"`{node.source.name}` reduced over axis {node.axis} is {task_text(shape)},"
@@ -254,7 +255,8 @@ def _reduce(node: ir.Reduce) -> CompileError | None:
         return CompileError(text, node.loc)
     if node.source.scope != TILE or node.target.scope != TILE:
         return None
-    expected = _owners(node.source).project(kept)
+    owners = _owners(node.source)
+    expected = owners.project(kept) if kept else replicate(owners.workers)
     if not _same_workers(_owners(node.target), expected):
         text = (
             f"the owners of `{node.target.name}` must be those of `{node.source.name}` without"

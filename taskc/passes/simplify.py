@@ -6,12 +6,11 @@ for i in range(0, 1):                        y[8 * q] = 1.0
         y[q * 8 + t] = 1.0
     for j in range(n, n): ...
 
-Constants are folded, the algebra of `simplify_rules` is applied, index arithmetic is normalized, and
-conditions are decided where the facts do; Ifs and Selects with one branch left become it, loops of one
-iteration their body, and those of none vanish, as do Lets that nobody uses, tensors that nobody reads,
-and empty loops. One walk, and one more from the end for what is dead. A kernel in which nothing fires
-is returned as the same object.
-"""
+Constants are folded, the algebra of `simplify_rules` is applied, index arithmetic is normalized,
+and conditions are decided where the facts do; Ifs and Selects with one branch left become it,
+loops of one iteration their body, and those of none vanish, as do Lets that nobody uses, tensors
+that nobody reads, and empty loops. One walk, and one more from the end for what is dead. A kernel
+in which nothing fires is returned as the same object."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Expressions made smaller: constants folded, algebra applied, conditions decided, sums normalized.
 
-One walk from the leaves up. A node that a rule rewrites is looked at again, with its new parts only.
-Index arithmetic is normalized as a whole, where a sum ends: its linear form is written out if that is
-cheaper.
-"""
+One walk from the leaves up. A node that a rule rewrites is looked at again, with its new parts
+only. Index arithmetic is normalized as a whole, where a sum ends: its linear form is written out
+if that is cheaper."""
 
 from __future__ import annotations
 
@@ -136,11 +135,15 @@ class ExpressionSimplifier:
             return folded
         if type(node) is Binary and node.operator in NEGATED and node.left.dtype in (i64, i32):
             return self._comparison(node, facts)
-        if type(node) is Binary and node.operator in ("min", "max") and node.dtype in (i64, i32):
-            answer = facts.prove(Binary("<=", node.left, node.right))
-            if answer is not None:
-                return node.left if answer == (node.operator == "min") else node.right
-        return self._by_rule(node, facts)
+        new = self._by_rule(node, facts)
+        if new is not node or type(node) is not Binary or node.operator not in ("min", "max"):
+            return new
+        if node.dtype not in (i64, i32):
+            return node
+        smaller = facts.prove(Binary("<=", node.left, node.right))
+        if smaller is None:
+            return node
+        return node.left if smaller == (node.operator == "min") else node.right
 
     def _comparison(self, node: Binary, facts: Facts) -> Expression:
         new = self._by_rule(node, facts)

@@ -35,12 +35,20 @@ WIDTH = {None: 0, "warp": 1, "role": 2, "block": 3}
 
 
 def synchronize(kernel: ir.Kernel) -> ir.Kernel:
-    warp = TARGETS[kernel.target].warp
+    body = _placer_for(kernel).place(kernel.body)
+    return replace(kernel, body=body, stage="synchronized")
+
+
+def is_synchronized(kernel: ir.Kernel) -> bool:
+    """Whether the barriers that stand order every conflict; ring steps must not be lowered yet."""
+    walked, _ = _placer_for(kernel).walk(kernel.body, (), {})
+    return walked is kernel.body
+
+
+def _placer_for(kernel: ir.Kernel) -> _Placer:
     shared = shared_tensors(kernel.body) - _ordered_by_mbarriers(kernel.body)
     phases = Phases(kernel.worker, Crew.everyone(kernel.workers), shared, _copies(kernel.body))
-    placer = _Placer(phases, warp, "block")
-    body = placer.place(kernel.body)
-    return replace(kernel, body=body, stage="synchronized")
+    return _Placer(phases, TARGETS[kernel.target].warp, "block")
 
 
 def _ordered_by_mbarriers(body: Statement) -> frozenset[Tensor]:

@@ -10,7 +10,8 @@ import numpy as np
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Tensor
 from taskc.ir.printer import expression_text
-from taskc.passes.enumeration import Enumerator, Form
+from taskc.passes.enumeration import Enumerator
+from taskc.passes.forms import Form
 from taskc.passes.proof_program import Path
 
 
@@ -31,6 +32,7 @@ def task_text(task: Sequence[Any]) -> str:
 def at(array: Any, position: Sequence[int]) -> int:
     """An element of an array that may still have to be broadcast to where `position` points."""
     array = np.asarray(array)
+    position = (0,) * (array.ndim - len(position)) + tuple(position)
     own = position[len(position) - array.ndim :]
     return int(array[tuple(p if n > 1 else 0 for p, n in zip(own, array.shape, strict=True))])
 

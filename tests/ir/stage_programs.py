@@ -41,7 +41,7 @@ def parsed() -> ir.Kernel:
     prefix = Tensor("prefix", f32, (32, 32), ir.TILE, owners=OWN)
     other = Tensor("s", f32, (8, 32), ir.SHARED)
     cell = Tensor("cell", i64, (), ir.LOCAL)
-    i, q, j = v("i"), v("q"), v("j")
+    i, q = v("i"), v("q")
     inside = Binary("and", Binary("<", add(row, i), constant(64)), Binary("<", add(p, q), n))
     load = ir.Select(inside, Read(a, (add(row, i), add(p, q))), Constant(0.0, f32))
     x, y, k = v("i"), v("j"), v("k")
@@ -91,9 +91,7 @@ def parsed() -> ir.Kernel:
                 n,
                 8,
                 2,
-                ir.Sequence(
-                    (ir.Allocate(sa), ir.Move(sa, (i, q), (i, q), (32, 8), load), work)
-                ),
+                ir.Sequence((ir.Allocate(sa), ir.Move(sa, (i, q), (i, q), (32, 8), load), work)),
                 "cp.async",
                 True,
             ),
@@ -117,7 +115,13 @@ def parsed() -> ir.Kernel:
     )
     block_rows = v("rows")
     grid = ir.Grid(
-        (row, col), (64, block_rows), (32, 32), body, ("grouped", 8), persistent=True, cluster=(2, 1)
+        (row, col),
+        (64, block_rows),
+        (32, 32),
+        body,
+        ("grouped", 8),
+        persistent=True,
+        cluster=(2, 1),
     )
     rows = ir.Let(block_rows, Binary("//", add(n, constant(15)), constant(16)))
     top = ir.Sequence((rows, grid))
@@ -193,16 +197,12 @@ def pipelined() -> ir.Kernel:
             ),
         )
     )
-    return ir.Kernel(
-        "pipelined", (a, c), (n,), 32, body, "pipelined", "cuda", 32, worker=worker
-    )
+    return ir.Kernel("pipelined", (a, c), (n,), 32, body, "pipelined", "cuda", 32, worker=worker)
 
 
 def synchronized() -> ir.Kernel:
     a, c, n = parameters()
-    shared = Tensor(
-        "shared", f32, (32, 8), ir.SHARED, swizzle=ir.Swizzle(2, 0, 3), offset=1024
-    )
+    shared = Tensor("shared", f32, (32, 8), ir.SHARED, swizzle=ir.Swizzle(2, 0, 3), offset=1024)
     worker, got = v("worker"), v("got", f32)
     i = v("i")
     body = ir.Sequence(
@@ -267,9 +267,7 @@ def lean() -> ir.Kernel:
             ),
         )
     )
-    return ir.Kernel(
-        "lean", (a, c), (n,), 32, body, "lean", "sm_90a", worker=worker, block=block
-    )
+    return ir.Kernel("lean", (a, c), (n,), 32, body, "lean", "sm_90a", worker=worker, block=block)
 
 
 PROGRAMS = (parsed, selected, pipelined, synchronized, scalar, lean)

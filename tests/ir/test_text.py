@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import math
 import struct
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from taskc.errors import CompileError
-from taskc.ir import difference, expression_text, parse, same_program, statement_text, to_text
-from taskc.ir import nodes as ir
+from taskc.ir import (
+    difference,
+    expression_text,
+    nodes as ir,
+    parse,
+    same_program,
+    statement_text,
+    to_text,
+)
 from taskc.ir.arithmetic import BINARY_OPERATORS, COMPARISONS, UNARY_OPERATORS
 from taskc.ir.mapping import repeat, spatial
 from taskc.ir.nodes import Binary, Constant, Read, Store, Tensor, Variable, constant
@@ -360,37 +368,95 @@ def test_precedence_is_pythons(text: str, meaning: ir.Expression | None) -> None
         assert program.body.value == renamed(meaning)
 
 
-def test_the_printed_parentheses_agree_with_python() -> None:
-    """Integer expressions mean to Python what they mean here, so their text is evaluated."""
+PYTHON = {
+    ast.Or: "or",
+    ast.And: "and",
+    ast.Not: "not",
+    ast.USub: "-",
+    ast.Invert: "~",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.BitOr: "|",
+    ast.BitXor: "^",
+    ast.BitAnd: "&",
+    ast.LShift: "<<",
+    ast.RShift: ">>",
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+}
 
-    @settings(max_examples=300)
-    @given(st.data())
-    def check(data: st.DataObject) -> None:
-        def draw(depth: int) -> ir.Expression:
-            if depth == 0 or data.draw(st.integers(0, 4)) == 0:
-                return constant(data.draw(st.integers(-9, 9)))
-            if data.draw(st.integers(0, 3)) == 0:
-                return ir.Unary(data.draw(st.sampled_from("-~")), draw(depth - 1))
-            names = sorted(n for n, level in PRECEDENCE.items() if level > 4 and n[-1] not in "/%<>")
-            return Binary(data.draw(st.sampled_from(names)), draw(depth - 1), draw(depth - 1))
 
-        def value(e: ir.Expression) -> int:
-            match e:
-                case Constant():
-                    return int(e.value)
-                case ir.Unary():
-                    return -value(e.operand) if e.operator == "-" else ~value(e.operand)
-                case Binary():
-                    a, b = value(e.left), value(e.right)
-                    return {"+": a + b, "-": a - b, "*": a * b, "&": a & b, "|": a | b, "^": a ^ b}[
-                        e.operator
-                    ]
-            raise AssertionError(e)
+def as_python_reads(node: ast.expr) -> ir.Expression:
+    match node:
+        case ast.Constant(value=int(value)):
+            return constant(value)
+        case ast.UnaryOp():
+            return ir.Unary(PYTHON[type(node.op)], as_python_reads(node.operand))
+        case ast.BinOp():
+            sides = as_python_reads(node.left), as_python_reads(node.right)
+            return Binary(PYTHON[type(node.op)], *sides)
+        case ast.Compare(ops=[operator], comparators=[right]):
+            return Binary(
+                PYTHON[type(operator)], as_python_reads(node.left), as_python_reads(right)
+            )
+        case ast.BoolOp():
+            parts = [as_python_reads(value) for value in node.values]
+            return reduce(lambda a, b: Binary(PYTHON[type(node.op)], a, b), parts)
+    raise AssertionError(ast.dump(node))
 
-        e = draw(4)
-        assert eval(expression_text(e)) == value(e)
 
-    check()
+def untyped(depth: int) -> st.SearchStrategy[ir.Expression]:
+    """Every operator on every operand, whatever the types: only the parentheses matter."""
+    leaf: st.SearchStrategy[ir.Expression] = st.integers(0, 9).map(constant)
+    if depth == 0:
+        return leaf
+    part = untyped(depth - 1)
+    unary = st.builds(ir.Unary, st.sampled_from(["-", "~", "not"]), part)
+    return leaf | unary | st.builds(Binary, st.sampled_from(sorted(PRECEDENCE)), part, part)
+
+
+def flat(e: ir.Expression) -> str:
+    """Fully parenthesized; `and` and `or` leaning left, since Python keeps no nesting of them."""
+    match e:
+        case ir.Unary():
+            return f"({e.operator} {flat(e.operand)})"
+        case Binary(operator="and" | "or", right=Binary() as right) if right.operator == e.operator:
+            inner = Binary(e.operator, e.left, right.left)
+            return flat(Binary(e.operator, inner, right.right))
+        case Binary():
+            return f"({flat(e.left)} {e.operator} {flat(e.right)})"
+    return expression_text(e)
+
+
+def check_python_reads_the_same(expression: ir.Expression) -> None:
+    tree = ast.parse(expression_text(expression), mode="eval").body
+    assert flat(as_python_reads(tree)) == flat(expression)
+
+
+def test_python_reads_the_same_tree_for_each_pair_of_operators() -> None:
+    one, two, three = map(constant, (1, 2, 3))
+    for inner in PRECEDENCE:
+        for outer in PRECEDENCE:
+            check_python_reads_the_same(Binary(outer, Binary(inner, one, two), three))
+            check_python_reads_the_same(Binary(outer, one, Binary(inner, two, three)))
+        for prefix in ("-", "~", "not"):
+            check_python_reads_the_same(ir.Unary(prefix, Binary(inner, one, two)))
+            check_python_reads_the_same(Binary(inner, ir.Unary(prefix, one), two))
+            check_python_reads_the_same(Binary(inner, one, ir.Unary(prefix, two)))
+
+
+@settings(max_examples=300)
+@given(untyped(4))
+def test_python_reads_the_same_tree(expression: ir.Expression) -> None:
+    check_python_reads_the_same(expression)
 
 
 @pytest.mark.parametrize("dtype", [d for d in DTYPES.values() if d.is_float], ids=str)
@@ -517,7 +583,12 @@ def test_names_correspond_one_to_one() -> None:
         ("    let y = n + 1.5\n", 2, 17, "1.5 is no i64"),
         ("    let y = f32(n)\n", 2, 13, "f32(…) takes a number"),
         ("    let y = x.to(i64)\n", 2, 13, "x has rank 2, but no index here"),
-        ("    each (i, j) in spatial(4):\n        pass\n", 2, 10, "the names are 2, the dimensions 1"),
+        (
+            "    each (i, j) in spatial(4):\n        pass\n",
+            2,
+            10,
+            "the names are 2, the dimensions 1",
+        ),
         ("    each i in spatial(4) + 1:\n        pass\n", 2, 26, "expected ':' or 'on', not '+'"),
         (
             "    each i in spatial(4, order=(3,)):\n        pass\n",
@@ -530,11 +601,26 @@ def test_names_correspond_one_to_one() -> None:
         ("    wait x[0]\n", 2, 10, "x is a tensor, not a ring"),
         ("    shared y: f32[8] = n\n", 2, 24, "a tensor is filled with a constant"),
         ("    if n < 1:\n    pass\n", 3, 5, "expected an indented block, not 'pass'"),
-        ("    if n < 1:\n        pass\n      pass\n", 4, 1, "this line is indented like none above"),
-        ("    pass\n        pass\n", 3, 9, "expected a statement or the end of the block, not a deeper"),
+        (
+            "    if n < 1:\n        pass\n      pass\n",
+            4,
+            1,
+            "this line is indented like none above",
+        ),
+        (
+            "    pass\n        pass\n",
+            3,
+            9,
+            "expected a statement or the end of the block, not a deeper",
+        ),
         ("    scope:\n        let y = 1\n    let z = y\n", 4, 13, "nothing is called y here"),
         ('    print "{}\n', 2, 11, "expected a string, not '\"'"),
-        ("    let y = (n + 1\n", 2, 19, "expected ')', '.' or an operator, not the end of the text"),
+        (
+            "    let y = (n + 1\n",
+            2,
+            19,
+            "expected ')', '.' or an operator, not the end of the block",
+        ),
         ("", 1, 61, "expected an indented block, not the end of the text"),
         ("    table t = [1, -, 2]\n", 2, 15, "a table is a list of integers"),
     ],
@@ -568,5 +654,7 @@ def test_errors_in_the_header(text: str, message: str) -> None:
 
 def test_comments_and_blank_lines_are_skipped() -> None:
     plain = HEAD + "    x[0, 0] = 1.0\n    if n < 1:\n        pass\n"
-    spaced = f"# first\n\n{HEAD}\n  # odd\n    x[0, 0] = 1.0  # why\n\n    if n < 1:\n\n        pass\n#"
+    spaced = (
+        f"# first\n\n{HEAD}\n  # odd\n    x[0, 0] = 1.0  # why\n\n    if n < 1:\n\n        pass\n#"
+    )
     assert same_program(parse(plain), parse(spaced))

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from taskc.backend.sim.expressions import Evaluate, Expressions, scalar
-from taskc.backend.sim.machine import Frame, Run
+from taskc.backend.sim.machine import Frame, Races, Run
 from taskc.backend.sim.memory import Array, Memory
 from taskc.errors import InternalError, Location
 from taskc.ir import arithmetic, nodes as ir
@@ -182,6 +182,10 @@ class Accesses:
             if not memory.size:
                 return memory.data.dtype.type(0)
             value = memory.data.take(at) if isinstance(at, np.ndarray) else memory.data[at]
+            if memory.shadow is not None and memory.shadow.flight is not None:
+                late = unwaited(frame, memory, at, illegal, site)
+                if late is not None:
+                    illegal = late if illegal is None else illegal | late
             if not (memory.complete or memory.look()):
                 missing = memory.lacks(at)
                 if missing.any():
@@ -538,6 +542,30 @@ def record(
         touch(frame, memory, shape, flat, chosen, site, together, kind)
 
 
+def unwaited(frame: Frame, memory: Memory, at: Any, illegal: Any, site: int) -> Any:
+    """Reports the lanes that read what is still in flight, and gives them; None: none."""
+    where = frame.mask
+    if illegal is not None:
+        where = ~illegal if where is None else where & ~illegal
+    shadow = memory.shadow
+    assert shadow is not None and shadow.flight is not None
+    where_shape = () if where is None else np.shape(where)
+    shape = np.broadcast_shapes(np.shape(at), where_shape, (frame.count, frame.width))
+    flat = np.broadcast_to(at, shape).reshape(-1)
+    chosen = None
+    if where is not None:
+        chosen = np.broadcast_to(where, shape).reshape(-1)
+        flat = flat[chosen]
+    late = np.zeros(shape, np.bool_)
+    for granule in range(memory.granules):
+        lanes = frame.lanes(shape, flat * memory.granules + granule, chosen, site, False)
+        wrong = shadow.in_flight(lanes)
+        if wrong is not None:
+            Races(frame, memory, site).unwaited("reads", lanes, wrong, shadow.flight.site[lanes.at[wrong]])
+            late.reshape(-1)[slice(None) if chosen is None else chosen] |= wrong
+    return late if late.any() else None
+
+
 def touch(
     frame: Frame,
     memory: Memory,
@@ -553,7 +581,7 @@ def touch(
         return
     lanes = frame.lanes(shape, flat, chosen, site, together)
     act = getattr(shadow, kind)
-    report = frame.race(memory, site)
+    report = Races(frame, memory, site)
     if memory.granules == 1:
         act(lanes, report)
     else:

@@ -285,7 +285,7 @@ def identity(operator: str, dtype: DType) -> Any:
     if dtype.is_float:
         lowest, highest = -np.inf, np.inf
     value: Any = {
-        "+": 0,
+        "+": -0.0 if dtype.is_float else 0,
         "*": 1,
         "min": highest,
         "max": lowest,

@@ -14,7 +14,8 @@ import numpy as np
 
 from taskc.backend.sim.memory import Arena, Array, Memory
 from taskc.backend.sim.report import Findings, Traffic
-from taskc.backend.sim.shadow import SEVERAL, WORKER_BITS, Found, Lanes, Order, Shadow
+from taskc.backend.sim.order import Order
+from taskc.backend.sim.shadow import SEVERAL, WORKER_BITS, Lanes, Shadow
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
@@ -51,10 +52,12 @@ class Run:
 class Group:
     """Blocks that are simulated together, and what belongs to them."""
 
-    def __init__(self, run: Run, blocks: Array, arena: Arena | None) -> None:
+    def __init__(
+        self, run: Run, blocks: Array, arena: Arena | None, order: Order | None = None
+    ) -> None:
         self.run = run
         self.blocks = blocks  # their numbers, ascending
-        self.order = Order(len(blocks), run.workers, run.by_phases)
+        self.order = order or Order(len(blocks), run.workers, run.by_phases)
         self.memories: dict[ir.Tensor, Memory] = dict(run.globals)
         self.arena = arena
         self.width = run.workers
@@ -152,6 +155,7 @@ class Frame:
         "axes",
         "block_row",
         "columns",
+        "copies",
         "count",
         "env",
         "first",
@@ -160,16 +164,16 @@ class Frame:
         "levels",
         "loop",
         "mask",
+        "members",
         "memories",
         "owners_only",
         "run",
-        "size",
         "warp",
         "width",
         "worker_row",
     )
 
-    def __init__(self, group: Group, workers: Array, first: int = 0) -> None:
+    def __init__(self, group: Group, workers: Array, members: slice, warp: int = 0) -> None:
         self.group = group
         self.run = group.run
         self.env: dict[ir.Variable, Any] = {}
@@ -182,13 +186,14 @@ class Frame:
         self.count = len(group.blocks)
         self.width = len(workers)
         self.columns = workers
-        self.first = first  # of the current role
+        self.members = members  # of the current role, or of the block
+        self.first = members.start
         self.in_each = False
         self.loop: Loop | None = None
         self.anonymous = False
         self.owners_only: Any = None  # where a replicated task is this worker's to store
-        self.size = 0
-        self.warp = 0
+        self.warp = warp
+        self.copies: Any = None
 
     def tasks(self, count: int) -> Frame:
         """A frame of unnamed workers, one for each of `count` tasks of a whole-block statement."""
@@ -199,9 +204,9 @@ class Frame:
         other.block_row, other.count = self.block_row, self.count
         other.worker_row = other.columns = np.arange(count)
         other.width = count
-        other.first, other.warp, other.size = self.first, self.warp, 0
+        other.first, other.members, other.warp = self.first, self.members, self.warp
         other.in_each = other.anonymous = True
-        other.owners_only = other.loop = None
+        other.owners_only = other.loop = other.copies = None
         return other
 
     @property
@@ -248,7 +253,6 @@ class Frame:
 
         `together`: all workers of a block do it as one, and the shape has one column.
         """
-        order = self.group.order
         numbers = self.group.blocks[:, None] << WORKER_BITS
         worker: Any = -1
         if (together and self.width > 1) or (self.anonymous and not self.run.by_phases):
@@ -262,45 +266,7 @@ class Frame:
             who, block = who[chosen], block[chosen]
             if isinstance(worker, np.ndarray):
                 worker = worker[chosen]
-        return Lanes(order, at, block, worker, who, site)
-
-    def race(self, memory: Memory, site: int) -> Callable[[str, str, Found], None]:
-        """What the shadow calls with a race that it found."""
-
-        def report(verb: str, other_verb: str, found: Found) -> None:
-            at, mine, other, other_site, count = found
-            block, other_block = mine >> WORKER_BITS, other >> WORKER_BITS
-            element = self.name_element(memory, at)
-            who = self._name(mine)
-            whom = self._name(other)
-            if block != other_block:
-                who, whom = f"{who} of block {block}", f"{whom} of block {other_block}"
-                why = "blocks are not ordered"
-            elif self.run.by_phases:
-                why = "within one phase"
-            else:
-                why = "and no barrier is between"
-            message = f"{who} {verb} {element}, which {whom} {other_verb} ({why})"
-            details: tuple[tuple[str, str | int], ...] = (("block", block), ("element", element))
-            if not self.anonymous:
-                details = (*details, ("worker", who), ("other", whom))
-            self.run.findings.add(
-                "race",
-                message,
-                self.run.sites[site],
-                count=count,
-                details=details,
-                notes=((f"{whom} {other_verb} it here", self.run.sites[other_site]),),
-                where=site,
-            )
-
-        return report
-
-    def _name(self, who: int) -> str:
-        worker = who & SEVERAL
-        if worker == SEVERAL:
-            return "several workers" if self.run.workers > 1 else "its worker"
-        return f"task {worker}" if self.anonymous and self.run.by_phases else f"worker {worker}"
+        return Lanes(self.group.order, at, block, worker, self.members, who, site)
 
     def name_element(self, memory: Memory, flat: int) -> str:
         """How a person calls an element: `s[3, 4]`."""
@@ -314,3 +280,65 @@ class Frame:
             return f"{tensor.name}[{flat}]" if memory.shape else tensor.name
         indices = np.unravel_index(flat, memory.shape) if flat < memory.size else (flat,)
         return f"{tensor.name}[{', '.join(str(int(i)) for i in indices)}]"
+
+
+class Races:
+    """Turns what the shadow of a memory finds, for one access, into findings."""
+
+    def __init__(self, frame: Frame, memory: Memory, site: int) -> None:
+        self.frame = frame
+        self.memory = memory
+        self.site = site
+
+    def race(self, verb: str, other_verb: str, found: Found | None) -> None:
+        if found is None:
+            return
+        run = self.frame.run
+        at, mine, other, other_site, count = found
+        block, other_block = mine >> WORKER_BITS, other >> WORKER_BITS
+        element = self.frame.name_element(self.memory, at)
+        who, whom = self._name(mine), self._name(other)
+        details: tuple[tuple[str, str | int], ...] = (("block", block), ("element", element))
+        details = (*details, ("worker", who), ("other", whom))
+        if block != other_block:
+            who, whom = f"{who} of block {block}", f"{whom} of block {other_block}"
+            why = "blocks are not ordered"
+        elif run.by_phases:
+            why = "within one phase"
+        else:
+            why = "and nothing orders the two"
+        run.findings.add(
+            "race",
+            f"{who} {verb} {element}, which {whom} {other_verb} ({why})",
+            run.sites[self.site],
+            count=count,
+            details=details,
+            notes=((f"{whom} {other_verb} it here", run.sites[other_site]),),
+            where=self.site,
+        )
+
+    def unwaited(
+        self, verb: str, lanes: Lanes, wrong: Array, sites: Array, leaving: bool = False
+    ) -> None:
+        run = self.frame.run
+        first = int(np.argmax(wrong))
+        element = self.frame.name_element(self.memory, int(lanes.at[first]))
+        who = self._name(int(lanes.who[first]))
+        done = "a bulk store may not have read yet" if leaving else "a copy may not have reached yet"
+        run.findings.add(
+            "unwaited-copy",
+            f"{who} {verb} {element}, which {done}",
+            run.sites[self.site],
+            count=int(np.count_nonzero(wrong)),
+            details=(("block", int(lanes.who[first]) >> WORKER_BITS), ("element", element)),
+            notes=(("the copy is issued here", run.sites[int(sites[0])]),),
+            where=self.site,
+        )
+
+    def _name(self, who: int) -> str:
+        worker = who & SEVERAL
+        run = self.frame.run
+        if worker == SEVERAL:
+            return "several workers" if run.workers > 1 else "its worker"
+        is_task = self.frame.anonymous and run.by_phases
+        return f"task {worker}" if is_task else f"worker {worker}"

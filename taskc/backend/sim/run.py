@@ -14,6 +14,7 @@ from taskc.backend.sim.collective import Collectives
 from taskc.backend.sim.expressions import Expressions, scalar
 from taskc.backend.sim.machine import Frame, Group, Run
 from taskc.backend.sim.memory import Arena, Array, Memory
+from taskc.backend.sim.operations import Operations
 from taskc.backend.sim.report import Findings, Report
 from taskc.backend.sim.rings import Rings
 from taskc.backend.sim.shadow import Shadow
@@ -78,6 +79,7 @@ class _Simulation:
         Collectives(self.statements)
         self.statements.makers[ir.RingStep] = self.rings.step
         Synchronization(self.statements)
+        Operations(self.statements)
 
     # Arguments.
 
@@ -182,7 +184,8 @@ class _Simulation:
         return 1
 
     def _frame(self, blocks: Array, arena: Arena | None) -> Frame:
-        frame = Frame(Group(self.state, blocks, arena), np.arange(self.state.workers))
+        workers = self.state.workers
+        frame = Frame(Group(self.state, blocks, arena), np.arange(workers), slice(0, workers))
         frame.env.update(self.bound)
         frame.env[self.kernel.worker] = frame.worker_row[None, :]
         frame.env[self.kernel.block] = blocks[:, None]

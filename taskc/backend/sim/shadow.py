@@ -1,20 +1,22 @@
-"""Races: who touched each element last, and what happened before what.
+"""Races: who touched each element last, and whether that is ordered before the present.
 
-A *worker's clock* ticks where it releases what it did: at a phase's end, at a barrier, at an arrival.
-The workers of one warp share a clock (an *agent*); what each worker knows of each agent's clock is
-what is ordered before it. Two accesses to an element by different workers, one of them a write that
-is not atomic, race unless the later one knows the earlier one's clock. Different blocks know nothing
-of each other. This is FastTrack (Flanagan and Freund, 2009) on arrays: one write stamp an element,
-one read stamp an element and agent.
+Two accesses to an element by different workers, one of them a write that is not atomic, race unless
+the later one knows of the earlier one (see order.py). Different blocks know nothing of each other.
+This is FastTrack (Flanagan and Freund, 2009) on arrays: one write stamp an element, one read stamp
+an element and warp.
+
+Asynchronous copies leave marks of their own. An element that one has yet to write is *in flight*
+until its arrival is known; one that a bulk store has yet to read is *departing*.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from taskc.backend.sim.order import Order
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -22,118 +24,51 @@ SITE_BITS = 20
 SITE_MASK = (1 << SITE_BITS) - 1
 WORKER_BITS = 24
 SEVERAL = (1 << WORKER_BITS) - 1  # the number that stands for more than one worker
-WARP = 32
 
 Found: TypeAlias = "tuple[int, int, int, int, int]"
 """A race: (element, this one's who, the other's who, the other's site, how many)."""
 
 
-class Order:
-    """What each worker of a group of blocks knows of the others.
+class Reporter(Protocol):
+    """What turns races into findings."""
 
-    While all clocks are equal, as they are without warp barriers and mbarriers, `now` and `floor`
-    are the whole truth; after that `clock`, `floors` and `known` are.
-    """
+    def race(self, verb: str, other_verb: str, found: Found | None) -> None: ...
 
-    def __init__(self, blocks: int, workers: int, by_phases: bool) -> None:
-        self.blocks = blocks
-        self.workers = workers
-        self.agent_size = max(workers, 1) if by_phases else WARP
-        self.agents = -(-workers // self.agent_size)
-        self.now = 1
-        self.floor = 1
-        self.uniform = True
-        self.clock: Array = np.zeros((0, 0), np.int64)
-        self.floors: Array = np.zeros(0, np.int64)
-        self.known: Array = np.zeros((0, 0, 0), np.int64)
-
-    def step(self) -> None:
-        """All that follows is ordered after all that was."""
-        if self.uniform:
-            self.now += 1
-            self.floor = self.now
-        else:
-            self.join_blocks(np.arange(self.blocks))
-
-    def spread(self) -> None:
-        if self.uniform:
-            self.uniform = False
-            self.clock = np.full((self.blocks, self.agents), self.now, np.int64)
-            self.floors = np.full(self.blocks, self.floor, np.int64)
-            self.known = np.full((self.blocks, self.workers, self.agents), self.floor, np.int64)
-
-    def join_blocks(self, blocks: Array) -> None:
-        """A barrier of all workers of some blocks."""
-        self.spread()
-        latest = self.clock[blocks].max(axis=1, initial=0) + 1
-        self.clock[blocks] = latest[:, None]
-        self.floors[blocks] = latest
-        self.known[blocks] = latest[:, None, None]
-
-    def join_workers(self, block: int, workers: Array) -> None:
-        """A barrier of some workers, whole warps of them, of one block."""
-        self.spread()
-        agents = np.unique(workers // self.agent_size)
-        self.clock[block, agents] += 1
-        known = self.known[block, workers].max(axis=0)
-        known[agents] = np.maximum(known[agents], self.clock[block, agents])
-        self.known[block, workers] = known
-
-    def release(self, block: int, workers: Array) -> Array:
-        """What those who acquire the result know: all that `workers` did or knew."""
-        self.spread()
-        agents = np.unique(workers // self.agent_size)
-        known = self.known[block, workers].max(axis=0)
-        for agent in agents.tolist():
-            first = agent * self.agent_size
-            last = min(first + self.agent_size, self.workers)
-            if np.count_nonzero(workers // self.agent_size == agent) == last - first:
-                self.clock[block, agent] += 1
-                known[agent] = self.clock[block, agent]
-        return known
-
-    def acquire(self, block: int, workers: Array, known: Array) -> None:
-        self.spread()
-        self.known[block, workers] = np.maximum(self.known[block, workers], known)
-
-    def stamp(self, block: Any, worker: Any) -> Any:
-        if self.uniform:
-            return self.now
-        return self.clock[block, worker // self.agent_size]
-
-    def lowest(self, block: Any) -> Any:
-        return self.floor if self.uniform else self.floors[block]
-
-    def knows(self, block: Array, worker: Array, agent: Array, clock: Array) -> Array:
-        """Whether `worker` comes after what `agent` did at `clock`; -1 stands for all of them."""
-        if self.uniform:
-            return np.asarray(clock < self.floor)
-        known = self.known[block, worker, agent]
-        for i in np.flatnonzero((worker < 0) | (agent < 0)).tolist():
-            row = self.known[block[i]]
-            row = row if worker[i] < 0 else row[worker[i] : worker[i] + 1]
-            column = row if agent[i] < 0 else row[:, agent[i]]
-            known[i] = column.min()
-        return np.asarray(known > clock)
+    def unwaited(
+        self, verb: str, lanes: Lanes, wrong: Array, sites: Array, leaving: bool = False
+    ) -> None: ...
 
 
 class Lanes:
     """Some workers' access to some elements, one entry for each."""
 
-    __slots__ = ("agent", "at", "block", "floor", "order", "stamp", "who", "worker")
+    __slots__ = ("at", "block", "floor", "members", "order", "site", "stamp", "who", "worker")
 
     def __init__(
-        self, order: Order, at: Array, block: Any, worker: Any, identity: Any, site: int
+        self,
+        order: Order,
+        at: Array,
+        block: Array,
+        worker: Array | int,
+        members: slice,
+        who: Array,
+        site: int,
     ) -> None:
-        """`block` counts within the group; `worker` is -1 for all; `identity` is global."""
+        """`block` counts within the group; a `worker` of -1 is all members; `who` is global."""
         self.order = order
         self.at = at
         self.block = block
         self.worker = worker
-        self.who = identity
-        self.stamp = order.stamp(block, np.maximum(worker, 0)) << SITE_BITS | site
-        self.floor = order.lowest(block)
-        self.agent = worker // order.agent_size  # -1 stays -1
+        self.members = members
+        self.who = who
+        self.site = site
+        self.stamp: Any = order.stamp(block, worker) << SITE_BITS | site
+        self.floor: Any = order.lowest(block)
+
+    def workers(self, chosen: Array) -> Array:
+        if isinstance(self.worker, np.ndarray):
+            return self.worker[chosen]
+        return np.full(chosen.shape, self.worker)
 
 
 class Touches:
@@ -147,16 +82,18 @@ class Touches:
 
     def record(self, lanes: Lanes) -> None:
         size = self.when.shape[1]
-        if np.ndim(lanes.worker) == 0 and lanes.worker < 0:
+        order = lanes.order
+        if not isinstance(lanes.worker, np.ndarray):
             for agent in range(len(self.when)):
                 stamp = lanes.stamp
-                if not lanes.order.uniform:
-                    clock = lanes.order.clock[lanes.block, agent] << SITE_BITS
-                    stamp = clock | (stamp & SITE_MASK)
+                if not order.uniform:
+                    stamp = order.clock[lanes.block, agent] << SITE_BITS | lanes.site
                 self.when[agent, lanes.at] = stamp
                 self.who[agent, lanes.at] = lanes.who
         else:
-            at = lanes.at if len(self.when) == 1 else lanes.at + lanes.agent * size
+            at = lanes.at
+            if len(self.when) > 1:
+                at = at + order.agent_of[lanes.worker] * size
             when, who = self.when.reshape(-1), self.who.reshape(-1)
             old = who[at]
             shared = (when[at] >> SITE_BITS == lanes.stamp >> SITE_BITS) & (old != lanes.who)
@@ -167,7 +104,7 @@ class Touches:
                 who[at[shared]] = (lanes.who | SEVERAL)[shared]
         self.latest = max(self.latest, int(np.max(lanes.stamp)) >> SITE_BITS)
         if self.block is not None:
-            here = np.broadcast_to(lanes.who >> WORKER_BITS, lanes.at.shape)
+            here = lanes.who >> WORKER_BITS
             before = self.block[lanes.at]
             self.block[lanes.at] = here
             others = ((before != -1) & (before != here)) | (self.block[lanes.at] != here)
@@ -183,10 +120,33 @@ class Touches:
         return None
 
 
+class Flight:
+    """Which elements asynchronous copies have yet to write, as far as anyone knows.
+
+    state  0 for none; -1 until the issuing worker has waited; else the clock and 1 + the number of
+           the channel that it arrives through: who knows that clock may touch the element
+    """
+
+    def __init__(self, size: int) -> None:
+        self.state = np.zeros(size, np.int64)
+        self.site = np.zeros(size, np.int64)
+
+
 class Shadow:
     """The last accesses to each element of one memory."""
 
-    __slots__ = ("agents", "atomics", "is_global", "latest", "reads", "size", "when", "who")
+    __slots__ = (
+        "agents",
+        "atomics",
+        "departing",
+        "flight",
+        "is_global",
+        "latest",
+        "reads",
+        "size",
+        "when",
+        "who",
+    )
 
     def __init__(self, size: int, agents: int, is_global: bool) -> None:
         self.size = size
@@ -197,54 +157,99 @@ class Shadow:
         self.latest = 0
         self.reads: Touches | None = None
         self.atomics: Touches | None = None
+        self.flight: Flight | None = None
+        self.departing: Array | None = None  # 1 + the site of the bulk store
 
-    def read(self, lanes: Lanes, report: Callable[[str, str, Found], None]) -> None:
+    def read(self, lanes: Lanes, report: Reporter) -> None:
         self._against_writes(lanes, "reads", report)
         if self.atomics is not None:
-            found = self.atomics.conflicts(lanes)
-            if found is not None:
-                report("reads", "updates", found)
+            report.race("reads", "updates", self.atomics.conflicts(lanes))
+        self.note_read(lanes)
+
+    def note_read(self, lanes: Lanes) -> None:
         if self.reads is None:
             self.reads = Touches(self.size, self.agents, self.is_global)
         self.reads.record(lanes)
 
-    def atomic(self, lanes: Lanes, report: Callable[[str, str, Found], None]) -> None:
+    def atomic(self, lanes: Lanes, report: Reporter) -> None:
+        self._against_copies(lanes, "updates", report)
         self._against_writes(lanes, "updates", report)
         if self.reads is not None:
-            found = self.reads.conflicts(lanes)
-            if found is not None:
-                report("updates", "reads", found)
+            report.race("updates", "reads", self.reads.conflicts(lanes))
         if self.atomics is None:
             self.atomics = Touches(self.size, self.agents, self.is_global)
         self.atomics.record(lanes)
 
-    def write(self, lanes: Lanes, report: Callable[[str, str, Found], None]) -> None:
-        self._against_writes(lanes, "writes", report)
-        for touches, verb in ((self.reads, "reads"), (self.atomics, "updates")):
-            if touches is not None:
-                found = touches.conflicts(lanes)
-                if found is not None:
-                    report("writes", verb, found)
-        self.when[lanes.at] = lanes.stamp
-        self.who[lanes.at] = lanes.who
-        self.latest = max(self.latest, int(np.max(lanes.stamp)) >> SITE_BITS)
+    def write(self, lanes: Lanes, report: Reporter) -> None:
+        self.check_write(lanes, "writes", report)
+        self.note_write(lanes)
         back = self.who[lanes.at]
         twice = np.flatnonzero(back != lanes.who)
         if twice.size:
             first = twice[0]
-            who = np.broadcast_to(lanes.who, back.shape)
-            site = int(np.max(lanes.stamp)) & SITE_MASK
             at = int(lanes.at[first])
-            report("writes", "writes", (at, int(who[first]), int(back[first]), site, twice.size))
+            found = (at, int(lanes.who[first]), int(back[first]), lanes.site, int(twice.size))
+            report.race("writes", "writes", found)
 
-    def _against_writes(
-        self, lanes: Lanes, verb: str, report: Callable[[str, str, Found], None]
-    ) -> None:
-        if not self.is_global and self.latest < np.min(lanes.floor):
-            return
-        found = _conflict(lanes, self.when, self.who, None, None)
-        if found is not None:
-            report(verb, "writes", found)
+    def check_write(self, lanes: Lanes, verb: str, report: Reporter) -> None:
+        """What a write, generic or asynchronous, may conflict with."""
+        self._against_copies(lanes, verb, report)
+        self._against_writes(lanes, verb, report)
+        if self.reads is not None:
+            report.race(verb, "reads", self.reads.conflicts(lanes))
+        if self.atomics is not None:
+            report.race(verb, "updates", self.atomics.conflicts(lanes))
+
+    def note_write(self, lanes: Lanes) -> None:
+        self.when[lanes.at] = lanes.stamp
+        self.who[lanes.at] = lanes.who
+        self.latest = max(self.latest, int(np.max(lanes.stamp)) >> SITE_BITS)
+        if self.flight is not None:
+            self.flight.state[lanes.at] = 0
+
+    # Asynchronous copies.
+
+    def launch(self, lanes: Lanes, state: int, report: Reporter) -> None:
+        """A copy that will write these elements is issued; `state` is what Flight says."""
+        self.check_write(lanes, "copies into", report)
+        if self.flight is None:
+            self.flight = Flight(self.size)
+        self.flight.state[lanes.at] = state
+        self.flight.site[lanes.at] = lanes.site
+
+    def in_flight(self, lanes: Lanes) -> Array | None:
+        """Where these workers have not waited for what is to arrive; None: nowhere."""
+        if self.flight is None:
+            return None
+        state = self.flight.state[lanes.at]
+        flying = np.flatnonzero(state)
+        if not flying.size:
+            return None
+        state = state[flying]
+        known = lanes.order.knows_channel(
+            lanes.block[flying],
+            lanes.workers(flying),
+            lanes.members,
+            np.maximum((state & SITE_MASK) - 1, 0),
+            state >> SITE_BITS,
+        )
+        wrong = np.zeros(lanes.at.shape, np.bool_)
+        wrong[flying] = (state < 0) | ~known
+        return wrong if wrong.any() else None
+
+    def _against_copies(self, lanes: Lanes, verb: str, report: Reporter) -> None:
+        wrong = self.in_flight(lanes)
+        if wrong is not None and self.flight is not None:
+            report.unwaited(verb, lanes, wrong, self.flight.site[lanes.at[wrong]])
+        if self.departing is not None:
+            leaving = self.departing[lanes.at] != 0
+            if leaving.any():
+                sites = self.departing[lanes.at[leaving]] - 1
+                report.unwaited(verb, lanes, leaving, sites, leaving=True)
+
+    def _against_writes(self, lanes: Lanes, verb: str, report: Reporter) -> None:
+        if self.is_global or self.latest >= np.min(lanes.floor):
+            report.race(verb, "writes", _conflict(lanes, self.when, self.who, None, None))
 
 
 def _conflict(
@@ -264,21 +269,16 @@ def _conflict(
     if not hot.size:
         return None
     if not lanes.order.uniform:
-        shape = lanes.at.shape
         there = others[hot] & SEVERAL
-        agents = np.where(there == SEVERAL, -1, there // lanes.order.agent_size)
-        if agent is not None:
-            agents[:] = agent
+        there = np.where((there == SEVERAL) | elsewhere[hot], -1, there)
+        agents = np.full(hot.shape, -1 if agent is None else agent)
         knows = lanes.order.knows(
-            np.broadcast_to(lanes.block, shape)[hot],
-            np.broadcast_to(lanes.worker, shape)[hot],
-            agents,
-            clocks[hot],
+            lanes.block[hot], lanes.workers(hot), lanes.members, there, agents, clocks[hot]
         )
         hot = hot[elsewhere[hot] | ~knows]
         if not hot.size:
             return None
     first = hot[0]
-    mine = int(np.broadcast_to(lanes.who, lanes.at.shape)[first])
+    mine = int(lanes.who[first])
     other = int(others[first])
     return int(lanes.at[first]), mine, other, int(stamps[first]) & SITE_MASK, int(hot.size)

@@ -18,7 +18,7 @@ from taskc.backend.sim.accesses import Accesses
 from taskc.backend.sim.expressions import Evaluate, Expressions, narrowed
 from taskc.backend.sim.machine import Frame, Loop, Run
 from taskc.backend.sim.memory import Array, Memory
-from taskc.backend.sim.shadow import WARP
+from taskc.backend.sim.order import WARP
 from taskc.errors import InternalError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from taskc.backend.sim.machine import Frame
-from taskc.backend.sim.shadow import WARP
+from taskc.backend.sim.order import WARP
 from taskc.backend.sim.statements import Code, Statements
 from taskc.ir import nodes as ir
 

@@ -1,0 +1,84 @@
+"""What every benchmark prints and writes: one table, one JSON file."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import subprocess
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import geometric_mean
+
+PACKAGES = ("numpy", "ml_dtypes", "lark", "llvmlite", "onnxruntime", "torch", "cuda-bindings")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement; `ratio` is peer / ours, above 1 a win. Without a peer both stay None."""
+
+    benchmark: str
+    case: str
+    threads: int
+    ours_ms: float
+    peer: str | None = None
+    peer_ms: float | None = None
+    ratio: float | None = None
+    fraction_of_peak: float | None = None
+
+
+def parse_options(description: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--quick", action="store_true", help="about a minute")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there")
+    return parser.parse_args()
+
+
+def finish(rows: list[Row], file: Path | None) -> None:
+    """Print the table with its minimum, geometric mean and losses; write the file."""
+    width = max(len(row.case) for row in rows)
+    for row in rows:
+        line = f"{row.benchmark:14} {row.case:{width}} {row.threads:2} thread(s) {row.ours_ms:9.2f} ms"
+        if row.ratio is not None:
+            line += f"   {row.peer}: {row.peer_ms:9.2f} ms   {row.ratio:5.2f}x"
+        print(line)
+    ratios = [row.ratio for row in rows if row.ratio is not None]
+    if ratios:
+        losses = sum(ratio < 1 for ratio in ratios)
+        print(f"minimum {min(ratios):.2f}, geometric mean {geometric_mean(ratios):.2f}, {losses} losses")
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        content = {
+            "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()}",
+            "versions": {name: found for name in PACKAGES if (found := _version(name))},
+            "commit": _commit(),
+            "date": datetime.date.today().isoformat(),
+            "rows": [asdict(row) for row in rows],
+        }
+        file.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _commit() -> str:
+    done = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() or "unknown"

@@ -1,0 +1,318 @@
+"""What a kernel is called with: which argument is which parameter's, and whether it fits.
+
+Everything is checked before anything runs. What fits comes back as a `Bound`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from taskc import dlpack
+from taskc.ir import nodes as ir
+from taskc.ir.rounding import as_storage
+from taskc.ir.types import DType, from_numpy
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+Parameter: TypeAlias = "ir.Tensor | ir.Variable"
+
+_PACKAGE = str(Path(__file__).parent)
+_OVERLAP_WORK = 10_000  # steps that the exact test of overlap may take, of strided arrays
+
+
+class ArgumentError(TypeError):
+    """An argument of a call doesn't fit the kernel's parameter."""
+
+
+class CopyWarning(UserWarning):
+    """An input is copied at each call, since its elements aren't where the kernel expects them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Arguments that fit a kernel.
+
+    values      one for each parameter, outputs too: contiguous arrays, and scalars of the
+                parameter's storage type
+    dimensions  what the symbolic dimensions are
+    returned    what the call returns: nothing, an output, or a tuple of them
+    """
+
+    values: tuple[Any, ...]
+    dimensions: dict[ir.Variable, int]
+    returned: Any
+
+
+class Signature:
+    """How a kernel is called: with its inputs in order, or by name; outputs by name or as `out`."""
+
+    def __init__(self, kernel: ir.Kernel) -> None:
+        self.name = f"{kernel.name}()"
+        self.parameters = kernel.parameters
+        self.inputs = [item for item in kernel.parameters if not _is_output(item)]
+        tensors = [item for item in kernel.parameters if isinstance(item, ir.Tensor)]
+        self.outputs = [item for item in tensors if _is_output(item)]
+
+    def bind(self, args: Sequence[Any], keywords: dict[str, Any]) -> Bound:
+        """The arguments of a call, checked; an `ArgumentError` names the parameter."""
+        given = self._assign(args, keywords)
+        call = _Call(self.name)
+        for item in (*self.inputs, *self.outputs):
+            if item.name in given:
+                call.take(item, given[item.name])
+        for output in self.outputs:
+            if output.name not in given:
+                call.allocate(output)
+                given[output.name] = call.values[output.name]
+        call.check_overlap(self.parameters)
+        call.copy_what_is_scattered()
+        returned = tuple([given[output.name] for output in self.outputs])
+        return Bound(
+            tuple([call.values[item.name] for item in self.parameters]),
+            call.dimensions,
+            None if not returned else returned[0] if len(returned) == 1 else returned,
+        )
+
+    def _assign(self, args: Sequence[Any], keywords: dict[str, Any]) -> dict[str, Any]:
+        """Which parameter each argument is for, outputs that are not given left out."""
+        names = [item.name for item in self.inputs]
+        if len(args) > len(names):
+            number = f"{len(names)} argument{'' if len(names) == 1 else 's'}"
+            listed = f" ({', '.join(names)})" if names else ""
+            hint = "; outputs are passed as out=" if self.outputs else ""
+            raise ArgumentError(f"{self.name} takes {number}{listed}, not {len(args)}{hint}")
+        given = dict(zip(names, args, strict=False))
+        outputs = [item.name for item in self.outputs]
+        for name, value in keywords.items():
+            if name == "out" and name not in names and (name not in outputs or _is_tuple(value)):
+                pairs = self._out(value, outputs)
+            elif name in names or name in outputs:
+                pairs = [(name, value)]
+            else:
+                raise ArgumentError(self._unexpected(name, [*names, *outputs]))
+            for parameter, argument in pairs:
+                if parameter in given:
+                    raise ArgumentError(f"{self.name} got the argument '{parameter}' twice")
+                if argument is not None or parameter in names:
+                    given[parameter] = argument
+        missing = [f"'{name}'" for name in names if name not in given]
+        if missing:
+            plural = "" if len(missing) == 1 else "s"
+            raise ArgumentError(f"{self.name} misses the argument{plural} {', '.join(missing)}")
+        return given
+
+    def _out(self, value: Any, outputs: list[str]) -> list[tuple[str, Any]]:
+        """The outputs that `out=` gives."""
+        if value is None:
+            return []
+        values = value if _is_tuple(value) else (value,)
+        if len(values) != len(outputs):
+            expected = (
+                "no tc.out parameter, so out= says nothing"
+                if not outputs
+                else f"the output{'' if len(outputs) == 1 else 's'} {', '.join(outputs)}"
+            )
+            got = f", not {len(values)}" if outputs else ""
+            raise ArgumentError(f"{self.name} has {expected}{got}")
+        return list(zip(outputs, values, strict=True))
+
+    def _unexpected(self, name: str, known: list[str]) -> str:
+        close = difflib.get_close_matches(name, known, 1)
+        hint = f"; did you mean '{close[0]}'?" if close else f"; it has {', '.join(known)}"
+        return f"{self.name} has no parameter '{name}'{hint if known else ''}"
+
+
+@dataclass(slots=True)
+class _Call:
+    """The arguments of one call, as far as they have been looked at."""
+
+    kernel: str
+    values: dict[str, Any] = field(default_factory=dict)
+    dimensions: dict[ir.Variable, int] = field(default_factory=dict)
+    told_by: dict[ir.Variable, str] = field(default_factory=dict)
+    scattered: list[str] = field(default_factory=list)
+
+    def fail(self, parameter: Parameter, problem: str) -> ArgumentError:
+        kind = "output" if _is_output(parameter) else "argument"
+        return ArgumentError(f"{self.kernel}: {kind} '{parameter.name}' {problem}")
+
+    def take(self, parameter: Parameter, value: Any) -> None:
+        if isinstance(parameter, ir.Variable):
+            self.values[parameter.name] = self._scalar(parameter, value)
+            return
+        array = self._array(parameter, value)
+        if array.dtype != parameter.dtype.numpy or array.ndim != len(parameter.shape):
+            raise self._misfit(parameter, array)
+        for extent, size in zip(parameter.shape, array.shape, strict=True):
+            self._extent(parameter, extent, size, array)
+        is_placed = array.flags.c_contiguous and array.flags.aligned
+        if parameter.role != "in":
+            if not array.flags.writeable:
+                raise self.fail(parameter, "is written in place, and this array is read-only")
+            if not is_placed:
+                raise self.fail(
+                    parameter,
+                    "is written in place, so it must be contiguous and row-major; this array has"
+                    f" the shape {array.shape} and strides of {array.strides} bytes",
+                )
+        elif not is_placed:
+            self.scattered.append(parameter.name)
+        self.values[parameter.name] = array
+
+    def _array(self, parameter: ir.Tensor, value: Any) -> Array:
+        """The argument as an array of the same memory."""
+        if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
+            return np.asarray(value)
+        on_gpu = "lies in a GPU's memory, and taskc has no CUDA target yet; pass it as a CPU array"
+        if hasattr(value, "__cuda_array_interface__"):
+            raise self.fail(parameter, on_gpu)
+        if not hasattr(value, "__dlpack__") or isinstance(value, np.ma.MaskedArray):
+            expected = f"{_shown(parameter.dtype, parameter.shape)}, as a NumPy or DLPack array"
+            raise self.fail(parameter, f"must be {expected}, not {_kind(value)}")
+        try:
+            if not dlpack.is_on_cpu(value):
+                raise self.fail(parameter, on_gpu)
+            return dlpack.as_array(value)
+        except (BufferError, RuntimeError, ValueError) as error:
+            raise self.fail(parameter, f"can't be read through DLPack: {error}") from error
+
+    def _extent(
+        self, parameter: ir.Tensor, extent: int | ir.Expression, size: int, array: Array
+    ) -> None:
+        if isinstance(extent, ir.Variable):
+            if extent not in self.dimensions:
+                self.dimensions[extent] = size
+                self.told_by[extent] = parameter.name
+            if size % extent.multiple:
+                reason = f"with {extent.name} a multiple of {extent.multiple}"
+                raise self._misfit(parameter, array, reason)
+            if self.dimensions[extent] != size:
+                source = self.told_by[extent]
+                told = "" if source == parameter.name else f" (from '{source}')"
+                reason = f"with {extent.name} = {self.dimensions[extent]}{told}"
+                raise self._misfit(parameter, array, reason)
+        elif extent != size:
+            raise self._misfit(parameter, array)
+
+    def _misfit(self, parameter: ir.Tensor, array: Array, reason: str = "") -> ArgumentError:
+        expected = _shown(parameter.dtype, parameter.shape)
+        given = _shown(array.dtype, array.shape)
+        return self.fail(parameter, f"must be {expected}{reason and ' '}{reason}, not {given}")
+
+    def _scalar(self, parameter: ir.Variable, value: Any) -> Any:
+        dtype = parameter.dtype
+        if isinstance(value, np.ndarray) and value.ndim == 0:
+            value = value[()]
+        if not isinstance(value, (bool, int, float, np.generic)):
+            raise self.fail(parameter, f"must be a number of type {dtype}, not {_kind(value)}")
+        if isinstance(value, np.generic) and value.dtype == dtype.numpy:
+            return value
+        number = value.item() if isinstance(value, np.generic) else value
+        fits = isinstance(number, bool) if dtype.kind == "bool" else not isinstance(number, bool)
+        fits = fits and isinstance(number, (bool, int, float) if dtype.is_float else int)
+        if not fits:
+            raise self.fail(parameter, f"must be a number of type {dtype}, not {value!r}")
+        finite = number - number == 0  # neither an infinity nor NaN
+        if finite and not dtype.minimum <= number <= dtype.maximum:
+            bounds = f"{dtype.minimum} to {dtype.maximum}"
+            raise self.fail(parameter, f"is {value!r}, and {dtype} holds {bounds}")
+        return as_storage(float(number) if dtype.is_float else number, dtype)[()]
+
+    def allocate(self, output: ir.Tensor) -> None:
+        """A new array for an output that wasn't given."""
+        shape = []
+        for extent in output.shape:
+            size = self.dimensions.get(extent) if isinstance(extent, ir.Variable) else extent
+            if not isinstance(size, int):
+                raise self.fail(
+                    output, f"has the extent {extent}, which no argument tells; pass it as out="
+                )
+            shape.append(size)
+        self.values[output.name] = np.empty(shape, output.dtype.numpy)
+
+    def check_overlap(self, parameters: Iterable[Parameter]) -> None:
+        tensors = [item for item in parameters if isinstance(item, ir.Tensor)]
+        for number, first in enumerate(tensors):
+            for second in tensors[number + 1 :]:
+                written = [item for item in (first, second) if item.role != "in"]
+                a, b = self.values[first.name], self.values[second.name]
+                if written and _overlap(a, b):
+                    other = second if written[0] is first else first
+                    raise self.fail(
+                        written[0], f"is written, and it overlaps '{other.name}' in memory"
+                    )
+
+    def copy_what_is_scattered(self) -> None:
+        if not self.scattered:
+            return
+        for name in self.scattered:
+            self.values[name] = np.array(self.values[name], order="C", copy=True)
+        listed = ", ".join(f"'{name}'" for name in self.scattered)
+        subject = f"input {listed} isn't" if len(self.scattered) == 1 else f"inputs {listed} aren't"
+        # Python's own rule is one warning for each text and place: this is one per call site.
+        warnings.warn(
+            f"{self.kernel}: {subject} contiguous, and each call copies; np.ascontiguousarray, used"
+            " once, saves that",
+            CopyWarning,
+            stacklevel=_levels_to_the_caller(),
+        )
+
+
+def _levels_to_the_caller() -> int:
+    """The `stacklevel` with which this function's caller names the code outside taskc."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def _is_output(parameter: Parameter) -> bool:
+    return isinstance(parameter, ir.Tensor) and parameter.role == "out"
+
+
+def _is_tuple(value: Any) -> bool:
+    return isinstance(value, (tuple, list))
+
+
+def _overlap(a: Array, b: Array) -> bool:
+    if not np.may_share_memory(a, b):
+        return False
+    try:
+        return np.shares_memory(a, b, max_work=_OVERLAP_WORK)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
+
+
+def _shown(dtype: DType | np.dtype[Any], shape: Sequence[Any]) -> str:
+    """A type and a shape as the language writes them."""
+    name = dtype.name if isinstance(dtype, DType) else _type_name(dtype)
+    return f"{name}[{', '.join(map(str, shape)) or '()'}]"
+
+
+def _type_name(dtype: np.dtype[Any]) -> str:
+    if not dtype.isnative:
+        return f"{dtype.newbyteorder('=')} in the other byte order, "
+    try:
+        return from_numpy(dtype).name
+    except ValueError:
+        return str(dtype)
+
+
+def _kind(value: Any) -> str:
+    """What an argument of a wrong kind is."""
+    if value is None:
+        return "None"
+    if isinstance(value, (bool, int, float, np.generic)):
+        return f"the number {value}"
+    if isinstance(value, np.ndarray):
+        kind = "a masked array" if isinstance(value, np.ma.MaskedArray) else "an array"
+        return f"{kind} of shape {value.shape}"
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

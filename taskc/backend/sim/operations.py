@@ -1,0 +1,356 @@
+"""Target operations that need no waiting: shuffles, votes, copies by each worker, matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from taskc.backend.sim.accesses import memory_of
+from taskc.backend.sim.machine import Frame, Races
+from taskc.backend.sim.memory import Array, Memory
+from taskc.backend.sim.order import WARP
+from taskc.backend.sim.statements import Code, Statements
+from taskc.errors import InternalError
+from taskc.ir import arithmetic, nodes as ir
+from taskc.ir.operations import OPERATIONS
+from taskc.ir.target import TARGETS, MatrixInstruction
+
+_MATRIX = {row.name: row for target in TARGETS.values() for row in target.matrix}
+
+
+class Copies:
+    """The asynchronous copies of a frame's workers, in groups."""
+
+    def __init__(self, frame: Frame) -> None:
+        self.closed = np.zeros((frame.count, frame.width), np.int64)  # groups, for each worker
+        self.pending: list[Copy] = []
+
+
+class Copy:
+    """Elements under way: what is to be written where, by whom, in which of his groups.
+
+    `tag` is the ring and the step that the group belongs to, once it is closed.
+    """
+
+    __slots__ = ("at", "block", "column", "group", "memory", "site", "tag", "values")
+
+    def __init__(
+        self, memory: Memory, at: Array, values: Array, block: Array, column: Array, group: Array, site: int
+    ) -> None:
+        self.memory = memory
+        self.at = at
+        self.values = values
+        self.block = block
+        self.column = column
+        self.group = group
+        self.site = site
+        self.tag: tuple[ir.Ring, int] | None = None
+
+
+class Operations:
+    def __init__(self, statements: Statements) -> None:
+        self.statements = statements
+        self.run = statements.state
+        self.expressions = statements.expressions
+        self.accesses = statements.accesses
+        self.makers: dict[str, Callable[[ir.Do], Code]] = {
+            "cp.async": self.copy,
+            "cp.async.commit": self.commit,
+            "cp.async.wait": self.wait,
+            "vote.any": self.vote,
+            "vote.all": self.vote,
+            "vote.ballot": self.vote,
+            "setmaxnreg": lambda node: Code(lambda frame: None),
+            "fence.proxy.async": self.fence,
+        }
+        for name in ("xor", "index", "up", "down"):
+            self.makers[f"shuffle.{name}"] = self.shuffle
+        statements.makers[ir.Do] = self
+
+    def __call__(self, node: ir.Do) -> Code:
+        if node.operation in _MATRIX:
+            return self.matrix(node, _MATRIX[node.operation])
+        maker = self.makers.get(node.operation)
+        if maker is None:
+            known = "" if node.operation in OPERATIONS else " (it is not a known operation)"
+            raise InternalError(f"the simulator can't execute {node.operation}{known}")
+        return maker(node)
+
+    # Between the lanes of a warp.
+
+    def shuffle(self, node: ir.Do) -> Code:
+        value = self.expressions(node.operands[0])
+        distance = self.expressions(node.operands[1])
+        kind = node.operation.removeprefix("shuffle.")
+        result = node.result
+        assert result is not None
+
+        def run(frame: Frame) -> None:
+            lane = np.arange(frame.width) % WARP
+            start = np.arange(frame.width) - lane
+            n = np.asarray(distance(frame)).astype(np.int64)
+            match kind:
+                case "xor":
+                    other = lane ^ n
+                case "index":
+                    other = n % WARP
+                case "up":
+                    other = np.where(lane - n < 0, lane, lane - n)
+                case _:
+                    other = np.where(lane + n >= WARP, lane, lane + n)
+            other = np.where((other < 0) | (other >= WARP), lane, other)
+            source = start + other
+            source = np.where(source >= frame.width, np.arange(frame.width), source)
+            full = np.broadcast_shapes(frame.full, source.shape)
+            source = np.broadcast_to(source, full)
+            given = np.broadcast_to(value(frame), full)
+            if frame.mask is not None:
+                mask = np.broadcast_to(frame.mask, full)
+                asleep = mask & ~np.take_along_axis(mask, source, axis=-1)
+                if asleep.any():
+                    message = "the value comes from a lane that does not take part"
+                    frame.fault("inactive-lane", message, asleep, node.loc, node)
+            frame.env[result] = np.take_along_axis(given, source, axis=-1)
+
+        return Code(run)
+
+    def vote(self, node: ir.Do) -> Code:
+        predicate = self.expressions(node.operands[0])
+        kind, result = node.operation, node.result
+        assert result is not None
+
+        def run(frame: Frame) -> None:
+            full = frame.full
+            given = np.broadcast_to(predicate(frame), full)
+            mask = np.broadcast_to(True if frame.mask is None else frame.mask, full)
+            parts = []
+            for first in range(0, frame.width, WARP):
+                part = slice(first, min(first + WARP, frame.width))
+                votes, here = given[..., part], mask[..., part]
+                if kind == "vote.any":
+                    answer = (votes & here).any(axis=-1, keepdims=True)
+                elif kind == "vote.all":
+                    answer = (votes | ~here).all(axis=-1, keepdims=True)
+                else:
+                    weights = np.uint32(1) << np.arange(votes.shape[-1], dtype=np.uint32)
+                    answer = ((votes & here) * weights).sum(axis=-1, keepdims=True, dtype=np.uint32)
+                parts.append(np.broadcast_to(answer, votes.shape))
+                if (here.any(axis=-1) != here.all(axis=-1)).any():
+                    where = np.zeros(full, np.bool_)
+                    where[..., part] = here & ~here.all(axis=-1, keepdims=True)
+                    message = "only some lanes of the warp take part"
+                    frame.fault("inactive-lane", message, where, node.loc, node)
+            frame.env[result] = np.concatenate(parts, axis=-1)
+
+        return Code(run)
+
+    # Copies by each worker.
+
+    def copy(self, node: ir.Do) -> Code:
+        target, source, count, predicate = node.operands
+        assert isinstance(target, ir.Address) and isinstance(source, ir.Address)
+        assert isinstance(count, ir.Constant)
+        loc, site = node.loc, self.run.site(node.loc)
+        places, reads = [], []
+        for element in range(int(count.value)):
+            places.append(self.accesses.place(target.tensor, _advanced(target, element), node, loc))
+            read = ir.Read(source.tensor, _advanced(source, element), loc=loc)
+            reads.append(self.accesses.read(read))
+        allowed = self.expressions(predicate)
+        width = int(count.value) * target.tensor.dtype.nbytes
+        if width not in (4, 8, 16):
+            raise InternalError(f"cp.async copies 4, 8 or 16 bytes, not {width}")
+
+        def run(frame: Frame) -> None:
+            memory = memory_of(frame, target.tensor)
+            chosen = allowed(frame)
+            outer = frame.mask
+            inner: Any = None
+            if isinstance(chosen, np.ndarray):
+                inner = chosen if outer is None else chosen & outer
+            some = inner.any() if inner is not None else bool(chosen)
+            for place, read in zip(places, reads, strict=True):
+                values: Any = memory.data.dtype.type(0)
+                if some:
+                    frame.mask = outer if inner is None else inner
+                    values = read(frame)
+                    frame.mask = outer
+                    if inner is not None:
+                        values = np.where(chosen, values, memory.data.dtype.type(0))
+                at, illegal = place(frame)
+                if place is places[0]:
+                    self._check_alignment(frame, at, len(places), node)
+                self.issue(frame, memory, at + memory.rows, values, illegal, site)
+
+        return Code(run)
+
+    def _check_alignment(self, frame: Frame, at: Any, count: int, node: ir.Do) -> None:
+        wrong = np.asarray(at % count != 0)
+        if wrong.any():
+            where = wrong if frame.mask is None else wrong & frame.mask
+            if where.any():
+                message = f"offset {{}} is not a multiple of the {count} elements copied at once"
+                frame.fault("misaligned", message, np.atleast_2d(where), node.loc, node, at)
+
+    def issue(
+        self, frame: Frame, memory: Memory, at: Any, values: Any, illegal: Any, site: int
+    ) -> None:
+        shape = frame.full
+        flat = np.broadcast_to(at, shape).reshape(-1)
+        data = np.broadcast_to(values, shape).reshape(-1)
+        block = np.broadcast_to(frame.block_row, shape).reshape(-1)
+        column = np.broadcast_to(np.arange(frame.width), shape).reshape(-1)
+        where = frame.mask
+        if frame.owners_only is not None:
+            where = frame.owners_only if where is None else where & frame.owners_only
+        if illegal is not None:
+            where = ~illegal if where is None else where & ~illegal
+        chosen = None
+        if where is not None:
+            chosen = np.broadcast_to(where, shape).reshape(-1)
+            flat, data, block, column = (x[chosen] for x in (flat, data, block, column))
+        if not flat.size:
+            return
+        copies = copies_of(frame)
+        group = copies.closed[block, column]
+        copies.pending.append(Copy(memory, flat, data, block, column, group, site))
+        shadow = memory.shadow
+        assert shadow is not None
+        for granule in range(memory.granules):
+            at_granule = flat * memory.granules + granule
+            lanes = frame.lanes(shape, at_granule, chosen, site, False)
+            shadow.launch(lanes, -1, Races(frame, memory, site))
+
+    def commit(self, node: ir.Do) -> Code:
+        def run(frame: Frame) -> None:
+            close_group(frame, None)
+
+        return Code(run)
+
+    def wait(self, node: ir.Do) -> Code:
+        (count,) = node.operands
+        assert isinstance(count, ir.Constant)
+        most = int(count.value)
+
+        def run(frame: Frame) -> None:
+            copies = copies_of(frame)
+            active = np.ones((frame.count, frame.width), np.bool_)
+            if frame.mask is not None:
+                active = np.broadcast_to(frame.mask, active.shape)
+            last = copies.closed - most
+            for copy in copies.pending:
+                arrived = copy.group < last[copy.block, copy.column]
+                land(frame, copy, arrived & active[copy.block, copy.column])
+            copies.pending = [copy for copy in copies.pending if copy.at.size]
+
+        return Code(run)
+
+    def fence(self, node: ir.Do) -> Code:
+        return Code(lambda frame: None)
+
+    # Matrix products of a warp's registers.
+
+    def matrix(self, node: ir.Do, row: MatrixInstruction) -> Code:
+        places = []
+        for operand in node.operands:
+            assert isinstance(operand, ir.Address)
+            place = self.accesses.place(operand.tensor, operand.indices, node, node.loc)
+            places.append((operand.tensor, place))
+        m, n, k = row.shape
+        shapes = ((m, n), (m, k), (k, n))
+        fragments = (row.accumulator_fragment, row.left_fragment, row.right_fragment)
+        dtype = row.accumulator
+
+        def run(frame: Frame) -> None:
+            if frame.width % row.group or frame.axes:
+                raise InternalError(f"{row.name} needs whole groups of {row.group} workers")
+            if frame.mask is not None:
+                mask = np.broadcast_to(frame.mask, frame.full).reshape(frame.count, -1, row.group)
+                partly = mask.any(axis=-1) != mask.all(axis=-1)
+                if partly.any():
+                    where = np.repeat(partly, row.group, axis=-1)
+                    message = "only some lanes of the group take part"
+                    frame.fault("inactive-lane", message, where, node.loc, node)
+            matrices, starts = [], []
+            for (tensor, place), fragment, shape in zip(places, fragments, shapes, strict=True):
+                memory = memory_of(frame, tensor)
+                at, _ = place(frame)
+                start = int(np.max(at))
+                starts.append(start)
+                part = slice(start, start + fragment.slots)
+                lanes = (fragment.slots, frame.count, frame.width // row.group, row.group)
+                if not memory.complete and (memory.written[part] == 0).any():
+                    where = (memory.written[part] == 0).any(axis=0)
+                    if frame.mask is not None:
+                        where = where & frame.mask
+                    if where.any():
+                        message = f"{tensor.name} is read before it is written"
+                        frame.fault("uninitialized", message, where, node.loc, node)
+                registers = memory.data[part].reshape(lanes)
+                worker, slot = fragment.owner_table()
+                values = registers[slot, :, :, worker]  # [rows, columns, blocks, groups]
+                assert values.shape[:2] == shape
+                matrices.append(arithmetic.convert(values, tensor.dtype, dtype))
+            total, left, right = matrices
+            for q in range(k):
+                total = arithmetic.fma(left[:, q, None], right[None, q], total, dtype)
+            memory = memory_of(frame, places[0][0])
+            fragment = fragments[0]
+            tasks = fragment.tasks  # [worker, slot, 2]
+            new = total[tasks[..., 0], tasks[..., 1]]  # [worker, slot, blocks, groups]
+            new = new.transpose(1, 2, 3, 0).reshape(fragment.slots, frame.count, frame.width)
+            part = slice(starts[0], starts[0] + fragment.slots)
+            where = True if frame.mask is None else frame.mask
+            np.copyto(memory.data[part], new, where=where)
+
+        return Code(run)
+
+
+def _advanced(address: ir.Address, element: int) -> tuple[ir.Expression, ...]:
+    """The indices of the element that comes so much later."""
+    *outer, last = address.indices
+    if element == 0:
+        return address.indices
+    return (*outer, ir.Binary("+", last, ir.Constant(element, last.dtype)))
+
+
+def copies_of(frame: Frame) -> Copies:
+    if frame.copies is None:
+        frame.copies = Copies(frame)
+    copies: Copies = frame.copies
+    return copies
+
+
+def close_group(frame: Frame, tag: tuple[ir.Ring, int] | None) -> None:
+    """The active workers' open groups are closed."""
+    copies = copies_of(frame)
+    for copy in copies.pending:
+        if copy.tag is None:
+            copy.tag = tag
+    if frame.mask is None:
+        copies.closed += 1
+    else:
+        copies.closed += np.broadcast_to(frame.mask, copies.closed.shape)
+
+
+def land(frame: Frame, copy: Copy, arrived: Array) -> None:
+    """These elements have arrived, for the workers that issued their copies."""
+    if not arrived.any():
+        return
+    memory = copy.memory
+    at, column = copy.at[arrived], copy.column[arrived]
+    memory.data[at] = copy.values[arrived]
+    memory.mark(at)
+    shadow = memory.shadow
+    assert shadow is not None
+    shape = (frame.count, frame.width)
+    lane = copy.block[arrived] * frame.width + column
+    for granule in range(memory.granules):
+        shadow.note_write(frame.lanes(shape, at * memory.granules + granule, lane, copy.site, False))
+    rest = ~arrived
+    copy.at, copy.values, copy.block, copy.column, copy.group = (
+        x[rest] for x in (copy.at, copy.values, copy.block, copy.column, copy.group)
+    )
+

@@ -1,0 +1,143 @@
+"""What happened before what.
+
+A clock ticks where somebody releases what he did: at a phase's end, at a barrier, at an arrival. The
+workers of one warp share a clock (they are an *agent*), and so does everything that arrives through
+one mbarrier. What each worker knows of each other one's clock is what is ordered before it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[Any]
+
+WARP = 32
+
+
+class Order:
+    """What each worker of a group of blocks knows of the others.
+
+    While all clocks are equal, as they are without warp barriers and mbarriers, `now` and `floor`
+    are the whole truth; after that `clock`, `floors` and `known` are. Everyone knows what was done
+    at a clock below the floor. Knowing the clock c of a worker is knowing what he did before it.
+    """
+
+    def __init__(
+        self,
+        blocks: int,
+        workers: int,
+        by_phases: bool,
+        agent_of: Array | None = None,
+        channels: int = 0,
+    ) -> None:
+        self.blocks = blocks
+        self.workers = workers
+        self.channels = channels  # mbarriers, whose arrivals are agents of their own
+        if by_phases:
+            agent_of = np.zeros(workers, np.int64)
+        elif agent_of is None:
+            agent_of = np.arange(workers) // WARP
+        self.agent_of: Array = agent_of
+        self.agents = int(agent_of.max(initial=0)) + 1
+        self.now = 1
+        self.floor = 1
+        self.uniform = True
+        self.clock: Array = np.zeros((0, 0), np.int64)
+        self.floors: Array = np.zeros(0, np.int64)
+        self.known: Array = np.zeros((0, 0, 0), np.int32)
+
+    def step(self) -> None:
+        """All that follows is ordered after all that was."""
+        if self.uniform:
+            self.now += 1
+            self.floor = self.now
+        else:
+            self.join_blocks(np.arange(self.blocks))
+
+    def spread(self) -> None:
+        if self.uniform:
+            self.uniform = False
+            self.clock = np.full((self.blocks, self.agents + self.channels), self.now, np.int64)
+            self.floors = np.full(self.blocks, self.floor, np.int64)
+            shape = (self.blocks, self.workers, self.workers + self.channels)
+            self.known = np.full(shape, self.floor, np.int32)
+
+    def join_blocks(self, blocks: Array) -> None:
+        """A barrier of all workers of some blocks."""
+        self.spread()
+        latest = self.clock[blocks, : self.agents].max(axis=1, initial=0) + 1
+        self.clock[blocks, : self.agents] = latest[:, None]
+        self.floors[blocks] = latest
+        if self.channels:
+            through = self.known[blocks, :, self.workers :].max(axis=1, keepdims=True)
+            self.known[blocks, :, self.workers :] = through
+        self.known[blocks, :, : self.workers] = latest[:, None, None]
+
+    def join_workers(self, block: int, workers: Array) -> None:
+        """A barrier of some workers of one block."""
+        self.known[block, workers] = self.release(block, workers)
+
+    def release(self, block: int, workers: Array) -> Array:
+        """What those who acquire the result know: all that `workers` did or knew."""
+        self.spread()
+        agents = self.agent_of[workers]
+        self.clock[block, np.unique(agents)] += 1
+        known: Array = self.known[block, workers].max(axis=0)
+        known[workers] = self.clock[block, agents]
+        return known
+
+    def acquire(self, block: int, workers: Array, known: Array) -> None:
+        self.spread()
+        self.known[block, workers] = np.maximum(self.known[block, workers], known)
+
+    def tick(self, block: int, channel: int) -> int:
+        """The stamp of something that will arrive through a channel."""
+        self.spread()
+        self.clock[block, self.agents + channel] += 1
+        return int(self.clock[block, self.agents + channel])
+
+    def stamp(self, block: Any, worker: Any) -> Any:
+        """The clocks of workers; of all workers of their blocks for -1."""
+        if self.uniform:
+            return self.now
+        if isinstance(worker, np.ndarray):
+            return self.clock[block, self.agent_of[worker]]
+        return self.clock[block, : self.agents].max(axis=-1)
+
+    def lowest(self, block: Any) -> Any:
+        return self.floor if self.uniform else self.floors[block]
+
+    def knows(
+        self, block: Array, worker: Array, members: slice, other: Array, agent: Array, clock: Array
+    ) -> Array:
+        """Whether `worker` comes after what `other` did at `clock`.
+
+        A `worker` of -1 stands for all members; an `other` of -1 for all workers of its agent, or,
+        where that is -1 too, of the block.
+        """
+        if self.uniform:
+            return np.asarray(clock < self.floor)
+        known = self.known[block, worker, other]
+        for i in np.flatnonzero((worker < 0) | (other < 0)).tolist():
+            rows = self.known[block[i]]
+            rows = rows[members] if worker[i] < 0 else rows[worker[i] : worker[i] + 1]
+            if other[i] >= 0:
+                columns = rows[:, other[i]]
+            elif agent[i] >= 0:
+                columns = rows[:, : self.workers][:, self.agent_of == agent[i]]
+            else:
+                columns = rows[:, : self.workers]
+            known[i] = columns.min()
+        return np.asarray(known > clock)
+
+    def knows_channel(
+        self, block: Array, worker: Array, members: slice, channel: Array, clock: Array
+    ) -> Array:
+        """Whether `worker` has waited for what arrived through a channel at `clock`."""
+        if self.uniform:
+            return np.zeros(clock.shape, np.bool_)
+        none = np.full(clock.shape, -1)
+        return self.knows(block, worker, members, self.workers + channel, none, clock)

@@ -1,0 +1,173 @@
+"""A kernel and a target make something that runs; what has been made is kept.
+
+The simulator is the only target so far, so it is the default: every call is proved, and then run in
+NumPy with all of its checks. The CPU target will become the default.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from taskc.arguments import Bound, Signature
+from taskc.errors import CompileError, Finding
+from taskc.ir.nodes import Kernel
+from taskc.lang.definition import KernelDefinition
+from taskc.settings import target_name
+
+DEFAULT_TARGET = "sim"
+
+Runner: TypeAlias = Callable[[Bound], None]
+
+
+class CheckError(Exception):
+    """A kernel did something wrong while it ran. `findings` say what, and where."""
+
+    def __init__(self, findings: tuple[Finding, ...]) -> None:
+        super().__init__(findings)
+        self.findings = findings
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.findings))
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """How kernels get to run on one kind of machine.
+
+    compile  makes a runner of a kernel, given the facts
+    facts    what a compilation takes for granted about a call's arguments (a stride of 1, a size
+             that is a multiple of 16): one is made for each that occurs. Finite in number.
+    """
+
+    compile: Callable[[Kernel, Hashable], Runner]
+    facts: Callable[[Kernel, Bound], Hashable] = lambda kernel, bound: ()
+
+
+def call(definition: KernelDefinition, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    """Runs a kernel on arguments, compiled before for such ones if need be.
+
+    args      what isn't `tc.out`, in the order of the parameters: scalars, and arrays of NumPy or
+              of anything that exports DLPack from the CPU's memory. `tc.inout` ones are modified.
+    keywords  the same by name; outputs too, which are then written in place. `out=` is the output,
+              or a tuple of all
+
+    Returns the outputs, one or a tuple, new arrays where none were given. All of it is checked
+    before anything runs; the array of a parameter with a layout (`.laid`) is the logical one, and
+    the target packs it.
+    """
+    entry = _entry(definition)
+    bound = entry.signature.bind(args, keywords)
+    name = target_name(DEFAULT_TARGET)
+    target = find_target(name)
+    key = (name, target.facts(definition.ir, bound))
+    entry.once(key).runner(target, definition.ir, key[1])(bound)
+    return bound.returned
+
+
+def compile(
+    definition: KernelDefinition, target: str = DEFAULT_TARGET, facts: Hashable = ()
+) -> Runner:
+    """What runs a kernel on a target: made at the first request, by one thread, then kept."""
+    return (
+        _entry(definition).once((target, facts)).runner(find_target(target), definition.ir, facts)
+    )
+
+
+def signature(definition: KernelDefinition) -> Signature:
+    return _entry(definition).signature
+
+
+# --- targets ---------------------------------------------------------------------------------
+
+_targets: dict[str, Callable[[], Target]] = {}
+
+
+def register_target(name: str, make: Callable[[], Target]) -> None:
+    """Adds a target; `make` runs when it is first used, so what it imports loads only then."""
+    _targets[name] = make
+
+
+def find_target(name: str) -> Target:
+    made = _made.get(name)
+    if made is None:
+        if name not in _targets:
+            raise CompileError(f"there is no target {name!r}", hint=f"there is {_listed(_targets)}")
+        made = _made.setdefault(name, _targets[name]())
+    return made
+
+
+_made: dict[str, Target] = {}
+
+
+def _listed(names: dict[str, Any]) -> str:
+    return ", ".join(names)
+
+
+def _simulator() -> Target:
+    from taskc.backend import sim
+    from taskc.passes.prove import prove
+
+    def compile(kernel: Kernel, facts: Hashable) -> Runner:
+        # A kernel of tc.cuda is born below phases, where the proofs don't apply.
+        proved = prove(kernel) if kernel.stage == "parsed" else kernel
+
+        def run(bound: Bound) -> None:
+            report = sim.run(proved, bound.values, on_print=_print)
+            errors = tuple([f for f in report.findings if f.severity == "error"])
+            if errors:
+                raise CheckError(errors)
+
+        return run
+
+    return Target(compile)
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+
+
+register_target("sim", _simulator)
+
+
+# --- the cache -------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Once:
+    """One compilation: the first thread to ask makes it, the others wait. A failure isn't kept."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    made: Runner | None = None
+
+    def runner(self, target: Target, kernel: Kernel, facts: Hashable) -> Runner:
+        if self.made is None:
+            with self.lock:
+                if self.made is None:
+                    self.made = target.compile(kernel, facts)
+        return self.made
+
+
+@dataclass(slots=True)
+class _Entry:
+    signature: Signature
+    compiled: dict[Hashable, _Once] = field(default_factory=dict)
+
+    def once(self, key: Hashable) -> _Once:
+        return self.compiled.get(key) or self.compiled.setdefault(key, _Once())
+
+
+_entries: weakref.WeakKeyDictionary[KernelDefinition, _Entry] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def _entry(definition: KernelDefinition) -> _Entry:
+    entry = _entries.get(definition)
+    if entry is None:
+        with _lock:
+            entry = _entries.setdefault(definition, _Entry(Signature(definition.ir)))
+    return entry

@@ -1,0 +1,237 @@
+"""Assignments.
+
+A name that a body assigns once is a Let; one that is assigned again is a cell, a private tensor of
+shape (). A name lives until the body ends in which it is first assigned.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+from taskc.ir import nodes as ir
+from taskc.ir.types import DType
+from taskc.lang.context import UNBOUND, Context
+from taskc.lang.conversions import literal, scalar, typed
+from taskc.lang.expressions import name as evaluate_name, place, read
+from taskc.lang.memory import require_writable, store
+from taskc.lang.operators import binary
+from taskc.lang.values import (
+    NOTHING,
+    Cell,
+    LaterStore,
+    MappingLoop,
+    PipelineLoop,
+    RangeLoop,
+    TilesLoop,
+    Transposed,
+    Value,
+    View,
+    describe,
+    is_expression,
+    is_number,
+    is_scalar,
+)
+
+
+def assignment(context: Context, node: ast.Assign) -> None:
+    if len(node.targets) > 1:
+        raise context.error("one assignment has one target", node.targets[1])
+    target = node.targets[0]
+    context.root = node.value
+    context.target = target.id if isinstance(target, ast.Name) else None
+    value = context.evaluate(node.value)
+    assign(context, target, value, node.value, node)
+
+
+def assign(
+    context: Context, target: ast.expr, value: Value, value_node: ast.expr, node: ast.stmt
+) -> None:
+    match target:
+        case ast.Name():
+            assign_name(context, target, value, value_node)
+        case ast.Tuple() | ast.List():
+            _unpack(context, target, value, value_node, node)
+        case ast.Subscript():
+            tensor = _indexed(context, target)
+            indices = place(context, tensor, target)
+            if isinstance(indices, View):
+                raise context.error(
+                    "an assignment stores one element",
+                    target,
+                    "use tc.store or tc.copy for a slice",
+                )
+            store(context, tensor, indices, value, target, value_node, context.locate(node))
+        case ast.Starred():
+            raise context.error("'*' in an assignment is not a part of the language", target)
+        case _:
+            raise context.error("an attribute can't be assigned", target)
+
+
+def _indexed(context: Context, target: ast.Subscript) -> ir.Tensor:
+    tensor = context.evaluate(target.value)
+    if not isinstance(tensor, ir.Tensor):
+        raise context.error(
+            f"only an element of a tensor can be assigned, and this is {describe(tensor)}",
+            target.value,
+        )
+    return tensor
+
+
+def _unpack(
+    context: Context,
+    target: ast.Tuple | ast.List,
+    value: Value,
+    value_node: ast.expr,
+    node: ast.stmt,
+) -> None:
+    if not isinstance(value, (tuple, list)):
+        raise context.error(
+            f"only a tuple can be unpacked, and this is {describe(value)}", value_node
+        )
+    if len(value) != len(target.elts):
+        raise context.error(f"{len(target.elts)} names can't take a tuple of {len(value)}", target)
+    written = [value_node] * len(value)
+    if isinstance(value_node, (ast.Tuple, ast.List)):
+        written = value_node.elts
+    # All values are taken before the first name changes, as in `a, b = b, a`.
+    parts = [_settled(context, part, target.elts[i], written[i]) for i, part in enumerate(value)]
+    for part_target, part, part_node in zip(target.elts, parts, written, strict=True):
+        assign(context, part_target, part, part_node, node)
+
+
+def _settled(context: Context, value: Value, target: ast.expr, node: ast.expr) -> Value:
+    """A value that reads memory, named now."""
+    if is_number(value) or not is_scalar(value):
+        return value
+    name = target.id if isinstance(target, ast.Name) else "value"
+    expression = scalar(context, value, node)
+    if isinstance(expression, (ir.Variable, ir.Constant)):
+        return expression
+    result = context.let(name, expression)
+    context.results.add(result)
+    return result
+
+
+_UNNAMED = (View, Transposed, MappingLoop, TilesLoop, PipelineLoop, RangeLoop)
+
+
+def assign_name(context: Context, target: ast.Name, value: Value, value_node: ast.expr) -> None:
+    name = target.id
+    if value is NOTHING:
+        raise context.error("this gives no value", value_node)
+    if isinstance(value, _UNNAMED) and not (
+        isinstance(value, Transposed) and isinstance(value.matrix, ir.Tensor)
+    ):
+        raise context.error(
+            f"a name can't stand for {describe(value)}", value_node, "write it where it is used"
+        )
+    known, is_here = context.binding(name)
+    if isinstance(known, Cell):
+        _assign_cell(context, known, value, target, value_node)
+        return
+    if known is not UNBOUND:
+        _check_rebinding(context, known, is_here, target)
+    names, loc = context.scope.names, context.locate(target)
+    if not is_scalar(value):
+        if isinstance(value, tuple):
+            value = tuple([_settled(context, part, target, value_node) for part in value])
+        names[name] = value
+    elif context.will_change(name):
+        if is_number(value) and not isinstance(value, bool):
+            names[name] = context.pending_cell(name, value, loc, context.locate(value_node))
+        else:
+            names[name] = context.new_cell(name, scalar(context, value, value_node), loc)
+    elif is_number(value):
+        names[name] = value
+    else:
+        expression = scalar(context, value, value_node)
+        if isinstance(expression, ir.Variable) and expression in context.results:
+            context.results.discard(expression)  # it was made for this name
+            names[name] = expression
+        else:
+            names[name] = context.let(name, expression)
+
+
+def _check_rebinding(context: Context, known: Value, is_here: bool, target: ast.Name) -> None:
+    if isinstance(known, ir.Variable) and known in context.fixed:
+        raise context.error(
+            f"'{target.id}' is {context.fixed[known]}, and never changes",
+            target,
+            "use another name",
+        )
+    if isinstance(known, ir.Tensor) and known.scope == ir.GLOBAL:
+        raise context.error(
+            f"'{target.id}' is a parameter, and never changes", target, "use another name"
+        )
+    if not is_here:
+        what = "a name from around" if is_expression(known) else describe(known)
+        raise context.error(
+            f"'{target.id}' is {what}; a loop or branch can't make it something else",
+            target,
+            "use another name",
+        )
+
+
+def _assign_cell(
+    context: Context, cell: Cell, value: Value, target: ast.Name, value_node: ast.expr
+) -> None:
+    loc = context.locate(target)
+    if not is_scalar(value):
+        raise context.error(
+            f"'{cell.name}' is a number, and this is {describe(value)}",
+            value_node,
+            "use another name",
+        )
+    tensor = cell.tensor
+    if tensor is None:
+        if is_number(value) and not isinstance(value, bool):
+            value_loc = context.locate(value_node)
+
+            def make(dtype: DType) -> ir.Constant:
+                return literal(context, value, dtype, value_loc)
+
+            later = LaterStore(context.block, len(context.block), make, loc, bool(context.each))
+            cell.stores.append(later)
+            context.emit(ir.Sequence(()))
+            return
+        made = scalar(context, value, value_node)
+        if cell.tensor is None:
+            initial = literal(context, cell.initial, made.dtype, cell.initial_loc or value_node)
+            context.decide(cell, initial)
+        tensor = cell.tensor
+        assert tensor is not None
+    made = typed(context, value, tensor.dtype, value_node, f"'{cell.name}' is {tensor.dtype}")
+    context.note_write(tensor, loc)
+    context.emit(ir.Store(tensor, (), made, loc=loc))
+
+
+def augmented_assignment(context: Context, node: ast.AugAssign) -> None:
+    """`x += value`: read, compute, store. `c[i, j] += a * b` is one fma."""
+    target = node.target
+    if isinstance(target, ast.Name):
+        current = evaluate_name(context, target)
+    elif isinstance(target, ast.Subscript):
+        tensor = _indexed(context, target)
+        indices = place(context, tensor, target)
+        if isinstance(indices, View):
+            raise context.error("an assignment stores one element", target)
+        require_writable(context, tensor, target)
+        value = _updated(context, node, read(context, tensor, indices, target))
+        store(context, tensor, indices, value, target, node.value, context.locate(node))
+        return
+    else:
+        raise context.error("an attribute can't be assigned", target)
+    assign_name(context, target, _updated(context, node, current), node.value)
+
+
+def _updated(context: Context, node: ast.AugAssign, current: Value) -> Value:
+    value = context.evaluate(node.value)
+    return binary(context, type(node.op), (current, value), (node.target, node.value), node)
+
+
+ASSIGNMENTS: dict[type, Callable[[Context, Any], None]] = {
+    ast.Assign: assignment,
+    ast.AugAssign: augmented_assignment,
+}

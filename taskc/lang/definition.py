@@ -1,0 +1,164 @@
+"""The decorators that make kernels, and what they make."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from taskc.errors import CompileError
+from taskc.ir import nodes as ir
+from taskc.ir.rounding import convert
+from taskc.ir.types import DType, boolean, f64
+from taskc.lang.names import Dimension
+from taskc.lang.parser import parse_kernel
+from taskc.lang.values import describe
+
+Example: TypeAlias = Callable[[np.random.Generator], Any]
+Runner: TypeAlias = "Callable[[KernelDefinition, tuple[Any, ...], dict[str, Any]], Any]"
+
+_runner: list[Runner] = []
+
+
+def set_runner(runner: Runner) -> None:
+    """What a call of a kernel does: compiling and running are above this layer."""
+    _runner[:] = [runner]
+
+
+class KernelDefinition:
+    """A kernel as its author wrote it: parsed, and not yet compiled for anything.
+
+    name        of the function
+    ir          the kernel at stage parsed; for one of `tc.cuda`, synchronized
+    dimensions  the variables in it that stand for symbolic dimensions
+    function    what was decorated
+    """
+
+    def __init__(
+        self,
+        function: FunctionType,
+        kernel: ir.Kernel,
+        dimensions: dict[Dimension, ir.Variable],
+        example: Example | None,
+    ) -> None:
+        self.function = function
+        self.name = kernel.name
+        self.ir = kernel
+        self.dimensions = dimensions
+        self._example = example
+        self.__name__ = function.__name__
+        self.__qualname__ = function.__qualname__
+        self.__module__ = function.__module__
+        self.__doc__ = function.__doc__
+        self.__wrapped__ = function
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        return _runner[0](self, args, keywords)
+
+    def __repr__(self) -> str:
+        parts = []
+        for item in self.ir.parameters:
+            if isinstance(item, ir.Tensor):
+                kind = f"{item.dtype}[{', '.join(map(str, item.shape))}]"
+                parts.append(f"{item.name}: {kind if item.role == 'in' else f'{item.role} {kind}'}")
+            else:
+                parts.append(f"{item.name}: {item.dtype}")
+        return f"<tc.kernel {self.name}({', '.join(parts)}), {self.ir.workers} workers>"
+
+    def example(self, seed: int = 0) -> tuple[Any, ...]:
+        """Arguments to check the kernel with: those that are not tc.out, in order.
+
+        From the kernel's own `example=`, or made from the types: floats from the standard normal
+        distribution, integers from 0 to 9, symbolic dimensions as their `example=` says.
+        """
+        random = np.random.default_rng(seed)
+        given = [
+            item
+            for item in self.ir.parameters
+            if isinstance(item, ir.Variable) or item.role != "out"
+        ]
+        if self._example is not None:
+            made = self._example(random)
+            arguments = tuple(made) if isinstance(made, (tuple, list)) else (made,)
+            if len(arguments) != len(given):
+                raise CompileError(
+                    f"the example of '{self.name}' has {len(arguments)} arguments, and the kernel"
+                    f" takes {len(given)}: {', '.join(item.name for item in given)}",
+                    self.ir.loc,
+                )
+            return arguments
+        sizes = {variable: dimension.example for dimension, variable in self.dimensions.items()}
+        arrays = []
+        for item in given:
+            shape: tuple[int, ...] = ()
+            if isinstance(item, ir.Tensor):
+                shape = tuple([n if isinstance(n, int) else sizes[n] for n in item.shape])  # type: ignore[index]
+            array = _random(random, item.dtype, shape)
+            arrays.append(array if isinstance(item, ir.Tensor) else array[()])
+        return tuple(arrays)
+
+
+def _random(random: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
+    if dtype.is_float:
+        return convert(np.asarray(random.standard_normal(shape)), f64, dtype)
+    return np.asarray(random.integers(0, 2 if dtype is boolean else 10, shape)).astype(dtype.numpy)
+
+
+def kernel(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    workers: int | None = None,
+    example: Example | None = None,
+    target: str | None = None,
+) -> Callable[[Callable[..., Any]], KernelDefinition]:
+    """A kernel: its body is parsed, never run, and what it closes over is constant.
+
+    workers  of a block
+    example  a function of a NumPy generator that gives the arguments to check it with
+    target   the name of the target it is written for, if it is for one
+    """
+    _check_workers("tc.kernel", function, workers)
+    return _decorator(workers, example, target, in_room=False)
+
+
+def cuda_kernel(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    workers: int | None = None,
+    example: Example | None = None,
+) -> Callable[[Callable[..., Any]], KernelDefinition]:
+    """A kernel below phases: its workers run freely, and its author places the barriers."""
+    _check_workers("tc.cuda.kernel", function, workers)
+    return _decorator(workers, example, "cuda", in_room=True)
+
+
+def _check_workers(name: str, function: object, workers: object) -> None:
+    if function is not None or workers is None:
+        raise CompileError(f"say how many workers a block has: @{name}(workers=128)")
+    if isinstance(workers, bool) or not isinstance(workers, (int, np.integer)) or workers < 1:
+        raise CompileError(f"the workers of a kernel are a number of at least 1, not {workers!r}")
+
+
+def _decorator(
+    workers: Any, example: Example | None, target: str | None, *, in_room: bool
+) -> Callable[[Callable[..., Any]], KernelDefinition]:
+    def decorate(function: Callable[..., Any]) -> KernelDefinition:
+        if not isinstance(function, FunctionType):
+            raise CompileError(
+                f"a kernel is made from a function, and this is {describe(function)}"
+            )
+        parsed, dimensions = parse_kernel(
+            function,
+            workers=int(workers),
+            target=target,
+            in_room=in_room,
+            around=sys._getframe(1).f_locals,
+        )
+        return KernelDefinition(function, parsed, dimensions, example)
+
+    return decorate

@@ -1,0 +1,131 @@
+"""Whole-block arithmetic: tc.mma, tc.reduce, tc.scan."""
+
+from __future__ import annotations
+
+import ast
+
+from taskc.ir import nodes as ir
+from taskc.ir.arithmetic import BINARY_OPERATORS
+from taskc.ir.mapping import Mapping, replicate
+from taskc.ir.types import DType, boolean
+from taskc.lang.calls import Handler, bind
+from taskc.lang.context import Context
+from taskc.lang.conversions import constant_integer, flag
+from taskc.lang.memory import allocate, require_phase
+from taskc.lang.values import NOTHING, Nothing, Range, Transposed, describe
+from taskc.lang.views import view_of
+
+
+def _mma(context: Context, node: ast.Call) -> Nothing:
+    """`tc.mma(acc, a, b)`"""
+    bound = bind(context, node, "tc.mma", "acc a b")
+    require_phase(context, "tc.mma", node)
+    accumulator = context.evaluate(bound["acc"])
+    if not isinstance(accumulator, ir.Tensor) or accumulator.scope != ir.TILE:
+        raise context.error(
+            f"the accumulator of tc.mma is a tile, and this is {describe(accumulator)}",
+            bound["acc"],
+        )
+    if len(accumulator.shape) != 2:
+        raise context.error(
+            f"the accumulator of tc.mma is a matrix, and this is {describe(accumulator)}",
+            bound["acc"],
+        )
+    left, right = (_operand(context, bound[side], accumulator.dtype) for side in "ab")
+    if left.tensor.dtype is not right.tensor.dtype:
+        types = f"{left.tensor.dtype} and {right.tensor.dtype}"
+        raise context.error(f"the operands of tc.mma have different types: {types}", node)
+    (m, k), (k2, n) = left.shape, right.shape
+    if k != k2 or accumulator.shape != (m, n):
+        acc = list(accumulator.shape)
+        raise context.error(
+            f"the shapes don't fit: {acc} += {list(left.shape)} @ {list(right.shape)}",
+            node,
+            "[m, n] += [m, k] @ [k, n]; x.T transposes",
+        )
+    context.emit(ir.Mma(accumulator, left, right, loc=context.locate(node)))
+    return NOTHING
+
+
+def _operand(context: Context, node: ast.expr, accumulator: DType) -> ir.Operand:
+    value = context.evaluate(node)
+    transposed = isinstance(value, Transposed)
+    view = view_of(context, value.matrix if transposed else value, node, "an operand of tc.mma")
+    tensor = view.tensor
+    if tensor.scope not in (ir.SHARED, ir.TILE):
+        raise context.error(
+            "an operand of tc.mma is a block value, a tile or shared memory", node, "use tc.load"
+        )
+    row, column = (None, None, *view.dimensions)[-2:]
+    ranges = [part for part in view.dimensions if isinstance(part, Range)]
+    if len(ranges) != 2 or not isinstance(row, Range) or not isinstance(column, Range):
+        raise context.error(
+            "an operand of tc.mma is a matrix in the last two dimensions, and this is"
+            f" {describe(value)}",
+            node,
+        )
+    dtype = tensor.dtype
+    if dtype.is_float != accumulator.is_float or dtype is boolean or dtype.bits > accumulator.bits:
+        raise context.error(f"a product of {dtype} can't be accumulated in {accumulator}", node)
+    origin = tuple([part.start if isinstance(part, Range) else part for part in view.dimensions])
+    rows, columns = row.size, column.size
+    shape = (columns, rows) if transposed else (rows, columns)
+    return ir.Operand(tensor, origin, shape, transposed)
+
+
+_REDUCTIONS = ("+", "*", "min", "max", "&", "|", "^")
+
+
+def _fold_arguments(
+    context: Context, bound: dict[str, ast.expr], what: str, node: ast.Call
+) -> tuple[ir.Tensor, int, str]:
+    require_phase(context, what, node)
+    source = context.evaluate(bound["tile"])
+    if not isinstance(source, ir.Tensor) or source.scope != ir.TILE:
+        raise context.error(f"{what} takes a tile, and this is {describe(source)}", bound["tile"])
+    axis = constant_integer(context, context.evaluate(bound["axis"]), bound["axis"], "an axis")
+    rank = len(source.shape)
+    if not -rank <= axis < rank:
+        raise context.error(f"there is no axis {axis} in {describe(source)}", bound["axis"])
+    operator = context.evaluate(bound["op"])
+    if operator not in _REDUCTIONS:
+        known = ", ".join(f'"{symbol}"' for symbol in _REDUCTIONS)
+        raise context.error(f"the operators of {what} are {known}", bound["op"])
+    kinds = BINARY_OPERATORS[operator].kinds
+    dtype = source.dtype
+    if dtype.kind not in kinds or (dtype.is_float and dtype.bits < 16):
+        raise context.error(f"'{operator}' is not defined on {dtype}", node)
+    return source, axis % rank, operator
+
+
+def _reduce(context: Context, node: ast.Call) -> ir.Tensor:
+    """`tc.reduce(tile, axis, op)`: a tile without the axis."""
+    bound = bind(context, node, "tc.reduce", "tile axis op")
+    source, axis, operator = _fold_arguments(context, bound, "tc.reduce", node)
+    assert source.owners is not None
+    kept = [d for d in range(len(source.shape)) if d != axis]
+    owners = source.owners.project(kept) if kept else replicate(source.owners.workers)
+    target = _like(context, source, owners, node)
+    context.emit(ir.Reduce(target, source, axis, operator, loc=target.loc))
+    return target
+
+
+def _scan(context: Context, node: ast.Call) -> ir.Tensor:
+    """`tc.scan(tile, axis, op, exclusive=False)`: a tile of prefixes."""
+    bound = bind(context, node, "tc.scan", "tile axis op * exclusive?")
+    source, axis, operator = _fold_arguments(context, bound, "tc.scan", node)
+    assert source.owners is not None
+    exclusive = flag(context, bound.get("exclusive"), "exclusive")
+    target = _like(context, source, source.owners, node)
+    context.emit(ir.Scan(target, source, axis, operator, exclusive, loc=target.loc))
+    return target
+
+
+def _like(context: Context, source: ir.Tensor, owners: Mapping, node: ast.Call) -> ir.Tensor:
+    name, loc = context.name_for(node, source.name), context.locate(node)
+    return allocate(
+        context, ir.Tensor(name, source.dtype, owners.iterated, ir.TILE, owners=owners, loc=loc)
+    )
+
+
+HANDLERS: dict[str, Handler] = {"mma": _mma, "reduce": _reduce, "scan": _scan}

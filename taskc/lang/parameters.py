@@ -1,0 +1,90 @@
+"""The parameters of a kernel: what their annotations say."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping as Dictionary
+from types import FunctionType
+from typing import Any
+
+from taskc.ir import nodes as ir
+from taskc.ir.types import DType, TensorType
+from taskc.lang.calls import Outside
+from taskc.lang.context import Context
+from taskc.lang.expressions import boolean_type
+from taskc.lang.memory import check_layout
+from taskc.lang.names import Dimension, ParameterType, Role
+from taskc.lang.values import describe
+
+
+class _Names(Dictionary[str, Any]):
+    """What an annotation that is a text may mention."""
+
+    def __init__(self, outside: Outside) -> None:
+        self._outside = outside
+
+    def __getitem__(self, name: str) -> Any:
+        return self._outside(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._outside.names)
+
+    def __len__(self) -> int:
+        return len(self._outside.names)
+
+
+def parameter(
+    context: Context, function: FunctionType, outside: Outside, node: ast.arg
+) -> ir.Tensor | ir.Variable:
+    """The tensor or scalar that a parameter is."""
+    if node.annotation is None:
+        raise context.error(
+            f"the parameter '{node.arg}' has no type", node, f"for example {node.arg}: f32[64, 64]"
+        )
+    given = function.__annotations__[node.arg]
+    if isinstance(given, str):
+        given = _evaluate(context, function, outside, given, node.annotation)
+    given = boolean_type(given)
+    loc = context.locate(node)
+    if isinstance(given, DType):
+        scalar = ir.Variable(node.arg, given, loc=loc)
+        context.fixed[scalar] = "a parameter"
+        return scalar
+    role = "in"
+    if isinstance(given, ParameterType):
+        role, given = given.role, given.type
+    if not isinstance(given, TensorType):
+        hint = f"write {given!r}[f32[64, 64]]" if isinstance(given, Role) else None
+        raise context.error(
+            f"the type of '{node.arg}' is an element type or a tensor type, and this is"
+            f" {describe(given)}",
+            node.annotation,
+            hint or "for example f32[64, 64], tc.out[f32[64]] or i32",
+        )
+    if given.layout is not None:
+        check_layout(context, given, node.annotation)
+    for extent in given.shape:
+        if not isinstance(extent, (int, Dimension)):
+            raise context.error(
+                f"an extent is an integer or a tc.dim, and this is {describe(extent)}",
+                node.annotation,
+            )
+    shape = tuple([context.symbolic(extent) for extent in given.shape])
+    return ir.Tensor(node.arg, given.dtype, shape, ir.GLOBAL, given.layout, role=role, loc=loc)  # type: ignore[arg-type]
+
+
+def _evaluate(
+    context: Context, function: FunctionType, outside: Outside, text: str, node: ast.expr
+) -> object:
+    """An annotation under `from __future__ import annotations`."""
+    try:
+        return eval(text, function.__globals__, _Names(outside))
+    except NameError as error:
+        raise context.error(
+            f"in this annotation {error}",
+            node,
+            "under 'from __future__ import annotations' it sees this function, the one around it,"
+            " and the module",
+        ) from None
+    except Exception as error:
+        raise context.error(str(error) or type(error).__name__, node) from None

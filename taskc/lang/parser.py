@@ -1,0 +1,110 @@
+"""A function of Python to a kernel at stage parsed (of `tc.cuda`: synchronized)."""
+
+from __future__ import annotations
+
+import ast
+from types import FunctionType
+from typing import Any
+
+from taskc.errors import CompileError, Location
+from taskc.ir import nodes as ir
+from taskc.lang.assignments import ASSIGNMENTS
+from taskc.lang.builtins import BUILTINS, HANDLERS
+from taskc.lang.calls import Outside, call_with, plain_parameters
+from taskc.lang.context import Context, Frame, Scope
+from taskc.lang.expressions import EXPRESSIONS
+from taskc.lang.loops import for_loop
+from taskc.lang.names import Dimension
+from taskc.lang.operators import OPERATORS
+from taskc.lang.parameters import parameter
+from taskc.lang.refusals import REFUSED_EXPRESSIONS, REFUSED_STATEMENTS
+from taskc.lang.source import Source, source_of
+from taskc.lang.statements import STATEMENTS
+
+_EVALUATORS = {
+    **EXPRESSIONS,
+    **OPERATORS,
+    ast.Call: call_with(HANDLERS, BUILTINS),
+    **REFUSED_EXPRESSIONS,
+}
+_EXECUTORS = {**STATEMENTS, **ASSIGNMENTS, ast.For: for_loop, **REFUSED_STATEMENTS}
+
+
+def parse_kernel(
+    function: FunctionType,
+    *,
+    workers: int,
+    target: str | None,
+    in_room: bool,
+    around: dict[str, Any],
+) -> tuple[ir.Kernel, dict[Dimension, ir.Variable]]:
+    """The kernel that a function describes, and the variables of its symbolic dimensions.
+
+    `around` are the names of the function around it: annotations that are texts may use them.
+    """
+    name = function.__name__
+    source = source_of(function, f"kernel '{name}'")
+    outside = Outside(function, around)
+    context = Context(name, workers, in_room, _EVALUATORS, _EXECUTORS)
+    context.frames.append(Frame(source, outside, []))
+    plain_parameters(source, f"kernel '{name}'")
+    parameters = tuple(
+        [parameter(context, function, outside, argument) for argument in source.tree.args.args]
+    )
+    dimensions = tuple(context.dimensions.values())
+    context.run(source.tree.body, Scope({item.name: item for item in parameters}))
+    loc = _name_location(source)
+    _check_grid(context)
+    _check_uniform(context)
+    _check_dimensions(context, dimensions, loc)
+    kernel = ir.Kernel(
+        name=name,
+        parameters=parameters,
+        dimensions=dimensions,
+        workers=workers,
+        body=context.top[0] if len(context.top) == 1 else ir.Sequence(tuple(context.top)),
+        stage="synchronized" if in_room else "parsed",
+        target=target or "generic",
+        worker=context.worker,
+        loc=loc,
+    )
+    return kernel, context.dimensions
+
+
+def _name_location(source: Source) -> Location:
+    """`def name`"""
+    whole = source.locate(source.tree)
+    end = whole.column + len("def ") + len(source.tree.name)
+    return Location(whole.file, whole.line, whole.column, whole.line, end, whole.text)
+
+
+def _check_grid(context: Context) -> None:
+    for statement, after in zip(context.top, context.top[1:], strict=False):
+        if isinstance(statement, ir.Grid):
+            raise CompileError(
+                "nothing can follow the loop over tiles", after.loc, "move this into the loop"
+            )
+
+
+def _check_uniform(context: Context) -> None:
+    """Outside mapping loops all workers do the same: what differs between them isn't read there."""
+    if context.in_room:
+        return
+    for tensor, loc in context.uniform_reads:
+        if tensor in context.divergent:
+            raise CompileError(
+                f"'{tensor.name}' may differ between workers, and is read outside a mapping loop",
+                loc,
+                "combine the workers' values with tc.reduce, or through tc.shared",
+                (("written in a mapping loop here", context.divergent[tensor]),),
+            )
+
+
+def _check_dimensions(context: Context, dimensions: tuple[ir.Variable, ...], loc: Location) -> None:
+    for dimension, variable in context.dimensions.items():
+        if variable not in dimensions:
+            raise CompileError(
+                f"the dimension '{dimension}' is not an extent of any parameter",
+                loc,
+                "its size is learned from the arguments of a call; pass it as a scalar: n: i64",
+            )

@@ -1,0 +1,139 @@
+"""Which loops are unrolled.
+
+acc: a REGISTER array                   acc: a REGISTER array
+for i in range(0, 64):           ->     for i in unroll(0, 64):
+    acc[i] = acc[i] + x[i]                  acc[i] = acc[i] + x[i]
+
+A register has no address: a loop whose variable is part of a REGISTER index must be unrolled,
+however long it is. So is a loop of at most 16 iterations, with constant bounds, whose unrolled
+body stays small: a loop's own instructions (an add, a compare, a branch) then weigh against a body
+of a few, and a product over a tile's depth of 8 or 16 is meant to be straight-line code. Such
+loops keep their form, as kind "unroll", for the backends to unroll. Only loops of at most
+`Options.limit` iterations are written out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from taskc.ir import nodes as ir
+from taskc.ir.nodes import Constant, Expression, Kernel, Statement, Variable
+from taskc.ir.rewrite import copy, map_statements, statements, substitute, walk
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """limit: loops of so many iterations are written out. trips, size: what a small loop is."""
+
+    limit: int = 1
+    trips: int = 16
+    size: int = 1024
+
+
+DEFAULT = Options()
+
+
+def unroll(kernel: Kernel, *, options: Options = DEFAULT) -> Kernel:
+    """See the head of this file."""
+    pass_ = _Unroller(options, _register_indices(kernel.body))
+    body = pass_.visit(kernel.body)
+    return kernel if body is kernel.body else replace(kernel, body=body)
+
+
+def trip_count(loop: ir.For) -> int | None:
+    """How many iterations it has, where the bounds are constant."""
+    if type(loop.start) is not Constant or type(loop.stop) is not Constant:
+        return None
+    return len(range(int(loop.start.value), int(loop.stop.value), loop.step))
+
+
+def _register_indices(body: Statement) -> set[Variable]:
+    """The variables that decide which register is meant, through Lets too."""
+    variables: set[Variable] = set()
+    definitions: dict[Variable, Expression] = {}
+    for node in walk(body):
+        if isinstance(node, ir.Let):
+            definitions[node.variable] = node.value
+        elif (
+            isinstance(node, (ir.Read, ir.Store, ir.Address, ir.Atomic))
+            and node.tensor.scope == ir.REGISTER
+        ):
+            for index in node.indices:
+                variables.update(_variables(index))
+    pending = list(variables)
+    while pending:
+        value = definitions.get(pending.pop())
+        if value is not None:
+            new = set(_variables(value)) - variables
+            variables |= new
+            pending += new
+    return variables
+
+
+def _variables(expression: Expression) -> Iterator[Variable]:
+    return (node for node in walk(expression) if type(node) is Variable)
+
+
+class _Unroller:
+    def __init__(self, options: Options, registers: set[Variable]) -> None:
+        self.options = options
+        self.registers = registers
+        self._sizes: dict[int, tuple[Statement, int | None]] = {}
+
+    def visit(self, node: Statement) -> Statement:
+        node = map_statements(node, self.visit)
+        if not isinstance(node, ir.For) or node.kind == "vector":
+            return node
+        trips = trip_count(node)
+        if trips is None:
+            return node
+        if trips <= self.options.limit:
+            return _written_out(node)
+        if node.kind == "serial" and (
+            node.variable in self.registers or self._is_small(node, trips)
+        ):
+            return replace(node, kind="unroll")
+        return node
+
+    def _is_small(self, loop: ir.For, trips: int) -> bool:
+        if trips > self.options.trips:
+            return False
+        size = self._size(loop.body)
+        return size is not None and size * trips <= self.options.size
+
+    def _size(self, node: Statement) -> int | None:
+        """How many statements it is with its loops unrolled; None where a loop stays a loop."""
+        known = self._sizes.get(id(node))
+        if known is not None:
+            return known[1]
+        size: int | None = 0
+        match node:
+            case ir.While() | ir.Pipeline() | ir.Grid() | ir.Each():
+                size = None
+            case ir.For():
+                trips = None if node.kind == "serial" else trip_count(node)
+                inner = self._size(node.body)
+                size = None if trips is None or inner is None else trips * inner
+            case _:
+                below = [self._size(statement) for statement in statements(node)]
+                size = 1 + sum(part or 0 for part in below)
+                if None in below:
+                    size = None
+        self._sizes[id(node)] = node, size
+        return size
+
+
+def _written_out(loop: ir.For) -> Statement:
+    """One copy of the body for each iteration, each a scope of its own."""
+    assert isinstance(loop.start, Constant)
+    assert isinstance(loop.stop, Constant)
+    positions = range(int(loop.start.value), int(loop.stop.value), loop.step)
+    copies: list[Statement] = []
+    for position in positions:
+        values: dict[Variable, Expression] = {
+            loop.variable: Constant(position, loop.variable.dtype)
+        }
+        # What the first copy binds may keep its identity: there is no other one then.
+        body = copy(loop.body, values) if copies else substitute(loop.body, values)
+        copies.append(body)  # type: ignore[arg-type]
+    return copies[0] if len(copies) == 1 else ir.Sequence(tuple(copies), loc=loop.loc)

@@ -1,0 +1,328 @@
+"""Loops that become 64- or 128-bit accesses, at stage lean.
+
+for e in unroll(8):                          for o in unroll(2):
+    if 8 * p + e < n:                            if 8 * p + 4 * o < n:
+        y[8 * p + e] = x[t + e]       ->             for e in vector(4):
+                                                         y[8 * p + (4 * o + e)] = x[t + (4 * o + e)]
+(n is a multiple of 4, and so is t)
+
+An innermost loop of constant bounds is split by the greatest width, of 16, 8, 4 and 2, such that no
+access is wider than 16 bytes, and in every vector of that many iterations
+
+  - each access has a linear offset that is either the same in all iterations or grows by one, from
+    a multiple of the width; GLOBAL and SHARED memory starts at multiples of 16 bytes; some of it
+    grows;
+  - each condition, of an If around the stores or of a Select in a value, has one outcome: then it
+    is tested for the first iteration, an If outside the loop;
+  - no iteration reads what another one writes: a tensor that is stored is read at the offset of
+    the store only, and two stores to one tensor are a multiple of the width apart.
+
+The pass comes after flatten: a linear offset says all about contiguity, whatever the layout. It
+comes before hoist, which takes offsets apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from taskc.ir import nodes as ir
+from taskc.ir.affine import Affine, Opaque
+from taskc.ir.bounds import NEGATED, Facts
+from taskc.ir.nodes import Binary, Constant, Expression, Kernel, Select, Statement, Unary, Variable
+from taskc.ir.rewrite import map_children, map_statements, substitute, walk
+from taskc.passes.simplify import simplified_expression
+from taskc.passes.unroll import trip_count
+
+WIDTHS = (16, 8, 4, 2)
+_BYTES = 16
+_MEMORY = (ir.GLOBAL, ir.SHARED)
+
+
+def vectorize(kernel: Kernel) -> Kernel:
+    """See the head of this file."""
+    body = _Vectorizer(kernel).visit(kernel.body, Facts.empty(kernel))
+    return kernel if body is kernel.body else replace(kernel, body=body)
+
+
+class _Vectorizer:
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+
+    def visit(self, node: Statement, facts: Facts) -> Statement:
+        match node:
+            case ir.Sequence():
+                new = []
+                for statement in node.statements:
+                    new.append(self.visit(statement, facts))
+                    facts = facts.enter(statement) if isinstance(statement, ir.Let) else facts
+                if all(a is b for a, b in zip(new, node.statements, strict=True)):
+                    return node
+                return replace(node, statements=tuple(new))
+            case ir.If():
+                then = self.visit(node.then, facts.assume(node.condition))
+                otherwise = node.otherwise
+                if otherwise is not None:
+                    otherwise = self.visit(otherwise, facts.assume(node.condition, holds=False))
+                if then is node.then and otherwise is node.otherwise:
+                    return node
+                return replace(node, then=then, otherwise=otherwise)
+            case ir.For():
+                body = self.visit(node.body, facts.enter(node))
+                if body is not node.body:
+                    return replace(node, body=body)
+                return self._loop(node, facts)
+            case ir.Roles():
+                worker = self.kernel.worker
+                bodies = [self.visit(r.body, facts.enter_role(r, worker)) for r in node.roles]
+                if all(a is b.body for a, b in zip(bodies, node.roles, strict=True)):
+                    return node
+                pairs = zip(node.roles, bodies, strict=True)
+                return replace(node, roles=tuple(replace(role, body=body) for role, body in pairs))
+        inside = facts.enter(node)
+        return map_statements(node, lambda statement: self.visit(statement, inside))
+
+    def _loop(self, loop: ir.For, facts: Facts) -> Statement:
+        trips = trip_count(loop)
+        if trips is None or loop.step != 1 or loop.kind == "vector":
+            return loop
+        guards, body = _guards_and_stores(loop.body)
+        if body is None:
+            return loop
+        widest = _widest(loop.body)
+        for width in WIDTHS:
+            if trips % width == 0 and width <= widest:
+                new = self._split(loop, facts, trips, width, guards, body)
+                if new is not None:
+                    return new
+        return loop
+
+    def _split(
+        self,
+        loop: ir.For,
+        facts: Facts,
+        trips: int,
+        width: int,
+        guards: list[ir.If],
+        body: Statement,
+    ) -> Statement | None:
+        """The loop in vectors of this width, or None where that isn't right."""
+        assert isinstance(loop.start, Constant)
+        dtype = loop.variable.dtype
+        start = int(loop.start.value)
+        lane = loop.variable
+        base: Expression = Constant(start, dtype)
+        outer = None
+        if trips != width:
+            outer = ir.For(
+                Variable(f"{lane.name}_vector", dtype),
+                Constant(0, dtype),
+                Constant(trips // width, dtype),
+                1,
+                loop.body,
+                loop.kind,
+                loc=loop.loc,
+            )
+            facts = facts.enter(outer)
+            scaled = Binary("*", outer.variable, Constant(width, dtype))
+            base = scaled if not start else Binary("+", scaled, base)
+        fresh = replace(lane)
+        vector = ir.For(
+            fresh, Constant(0, dtype), Constant(width, dtype), 1, body, "vector", loc=loop.loc
+        )
+        facts = facts.enter(vector)
+        moved: Expression = fresh
+        if trips != width or start:
+            moved = Binary("+", base, fresh)
+        check = _Check(facts, fresh, width)
+        values: dict[Variable, Expression] = {lane: moved}
+        conditions = []
+        inside = facts
+        for guard in guards:
+            condition = check.uniform(substitute(guard.condition, values))  # type: ignore[arg-type]
+            if condition is None:
+                return None
+            conditions.append((guard, condition))
+            inside = inside.assume(condition)
+        check.facts = inside
+        stores = check.statement(substitute(body, values))  # type: ignore[arg-type]
+        if stores is None or not check.independent():
+            return None
+        new: Statement = replace(vector, body=stores)
+        for guard, condition in reversed(conditions):
+            new = ir.If(condition, new, loc=guard.loc)
+        return new if outer is None else replace(outer, body=new)
+
+
+def _guards_and_stores(body: Statement) -> tuple[list[ir.If], Statement | None]:
+    """The Ifs around all of a body, and what they guard if that is Lets and Stores only."""
+    guards = []
+    while isinstance(body, ir.If) and body.otherwise is None:
+        guards.append(body)
+        body = body.then
+    parts = body.statements if isinstance(body, ir.Sequence) else (body,)
+    plain = all(isinstance(part, (ir.Let, ir.Store)) for part in parts)
+    stores = any(isinstance(part, ir.Store) for part in parts)
+    return guards, body if plain and stores else None
+
+
+def _widest(body: Statement) -> int:
+    """How many elements of the widest type that is accessed in memory fit one access."""
+    sizes = [
+        node.tensor.dtype.nbytes
+        for node in walk(body)
+        if isinstance(node, (ir.Read, ir.Store)) and node.tensor.scope in _MEMORY
+    ]
+    return _BYTES // max(sizes) if sizes else 0
+
+
+class _Check:
+    """Whether `width` iterations of a body are one vector; `lane` is the loop's variable."""
+
+    def __init__(self, facts: Facts, lane: Variable, width: int) -> None:
+        self.facts = facts
+        self.lane = lane
+        self.width = width
+        self.stores: list[tuple[ir.Tensor, Affine]] = []
+        self.reads: list[tuple[ir.Tensor, Affine]] = []
+        self.grows = False
+        self.varying = {lane}  # names that may differ between lanes
+
+    def varies(self, part: Expression | Opaque) -> bool:
+        expression = part.expression if isinstance(part, Opaque) else part
+        return any(node in self.varying for node in walk(expression) if type(node) is Variable)
+
+    def statement(self, node: Statement) -> Statement | None:
+        """The body with conditions tested for lane 0, or None."""
+        parts = node.statements if isinstance(node, ir.Sequence) else (node,)
+        new: list[Statement] = []
+        for part in parts:
+            if isinstance(part, ir.Let):
+                value = self.expression(part.value)
+                if value is None:
+                    return None
+                part = part if value is part.value else replace(part, value=value)
+                if self.varies(value):
+                    self.varying.add(part.variable)
+                self.facts = self.facts.enter(part)
+            else:
+                assert isinstance(part, ir.Store)
+                value = self.expression(part.value)
+                offset = self.access(part.tensor, part.indices)
+                if value is None or offset is None or self._is_fixed(offset):
+                    return None
+                self.stores.append((part.tensor, offset))
+                part = part if value is part.value else replace(part, value=value)
+            new.append(part)
+        return replace(node, statements=tuple(new)) if isinstance(node, ir.Sequence) else new[0]
+
+    def access(self, tensor: ir.Tensor, indices: tuple[Expression, ...]) -> Affine | None:
+        """The offset of an access in lane 0 plus the lane's multiple; None where that isn't legal."""
+        if not indices:
+            return Affine(0, {}, 0)
+        offset = self.facts.affine(indices[0])
+        if any(atom is not self.lane and self.varies(atom) for atom in offset.terms):
+            return None
+        step = offset.coefficient(self.lane)
+        if step == 0:
+            return offset
+        if step != 1 or not self._is_aligned(tensor, offset.without(self.lane)):
+            return None
+        if tensor.scope in _MEMORY:
+            self.grows = True
+        return offset
+
+    def _is_aligned(self, tensor: ir.Tensor, base: Affine) -> bool:
+        modulus, remainder = self.facts.congruence_of(base)
+        if modulus % self.width or remainder % self.width:
+            return False
+        if tensor.offset is not None and tensor.offset % (self.width * tensor.dtype.nbytes):
+            return False
+        # The XOR must not reach into a vector.
+        return tensor.swizzle is None or (1 << tensor.swizzle.base) % self.width == 0
+
+    def _is_fixed(self, offset: Affine) -> bool:
+        return offset.coefficient(self.lane) == 0
+
+    def independent(self) -> bool:
+        """No iteration touches what another one stores, and memory is what grows."""
+        if not self.grows:
+            return False
+        for position, (tensor, offset) in enumerate(self.stores):
+            for other, read in self.reads:
+                if other is tensor and read != offset:
+                    return False
+            for other, second in self.stores[:position]:
+                if other is tensor:
+                    distance = second - offset
+                    if not distance.is_constant or distance.constant % self.width:
+                        return False
+        return True
+
+    def expression(self, node: Expression) -> Expression | None:
+        """The value with uniform conditions; None where an access or a condition isn't legal."""
+        legal = True
+
+        def visit(current: ir.Expression) -> ir.Expression:
+            nonlocal legal
+            if not legal:
+                return current
+            if type(current) is Select:
+                condition = self.uniform(current.condition)
+                if condition is None:
+                    legal = False
+                    return current
+                if condition is not current.condition:
+                    current = replace(current, condition=condition)
+            elif type(current) is ir.Read:
+                offset = self.access(current.tensor, current.indices)
+                if offset is None:
+                    legal = False
+                    return current
+                self.reads.append((current.tensor, offset))
+            return map_children(current, visit)  # type: ignore[arg-type,return-value]
+
+        new = visit(node)
+        return new if legal else None
+
+    # Conditions.
+
+    def uniform(self, condition: Expression) -> Expression | None:
+        """The condition for lane 0 if all lanes agree with it, else None."""
+        for node in walk(condition):
+            if isinstance(node, ir.Read):
+                offset = self.access(node.tensor, node.indices)
+                if offset is None:
+                    return None
+                self.reads.append((node.tensor, offset))
+        if not self.varies(condition):
+            return condition
+        if not self._is_uniform(condition):
+            return None
+        zero = {self.lane: Constant(0, self.lane.dtype)}
+        return simplified_expression(substitute(condition, zero), self.facts)  # type: ignore[arg-type]
+
+    def _is_uniform(self, condition: Expression) -> bool:
+        match condition:
+            case Unary(operator="not"):
+                return self._is_uniform(condition.operand)
+            case Binary(operator="and" | "or"):
+                return self._is_uniform(condition.left) and self._is_uniform(condition.right)
+            case Binary() if condition.operator in NEGATED and condition.left.dtype.is_integer:
+                return self._is_uniform_comparison(condition)
+        return not self.varies(condition)
+
+    def _is_uniform_comparison(self, condition: Binary) -> bool:
+        """g + k*lane, compared with 0, is on one side for all lanes."""
+        form = self.facts.affine(condition.left) - self.facts.affine(condition.right)
+        if any(atom is not self.lane and self.varies(atom) for atom in form.terms):
+            return False
+        step = form.coefficient(self.lane)
+        if step == 0:
+            return True
+        if abs(step) != 1 or condition.operator in ("==", "!="):
+            return False
+        # Sides change between -1 and 0 for < and >=, between 0 and 1 for > and <=.
+        edge = 0 if condition.operator in ("<", ">=") else 1
+        if step < 0:
+            form, edge = -form, 1 - edge
+        modulus, remainder = self.facts.congruence_of(form.without(self.lane) - edge)
+        return modulus % self.width == 0 and remainder % self.width == 0

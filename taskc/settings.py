@@ -1,0 +1,33 @@
+"""What taskc reads from its surroundings: environment variables and the cache folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+# All of them: the name, and what it is for. There are to be five at most.
+VARIABLES: tuple[tuple[str, str], ...] = (
+    ("TASKC_DUMP", "a folder: the program after each pass is written into it"),
+    ("TASKC_TARGET", "the target that a call runs on, in place of the default one"),
+    ("TASKC_CACHE", "the cache folder, in place of the platform's"),
+)
+
+
+def target_name(default: str) -> str:
+    """The target that calls run on."""
+    return os.environ.get("TASKC_TARGET") or default
+
+
+def cache_folder() -> Path:
+    """Where compiled kernels are kept. The folder need not exist."""
+    given = os.environ.get("TASKC_CACHE")
+    if given:
+        return Path(given)
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA")
+        return (Path(local) if local else Path.home() / "AppData" / "Local") / "taskc" / "cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "taskc"
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "taskc"

@@ -1,0 +1,355 @@
+"""Every element of an output stored exactly once."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskc.passes.prove_coverage import coverage_findings
+from tests.passes.proofs import Case, cases, check
+
+TILED = """
+grid (row, col) in ({m}, {n}) by (4, 4):
+    each (i, j) in {mapping}:
+        if row + i < {m} and col + j < {n}:
+            c[row + i, col + j] = 1.0
+"""
+CANT = "can't prove that every element of `c` is stored exactly once: "
+
+
+@pytest.mark.parametrize(("m", "n"), [(7, 13), (1, 1), (0, 5), (4, 4), (97, 1), (64, 3)])
+@pytest.mark.parametrize(
+    "mapping",
+    [
+        "spatial(4, 1).repeat(1, 4)",
+        "repeat(2, 2).spatial(2, 2)",
+        "spatial(1, 4, order=(1, 0)).repeat(4, 1)",
+        "spatial(2, 1).replicate(2).repeat(2, 4)",
+    ],
+)
+def test_tiles_of_any_constant_size(m: int, n: int, mapping: str) -> None:
+    body = TILED.format(m=m, n=n, mapping=mapping)
+    check(Case("", f"c: out f32[{m}, {n}]", body), coverage_findings)
+
+
+C = "c: out f32[m, n]"
+
+
+@cases(
+    Case(
+        "tiles", C, TILED.format(m="m", n="n", mapping="spatial(2, 2).repeat(2, 2)"),
+        dimensions="m, n",
+    ),
+    Case(
+        "a hole in each tile", C,
+        TILED.format(m="m", n="n", mapping="spatial(2, 2).repeat(1, 2)"),
+        CANT + "its steps store 2 of every 4 indices in dimension 0 of `c`,"
+        " and leave out the others",
+        "c[row + i, col + j]", "tc.inout", dimensions="m, n",
+    ),
+    Case(
+        "overlapping tiles", C,
+        TILED.format(m="m", n="n", mapping="spatial(2, 2).repeat(4, 2)"),
+        CANT + "its steps of 4 in dimension 0 of `c` store 8 indices each, and so overlap",
+        "c[row + i, col + j]", dimensions="m, n",
+    ),
+    Case(
+        "a guard with a hole", C,
+        """
+        grid (row, col) in (m, n) by (4, 1):
+            each i in spatial(4):
+                if row + i < m - 1:
+                    c[row + i, col] = 1.0
+        """,
+        CANT + "elements where `row + i < m - 1` does not hold are not stored",
+        "c[row + i, col]", dimensions="m, n",
+    ),
+    Case(
+        "a missing dimension", C,
+        """
+        grid row in m by 4:
+            move c[row + i, 0] = 1.0 for i in 4 if row + i < m
+        """,
+        "c[0, 1] is never stored", "move", dimensions="m, n",
+    ),
+    Case(
+        "a loop that stores again", C,
+        """
+        grid (row, col) in (m, n) by (4, 1):
+            for p in range(0, n, 1):
+                move c[row + i, col] = 1.0 for i in 4 if row + i < m
+        """,
+        CANT + "it is stored again for each `p`", "move", dimensions="m, n",
+    ),
+    Case(
+        "a loop over columns, of symbolic length, in a mapping loop", C,
+        """
+        grid row in m by 4:
+            each i in spatial(4):
+                for p in range(0, n, 1):
+                    if row + i < m:
+                        c[row + i, p] = 1.0
+        """,
+        dimensions="m, n",
+    ),
+    Case(
+        "a loop over columns, strided", C,
+        """
+        grid row in m by 1:
+            for p in range(0, n, 8):
+                each j in repeat(2).spatial(4):
+                    if p + j < n:
+                        c[row, p + j] = 1.0
+        """,
+        dimensions="m, n",
+    ),
+    Case(
+        "strides the other way round", "c: out f32[m]",
+        """
+        for p in range(0, 8, 1):
+            each j in spatial(4):
+                c[j * 8 + p] = 1.0
+        """,
+        "c[32] is never stored", "c[j * 8 + p]", dimensions="m",
+    ),
+    Case(
+        "as far as an assertion allows", "c: out f32[m]",
+        """
+        assert m <= 32, "m"
+        for p in range(0, 8, 1):
+            each j in spatial(4):
+                if j * 8 + p < m:
+                    c[j * 8 + p] = 1.0
+        """,
+        dimensions="m",
+    ),
+    Case(
+        "one worker", "c: out f32[m]",
+        """
+        grid row in m by 1:
+            each i in spatial(4):
+                if i == 0:
+                    c[row] = 1.0
+        """,
+        dimensions="m",
+    ),
+    Case(
+        "all workers", "c: out f32[m]",
+        """
+        grid row in m by 1:
+            each i in spatial(4):
+                c[row] = 1.0
+        """,
+        CANT + "workers of one block store some elements twice", "c[row]", dimensions="m",
+    ),
+    Case(
+        "an xor", "c: out f32[m]",
+        """
+        grid row in m by 16:
+            each i in spatial(4).repeat(4):
+                if row + (i ^ 5) < m:
+                    c[row + (i ^ 5)] = 1.0
+        """,
+        dimensions="m",
+    ),
+    Case(
+        "both branches", "a: f32[m], c: out f32[m]",
+        """
+        grid row in m by 4:
+            each i in spatial(4):
+                if row + i < m:
+                    if a[row + i] > 0.0:
+                        c[row + i] = 1.0
+                    else:
+                        c[row + i] = 0.0
+        """,
+        dimensions="m",
+    ),
+    Case(
+        "one branch", "a: f32[m], c: out f32[m]",
+        """
+        grid row in m by 4:
+            each i in spatial(4):
+                if row + i < m:
+                    if a[row + i] > 0.0:
+                        c[row + i] = 1.0
+        """,
+        CANT + "elements where `a[row + i] > 0.0` does not hold are not stored",
+        "c[row + i] =", "tc.inout", dimensions="m",
+    ),
+    Case(
+        "in two parts", C,
+        """
+        grid row in m by 1:
+            each j in spatial(4):
+                if j < n:
+                    c[row, j] = 1.0
+            for p in range(4, n, 4):
+                each j in spatial(4):
+                    if p + j < n:
+                        c[row, p + j] = 1.0
+        """,
+        dimensions="m, n",
+    ),
+    Case(
+        "in two parts that overlap", C,
+        """
+        grid row in m by 1:
+            each j in spatial(4):
+                if j < n:
+                    c[row, j] = 1.0
+            for p in range(2, n, 4):
+                each j in spatial(4):
+                    if p + j < n:
+                        c[row, p + j] = 1.0
+        """,
+        "c[0, 2] is stored twice", "c[row, p + j]", dimensions="m, n",
+    ),
+    Case(
+        "in the first step only", "c: out f32[4]",
+        """
+        for p in range(0, 8, 1):
+            each i in spatial(4):
+                if p == 3:
+                    c[i] = 1.0
+        """,
+    ),
+    Case(
+        "flattened", C,
+        """
+        grid t in m * n by 4:
+            each i in spatial(4):
+                if t + i < m * n:
+                    c[(t + i) // n, (t + i) % n] = 1.0
+        """,
+        dimensions="m, n",
+    ),
+    Case(
+        "flattened by the wrong size", C,
+        """
+        grid t in m * n by 4:
+            each i in spatial(4):
+                if t + i < m * n:
+                    c[(t + i) // m, (t + i) % m] = 1.0
+        """,
+        CANT + "elements where `t + i < m * n` does not hold are not stored", "c[(t",
+        dimensions="m, n",
+    ),
+    Case(
+        "flattened three times", "c: out f32[m, 6, 7]",
+        """
+        grid t in m * 42 by 4:
+            each i in spatial(4):
+                let x = t + i
+                let y = x // 7
+                if x < m * 42:
+                    c[y // 6, y % 6, x % 7] = 1.0
+        """,
+        dimensions="m",
+    ),
+    Case(
+        "an index from memory", "at: i64[8], c: out f32[8]",
+        """
+        each i in spatial(4).repeat(2):
+            c[at[i]] = 1.0
+        """,
+        CANT + "index `at[i]` is not a sum of loop variables", "c[at[i]]", "tc.inout",
+    ),
+    Case("never", "c: out f32[8]", "pass", "`c` is never stored", "c: out"),
+    Case("never, but empty", "c: out f32[0, 8]", "pass"),
+    Case(
+        "atomically", "c: out f32[4]",
+        """
+        each i in spatial(4):
+            atomic c[i] += 1.0
+        """,
+        "`c` is tc.out, whose elements are stored once; this updates them", "atomic", "tc.inout",
+    ),
+    Case(
+        "a scalar", "c: out f32[1]",
+        """
+        c[0] = 1.0
+        """,
+    ),
+)  # fmt: skip
+def test_structure(case: Case) -> None:
+    check(case, coverage_findings)
+
+
+@cases(
+    Case(
+        "a triangle and its mirror image", "c: out f32[4, 4]",
+        """
+        each (i, j) in spatial(4, 1).repeat(1, 4):
+            if j <= i:
+                c[i, j] = 1.0
+            if j < i:
+                c[j, i] = 1.0
+        """,
+    ),
+    Case(
+        "a triangle twice", "c: out f32[4, 4]",
+        """
+        each (i, j) in spatial(4, 1).repeat(1, 4):
+            if j <= i:
+                c[i, j] = 1.0
+            if j <= i:
+                c[j, i] = 1.0
+        """,
+        "c[0, 0] is stored twice: by worker 0, two times", "c[j, i]",
+    ),
+    Case(
+        "an anti-diagonal left out", "c: out f32[4, 4]",
+        """
+        each (i, j) in spatial(4, 1).repeat(1, 4):
+            if i + j != 3:
+                c[i, j] = 1.0
+        """,
+        "c[0, 3] is never stored", "c[i, j]",
+    ),
+    Case(
+        "by two workers", "c: out f32[8, 8]",
+        """
+        grid (row, col) in (8, 8) by (4, 8):
+            each (i, j) in spatial(4, 1).repeat(1, 8):
+                c[row + i // 2, col + j] = 1.0
+        """,
+        "c[0, 0] is stored twice: by worker 0 and worker 1 (block (0, 0))", "c[row",
+    ),
+    Case(
+        "by two blocks", "c: out f32[8]",
+        """
+        grid row in 8 by 2:
+            each i in spatial(4):
+                if row + i < 8:
+                    c[row + i] = 1.0
+        """,
+        "c[2] is stored twice: by block (0,) and block (1,)", "c[row + i]",
+    ),
+    Case(
+        "by two tasks of a move", "c: out f32[4]",
+        """
+        move c[i // 2] = 1.0 for i in 8
+        """,
+        "c[0] is stored twice: by task (0,) and task (1,)", "move",
+    ),
+    Case(
+        "a triangular mapping", "c: out f32[3, 3]",
+        """
+        each (i, j) in mapping((3, 3), 3, [[(0, 0)], [(1, 0), (1, 1)], [(2, 0), (2, 1), (2, 2)]]):
+            c[i, j] = 1.0
+        """,
+        "c[0, 1] is never stored", "c[i, j]", workers=3,
+    ),
+    Case(
+        "a length that depends on the worker", "c: out f32[4, 4]",
+        """
+        each i in spatial(4):
+            for j in range(0, i, 1):
+                c[i, j] = 1.0
+            for j in range(i, 4, 1):
+                c[i, j] = 0.0
+        """,
+    ),
+)  # fmt: skip
+def test_counting(case: Case) -> None:
+    check(case, coverage_findings)

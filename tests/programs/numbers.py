@@ -1,0 +1,193 @@
+"""The meaning of every scalar operation, on single numbers, written down independently.
+
+Integers are Python's, wrapped to their type; floats are NumPy scalars of their type, rounded once. What
+NumPy does not round once (fma, and everything that leads to bf16 but its own arithmetic) goes through
+exact fractions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+FLOATS: dict[str, type] = {
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "f32": np.float32,
+    "f64": np.float64,
+}
+INTEGERS: dict[str, tuple[int, bool]] = {
+    "i8": (8, True), "i16": (16, True), "i32": (32, True), "i64": (64, True),
+    "u8": (8, False), "u16": (16, False), "u32": (32, False), "u64": (64, False),
+}  # fmt: skip
+# Significant bits, and the exponent of the least subnormal.
+_FORMATS = {"f16": (11, -24), "bf16": (8, -133), "f32": (24, -149), "f64": (53, -1074)}
+STORAGE: dict[str, Any] = {
+    **FLOATS,
+    "bool": np.bool_,
+    **{
+        name: np.dtype(f"{'i' if signed else 'u'}{bits // 8}").type
+        for name, (bits, signed) in INTEGERS.items()
+    },
+}
+
+
+def wrap(value: int, dtype: str) -> int:
+    bits, signed = INTEGERS[dtype]
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if signed and value >> (bits - 1) else value
+
+
+def rounded(value: Fraction, dtype: str, zero: float = 0.0) -> Any:
+    """The nearest float, ties to even; `zero` is what an exact zero becomes."""
+    make = FLOATS[dtype]
+    if value == 0:
+        return make(zero)
+    precision, least = _FORMATS[dtype]
+    magnitude = abs(value)
+    exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
+    if Fraction(2) ** exponent > magnitude:
+        exponent -= 1
+    unit = max(exponent - precision + 1, least)
+    steps = round(magnitude / Fraction(2) ** unit)  # Python rounds ties to even
+    sign = -1.0 if value < 0 else 1.0
+    try:
+        result = math.ldexp(float(steps), unit)  # exact: at most 53 bits
+    except OverflowError:
+        result = math.inf
+    return make(sign * result)
+
+
+def fma(a: Any, b: Any, c: Any, dtype: str) -> Any:
+    x, y, z = float(a), float(b), float(c)
+    if not (math.isfinite(x) and math.isfinite(y) and math.isfinite(z)):
+        return FLOATS[dtype](x * y + z)
+    if dtype == "f32":
+        product = x * y  # exact: 48 bits
+        total = product + z
+        part = total - product
+        if (product - (total - part)) + (z - part) == 0.0:
+            return np.float32(total)
+    exact = Fraction(x) * Fraction(y) + Fraction(z)
+    zero = 0.0
+    if exact == 0 and math.copysign(1.0, x) * math.copysign(1.0, y) < 0 and _is_minus(z):
+        zero = -0.0 if x * y == 0 and z == 0 else 0.0
+    return rounded(exact, dtype, zero)
+
+
+def _is_minus(x: float) -> bool:
+    return math.copysign(1.0, x) < 0
+
+
+def _least(a: Any, b: Any) -> Any:
+    if a != a or b != b:
+        return a if a != a else b
+    if a == b:
+        return a if _is_minus(float(a)) else b
+    return a if a < b else b
+
+
+def _greatest(a: Any, b: Any) -> Any:
+    if a != a or b != b:
+        return a if a != a else b
+    if a == b:
+        return b if _is_minus(float(a)) else a
+    return a if a > b else b
+
+
+_FLOAT_OPERATORS: dict[str, Callable[..., Any]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a / b,
+    "min": _least,
+    "max": _greatest,
+    "neg": lambda a: -a,
+    "abs": abs,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "trunc": np.trunc,
+    "round": np.rint,
+    "sqrt": np.sqrt,
+    "isnan": lambda a: bool(a != a),
+}
+_INTEGER_OPERATORS: dict[str, Callable[..., int]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "//": lambda a, b: a // b,
+    "%": lambda a, b: a % b,
+    "min": min,
+    "max": max,
+    "&": lambda a, b: a & b,
+    "|": lambda a, b: a | b,
+    "^": lambda a, b: a ^ b,
+    "<<": lambda a, b: a << b,
+    ">>": lambda a, b: a >> b,
+    "neg": lambda a: -a,
+    "abs": abs,
+    "invert": lambda a: ~a,
+}
+_BOOLEAN_OPERATORS: dict[str, Callable[..., bool]] = {
+    "&": lambda a, b: a & b,
+    "|": lambda a, b: a | b,
+    "^": lambda a, b: a ^ b,
+    "min": lambda a, b: a and b,
+    "max": lambda a, b: a or b,
+    "not": lambda a: not a,
+}
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
+
+
+def function(operator: str, dtype: str) -> Callable[..., Any]:
+    """What an operator does on operands of a type."""
+    if operator in COMPARISONS:
+        compare = COMPARISONS[operator]
+        return lambda a, b: bool(compare(a, b))
+    if dtype in FLOATS:
+        on_floats, make = _FLOAT_OPERATORS[operator], FLOATS[dtype]
+        if operator == "isnan":
+            return on_floats
+        if operator in ("+", "-", "*", "/", "min", "max", "neg", "abs") and dtype != "bf16":
+            return on_floats
+        return lambda *operands: make(on_floats(*operands))
+    if dtype == "bool":
+        return _BOOLEAN_OPERATORS[operator]
+    on_integers = _INTEGER_OPERATORS[operator]
+    return lambda *operands: wrap(on_integers(*operands), dtype)
+
+
+def cast(value: Any, source: str, target: str) -> Any:
+    if target == "bool":
+        return bool(value != 0)
+    if target in INTEGERS:
+        return wrap(int(value), target)
+    if source in INTEGERS or source == "bool":
+        return rounded(Fraction(int(value)), target)
+    number = float(value)  # exact
+    if not math.isfinite(number):
+        return FLOATS[target](number)
+    return rounded(Fraction(number), target, number) if target != "f64" else np.float64(number)
+
+
+def number(value: Any, dtype: str) -> Any:
+    """A literal, or an element of an argument, as the value that the oracle computes with."""
+    if dtype == "bool":
+        return bool(value)
+    if dtype in INTEGERS:
+        return int(value)
+    if isinstance(value, FLOATS[dtype]):
+        return value
+    return cast(np.float64(value), "f64", dtype)
