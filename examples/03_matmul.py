@@ -1,7 +1,7 @@
-"""A matrix product, in three steps and on tensor cores.
+"""A matrix product: naive, mapped, pipelined, and on tensor cores.
 
-`spatial(2, 2) * spatial(4, 8) * repeat(4, 4)` says: 2 x 2 warps, each of 4 x 8 lanes, each lane with
-4 x 4 neighbouring elements of the result, which it keeps in registers.
+`spatial(2, 2) * spatial(4, 8) * repeat(4, 4)` says: 2 x 2 warps, each of 4 x 8 lanes, and each lane
+owns 4 x 4 neighbouring elements of the result, which it keeps in registers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from taskc import f16, f32, repeat, spatial
 
 
 def make_naive(m, n, k, *, size=(8, 16)):
-    """A worker for each element of the result, and every operand from global memory."""
+    """A worker for each element of the result; every operand comes from global memory."""
     own = spatial(*size)
 
     @tc.kernel(workers=own.workers)
@@ -30,7 +30,7 @@ def make_naive(m, n, k, *, size=(8, 16)):
 
 
 def make_mapped(m, n, k, *, warps=(2, 2), lanes=(4, 8), regs=(4, 4), bk=8):
-    """Operands by way of shared memory, and the result in the registers of its owners."""
+    """Blocks of the operands in shared memory, and the result in its owners' registers."""
     own = spatial(*warps) * spatial(*lanes) * repeat(*regs)
     bm, bn = own.shape
 
@@ -39,7 +39,7 @@ def make_mapped(m, n, k, *, warps=(2, 2), lanes=(4, 8), regs=(4, 4), bk=8):
         for row, col in tc.tiles((m, n), by=(bm, bn)):
             acc = tc.tile(f32, own, 0)
             for p in range(0, k, bk):
-                sa = tc.load(a[row : row + bm, p : p + bk])  # all workers together
+                sa = tc.load(a[row : row + bm, p : p + bk])  # by all workers together
                 sb = tc.load(b[p : p + bk, col : col + bn])
                 for q in range(bk):
                     for i, j in own:
@@ -49,18 +49,20 @@ def make_mapped(m, n, k, *, warps=(2, 2), lanes=(4, 8), regs=(4, 4), bk=8):
     return mapped
 
 
-def make_pipelined(
-    m, n, k, *, warps=(2, 2), lanes=(4, 8), regs=(4, 4), bk=8, stages=2, transport=None, **how
-):
-    """The same, and while one step is computed the loads of later ones are on their way."""
+def make_pipelined(m, n, k, *, warps=(2, 2), lanes=(4, 8), regs=(4, 4), bk=8, stages=2, **how):
+    """The same, but the loads of later steps are on their way while one step is computed.
+
+    `how` may name the transport, and ask for a warp that does nothing but load.
+    """
     own = spatial(*warps) * spatial(*lanes) * repeat(*regs)
     bm, bn = own.shape
+    transport, specialize = how.get("transport"), how.get("specialize", False)
 
     @tc.kernel(workers=own.workers)
     def pipelined(a: f32[m, k], b: f32[k, n], c: tc.out[f32[m, n]]):
         for row, col in tc.tiles((m, n), by=(bm, bn)):
             acc = tc.tile(f32, own, 0)
-            for p in tc.pipeline(k, by=bk, stages=stages):
+            for p in tc.pipeline(k, by=bk, stages=stages, transport=transport, specialize=specialize):
                 sa = tc.load(a[row : row + bm, p : p + bk])
                 sb = tc.load(b[p : p + bk, col : col + bn])
                 for q in range(bk):
@@ -69,3 +71,42 @@ def make_pipelined(
             tc.store(c[row : row + bm, col : col + bn], acc)
 
     return pipelined
+
+
+def make_tensor_cores(m, n, k, *, warps=(2, 2), tile=(1, 2), bk=32, stages=3):
+    """Products of 16 x 8 fragments: which lane holds which element is the instruction's choice."""
+    fragment = repeat(2, 1) * spatial(8, 4) * repeat(1, 2)
+    own = spatial(*warps) * repeat(*tile) * fragment
+    bm, bn = own.shape
+
+    @tc.kernel(workers=own.workers, target="sm_80")
+    def tensor_cores(a: f16[m, k], b: f16[k, n], c: tc.out[f32[m, n]]):
+        for row, col in tc.tiles((m, n), by=(bm, bn)):
+            acc = tc.tile(f32, own, 0)
+            for p in tc.pipeline(k, by=bk, stages=stages):
+                sa = tc.load(a[row : row + bm, p : p + bk])
+                sb = tc.load(b[p : p + bk, col : col + bn])
+                tc.mma(acc, sa, sb)
+            tc.store(c[row : row + bm, col : col + bn], acc)
+
+    return tensor_cores
+
+
+naive = make_naive(50, 70, 44)
+mapped = make_mapped(50, 70, 44)
+pipelined = make_pipelined(50, 70, 44)
+tensor_cores = make_tensor_cores(50, 72, 168)
+
+
+def main() -> None:
+    random = np.random.default_rng(0)
+    errors = []
+    for kernel in (naive, mapped, pipelined, tensor_cores):
+        a, b = kernel.example()
+        exact = a.astype(np.float64) @ b.astype(np.float64)
+        errors.append(f"{kernel.name} {np.abs(kernel(a, b) - exact).max():.1e}")
+    print(f"matmul: largest error {', '.join(errors)}")
+
+
+if __name__ == "__main__":
+    main()

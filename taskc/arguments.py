@@ -114,13 +114,11 @@ class Signature:
             return []
         values = value if _is_tuple(value) else (value,)
         if len(values) != len(outputs):
-            expected = (
-                "no tc.out parameter, so out= says nothing"
-                if not outputs
-                else f"the output{'' if len(outputs) == 1 else 's'} {', '.join(outputs)}"
+            names = f" ({', '.join(outputs)})" if outputs else ""
+            plural = "" if len(outputs) == 1 else "s"
+            raise ArgumentError(
+                f"{self.name} has {len(outputs)} output{plural}{names}, and out= gives {len(values)}"
             )
-            got = f", not {len(values)}" if outputs else ""
-            raise ArgumentError(f"{self.name} has {expected}{got}")
         return list(zip(outputs, values, strict=True))
 
     def _unexpected(self, name: str, known: list[str]) -> str:
@@ -292,17 +290,15 @@ def _overlap(a: Array, b: Array) -> bool:
 
 def _shown(dtype: DType | np.dtype[Any], shape: Sequence[Any]) -> str:
     """A type and a shape as the language writes them."""
-    name = dtype.name if isinstance(dtype, DType) else _type_name(dtype)
-    return f"{name}[{', '.join(map(str, shape)) or '()'}]"
-
-
-def _type_name(dtype: np.dtype[Any]) -> str:
-    if not dtype.isnative:
-        return f"{dtype.newbyteorder('=')} in the other byte order, "
+    extents = ", ".join(map(str, shape)) or "()"
+    if isinstance(dtype, DType):
+        return f"{dtype}[{extents}]"
+    native = dtype.newbyteorder("=")
     try:
-        return from_numpy(dtype).name
+        name = from_numpy(native).name
     except ValueError:
-        return str(dtype)
+        name = str(native)
+    return f"{name}[{extents}]" + ("" if dtype.isnative else " in the other byte order")
 
 
 def _kind(value: Any) -> str:

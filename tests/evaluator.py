@@ -49,6 +49,8 @@ class Machine:
         self.flat = flat
         self.memory: Memory = {}
         self.sizes = sizes or {}
+        self.touched: list[tuple[ir.Tensor, int]] = []
+        self.vectors = 0
 
     def address(self, tensor: ir.Tensor, indices: Sequence[int]) -> int:
         extents = [
@@ -113,6 +115,7 @@ class Machine:
                 place = self.address(
                     node.tensor, [self.value(index, names) for index in node.indices]
                 )
+                self.touched.append((node.tensor, place))
                 return self.memory[node.tensor, place]
         raise AssertionError(node)
 
@@ -143,6 +146,8 @@ class Machine:
             case ir.While():
                 while self.value(node.condition, names):
                     self.run(node.body, names)
+            case ir.For(kind="vector"):
+                self.run_vector(node, names)
             case ir.For():
                 start, stop = self.value(node.start, names), self.value(node.stop, names)
                 assert node.variable.dtype is node.start.dtype is node.stop.dtype
@@ -155,6 +160,37 @@ class Machine:
                 pass
             case _:
                 raise AssertionError(node)
+
+    def run_vector(self, node: ir.For, names: Environment) -> None:
+        """Each statement for all lanes at once: all reads, then all stores."""
+        assert self.flat
+        self.vectors += 1
+        start, stop = self.value(node.start, names), self.value(node.stop, names)
+        lanes = [{**names, node.variable: position} for position in range(start, stop)]
+        body = node.body.statements if isinstance(node.body, ir.Sequence) else (node.body,)
+        for statement in body:
+            traces, stores = [], []
+            for lane in lanes:
+                self.touched = []
+                value = self.value(statement.value, lane)  # type: ignore[union-attr]
+                if isinstance(statement, ir.Let):
+                    lane[statement.variable] = value
+                else:
+                    assert isinstance(statement, ir.Store)
+                    (index,) = (self.value(index, lane) for index in statement.indices)
+                    self.touched.append((statement.tensor, index))
+                    stores.append((statement.tensor, index, value))
+                traces.append(self.touched)
+            for accesses in zip(*traces, strict=True):
+                tensor, first = accesses[0]
+                steps = {place - first - lane for lane, (_, place) in enumerate(accesses)}
+                assert all(other is tensor for other, _ in accesses)
+                if len({place for _, place in accesses}) > 1:
+                    assert steps == {0}, "not consecutive"
+                    assert first % len(lanes) == 0, "not aligned"
+                    assert len(lanes) * tensor.dtype.nbytes <= 16 or tensor.scope == ir.REGISTER
+            for tensor, index, value in stores:
+                self.memory[tensor, index] = value
 
 
 def wrapped(value: Any, dtype: DType) -> Any:

@@ -10,7 +10,8 @@ so one dictionary, which only grows, serves a whole kernel, and so do the memo t
 
 Forms are exact: an expression whose value may wrap in its type becomes an opaque atom. Arithmetic
 in i64 on names without a finite range is taken not to wrap; see taskc.ir.interval. Numbers read
-from memory have the range of their type."""
+from memory have the range of their type.
+"""
 
 from __future__ import annotations
 

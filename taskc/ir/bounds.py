@@ -8,7 +8,8 @@
 
 `Facts` are immutable: what follows a statement, or lies beside it, is not concerned. They are
 cheap to extend, since ranges of names are kept in one `Scope` (a variable is bound once), and only
-conditions make new frames. How a condition is proved is told in taskc.ir.prover."""
+conditions make new frames. How a condition is proved is told in taskc.ir.prover.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 An atom is a Variable, compared by identity, or an Opaque: a subexpression that is not linear,
 compared by its structure, so that equal ones cancel. A product of atoms is an Opaque of the kind
-"*" whose factors are a set; forms with such atoms are polynomials, and multiply as such."""
+"*" whose factors are a set; forms with such atoms are polynomials, and multiply as such.
+"""
 
 from __future__ import annotations
 

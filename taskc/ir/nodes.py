@@ -15,8 +15,8 @@
                  | Mma(accumulator, left, right, how?)
                  | Reduce(target, source, axis, operator) | Scan(... , exclusive)
                  | Print(text, values) | Assert(condition, text)
-                 | RingStep(operation, ring, step)              from stage pipelined
-                 | Barrier(scope, orders)                       from stage synchronized
+                 | RingStep(operation, ring, step)              between stages selected and synchronized
+                 | Barrier(scope, orders)                       from stage pipelined
                  | Roles(roles)                                 warp specialization
                  | Do(operation, operands, result?)             an operation of one target
     expression ::= Constant | Variable | Unary | Binary | Fused | Select | Cast | Read
@@ -469,7 +469,6 @@ class Reduce:
     source: Tensor
     axis: int
     operator: str
-    how: str | None = None
     loc: Location = _location()
 
 
@@ -480,7 +479,6 @@ class Scan:
     axis: int
     operator: str
     exclusive: bool = False
-    how: str | None = None
     loc: Location = _location()
 
 

@@ -366,16 +366,14 @@ class _Builder(ExpressionBuilder):
         return ir.Operand(tensor, origin, (int(rows), int(columns)), bool(transposed))
 
     def reduce(self, tree: Node, loc: Location) -> Statement:
-        target, operator, source, axis, *how = tree.children
+        target, operator, source, axis = tree.children
         tensors = self.find(target, ir.Tensor), self.find(source, ir.Tensor)
-        return ir.Reduce(*tensors, int(axis), str(operator), self.how(how), loc=loc)
+        return ir.Reduce(*tensors, int(axis), str(operator), loc=loc)
 
     def scan(self, tree: Node, loc: Location) -> Statement:
-        target, operator, source, axis, *rest = tree.children
+        target, operator, source, axis, *exclusive = tree.children
         tensors = self.find(target, ir.Tensor), self.find(source, ir.Tensor)
-        exclusive = bool(rest) and isinstance(rest[0], Token)
-        how = self.how(rest[1:] if exclusive else rest)
-        return ir.Scan(*tensors, int(axis), str(operator), exclusive, how, loc=loc)
+        return ir.Scan(*tensors, int(axis), str(operator), bool(exclusive), loc=loc)
 
     def print(self, tree: Node, loc: Location) -> Statement:
         text, *values = tree.children

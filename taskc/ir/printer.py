@@ -248,10 +248,10 @@ class _Printer(ExpressionPrinter):
         return f"{place}.as({rows}, {columns}{', transposed' if operand.transposed else ''})"
 
     def reduce(self, s: ir.Reduce) -> str:
-        return f"reduce {self.fold(s)}{_how(s.how)}"
+        return f"reduce {self.fold(s)}"
 
     def scan(self, s: ir.Scan) -> str:
-        return f"scan {self.fold(s)}{' exclusive' if s.exclusive else ''}{_how(s.how)}"
+        return f"scan {self.fold(s)}{' exclusive' if s.exclusive else ''}"
 
     def fold(self, s: ir.Reduce | ir.Scan) -> str:
         return f"{self.name(s.target)} = {s.operator} over {self.name(s.source)} axis={s.axis}"

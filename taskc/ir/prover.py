@@ -3,7 +3,7 @@
 Every step replaces the form by one that is at least as large, or by several of which one is. So a
 proof of the last form is one of the first; failing to find any says nothing. With k > 0:
 
-    g of modulus m            ->  g - (r - 1)                   r the least positive value it can have
+    g of modulus m            ->  g - (r - 1)                   r its least positive value
     k*x, low <= x <= high     k*x   ->  k*high;  -k*x  ->  -k*low
     g + r // n                ->  n*g + r - (n - 1)             equivalent; likewise
     g - r // n                ->  n*g - r

@@ -4,13 +4,12 @@
     Sequence Let Allocate Store      x       x        x           x         x     x
     Atomic If While For              x       x        x           x         x     x
     Print Assert                     x       x        x           x         x     x
-    Mma                              x       x        x           x         x     x
-    Grid Each Move                   x       x        x           x         .     .
-    Reduce Scan                      x       x        x           x         .     .
+    Grid Each Move Mma               x       x        x           x         .     .
+    Reduce Scan                      x       .        .           .         .     .
     Pipeline                         x       x        .           .         .     .
-    RingStep                         .       .        x           .         .     .
-    Do Roles                         .       .        x           x         x     x
-    Barrier                          .       .        .           x         x     x
+    RingStep                         .       x        x           .         .     .
+    Do Roles                         .       x        x           x         x     x
+    Barrier                          .       .        x           x         x     x
     Constant Variable Unary Binary   x       x        x           x         x     x
     Fused Select Cast Read           x       x        x           x         x     x
     Address                          .       .        x           x         x     x
@@ -20,7 +19,7 @@
     barrier                          .       .        x           x         x     x
     register                         .       .        .           .         x     x
     worker                           .       .        .           x         x     x
-    block                            .       .        .           .         x     x
+    block                            .       .        .           x         x     x
 
 `worker` and `block` are the kernel's variables of these names; the worker of an Each may use
 `worker` at every stage. `ATTRIBUTES` says at which stages an attribute has which values. Beyond
@@ -45,13 +44,12 @@ _ROWS: tuple[tuple[tuple[type | str, ...], int, int], ...] = (
     ((ir.Sequence, ir.Let, ir.Allocate, ir.Store), PARSED, LEAN),
     ((ir.Atomic, ir.If, ir.While, ir.For), PARSED, LEAN),
     ((ir.Print, ir.Assert), PARSED, LEAN),
-    ((ir.Mma,), PARSED, LEAN),
-    ((ir.Grid, ir.Each, ir.Move), PARSED, SYNCHRONIZED),
-    ((ir.Reduce, ir.Scan), PARSED, SYNCHRONIZED),
+    ((ir.Grid, ir.Each, ir.Move, ir.Mma), PARSED, SYNCHRONIZED),
+    ((ir.Reduce, ir.Scan), PARSED, PARSED),
     ((ir.Pipeline,), PARSED, SELECTED),
-    ((ir.RingStep,), PIPELINED, PIPELINED),
-    ((ir.Do, ir.Roles), PIPELINED, LEAN),
-    ((ir.Barrier,), SYNCHRONIZED, LEAN),
+    ((ir.RingStep,), SELECTED, PIPELINED),
+    ((ir.Do, ir.Roles), SELECTED, LEAN),
+    ((ir.Barrier,), PIPELINED, LEAN),
     ((ir.Constant, ir.Variable, ir.Unary, ir.Binary), PARSED, LEAN),
     ((ir.Fused, ir.Select, ir.Cast, ir.Read), PARSED, LEAN),
     ((ir.Address,), PIPELINED, LEAN),
@@ -61,7 +59,7 @@ _ROWS: tuple[tuple[tuple[type | str, ...], int, int], ...] = (
     ((ir.BARRIER,), PIPELINED, LEAN),
     ((ir.REGISTER,), SCALAR, LEAN),
     (("worker",), SYNCHRONIZED, LEAN),
-    (("block",), SCALAR, LEAN),
+    (("block",), SYNCHRONIZED, LEAN),
 )
 
 
@@ -77,16 +75,14 @@ class Attribute:
 
 
 ATTRIBUTES: tuple[Attribute, ...] = (
-    Attribute(ir.Kernel, "has no helpers", PARSED, SELECTED, lambda k: k.helpers == 0),
-    Attribute(ir.Kernel, "has no blocks", PARSED, SYNCHRONIZED, lambda k: k.blocks is None),
+    Attribute(ir.Kernel, "has no helpers", PARSED, PARSED, lambda k: k.helpers == 0),
+    Attribute(ir.Kernel, "has no blocks", PARSED, PIPELINED, lambda k: k.blocks is None),
     Attribute(ir.Move, "has no how", PARSED, PARSED, lambda s: s.how is None),
     Attribute(ir.Move, "has a by", SELECTED, SYNCHRONIZED, lambda s: s.by is not None),
     Attribute(ir.Mma, "has no how", PARSED, PARSED, lambda s: s.how is None),
-    Attribute(ir.Mma, "has a how", SCALAR, LEAN, lambda s: s.how is not None),
-    Attribute(ir.Reduce, "has no how", PARSED, PARSED, lambda s: s.how is None),
-    Attribute(ir.Scan, "has no how", PARSED, PARSED, lambda s: s.how is None),
+    Attribute(ir.Mma, "has a how", SELECTED, SYNCHRONIZED, lambda s: s.how is not None),
     Attribute(ir.For, "is no vector loop", PARSED, SCALAR, lambda s: s.kind != "vector"),
-    Attribute(ir.Tensor, "has no offset", PARSED, PIPELINED, lambda t: t.offset is None),
+    Attribute(ir.Tensor, "has no offset", PARSED, SELECTED, lambda t: t.offset is None),
 )
 
 

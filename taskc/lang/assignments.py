@@ -63,8 +63,6 @@ def assign(
                     "use tc.store or tc.copy for a slice",
                 )
             store(context, tensor, indices, value, target, value_node, context.locate(node))
-        case ast.Starred():
-            raise context.error("'*' in an assignment is not a part of the language", target)
         case _:
             raise context.error("an attribute can't be assigned", target)
 
@@ -90,6 +88,9 @@ def _unpack(
         raise context.error(
             f"only a tuple can be unpacked, and this is {describe(value)}", value_node
         )
+    for part_target in target.elts:
+        if isinstance(part_target, ast.Starred):
+            raise context.error("'*' in an assignment is not a part of the language", part_target)
     if len(value) != len(target.elts):
         raise context.error(f"{len(target.elts)} names can't take a tuple of {len(value)}", target)
     written = [value_node] * len(value)

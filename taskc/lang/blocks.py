@@ -14,7 +14,7 @@ from taskc.lang.calls import FunctionDefinition, Handler, bind, inline, plain_pa
 from taskc.lang.context import Context, Place, Scope
 from taskc.lang.conversions import constant_integer, scalar, typed
 from taskc.lang.memory import allocate, constant_fill, require_phase, require_writable
-from taskc.lang.values import NOTHING, Nothing, Value, View, describe
+from taskc.lang.values import NOTHING, Nothing, Value, View, describe, shape_text
 from taskc.lang.views import block_variables, elements, read_guard, view_guard, view_of
 
 
@@ -92,7 +92,7 @@ def _read(
         raise context.error(
             f"'{tensor.name}' is an output, and has no value to read",
             node,
-            f"declare it tc.inout[{tensor.dtype}[...]] to update it in place",
+            f"declare it tc.inout[{tensor.dtype}{shape_text(tensor.shape)}] to update it in place",
         )
     if tensor.scope == ir.BARRIER:
         raise context.error("an mbarrier has no value", node)
@@ -230,7 +230,11 @@ def _move(
     value_node: ast.expr,
 ) -> None:
     tensor = target.tensor
-    made = typed(context, value, tensor.dtype, value_node, f"'{tensor.name}' is {tensor.dtype}")
+    what, hint = f"'{tensor.name}' is {tensor.dtype}", None
+    if isinstance(value, ir.Read) and isinstance(value_node, ast.Name):
+        names = ", ".join(variable.name for variable in variables)
+        hint = f"lambda {names}: {value_node.id}[{names}].to({tensor.dtype})"
+    made = typed(context, value, tensor.dtype, value_node, what, hint)
     indices, pairs = elements(target, variables)
     inside = conjunction((view_guard(context, target, pairs), guard))
     loc = context.locate(node)

@@ -109,6 +109,9 @@ def call_with(handlers: dict[str, Handler], on_builtins: dict[int, Handler]) -> 
             return _typed_constant(context, called, node)
         if isinstance(called, FunctionDefinition):
             return _inline(context, called, node)
+        if isinstance(getattr(called, "ir", None), ir.Kernel):
+            hint = "make what they share a @tc.function"
+            raise context.error("a kernel can't call a kernel", node, hint)
         return _python_call(context, called, node)
 
     return call

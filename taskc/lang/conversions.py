@@ -30,7 +30,12 @@ from taskc.lang.values import (
 
 
 def typed(
-    context: Context, value: Value, dtype: DType, node: Place, what: str = ""
+    context: Context,
+    value: Value,
+    dtype: DType,
+    node: Place,
+    what: str = "",
+    hint: str | None = None,
 ) -> ir.Expression:
     """The value as `dtype`, or an error; `what` begins it, as in "'acc' is f32"."""
     if is_number(value):
@@ -45,9 +50,8 @@ def typed(
     if common_type(expression.dtype, dtype) is dtype:
         return widened(expression, dtype)
     expected = what or f"{dtype} is needed here"
-    raise context.error(
-        f"{expected}, and the value is {expression.dtype}", node, f"convert it: .to({dtype})"
-    )
+    hint = hint or f"convert it: .to({dtype})"
+    raise context.error(f"{expected}, and the value is {expression.dtype}", node, hint)
 
 
 def literal(context: Context, value: Number, dtype: DType, node: Place) -> ir.Constant:
@@ -79,8 +83,10 @@ def _range_text(dtype: DType) -> str:
     return f"{dtype} goes from {dtype.minimum} to {dtype.maximum}"
 
 
-def _float_hint(value: float, dtype: DType) -> str | None:
-    return f"write {int(value)}" if math.isfinite(value) and value == int(value) else None
+def _float_hint(value: float, dtype: DType) -> str:
+    if math.isfinite(value) and value == int(value):
+        return f"write {int(value)}"
+    return f"convert the {dtype}: .to(f32)"
 
 
 def _choice(context: Context, value: Choice, dtype: DType, node: Place) -> ir.Select:

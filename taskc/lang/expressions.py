@@ -32,6 +32,7 @@ from taskc.lang.values import (
     is_number,
     is_scalar,
     plain,
+    shape_text,
 )
 from taskc.lang.views import element_index, subscript_dimension
 
@@ -91,7 +92,7 @@ def read(
         raise context.error(
             f"'{tensor.name}' is an output, and has no value to read",
             node,
-            f"declare it tc.inout[{tensor.dtype}[...]] to update it in place",
+            f"declare it tc.inout[{tensor.dtype}{shape_text(tensor.shape)}] to update it in place",
         )
     loc = context.locate(node)
     context.note_read(tensor, loc)

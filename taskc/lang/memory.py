@@ -14,7 +14,7 @@ from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context, Place
 from taskc.lang.conversions import literal, typed
 from taskc.lang.expressions import boolean_type, place
-from taskc.lang.values import NOTHING, Value, View, describe, is_number
+from taskc.lang.values import NOTHING, Value, View, describe, is_number, shape_text
 
 
 def require_phase(context: Context, what: str, node: Place) -> None:
@@ -157,12 +157,12 @@ def store(
 
 
 def require_writable(context: Context, tensor: ir.Tensor, node: Place) -> None:
-    name = tensor.name
+    name, kind = tensor.name, f"{tensor.dtype}{shape_text(tensor.shape)}"
     if tensor.scope == ir.GLOBAL and tensor.role == "in":
         raise context.error(
             f"'{name}' is an input, and can't be written",
             node,
-            f"declare it tc.out[...] or tc.inout[...]: {name}: tc.out[{tensor.dtype}[...]]",
+            f"declare it as an output: {name}: tc.out[{kind}], or tc.inout to update it in place",
         )
     if tensor.constant:
         raise context.error(
@@ -228,7 +228,7 @@ def _check_atomic(
         raise context.error(
             f"'{tensor.name}' is an output, whose elements are each stored once",
             element,
-            f"declare it tc.inout[{tensor.dtype}[...]] to update it in place",
+            f"declare it tc.inout[{tensor.dtype}{shape_text(tensor.shape)}] to update it in place",
         )
     if symbol != "exchange" and tensor.dtype.kind not in BINARY_OPERATORS[symbol].kinds:
         raise context.error(f"{what} is not defined on {tensor.dtype}", node)

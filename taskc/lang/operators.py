@@ -70,9 +70,11 @@ def compute(context: Context, node: Place, function: Callable[..., Any], *argume
         return plain(function(*arguments))
     except CompileError:
         raise
+    except ZeroDivisionError:
+        raise context.error("division by zero", node) from None
     except Exception as error:
         text = str(error)
-        if type(error) not in (TypeError, ValueError) and not isinstance(error, ZeroDivisionError):
+        if not isinstance(error, (TypeError, ValueError)):
             text = f"{type(error).__name__}: {text}" if text else type(error).__name__
         raise context.error(text or type(error).__name__, node) from None
 

@@ -81,7 +81,7 @@ def _evaluate(
         return eval(text, function.__globals__, _Names(outside))
     except NameError as error:
         raise context.error(
-            f"in this annotation {error}",
+            f"'{error.name}' is not defined, in an annotation that is a text",
             node,
             "under 'from __future__ import annotations' it sees this function, the one around it,"
             " and the module",

@@ -16,6 +16,7 @@ from __future__ import annotations
 import numbers
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 import numpy as np
@@ -215,6 +216,10 @@ def describe(value: Value) -> str:
         case Pending() | Choice():
             return "a number"
     if is_expression(value):
-        return f"of type {value.dtype}"
+        return f"a value of type {value.dtype}"
     name, kind = getattr(value, "__name__", None), type(value).__name__
+    if isinstance(value, ModuleType):
+        return "tc.cuda" if name == "taskc.lang.cuda" else f"the module {name!r}"
+    if kind in ("FunctionDefinition", "KernelDefinition", "builtin_function_or_method"):
+        kind = "kernel" if kind == "KernelDefinition" else "function"
     return f"the {kind} {name!r}" if isinstance(name, str) else f"a {kind}"

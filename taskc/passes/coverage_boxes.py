@@ -18,9 +18,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from taskc.ir import nodes as ir
-from taskc.ir.bounds import Facts
 from taskc.ir.nodes import Binary, Expression, Variable
 from taskc.passes.enumeration import LIMIT, Array, Enumerator, size_of
+from taskc.passes.folding import Row, folded, is_opaque
 from taskc.passes.forms import Form
 from taskc.passes.proof_program import Access, Guard, Path, Program
 from taskc.passes.wording import spelled
@@ -65,8 +65,9 @@ class _Store:
         self.facts = program.facts(promises)
         indices, extents = access.indices, access.tensor.shape
         self.forms = [enumerator.form(index) for index in indices]
-        if any(form is None or _opaque(form) for form in self.forms):
-            indices, extents = folded(indices, extents, program, self.facts)
+        if any(map(is_opaque, self.forms)):
+            row = folded(Row(indices, extents), program, self.facts)
+            indices, extents = row.indices, row.extents
             self.forms = [enumerator.form(index) for index in indices]
         self.indices, self.extents = indices, extents
         self.name = access.tensor.name
@@ -313,47 +314,6 @@ def enumerated_loops(path: Path, enumerator: Enumerator) -> list[Array]:
                 continue
         arrays += [form.base for form in forms if form is not None and not form.is_uniform]
     return arrays
-
-
-def folded(
-    indices: tuple[Expression, ...],
-    extents: tuple[int | Expression, ...],
-    program: Program,
-    facts: Facts,
-) -> tuple[tuple[Expression, ...], tuple[int | Expression, ...]]:
-    """[x // n, x % n] of an extent (m, n) is [x] of the extent m * n: from the last one on."""
-    resolved = [_resolved(index, program) for index in indices]
-    sizes = [ir.constant(extent) if isinstance(extent, int) else extent for extent in extents]
-    position = len(resolved) - 2
-    while 0 <= position < len(resolved) - 1:
-        slow, fast = resolved[position], resolved[position + 1]
-        if (
-            isinstance(slow, Binary)
-            and isinstance(fast, Binary)
-            and (slow.operator, fast.operator) == ("//", "%")
-            and facts.difference(slow.left, fast.left) == 0
-            and facts.difference(slow.right, fast.right) == 0
-            and facts.difference(fast.right, sizes[position + 1]) == 0
-        ):
-            resolved[position : position + 2] = [_resolved(slow.left, program)]
-            sizes[position : position + 2] = [Binary("*", sizes[position], sizes[position + 1])]
-            position = min(position, len(resolved) - 2)
-        else:
-            position -= 1
-    return tuple(resolved), tuple(
-        size.value if isinstance(size, ir.Constant) else size  # type: ignore[misc]
-        for size in sizes
-    )
-
-
-def _resolved(index: Expression, program: Program) -> Expression:
-    while isinstance(index, Variable) and index in program.lets:
-        index = program.lets[index][0]
-    return index
-
-
-def _opaque(form: Form) -> bool:
-    return any(not isinstance(atom, Variable) for atom in form.terms)
 
 
 def _conjuncts(condition: Expression, holds: bool) -> Iterable[tuple[Expression, bool]]:

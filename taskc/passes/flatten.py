@@ -108,7 +108,7 @@ def _within_layout(tensor: Tensor, indices: Sequence[Expression]) -> Expression:
 class _Flattener:
     """`facts` speak of the names as they were; `names` holds the ones that replace them.
 
-    What entering a statement tells of its names stays in the facts' scope, and that is all that is used.
+    What entering a statement tells of its names stays in the facts' scope, and only that is used.
     """
 
     def __init__(self, facts: Facts) -> None:

@@ -15,7 +15,8 @@ a name, as long as it is in scope.
 What is moved runs even where the loop or the branch does not, so it must have no effect: a
 division by what may be 0 stays, and so do reads, but for those of "in" parameters in loops that
 surely run, outside of branches. Indices of REGISTER tensors stay in place, since they must be seen
-to be constant when loops are unrolled."""
+to be constant when loops are unrolled.
+"""
 
 from __future__ import annotations
 

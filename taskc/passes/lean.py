@@ -12,7 +12,8 @@ The order, and why:
 5. vectorize   It splits loops of constant bounds, those of unroll among them, and needs whole
                offsets to prove alignment.
 6. hoist       Last: it takes offsets apart, by the loops that the passes before have left. A
-               condition that vectorize made uniform is invariant only now."""
+               condition that vectorize made uniform is invariant only now.
+"""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class _Counted:
 def lower_rings(kernel: ir.Kernel) -> ir.Kernel:
     rings = _counted_rings(kernel)
     lowering = _Lowering(kernel.worker, rings)
-    return replace(kernel, body=lowering.visit(kernel.body, 0))
+    return replace(kernel, body=lowering.visit(kernel.body, 0), stage="synchronized")
 
 
 def _counted_rings(kernel: ir.Kernel) -> dict[Ring, _Counted]:

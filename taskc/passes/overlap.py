@@ -253,7 +253,7 @@ def _through_registers(
     for move in loads.moves:
         assert move.by is not None
         tile = Tensor(
-            f"{move.tensor.name}_next", move.tensor.dtype, move.by.shape, TILE,
+            f"{move.tensor.name}_next", move.tensor.dtype, move.by.iterated, TILE,
             owners=move.by, loc=move.loc,
         )  # fmt: skip
         load.append(replace(move, tensor=tile, indices=move.variables))

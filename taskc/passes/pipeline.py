@@ -104,8 +104,9 @@ _APPLIES_TO = {
     "specialize": "selected",
     "overlap": "selected",
     "layout": "pipelined",
+    "overlay": "synchronized",
     "synchronize": "pipelined",
-    "lower_rings": "synchronized",
+    "lower_rings": "pipelined",
     "lower_grid": "synchronized",
     "lower_mappings": "synchronized",
 }

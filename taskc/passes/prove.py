@@ -1,7 +1,10 @@
 """The proofs at stage parsed: tiles, bounds, coverage, races.
 
-prove(kernel)       the kernel itself, or the first error in the order of the source
-findings(kernel)    all of them
+    prove(kernel)       the kernel itself, or the first error in the order of the source
+    findings(kernel)    all of them
+
+A kernel that is born with barriers (stage synchronized) has no phases: tiles and bounds are proved,
+and what its workers do to each other is up to its author and the simulator.
 """
 
 from __future__ import annotations
@@ -24,11 +27,8 @@ def prove(kernel: Kernel) -> Kernel:
 def findings(kernel: Kernel) -> tuple[CompileError, ...]:
     """Everything that is wrong, or can't be proved, in the order of the source."""
     program = collect(kernel)
-    errors = [
-        *tile_findings(program),
-        *bounds_findings(program),
-        *coverage_findings(program),
-        *race_findings(program),
-    ]
+    errors = [*tile_findings(program), *bounds_findings(program)]
+    if kernel.stage == "parsed":
+        errors += [*coverage_findings(program), *race_findings(program)]
     errors.sort(key=lambda error: (error.location.line, error.location.column))
     return tuple(errors)

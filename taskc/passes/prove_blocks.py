@@ -22,6 +22,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.nodes import GLOBAL, Expression, Tensor, Variable
 from taskc.ir.rewrite import walk
 from taskc.passes.enumeration import LIMIT, Array, Enumerator, all_blocks, size_of
+from taskc.passes.folding import folded_alike, is_opaque
 from taskc.passes.forms import Form
 from taskc.passes.proof_program import ATOMIC, READ, WRITE, Access, Guard, Program, used_variables
 
@@ -61,6 +62,10 @@ def _tensor(
 ) -> CompileError | None:
     tensor = accesses[0].tensor
     enumerator = Enumerator(program, "iterations")
+    if all(access.kind != WRITE for access in accesses):
+        return None
+    if any(is_opaque(enumerator.form(index)) for a in accesses for index in a.indices):
+        accesses = folded_alike(accesses, program) or accesses
     for first in accesses:
         if first.kind != WRITE:
             continue

@@ -24,8 +24,9 @@ import numpy as np
 
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
-from taskc.ir.nodes import GLOBAL, SHARED, Variable
+from taskc.ir.nodes import GLOBAL, SHARED, Tensor, Variable
 from taskc.passes.enumeration import LIMIT, Array, Enumerator, all_blocks, along, size_of
+from taskc.passes.folding import folded_alike
 from taskc.passes.forms import Form
 from taskc.passes.proof_program import (
     ATOMIC,
@@ -114,6 +115,10 @@ class _Meeting:
 def _phase(accesses: list[Access], enumerator: Enumerator) -> CompileError | None:
     """One phase and one tensor."""
     meeting = _search(accesses, enumerator)
+    if meeting is not None and not meeting.definite:
+        together = folded_alike(accesses, enumerator.program)
+        if together is not None and _search(together, enumerator) is None:
+            return None
     if meeting is None:
         return None
     if not meeting.definite:
@@ -135,6 +140,8 @@ def _search(accesses: list[Access], enumerator: Enumerator) -> _Meeting | None:
         for second in touches:
             if second.access.kind == WRITE and second.access.order < first.access.order:
                 continue
+            if second.access.kind == WRITE and _is_output(first.access.tensor):
+                continue  # stored once per element: prove_coverage.py
             meeting = _meet(first, second)
             if meeting is not None and meeting.definite:
                 return meeting
@@ -179,6 +186,10 @@ def _meet(first: _Touch, second: _Touch) -> _Meeting | None:
     return None if places is None else _Meeting(first, places[0], second, places[1], False)
 
 
+def _is_output(tensor: Tensor) -> bool:
+    return tensor.scope == GLOBAL and tensor.role == "out"
+
+
 def _apart(a: Any, b: Any) -> bool:
     return isinstance(a, int) and isinstance(b, int) and a != b
 
@@ -203,7 +214,7 @@ def _collide(
     if total > LIMIT:
         values, both = np.unique(np.concatenate((keys, keys_too)), return_inverse=True)
         keys, keys_too, total = both[: keys.size], both[keys.size :], values.size
-    # The lowest and the highest agent of each element: if there are two, each agent differs from one.
+    # The lowest and the highest agent of each element: where these differ, nobody equals both.
     lowest = np.full(total, -1, dtype=np.int64)
     lowest[keys[::-1]] = agents[::-1]
     met = lowest[keys_too]

@@ -10,7 +10,8 @@ Constants are folded, the algebra of `simplify_rules` is applied, index arithmet
 and conditions are decided where the facts do; Ifs and Selects with one branch left become it,
 loops of one iteration their body, and those of none vanish, as do Lets that nobody uses, tensors
 that nobody reads, and empty loops. One walk, and one more from the end for what is dead. A kernel
-in which nothing fires is returned as the same object."""
+in which nothing fires is returned as the same object.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 One walk from the leaves up. A node that a rule rewrites is looked at again, with its new parts
 only. Index arithmetic is normalized as a whole, where a sum ends: its linear form is written out
-if that is cheaper."""
+if that is cheaper.
+"""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 A line is `type: pattern -> replacement`, in Python's syntax, and is its own name. Letters match any
 expression, but for `a` and `b`, which match constants; a letter that occurs twice matches the same
 expression twice. The type restricts what `x` is: int, signed, float, number (both), bool or any.
-Functions of constants are folded afterwards. There are no rules that would change a float: x + 0 would
-turn -0 into 0, and x * 0 loses NaN.
+Functions of constants are folded afterwards. There are no rules that would change a float: x + 0
+would turn -0 into 0, and x * 0 loses NaN.
 """
 
 from __future__ import annotations

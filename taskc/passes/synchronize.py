@@ -36,7 +36,7 @@ WIDTH = {None: 0, "warp": 1, "role": 2, "block": 3}
 
 def synchronize(kernel: ir.Kernel) -> ir.Kernel:
     body = _placer_for(kernel).place(kernel.body)
-    return replace(kernel, body=body, stage="synchronized")
+    return replace(kernel, body=body)
 
 
 def is_synchronized(kernel: ir.Kernel) -> bool:

@@ -9,7 +9,8 @@ however long it is. So is a loop of at most 16 iterations, with constant bounds,
 body stays small: a loop's own instructions (an add, a compare, a branch) then weigh against a body
 of a few, and a product over a tile's depth of 8 or 16 is meant to be straight-line code. Such
 loops keep their form, as kind "unroll", for the backends to unroll. Only loops of at most
-`Options.limit` iterations are written out."""
+`Options.limit` iterations are written out.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ access is wider than 16 bytes, and in every vector of that many iterations
     the store only, and two stores to one tensor are a multiple of the width apart.
 
 The pass comes after flatten: a linear offset says all about contiguity, whatever the layout. It
-comes before hoist, which takes offsets apart."""
+comes before hoist, which takes offsets apart.
+"""
 
 from __future__ import annotations
 
@@ -215,7 +216,7 @@ class _Check:
         return replace(node, statements=tuple(new)) if isinstance(node, ir.Sequence) else new[0]
 
     def access(self, tensor: ir.Tensor, indices: tuple[Expression, ...]) -> Affine | None:
-        """The offset of an access in lane 0 plus the lane's multiple; None where that isn't legal."""
+        """The offset of an access, a form of the lane; None where it isn't legal."""
         if not indices:
             return Affine(0, {}, 0)
         offset = self.facts.affine(indices[0])

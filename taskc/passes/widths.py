@@ -5,10 +5,11 @@ Parameters start at an address that is a multiple of 16 bytes.
 
 from __future__ import annotations
 
-from math import gcd, prod
+from math import gcd, lcm, prod
 
 from taskc.ir import nodes as ir
-from taskc.ir.nodes import GLOBAL, SHARED, Expression, Statement, Variable
+from taskc.ir.mapping import repeat
+from taskc.ir.nodes import GLOBAL, SHARED, Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import substitute, walk
 from taskc.ir.target import Target
 
@@ -39,7 +40,7 @@ def divisor(expression: Expression | int, known: Multiples) -> int:
         case ir.Constant(value=value):
             return abs(int(value))
         case Variable():
-            return gcd(0, max(known.get(expression, 1), expression.multiple))
+            return lcm(known.get(expression, 1), expression.multiple)
         case ir.Binary(operator="+" | "-", left=left, right=right):
             return gcd(divisor(left, known), divisor(right, known))
         case ir.Binary(operator="*", left=left, right=right):
@@ -92,12 +93,21 @@ def move_width(move: ir.Move, target: Target, known: Multiples) -> int:
         if isinstance(node, ir.Read) and node.tensor.scope in (GLOBAL, SHARED)
     ]
     for tensor, indices in places:
-        if tensor.layout is None and tensor.scope in (GLOBAL, SHARED):
-            width = contiguous_width(indices, tensor.shape, along, limit, known)
+        if tensor.scope in (GLOBAL, SHARED):
+            pitches = _pitches(tensor)
+            if pitches is None:
+                return 1
+            width = contiguous_width(indices, pitches, along, limit, known)
             limit = min(limit, width) if width else limit
-        elif tensor.layout is not None:
-            return 1
     return max(1, limit)
+
+
+def _pitches(tensor: Tensor) -> tuple[int | Expression, ...] | None:
+    """The extents that a row-major tensor has in memory, padding included; None for another layout."""
+    if tensor.layout is None:
+        return tensor.shape
+    extents = tensor.layout.shape
+    return extents if tensor.layout == repeat(*extents) else None
 
 
 def elements(shape: tuple[int, ...]) -> int:

@@ -194,8 +194,8 @@ def test_conditions() -> None:
     other = facts.assume(b("or", b("<", x, 0), b("<", y, 0)))
     assert other.prove(b("<", y, 0)) is None
     assert other.assume(b(">=", x, 0)).prove(b("<", y, 0)) is None  # facts are not revisited
-    assert facts.assume(b(">=", x, 0)).assume(b("or", b("<", x, 0), b("<", y, 0))).prove(
-        b("<", y, 0)
+    assert (
+        facts.assume(b(">=", x, 0)).assume(b("or", b("<", x, 0), b("<", y, 0))).prove(b("<", y, 0))
     )
     multiple = facts.assume(b("==", b("%", n, 4), 0))
     assert multiple.divisible(b("+", n, 8), 4)
@@ -223,7 +223,11 @@ def test_facts_of_one_branch_stay_there() -> None:
     facts = Facts.empty()
     condition = b("<", x, 5)
     yes, no = facts.branch(condition)
-    assert (yes.prove(condition), no.prove(condition), facts.prove(condition)) == (True, False, None)
+    assert (yes.prove(condition), no.prove(condition), facts.prove(condition)) == (
+        True,
+        False,
+        None,
+    )
 
 
 def test_constants() -> None:

@@ -216,8 +216,8 @@ TOTAL = "tile s: f32[8] by replicate(32).repeat(8)\n"
             "pipeline p in 8 by 1 stages=1:\n    pass",
             "Pipeline belongs in the stages pa",
         ),
-        ("parsed", "barrier block", "Barrier belongs in the stages synchronized to lean"),
-        ("parsed", "do fence.proxy.async()", "Do belongs in the stages pipelined to lean"),
+        ("parsed", "barrier block", "Barrier belongs in the stages pipelined to lean"),
+        ("parsed", "do fence.proxy.async()", "Do belongs in the stages selected to lean"),
         ("scalar", "each i in spatial(32):\n    pass", "Each belongs in the stages parsed to sync"),
         (
             "lean",
@@ -232,7 +232,7 @@ TOTAL = "tile s: f32[8] by replicate(32).repeat(8)\n"
         ("parsed", "register t: f32[4]", "register belongs in the stages scalar to lean"),
         ("parsed", "mbarrier t: u64[4]", "barrier belongs in the stages pipelined to lean"),
         ("parsed", "let y = worker", "worker belongs in the stages synchronized to lean"),
-        ("synchronized", "let y = block", "block belongs in the stages scalar to lean"),
+        ("pipelined", "let y = block", "block belongs in the stages synchronized to lean"),
         ("parsed", "table t = [1]\nlet y = t[0]", "Lookup belongs in the stages scalar to lean"),
         ("scalar", "register t: f32[4]\nc[0, 0] = t[block]", None),
         ("lean", "c[0, 1] = 1.0", "c has one linear index, not 2"),
@@ -243,12 +243,12 @@ TOTAL = "tile s: f32[8] by replicate(32).repeat(8)\n"
             "scalar",
             TILE.replace("tile", "register").split(" by")[0] + "\nmma t += a[0, 0].as(8, 4)"
             " @ a[0, 0].as(4, 32)",
-            "a Mma has a how in the stages scalar to lean",
+            "Mma belongs in the stages parsed to synchronized",
         ),
         # rings, roles, barriers, operations
         (
             *("synchronized", "shared s: f32[2]\nring g = (s) stages=2 transport=tma\nwait g[0]"),
-            "RingStep belongs in the stages pipelined to pipelined",
+            "RingStep belongs in the stages selected to pipelined",
         ),
         (
             *("pipelined", "shared s: f32[3]\nring g = (s) stages=2 transport=tma\nwait g[0]"),
@@ -386,10 +386,10 @@ def test_attributes_of_the_kernel() -> None:
     program = kernel(ir.Let(Variable("y"), constant(1)))
     assert "there is no stage 'late'" in refused(replace(program, stage="late"))
     assert "at least one worker" in refused(replace(program, workers=0))
-    assert "a Kernel has no helpers in the stages parsed to selected" in refused(
+    assert "a Kernel has no helpers in the stages parsed to parsed" in refused(
         replace(program, helpers=32)
     )
-    assert "a Kernel has no blocks in the stages parsed to synchronized" in refused(
+    assert "a Kernel has no blocks in the stages parsed to pipelined" in refused(
         replace(program, blocks=constant(4))
     )
     shared = Tensor("x", f32, (4,), ir.SHARED)

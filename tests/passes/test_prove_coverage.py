@@ -247,6 +247,30 @@ C = "c: out f32[m, n]"
         dimensions="m",
     ),
     Case(
+        "flattened four times at once",
+        "c: out f32[b, 6, 7, 5]",
+        """
+        grid (t, col) in (b * 42, 5) by (4, 1):
+            each i in spatial(4):
+                if t + i < b * 42:
+                    c[(t + i) // 42, (t + i) // 7 % 6, (t + i) % 7, col] = 1.0
+        """,
+        dimensions="b",
+    ),
+    Case(
+        "flattened with a wrong factor",
+        "c: out f32[b, 6, 7]",
+        """
+        grid t in b * 42 by 4:
+            each i in spatial(4):
+                if t + i < b * 42:
+                    c[(t + i) // 42, (t + i) // 6 % 6, (t + i) % 7] = 1.0
+        """,
+        CANT + "index `(t + i) // 42` is not a sum of loop variables",
+        "c[(t",
+        dimensions="b",
+    ),
+    Case(
         "an index from memory", "at: i64[8], c: out f32[8]",
         """
         each i in spatial(4).repeat(2):

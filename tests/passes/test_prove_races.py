@@ -53,7 +53,8 @@ IN = "a: f32[64]"
         each i in spatial(4).repeat(2):
             s[i] = s[(i + 1) % 8] + a[i]
         """,
-        "race: worker 1 (task (2,)) writes s[2], which worker 0 (task (1,)) reads in the same phase",
+        "race: worker 1 (task (2,)) writes s[2],"
+        " which worker 0 (task (1,)) reads in the same phase",
         "s[i] =",
     ),
     Case(
@@ -75,7 +76,8 @@ IN = "a: f32[64]"
             s[i] = a[i]
             s[i + 2] = a[i]
         """,
-        "race: worker 0 (task (0,)) writes s[2], which worker 2 (task (2,)) writes in the same phase",
+        "race: worker 0 (task (0,)) writes s[2],"
+        " which worker 2 (task (2,)) writes in the same phase",
         "s[i + 2]",
     ),
     Case(
@@ -156,7 +158,8 @@ IN = "a: f32[64]"
                 if i >= p:
                     s[i] = s[i] - s[p]
         """,
-        "race: worker 0 (task (0,)) writes s[0], which worker 1 (task (1,)) reads in the same phase",
+        "race: worker 0 (task (0,)) writes s[0],"
+        " which worker 1 (task (1,)) reads in the same phase",
         "s[i] =",
     ),
     Case(
@@ -362,6 +365,17 @@ def test_both_places_are_named() -> None:
                 each i in spatial(4):
                     if row + i < m:
                         c[row + i, p] = c[row + i, 0] + 1.0
+        """,
+        dimensions="m, n",
+    ),
+    Case(
+        "flattened",
+        "c: inout f32[m, n]",
+        """
+        grid t in m * n by 4:
+            each i in spatial(4):
+                if t + i < m * n:
+                    c[(t + i) // n, (t + i) % n] = c[(t + i) // n, (t + i) % n] + 1.0
         """,
         dimensions="m, n",
     ),

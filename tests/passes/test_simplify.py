@@ -11,7 +11,17 @@ import pytest
 
 from taskc.ir import nodes as ir
 from taskc.ir.bounds import Facts
-from taskc.ir.nodes import Binary, Cast, Constant, Expression, For, Select, Unary, Variable, constant
+from taskc.ir.nodes import (
+    Binary,
+    Cast,
+    Constant,
+    Expression,
+    For,
+    Select,
+    Unary,
+    Variable,
+    constant,
+)
 from taskc.ir.printer import expression_text, to_text
 from taskc.ir.types import boolean, f32, i32, i64
 from taskc.passes.simplify import simplified_expression, simplify
@@ -66,6 +76,7 @@ def instance_of(rule: str, generator: Generator) -> Expression:
     """A random expression that the left side of a rule describes."""
     kind, _, text = rule.partition(": ")
     letters: dict[str, Any] = {}
+
     def undecided(depth: int) -> Expression:
         left = Cast(generator.random.choice(generator.variables), f32)
         return Binary("<", left, generator.float(0))
@@ -78,7 +89,9 @@ def instance_of(rule: str, generator: Generator) -> Expression:
     for letter in "xyz":
         letters[letter] = _Syntax(make(1))
     letters["p"] = _Syntax(undecided(1))
-    letters["a"], letters["b"] = (_Syntax(constant(generator.random.randrange(-3, 9))) for _ in "ab")
+    letters["a"], letters["b"] = (
+        _Syntax(constant(generator.random.randrange(-3, 9))) for _ in "ab"
+    )
     pattern = text.split(" -> ")[0]
     for word, function in {" and ": " & ", " or ": " | ", "not ": "~"}.items():
         if kind in ("bool", "any") or word == "not ":

@@ -19,6 +19,7 @@ Place: TypeAlias = Callable[[Frame], "tuple[Any, Any]"]
 """The linear offset of an access, and the lanes (None: none) where it is illegal."""
 
 Write: TypeAlias = Callable[[Frame, Any], None]
+Issue: TypeAlias = Callable[[Frame, Memory, Any, Any, Any, int], None]
 Watch: TypeAlias = Callable[[Frame, Memory, Any, Any, bool], None]
 
 _CACHED = 256
@@ -33,6 +34,7 @@ class Accesses:
         self.written: frozenset[ir.Tensor] = frozenset()  # in the kernel
         self.phase_writes: frozenset[ir.Tensor] = frozenset()  # in the phase being compiled
         self.watch: Callable[[ir.Tensor, object, Location], Watch | None] = lambda *_: None
+        self.issue: Issue | None = None  # stores being compiled are asynchronous copies
         expressions.read = self.read
 
     # Where an access goes.
@@ -283,6 +285,15 @@ class Accesses:
         once = tensor.scope == ir.GLOBAL and tensor.role == "out"
         site = self.run.site(loc)
         watch = self.watch(tensor, node, loc)
+        issue = self.issue
+        if issue is not None:
+
+            def start(frame: Frame, value: Any) -> None:
+                at, illegal = place(frame)
+                memory = memory_of(frame, tensor)
+                issue(frame, memory, at + memory.rows, value, illegal, site)
+
+            return start
 
         def store(frame: Frame, value: Any) -> None:
             at, illegal = place(frame)

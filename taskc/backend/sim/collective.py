@@ -9,11 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from taskc.backend.sim.bulk import bulk_move, task_indices
 from taskc.backend.sim.accesses import gather_tile, memory_of, scatter_tile
 from taskc.backend.sim.expressions import narrowed, scalar
 from taskc.backend.sim.machine import Frame
 from taskc.backend.sim.memory import Array, Memory
+from taskc.backend.sim.operations import Operations
+from taskc.backend.sim.schedule import Thread
 from taskc.backend.sim.statements import Code, Statements
+from taskc.backend.sim.synchronization import schedule_of
 from taskc.errors import Location
 from taskc.ir import arithmetic, nodes as ir
 from taskc.ir.mapping import Mapping
@@ -24,8 +28,9 @@ from taskc.ir.types import DType
 class Collectives:
     """Compiles whole-block statements, as additions to `Statements`."""
 
-    def __init__(self, statements: Statements) -> None:
+    def __init__(self, statements: Statements, operations: Operations) -> None:
         self.statements = statements
+        self.operations = operations
         self.expressions = statements.expressions
         self.accesses = statements.accesses
         self.run = statements.state
@@ -37,13 +42,21 @@ class Collectives:
     # Move.
 
     def move(self, node: ir.Move) -> Code:
+        if not self.run.by_phases and node.how == "tma":
+            return self._bulk_move(node)
         by = self._workers_of(node)
-        if by is not None:
-            store: ir.Statement = ir.Store(node.tensor, node.indices, node.value, loc=node.loc)
-            if node.guard is not None:
-                store = ir.If(node.guard, store, loc=node.loc)
-            return self.statements(ir.Each(node.variables, by, None, store, loc=node.loc))
-        return self._move_by_anyone(node)
+        if not self.run.by_phases and node.how == "cp.async" and by is not None:
+            self.accesses.issue = self.operations.issue
+            code = self._move_by(node, by)
+            self.accesses.issue = None
+            return code
+        return self._move_by_anyone(node) if by is None else self._move_by(node, by)
+
+    def _move_by(self, node: ir.Move, by: Mapping) -> Code:
+        store: ir.Statement = ir.Store(node.tensor, node.indices, node.value, loc=node.loc)
+        if node.guard is not None:
+            store = ir.If(node.guard, store, loc=node.loc)
+        return self.statements(ir.Each(node.variables, by, None, store, loc=node.loc))
 
     def _workers_of(self, node: ir.Move) -> Mapping | None:
         """The mapping that does the tasks, where it matters who does."""
@@ -58,7 +71,7 @@ class Collectives:
         if node.tensor.scope == ir.TILE:
             tiles.add(node.tensor)
             by = by or node.tensor.owners
-        if by is None or by.workers != self.run.kernel.workers:
+        if by is None:
             return None
         if tiles and (self.run.by_phases or any(tile.owners != by for tile in tiles)):
             return None
@@ -96,7 +109,43 @@ class Collectives:
             store(inner, value(inner))
             self._begin(frame)
 
+        return self._together(run, node)
+
+    def _bulk_move(self, node: ir.Move) -> Code:
+        """By one worker, and of a ring whose steps say when it has arrived."""
+        value = self.expressions(node.value)
+        place = self.accesses.place(node.tensor, node.indices, node, node.loc)
+        tasks = task_indices(node.shape)
+        site = self.run.site(node.loc)
+
+        def run(frame: Frame) -> None:
+            if int(frame.worker_row[0]) != frame.first:
+                return
+            inner = frame.tasks(prod(node.shape))
+            for variable, index in zip(node.variables, tasks, strict=True):
+                frame.env[variable] = index
+            memory = memory_of(frame, node.tensor)
+            at, _ = place(inner)
+            bulk_move(frame, inner, memory, at + memory.rows, value(inner), site)
+
         return Code(run)
+
+    def _together(self, run: Callable[[Frame], None], node: ir.Statement) -> Code:
+        """Where warps run by themselves, all of a role's meet and do it as one."""
+        if not self.run.by_warps:
+            return Code(run)
+
+        def steps(frame: Frame) -> Thread:
+            def act() -> None:
+                members = frame.members
+                whole = Frame(frame.group, np.arange(members.start, members.stop), members)
+                whole.env, whole.memories = frame.env, frame.memories
+                run(whole)
+
+            key = (id(node), frame.members.start)
+            return schedule_of(frame).gather(key, frame, node.loc, act)
+
+        return Code(steps, waits=True)
 
     def _begin(self, frame: Frame) -> None:
         if self.run.by_phases:
@@ -119,7 +168,7 @@ class Collectives:
                 total = arithmetic.fma(a[:, :, q, None], b[:, q, None, :], total, dtype)
             self._scatter(frame, memory, total)
 
-        return Code(run)
+        return self._together(run, node)
 
     def _operand(self, operand: ir.Operand, loc: Location) -> Callable[[Frame], Array]:
         """The operand's elements, [blocks, rows, columns]."""
@@ -177,7 +226,7 @@ class Collectives:
             result = plan.fold(lines, operator, dtype)
             self._scatter(frame, target, result)
 
-        return Code(run)
+        return self._together(run, node)
 
     def scan(self, node: ir.Scan) -> Code:
         dtype, operator, axis = node.source.dtype, node.operator, node.axis + 1
@@ -200,7 +249,7 @@ class Collectives:
                     result[..., i] = total
             self._scatter(frame, memory_of(frame, node.target), np.moveaxis(result, -1, axis))
 
-        return Code(run)
+        return self._together(run, node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,12 +345,6 @@ def identity(operator: str, dtype: DType) -> Any:
     if dtype.is_float:
         value = float(value)
     return scalar(arithmetic.as_storage(value, dtype))
-
-
-def task_indices(shape: tuple[int, ...]) -> list[Array]:
-    """The coordinates of all tasks of a shape, row-major, each [1, tasks]."""
-    grids = np.indices(shape).reshape(len(shape), -1)
-    return [grid[None, :] for grid in grids]
 
 
 def _blocks(frame: Frame) -> Array:

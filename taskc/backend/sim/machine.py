@@ -43,6 +43,10 @@ class Run:
         self.accesses: dict[int, Traffic] = {}
         self.private_bytes: dict[ir.Tensor, int] = {}
         self.statistics = False
+        self.by_warps = False  # each warp is a generator of its own
+        self.aborted = False
+        self.channels: dict[ir.Tensor | ir.Ring, int] = {}
+        self.ring_of: dict[ir.Tensor, ir.Ring] = {}
 
     def site(self, loc: Location) -> int:
         self.sites.append(loc)
@@ -65,7 +69,10 @@ class Group:
         self.tiles: dict[ir.Tensor, Memory] = {}
         self.rounds: dict[tuple[int, int], int] = {}
         self.rings: dict[ir.Ring, Any] = {}
-        self.ring_of: dict[ir.Tensor, ir.Ring] = {}
+        self.schedule: Any = None
+        self.mbarriers: dict[tuple[ir.Tensor, int], Any] = {}
+        self.fences: dict[int, list[int]] = {}  # the clocks at which each worker has fenced
+        self.outgoing: dict[int, Any] = {}  # each worker's bulk stores
 
     def shared(self, tensor: ir.Tensor) -> Memory:
         """The memory of a SHARED tensor, the same one whenever the tensor is allocated again."""

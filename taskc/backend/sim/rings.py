@@ -33,7 +33,7 @@ class Rings:
     ) -> None:
         self.run = run
         self.expressions = expressions
-        self.ring_of: dict[ir.Tensor, ir.Ring] = {}
+        self.ring_of = run.ring_of
         for node in nodes:
             if isinstance(node, ir.RingStep):
                 for tensor in node.ring.tensors:

@@ -10,20 +10,24 @@ import numpy as np
 
 from taskc.backend.sim import analysis
 from taskc.backend.sim.accesses import Accesses
+from taskc.backend.sim.asynchronous import Asynchronous
 from taskc.backend.sim.collective import Collectives
 from taskc.backend.sim.expressions import Expressions, scalar
 from taskc.backend.sim.machine import Frame, Group, Run
 from taskc.backend.sim.memory import Arena, Array, Memory
 from taskc.backend.sim.operations import Operations
+from taskc.backend.sim.order import WARP, Order
 from taskc.backend.sim.report import Findings, Report
 from taskc.backend.sim.rings import Rings
+from taskc.backend.sim.schedule import Schedule, Thread
 from taskc.backend.sim.shadow import Shadow
-from taskc.backend.sim.statements import Statements, constant_of, grid_tiles
+from taskc.backend.sim.statements import Code, Statements, constant_of, grid_tiles
 from taskc.backend.sim.synchronization import Synchronization
 from taskc.errors import CompileError, InternalError
 from taskc.ir import arithmetic, nodes as ir
 
 _LANES_AT_ONCE = 1 << 18
+_CLOCKS_AT_ONCE = 1 << 23
 
 
 def run(
@@ -47,10 +51,16 @@ def run(
     """
     findings = Findings(stop_at)
     with np.errstate(all="ignore"):
-        simulation = _Simulation(kernel, arguments, findings, on_print or (lambda line: None))
+        simulation = _Simulation(kernel, arguments, findings, on_print or (lambda line: None), seed)
         simulation.state.statistics = statistics
-        simulation.execute(seed)
+        simulation.execute()
         return simulation.report(shared_limit)
+
+
+_BY_WARPS = frozenset(
+    "mbarrier.init mbarrier.arrive mbarrier.expect mbarrier.wait tma.load tma.store tma.commit"
+    " tma.wait fence.proxy.async barrier.named".split()
+)
 
 
 class _Simulation:
@@ -60,8 +70,10 @@ class _Simulation:
         arguments: Sequence[Any],
         findings: Findings,
         on_print: Callable[[str], None],
+        seed: int | None,
     ) -> None:
         self.kernel = kernel
+        self.seed = seed
         self.bound: dict[ir.Variable, Any] = {}
         self.results: list[tuple[Array, Memory]] = []
         shapes: dict[ir.Tensor, tuple[int, ...]] = {}
@@ -69,6 +81,7 @@ class _Simulation:
         self._bind_arguments(arguments)
         self.allocated: list[ir.Tensor] = []
         self._examine()
+        self.state.by_warps = self._runs_by_warps(seed)
         self.expressions = Expressions(self.state)
         self.accesses = Accesses(self.state, self.expressions)
         self.accesses.written = frozenset(
@@ -76,10 +89,11 @@ class _Simulation:
         )
         self.rings = Rings(self.state, self.expressions, self.accesses, self.nodes)
         self.statements = Statements(self.state, self.expressions, self.accesses)
-        Collectives(self.statements)
-        self.statements.makers[ir.RingStep] = self.rings.step
-        Synchronization(self.statements)
-        Operations(self.statements)
+        operations = Operations(self.statements)
+        if self.state.by_warps:
+            Asynchronous(operations)
+        Collectives(self.statements, operations)
+        Synchronization(self.statements, self.rings)
 
     # Arguments.
 
@@ -159,11 +173,6 @@ class _Simulation:
                     else int(_constant_value(extent, self.bound))
                     for extent in tensor.shape
                 )
-        workers = self.state.workers
-        agents = 1 if self.state.by_phases else -(-workers // 32)
-        for tensor, memory in self.state.globals.items():
-            if tensor in self.written:
-                memory.shadow = Shadow(memory.data.size, agents, is_global=True)
 
     def _blocks(self) -> int:
         """How many blocks are launched."""
@@ -191,16 +200,94 @@ class _Simulation:
         frame.env[self.kernel.block] = blocks[:, None]
         return frame
 
-    def execute(self, seed: int | None) -> None:
+    def execute(self) -> None:
+        for tensor, memory in self.state.globals.items():
+            if tensor in self.written:
+                memory.shadow = Shadow(memory.data.size, self._agents(), is_global=True)
         count = self._blocks()
         code = self.statements(self.kernel.body)
-        if code.waits:
-            raise InternalError("the warp form does not exist yet")
+        if self.state.by_warps:
+            self._execute_by_warps(count, code)
+            return
         most = self._most_lanes()
         step = max(1, _LANES_AT_ONCE // most)
+        if not self.state.by_phases:
+            step = min(step, max(1, _CLOCKS_AT_ONCE // self.state.workers**2))
         for start in range(0, count, step):
             blocks = np.arange(start, min(start + step, count))
             code.run(self._frame(blocks, self._arena(len(blocks))))
+
+    def _runs_by_warps(self, seed: int | None) -> bool:
+        """Whether lockstep would not do: mbarriers, bulk copies, roles, or an order by seed."""
+        if self.state.by_phases:
+            return False
+        channels = 0
+        found = seed is not None
+        for node in self.nodes:
+            match node:
+                case ir.Allocate(tensor=tensor) if tensor.scope == ir.BARRIER:
+                    if tensor not in self.state.channels:
+                        self.state.channels[tensor] = channels
+                        channels += prod(self.state.shapes[tensor])
+                    found = True
+                case ir.RingStep(ring=ring) if ring.transport == "tma":
+                    if ring not in self.state.channels:
+                        self.state.channels[ring] = channels
+                        channels += ring.stages
+                    found = True
+                case ir.Roles():
+                    found = True
+                case ir.Do(operation=operation):
+                    found = found or operation in _BY_WARPS
+        self.channels = channels
+        return found
+
+    def _execute_by_warps(self, count: int, code: Code) -> None:
+        cuts = {0, self.state.workers}
+        for node in self.nodes:
+            if isinstance(node, ir.Roles):
+                for role in node.roles:
+                    cuts |= {role.first, role.first + role.workers}
+        edges = sorted(cuts)
+        warps = [
+            np.arange(first, min(first + WARP, stop))
+            for start, stop in zip(edges, edges[1:], strict=False)
+            for first in range(start, stop, WARP)
+        ]
+        agent_of = np.repeat(np.arange(len(warps)), [len(warp) for warp in warps])
+        everyone = slice(0, self.state.workers)
+
+        def start(frame: Frame) -> Thread:
+            if code.waits:
+                yield from code.run(frame)
+            else:
+                code.run(frame)
+
+        for number in range(count):
+            blocks = np.array([number])
+            order = Order(1, self.state.workers, False, agent_of, self.channels)
+            group = Group(self.state, blocks, self._arena(1), order)
+            seed = None if self.seed is None else self.seed * 1_000_003 + number
+            group.schedule = Schedule(group, seed)
+            frames = []
+            for warp, workers in enumerate(warps):
+                frame = Frame(group, workers, everyone, warp)
+                frame.env.update(self.bound)
+                frame.env[self.kernel.worker] = workers[None, :]
+                frame.env[self.kernel.block] = blocks[:, None]
+                frames.append(frame)
+            if not group.schedule.run(frames, start):
+                self.state.aborted = True
+                return
+            for outgoing in group.outgoing.values():
+                for memory, _, _, loc in outgoing.left():
+                    self.state.findings.add(
+                        "unwaited-copy",
+                        f"the block ends while a bulk store still reads {memory.tensor.name}",
+                        loc,
+                        details=(("block", number),),
+                        where=memory,
+                    )
 
     def _most_lanes(self) -> int:
         """How many values one block has at a time."""
@@ -212,6 +299,13 @@ class _Simulation:
                 most = max(most, prod(node.shape))
         return most
 
+    def _agents(self) -> int:
+        """An upper bound of the number of warps, those that roles cut short included."""
+        if self.state.by_phases:
+            return 1
+        roles = sum(len(node.roles) for node in self.nodes if isinstance(node, ir.Roles))
+        return -(-self.state.workers // WARP) + 2 * roles
+
     def _arena(self, blocks: int) -> Arena | None:
         placed = [t for t in self.allocated if t.scope == ir.SHARED and t.offset is not None]
         if not placed:
@@ -219,8 +313,7 @@ class _Simulation:
         granule = min(tensor.dtype.nbytes for tensor in placed)
         size = max(_shared_end(tensor, self.state.shapes[tensor]) for tensor in placed)
         arena = Arena(blocks, size, granule, None)
-        agents = 1 if self.state.by_phases else -(-self.state.workers // 32)
-        arena.shadow = Shadow(len(arena.written), agents, is_global=False)
+        arena.shadow = Shadow(len(arena.written), self._agents(), is_global=False)
         return arena
 
     # Results.
@@ -233,7 +326,7 @@ class _Simulation:
             if self.state.is_flat and tensor.layout is not None:
                 addresses = _addresses(tensor, memory.shape)
             missing = memory.written[addresses] == 0
-            if missing.any():
+            if missing.any() and not self.state.aborted:
                 first = np.unravel_index(int(np.argmax(missing)), memory.shape)
                 name = f"{tensor.name}[{', '.join(str(int(i)) for i in first)}]"
                 count = int(np.count_nonzero(missing))

@@ -19,13 +19,16 @@ from taskc.backend.sim.expressions import Evaluate, Expressions, narrowed
 from taskc.backend.sim.machine import Frame, Loop, Run
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.order import WARP
+from taskc.backend.sim.schedule import Wait
 from taskc.errors import InternalError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
+from taskc.ir.rewrite import walk
 from taskc.ir.types import i64
 
 
 _ENDLESS = 1_000_000
+_SPINS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,9 +270,15 @@ class Statements:
         body = self(node.body)
         uniform = self._uniform
 
+        spins = self.state.by_warps and any(
+            isinstance(part, ir.Read) and part.tensor.scope in (ir.GLOBAL, ir.SHARED)
+            for part in walk(node.condition)
+        )
+        most = _SPINS if spins else _ENDLESS
+
         def goes_on(frame: Frame, turn: int) -> bool:
-            if turn == _ENDLESS:
-                message = f"the loop has not ended after {_ENDLESS} turns"
+            if turn == most:
+                message = f"the loop has not ended after {most} turns"
                 frame.fault("endless-loop", message, np.ones((1, 1), np.bool_), node.loc, node)
                 return False
             chosen = condition(frame)
@@ -282,7 +291,12 @@ class Statements:
             outer = frame.mask
             turn = 0
             while goes_on(frame, turn):
-                yield from body.run(frame)
+                if spins:
+                    yield Wait(lambda: True, "others", node.loc)
+                if body.waits:
+                    yield from body.run(frame)
+                else:
+                    body.run(frame)
                 turn += 1
             frame.mask = outer
 
@@ -294,7 +308,7 @@ class Statements:
                 turn += 1
             frame.mask = outer
 
-        return Code(steps, waits=True) if body.waits else Code(run)
+        return Code(steps, waits=True) if body.waits or spins else Code(run)
 
     def _for(self, node: ir.For) -> Code:
         return self._loop(node.variable, node.start, node.stop, node.step, node.body, node)

@@ -1,24 +1,38 @@
-"""Barriers and operations, where all blocks run in lockstep."""
+"""Barriers, roles and ring steps, in lockstep and by warps."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from taskc.backend.sim.machine import Frame
+from taskc.backend.sim.operations import close_group, copies_of, land
 from taskc.backend.sim.order import WARP
+from taskc.backend.sim.rings import COMMITTED, FREE, Rings
+from taskc.backend.sim.schedule import Schedule, Thread, Wait
 from taskc.backend.sim.statements import Code, Statements
 from taskc.ir import nodes as ir
 
 
 class Synchronization:
-    def __init__(self, statements: Statements) -> None:
+    def __init__(self, statements: Statements, rings: Rings) -> None:
         self.statements = statements
         self.run = statements.state
+        self.rings = rings
+        self.in_roles = False
         statements.makers[ir.Barrier] = self.barrier
+        statements.makers[ir.Roles] = self.roles
+        statements.makers[ir.RingStep] = self.ring_step
+
+    # Barriers.
 
     def barrier(self, node: ir.Barrier) -> Code:
         if self.run.by_phases:
             return Code(lambda frame: None)
+        if self.run.by_warps:
+            return self._barrier_of_warps(node)
         is_warp = node.scope == "warp"
 
         def run(frame: Frame) -> None:
@@ -26,20 +40,9 @@ class Synchronization:
             if frame.mask is None and not is_warp:
                 order.step()
                 return
-            full = (frame.count, frame.width)
-            active = np.ones(full, np.bool_)
-            if frame.mask is not None:
-                active = np.broadcast_to(frame.mask, full)
             size = WARP if is_warp else max(frame.width, 1)
             for first in range(0, frame.width, size):
-                part = active[:, first : first + size]
-                some, every = part.any(axis=1), part.all(axis=1)
-                if (some != every).any():
-                    where = np.zeros(full, np.bool_)
-                    where[:, first : first + size] = part & ~every[:, None]
-                    who = "warp" if is_warp else "block"
-                    message = f"only some workers of the {who} reach this barrier"
-                    frame.fault("barrier-divergence", message, where, node.loc, node)
+                every = _whole(frame, slice(first, first + size), node, node.scope)
                 if is_warp:
                     for block in np.flatnonzero(every).tolist():
                         order.join_workers(block, frame.worker_row[first : first + size])
@@ -47,3 +50,236 @@ class Synchronization:
                     order.join_blocks(np.flatnonzero(every))
 
         return Code(run)
+
+    def _barrier_of_warps(self, node: ir.Barrier) -> Code:
+        if node.scope == "warp":
+
+            def run(frame: Frame) -> None:
+                _whole(frame, slice(0, frame.width), node, "warp")
+                frame.group.order.join_workers(0, frame.worker_row)
+
+            return Code(run)
+        what = f"the {node.scope} barrier"
+
+        def steps(frame: Frame) -> Thread:
+            _whole(frame, slice(0, frame.width), node, node.scope)
+            members = slice(0, self.run.workers) if node.scope == "block" else frame.members
+            size = members.stop - members.start
+            return schedule_of(frame).meet((members.start, size), size, frame, node, what)
+
+        return Code(steps, waits=True)
+
+    # Roles.
+
+    def roles(self, node: ir.Roles) -> Code:
+        self.in_roles = True
+        bodies = [self.statements(role.body) for role in node.roles]
+        self.in_roles = False
+        if self.run.by_phases:
+            return Code(self._roles_by_phases(node, bodies))
+        parts = list(zip(node.roles, bodies, strict=True))
+
+        def steps(frame: Frame) -> Thread:
+            outer = frame.members, frame.first
+            for role, body in parts:
+                if role.first <= int(frame.worker_row[0]) < role.first + role.workers:
+                    frame.members = slice(role.first, role.first + role.workers)
+                    frame.first = role.first
+                    if body.waits:
+                        yield from body.run(frame)
+                    else:
+                        body.run(frame)
+            frame.members, frame.first = outer
+
+        return Code(steps, waits=True)
+
+    def _roles_by_phases(self, node: ir.Roles, bodies: list[Code]) -> Callable[[Frame], None]:
+        """Each role is one frame; they take turns where they wait for the ring."""
+
+        def start(frame: Frame) -> Thread:
+            body = bodies[frame.warp]
+            if body.waits:
+                yield from body.run(frame)
+            else:
+                body.run(frame)
+
+        def run(frame: Frame) -> None:
+            frames = []
+            for number, role in enumerate(node.roles):
+                members = slice(role.first, role.first + role.workers)
+                other = Frame(frame.group, np.arange(members.start, members.stop), members, number)
+                other.env = dict(frame.env)
+                other.memories = dict(frame.memories)
+                other.mask = frame.mask
+                frames.append(other)
+            Schedule(frame.group, None).run(frames, start)
+
+        return run
+
+    # Ring steps.
+
+    def ring_step(self, node: ir.RingStep) -> Code:
+        if not self.run.by_phases:
+            return self._ring_step_of_warps(node)
+        code = self.rings.step(node)
+        if not self.in_roles or node.operation not in ("acquire", "wait"):
+            return code
+        step = self.statements.expressions.index(node.step)
+        wanted = FREE if node.operation == "acquire" else COMMITTED
+        stages = node.ring.stages
+
+        def steps(frame: Frame) -> Thread:
+            number = np.broadcast_to(step(frame), (frame.count, 1))
+            state = self.rings.state(frame, node.ring)
+            rows, slot = frame.block_row, number % stages
+
+            def ready() -> bool:
+                good = state.state[rows, slot] == wanted
+                if wanted == COMMITTED:
+                    good = good & (state.step[rows, slot] == number)
+                if frame.mask is not None:
+                    good = good | ~frame.mask
+                return bool(good.all())
+
+            if not ready():
+                which = f"step {int(number.flat[0])} of {node.ring.name}"
+                verb = "a free slot for" if wanted == FREE else "the copies of"
+                yield Wait(ready, f"{verb} {which}", node.loc)
+            code.run(frame)
+
+        return Code(steps, waits=True)
+
+    def _ring_step_of_warps(self, node: ir.RingStep) -> Code:
+        """From stage synchronized on, until ring steps have become operations."""
+        ring, operation = node.ring, node.operation
+        step = self.statements.expressions.index(node.step)
+        if ring.transport == "cp.async":
+            if operation == "commit":
+                return Code(lambda frame: close_group(frame, (ring, int(np.max(step(frame))))))
+            if operation == "wait":
+
+                def wait(frame: Frame) -> None:
+                    number = int(np.max(step(frame)))
+                    copies = copies_of(frame)
+                    active = np.ones((frame.count, frame.width), np.bool_)
+                    if frame.mask is not None:
+                        active = np.broadcast_to(frame.mask, active.shape)
+                    for copy in copies.pending:
+                        if copy.tag is not None and copy.tag[0] is ring and copy.tag[1] <= number:
+                            land(frame, copy, active[copy.block, copy.column])
+                    copies.pending = [copy for copy in copies.pending if copy.at.size]
+
+                return Code(wait)
+            return Code(lambda frame: None)
+        if not self.in_roles and ring.transport != "tma":
+            return Code(lambda frame: None)
+        return self._counted_step(node)
+
+    def _counted_step(self, node: ir.RingStep) -> Code:
+        """The ring's slots have mbarriers, in effect: for arrivals, and between roles for releases."""
+        ring, operation = node.ring, node.operation
+        step = self.statements.expressions.index(node.step)
+        between_roles = self.in_roles
+        is_bulk = ring.transport == "tma"
+
+        def steps(frame: Frame) -> Thread:
+            number = int(np.max(step(frame)))
+            counted = ring_state(frame, ring)
+            order = frame.group.order
+            match operation:
+                case "acquire":
+                    before = number - ring.stages
+                    if between_roles and before >= 0:
+                        if not counted.is_free(before):
+                            what = f"a free slot for step {number} of {ring.name}"
+                            yield Wait(lambda: counted.is_free(before), what, node.loc)
+                        order.acquire(0, frame.worker_row, counted.released[before][1])
+                case "commit":
+                    if is_bulk:
+                        if int(frame.worker_row[0]) == frame.first:  # who issues the copies
+                            counted.committed.add(number)
+                    else:
+                        counted.arrive(counted.filled, number, frame)
+                case "wait":
+                    if not counted.has_arrived(number, is_bulk):
+                        what = f"the copies of step {number} of {ring.name}"
+                        yield Wait(
+                            lambda: counted.has_arrived(number, is_bulk), what, node.loc
+                        )
+                    if is_bulk:
+                        order.acquire(0, frame.worker_row, counted.arrived(order, number))
+                    else:
+                        order.acquire(0, frame.worker_row, counted.filled[number][1])
+                case _:
+                    if between_roles:
+                        counted.arrive(counted.released, number, frame)
+
+        return Code(steps, waits=True)
+
+
+class Counted:
+    """A ring whose slots are counted: what has arrived in them and what has been released."""
+
+    def __init__(self, stages: int, channel: int) -> None:
+        self.stages = stages
+        self.channel = channel  # of slot 0
+        self.committed: set[int] = set()
+        self.flying = [0] * stages  # bulk copies under way, for each slot
+        self.clock = [0] * stages
+        self.filled: dict[int, tuple[int, Any]] = {}
+        self.released: dict[int, tuple[int, Any]] = {}
+        self.size = {id(self.filled): 0, id(self.released): 0}
+
+    def arrive(self, table: dict[int, tuple[int, Any]], step: int, frame: Frame) -> None:
+        known = frame.group.order.release(0, frame.worker_row)
+        count, before = table.get(step, (0, None))
+        if before is not None:
+            known = np.maximum(before, known)
+        table[step] = (count + frame.width, known)
+        self.size[id(table)] = frame.members.stop - frame.members.start
+
+    def is_free(self, step: int) -> bool:
+        return self._complete(self.released, step)
+
+    def has_arrived(self, step: int, is_bulk: bool) -> bool:
+        if is_bulk:
+            return step in self.committed and not self.flying[step % self.stages]
+        return self._complete(self.filled, step)
+
+    def arrived(self, order: Any, step: int) -> Any:
+        order.spread()
+        known = np.zeros(order.workers + order.channels, np.int32)
+        slot = step % self.stages
+        known[order.workers + self.channel + slot] = self.clock[slot] + 1
+        return known
+
+    def _complete(self, table: dict[int, tuple[int, Any]], step: int) -> bool:
+        return step in table and table[step][0] >= self.size[id(table)]
+
+
+def ring_state(frame: Frame, ring: ir.Ring) -> Counted:
+    rings = frame.group.rings
+    if ring not in rings:
+        rings[ring] = Counted(ring.stages, frame.run.channels.get(ring, 0))
+    counted: Counted = rings[ring]
+    return counted
+
+
+def schedule_of(frame: Frame) -> Schedule:
+    schedule: Schedule = frame.group.schedule
+    return schedule
+
+
+def _whole(frame: Frame, part: slice, node: ir.Barrier, scope: str) -> Any:
+    """In which blocks all of these workers come to the barrier; reports those in which some do."""
+    if frame.mask is None:
+        return np.ones(frame.count, np.bool_)
+    full = (frame.count, frame.width)
+    active = np.broadcast_to(frame.mask, full)[:, part]
+    some, every = active.any(axis=1), active.all(axis=1)
+    if (some != every).any():
+        where = np.zeros(full, np.bool_)
+        where[:, part] = active & ~every[:, None]
+        message = f"only some workers of the {scope} come to this barrier"
+        frame.fault("barrier-divergence", message, where, node.loc, node)
+    return every

@@ -1,0 +1,456 @@
+"""mbarriers, bulk copies, proxy fences and named barriers, where warps run by themselves."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from taskc.backend.sim.accesses import memory_of
+from taskc.backend.sim.bulk import issued, launch, physical, task_indices
+from taskc.backend.sim.machine import Frame, Races
+from taskc.backend.sim.memory import Array, Memory
+from taskc.backend.sim.operations import Operations
+from taskc.backend.sim.schedule import Thread, Wait
+from taskc.backend.sim.shadow import SEVERAL, SITE_BITS, Lanes
+from taskc.backend.sim.statements import Code, Statements
+from taskc.backend.sim.synchronization import schedule_of
+from taskc.errors import InternalError, Location
+from taskc.ir import nodes as ir
+
+
+class Mbarrier:
+    """One mbarrier of one block."""
+
+    def __init__(self, name: str, channel: int) -> None:
+        self.name = name
+        self.channel = channel
+        self.count = 0  # of arrivals in each phase; 0 before it is set up
+        self.left = 0
+        self.bytes = 0
+        self.phase = 0
+        self.known: Any = None  # by whoever waits for the last complete phase
+        self.collected: Any = None
+        self.made: tuple[int, int] = (0, 0)  # by which worker, at which clock
+        self.flying: list[int] = []  # the clocks of bulk copies under way
+        self.clock = 0  # of the latest one
+
+    def set_up(self, count: int) -> None:
+        self.count = self.left = count
+        self.bytes = self.phase = 0
+        self.known = self.collected = None
+
+    def collect(self, known: Array) -> None:
+        self.collected = known if self.collected is None else np.maximum(self.collected, known)
+
+    def advance(self, workers: int) -> None:
+        """Completes the phase if nothing is missing."""
+        if self.left or self.bytes or not self.count:
+            return
+        if self.collected is not None:
+            known = self.collected.copy()
+            if self.clock:
+                channel = workers + self.channel
+                known[channel] = max(known[channel], min(self.flying, default=self.clock + 1))
+            self.known = known
+        self.phase += 1
+        self.left = self.count
+
+    def has_completed(self, parity: int) -> bool:
+        return self.phase & 1 != parity & 1
+
+
+class Asynchronous:
+    def __init__(self, operations: Operations) -> None:
+        self.statements: Statements = operations.statements
+        self.accesses = operations.accesses
+        self.expressions = operations.expressions
+        self.run = operations.run
+        operations.makers.update(
+            {
+                "mbarrier.init": self.init,
+                "mbarrier.arrive": self.arrive,
+                "mbarrier.expect": self.arrive,
+                "mbarrier.wait": self.wait,
+                "tma.load": self.load,
+                "tma.store": self.store,
+                "tma.commit": self.commit,
+                "tma.wait": self.wait_for_stores,
+                "fence.proxy.async": self.fence,
+                "barrier.named": self.named,
+            }
+        )
+
+    # mbarriers.
+
+    def _barriers(self, node: ir.Do, position: int = 0) -> Any:
+        """A function that gives the mbarriers that the active lanes name, with the lanes."""
+        address = node.operands[position]
+        assert isinstance(address, ir.Address)
+        tensor = address.tensor
+        place = self.accesses.place(tensor, address.indices, node, node.loc)
+
+        def barriers(frame: Frame) -> list[tuple[Mbarrier, Array]]:
+            at, illegal = place(frame)
+            active = np.ones(frame.width, np.bool_)
+            if frame.mask is not None:
+                active = np.broadcast_to(frame.mask, (1, frame.width))[0].copy()
+            if illegal is not None:
+                active &= ~np.broadcast_to(illegal, (1, frame.width))[0]
+            numbers = np.broadcast_to(at, (1, frame.width))[0]
+            result = []
+            for number in np.unique(numbers[active]).tolist():
+                workers = frame.worker_row[active & (numbers == number)]
+                result.append((self._barrier(frame, tensor, number), workers))
+            return result
+
+        return barriers
+
+    def _barrier(self, frame: Frame, tensor: ir.Tensor, number: int) -> Mbarrier:
+        table = frame.group.mbarriers
+        key = (tensor, number)
+        if key not in table:
+            channel = self.run.channels[tensor] + number
+            table[key] = Mbarrier(f"{tensor.name}[{number}]", channel)
+        barrier: Mbarrier = table[key]
+        return barrier
+
+    def _is_set_up(self, frame: Frame, barrier: Mbarrier, workers: Array, node: ir.Do) -> bool:
+        worker, clock = barrier.made
+        order = frame.group.order
+        kind = message = ""
+        if not barrier.count:
+            kind, message = "uninitialized", f"{barrier.name} has not been set up"
+        elif any(
+            w != worker and (order.uniform or order.known[0, w, worker] <= clock)
+            for w in workers.tolist()
+        ):
+            kind = "race"
+            message = f"{barrier.name} is used, and nothing orders that after its setting up"
+        if kind:
+            where = np.isin(frame.worker_row, workers)[None]
+            frame.fault(kind, message, where, node.loc, node)
+        return bool(barrier.count)
+
+    def init(self, node: ir.Do) -> Code:
+        barriers = self._barriers(node)
+        count = self.expressions(node.operands[1])
+
+        def run(frame: Frame) -> None:
+            order = frame.group.order
+            for barrier, workers in barriers(frame):
+                worker = int(workers[0])
+                order.spread()
+                barrier.made = (worker, int(order.stamp(0, workers[:1])[0]))
+                barrier.set_up(int(np.max(count(frame))))
+
+        return Code(run)
+
+    def arrive(self, node: ir.Do) -> Code:
+        barriers = self._barriers(node)
+        expects = node.operation == "mbarrier.expect"
+        count = self.expressions(node.operands[1]) if expects else None
+
+        def run(frame: Frame) -> None:
+            order = frame.group.order
+            for barrier, workers in barriers(frame):
+                if not self._is_set_up(frame, barrier, workers, node):
+                    continue
+                if count is not None:
+                    barrier.bytes += int(np.max(count(frame))) * len(workers)
+                if len(workers) > barrier.left:
+                    where = np.isin(frame.worker_row, workers)[None]
+                    message = f"{barrier.name} expects {barrier.left} more arrivals in this phase"
+                    frame.fault("over-arrival", message, where, node.loc, node)
+                    workers = workers[: barrier.left]
+                if len(workers):
+                    barrier.collect(order.release(0, workers))
+                    barrier.left -= len(workers)
+                    barrier.advance(order.workers)
+
+        return Code(run)
+
+    def wait(self, node: ir.Do) -> Code:
+        barriers = self._barriers(node)
+        parity = self.expressions(node.operands[1])
+
+        def steps(frame: Frame) -> Thread:
+            order = frame.group.order
+            for barrier, workers in barriers(frame):
+                if not self._is_set_up(frame, barrier, workers, node):
+                    continue
+                turn = int(np.max(parity(frame)))
+
+                def ready(barrier: Mbarrier = barrier, turn: int = turn) -> bool:
+                    return barrier.has_completed(turn)
+
+                if not ready():
+                    missing = f"{barrier.name} to complete its phase of parity {turn}"
+                    missing += f" ({barrier.left} arrivals and {barrier.bytes} bytes are missing)"
+                    yield Wait(ready, missing, node.loc)
+                if barrier.known is not None:
+                    order.acquire(0, workers, barrier.known)
+
+        return Code(steps, waits=True)
+
+    def named(self, node: ir.Do) -> Code:
+        number, size = node.operands
+        assert isinstance(number, ir.Constant) and isinstance(size, ir.Constant)
+        key = ("named", int(number.value))
+        count = int(size.value)
+
+        def steps(frame: Frame) -> Thread:
+            what = f"barrier {number.value} among {count} workers"
+            return schedule_of(frame).meet(key, count, frame, node, what)
+
+        return Code(steps, waits=True)
+
+    def fence(self, node: ir.Do) -> Code:
+        def run(frame: Frame) -> None:
+            order = frame.group.order
+            order.spread()
+            order.clock[0, np.unique(order.agent_of[frame.worker_row])] += 1
+            active = np.ones(frame.width, np.bool_)
+            if frame.mask is not None:
+                active = np.broadcast_to(frame.mask, (1, frame.width))[0]
+            fences = frame.group.fences
+            for worker in frame.worker_row[active].tolist():
+                fences.setdefault(worker, []).append(int(order.clock[0, order.agent_of[worker]]))
+
+        return Code(run)
+
+    # Bulk copies.
+
+    def _issuer(self, frame: Frame, node: ir.Do) -> int | None:
+        """The column of the one worker that executes the statement."""
+        active = np.ones(frame.width, np.bool_)
+        if frame.mask is not None:
+            active = np.broadcast_to(frame.mask, (1, frame.width))[0]
+        columns = np.flatnonzero(active)
+        if not columns.size:
+            return None
+        if columns.size > 1:
+            message = f"{columns.size} workers start this; one is to"
+            frame.fault("several-issuers", message, active[None], node.loc, node)
+        return int(columns[0])
+
+    def _box(self, node: ir.Do, near: int, far: int, extents: int) -> Any:
+        """A function that gives the box's elements: offsets in SHARED and GLOBAL, and which exist."""
+        shared, distant = node.operands[near], node.operands[far]
+        assert isinstance(shared, ir.Address) and isinstance(distant, ir.Address)
+        place = self.accesses.place(shared.tensor, shared.indices, node, node.loc)
+        origins = [self.expressions.index(index) for index in distant.indices]
+        box = []
+        for extent in node.operands[extents:]:
+            assert isinstance(extent, ir.Constant)
+            box.append(int(extent.value))
+        shape = self.run.shapes[distant.tensor]
+        if len(box) != len(shape):
+            raise InternalError(f"a box of {len(box)} extents in {distant.tensor.name}")
+        tasks = [index[0] for index in task_indices(tuple(box))]
+
+        def elements(frame: Frame, column: int) -> tuple[Array, Array, Array]:
+            start = _of_column(place(frame)[0], column)
+            linear = start + np.arange(prod(box))
+            if self.run.is_flat:
+                linear = physical(shared.tensor, self.run.shapes[shared.tensor], linear)
+            first = [_of_column(origin(frame), column) for origin in origins]
+            if len(first) != len(shape):  # one linear index
+                first = [int(i) for i in np.unravel_index(first[0], shape)]
+            inside = np.ones(linear.shape, np.bool_)
+            flat = np.zeros(linear.shape, np.int64)
+            for origin, index, extent in zip(first, tasks, shape, strict=True):
+                position = origin + index
+                inside &= (position >= 0) & (position < extent)
+                flat = flat * extent + position
+            return linear, np.where(inside, flat, 0), inside
+
+        return elements
+
+    def load(self, node: ir.Do) -> Code:
+        elements = self._box(node, 0, 1, 3)
+        barriers = self._barriers(node, 2)
+        near, far = node.operands[0], node.operands[1]
+        assert isinstance(near, ir.Address) and isinstance(far, ir.Address)
+        target, source = near.tensor, far.tensor
+        site = self.run.site(node.loc)
+
+        def run(frame: Frame) -> None:
+            column = self._issuer(frame, node)
+            if column is None:
+                return
+            at, flat, inside = elements(frame, column)
+            memory, distant = memory_of(frame, target), memory_of(frame, source)
+            data = self._global(distant)[flat]
+            values = np.where(inside, data, data.dtype.type(0))
+            if distant.shadow is not None:
+                lanes = issued(frame, flat[inside], column, site)
+                distant.shadow.read(lanes, Races(frame, distant, site))
+            barrier, workers = barriers(frame)[0]
+            if not self._is_set_up(frame, barrier, workers[:1], node):
+                return
+            clock = frame.group.order.tick(0, barrier.channel)
+            barrier.clock = clock
+            barrier.flying.append(clock)
+            state = clock << SITE_BITS | (barrier.channel + 1)
+            at = at + int(np.max(memory.rows))
+            launch(frame, memory, at, column, site, state)
+            size = at.size * target.dtype.nbytes
+
+            def arrive() -> None:
+                memory.data[at] = values
+                memory.mark(at)
+                barrier.flying.remove(clock)
+                barrier.bytes -= size
+                barrier.advance(frame.group.order.workers)
+
+            schedule_of(frame).arrivals.append(arrive)
+
+        return Code(run)
+
+    def _global(self, memory: Memory) -> Array:
+        """The elements, row-major, wherever they lie."""
+        tensor = memory.tensor
+        if self.run.is_flat and tensor.layout is not None:
+            tasks = np.indices(memory.shape).reshape(len(memory.shape), -1).T
+            return memory.data[tensor.layout.find(0, tasks)]
+        return memory.data
+
+    def store(self, node: ir.Do) -> Code:
+        elements = self._box(node, 1, 0, 2)
+        far, near = node.operands[0], node.operands[1]
+        assert isinstance(near, ir.Address) and isinstance(far, ir.Address)
+        target, source = far.tensor, near.tensor
+        site = self.run.site(node.loc)
+
+        def run(frame: Frame) -> None:
+            column = self._issuer(frame, node)
+            if column is None:
+                return
+            at, flat, inside = elements(frame, column)
+            memory, distant = memory_of(frame, source), memory_of(frame, target)
+            at = at + int(np.max(memory.rows))
+            shadow = memory.shadow
+            assert shadow is not None
+            lanes = issued(frame, at * memory.granules, column, site)
+            wrong = shadow.in_flight(lanes)
+            if wrong is not None and shadow.flight is not None:
+                sites = shadow.flight.site[lanes.at[wrong]]
+                Races(frame, memory, site).unwaited("copies", lanes, wrong, sites)
+            missing = memory.lacks(at) if not memory.complete else np.zeros(at.shape, np.bool_)
+            if missing.any():
+                name = frame.name_element(memory, int(at[np.argmax(missing)]))
+                message = f"{name} is stored before it is written"
+                frame.fault("uninitialized", message, np.ones((1, 1), np.bool_), node.loc, node)
+            shadow.read(lanes, Races(frame, memory, site))
+            self._check_fences(frame, memory, lanes, int(frame.worker_row[column]), node)
+            if shadow.departing is None:
+                shadow.departing = np.zeros(shadow.size, np.int64)
+            for granule in range(memory.granules):
+                shadow.departing[at * memory.granules + granule] = site + 1
+            outgoing = frame.group.outgoing.setdefault(int(frame.worker_row[column]), Outgoing())
+            outgoing.open.append((memory, at, site, node.loc))
+            if target.role == "out":
+                self.accesses._check_once(frame, distant, flat[inside], node.loc, node)
+            if self.run.is_flat and target.layout is not None:
+                flat = physical(target, distant.shape, flat)
+            distant.data[flat[inside]] = memory.data[at][inside]
+            distant.mark(flat[inside])
+            if distant.shadow is not None:
+                lanes = issued(frame, flat[inside], column, site)
+                distant.shadow.write(lanes, Races(frame, distant, site))
+
+        return Code(run)
+
+    def _check_fences(
+        self, frame: Frame, memory: Memory, lanes: Lanes, issuer: int, node: ir.Do
+    ) -> None:
+        """Whoever wrote the elements fenced, and the issuer knows of it."""
+        shadow, order = memory.shadow, frame.group.order
+        assert shadow is not None
+        order.spread()
+        who = shadow.who[lanes.at] & SEVERAL
+        clocks = shadow.when[lanes.at] >> SITE_BITS
+        written = shadow.when[lanes.at] != 0
+        for writer in np.unique(who[written]).tolist():
+            mine = written & (who == writer)
+            latest = int(clocks[mine].max())
+            group = [writer] if writer != SEVERAL else range(order.workers)
+            for worker in group:
+                after = [c for c in frame.group.fences.get(worker, ()) if c > latest]
+                if after and (worker == issuer or order.known[0, issuer, worker] >= min(after)):
+                    continue
+                first = int(np.argmax(mine))
+                site = int(shadow.when[lanes.at[first]]) & ((1 << SITE_BITS) - 1)
+                name = frame.name_element(memory, int(lanes.at[first]))
+                self.run.findings.add(
+                    "missing-fence",
+                    f"{name} is copied asynchronously; worker {worker}, who wrote it, has not"
+                    " executed fence.proxy.async in between",
+                    node.loc,
+                    count=int(np.count_nonzero(mine)),
+                    details=(("block", int(frame.group.blocks[0])), ("worker", worker)),
+                    notes=((f"worker {worker} writes it here", self.run.sites[site]),),
+                    where=node,
+                )
+                return
+
+    def commit(self, node: ir.Do) -> Code:
+        def run(frame: Frame) -> None:
+            for outgoing in self._of_active(frame):
+                outgoing.closed.append(outgoing.open)
+                outgoing.open = []
+
+        return Code(run)
+
+    def wait_for_stores(self, node: ir.Do) -> Code:
+        (count,) = node.operands
+        assert isinstance(count, ir.Constant)
+        most = int(count.value)
+
+        def run(frame: Frame) -> None:
+            for outgoing in self._of_active(frame):
+                done = len(outgoing.closed) - most
+                for group in outgoing.closed[: max(done, 0)]:
+                    for memory, at, site, _ in group:
+                        shadow = memory.shadow
+                        assert shadow is not None and shadow.departing is not None
+                        column = int(np.flatnonzero(frame.worker_row == outgoing.worker)[0])
+                        for granule in range(memory.granules):
+                            elements = at * memory.granules + granule
+                            shadow.departing[elements] = 0
+                            shadow.note_read(issued(frame, elements, column, site))
+                outgoing.closed = outgoing.closed[max(done, 0) :]
+
+        return Code(run)
+
+    def _of_active(self, frame: Frame) -> list[Outgoing]:
+        active = np.ones(frame.width, np.bool_)
+        if frame.mask is not None:
+            active = np.broadcast_to(frame.mask, (1, frame.width))[0]
+        result = []
+        for worker in frame.worker_row[active].tolist():
+            outgoing = frame.group.outgoing.setdefault(worker, Outgoing())
+            outgoing.worker = worker
+            result.append(outgoing)
+        return result
+
+
+class Outgoing:
+    """The bulk stores of one worker, in groups."""
+
+    def __init__(self) -> None:
+        self.worker = 0
+        self.open: list[tuple[Memory, Array, int, Location]] = []
+        self.closed: list[list[tuple[Memory, Array, int, Location]]] = []
+
+    def left(self) -> list[tuple[Memory, Array, int, Location]]:
+        return [*self.open, *(store for group in self.closed for store in group)]
+
+
+def _of_column(value: Any, column: int) -> int:
+    if not isinstance(value, np.ndarray):
+        return int(value)
+    return int(value[0, column if value.shape[-1] > 1 else 0])
+

@@ -1,0 +1,73 @@
+"""Bulk copies: many elements that one worker sends off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from taskc.backend.sim.machine import Frame, Races
+from taskc.backend.sim.memory import Array, Memory
+from taskc.backend.sim.shadow import SITE_BITS, Lanes
+from taskc.backend.sim.synchronization import ring_state, schedule_of
+from taskc.ir import nodes as ir
+
+
+def task_indices(shape: tuple[int, ...]) -> list[Array]:
+    """The coordinates of all tasks of a shape, row-major, each [1, tasks]."""
+    grids = np.indices(shape).reshape(len(shape), -1)
+    return [grid[None, :] for grid in grids]
+
+
+def bulk_move(frame: Frame, inner: Frame, memory: Memory, at: Any, values: Any, site: int) -> None:
+    """A move by bulk copy, of a ring that still has its steps: one worker issues all of it."""
+    ring = frame.run.ring_of[memory.tensor]
+    counted = ring_state(frame, ring)
+    shape = (1, inner.width)
+    flat = np.broadcast_to(at, shape)[0]
+    data = np.broadcast_to(values, shape)[0].copy()
+    if inner.mask is not None:
+        chosen = np.broadcast_to(inner.mask, shape)[0]
+        flat, data = flat[chosen], data[chosen]
+    rows = int(np.max(memory.rows))
+    slot = int(flat[0] - rows) // int(np.prod(memory.shape[1:], dtype=np.int64))
+    channel = counted.channel + slot
+    clock = frame.group.order.tick(0, channel)
+    counted.clock[slot] = clock
+    counted.flying[slot] += 1
+    launch(frame, memory, flat, 0, site, clock << SITE_BITS | (channel + 1))
+
+    def arrive() -> None:
+        memory.data[flat] = data
+        memory.mark(flat)
+        counted.flying[slot] -= 1
+
+    schedule_of(frame).arrivals.append(arrive)
+
+
+def launch(
+    frame: Frame, memory: Memory, at: Array, column: int, site: int, state: int
+) -> None:
+    shadow = memory.shadow
+    assert shadow is not None
+    for granule in range(memory.granules):
+        lanes = issued(frame, at * memory.granules + granule, column, site)
+        shadow.launch(lanes, state, Races(frame, memory, site))
+
+
+def issued(frame: Frame, at: Array, column: int, site: int) -> Lanes:
+    """An access to many elements by one worker."""
+    columns = np.full(at.shape, column)
+    return frame.lanes((1, frame.width), at, columns, site, False)
+
+
+def physical(tensor: ir.Tensor, shape: tuple[int, ...], linear: Array) -> Array:
+    """Where elements lie, from their row-major offsets."""
+    if tensor.layout is not None:
+        tasks = np.stack(np.unravel_index(linear, shape), axis=-1)
+        linear = tensor.layout.find(0, tasks)
+    if tensor.swizzle is not None:
+        swizzle = tensor.swizzle
+        mask = (1 << swizzle.bits) - 1
+        linear = linear ^ (((linear >> swizzle.shift) & mask) << swizzle.base)
+    return linear

@@ -1,0 +1,156 @@
+"""Warps that run by themselves: who goes next, who waits for whom, and deadlocks.
+
+Each warp of a block is a generator that yields what it waits for. The blocks run one after another,
+their warps in an order that the seed decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from taskc.backend.sim.machine import Frame, Group
+from taskc.backend.sim.memory import Array
+from taskc.errors import Location
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What a warp waits for: it may go on when `ready()`."""
+
+    ready: Callable[[], bool]
+    what: str
+    loc: Location
+    is_barrier: bool = False
+
+
+Thread: TypeAlias = Generator[Wait, None, None]
+
+
+class Meeting:
+    """A barrier: those who have come so far."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.generation = 0
+        self.workers: list[Array] = []
+        self.node: Any = None
+
+
+class Schedule:
+    """Runs the warps of one block."""
+
+    def __init__(self, group: Group, seed: int | None) -> None:
+        self.group = group
+        self.random = None if seed is None else np.random.default_rng(seed)
+        self.meetings: dict[object, Meeting] = {}
+        self.arrivals: list[Callable[[], None]] = []  # copies under way, to be completed any time
+
+    def run(self, frames: list[Frame], start: Callable[[Frame], Thread]) -> bool:
+        """Whether all came to their ends."""
+        threads: dict[int, tuple[Frame, Thread, Wait | None]] = {
+            i: (frame, start(frame), None) for i, frame in enumerate(frames)
+        }
+        while threads:
+            able = [i for i, (_, _, wait) in threads.items() if wait is None or wait.ready()]
+            if self.arrivals and (not able or self._maybe()):
+                which = 0 if self.random is None else int(self.random.integers(len(self.arrivals)))
+                self.arrivals.pop(which)()
+                continue
+            if not able:
+                self._stuck(frames, threads)
+                return False
+            which = able[0] if self.random is None else able[self.random.integers(len(able))]
+            frame, thread, _ = threads[which]
+            wait = next(thread, None)
+            if wait is None:
+                del threads[which]
+            else:
+                # The one that waits goes behind the others, for a fair order without a seed.
+                del threads[which]
+                threads[which] = (frame, thread, wait)
+        return True
+
+    def _maybe(self) -> bool:
+        return self.random is not None and self.random.random() < 0.3
+
+    def meet(self, key: object, size: int, frame: Frame, node: Any, what: str) -> Thread:
+        """The frame's workers come to a barrier of `size` workers and wait for the others."""
+        meeting = self.meetings.get(key)
+        if meeting is None:
+            meeting = self.meetings[key] = Meeting(size)
+        if not meeting.workers:
+            meeting.node = node
+        elif meeting.node is not node:
+            self.group.run.findings.add(
+                "barrier-divergence",
+                f"worker {frame.worker_row[0]} comes to this barrier, others to another one",
+                node.loc,
+                details=(("block", int(self.group.blocks[0])),),
+                notes=(("the other barrier is here", meeting.node.loc),),
+                where=node,
+            )
+        meeting.workers.append(frame.worker_row)
+        generation = meeting.generation
+        if sum(map(len, meeting.workers)) >= meeting.size:
+            workers = np.concatenate(meeting.workers)
+            order = self.group.order
+            if len(workers) == order.workers:
+                order.join_blocks(np.zeros(1, np.int64))
+            else:
+                order.join_workers(0, workers)
+            meeting.workers = []
+            meeting.generation += 1
+        else:
+            found = meeting
+            yield Wait(lambda: found.generation > generation, what, node.loc, is_barrier=True)
+
+    def gather(self, key: object, frame: Frame, loc: Location, act: Callable[[], None]) -> Thread:
+        """All warps of a role execute a statement together; the last one to come does it.
+
+        That orders nothing.
+        """
+        size = frame.members.stop - frame.members.start
+        meeting = self.meetings.get(key)
+        if meeting is None:
+            meeting = self.meetings[key] = Meeting(size)
+        meeting.workers.append(frame.worker_row)
+        generation = meeting.generation
+        if sum(map(len, meeting.workers)) >= size:
+            act()
+            meeting.workers = []
+            meeting.generation += 1
+        else:
+            found = meeting
+            yield Wait(lambda: found.generation > generation, "the other warps", loc)
+
+    def _stuck(
+        self, frames: list[Frame], threads: dict[int, tuple[Frame, Thread, Wait | None]]
+    ) -> None:
+        ended = len(threads) < len(frames)
+        waits = [(frame, wait) for frame, _, wait in threads.values() if wait is not None]
+        waits.sort(key=lambda pair: int(pair[0].worker_row[0]))
+        first = waits[0][1]
+        notes: list[tuple[str, Location]] = []
+        for frame, wait in waits:
+            workers = f"{frame.worker_row[0]}..{frame.worker_row[-1]}"
+            notes.append((f"workers {workers} wait for {wait.what}", wait.loc))
+        if all(wait.is_barrier for _, wait in waits):
+            kind = "barrier-divergence"
+            others = "others have ended" if ended else "others wait elsewhere"
+            message = f"some workers come to this barrier, but {others}"
+        else:
+            kind, message = "deadlock", f"nobody can go on; here it is {first.what} that is missing"
+            first = next(wait for _, wait in waits if not wait.is_barrier)
+            message = f"nobody can go on: workers wait for {first.what}"
+        self.group.run.findings.add(
+            kind,
+            message,
+            first.loc,
+            details=(("block", int(self.group.blocks[0])),),
+            notes=tuple(notes[:8]),
+            where=first.what,
+        )

@@ -1,0 +1,276 @@
+"""The checker: proves a kernel, then runs it in the simulator after every pass.
+
+    check(definition)     what is wrong with it
+    examine(definition)   that, and what was seen of its memory traffic
+
+Each pass's program has to give, bit for bit, what the program gave as its author wrote it: where it
+doesn't, the pass is wrong, and an `InternalError` names it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from taskc.arguments import Bound
+from taskc.backend import sim
+from taskc.driver import signature
+from taskc.errors import CompileError, Finding, InternalError
+from taskc.ir import nodes as ir
+from taskc.ir.printer import to_text
+from taskc.ir.rewrite import walk
+from taskc.ir.target import TARGETS
+from taskc.lang.definition import KernelDefinition
+from taskc.passes.pipeline import lower_steps
+from taskc.passes.prove import findings as proof_errors
+
+Progress: TypeAlias = Callable[[str], None]
+
+_CLOSE = 1e-3  # how far float atomics may be apart, which are folded in any order
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """The program after a pass, run once a schedule. `report` is the last one's."""
+
+    name: str
+    kernel: ir.Kernel
+    report: sim.Report
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """findings  what is wrong, each thing once
+    steps     the programs that were run, the author's first
+    bound     the arguments
+    """
+
+    findings: tuple[Finding, ...]
+    steps: tuple[Examined, ...]
+    bound: Bound
+
+    @property
+    def ok(self) -> bool:
+        return not any(finding.severity == "error" for finding in self.findings)
+
+
+def check(
+    definition: KernelDefinition,
+    arguments: Sequence[Any] | None = None,
+    seeds: Sequence[int] = (0,),
+    stages: str | Iterable[str] = "all",
+    *,
+    target: str | None = None,
+) -> tuple[Finding, ...]:
+    """What is wrong with a kernel, each thing once, at its line of Python.
+
+    arguments  what it is called with (no outputs); the kernel's own example if not given
+    seeds      of the schedules under which the workers run, from stage synchronized on
+    stages     which programs are run: "all", after every pass; or those at the end of some stages
+    target     the target to lower for, if it isn't the kernel's own
+    """
+    return examine(definition, arguments, seeds, stages, target=target).findings
+
+
+def examine(
+    definition: KernelDefinition,
+    arguments: Sequence[Any] | None = None,
+    seeds: Sequence[int] = (0,),
+    stages: str | Iterable[str] = "all",
+    *,
+    target: str | None = None,
+    progress: Progress = lambda text: None,
+) -> Examination:
+    """As `check`, with what was run and what was measured. `progress` is told what comes next."""
+    kernel = for_target(definition.ir, target)
+    wanted = _wanted(stages)
+    bound = signature(definition).bind(definition.example() if arguments is None else arguments, {})
+    progress("proofs")
+    examination = _Examination(kernel, bound, tuple(seeds), progress)
+    if kernel.stage == "parsed":
+        errors = proof_errors(kernel)
+        if errors:
+            return Examination(tuple(map(_as_finding, errors)), (), bound)
+    examination.run("parse", kernel, is_last=True)
+    if not examination.has_errors:
+        examination.lower(wanted)
+    return Examination(tuple(examination.findings.values()), tuple(examination.steps), bound)
+
+
+def for_target(kernel: ir.Kernel, target: str | None) -> ir.Kernel:
+    """The kernel as it is lowered for a target; None leaves it at its own."""
+    if target is None:
+        return kernel
+    if target not in TARGETS:
+        raise CompileError(f"there is no target {target!r}", hint=f"there is {', '.join(TARGETS)}")
+    return replace(kernel, target=target)
+
+
+def block_count(kernel: ir.Kernel, bound: Bound) -> int | None:
+    """How many tiles the grid has; None where that isn't known before it runs."""
+    for node in walk(kernel.body):
+        if isinstance(node, ir.Grid):
+            extents = [
+                bound.dimensions.get(n) if isinstance(n, ir.Variable) else n for n in node.shape
+            ]  # type: ignore[arg-type]
+            if not all(isinstance(extent, int) for extent in extents):
+                return None
+            return prod(-(-extent // by) for extent, by in zip(extents, node.by, strict=True))  # type: ignore[operator]
+    return 1
+
+
+def phase_count(kernel: ir.Kernel) -> int:
+    """How many phases the program's text has: outer mapping loops and whole-block statements."""
+    count = 0
+    pending: list[Any] = [kernel.body]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ir.Each | ir.Move | ir.Mma | ir.Reduce | ir.Scan):
+            count += 1
+        elif isinstance(node, ir.Sequence):
+            pending.extend(node.statements)
+        elif isinstance(node, ir.If):
+            pending.extend(part for part in (node.then, node.otherwise) if part is not None)
+        elif isinstance(node, ir.Roles):
+            pending.extend(role.body for role in node.roles)
+        elif isinstance(node, ir.For | ir.While | ir.Grid | ir.Pipeline):
+            pending.append(node.body)
+    return count
+
+
+def _wanted(stages: str | Iterable[str]) -> frozenset[str] | None:
+    """The stages whose ends are run; None is every pass."""
+    if stages == "all":
+        return None
+    chosen = frozenset((stages,) if isinstance(stages, str) else stages)
+    unknown = sorted(chosen - set(ir.STAGES))
+    if unknown:
+        raise ValueError(f"there is no stage {unknown[0]!r}; there are {', '.join(ir.STAGES)}")
+    return chosen
+
+
+def _as_finding(error: CompileError) -> Finding:
+    hint = () if error.hint is None else (("hint", error.hint),)
+    return Finding("error", "error", error.message, error.location, hint, error.notes)
+
+
+class _Examination:
+    def __init__(
+        self, kernel: ir.Kernel, bound: Bound, seeds: tuple[int, ...], progress: Progress
+    ) -> None:
+        self.kernel = kernel
+        self.bound = bound
+        self.seeds = seeds
+        self.progress = progress
+        self.findings: dict[Any, Finding] = {}
+        self.steps: list[Examined] = []
+        self.expected: list[Any] | None = None
+        self.comparison = _comparison(kernel)
+
+    @property
+    def has_errors(self) -> bool:
+        return any(finding.severity == "error" for finding in self.findings.values())
+
+    def lower(self, wanted: frozenset[str] | None) -> None:
+        """Runs the program after each pass, until one of them shows an error."""
+        # A step is known to be the last of its stage when the next one has been made.
+        before = self.kernel
+        pending: tuple[str, ir.Kernel] | None = None
+        try:
+            for step in lower_steps(self.kernel):
+                self.progress(step.name)
+                if step.kernel is before:
+                    continue
+                if pending is not None:
+                    self._step(*pending, step.kernel.stage != pending[1].stage, wanted)
+                    if self.has_errors:
+                        return
+                before, pending = step.kernel, (step.name, step.kernel)
+        except CompileError as error:  # what this target can't do
+            self._add(_as_finding(error), "")
+        if pending is not None:
+            self._step(*pending, True, wanted)
+
+    def _step(
+        self, name: str, kernel: ir.Kernel, is_last: bool, wanted: frozenset[str] | None
+    ) -> None:
+        if wanted is None or (is_last and kernel.stage in wanted):
+            self.run(name, kernel, is_last=is_last)
+
+    def run(self, name: str, kernel: ir.Kernel, *, is_last: bool) -> None:
+        """One program. At the end of its stage it is run under all the schedules."""
+        self.progress(f"{name} ({kernel.stage})")
+        start = time.perf_counter()
+        by_phases = ir.STAGES.index(kernel.stage) < ir.STAGES.index("synchronized")
+        schedules: tuple[int | None, ...] = (None,)
+        if not by_phases:
+            schedules = (None, *self.seeds) if is_last else (None,)
+        for seed in schedules:
+            values = _copies(kernel, self.bound)
+            report = sim.run(
+                kernel,
+                values,
+                seed=seed,
+                statistics=is_last and seed is None,
+                shared_limit=TARGETS[kernel.target].shared_bytes,
+            )
+            if seed is None:
+                self.steps.append(Examined(name, kernel, report, 0.0))
+            for finding in report.findings:
+                self._add(finding, "" if kernel is self.kernel else name)
+            if any(finding.severity == "error" for finding in report.findings):
+                break
+            if self.expected is None:
+                self.expected = values
+            else:
+                self._compare(name, kernel, values, seed)
+        self.steps[-1] = replace(self.steps[-1], seconds=time.perf_counter() - start)
+
+    def _add(self, finding: Finding, after: str) -> None:
+        key = (finding.kind, finding.location if finding.location.line else finding.message)
+        if after:
+            details = (*finding.details, ("after the pass", after))
+            finding = replace(finding, details=details)
+        self.findings.setdefault(key, finding)
+
+    def _compare(self, name: str, kernel: ir.Kernel, values: list[Any], seed: int | None) -> None:
+        if self.comparison == "none" or self.expected is None:
+            return
+        for parameter, mine, theirs in zip(kernel.parameters, values, self.expected, strict=True):
+            if not isinstance(parameter, ir.Tensor) or mine.tobytes() == theirs.tobytes():
+                continue
+            a, b = mine.astype(np.float64), theirs.astype(np.float64)
+            if self.comparison == "close" and np.allclose(a, b, _CLOSE, _CLOSE, equal_nan=True):
+                continue
+            differs = (a != b) & ~(np.isnan(a) & np.isnan(b))
+            at = np.unravel_index(int(np.argmax(differs)), mine.shape) if differs.any() else ()
+            element = f"{parameter.name}[{', '.join(str(int(i)) for i in at)}]"
+            schedule = "" if seed is None else f", with schedule {seed}"
+            raise InternalError(
+                f"after the pass {name}{schedule} {element} is {mine[at]!r} and not {theirs[at]!r}",
+                to_text(kernel),
+            )
+
+
+def _copies(kernel: ir.Kernel, bound: Bound) -> list[Any]:
+    """The arguments of one run: what it writes is its own."""
+    return [
+        value.copy() if isinstance(parameter, ir.Tensor) and parameter.role != "in" else value
+        for parameter, value in zip(kernel.parameters, bound.values, strict=True)
+    ]
+
+
+def _comparison(kernel: ir.Kernel) -> str:
+    """How far two schedules must agree: "exact", "close", or "none" where old values are taken."""
+    atomics = [node for node in walk(kernel.body) if isinstance(node, ir.Atomic)]
+    if any(node.result is not None or node.operator == "exchange" for node in atomics):
+        return "none"
+    if any(node.operator == "+" and node.tensor.dtype.is_float for node in atomics):
+        return "close"
+    return "exact"

@@ -1,0 +1,139 @@
+"""Runs random programs through every pass, and holds each result to the oracle's."""
+
+from __future__ import annotations
+
+import linecache
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from taskc.backend.sim import run
+from taskc.ir import nodes as ir
+from taskc.ir.compare import same_program
+from taskc.ir.parser import parse
+from taskc.ir.printer import to_text
+from taskc.ir.verify import verify
+from taskc.passes import pipeline
+from tests.programs import description as d
+from tests.programs.oracle import Oracle
+from tests.programs.render import source
+
+SCHEDULES = (None, 1, 2)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """stage   the pass after which something was wrong first, or "parse"
+    what    what was wrong: "result", "finding", "verify", "text" or "error"
+    """
+
+    stage: str
+    what: str
+    detail: str
+    before: str = ""
+    after: str = ""
+
+    def __str__(self) -> str:
+        return f"after {self.stage}: {self.what}: {self.detail}"
+
+
+def parsed(program: d.Program, file: str = "<program>") -> ir.Kernel:
+    """The program's kernel, by way of its source."""
+    text = source(program)
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    scope: dict[str, Any] = {"__name__": "random_program"}
+    exec(compile(text, file, "exec"), scope)
+    kernel: ir.Kernel = scope[program.name].ir
+    return replace(kernel, target=program.target)
+
+
+def steps(kernel: ir.Kernel) -> Iterator[tuple[str, ir.Kernel]]:
+    """The kernel as parsed, and after each pass."""
+    yield "parse", kernel
+    for step in pipeline.lower_steps(kernel):
+        yield step.name, step.kernel
+
+
+def check(
+    program: d.Program, *, expected: dict[str, np.ndarray] | None = None, texts: bool = True,
+    observe: Any = None, file: str = "<program>",
+) -> Failure | None:  # fmt: skip
+    """What is wrong with the compiler, as far as this program shows it."""
+    if expected is None:
+        expected = Oracle(program).results()
+    before: ir.Kernel | None = None
+    stage = "parse"
+    names = iter([*(run_.__name__ for run_ in pipeline.PASSES), ""])
+    try:
+        for stage, kernel in steps(parsed(program, file)):
+            if stage != "parse":
+                next(names)
+            if kernel is not before:
+                failure = _check_step(program, kernel, expected, texts)
+                if failure is not None:
+                    what, detail = failure
+                    earlier = "" if before is None else to_text(before)
+                    return Failure(stage, what, detail, earlier, to_text(kernel))
+                if observe is not None:
+                    observe(stage, kernel, before)
+            before = kernel
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{last.filename.rsplit('/', 1)[-1]}:{last.lineno}"
+        detail = f"{type(error).__name__} in {where}: {error}"
+        return Failure(_next(stage, before, names), "error", detail, "" if before is None else to_text(before))
+    return None
+
+
+def _next(stage: str, before: ir.Kernel | None, names: Iterator[str]) -> str:
+    return "parse" if before is None else next(names)
+
+
+def _check_step(
+    program: d.Program, kernel: ir.Kernel, expected: dict[str, np.ndarray], texts: bool
+) -> tuple[str, str] | None:
+    try:
+        verify(kernel)
+    except Exception as error:
+        return "verify", str(error)
+    if texts:
+        text = to_text(kernel)
+        if not same_program(parse(text), kernel):
+            return "text", "what is printed parses as another program"
+    seeds = SCHEDULES if is_asynchronous(kernel) else SCHEDULES[:1]
+    for seed in seeds:
+        arguments = {
+            p.name: p.data if p.shape is None or p.role == "in" else p.data.copy()
+            for p in program.parameters
+        }
+        report = run(kernel, list(arguments.values()), seed=seed)
+        if report.findings:
+            return "finding", str(report.findings[0])
+        for name, wanted in expected.items():
+            difference = _difference(name, arguments[name], wanted)
+            if difference is not None:
+                return "result", difference
+    return None
+
+
+def is_asynchronous(kernel: ir.Kernel) -> bool:
+    from taskc.ir.rewrite import walk
+
+    return any(isinstance(node, (ir.RingStep, ir.Roles)) or isinstance(node, ir.Do) for node in walk(kernel.body))
+
+
+def _difference(name: str, found: np.ndarray, wanted: np.ndarray) -> str | None:
+    """The first element that differs in a bit; one NaN is as good as another."""
+    if found.dtype.kind == "f" or found.dtype.name == "bfloat16":
+        bits = f"u{found.itemsize}"
+        same = (found.view(bits) == wanted.view(bits)) | ((found != found) & (wanted != wanted))
+    else:
+        same = found == wanted
+    if same.all():
+        return None
+    index = tuple(int(i) for i in np.argwhere(~same)[0])
+    count = int((~same).sum())
+    return f"{name}{list(index)} is {found[index]!r}, not {wanted[index]!r} ({count} of {same.size} differ)"
