@@ -1,7 +1,7 @@
 """Causal attention, block by block over the keys, with an online softmax.
 
-`spatial(8, 4) * repeat(4, k)` says: 4 neighbouring lanes share 4 queries. The scores and the result
-are laid out so, one over keys and one over features, and a row has the same owners in both.
+`spatial(8, 4) * repeat(2, k)` says: 4 neighbouring lanes own 2 queries, and share k keys or features
+for each of them; so the scores and the result of a query are in the registers of the same lanes.
 """
 
 from __future__ import annotations

@@ -116,9 +116,8 @@ class Signature:
         if len(values) != len(outputs):
             names = f" ({', '.join(outputs)})" if outputs else ""
             plural = "" if len(outputs) == 1 else "s"
-            raise ArgumentError(
-                f"{self.name} has {len(outputs)} output{plural}{names}, and out= gives {len(values)}"
-            )
+            has = f"{self.name} has {len(outputs)} output{plural}{names}"
+            raise ArgumentError(f"{has}, and out= gives {len(values)}")
         return list(zip(outputs, values, strict=True))
 
     def _unexpected(self, name: str, known: list[str]) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -91,7 +90,7 @@ def examine(
     kernel = for_target(definition.ir, target)
     wanted = _wanted(stages)
     bound = signature(definition).bind(definition.example() if arguments is None else arguments, {})
-    progress("proofs")
+    progress("proving")
     examination = _Examination(kernel, bound, tuple(seeds), progress)
     if kernel.stage == "parsed":
         errors = proof_errors(kernel)
@@ -110,38 +109,6 @@ def for_target(kernel: ir.Kernel, target: str | None) -> ir.Kernel:
     if target not in TARGETS:
         raise CompileError(f"there is no target {target!r}", hint=f"there is {', '.join(TARGETS)}")
     return replace(kernel, target=target)
-
-
-def block_count(kernel: ir.Kernel, bound: Bound) -> int | None:
-    """How many tiles the grid has; None where that isn't known before it runs."""
-    for node in walk(kernel.body):
-        if isinstance(node, ir.Grid):
-            extents = [
-                bound.dimensions.get(n) if isinstance(n, ir.Variable) else n for n in node.shape
-            ]  # type: ignore[arg-type]
-            if not all(isinstance(extent, int) for extent in extents):
-                return None
-            return prod(-(-extent // by) for extent, by in zip(extents, node.by, strict=True))  # type: ignore[operator]
-    return 1
-
-
-def phase_count(kernel: ir.Kernel) -> int:
-    """How many phases the program's text has: outer mapping loops and whole-block statements."""
-    count = 0
-    pending: list[Any] = [kernel.body]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, ir.Each | ir.Move | ir.Mma | ir.Reduce | ir.Scan):
-            count += 1
-        elif isinstance(node, ir.Sequence):
-            pending.extend(node.statements)
-        elif isinstance(node, ir.If):
-            pending.extend(part for part in (node.then, node.otherwise) if part is not None)
-        elif isinstance(node, ir.Roles):
-            pending.extend(role.body for role in node.roles)
-        elif isinstance(node, ir.For | ir.While | ir.Grid | ir.Pipeline):
-            pending.append(node.body)
-    return count
 
 
 def _wanted(stages: str | Iterable[str]) -> frozenset[str] | None:
@@ -184,7 +151,6 @@ class _Examination:
         pending: tuple[str, ir.Kernel] | None = None
         try:
             for step in lower_steps(self.kernel):
-                self.progress(step.name)
                 if step.kernel is before:
                     continue
                 if pending is not None:
@@ -205,7 +171,7 @@ class _Examination:
 
     def run(self, name: str, kernel: ir.Kernel, *, is_last: bool) -> None:
         """One program. At the end of its stage it is run under all the schedules."""
-        self.progress(f"{name} ({kernel.stage})")
+        self.progress(f"running it after {name}")
         start = time.perf_counter()
         by_phases = ir.STAGES.index(kernel.stage) < ir.STAGES.index("synchronized")
         schedules: tuple[int | None, ...] = (None,)

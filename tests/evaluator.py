@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-
 from taskc.ir import arithmetic, nodes as ir
 from taskc.ir.nodes import Binary, Cast, Constant, Expression, Select, Unary, Variable
 from taskc.ir.types import DType, boolean, f32, i32, i64

@@ -96,7 +96,7 @@ SCOPES = (GLOBAL, SHARED, TILE, LOCAL, REGISTER, BARRIER)
 
 
 def _location() -> Location:
-    return field(default=NOWHERE, compare=False, repr=False, kw_only=True)  # type: ignore[no-any-return]
+    return field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
 
 # --- names -----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping as Dictionary
 from dataclasses import replace
-from typing import TypeVar, Union
+from typing import Any, TypeVar, Union, overload
 
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Statement, Tensor, Variable
@@ -26,17 +26,21 @@ def _map_tuple(items: tuple[T, ...], function: Callable[[T], T]) -> tuple[T, ...
     return items if _same(items, new) else new
 
 
+@overload
+def map_expressions(node: Expression, function: Callable[[Expression], Expression]) -> Expression: ...
+@overload
+def map_expressions(node: Statement, function: Callable[[Expression], Expression]) -> Statement: ...
 def map_expressions(node: Node, function: Callable[[Expression], Expression]) -> Node:
     """`node` with `function` applied to the expressions directly in it (not to statements)."""
-    changes: dict[str, object] = {}
+    changes: dict[str, Any] = {}
     for name in EXPRESSION_FIELDS.get(type(node), ()):
         old = getattr(node, name)
         if old is None or isinstance(old, int):
             continue
         if isinstance(old, tuple):
-            new = tuple([x if isinstance(x, int) else function(x) for x in old])
-            if not _same(old, new):
-                changes[name] = new
+            items = tuple([x if isinstance(x, int) else function(x) for x in old])
+            if not _same(old, items):
+                changes[name] = items
         elif isinstance(old, ir.Operand):
             origin = _map_tuple(old.origin, function)
             if origin is not old.origin:
@@ -45,7 +49,7 @@ def map_expressions(node: Node, function: Callable[[Expression], Expression]) ->
             new = function(old)
             if new is not old:
                 changes[name] = new
-    return replace(node, **changes) if changes else node  # type: ignore[arg-type,return-value]
+    return replace(node, **changes) if changes else node
 
 
 def map_statements(node: Statement, function: Callable[[Statement], Statement]) -> Statement:
@@ -74,6 +78,10 @@ def map_statements(node: Statement, function: Callable[[Statement], Statement]) 
     return node
 
 
+@overload
+def map_children(node: Expression, function: Callable[[Any], Any]) -> Expression: ...
+@overload
+def map_children(node: Statement, function: Callable[[Any], Any]) -> Statement: ...
 def map_children(node: Node, function: Callable[[Node], Node]) -> Node:
     """`node` with `function` applied to its direct children, expressions first."""
     node = map_expressions(node, function)  # type: ignore[arg-type]
@@ -121,6 +129,10 @@ def walk(node: Node) -> Iterator[Node]:
         stack.extend(reversed(below))
 
 
+@overload
+def substitute(node: Expression, values: Dictionary[Variable, Expression]) -> Expression: ...
+@overload
+def substitute(node: Statement, values: Dictionary[Variable, Expression]) -> Statement: ...
 def substitute(node: Node, values: Dictionary[Variable, Expression]) -> Node:
     """`node` with variables replaced by expressions, wherever they are used."""
     if not values:
@@ -134,6 +146,10 @@ def substitute(node: Node, values: Dictionary[Variable, Expression]) -> Node:
     return visit(node)
 
 
+@overload
+def replace_tensors(node: Expression, tensors: Dictionary[Tensor, Tensor]) -> Expression: ...
+@overload
+def replace_tensors(node: Statement, tensors: Dictionary[Tensor, Tensor]) -> Statement: ...
 def replace_tensors(node: Node, tensors: Dictionary[Tensor, Tensor]) -> Node:
     """`node` with tensors exchanged for others, wherever they are read, written or allocated."""
     if not tensors:
@@ -144,7 +160,7 @@ def replace_tensors(node: Node, tensors: Dictionary[Tensor, Tensor]) -> Node:
 
     def visit(current: Node) -> Node:
         current = map_children(current, visit)
-        changes: dict[str, object] = {}
+        changes: dict[str, Any] = {}
         for name in TENSOR_FIELDS.get(type(current), ()):
             old = getattr(current, name)
             if isinstance(old, ir.Operand):
@@ -152,7 +168,7 @@ def replace_tensors(node: Node, tensors: Dictionary[Tensor, Tensor]) -> Node:
                     changes[name] = replace(old, tensor=swap(old.tensor))
             elif old in tensors:
                 changes[name] = swap(old)
-        return replace(current, **changes) if changes else current  # type: ignore[arg-type,return-value]
+        return replace(current, **changes) if changes else current
 
     return visit(node)
 
@@ -178,6 +194,10 @@ def tensors_of(node: Node) -> Iterator[Tensor]:
         yield old.tensor if isinstance(old, ir.Operand) else old
 
 
+@overload
+def copy(node: Expression, values: Dictionary[Variable, Expression] | None = None) -> Expression: ...
+@overload
+def copy(node: Statement, values: Dictionary[Variable, Expression] | None = None) -> Statement: ...
 def copy(node: Node, values: Dictionary[Variable, Expression] | None = None) -> Node:
     """A second copy of `node` for another place: what it binds and allocates gets identities of its own.
 
@@ -194,7 +214,7 @@ def copy(node: Node, values: Dictionary[Variable, Expression] | None = None) -> 
     def visit(current: Node) -> Node:
         if type(current) is Variable:
             return variables.get(current, current)
-        changes: dict[str, object] = {}
+        changes: dict[str, Any] = {}
         for name in BINDING_FIELDS.get(type(current), ()):
             bound = getattr(current, name)
             if isinstance(bound, tuple):
@@ -204,12 +224,20 @@ def copy(node: Node, values: Dictionary[Variable, Expression] | None = None) -> 
         if type(current) is ir.Allocate:
             tensors[current.tensor] = replace(current.tensor)
         if changes:
-            current = replace(current, **changes)  # type: ignore[arg-type,assignment]
+            current = replace(current, **changes)
         return map_children(current, visit)
 
     return replace_tensors(visit(node), tensors)
 
 
+@overload
+def index_leading(
+    node: Expression, rings: Dictionary[Tensor, Tensor], slot: Expression
+) -> Expression: ...
+@overload
+def index_leading(
+    node: Statement, rings: Dictionary[Tensor, Tensor], slot: Expression
+) -> Statement: ...
 def index_leading(
     node: Node, rings: Dictionary[Tensor, Tensor], slot: Expression
 ) -> Node:

@@ -98,6 +98,8 @@ def _unpack(
         written = value_node.elts
     # All values are taken before the first name changes, as in `a, b = b, a`.
     parts = [_settled(context, part, target.elts[i], written[i]) for i, part in enumerate(value)]
+    made = [part for part, old in zip(parts, value, strict=True) if part is not old]
+    context.results.update(part for part in made if isinstance(part, ir.Variable))
     for part_target, part, part_node in zip(target.elts, parts, written, strict=True):
         assign(context, part_target, part, part_node, node)
 
@@ -110,9 +112,7 @@ def _settled(context: Context, value: Value, target: ast.expr, node: ast.expr) -
     expression = scalar(context, value, node)
     if isinstance(expression, (ir.Variable, ir.Constant)):
         return expression
-    result = context.let(name, expression)
-    context.results.add(result)
-    return result
+    return context.let(name, expression)
 
 
 _UNNAMED = (View, Transposed, MappingLoop, TilesLoop, PipelineLoop, RangeLoop)

@@ -64,10 +64,12 @@ _UNARY: dict[type, tuple[str, Callable[[Any], Any]]] = {
 }
 
 
-def compute(context: Context, node: Place, function: Callable[..., Any], *arguments: Any) -> Value:
+def compute(
+    context: Context, node: Place, function: Callable[..., Any], /, *arguments: Any, **keywords: Any
+) -> Value:
     """Python's own result on constants, and Python's own complaint."""
     try:
-        return plain(function(*arguments))
+        return plain(function(*arguments, **keywords))
     except CompileError:
         raise
     except ZeroDivisionError:

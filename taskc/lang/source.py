@@ -177,4 +177,6 @@ def _definition(block: list[str], name: str) -> ast.FunctionDef | None:
         body = body[0].body
         ast.increment_lineno(body[0], -1)
     found = body[0] if body else None
-    return found if isinstance(found, ast.FunctionDef) and found.name == name else None
+    if not isinstance(found, ast.FunctionDef) or found.name != name:
+        return None
+    return found if 1 in (found.lineno, *(part.lineno for part in found.decorator_list)) else None

@@ -105,6 +105,9 @@ def _accumulate(context: Context, value: int | ir.Expression, factor: int, terms
             _accumulate(context, other, factor * scale, terms)
         case ir.Unary(operator="-"):
             _accumulate(context, value.operand, -factor, terms)
+        case ir.Cast(operand=operand) if operand.dtype.is_integer:
+            # Where the narrower sum wraps, the end of a slice does; its size is what was written.
+            _accumulate(context, operand, factor, terms)
         case ir.Variable() if value in context.definitions and value.dtype is i64:
             _accumulate(context, context.definitions[value], factor, terms)
         case _:

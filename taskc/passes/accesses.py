@@ -106,8 +106,9 @@ class Crew:
             return self
         owner, _ = mapping.owner_table()
         place = tuple(self.values[v] for v in loop.variables)
-        first = owner[place] == self.workers - self.workers.min()
-        return replace(self, active=first if self.active is None else self.active & first)
+        first = np.asarray(owner[place] == self.workers - self.workers.min())
+        both = first if self.active is None else self.active & first
+        return replace(self, active=both.astype(bool))
 
     def where(self, condition: Expression) -> Crew:
         """Only the pairs for which a condition holds, as far as that is known."""

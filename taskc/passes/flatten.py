@@ -220,7 +220,7 @@ class _Flattener:
                 return type(node)(node.tensor, indices, loc=node.loc)
             case Lookup():
                 return replace(node, index=self.narrow(node.index))
-        return map_expressions(node, self.expression)  # type: ignore[return-value]
+        return map_expressions(node, self.expression)
 
     def offset(self, tensor: Tensor, indices: tuple[Expression, ...]) -> tuple[Expression, ...]:
         return (self.narrow(linear_offset(tensor, indices)),) if indices else ()
@@ -241,9 +241,9 @@ class _Flattener:
                 operands = tuple([self._operand(operand, keeps) for operand in node.operands])
                 return replace(node, operands=operands)
             case ir.Mma():
-                return map_expressions(node, self.narrow)  # type: ignore[return-value]
+                return map_expressions(node, self.narrow)
         self.facts.enter(node)
-        node = map_expressions(node, self.expression)  # type: ignore[assignment]
+        node = map_expressions(node, self.expression)
         return map_statements(node, self.statement)
 
     def _operand(self, node: Expression, keeps_coordinates: bool) -> Expression:

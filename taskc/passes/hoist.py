@@ -1,10 +1,11 @@
 """Invariants out of loops, and costly index arithmetic once.
 
-for i in range(0, n):                          t0 = worker // 8 * 64
-    for j in unroll(0, 4):              ->     for i in range(0, n):
-        y[j + i * 4 + worker // 8 * 64] =          t1 = t0 + i * 4
-            x[worker // 8 * 64 + i]                for j in unroll(0, 4):
-                                                       y[t1 + j] = x[t0 + i]
+for i in range(n):                                 t0 = worker // 8 * 64
+    for j in unroll(4):                            for i in range(n):
+        y[j + i * 4 + worker // 8 * 64] =     ->       t1 = t0 + i * 4
+            x[worker // 8 * 64 + i]                    t2 = x[t0 + i]
+                                                       for j in unroll(4):
+                                                           y[t1 + j] = t2
 
 A name's level is the number of loops around its binding; an expression's is that of its deepest
 name. An expression is computed before the outermost loop that it doesn't depend on, and a sum is
@@ -40,7 +41,7 @@ from taskc.ir.nodes import (
     Unary,
     Variable,
 )
-from taskc.ir.rewrite import expressions, map_expressions, walk
+from taskc.ir.rewrite import expressions, map_expressions, substitute, walk
 from taskc.ir.types import boolean
 from taskc.passes.unroll import trip_count
 
@@ -173,8 +174,11 @@ class _Hoister:
                     self.levels[result] = self.depth
                 if isinstance(node, ir.Store) and node.tensor.scope == ir.REGISTER:
                     value = self.visit(node.value)
-                    return node if value is node.value else replace(node, value=value)
-                return map_expressions(node, self.visit)  # type: ignore[return-value]
+                    indices = self._in_place(node.indices)
+                    if value is node.value and indices is node.indices:
+                        return node
+                    return replace(node, value=value, indices=indices)
+                return map_expressions(node, self.visit)
         return node
 
     def _branches(self, node: ir.Sequence | ir.Roles | ir.If) -> Statement:
@@ -211,7 +215,11 @@ class _Hoister:
 
     def _let(self, node: ir.Let) -> Statement | None:
         level = self.level(node.value)
-        if level < self.depth and not isinstance(node.value, (Variable, Constant)):
+        if isinstance(node.value, (Variable, Constant)):
+            self.values[node.variable] = self.visit(node.value)
+            self.levels[node.variable] = level
+            return None
+        if level < self.depth:
             number = self.numbers.of(node.value)
             value = self._parts(node.value)
             name = self._named(value, number, level, node.variable)
@@ -220,7 +228,7 @@ class _Hoister:
             self.levels[node.variable] = level
             return None
         value = self.visit(node.value)
-        self.levels[node.variable] = min(level, self.depth)
+        self.levels[node.variable] = self.depth
         return node if value is node.value else replace(node, value=value)
 
     # Expressions.
@@ -275,13 +283,20 @@ class _Hoister:
         if isinstance(node, Binary) and node.operator in ("+", "-") and node.dtype.is_integer:
             node = self._by_level(node) or node
         if isinstance(node, (Read, Address)) and node.tensor.scope == ir.REGISTER:
-            return node
+            indices = self._in_place(node.indices)
+            return node if indices is node.indices else replace(node, indices=indices)
         if isinstance(node, (Select, Binary)) and _is_lazy(node):
             certain, self.certain = self.certain, self.depth
             new = map_expressions(node, self.visit)
             self.certain = certain
-            return new  # type: ignore[return-value]
-        return map_expressions(node, self.visit)  # type: ignore[return-value]
+            return new
+        return map_expressions(node, self.visit)
+
+    def _in_place(self, indices: tuple[Expression, ...]) -> tuple[Expression, ...]:
+        """Indices with names replaced that are gone, and nothing moved."""
+        new = tuple([substitute(index, self.values) for index in indices])
+        same = all(a is b for a, b in zip(new, indices, strict=True))
+        return indices if same else new
 
     def _by_level(self, node: Binary) -> Expression | None:
         """The sum with terms of outer loops first; None where that separates nothing."""

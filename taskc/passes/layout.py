@@ -121,10 +121,11 @@ def _cost(tensor: Tensor, requests: list[_Request], target: Target) -> int:
 
 
 def _extra_cycles(tensor: Tensor, request: _Request, banks: int) -> int:
-    pitches = tensor.layout.shape if tensor.layout is not None else tensor.shape
+    shape = tensor.layout.shape if tensor.layout is not None else tensor.shape
+    pitches = [n for n in shape if isinstance(n, int)]
     offset: Array = np.zeros((), np.int64)
     for index, pitch in zip(request.indices, pitches, strict=True):
-        offset = offset * int(pitch) + index  # type: ignore[call-overload]
+        offset = offset * pitch + index
     if tensor.swizzle is not None:
         swizzle = tensor.swizzle
         mask = (1 << swizzle.bits) - 1

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import (
     add,
@@ -91,7 +92,7 @@ def _row_major(
 
 
 def _grouped(
-    counts: list[Expression], number: Expression, height: int, loc: ir.Location
+    counts: list[Expression], number: Expression, height: int, loc: Location
 ) -> tuple[list[Statement], list[Expression]]:
     """Column by column within groups of `height` tile rows; the last group may be lower."""
     rows, columns = counts

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from taskc.errors import CompileError
+from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import (
     add,
@@ -143,7 +143,7 @@ class _Lowering:
         for inner in statement.statements:
             parts.append(self.statement(inner, scope))
             if isinstance(inner, ir.Let) and scope.loop is not None:
-                value = _expression(substitute(inner.value, scope.lets))
+                value = substitute(inner.value, scope.lets)
                 if not any(isinstance(node, ir.Read) for node in walk(value)):
                     scope = replace(scope, lets={**scope.lets, inner.variable: value})
         return replace(statement, statements=tuple(parts))
@@ -172,7 +172,7 @@ class _Lowering:
         if run > 1:
             trips[-1] = trips[-1][0], range(0, len(trips[-1][1]), run)
         first = scope.first if loop.worker is not None else _first_owner(mapping, number, tasks)
-        lets = {v: _expression(substitute(task, scope.lets)) for v, task in zip(loop.variables, tasks, strict=True)}
+        lets = {v: substitute(task, scope.lets) for v, task in zip(loop.variables, tasks, strict=True)}
         inner = replace(
             scope,
             trips=(*scope.trips, *trips),
@@ -208,7 +208,7 @@ class _Lowering:
 
     def expression(self, expression: Expression, scope: _Scope) -> Expression:
         def visit(node: Expression) -> Expression:
-            node = _expression(map_children(node, visit))  # type: ignore[arg-type]
+            node = map_children(node, visit)
             if isinstance(node, ir.Read | ir.Address) and node.tensor.scope == TILE:
                 slot = self.slot(node.tensor, node.indices, scope, node.loc)
                 return replace(node, tensor=self.register(node.tensor), indices=(slot,))
@@ -217,7 +217,7 @@ class _Lowering:
         return visit(expression)
 
     def slot(
-        self, tile: Tensor, indices: Sequence[Expression], scope: _Scope, loc: ir.Location
+        self, tile: Tensor, indices: Sequence[Expression], scope: _Scope, loc: Location
     ) -> Expression:
         """The register that holds an element: a form of the loops over slots, found by enumeration."""
         owners = tile.owners
@@ -232,7 +232,7 @@ class _Lowering:
                 and all(i is v for i, v in zip(indices, loop.variables, strict=True))
             ):
                 return _number(own_trips)
-        resolved = [_expression(substitute(i, scope.lets)) for i in indices]
+        resolved = [substitute(i, scope.lets) for i in indices]
         used = {v for i in resolved for v in walk(i) if isinstance(v, Variable)}
         trips = [(v, trip) for v, trip in scope.trips if v in used]
         unknown = used - {v for v, _ in trips} - {self.kernel.worker}
@@ -353,7 +353,7 @@ def _enumerated_tasks(
     return [(slot, range(mapping.slots))], coordinates, guard
 
 
-def _table(name: str, values: Array) -> Table:
+def _table(name: str, values: np.ndarray) -> Table:
     array = np.ascontiguousarray(values, dtype=np.int64).ravel()
     array.setflags(write=False)
     return Table(name, array)
@@ -397,16 +397,15 @@ def _loop_of(move: ir.Move) -> ir.Each:
 
 
 def _picks_registers(loop: ir.For) -> bool:
-    for node in walk(loop.body):
-        if isinstance(node, ir.Read | ir.Store) and node.tensor.scope == TILE:
-            if any(v is loop.variable for i in node.indices for v in walk(i)):
-                return True
-    return False
+    """Whether the index of a tile uses the loop's variable."""
+    return any(
+        part is loop.variable
+        for node in walk(loop.body)
+        if isinstance(node, ir.Read | ir.Store) and node.tensor.scope == TILE
+        for index in node.indices
+        for part in walk(index)
+    )
 
 
 def _mma_tensors(mma: ir.Mma) -> tuple[Tensor, Tensor, Tensor]:
     return mma.accumulator, mma.left.tensor, mma.right.tensor
-
-
-def _expression(node: object) -> Expression:
-    return node  # type: ignore[return-value]

@@ -16,10 +16,11 @@ pipelined loop within a loop, a persistent grid) the mbarriers are set up again 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
-from taskc.errors import InternalError
+from taskc.errors import InternalError, Location
 from taskc.ir import nodes as ir
-from taskc.ir.build import equal, floor_divide, index, modulo, product
+from taskc.ir.build import equal, floor_divide, index, modulo
 from taskc.ir.nodes import BARRIER, Expression, Ring, Statement, Tensor, Variable
 from taskc.ir.rewrite import map_statements, substitute, walk
 from taskc.ir.types import u64
@@ -116,7 +117,7 @@ class _Lowering:
                     parts.extend(self.set_up(self.rings[ring], inner.loc))
         return replace(statement, statements=tuple(parts))
 
-    def set_up(self, counted: _Counted, loc: ir.Location) -> list[Statement]:
+    def set_up(self, counted: _Counted, loc: Location) -> list[Statement]:
         slot = Variable("slot", loc=loc)
         pairs = [(counted.full, counted.arrivals)]
         if counted.empty is not None:
@@ -170,8 +171,8 @@ class _Lowering:
         """One worker starts the copy of the whole box; what lies outside the tensor arrives as zeros."""
         read = next(node for node in walk(move.value) if isinstance(node, ir.Read))
         zeros: dict[Variable, Expression] = {v: index(0) for v in move.variables}
-        origin = tuple(_expression(substitute(i, zeros)) for i in read.indices)
-        place = tuple(_expression(substitute(i, zeros)) for i in move.indices)
+        origin = tuple(substitute(i, zeros) for i in read.indices)
+        place = tuple(substitute(i, zeros) for i in move.indices)
         counted = self.rings[self.by_tensor[move.tensor]]
         extents = _box(move, read)
         load = ir.Do(
@@ -198,13 +199,8 @@ def _box(move: ir.Move, read: ir.Read) -> tuple[int, ...]:
     return tuple(extents)
 
 
-def _expression(node: object) -> Expression:
-    return node  # type: ignore[return-value]
-
-
 def _slot_bytes(ring: Ring) -> int:
-    sizes = [product(tensor.shape[1:]) for tensor in ring.tensors]
     return sum(
-        int(size.value) * tensor.dtype.nbytes  # type: ignore[union-attr]
-        for size, tensor in zip(sizes, ring.tensors, strict=True)
+        prod(extent for extent in tensor.shape[1:] if isinstance(extent, int)) * tensor.dtype.nbytes
+        for tensor in ring.tensors
     )

@@ -32,7 +32,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 from taskc.errors import Location
 from taskc.ir import nodes as ir
@@ -189,7 +188,7 @@ def pipelined(
             step("wait", k),
             *allocations,
             ir.If(condition, ir.Sequence(tuple(_with_scalars(pipeline, loads, later, load))), loc=loc),
-            cast(Statement, work),
+            work,
             step("release", k),
             ir.If(
                 condition,
@@ -198,7 +197,7 @@ def pipelined(
             ),
         ]
     else:
-        body = [step("wait", k), *issue(later), cast(Statement, work), step("release", k)]
+        body = [step("wait", k), *issue(later), work, step("release", k)]
     steady = ir.For(k, index(0), count, 1, ir.Sequence(tuple(body)), loc=loc)
     allocate = [ir.Allocate(tensor, loc=tensor.loc) for tensor in ring.tensors]
     return ir.Sequence((*allocate, prologue, steady), loc=loc)
@@ -235,7 +234,7 @@ def fetch_step(
     moves = [replace(move, how=how) for move in loads.moves]
     statements = _with_scalars(pipeline, loads, k, moves)
     return [
-        cast(Statement, index_leading(statement, slots, modulo(k, stages)))
+        index_leading(statement, slots, modulo(k, stages))
         for statement in statements
     ]
 

@@ -65,7 +65,7 @@ def place(kernel: ir.Kernel, tensors: dict[Tensor, Tensor]) -> ir.Kernel:
         return map_statements(statement, exchanged)
 
     body = replace_tensors(kernel.body, tensors)
-    return replace(kernel, body=exchanged(body))  # type: ignore[arg-type]
+    return replace(kernel, body=exchanged(body))
 
 
 def _lives(body: Statement) -> list[Life]:

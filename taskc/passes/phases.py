@@ -180,8 +180,7 @@ class _Scope:
     nested: bool = False
 
     def resolve(self, expression: Expression) -> Expression:
-        result = substitute(expression, self.lets)
-        return result  # type: ignore[return-value]
+        return substitute(expression, self.lets)
 
     def bind(self, variable: Variable, value: Expression) -> _Scope:
         resolved = self.resolve(value)

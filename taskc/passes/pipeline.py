@@ -14,8 +14,8 @@ from pathlib import Path
 
 from taskc.ir import nodes as ir
 from taskc.ir.printer import to_text
-from taskc.passes.lean import LEAN_PASSES
 from taskc.passes.layout import layout
+from taskc.passes.lean import LEAN_PASSES
 from taskc.passes.lower_grid import lower_grid
 from taskc.passes.lower_mappings import lower_mappings
 from taskc.passes.lower_rings import lower_rings

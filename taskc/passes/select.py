@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping, auto_map
 from taskc.ir.nodes import SHARED, TILE, Expression, Statement, Tensor, Variable
@@ -44,7 +45,7 @@ class _Selector:
         self.target = target
         self.workers = kernel.workers
         self.known = known_multiples(kernel.body)
-        self.notes: list[tuple[str, ir.Location]] = []
+        self.notes: list[tuple[str, Location]] = []
 
     def visit(self, statement: Statement) -> Statement:
         match statement:
@@ -103,7 +104,7 @@ def _tile_read(move: ir.Move) -> Tensor | None:
 
 def _replace_read(value: Expression, old: ir.Read, new: ir.Read) -> Expression:
     def visit(node: Expression) -> Expression:
-        return new if node is old else map_children(node, visit)  # type: ignore[arg-type,return-value]
+        return new if node is old else map_children(node, visit)
 
     return visit(value)
 

@@ -20,6 +20,7 @@ from taskc.ir.build import ZERO, add, index
 from taskc.ir.mapping import Mapping, MappingError, Mode
 from taskc.ir.nodes import SHARED, TILE, Expression, Statement, Tensor, Variable
 from taskc.ir.target import MatrixInstruction, Target
+from taskc.ir.types import DType
 
 
 def matrix_product(
@@ -96,13 +97,13 @@ def _fused(mma: ir.Mma, owners: Mapping) -> Statement:
     return ir.For(q, ZERO, index(mma.left.shape[1]), 1, step, loc=mma.loc)
 
 
-def _converted(value: Expression, dtype: ir.DType) -> Expression:
+def _converted(value: Expression, dtype: DType) -> Expression:
     return value if value.dtype == dtype else ir.Cast(value, dtype)
 
 
 def _quotient(mma: ir.Mma, owners: Mapping, row: MatrixInstruction) -> Mapping | None:
     """The mapping of fragments, where this instruction fits."""
-    m, n, k = row.shape
+    k = row.shape[2]
     types = (mma.left.tensor.dtype, mma.right.tensor.dtype, mma.accumulator.dtype)
     if types != (row.operand, row.operand, row.accumulator) or mma.left.shape[1] % k:
         return None
@@ -114,7 +115,7 @@ def _quotient(mma: ir.Mma, owners: Mapping, row: MatrixInstruction) -> Mapping |
 
 
 def _instructions(mma: ir.Mma, quotient: Mapping, row: MatrixInstruction) -> Statement:
-    m, n, k = row.shape
+    k = row.shape[2]
     rows, columns = mma.left.shape[0], mma.right.shape[1]
     left_owners = _without_dimension(quotient, 1) * row.left_fragment
     right_owners = _without_dimension(quotient, 0) * row.right_fragment

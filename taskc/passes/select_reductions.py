@@ -23,14 +23,13 @@ from collections.abc import Sequence
 from math import prod
 from typing import TypeVar
 
-from taskc.errors import CompileError
+from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, add, floor_divide, index, modulo, multiply, total
 from taskc.ir.mapping import Mapping, Mode, auto_map
 from taskc.ir.nodes import LOCAL, SHARED, TILE, Constant, Expression, Statement, Tensor, Variable
 from taskc.ir.target import Target
 from taskc.ir.types import DType
-
 
 T = TypeVar("T")
 
@@ -126,7 +125,7 @@ def scan(scan: ir.Scan, workers: int) -> Statement:
     )
 
 
-def _composed(source: Tensor, what: str, loc: ir.Location) -> Mapping:
+def _composed(source: Tensor, what: str, loc: Location) -> Mapping:
     owners = source.owners
     assert owners is not None
     if not owners.is_composed or owners.limit is not None:
@@ -150,7 +149,7 @@ def _variables(shape: Sequence[object]) -> tuple[Variable, ...]:
     return tuple(Variable("ijklmnop"[d]) for d in range(len(shape)))
 
 
-def _move(target: Tensor, source: Tensor, by: Mapping, loc: ir.Location) -> ir.Move:
+def _move(target: Tensor, source: Tensor, by: Mapping, loc: Location) -> ir.Move:
     variables = _variables(source.shape)
     return ir.Move(
         target, variables, variables, _shape(source), ir.Read(source, variables), by=by, loc=loc
@@ -211,7 +210,7 @@ def _lane_masks(owners: Mapping, along: Sequence[Mode], target: Target) -> list[
     return masks
 
 
-def _tree(operator: str, values: list[Expression], loc: ir.Location) -> Expression:
+def _tree(operator: str, values: list[Expression], loc: Location) -> Expression:
     while len(values) > 1:
         half = (len(values) + 1) // 2
         values = [

@@ -185,12 +185,10 @@ def _same(left: Expression, right: Expression, budget: list[int]) -> bool:
     budget[0] -= 1
     if type(left) is not type(right) or left.dtype is not right.dtype or budget[0] < 0:
         return False
-    match left, right:
-        case Constant(), Constant():
-            return repr(left.value) == repr(right.value)  # tells -0.0 from 0.0
-        case (Unary(), Unary()) | (Binary(), Binary()):
-            if left.operator != right.operator:
-                return False
+    if isinstance(left, Constant) and isinstance(right, Constant):
+        return repr(left.value) == repr(right.value)  # tells -0.0 from 0.0
+    if getattr(left, "operator", None) != getattr(right, "operator", None):
+        return False
     return _PARTS.get(type(left)) is not None and all(
         _same(getattr(left, name), getattr(right, name), budget) for name in _PARTS[type(left)]
     )

@@ -109,7 +109,7 @@ class _Cutter:
             k,
             [
                 ir.RingStep("wait", ring, k, loc=loc),
-                index_leading(work, slots, modulo(k, pipeline.stages)),  # type: ignore[list-item]
+                index_leading(work, slots, modulo(k, pipeline.stages)),
                 ir.RingStep("release", ring, k, loc=loc),
             ],
         )
@@ -119,7 +119,7 @@ class _Cutter:
         workers = self.kernel.workers
         roles = ir.Roles(
             (
-                ir.Role("producer", workers, self.target.warp, producer),  # type: ignore[arg-type]
+                ir.Role("producer", workers, self.target.warp, producer),
                 ir.Role("consumer", 0, workers, consumer),
             ),
             loc=loc,

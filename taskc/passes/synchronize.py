@@ -155,7 +155,7 @@ class _Placer:
         if then is not statement.then or otherwise is not statement.otherwise:
             statement = replace(statement, then=then, otherwise=otherwise)
         for branch in (then, otherwise):
-            if branch is None or barrier is not None and barrier.scope == self.widest:
+            if branch is None or (barrier is not None and barrier.scope == self.widest):
                 continue
             probe, _ = self.walk(branch, (*state, *conditions), lets)
             if probe is not branch:
@@ -318,7 +318,7 @@ def _union(a: State, b: State) -> State:
     seen = {id(item.access): item for item in a}
     for item in b:
         old = seen.get(id(item.access))
-        if old is None or old.ordered_in_warp and not item.ordered_in_warp:
+        if old is None or (old.ordered_in_warp and not item.ordered_in_warp):
             seen[id(item.access)] = item
     return tuple(seen.values())
 

@@ -67,12 +67,14 @@ def refusal_of(
 
 def plain_read(move: ir.Move) -> tuple[ir.Read, ir.Expression | None] | None:
     """What a move copies unchanged, and the condition outside of which it writes zeros."""
-    value, condition = move.value, None
+    value = move.value
+    condition: ir.Expression | None = None
     if isinstance(value, ir.Select):
         other = value.otherwise
         if not (isinstance(other, ir.Constant) and not other.value):
             return None
-        value, condition = value.then, value.condition
+        condition = value.condition
+        value = value.then
     if not isinstance(value, ir.Read) or value.tensor.scope != GLOBAL or move.guard is not None:
         return None
     return value, condition

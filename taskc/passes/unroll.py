@@ -136,5 +136,5 @@ def _written_out(loop: ir.For) -> Statement:
         }
         # What the first copy binds may keep its identity: there is no other one then.
         body = copy(loop.body, values) if copies else substitute(loop.body, values)
-        copies.append(body)  # type: ignore[arg-type]
+        copies.append(body)
     return copies[0] if len(copies) == 1 else ir.Sequence(tuple(copies), loc=loop.loc)

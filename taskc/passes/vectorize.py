@@ -138,13 +138,13 @@ class _Vectorizer:
         conditions = []
         inside = facts
         for guard in guards:
-            condition = check.uniform(substitute(guard.condition, values))  # type: ignore[arg-type]
+            condition = check.uniform(substitute(guard.condition, values))
             if condition is None:
                 return None
             conditions.append((guard, condition))
             inside = inside.assume(condition)
         check.facts = inside
-        stores = check.statement(substitute(body, values))  # type: ignore[arg-type]
+        stores = check.statement(substitute(body, values))
         if stores is None or not check.independent():
             return None
         new: Statement = replace(vector, body=stores)
@@ -279,7 +279,7 @@ class _Check:
                     legal = False
                     return current
                 self.reads.append((current.tensor, offset))
-            return map_children(current, visit)  # type: ignore[arg-type,return-value]
+            return map_children(current, visit)
 
         new = visit(node)
         return new if legal else None
@@ -299,7 +299,7 @@ class _Check:
         if not self._is_uniform(condition):
             return None
         zero = {self.lane: Constant(0, self.lane.dtype)}
-        return simplified_expression(substitute(condition, zero), self.facts)  # type: ignore[arg-type]
+        return simplified_expression(substitute(condition, zero), self.facts)
 
     def _is_uniform(self, condition: Expression) -> bool:
         match condition:

@@ -65,7 +65,7 @@ def contiguous_width(
     if any(node is along for index in leading for node in walk(index)) or not _unit_stride(last, along):
         return 1
     base = substitute(last, {along: ir.Constant(0)})
-    common = gcd(divisor(base, known), limit)  # type: ignore[arg-type]
+    common = gcd(divisor(base, known), limit)
     if leading:
         common = gcd(divisor(shape[-1], known), common)
     return common & -common

@@ -109,7 +109,7 @@ def test_narrow_types_wrap() -> None:
     x, y = Variable("x", i32), Variable("y", i32)
     machine = Machine()
     ends = [-(2**31), -(2**31) + 1, -7, -1, 0, 1, 8, 2**31 - 2, 2**31 - 1]
-    for seed in range(1500):
+    for seed in range(800):
         generator = Generator(seed, [x, y], i32)
         condition = generator.boolean(3)
         expression = generator.integer(3)

@@ -32,7 +32,6 @@ def cell(text: str, name: str | None = None, **names: Any) -> dict[str, Any]:
     return space
 
 
-
 def indented(body: str) -> str:
     lines = body.strip("\n").splitlines()
     margin = min(len(line) - len(line.lstrip()) for line in lines if line.strip())

@@ -106,15 +106,6 @@ def test_tuples_take_all_values_first() -> None:
         p, q = q, p + q
         """,
         """
-        local p: i64 = 0
-        local q: i32 = 1
-        let p_1 = q
-        let q_1 = p + q.to(i64)
-        p = p_1.to(i64)
-        q = q_1.to(i32)
-        """
-        if False
-        else """
         local p: i32 = 0
         local q: i32 = 1
         let p_1 = q
@@ -200,7 +191,7 @@ def test_while_assert_and_print() -> None:
             j = j + 1
         assert s > 0.0, "positive"
         assert j <= 8, "j <= 8"
-        print "{} of {}: {}", j, 8, 0.5.to(f64)
+        print "{} of {}: {}", j, 8, f64(0.5)
         """,
     )
 
@@ -236,9 +227,10 @@ def test_static_loops_are_unrolled_while_parsing() -> None:
         local v: f32
         v = s
         v = v + 2.0
-        v = v + 12.0
-        let w = s * 2.0
-        v = w
+        scope:
+            v = v + 12.0
+            let w = s * 2.0
+            v = w
         """,
     )
 

@@ -20,6 +20,11 @@ from tests.evaluator import Machine
 from tests.ir.test_bounds import b, loop
 from tests.programs_of_loops import arguments_for, random_kernel, run_kernel
 
+
+def skewed(worker: int) -> list[tuple[int, int]]:
+    return [(i // 4, (i // 4 + i) % 4) for i in range(16)]
+
+
 LAYOUTS = [
     ("NCHWc", (2, 32, 3, 5), repeat(2, 2, 3, 5) * repeat(1, 16, 1, 1)),
     ("panel", (8, 128), repeat(1, 2) * repeat(8, 64)),
@@ -27,7 +32,7 @@ LAYOUTS = [
     ("columns", (8, 5), repeat(8, 5, order=(1, 0))),
     ("padded", (6, 7), repeat(6, 8)),
     ("blocks", (8, 8), repeat(2, 2) * repeat(2, 2, order=(1, 0)) * repeat(2, 2)),
-    ("skewed", (4, 4), mapping((4, 4), 1, lambda w: [(i // 4, (i // 4 + i) % 4) for i in range(16)])),
+    ("skewed", (4, 4), mapping((4, 4), 1, skewed)),
 ]  # fmt: skip
 
 

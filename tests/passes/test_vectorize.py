@@ -161,7 +161,7 @@ def test_guarded_copy(golden: Any) -> None:
 def test_random_loops() -> None:
     """Random offsets, guards and counts; the evaluator runs vectors lane by lane, reads first."""
     count = 0
-    for seed in range(1500):
+    for seed in range(500):
         pick = random.Random(seed)
 
         def offset(pick: random.Random = pick) -> Expression:
@@ -194,11 +194,11 @@ def test_random_loops() -> None:
         new = vectorize(kernel)
         count += new is not kernel
         arguments = wide(arguments_for(kernel))
-        for n in (4, 8, 40):
+        for n in (4, 40):
             sizes = {N: n, M: n - 1}
             expected = run_kernel(kernel, arguments, sizes)
             assert run_kernel(new, arguments, sizes) == expected, seed
-    assert count > 150
+    assert count > 50
 
 
 @pytest.mark.parametrize("block", range(4))

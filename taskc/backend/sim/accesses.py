@@ -572,7 +572,9 @@ def unwaited(frame: Frame, memory: Memory, at: Any, illegal: Any, site: int) -> 
         lanes = frame.lanes(shape, flat * memory.granules + granule, chosen, site, False)
         wrong = shadow.in_flight(lanes)
         if wrong is not None:
-            Races(frame, memory, site).unwaited("reads", lanes, wrong, shadow.flight.site[lanes.at[wrong]])
+            Races(frame, memory, site).unwaited(
+                "reads", lanes, wrong, shadow.flight.site[lanes.at[wrong]]
+            )
             late.reshape(-1)[slice(None) if chosen is None else chosen] |= wrong
     return late if late.any() else None
 

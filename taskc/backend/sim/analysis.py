@@ -9,7 +9,17 @@ from taskc.ir import nodes as ir
 from taskc.ir.rewrite import statements, walk
 
 _SIMPLE = frozenset((ir.Let, ir.Allocate, ir.Store, ir.Atomic, ir.Move, ir.Print, ir.Assert, ir.Do))
-_ONE_BY_ONE = (ir.Print, ir.Do, ir.Barrier, ir.RingStep, ir.Move, ir.Mma, ir.Reduce, ir.Scan, ir.Roles)
+_ONE_BY_ONE = (
+    ir.Print,
+    ir.Do,
+    ir.Barrier,
+    ir.RingStep,
+    ir.Move,
+    ir.Mma,
+    ir.Reduce,
+    ir.Scan,
+    ir.Roles,
+)
 
 
 def statements_in(body: ir.Statement) -> Iterator[ir.Statement]:
@@ -139,5 +149,8 @@ def _is_injective(index: ir.Expression, variable: ir.Variable, bound: set[ir.Var
 
 def _is_fixed(expression: ir.Expression, bound: set[ir.Variable]) -> bool:
     """The same for all tasks: it names nothing that the loop binds and reads nothing."""
-    return not any(isinstance(n, (ir.Read, ir.Lookup)) or n in bound for n in walk(expression)
-                   if isinstance(n, (ir.Read, ir.Lookup, ir.Variable)))
+    return not any(
+        isinstance(n, (ir.Read, ir.Lookup)) or n in bound
+        for n in walk(expression)
+        if isinstance(n, (ir.Read, ir.Lookup, ir.Variable))
+    )

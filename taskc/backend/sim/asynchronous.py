@@ -453,4 +453,3 @@ def _of_column(value: Any, column: int) -> int:
     if not isinstance(value, np.ndarray):
         return int(value)
     return int(value[0, column if value.shape[-1] > 1 else 0])
-

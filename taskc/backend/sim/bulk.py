@@ -45,9 +45,7 @@ def bulk_move(frame: Frame, inner: Frame, memory: Memory, at: Any, values: Any, 
     schedule_of(frame).arrivals.append(arrive)
 
 
-def launch(
-    frame: Frame, memory: Memory, at: Array, column: int, site: int, state: int
-) -> None:
+def launch(frame: Frame, memory: Memory, at: Array, column: int, site: int, state: int) -> None:
     shadow = memory.shadow
     assert shadow is not None
     for granule in range(memory.granules):

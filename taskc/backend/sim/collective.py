@@ -73,7 +73,7 @@ class Collectives:
             by = by or node.tensor.owners
         if by is None:
             return None
-        if tiles and (self.run.by_phases or any(tile.owners != by for tile in tiles)):
+        if tiles and self.run.kernel.stage == "parsed":
             return None
         if by.iterated != node.shape:
             limit = tuple(map(min, by.iterated, node.shape))
@@ -302,9 +302,7 @@ def reduction_plan(source: ir.Tensor, shape: tuple[int, ...], axis: int) -> Plan
     lines: list[list[list[int]]] = []
     for line in range(len(worker_lines)):
         # Lines that differ only in who holds them have one pattern: number workers by appearance.
-        _, first, inverse = np.unique(
-            worker_lines[line], return_index=True, return_inverse=True
-        )
+        _, first, inverse = np.unique(worker_lines[line], return_index=True, return_inverse=True)
         names = first[inverse]
         key = (names.tobytes(), slot_lines[line].tobytes())
         if key not in patterns:

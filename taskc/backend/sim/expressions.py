@@ -162,9 +162,7 @@ class Expressions:
 
         return lazy
 
-    def _division(
-        self, node: ir.Binary, left: Evaluate, right: Evaluate, left_pure: bool
-    ) -> Pure:
+    def _division(self, node: ir.Binary, left: Evaluate, right: Evaluate, left_pure: bool) -> Pure:
         function: Any = np.floor_divide if node.operator == "//" else np.remainder
         divisor = node.right
         if isinstance(divisor, ir.Constant) and divisor.value != 0:

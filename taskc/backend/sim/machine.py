@@ -132,9 +132,7 @@ class Group:
                 memory.written[at * memory.granules + granule] = 0
         return memory
 
-    def reset_tile(
-        self, memory: Memory, frame: Frame, fill: Callable[[Frame], Any] | None
-    ) -> None:
+    def reset_tile(self, memory: Memory, frame: Frame, fill: Callable[[Frame], Any] | None) -> None:
         """The workers of the frame have the tile anew."""
         columns = slice(int(frame.columns[0]), int(frame.columns[0]) + frame.width)
         memory.complete = False
@@ -237,7 +235,13 @@ class Frame:
         return block, int(self.worker_row[position[-1]]), position
 
     def fault(
-        self, kind: str, message: str, where: Any, location: Location, site: object, value: Any = None
+        self,
+        kind: str,
+        message: str,
+        where: Any,
+        location: Location,
+        site: object,
+        value: Any = None,
     ) -> None:
         """A finding about the lanes at which `where` holds; `{}` in the message is `value` there."""
         block, worker, position = self.someone(where)
@@ -249,9 +253,7 @@ class Frame:
         if worker is not None:
             details = (*details, ("worker", worker))
         count = int(np.count_nonzero(where))
-        self.run.findings.add(
-            kind, message, location, details=details, count=count, where=site
-        )
+        self.run.findings.add(kind, message, location, details=details, count=count, where=site)
 
     def lanes(
         self, shape: tuple[int, ...], at: Array, chosen: Array | None, site: int, together: bool
@@ -331,7 +333,9 @@ class Races:
         first = int(np.argmax(wrong))
         element = self.frame.name_element(self.memory, int(lanes.at[first]))
         who = self._name(int(lanes.who[first]))
-        done = "a bulk store may not have read yet" if leaving else "a copy may not have reached yet"
+        done = (
+            "a bulk store may not have read yet" if leaving else "a copy may not have reached yet"
+        )
         run.findings.add(
             "unwaited-copy",
             f"{who} {verb} {element}, which {done}",

@@ -37,7 +37,14 @@ class Copy:
     __slots__ = ("at", "block", "column", "group", "memory", "site", "tag", "values")
 
     def __init__(
-        self, memory: Memory, at: Array, values: Array, block: Array, column: Array, group: Array, site: int
+        self,
+        memory: Memory,
+        at: Array,
+        values: Array,
+        block: Array,
+        column: Array,
+        group: Array,
+        site: int,
     ) -> None:
         self.memory = memory
         self.at = at
@@ -348,9 +355,10 @@ def land(frame: Frame, copy: Copy, arrived: Array) -> None:
     shape = (frame.count, frame.width)
     lane = copy.block[arrived] * frame.width + column
     for granule in range(memory.granules):
-        shadow.note_write(frame.lanes(shape, at * memory.granules + granule, lane, copy.site, False))
+        shadow.note_write(
+            frame.lanes(shape, at * memory.granules + granule, lane, copy.site, False)
+        )
     rest = ~arrived
     copy.at, copy.values, copy.block, copy.column, copy.group = (
         x[rest] for x in (copy.at, copy.values, copy.block, copy.column, copy.group)
     )
-

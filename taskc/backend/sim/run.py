@@ -127,7 +127,7 @@ class _Simulation:
             )
         for extent, size in zip(tensor.shape, array.shape, strict=True):
             if isinstance(extent, ir.Variable):
-                known = self.bound.setdefault(extent, np.int64(size))
+                known = self.bound.setdefault(extent, extent.dtype.numpy.type(size))
                 if known != size:
                     raise CompileError(
                         f"{extent.name} is {known} and {size} at once, in {tensor.name}", tensor.loc
@@ -146,7 +146,11 @@ class _Simulation:
         data = np.ascontiguousarray(array).reshape(-1)
         is_out = tensor.role == "out"
         memory = Memory(
-            tensor, shape, data, np.full(data.size, 0 if is_out else 1, np.int8), complete=not is_out
+            tensor,
+            shape,
+            data,
+            np.full(data.size, 0 if is_out else 1, np.int8),
+            complete=not is_out,
         )
         if self.state.is_flat and tensor.layout is not None:
             memory.data = np.zeros(tensor.layout.slots, data.dtype)
@@ -168,9 +172,7 @@ class _Simulation:
                 tensor = node.tensor
                 self.allocated.append(tensor)
                 self.state.shapes[tensor] = tuple(
-                    extent
-                    if isinstance(extent, int)
-                    else int(_constant_value(extent, self.bound))
+                    extent if isinstance(extent, int) else int(_constant_value(extent, self.bound))
                     for extent in tensor.shape
                 )
 
@@ -196,8 +198,8 @@ class _Simulation:
         workers = self.state.workers
         frame = Frame(Group(self.state, blocks, arena), np.arange(workers), slice(0, workers))
         frame.env.update(self.bound)
-        frame.env[self.kernel.worker] = frame.worker_row[None, :]
-        frame.env[self.kernel.block] = blocks[:, None]
+        frame.env[self.kernel.worker] = _typed(frame.worker_row[None, :], self.kernel.worker)
+        frame.env[self.kernel.block] = _typed(blocks[:, None], self.kernel.block)
         return frame
 
     def execute(self) -> None:
@@ -273,8 +275,8 @@ class _Simulation:
             for warp, workers in enumerate(warps):
                 frame = Frame(group, workers, everyone, warp)
                 frame.env.update(self.bound)
-                frame.env[self.kernel.worker] = workers[None, :]
-                frame.env[self.kernel.block] = blocks[:, None]
+                frame.env[self.kernel.worker] = _typed(workers[None, :], self.kernel.worker)
+                frame.env[self.kernel.block] = _typed(blocks[:, None], self.kernel.block)
                 frames.append(frame)
             if not group.schedule.run(frames, start):
                 self.state.aborted = True
@@ -368,6 +370,10 @@ class _Simulation:
             elif tensor.scope == ir.BARRIER:
                 free += 8 * prod(self.state.shapes[tensor])
         return placed + free
+
+
+def _typed(numbers: Array, variable: ir.Variable) -> Array:
+    return numbers.astype(variable.dtype.numpy)
 
 
 def _shared_end(tensor: ir.Tensor, shape: tuple[int, ...]) -> int:

@@ -84,7 +84,7 @@ class Touches:
         size = self.when.shape[1]
         order = lanes.order
         if not isinstance(lanes.worker, np.ndarray):
-            for agent in range(len(self.when)):
+            for agent in range(order.agents):
                 stamp = lanes.stamp
                 if not order.uniform:
                     stamp = order.clock[lanes.block, agent] << SITE_BITS | lanes.site

@@ -203,9 +203,7 @@ class Synchronization:
                 case "wait":
                     if not counted.has_arrived(number, is_bulk):
                         what = f"the copies of step {number} of {ring.name}"
-                        yield Wait(
-                            lambda: counted.has_arrived(number, is_bulk), what, node.loc
-                        )
+                        yield Wait(lambda: counted.has_arrived(number, is_bulk), what, node.loc)
                     if is_bulk:
                         order.acquire(0, frame.worker_row, counted.arrived(order, number))
                     else:

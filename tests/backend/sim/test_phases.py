@@ -237,9 +237,7 @@ SHIFT = """
 
 
 def test_race_in_a_phase() -> None:
-    report = expect(
-        SHIFT.format(between="", access="y[i] = s[7 - i]  # here"), "race"
-    )
+    report = expect(SHIFT.format(between="", access="y[i] = s[7 - i]  # here"), "race")
     finding = report.findings[0]
     assert dict(finding.details)["worker"] != dict(finding.details)["other"]
     assert "s[" in finding.message
@@ -570,8 +568,12 @@ def test_rings(kind: str | None, changes: dict[str, str]) -> None:
 def test_reading_a_released_slot() -> None:
     expect(
         RING.format(
-            acquire="", move="", wait="wait r[t]\n            release r[t]", slot="t % 2",
-            read="  # here", release="pass",
+            acquire="",
+            move="",
+            wait="wait r[t]\n            release r[t]",
+            slot="t % 2",
+            read="  # here",
+            release="pass",
         ),
         "early-release",
     )

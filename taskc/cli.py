@@ -1,0 +1,178 @@
+"""The command line: `taskc COMMAND …`.
+
+Exit codes: 0 all is well, 1 something is wrong with a kernel, 2 with the command line, and
+130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import io
+import os
+import sys
+from collections.abc import Sequence
+
+from taskc import __version__
+from taskc.arguments import ArgumentError
+from taskc.commands.terminal import UsageError, write_error
+from taskc.driver import CheckError
+from taskc.errors import CompileError, InternalError
+from taskc.ir.nodes import STAGES
+from taskc.ir.target import TARGETS
+
+_KERNEL_HELP = """\
+FILE:KERNEL names a kernel of a file of Python: one at its top level, or what a function returns:
+
+  taskc show examples/01_vector_add.py:add
+  taskc show 'matmul.py:matmul(256, 256, 64, stages=3)'
+
+Without KERNEL, the kernels of the file are listed.
+"""
+
+_EXIT_BROKEN_PIPE = 141  # as a shell reports a program that SIGPIPE ended
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command and returns the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without Unicode still gets the rest
+    try:
+        options = _parser().parse_args(arguments)
+        code: int = importlib.import_module(f"taskc.commands.{options.command}").run(options)
+        sys.stdout.flush()
+        return code
+    except UsageError as error:
+        write_error(f"error: {error}")
+        return 2
+    except (CompileError, InternalError, CheckError) as error:
+        write_error(str(error))
+        return 1
+    except (ArgumentError, OSError) as error:
+        if isinstance(error, BrokenPipeError):
+            # Python would complain when it flushes the stream at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return _EXIT_BROKEN_PIPE
+        write_error(f"error: {error}")
+        return 1
+    except KeyboardInterrupt:
+        write_error("interrupted")
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="taskc",
+        description="A tensor-program compiler whose schedules are task mappings.",
+        epilog="'taskc COMMAND --help' says more about a command.",
+    )
+    parser.add_argument("--version", action="version", version=f"taskc {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    def add(
+        name: str, summary: str, description: str = "", epilog: str = ""
+    ) -> argparse.ArgumentParser:
+        return commands.add_parser(
+            name,
+            help=summary,
+            description=description or f"{summary[0].upper()}{summary[1:]}.",
+            epilog=epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    add(
+        "demo",
+        "see taskc at work: an operator, its mapping, its checks, and a race",
+        "Writes an operator, draws its mapping, checks it after every pass, runs it against\n"
+        "NumPy, and shows how a race is reported. Takes a few seconds, and changes nothing.",
+    )
+
+    show = add(
+        "show",
+        "the program at a stage of its lowering",
+        "Prints a kernel as a program of the IR: as it was parsed, at the end of a stage, or\n"
+        "after every pass. Notes of the compiler follow.",
+        _KERNEL_HELP,
+    )
+    _kernel(show)
+    show.add_argument(
+        "--stage", choices=STAGES, metavar="NAME", help=f"the end of a stage: {', '.join(STAGES)}"
+    )
+    show.add_argument("--all", action="store_true", help="after every pass, with its time")
+    show.add_argument("--diff", action="store_true", help="what each pass changes")
+    _target(show)
+
+    check = add(
+        "check",
+        "check a kernel on its own example inputs",
+        "Proves that each output element is stored once, indices are in bounds and nothing\n"
+        "races; then runs the program in the simulator after every pass, and compares the\n"
+        "results bit for bit. Exits with 1 if anything is wrong.",
+        _KERNEL_HELP,
+    )
+    _kernel(check)
+    _seeds(check, 1)
+    _json(check)
+    _target(check)
+
+    picture = add(
+        "map",
+        "draw a mapping",
+        "Draws a mapping as a table of who does which task: worker:slot, + where several do.",
+        "example: taskc map 'spatial(4, 8).repeat(2, 2)'",
+    )
+    picture.add_argument("mapping", metavar="MAPPING", help="such as 'spatial(4, 8).repeat(2, 2)'")
+    picture.add_argument("--svg", metavar="FILE", help="write the picture to a file, too")
+    picture.add_argument("--worker", metavar="W", type=int, help="list this worker's tasks, too")
+
+    mutate = add(
+        "mutate",
+        "break the lowered program in small ways, and count which are noticed",
+        "Deletes and moves barriers, waits and fences, shifts ring slots, shrinks buffers and\n"
+        "perturbs mappings, one at a time. Exits with 1 if fewer than 95% are reported.",
+        _KERNEL_HELP,
+    )
+    _kernel(mutate)
+    _seeds(mutate, 3)
+    _json(mutate)
+    _target(mutate)
+
+    add("doctor", "versions, processor, driver, cache folder, environment variables")
+    return parser
+
+
+def _kernel(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kernel", metavar="FILE:KERNEL", help="the kernel, see below")
+
+
+def _target(parser: argparse.ArgumentParser) -> None:
+    names = ", ".join(TARGETS)
+    parser.add_argument(
+        "--target", choices=tuple(TARGETS), metavar="T", help=f"lower it for this target: {names}"
+    )
+
+
+def _json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="write JSON")
+
+
+def _seeds(parser: argparse.ArgumentParser, default: int) -> None:
+    parser.add_argument(
+        "--seeds",
+        metavar="N",
+        type=_positive,
+        default=default,
+        help=f"how many schedules of the workers are tried (default {default})",
+    )
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""taskc demo: an operator from its source to its result, and how a mistake in one is reported."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from taskc.checking import Examination, examine
+from taskc.commands import demo_race
+from taskc.commands.check import summarize, write_summary
+from taskc.commands.demo_kernels import OWN, linear
+from taskc.commands.terminal import Progress, columns, many, write, write_finding, write_text
+from taskc.driver import CheckError
+from taskc.ir.nodes import STAGES
+from taskc.lang.definition import KernelDefinition
+
+M, N, K = 40, 24, 36  # 24 is not a multiple of the block's 16 columns: edges are masked
+
+
+def run(options: argparse.Namespace) -> int:
+    start = time.perf_counter()
+    _heading(1, "An operator, written in Python: relu(x @ w + bias)")
+    write_text(_indented(inspect.getsource(linear)))
+    kernel: KernelDefinition = linear(M, N, K, OWN)
+
+    _heading(2, "Its schedule is a mapping in the program: who does which task (worker:slot)")
+    write(f"    own = {OWN}")
+    write(f"    {OWN.workers} workers share a block of {OWN.shape[0]} × {OWN.shape[1]};", end="")
+    write(f" each keeps its {OWN.slots} elements in registers\n")
+    write_text(_indented(OWN.table()))
+
+    _heading(3, "Proved, lowered, and run after every pass")
+    with Progress() as progress:
+        examination = examine(kernel, progress=progress)
+    _write_passes(examination)
+    write()
+    write_summary("linear", examination, summarize(kernel.ir, examination), margin="    ")
+
+    _heading(4, "Called like a function, and compared with NumPy")
+    agrees = _compare(kernel)
+
+    _heading(5, "A mistake: a neighbour's element is read in the phase that writes it")
+    write_text(_indented(inspect.getsource(demo_race.differences.function)))
+    caught = _write_race()
+
+    write()
+    write(("Next:", "bold"), " taskc check FILE:KERNEL, taskc show FILE:KERNEL --all, taskc --help")
+    write(f"This took {time.perf_counter() - start:.1f} s.")
+    return 0 if examination.ok and agrees and caught else 1
+
+
+def _heading(number: int, text: str) -> None:
+    if number > 1:
+        write()
+    write((f"{number}. {text}", "bold"))
+    write()
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" if line else "" for line in text.rstrip("\n").splitlines())
+
+
+def _write_passes(examination: Examination) -> None:
+    rows = [("parsed", "proved: every element of y is stored once, indices in bounds, no races")]
+    for stage in STAGES:
+        names = [step.name for step in examination.steps if step.kernel.stage == stage]
+        if names:
+            rows.append((stage, f"the same bits after {', '.join(names)}"))
+    write_text(columns(rows, margin="    "))
+
+
+def _compare(kernel: KernelDefinition) -> bool:
+    """Runs the kernel on random numbers, and on whole ones, which float32 adds up exactly."""
+    random = np.random.default_rng(0)
+    shapes = ((M, K), (K, N), (N,))
+    x, w, bias = (random.standard_normal(shape).astype(np.float32) for shape in shapes)
+    write("    y = linear(x, w, bias)")
+    error = float(np.abs(kernel(x, w, bias) - _reference(x, w, bias)).max())
+    write(f"    random numbers: off by at most {error:.1e} from NumPy in float64")
+    x, w, bias = (random.integers(-8, 9, shape).astype(np.float32) for shape in shapes)
+    is_equal = bool(np.array_equal(kernel(x, w, bias), _reference(x, w, bias)))
+    result = ("equal, bit for bit", "bold green") if is_equal else ("different", "bold red")
+    write("    whole numbers:  ", result)
+    return is_equal and error < 1e-4
+
+
+def _reference(x: Any, w: Any, bias: Any) -> Any:
+    wide = (array.astype(np.float64) for array in (x, w, bias))
+    a, b, c = wide
+    return np.maximum(a @ b + c, 0)
+
+
+def _write_race() -> bool:
+    """What the checker says about the kernel with the mistake; whether it says anything."""
+    examination = examine(demo_race.differences)
+    folder = f"{Path(demo_race.__file__).parent}{os.sep}"
+    text = str(CheckError(examination.findings))
+    for prefix in (folder, os.path.relpath(folder) + os.sep):
+        text = text.replace(prefix, "")
+    write()
+    write_finding(_indented(text))
+    write()
+    errors = sum(finding.severity == "error" for finding in examination.findings)
+    write(f"    {many(errors, 'error')}, found before anything ran")
+    return errors > 0

@@ -1,0 +1,113 @@
+"""taskc doctor: what taskc finds on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+from taskc import __version__
+from taskc.commands.terminal import columns, write, write_text
+from taskc.settings import VARIABLES, cache_folder
+
+_PACKAGES = (
+    *("numpy", "ml_dtypes", "lark", "rich", "llvmlite", "cuda-python", "cuda-bindings"),
+    *("nvidia-cuda-nvrtc", "onnx"),
+)
+
+# What the targets can make use of. ARM's names are those of Linux.
+_FEATURES = (
+    *("avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16"),
+    *("avx512_fp16", "amx_tile", "amx_int8", "amx_bf16", "asimd", "asimddp", "bf16", "i8mm", "sve"),
+)
+
+
+def run(options: argparse.Namespace) -> int:
+    _section("versions", _versions())
+    _section("processor", _processor())
+    _section("CUDA", [("driver", _driver())])
+    folder = cache_folder()
+    _section("folders", [("cache", f"{folder}{'' if folder.is_dir() else ' (not there yet)'}")])
+    unset = "not set"
+    rows = [(name, os.environ.get(name) or unset, use) for name, use in VARIABLES]
+    _section("environment variables", rows)
+    return 0
+
+
+def _section(title: str, rows: Sequence[tuple[str, ...]]) -> None:
+    write((title, "bold"))
+    write_text(columns(rows, margin="  "))
+
+
+def _versions() -> list[tuple[str, ...]]:
+    python = f"{platform.python_version()} ({platform.python_implementation()}, {sys.executable})"
+    rows: list[tuple[str, ...]] = [
+        ("taskc", f"{__version__} ({Path(__file__).parent.parent})"),
+        ("python", python),
+        ("system", f"{platform.system()} {platform.release()}, {platform.machine()}"),
+    ]
+    for package in _PACKAGES:
+        try:
+            rows.append((package, metadata.version(package)))
+        except metadata.PackageNotFoundError:
+            rows.append((package, "not installed"))
+    return rows
+
+
+def _processor() -> list[tuple[str, ...]]:
+    name, features = _cpu()
+    total = os.cpu_count() or 1
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else total
+    return [
+        ("name", name),
+        ("features", features),
+        ("cores", f"{usable} of {total} may be used by this process"),
+    ]
+
+
+def _cpu() -> tuple[str, str]:
+    """The processor's name, and which of the features that matter it has."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # not Linux
+        return platform.processor() or platform.machine(), "only known on Linux"
+    facts: dict[str, str] = {}
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        facts.setdefault(key.strip(), value.strip())
+    flags = set(facts.get("flags", facts.get("Features", "")).split())
+    name = facts.get("model name") or platform.processor() or platform.machine()
+    return name, " ".join(feature for feature in _FEATURES if feature in flags) or "none of note"
+
+
+def _driver() -> str:
+    """The CUDA driver and its devices, or the reason why there are none, in a sentence."""
+    names = {"win32": "nvcuda.dll", "darwin": ""}
+    library = names.get(sys.platform, "libcuda.so.1")
+    if not library:
+        return "there is none for macOS"
+    try:
+        cuda = ctypes.CDLL(library)
+    except OSError:
+        return f"none: {library} can't be loaded, so this machine has no NVIDIA driver"
+    version, count = ctypes.c_int(), ctypes.c_int()
+    status = cuda.cuInit(0)
+    if status != 0:
+        return f"{library} is there, but it can't be started (cuInit gives error {status})"
+    cuda.cuDriverGetVersion(ctypes.byref(version))
+    cuda.cuDeviceGetCount(ctypes.byref(count))
+    number = f"{version.value // 1000}.{version.value % 1000 // 10}"
+    devices = [_device(cuda, index) for index in range(count.value)]
+    return f"for CUDA {number}, {', '.join(devices) if devices else 'without a device'}"
+
+
+def _device(cuda: ctypes.CDLL, index: int) -> str:
+    device, name = ctypes.c_int(), ctypes.create_string_buffer(256)
+    cuda.cuDeviceGet(ctypes.byref(device), index)
+    cuda.cuDeviceGetName(name, len(name), device)
+    return name.value.decode(errors="replace")

@@ -1,0 +1,164 @@
+"""`FILE:KERNEL` as the command line says it: the kernel that it names."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib.util
+import inspect
+import re
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+from taskc.commands.terminal import UsageError
+from taskc.errors import NOWHERE, CompileError, InternalError, Location
+from taskc.ir.types import DTYPES
+from taskc.lang.definition import KernelDefinition
+
+
+def load_kernel(text: str) -> KernelDefinition:
+    """The kernel of `FILE:NAME`, or what the template of `FILE:NAME(1024, stages=3)` returns."""
+    match = re.fullmatch(r"(.*?\.py)(?::(.*))?", text, re.DOTALL)
+    file, name = match.groups() if match else text.rpartition(":")[::2]
+    if not match and not file:
+        file, name = name, ""
+    path = Path(file)
+    if not path.is_file():
+        raise UsageError(f"there is no file {file!r}")
+    module = load_module(path)
+    if not name or not name.strip():
+        raise UsageError(f"which kernel of {file}? {_offer(module, file)}")
+    return _find(module, file, name.strip())
+
+
+def load_module(path: Path) -> ModuleType:
+    """A file of Python, run as a module. Its name need not be an identifier."""
+    path = path.resolve()
+    name = f"taskc_file_{re.sub(r'[^0-9A-Za-z_]', '_', path.stem)}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path} is not a file of Python: its name doesn't end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    with _on_path(str(path.parent)), _blaming(str(path)):
+        spec.loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def _on_path(folder: str) -> Iterator[None]:
+    """What a file imports from beside itself is found, as when Python runs the file."""
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        if folder in sys.path:
+            sys.path.remove(folder)
+
+
+@contextmanager
+def _blaming(file: str) -> Iterator[None]:
+    """An exception of the user's own code becomes an error at their line."""
+    try:
+        yield
+    except (CompileError, InternalError):
+        raise
+    except SyntaxError as error:
+        place = Location(
+            error.filename or file,
+            error.lineno or 0,
+            error.offset or 0,
+            error.end_lineno or error.lineno or 0,
+            error.end_offset or (error.offset or 0) + 1,
+            (error.text or "").rstrip("\r\n"),
+        )
+        raise CompileError(f"this is not Python: {error.msg}", place) from error
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise CompileError(said, _last_line(error, file)) from error
+
+
+def _last_line(error: BaseException, file: str) -> Location:
+    """The line of a file that an exception came through last."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.filename == file and frame.lineno is not None:
+            text = frame.line or ""
+            return Location(file, frame.lineno, 1, frame.lineno, len(text) + 1, text)
+    return NOWHERE
+
+
+def _find(module: ModuleType, file: str, text: str) -> KernelDefinition:
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except SyntaxError:
+        raise UsageError(
+            f"{text!r} is neither a name nor a call, such as matmul(64, bk=8)"
+        ) from None
+    called = tree.func if isinstance(tree, ast.Call) else tree
+    root = called
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    if not isinstance(root, ast.Name):
+        raise UsageError(f"{text!r} is neither a name nor a call, such as matmul(64, bk=8)")
+    if not hasattr(module, root.id):
+        raise UsageError(f"{file} has no kernel {root.id!r}; {_offer(module, file, root.id)}")
+    # The file's own code has run already: evaluating a call of it grants nothing new.
+    names = {**DTYPES, **vars(module)}
+    with _blaming("<command line>"):
+        value = eval(compile(ast.Expression(tree), "<command line>", "eval"), names)
+    if isinstance(value, FunctionType) and not isinstance(tree, ast.Call):
+        needed = _needed(value)
+        if needed:
+            example = f"{text}({', '.join('64' for _ in needed)})"
+            raise UsageError(
+                f"{text} is a template and needs {', '.join(needed)}: {file}:{example}, for example"
+            )
+        with _blaming(str(Path(file).resolve())):
+            value = value()
+    if not isinstance(value, KernelDefinition):
+        raise UsageError(
+            f"{text} is not a kernel but a {type(value).__name__}; {_offer(module, file)}"
+        )
+    return value
+
+
+def _needed(function: FunctionType) -> list[str]:
+    """The parameters that a call has to give."""
+    return [
+        parameter.name
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+
+
+def _offer(module: ModuleType, file: str, name: str = "") -> str:
+    """What there is instead."""
+    kernels = [key for key, value in vars(module).items() if isinstance(value, KernelDefinition)]
+    templates = {
+        key: value
+        for key, value in vars(module).items()
+        if isinstance(value, FunctionType)
+        and value.__module__ == module.__name__
+        and not key.startswith("_")
+        and {"kernel", "cuda_kernel"} & set(value.__code__.co_names)
+    }
+    offered: list[Any] = [
+        *kernels,
+        *(f"{key}{_signature(value)}" for key, value in templates.items()),
+    ]
+    close = difflib.get_close_matches(name, [*kernels, *templates], 1) if name else []
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    if not offered:
+        return f"{hint}it has no kernels"
+    return f"{hint}it has {', '.join(offered)}"
+
+
+def _signature(function: FunctionType) -> str:
+    needed = _needed(function)
+    return f"({', '.join(needed)})" if needed else ""

@@ -1,0 +1,58 @@
+"""taskc map: the picture of a mapping, and what there is to say about it."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+from taskc.commands.terminal import UsageError, columns, write, write_text
+from taskc.errors import CompileError, Location
+from taskc.ir.mapping import Mapping
+from taskc.ir.mapping_checks import MappingError
+
+
+def run(options: argparse.Namespace) -> int:
+    mapping = _parse(options.mapping)
+    if options.worker is not None and not 0 <= options.worker < mapping.workers:
+        raise UsageError(
+            f"there is no worker {options.worker}: they are 0 to {mapping.workers - 1}"
+        )
+    write_text(mapping.table())
+    write()
+    write_text(columns(_facts(mapping)))
+    if options.worker is not None:
+        write()
+        tasks = ", ".join(map(str, mapping(options.worker)))
+        write((f"worker {options.worker}", "bold"), f": {tasks or 'no tasks'}")
+    if options.svg is not None:
+        Path(options.svg).write_text(f"{mapping.svg()}\n", encoding="utf-8")
+    return 0
+
+
+def _parse(text: str) -> Mapping:
+    """The mapping, or an error with a caret under the place."""
+    try:
+        return Mapping.parse(text)
+    except MappingError as error:
+        said = re.fullmatch(r"column (\d+): (.*)", str(error), re.DOTALL)
+        column, message = (int(said[1]), said[2]) if said else (0, str(error))
+        place = Location("mapping", 1, column, 1, column + 1, text) if column else None
+        raise (CompileError(message, place) if place else CompileError(message)) from None
+
+
+def _facts(mapping: Mapping) -> list[tuple[str, str]]:
+    iterated = " × ".join(map(str, mapping.iterated))
+    copies = mapping.multiplicity()
+    if not mapping.covers(mapping.iterated):
+        covered = f"{int((copies > 0).sum())} of the {copies.size} tasks"
+    else:
+        covered = "every task, by several workers" if mapping.is_replicated else "every task once"
+    return [
+        ("mapping", str(mapping)),
+        ("workers", str(mapping.workers)),
+        ("shape", iterated),
+        ("slots", f"{mapping.slots} task{'' if mapping.slots == 1 else 's'} a worker"),
+        ("covers", covered),
+        ("replicated", "yes" if mapping.is_replicated else "no"),
+    ]

@@ -1,0 +1,79 @@
+"""taskc mutate: breaks the lowered program in every small way, and counts what is noticed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from typing import Any
+
+from taskc.checking import for_target
+from taskc.commands.loading import load_kernel
+from taskc.commands.terminal import Progress, columns, many, write, write_text
+from taskc.driver import signature
+from taskc.errors import Finding
+from taskc.mutation import Mutant, mutate
+
+ENOUGH = 0.95  # of the mutants have to be reported
+
+
+def run(options: argparse.Namespace) -> int:
+    definition = load_kernel(options.kernel)
+    kernel = for_target(definition.ir, options.target)
+    arguments = signature(definition).bind(definition.example(), {}).values
+    mutants: list[Mutant] = []
+    with Progress() as progress:
+        progress(f"{options.kernel}: lowering")
+        for mutant in mutate(kernel, arguments, seeds=tuple(range(options.seeds))):
+            mutants.append(mutant)
+            progress(f"{options.kernel}: {many(len(mutants), 'mutant')}, {mutant.description}")
+    reported = sum(mutant.reported for mutant in mutants)
+    share = reported / len(mutants) if mutants else 1.0
+    if options.json:
+        answer = {
+            "kernel": options.kernel,
+            "total": len(mutants),
+            "reported": reported,
+            "mutants": [_to_json(mutant) for mutant in mutants],
+        }
+        write_text(json.dumps(answer, indent=2))
+    else:
+        _write(options.kernel, mutants, reported, share)
+    return 0 if share >= ENOUGH else 1
+
+
+def _write(name: str, mutants: list[Mutant], reported: int, share: float) -> None:
+    if not mutants:
+        write((name, "bold"), ": it has nothing that could be broken")
+        return
+    totals = Counter((mutant.kind, mutant.stage) for mutant in mutants)
+    noticed = Counter((mutant.kind, mutant.stage) for mutant in mutants if mutant.reported)
+    rows = [("kind", "stage", "reported", "mutants")]
+    rows += [(*key, str(noticed[key]), str(total)) for key, total in totals.items()]
+    write_text(columns(rows, right=(2, 3)))
+    write()
+    for mutant in mutants:
+        if not mutant.reported:
+            place = f"{mutant.location}: " if str(mutant.location) else ""
+            reason = mutant.reason or "not reported, and not known to be equivalent"
+            write(f"{place}{mutant.description}, at {mutant.stage}: {reason}")
+    style = "bold green" if share >= ENOUGH else "bold red"
+    percent = f"{share:.1%}"
+    write(
+        (name, "bold"),
+        f": {reported} of {many(len(mutants), 'mutant')} reported, ",
+        (percent, style),
+    )
+
+
+def _to_json(mutant: Mutant) -> dict[str, Any]:
+    finding = mutant.finding
+    return {
+        "kind": mutant.kind,
+        "stage": mutant.stage,
+        "description": mutant.description,
+        "location": mutant.location.to_json(),
+        "reported": mutant.reported,
+        "finding": finding.to_json() if isinstance(finding, Finding) else finding,
+        "reason": mutant.reason,
+    }

@@ -1,0 +1,58 @@
+"""taskc show: the text of a kernel at a stage, after every pass, or what each pass changes."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Iterator
+
+from taskc.checking import for_target
+from taskc.commands.loading import load_kernel
+from taskc.commands.terminal import write, write_diff, write_finding, write_text
+from taskc.errors import Finding
+from taskc.ir import nodes as ir
+from taskc.ir.printer import to_text
+from taskc.passes.pipeline import Step, lower, lower_steps
+
+
+def run(options: argparse.Namespace) -> int:
+    kernel = for_target(load_kernel(options.kernel).ir, options.target)
+    if options.all or options.diff:
+        kernel = _every_pass(kernel, options.stage, is_diff=options.diff)
+    else:
+        kernel = lower(kernel, options.stage or kernel.stage)
+        write_text(to_text(kernel))
+    for note in dict.fromkeys(kernel.notes):
+        write_finding(str(Finding("note", "note", *note)))
+    return 0
+
+
+def _every_pass(kernel: ir.Kernel, stage: str | None, *, is_diff: bool) -> ir.Kernel:
+    """Writes the program after each pass, and returns the last one."""
+    before = to_text(kernel)
+    _heading("parse", f"({kernel.stage})")
+    write_text(before)
+    for step in _steps(kernel, stage):
+        text = to_text(step.kernel)
+        about = f"{step.seconds * 1e3:.2f} ms ({step.kernel.stage})"
+        _heading(step.name, f"{about} (unchanged)" if text == before else about)
+        if text != before and is_diff:
+            old, new = before.splitlines(), text.splitlines()
+            lines = list(difflib.unified_diff(old, new, lineterm="", n=2))
+            write_diff(lines[2:])  # without the names of files
+        elif text != before:
+            write_text(text)
+        kernel, before = step.kernel, text
+    return kernel
+
+
+def _heading(name: str, about: str) -> None:
+    write((f"# {name}", "bold"), f": {about}")
+
+
+def _steps(kernel: ir.Kernel, stage: str | None) -> Iterator[Step]:
+    """The passes up to the end of a stage, all of them if None."""
+    for step in lower_steps(kernel):
+        if stage is not None and ir.STAGES.index(step.kernel.stage) > ir.STAGES.index(stage):
+            return
+        yield step

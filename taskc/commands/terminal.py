@@ -1,0 +1,115 @@
+"""What commands write: plain text, coloured where a person looks at a terminal that can."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TextIO, TypeAlias
+
+Part: TypeAlias = "str | tuple[str, str]"  # a text, or a text and its style
+
+_ERROR_RULES = ((r"\berror:", "bold red"), (r"(?m)^\s*\^+$", "bold red"), (r"\bnote:", "cyan"))
+_DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+
+
+class UsageError(Exception):
+    """The command line asks for something that isn't there."""
+
+
+def write(*parts: Part, end: str = "\n") -> None:
+    """A line on the standard output."""
+    _emit(sys.stdout, parts, end)
+
+
+def write_text(text: str) -> None:
+    """Text that may be long, as it is."""
+    sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+
+
+def write_diff(lines: Iterable[str]) -> None:
+    for line in lines:
+        style = _DIFF_STYLES.get(line[:1])
+        write((line, style) if style else line)
+
+
+def write_finding(text: str) -> None:
+    """A finding, or an error that a command expects to show."""
+    _emit(sys.stdout, _highlighted(text), "\n")
+
+
+def write_error(text: str) -> None:
+    """What ended the command, on the standard error."""
+    sys.stdout.flush()
+    _emit(sys.stderr, _highlighted(text), "\n")
+
+
+def columns(rows: Sequence[Sequence[str]], *, margin: str = "", right: Iterable[int] = ()) -> str:
+    """Rows of cells, aligned; the columns named by `right` to the right."""
+    to_right = set(right)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+    def cell(index: int, text: str) -> str:
+        width = widths[index]
+        return text.rjust(width) if index in to_right else text.ljust(width)
+
+    lines = ["  ".join(cell(i, text) for i, text in enumerate(row)).rstrip() for row in rows]
+    return "\n".join(margin + line for line in lines)
+
+
+def many(count: int, noun: str) -> str:
+    """`1 block`, `2 blocks`"""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+class Progress:
+    """A line that says what is being done, on a terminal only; it is gone when the work is."""
+
+    def __init__(self) -> None:
+        self._is_shown = _is_terminal(sys.stderr)
+
+    def __call__(self, text: str) -> None:
+        if self._is_shown:
+            sys.stderr.write(f"\r\x1b[K{text} …")
+            sys.stderr.flush()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._is_shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _highlighted(text: str) -> list[Part]:
+    spans = sorted(
+        (match.start(), match.end(), style)
+        for pattern, style in _ERROR_RULES
+        for match in re.finditer(pattern, text)
+    )
+    parts: list[Part] = []
+    done = 0
+    for start, end, style in spans:
+        if start >= done:
+            parts += [text[done:start], (text[start:end], style)]
+            done = end
+    return [*parts, text[done:]]
+
+
+def _emit(stream: TextIO, parts: Iterable[Part], end: str) -> None:
+    if not _is_terminal(stream) or os.environ.get("NO_COLOR"):
+        text = "".join(part if isinstance(part, str) else part[0] for part in parts)
+        stream.write(text + end)
+        return
+    # Only a terminal is worth the time that loading it takes.
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    console.print(Text.assemble(*parts), end=end)
