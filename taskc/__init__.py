@@ -7,7 +7,7 @@ from taskc import f32, repeat, spatial
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from taskc.errors import CompileError, Finding, InternalError, Location
 from taskc.ir.mapping import Mapping, auto_map, mapping, repeat, replicate, spatial
@@ -63,7 +63,7 @@ from taskc.lang.names import (
     mma,
     out,
     pipeline,
-    print,
+    print as print,
     reduce,
     rsqrt,
     scan,
@@ -83,11 +83,19 @@ from taskc.lang.names import (
     worker,
 )
 
+if TYPE_CHECKING:
+    from taskc.arguments import ArgumentError, CopyWarning
+    from taskc.checking import check
+    from taskc.driver import CheckError
+
 __version__ = "0.1.0"
 
 # All but `print`, which would hide Python's.
 __all__ = [
+    "ArgumentError",
+    "CheckError",
     "CompileError",
+    "CopyWarning",
     "DType",
     "Finding",
     "InternalError",
@@ -107,6 +115,7 @@ __all__ = [
     "boolean",
     "cdiv",
     "ceil",
+    "check",
     "copy",
     "cos",
     "cuda",
@@ -167,8 +176,24 @@ __all__ = [
 ]
 
 
+# The driver, and the targets and passes behind it, load when they are first asked for.
+_LOADED_LATER = {
+    "ArgumentError": "taskc.arguments",
+    "CheckError": "taskc.driver",
+    "CopyWarning": "taskc.arguments",
+    "check": "taskc.checking",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LOADED_LATER:
+        raise AttributeError(f"module 'taskc' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_LOADED_LATER[name]), name)
+    globals()[name] = value
+    return value
+
+
 def _run(definition: KernelDefinition, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    # The driver and the targets behind it load when a kernel is first called.
     return importlib.import_module("taskc.driver").call(definition, args, keywords)
 
 

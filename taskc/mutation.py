@@ -116,10 +116,18 @@ def _judge(
             if finding is not None:
                 break
         else:
-            why = reason(kernel)
+            why = reason(kernel) or _order_reason(change)
     except (CompileError, InternalError, MappingError) as error:
         finding = f"rejected: {str(error).splitlines()[0]}"
     return Mutant(change.kind, stage, change.description, change.location, finding, why)
+
+
+def _order_reason(change: _Change) -> str:
+    """Clean runs prove the order of mbarriers: which arrivals complete a phase depends on no schedule,
+    and the shadow demands that they order every two conflicting accesses."""
+    if change.kind in ("slot", "move", "delete") and "mbarrier" in change.description:
+        return "the arrivals that are left still order every conflicting pair of accesses"
+    return ""
 
 
 def _difference(
@@ -212,13 +220,26 @@ def _moves(kernel: Kernel, chosen: Callable[[object], bool]) -> Iterator[_Change
                 rest = [s for s in statements if s is not node]
                 at = rest.index(statements[other]) + (1 if step > 0 else 0)
                 moved = (*rest[:at], node, *rest[at:])
+                crossed = statements[min(place, other) : max(place, other) + 1]
+                why = _harmless(node, [s for s in crossed if s is not node])
                 yield _Change(
                     "move",
                     f"{_name(node)} moved {words} {type(statements[other]).__name__.lower()}"
                     f" of line {statements[other].loc.line}",
                     node.loc,
                     lambda s=sequence, m=moved: _with(kernel, s, replace(s, statements=m)),
+                    lambda _, why=why: why,
                 )
+
+
+def _harmless(node: Statement, crossed: Sequence[Statement]) -> str:
+    """Why it does not matter that an ordering statement stands beyond others, where that shows."""
+    if not (isinstance(node, ir.Do) and node.operation == "cp.async.commit"):
+        return ""
+    between = {n.operation for s in crossed for n in walk(s) if isinstance(n, ir.Do)}
+    if between & {"cp.async", "cp.async.commit", "cp.async.wait"}:
+        return ""
+    return "no copy starts, and none is waited for, between the two places"
 
 
 def _has_effect(statement: Statement) -> bool:
@@ -255,7 +276,7 @@ def _slot_shifts(kernel: Kernel) -> Iterator[_Change]:
         what = type(node).__name__.lower()
         yield _Change(
             "slot",
-            f"slot of a {what} of {tensor.name} shifted",
+            f"slot of {'an mbarrier' if tensor.scope == BARRIER else 'a ' + what} {tensor.name} shifted",
             node.loc,
             lambda node=node, changed=changed: _with(kernel, node, changed),
         )

@@ -24,18 +24,27 @@ BELOW: dict[str, tuple[str, ...]] = {
     "backend.cpu": ("backend",),
     "backend.cuda": ("backend",),
     "backend.sim": ("backend",),
-    "driver": ("lang", "passes", "backend.cpu", "backend.cuda", "backend.sim"),
-    "tune": ("driver",),
+    "dlpack": (),
+    "settings": (),
+    "arguments": ("ir", "dlpack"),
+    "driver": (
+        *("lang", "passes", "backend.cpu", "backend.cuda", "backend.sim"),
+        *("arguments", "settings"),
+    ),
+    "checking": ("driver",),
+    "mutation": ("checking",),
+    "tune": ("mutation",),
     "kernels": ("tune",),
     "graph": ("kernels",),
     "onnx": ("graph",),
-    "cli": ("onnx",),
+    "commands": ("onnx",),
+    "cli": ("commands",),
     "": ("cli",),
     "__main__": ("",),
 }
 
 # An operator is written against the public names, like a user's; so is what stands on operators.
-USE_PUBLIC_NAMES = {"kernels", "graph", "onnx", "cli"}
+USE_PUBLIC_NAMES = {"kernels", "graph", "onnx", "commands", "cli"}
 
 # Third-party modules that may be imported at module level only in the part given.
 HOMES = {"cuda": "backend.cuda", "llvmlite": "backend.cpu", "onnx": "onnx"}

@@ -10,7 +10,7 @@ from typing import Any
 
 from taskc.backend.sim import Traffic
 from taskc.checking import Examination, examine
-from taskc.commands.loading import load_kernel
+from taskc.commands.loading import example_of, load_kernel
 from taskc.commands.terminal import Progress, many, write, write_finding, write_text
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
@@ -21,6 +21,7 @@ def run(options: argparse.Namespace) -> int:
     with Progress() as progress:
         examination = examine(
             definition,
+            example_of(definition),
             seeds=tuple(range(options.seeds)),
             target=options.target,
             progress=lambda text: progress(f"{options.kernel}: {text}"),
@@ -45,43 +46,38 @@ def summarize(kernel: ir.Kernel, examination: Examination) -> dict[str, Any]:
     """What was checked, and the worst that was seen of its memory traffic."""
     steps = examination.steps
     traffic = [access for step in steps for access in step.report.accesses]
-    conflict = max(traffic, key=lambda access: access.ways, default=None)
-    scattered = max(traffic, key=_waste, default=None)
+    shared = [access for access in traffic if access.scope == ir.SHARED]
+    conflict = max(shared, key=lambda access: access.ways, default=None)
+    requests = [access for access in traffic if access.scope == ir.GLOBAL]
+    scattered = max(requests, key=_waste, default=None)
     return {
         "programs": len(steps),
         "phases": phase_count(kernel),
         "blocks": block_count(kernel, examination.bound.dimensions),
         "workers": kernel.workers,
         "shared_bytes": max((step.report.shared_bytes for step in steps), default=0),
-        "worst_bank_conflict": None
-        if conflict is None or conflict.ways < 2
-        else {"ways": conflict.ways, **_place(conflict)},
-        "worst_request": None
-        if scattered is None or scattered.sectors == 0
-        else {"sectors": scattered.sectors, "ideal": scattered.ideal, **_place(scattered)},
+        "worst_bank_conflict": conflict and {"ways": conflict.ways, **_place(conflict)},
+        "worst_request": scattered
+        and {"sectors": scattered.sectors, "ideal": scattered.ideal, **_place(scattered)},
     }
 
 
 def write_summary(
     name: str, examination: Examination, summary: dict[str, Any], margin: str = ""
 ) -> None:
-    blocks, workers = summary["blocks"], many(summary["workers"], "worker")
-    grid = f"blocks of {workers}" if blocks is None else f"{many(blocks, 'block')} of {workers}"
-    parts = [
-        many(summary["phases"], "phase"),
-        grid,
-        f"{many(summary['shared_bytes'], 'byte')} of shared memory",
-    ]
+    phases, blocks = summary["phases"], summary["blocks"]
+    workers = many(summary["workers"], "worker")
+    parts = [many(phases, "phase")] if phases else []  # a kernel of tc.cuda is below them
+    parts.append(f"{'blocks' if blocks is None else many(blocks, 'block')} of {workers}")
+    parts.append(f"{many(summary['shared_bytes'], 'byte')} of shared memory")
     conflict, request = summary["worst_bank_conflict"], summary["worst_request"]
-    if summary["programs"]:
-        parts.append(
-            f"bank conflicts up to {conflict['ways']} ways ({conflict['tensor']})"
-            if conflict
-            else "no bank conflicts"
-        )
+    if conflict:
+        ways, tensor = conflict["ways"], conflict["tensor"]
+        is_free = ways < 2
+        parts.append("no bank conflicts" if is_free else f"{ways}-way bank conflicts ({tensor})")
     if request:
         ideal, tensor = request["ideal"], request["tensor"]
-        parts.append(f"requests of up to {request['sectors']} sectors for {ideal} ({tensor})")
+        parts.append(f"up to {many(request['sectors'], 'sector')} a request for {ideal} ({tensor})")
     counts = Counter(finding.severity for finding in examination.findings)
     found = [many(counts[kind], kind) for kind in ("error", "warning", "note") if counts[kind]]
     result = (", ".join(found), "bold red" if counts["error"] else "yellow")

@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     start = time.perf_counter()
     _heading(1, "An operator, written in Python: relu(x @ w + bias)")
     write_text(_indented(inspect.getsource(linear)))
-    kernel: KernelDefinition = linear(M, N, K, OWN)
+    kernel: KernelDefinition = linear(M, N, K, OWN)  # type: ignore[no-untyped-call]
 
     _heading(2, "Its schedule is a mapping in the program: who does which task (worker:slot)")
     write(f"    own = {OWN}")
@@ -67,12 +67,18 @@ def _indented(text: str) -> str:
 
 
 def _write_passes(examination: Examination) -> None:
-    rows = [("parsed", "proved: every element of y is stored once, indices in bounds, no races")]
+    rows = []
+    if examination.ok:
+        proved = "proved: every element of y is stored once, indices in bounds, no races"
+        rows.append((examination.steps[0].kernel.stage, proved))
     for stage in STAGES:
-        names = [step.name for step in examination.steps if step.kernel.stage == stage]
+        names = [step.name for step in examination.steps[1:] if step.kernel.stage == stage]
         if names:
             rows.append((stage, f"the same bits after {', '.join(names)}"))
-    write_text(columns(rows, margin="    "))
+    if rows:
+        write_text(columns(rows, margin="    "))
+    for finding in examination.findings:
+        write_finding(_indented(str(finding)))
 
 
 def _compare(kernel: KernelDefinition) -> bool:

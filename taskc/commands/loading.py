@@ -36,6 +36,12 @@ def load_kernel(text: str) -> KernelDefinition:
     return _find(module, file, name.strip())
 
 
+def example_of(definition: KernelDefinition) -> tuple[Any, ...]:
+    """The kernel's own example arguments, which the user's code may make."""
+    with _blaming(definition.function.__code__.co_filename):
+        return definition.example()
+
+
 def load_module(path: Path) -> ModuleType:
     """A file of Python, run as a module. Its name need not be an identifier."""
     path = path.resolve()

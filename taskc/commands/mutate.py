@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 from taskc.checking import for_target
-from taskc.commands.loading import load_kernel
+from taskc.commands.loading import example_of, load_kernel
 from taskc.commands.terminal import Progress, columns, many, write, write_text
 from taskc.driver import signature
 from taskc.errors import Finding
@@ -20,7 +20,7 @@ ENOUGH = 0.95  # of the mutants have to be reported
 def run(options: argparse.Namespace) -> int:
     definition = load_kernel(options.kernel)
     kernel = for_target(definition.ir, options.target)
-    arguments = signature(definition).bind(definition.example(), {}).values
+    arguments = signature(definition).bind(example_of(definition), {}).values
     mutants: list[Mutant] = []
     with Progress() as progress:
         progress(f"{options.kernel}: lowering")

@@ -10,7 +10,11 @@ from typing import TextIO, TypeAlias
 
 Part: TypeAlias = "str | tuple[str, str]"  # a text, or a text and its style
 
-_ERROR_RULES = ((r"\berror:", "bold red"), (r"(?m)^\s*\^+$", "bold red"), (r"\bnote:", "cyan"))
+_RULES = (
+    (r"(?m)^error:|(?<=\d: )(?!note)[a-z-]+:(?= )", "bold red"),  # after the line and column
+    (r"(?m)^\s*\^+$", "bold red"),
+    (r"(?m)^note:|(?<=\d: )note:(?= )", "bold cyan"),
+)
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
@@ -90,7 +94,7 @@ def _is_terminal(stream: TextIO) -> bool:
 def _highlighted(text: str) -> list[Part]:
     spans = sorted(
         (match.start(), match.end(), style)
-        for pattern, style in _ERROR_RULES
+        for pattern, style in _RULES
         for match in re.finditer(pattern, text)
     )
     parts: list[Part] = []

@@ -27,8 +27,8 @@ from taskc.ir.linear import Affine, Atom, Opaque
 if TYPE_CHECKING:
     from taskc.ir.bounds import Facts
 
-_MOST_STEPS = 160
-_MOST_FACTS = 3  # that one proof subtracts
+_MOST_STEPS = 48
+_MOST_FACTS = 2  # that one proof subtracts
 
 
 def is_nonpositive(facts: Facts, form: Affine) -> bool:

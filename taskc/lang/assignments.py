@@ -193,9 +193,9 @@ def _assign_cell(
             def make(dtype: DType) -> ir.Constant:
                 return literal(context, value, dtype, value_loc)
 
-            later = LaterStore(context.block, len(context.block), make, loc, bool(context.each))
+            later = LaterStore(ir.Sequence(()), value, make, loc, bool(context.each))
             cell.stores.append(later)
-            context.emit(ir.Sequence(()))
+            context.emit(later.placeholder)
             return
         made = scalar(context, value, value_node)
         if cell.tensor is None:

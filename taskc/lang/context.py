@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
-from taskc.ir.rewrite import walk
+from taskc.ir.rewrite import map_statements, walk
 from taskc.ir.types import DType, i64
 from taskc.lang.names import Dimension
 from taskc.lang.source import Node, Source
@@ -93,6 +93,7 @@ class Context:
         self.fixed: dict[ir.Variable, str] = {}  # variables that no statement may assign
         self.divergent: dict[ir.Tensor, Location] = {}  # private memory written in a mapping loop
         self.uniform_reads: list[tuple[ir.Tensor, Location]] = []
+        self._late: dict[int, tuple[ir.Sequence, ir.Store]] = {}
         self._evaluators = evaluators
         self._executors = executors
 
@@ -292,20 +293,33 @@ class Context:
         cell.place[cell.index] = ir.Allocate(cell.tensor, initial, loc=cell.loc)
         for later in cell.stores:
             value = later.make(cell.tensor.dtype)
-            later.place[later.index] = ir.Store(cell.tensor, (), value, loc=later.loc)
+            store = ir.Store(cell.tensor, (), value, loc=later.loc)
+            self._late[id(later.placeholder)] = later.placeholder, store
             if later.in_loop:
                 self.divergent.setdefault(cell.tensor, later.loc)
         return cell.tensor
 
     def default_type(self, cell: Cell) -> ir.Tensor:
         assert cell.initial_loc is not None
-        if isinstance(cell.initial, float):
+        if any(isinstance(v, float) for v in (cell.initial, *(s.value for s in cell.stores))):
             raise self.error(
                 f"the type of '{cell.name}' isn't known",
                 cell.loc,
                 f"say it where it gets its first value: f32({cell.initial!r})",
             )
         return self.decide(cell, ir.Constant(cell.initial, i64, loc=cell.initial_loc))
+
+    def finished(self) -> ir.Statement:
+        """The kernel's body, with the stores whose types were decided late."""
+        block = self.top
+
+        def visit(statement: ir.Statement) -> ir.Statement:
+            found = self._late.get(id(statement))
+            return found[1] if found is not None else map_statements(statement, visit)
+
+        if self._late:
+            block = [visit(statement) for statement in block]
+        return block[0] if len(block) == 1 else ir.Sequence(tuple(block))
 
     def _declare_cell(self, cell: Cell, dtype: DType) -> None:
         cell.tensor = ir.Tensor(cell.name, dtype, (), ir.LOCAL, loc=cell.loc)

@@ -23,6 +23,7 @@ from taskc.lang.values import (
     Pending,
     Value,
     describe,
+    is_constant,
     is_expression,
     is_number,
     is_scalar,
@@ -275,9 +276,12 @@ def condition(context: Context, value: Value, node: Place) -> bool | ir.Expressi
         return value  # type: ignore[no-any-return]
     if isinstance(value, (Pending, Choice)):
         return condition(context, scalar(context, value, node), node)
-    if isinstance(value, (ir.Tensor,)):
-        require_expression(context, value, node)
-    return bool(value)
+    if not is_constant(value):
+        raise context.error(f"a condition is a bool, and this is {describe(value)}", node)
+    try:
+        return bool(value)
+    except Exception as error:
+        raise context.error(str(error), node) from None
 
 
 def flag(context: Context, node: ast.expr | None, name: str) -> bool:

@@ -147,9 +147,7 @@ def _constant_subscript(context: Context, owner: Value, node: ast.Subscript) -> 
         which = context.evaluate(node.slice)
         known = is_constant(which)
     if isinstance(owner, DType):
-        dimensions = {symbol: dim for dim, symbol in context.dimensions.items()}
-        parts = which if isinstance(which, tuple) else (which,)
-        which, known = tuple([dimensions.get(part, part) for part in parts]), True
+        known = True  # whoever uses the type looks at its extents
     if not known:
         raise context.error(
             "a Python sequence can only be indexed by constants", node, "use tc.static or a tensor"

@@ -91,7 +91,8 @@ def _typed_shape(context: Context, node: ast.expr, what: str) -> TensorType:
     for extent in value.shape:
         if not isinstance(extent, int):
             raise context.error(
-                f"the extents of {what} are known at compile time; '{extent}' isn't", node
+                f"the extents of {what} are known at compile time, and this is {describe(extent)}",
+                node,
             )
     return value
 

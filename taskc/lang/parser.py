@@ -62,7 +62,7 @@ def parse_kernel(
         parameters=parameters,
         dimensions=dimensions,
         workers=workers,
-        body=context.top[0] if len(context.top) == 1 else ir.Sequence(tuple(context.top)),
+        body=context.finished(),
         stage="synchronized" if in_room else "parsed",
         target=target or "generic",
         worker=context.worker,

@@ -37,10 +37,10 @@ EXPRESSIONS: tuple[type, ...] = get_args(ir.Expression)
 
 @dataclass(frozen=True, slots=True)
 class LaterStore:
-    """A Python number stored to a cell without a type: `place[index]` is kept for the statement."""
+    """A Python number stored to a cell without a type; `placeholder` stands for the statement."""
 
-    place: list[ir.Statement]
-    index: int
+    placeholder: ir.Sequence
+    value: Number
     make: Callable[[DType], ir.Constant]
     loc: Location
     in_loop: bool

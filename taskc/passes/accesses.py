@@ -107,8 +107,9 @@ class Crew:
         owner, _ = mapping.owner_table()
         place = tuple(self.values[v] for v in loop.variables)
         first = np.asarray(owner[place] == self.workers - self.workers.min())
-        both = first if self.active is None else self.active & first
-        return replace(self, active=both.astype(bool))
+        if self.active is not None:
+            first = first & self.active
+        return Crew(self.workers, self.values, np.asarray(first, bool))
 
     def where(self, condition: Expression) -> Crew:
         """Only the pairs for which a condition holds, as far as that is known."""

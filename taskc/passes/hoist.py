@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
 from taskc.ir import nodes as ir
@@ -43,7 +42,9 @@ from taskc.ir.nodes import (
 )
 from taskc.ir.rewrite import expressions, map_expressions, substitute, walk
 from taskc.ir.types import boolean
+from taskc.passes.dead_code import without_dead_code
 from taskc.passes.unroll import trip_count
+from taskc.passes.value_numbers import Numbers
 
 _PINNED = 1 << 30  # the level of what can't be moved at all
 
@@ -52,6 +53,8 @@ def hoist(kernel: Kernel) -> Kernel:
     """See the head of this file."""
     hoister = _Hoister(kernel)
     body = hoister.block(kernel.body)
+    if hoister.sums:
+        body = without_dead_code(body)
     return kernel if body is kernel.body else replace(kernel, body=body)
 
 
@@ -63,41 +66,10 @@ class _Place:
     layer: int
 
 
-class _Numbers:
-    """One number for each value: equal expressions have equal numbers."""
-
-    def __init__(self) -> None:
-        self._of: dict[int, tuple[Expression, int]] = {}
-        self._keys: dict[Hashable, int] = {}
-
-    def of(self, node: Expression) -> int:
-        found = self._of.get(id(node))
-        if found is not None:
-            return found[1]
-        key: Hashable
-        if type(node) is Variable:
-            key = node
-        elif type(node) is Constant:
-            key = Constant, repr(node.value), node.dtype
-        else:
-            parts = tuple([self.of(part) for part in expressions(node)])
-            if isinstance(node, Read):
-                # Memory that may change is equal to itself only.
-                key = Read, node.tensor if is_stable(node.tensor) else id(node), parts
-            else:
-                what = getattr(node, "operator", None) or getattr(node, "table", None)
-                key = type(node), what, node.dtype, parts
-                if isinstance(node, Address):
-                    key = (*key, node.tensor)
-        number = self._keys.setdefault(key, len(self._keys))
-        self._of[id(node)] = node, number
-        return number
-
-
 class _Hoister:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
-        self.numbers = _Numbers()
+        self.numbers = Numbers()
         self.levels: dict[Variable, int] = {}
         self.values: dict[Variable, Expression] = {}
         self.loops: list[_Place] = []  # before each of the loops around here
@@ -105,6 +77,8 @@ class _Hoister:
         self.layers: list[dict[int, Variable]] = []  # numbers that have names, by block
         self.certain = 0  # whenever the loop of this level + 1 is reached, so is this point
         self._levels: dict[int, tuple[Expression, int]] = {}
+        self.sums: dict[Variable, Expression] = {}  # names of sums with terms of several levels
+        self._mixed: dict[int, tuple[Expression, bool]] = {}
         self._reading: dict[int, Expression] = {}
         self.count, self.repeated = self._survey(kernel.body)
 
@@ -219,6 +193,8 @@ class _Hoister:
             self.values[node.variable] = self.visit(node.value)
             self.levels[node.variable] = level
             return None
+        if self._is_mixed_sum(node.value):
+            self.sums[node.variable] = node.value
         if level < self.depth:
             number = self.numbers.of(node.value)
             value = self._parts(node.value)
@@ -280,8 +256,17 @@ class _Hoister:
 
     def _parts(self, node: Expression) -> Expression:
         """The node with its operands visited; a sum in the order of its terms' levels."""
-        if isinstance(node, Binary) and node.operator in ("+", "-") and node.dtype.is_integer:
+        if (
+            isinstance(node, Binary)
+            and node.dtype.is_integer
+            and (node.operator in ("+", "-") or self._is_mixed_product(node))
+        ):
             node = self._by_level(node) or node
+            if type(node) is Binary:
+                parts = self._operand(node.left), self._operand(node.right)
+                if parts[0] is node.left and parts[1] is node.right:
+                    return node
+                return Binary(node.operator, *parts, loc=node.loc)
         if isinstance(node, (Read, Address)) and node.tensor.scope == ir.REGISTER:
             indices = self._in_place(node.indices)
             return node if indices is node.indices else replace(node, indices=indices)
@@ -292,6 +277,15 @@ class _Hoister:
             return new
         return map_expressions(node, self.visit)
 
+    def _operand(self, node: Expression) -> Expression:
+        """An operand of a sum that is in order: the front of it is not ordered again."""
+        if type(node) is Binary and node.operator in ("+", "-") and self.level(node) >= self.depth:
+            parts = self._operand(node.left), self._operand(node.right)
+            if parts[0] is node.left and parts[1] is node.right:
+                return node
+            return Binary(node.operator, *parts, loc=node.loc)
+        return self.visit(node)
+
     def _in_place(self, indices: tuple[Expression, ...]) -> tuple[Expression, ...]:
         """Indices with names replaced that are gone, and nothing moved."""
         new = tuple([substitute(index, self.values) for index in indices])
@@ -300,33 +294,76 @@ class _Hoister:
 
     def _by_level(self, node: Binary) -> Expression | None:
         """The sum with terms of outer loops first; None where that separates nothing."""
-        plus: list[Expression] = []
-        minus: list[Expression] = []
-        stack: list[tuple[Expression, bool]] = [(node, True)]
-        while stack:
-            term, positive = stack.pop()
-            if type(term) is Binary and term.operator in ("+", "-") and term.dtype.is_integer:
-                stack.append((term.right, positive == (term.operator == "+")))
-                stack.append((term.left, positive))
+        if not self._is_mixed_sum(node):
+            return None
+        levels: dict[int, dict[int, list[tuple[Expression, int]]]] = {}
+        constant = 0
+        for term, factor in self._terms(node):
+            if type(term) is Constant:
+                constant += factor * int(term.value)
             else:
-                (plus if positive else minus).append(term)
-        if len(plus) + len(minus) < 3 or not plus:
-            return None
-        levels = sorted({self.level(term) for term in (*plus, *minus)})
-        if len(levels) < 2:
-            return None
+                groups = levels.setdefault(self.level(term), {})
+                groups.setdefault(abs(factor), []).append((term, factor))
         total: Expression | None = None
-        for level in levels:
-            added = [term for term in plus if self.level(term) == level]
-            taken = [term for term in minus if self.level(term) == level]
-            if total is None and not added:
-                return None
-            for term in added:
-                total = term if total is None else Binary("+", total, term)
-            for term in taken:
-                assert total is not None
-                total = Binary("-", total, term)
+        for level in sorted(levels):
+            parts = [_scaled_sum(members) for members in levels[level].values()]
+            for part, positive in sorted(parts, key=lambda pair: not pair[1]):
+                if total is not None:
+                    total = Binary("+" if positive else "-", total, part)
+                elif positive:
+                    total = part
+                else:
+                    return None  # a sum that starts with a subtraction stays as it is
+        if total is not None and constant:
+            sign = "+" if constant > 0 else "-"
+            total = Binary(sign, total, Constant(abs(constant), node.dtype))
         return total
+
+    def _terms(self, node: Expression) -> list[tuple[Expression, int]]:
+        """What a sum adds up, with factors.
+
+        Sums within products, or behind names, are taken apart if they have terms of several levels.
+        """
+        found: list[tuple[Expression, int]] = []
+        stack = [(node, 1)]
+        while stack:
+            term, factor = stack.pop()
+            inner = term
+            if type(inner) is Variable:
+                inner = self.sums.get(inner, inner)
+            if type(inner) is Binary and inner.dtype is node.dtype:
+                if inner.operator in ("+", "-"):
+                    sign = 1 if inner.operator == "+" else -1
+                    stack += ((inner.right, factor * sign), (inner.left, factor))
+                    continue
+                if inner.operator == "*" and type(inner.right) is Constant and inner.right.value:
+                    scale = factor * int(inner.right.value)
+                    if self._is_mixed_sum(inner.left):
+                        stack.append((inner.left, scale))
+                    else:
+                        found.append((inner.left, scale))
+                    continue
+            found.append((term, factor))
+        return found
+
+    def _is_mixed_product(self, node: Binary) -> bool:
+        """A product of a constant and a sum with terms of several levels."""
+        if node.operator != "*" or type(node.right) is not Constant or not node.right.value:
+            return False
+        return self._is_mixed_sum(node.left)
+
+    def _is_mixed_sum(self, node: Expression) -> bool:
+        """An integer sum with terms of several levels, perhaps behind a name."""
+        if type(node) is Variable:
+            return node in self.sums
+        if type(node) is not Binary or not node.dtype.is_integer:
+            return False
+        known = self._mixed.get(id(node))
+        if known is None:
+            terms = self._terms(node)
+            levels = {self.level(term) for term, _ in terms if type(term) is not Constant}
+            known = self._mixed[id(node)] = node, len(levels) > 1
+        return known[1]
 
     def _named(
         self, value: Expression, number: int, level: int, name: Variable | None = None
@@ -344,6 +381,20 @@ class _Hoister:
         self.layers[place.layer][number] = name
         place.output.append(ir.Let(name, value, loc=value.loc))
         return name
+
+
+def _scaled_sum(members: list[tuple[Expression, int]]) -> tuple[Expression, bool]:
+    """Terms of one factor, up to its sign, added up and multiplied; and the sign of the whole."""
+    positive = any(factor > 0 for _, factor in members)
+    total: Expression | None = None
+    for term, factor in sorted(members, key=lambda pair: (pair[1] > 0) is not positive):
+        if total is None:
+            total = term
+        else:
+            total = Binary("+" if (factor > 0) is positive else "-", total, term)
+    assert total is not None
+    size = abs(members[0][1])
+    return Binary("*", total, Constant(size, total.dtype)) if size != 1 else total, positive
 
 
 def _is_lazy(node: Select | Binary) -> bool:

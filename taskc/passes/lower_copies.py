@@ -22,7 +22,8 @@ def asynchronous_copy(
 ) -> tuple[ir.Each, int]:
     """The mapping loop of a move by cp.async, and how many consecutive slots one copy takes."""
     read = plain_read(move)
-    assert read is not None and move.by is not None
+    assert read is not None
+    assert move.by is not None
     source, condition = read
     count = copy_elements(move, target, known)
     copy = ir.Do(

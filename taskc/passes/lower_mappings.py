@@ -319,7 +319,8 @@ def _composed_tasks(
     mapping: Mapping, number: Expression
 ) -> tuple[list[tuple[Variable, range]], list[Expression], Expression | None]:
     """The loops over slots, and each coordinate of the task in terms of them and of the worker."""
-    assert mapping.worker_modes is not None and mapping.slot_modes is not None
+    assert mapping.worker_modes is not None
+    assert mapping.slot_modes is not None
     sizes = [mode.size for mode in mapping.worker_modes]
     terms: list[list[Expression]] = [[] for _ in range(mapping.rank)]
     for mode, digit in zip(mapping.worker_modes, digits_of(number, sizes), strict=True):

@@ -80,7 +80,8 @@ class _Selector:
 
     def through_shared(self, move: ir.Move, source: Tensor) -> Statement:
         """scratch = the source tile, by its owners; the target = scratch, by its own."""
-        assert source.owners is not None and move.tensor.owners is not None
+        assert source.owners is not None
+        assert move.tensor.owners is not None
         read = next(
             node for node in walk(move.value) if isinstance(node, ir.Read) and node.tensor is source
         )

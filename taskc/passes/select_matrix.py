@@ -85,12 +85,14 @@ def _fused(mma: ir.Mma, owners: Mapping) -> Statement:
     accumulator = mma.accumulator
     q = Variable("q", loc=mma.loc)
     i, j = Variable("i", loc=mma.loc), Variable("j", loc=mma.loc)
-    value = ir.Fused(
-        _converted(operand_element(mma.left, i, q), accumulator.dtype),
-        _converted(operand_element(mma.right, q, j), accumulator.dtype),
-        ir.Read(accumulator, (i, j), loc=mma.loc),
-        loc=mma.loc,
-    )
+    a = _converted(operand_element(mma.left, i, q), accumulator.dtype)
+    b = _converted(operand_element(mma.right, q, j), accumulator.dtype)
+    total = ir.Read(accumulator, (i, j), loc=mma.loc)
+    value: Expression
+    if accumulator.dtype.is_float:
+        value = ir.Fused(a, b, total, loc=mma.loc)
+    else:
+        value = ir.Binary("+", total, ir.Binary("*", a, b, loc=mma.loc), loc=mma.loc)
     step = ir.Each(
         (i, j), owners, None, ir.Store(accumulator, (i, j), value, loc=mma.loc), loc=mma.loc
     )
@@ -149,7 +151,8 @@ def _without_dimension(quotient: Mapping, dropped: int) -> Mapping:
     """The quotient on one dimension of the result; in place of the other, the product's own, of extent 1."""
     kept = 1 - dropped
     projected = quotient.project((kept,))
-    assert projected.worker_modes is not None and projected.slot_modes is not None
+    assert projected.worker_modes is not None
+    assert projected.slot_modes is not None
 
     def moved(mode: Mode) -> Mode:
         return mode if mode.dimension is None else mode._replace(dimension=kept)

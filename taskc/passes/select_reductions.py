@@ -170,7 +170,8 @@ def _position_owners(
             return mode._replace(dimension=mode.dimension - 1)
         return mode
 
-    assert owners.worker_modes is not None and owners.slot_modes is not None
+    assert owners.worker_modes is not None
+    assert owners.slot_modes is not None
     return Mapping.from_modes(
         (*rest_shape, prod(mode.size for mode in along)),
         [moved(mode) for mode in owners.worker_modes],

@@ -154,15 +154,29 @@ class _Vectorizer:
 
 
 def _guards_and_stores(body: Statement) -> tuple[list[ir.If], Statement | None]:
-    """The Ifs around all of a body, and what they guard if that is Lets and Stores only."""
-    guards = []
-    while isinstance(body, ir.If) and body.otherwise is None:
-        guards.append(body)
-        body = body.then
-    parts = body.statements if isinstance(body, ir.Sequence) else (body,)
+    """The Ifs around all stores of a body, and the rest if that is Lets and Stores only.
+
+    Lets in front of an If are what its condition may name; there they are replaced by their values.
+    """
+    guards: list[ir.If] = []
+    lets: list[Statement] = []
+    values: dict[Variable, Expression] = {}
+    while True:
+        parts = body.statements if isinstance(body, ir.Sequence) else (body,)
+        *front, last = parts
+        if not isinstance(last, ir.If) or last.otherwise is not None:
+            break
+        for part in front:
+            if not isinstance(part, ir.Let):
+                return [], None
+            values[part.variable] = substitute(part.value, values)
+        lets += front
+        guards.append(replace(last, condition=substitute(last.condition, values)))
+        body = last.then
     plain = all(isinstance(part, (ir.Let, ir.Store)) for part in parts)
-    stores = any(isinstance(part, ir.Store) for part in parts)
-    return guards, body if plain and stores else None
+    if not plain or not isinstance(last, ir.Store):
+        return [], None
+    return guards, ir.Sequence((*lets, *parts)) if lets else body
 
 
 def _widest(body: Statement) -> int:
@@ -185,7 +199,8 @@ class _Check:
         self.stores: list[tuple[ir.Tensor, Affine]] = []
         self.reads: list[tuple[ir.Tensor, Affine]] = []
         self.grows = False
-        self.varying = {lane}  # names that may differ between lanes
+        self.varying = {lane}  # names that may differ between lanes, and
+        self.first: dict[Variable, Expression] = {lane: Constant(0, lane.dtype)}  # in lane 0
 
     def varies(self, part: Expression | Opaque) -> bool:
         expression = part.expression if isinstance(part, Opaque) else part
@@ -203,6 +218,7 @@ class _Check:
                 part = part if value is part.value else replace(part, value=value)
                 if self.varies(value):
                     self.varying.add(part.variable)
+                    self.first[part.variable] = substitute(value, self.first)
                 self.facts = self.facts.enter(part)
             else:
                 assert isinstance(part, ir.Store)
@@ -298,8 +314,7 @@ class _Check:
             return condition
         if not self._is_uniform(condition):
             return None
-        zero = {self.lane: Constant(0, self.lane.dtype)}
-        return simplified_expression(substitute(condition, zero), self.facts)
+        return simplified_expression(substitute(condition, self.first), self.facts)
 
     def _is_uniform(self, condition: Expression) -> bool:
         match condition:

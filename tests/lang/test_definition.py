@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import CompileError, bf16, f32, i32, spatial
+from taskc import CompileError, bf16, f32, i32
 from taskc.lang import definition
 from tests.lang.test_blocks import matmul
 
@@ -150,7 +150,6 @@ def test_public_names() -> None:
     assert {"shuffle_xor", "cp_async", "barriers", "roles", "kernel"} <= set(dir(tc.cuda))
     with pytest.raises(AttributeError, match=r"there is no tc.cuda.nothing"):
         _ = tc.cuda.nothing
-    assert spatial(4).workers == 4
 
 
 def test_the_matmul_is_parsed_in_under_5_ms() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import taskc as tc
-from taskc import f32, repeat, spatial
+from taskc import spatial
 from taskc.ir import nodes as ir
 from tests.lang.notebook import HEADER, body_text, kernel
 
@@ -78,6 +78,33 @@ def test_a_number_stored_before_the_type_is_known() -> None:
         for j in range(3):
             v = 1.0
             v = v + s
+        """,
+    )
+
+
+def test_a_number_stored_in_a_body_before_the_type_is_known() -> None:
+    assert_becomes(
+        """
+        v = 0
+        for j in range(3):
+            if s > 0:
+                v = 1
+        v += s
+        w = 5
+        for _ in range(3):
+            for _ in range(2):
+                w = 6
+        """,
+        """
+        local v: f32 = 0.0
+        for j in range(3):
+            if s > 0.0:
+                v = 1.0
+        v = v + s
+        local w: i64 = 5
+        for _ in range(3):
+            for __1 in range(2):
+                w = 6
         """,
     )
 
@@ -367,11 +394,9 @@ def test_a_uniform_cell_is_one_that_no_mapping_loop_writes() -> None:
 def test_types_of_names() -> None:
     made = kernel("v = n[0]\nw = s > 1\nu = v + 1")
     assert [let.variable.dtype for let in made.body.statements] == [tc.i32, tc.boolean, tc.i32]
-    assert f32 is tc.f32
 
 
 def test_bodies_are_as_the_text_form_has_them() -> None:
     made = kernel("for j in range(3):\n    v = s")
     assert isinstance(made.body, ir.For)
     assert isinstance(made.body.body, ir.Let)
-    assert repeat(1).workers == 1

@@ -448,7 +448,8 @@ def divergent(g: Generator, around: Around) -> Made:
     pick = g.pick
     shape = _shape(g, around)
     variables = _variables(shape)
-    mapping, own = g.mapping_for(shape, around, variables)
+    # Nested loops over another mapping are for tiles without replicas.
+    mapping, own = g.mapping_for(shape, around, variables, replicated=False)
     dtype = pick.choice(["f32", "i32", "i64"])
     name, cell, step = g.fresh("t"), g.fresh("x"), g.fresh("q")
     scope = replace(around.scope.with_indices(*_pairs(shape)), own=own)

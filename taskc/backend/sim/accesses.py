@@ -12,6 +12,7 @@ import numpy as np
 from taskc.backend.sim.expressions import Evaluate, Expressions, scalar
 from taskc.backend.sim.machine import Frame, Races, Run
 from taskc.backend.sim.memory import Array, Memory
+from taskc.backend.sim.statistics import measure
 from taskc.errors import InternalError, Location
 from taskc.ir import arithmetic, nodes as ir
 
@@ -175,6 +176,7 @@ class Accesses:
         races = self._races(tensor)
         site = self.run.site(loc)
         watch = self.watch(tensor, node, loc)
+        measured = not self.run.by_phases
 
         def read(frame: Frame) -> Any:
             at, illegal = place(frame)
@@ -194,6 +196,8 @@ class Accesses:
                     uninitialized(frame, memory, at, missing, illegal, loc, node)
             if watch is not None:
                 watch(frame, memory, at, illegal, False)
+            if measured and isinstance(at, np.ndarray):
+                measure(frame, memory, at, frame.mask, site)
             if races:
                 record(frame, memory, at, frame.mask, illegal, site, "read")
             return value
@@ -286,6 +290,7 @@ class Accesses:
         site = self.run.site(loc)
         watch = self.watch(tensor, node, loc)
         issue = self.issue
+        measured = not self.run.by_phases
         if issue is not None:
 
             def start(frame: Frame, value: Any) -> None:
@@ -304,21 +309,20 @@ class Accesses:
             if watch is not None:
                 watch(frame, memory, at, illegal, True)
             shape, together = spread(frame, at, value, where)
-            flat, values = ordered(frame, at, shape), ordered(frame, value, shape)
+            flat, values = flattened(at, shape), flattened(value, shape)
             chosen = None
             if where is not None:
-                chosen = ordered(frame, where, shape)
+                chosen = flattened(where, shape)
                 flat, values = flat[chosen], values[chosen]
             if not flat.size:
                 return
+            if measured and isinstance(at, np.ndarray):
+                measure(frame, memory, at, where, site)
             if once:
                 self._check_once(frame, memory, flat, loc, node)
             memory.data[flat] = values
             memory.mark(flat)
-            if len(frame.levels) > 1:  # lanes are numbered in another order
-                record(frame, memory, at, where, None, site, "write")
-            else:
-                touch(frame, memory, shape, flat, chosen, site, together, "write")
+            touch(frame, memory, shape, flat, chosen, site, together, "write")
 
         return store
 
@@ -385,18 +389,24 @@ class Accesses:
             at, illegal = place(frame)
             memory = memory_of(frame, tensor)
             where = frame.mask if illegal is None else selection(frame, illegal)
-            if isinstance(at, np.ndarray):
+            memory.tried = False
+            is_plain = where is None and np.shape(at)[-2:] == (1, 1)
+            if is_plain and np.ndim(value) <= np.ndim(at) and len(memory.lanes) == 2:
+                slots = at[..., 0, 0]
+                memory.data[slots] = value
+                memory.written[slots] = 1
+                return
+            deepest = max(np.ndim(value), np.ndim(where))
+            if isinstance(at, np.ndarray) or deepest > len(memory.lanes):
                 shape = frame.axes + memory.lanes[-2:]
-                lane = np.broadcast_to(private_lanes(memory), shape)
-                at = np.broadcast_to(at, shape)
-                value = np.broadcast_to(value, shape)
+                lane = flattened(private_lanes(memory), shape)
+                at, value = flattened(at, shape), flattened(value, shape)
                 if where is not None:
-                    where = np.broadcast_to(where, shape)
+                    where = flattened(where, shape)
                     at, lane, value = at[where], lane[where], value[where]
                 count = prod(memory.lanes)
                 memory.data.reshape(-1)[at * count + lane] = value
                 memory.written.reshape(-1)[at * count + lane] = 1
-                memory.tried = False
                 return
             if where is None:
                 memory.data[at] = value
@@ -406,7 +416,6 @@ class Accesses:
                 np.copyto(memory.data[at], value, where=where)
                 if not memory.complete:
                     np.copyto(memory.written[at], 1, where=where)
-            memory.tried = False
 
         return store
 
@@ -520,17 +529,14 @@ def spread(frame: Frame, *operands: Any) -> tuple[tuple[int, ...], bool]:
     return frame.full, False
 
 
-def ordered(frame: Frame, value: Any, shape: tuple[int, ...]) -> Array:
-    """`value` for each lane, flat, in the order in which a worker's tasks run."""
-    value = np.broadcast_to(value, shape)
-    if len(frame.levels) > 1:
-        start, parts = 0, []
-        for level in frame.levels:
-            parts.append(list(range(start, start + level)))
-            start += level
-        axes = [axis for part in reversed(parts) for axis in part]
-        value = value.transpose(*axes, start, start + 1)
-    return value.reshape(-1)
+def flattened(value: Any, shape: tuple[int, ...]) -> Array:
+    """`value` for each lane, in the order of a worker's tasks.
+
+    The axes of inner loops come first. That is the order where it counts: two tasks that store to
+    one element are tasks of the innermost loop, or the loops would not run at once.
+    """
+    flat: Array = np.broadcast_to(value, shape).reshape(-1)
+    return flat
 
 
 def record(
@@ -648,6 +654,8 @@ def private_place(memory: Memory, at: Any) -> Any:
     """An index into private memory, whose data has the shape [size, *lanes]."""
     if not isinstance(at, np.ndarray):
         return at
+    if at.shape[-2:] == (1, 1) and len(memory.lanes) == 2:
+        return at[..., 0, 0]
     return (at, *np.indices(memory.lanes, sparse=True))
 
 
@@ -696,10 +704,10 @@ def tile_store(memory: Memory, slots: Any, frame: Frame, value: Any, where: Any)
             index: Any = slots[0][..., None, None] if isinstance(slots, tuple) else slots
             shape = frame.full
             flat = (index * frame.count + frame.block_row) * frame.width + np.arange(frame.width)
-            at = ordered(frame, flat, shape)
-            values = ordered(frame, new, shape)
+            at = flattened(flat, shape)
+            values = flattened(new, shape)
             if where is not None:
-                chosen = ordered(frame, where, shape)
+                chosen = flattened(where, shape)
                 at, values = at[chosen], values[chosen]
             if cube.flags.c_contiguous:
                 cube.reshape(-1)[at] = values

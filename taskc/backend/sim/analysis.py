@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import statements, walk
@@ -64,20 +65,32 @@ def divergent_locals(body: ir.Statement) -> frozenset[ir.Tensor]:
 
 
 def tasks_are_independent(each: ir.Each) -> bool:
-    """A worker's tasks may run at once, side by side, with the same effect as one after another.
+    """A worker's tasks may run at once, side by side, with the same effect as one after another."""
+    mapping = each.mapping
+    distinct = mapping.is_composed or not mapping.is_replicated
+    extents = dict(zip(each.variables, mapping.shape, strict=True))
+    return _are_independent(each.body, extents, distinct)
 
-    That is so where what one task writes no other task touches: every access to a tensor that is
-    written has, for each variable of the loop, an index that is one-to-one in the variable and the
-    same in all accesses. A tensor that is only stored to, at one place outside inner loops, may
-    have any indices, since stores take effect in the order of the tasks.
+
+def turns_are_independent(loop: ir.For, count: int) -> bool:
+    """The same of a loop's turns."""
+    return _are_independent(loop.body, {loop.variable: count}, True)
+
+
+def _are_independent(body: ir.Statement, extents: dict[ir.Variable, int], distinct: bool) -> bool:
+    """Whether what one turn writes no other turn touches.
+
+    That is so where every access to a tensor that is written has the same indices, and those tell
+    the turn. A tensor in memory that is only stored to, at one place outside inner loops, may have
+    any indices, since stores take effect in the order of the turns.
     """
     private: set[ir.Tensor] = set()
-    bound: set[ir.Variable] = set(each.variables)
+    scope = _Scope({variable: extent for variable, extent in extents.items()}, {})
     accesses: dict[ir.Tensor, list[tuple[ir.Expression, ...]]] = {}
     stores: Counter[ir.Tensor] = Counter()
     reads: set[ir.Tensor] = set()
     inner: set[ir.Tensor] = set()
-    for node in walk(each.body):
+    for node in walk(body):
         match node:
             case ir.Allocate(tensor=tensor):
                 private.add(tensor)
@@ -93,64 +106,106 @@ def tasks_are_independent(each: ir.Each) -> bool:
                 stores[tensor] += 1
                 reads.add(tensor)
                 accesses.setdefault(tensor, []).append(indices)
-            case ir.Let(variable=variable):
-                bound.add(variable)
-            case ir.For(variable=variable, body=body):
-                bound.add(variable)
-                inner.update(writes(body))
-            case ir.Each(variables=variables, body=body):
-                bound.update(variables)
-                inner.update(writes(body))
-            case ir.While(body=body):
-                inner.update(writes(body))
+            case ir.Let(variable=variable, value=value):
+                scope.values[variable] = value
+            case ir.For(variable=variable, body=inside):
+                scope.extents[variable] = constant_turns(node)
+                inner.update(writes(inside))
+            case ir.Each(variables=variables, mapping=mapping, body=inside):
+                scope.extents.update(zip(variables, mapping.shape, strict=True))
+                inner.update(writes(inside))
+            case ir.While(body=inside):
+                inner.update(writes(inside))
             case _ if isinstance(node, _ONE_BY_ONE):
                 return False
     written = [tensor for tensor in stores if tensor not in private]
     if any(_overlaid(tensor, other) for tensor in written for other in accesses):
         return False
-    varying = [
-        variable
-        for variable, extent in zip(each.variables, each.mapping.shape, strict=True)
-        if extent > 1
-    ]
-    distinct = each.mapping.is_composed or not each.mapping.is_replicated
+    varying = {variable for variable, extent in extents.items() if extent > 1}
     for tensor in written:
-        if stores[tensor] == 1 and tensor not in reads and tensor not in inner:
+        in_memory = tensor.scope in (ir.GLOBAL, ir.SHARED, ir.TILE)
+        if in_memory and stores[tensor] == 1 and tensor not in reads and tensor not in inner:
             continue
-        if not distinct:
-            return False
         first, *rest = accesses[tensor]
-        for variable in varying:
-            if not any(
-                _is_injective(index, variable, bound) and all(other[i] == index for other in rest)
-                for i, index in enumerate(first)
-            ):
-                return False
+        told: set[ir.Variable] = set()
+        for i, index in enumerate(first):
+            if all(other[i] is index or other[i] == index for other in rest):
+                told |= scope.told_by(index)
+        if not distinct or not varying <= told:
+            return False
     return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What is bound within a loop: variables with how many values they take, and names of values."""
+
+    extents: dict[ir.Variable, int | None]
+    values: dict[ir.Variable, ir.Expression]
+
+    def told_by(self, index: ir.Expression) -> set[ir.Variable]:
+        """The variables that are known when the index is: its terms are digits of one number."""
+        terms = self.linear(index)
+        if not terms:
+            return set()
+        reach = 0
+        for variable, factor in sorted(terms.items(), key=lambda term: abs(term[1])):
+            extent = self.extents[variable]
+            if abs(factor) <= reach or (extent is None and len(terms) > 1):
+                return set()
+            reach += abs(factor) * ((extent or 1) - 1)
+        return set(terms)
+
+    def linear(self, node: ir.Expression) -> dict[ir.Variable, int] | None:
+        """The factors of the bound variables in a linear form; None if it isn't one."""
+        match node:
+            case ir.Variable():
+                if node in self.values:
+                    return self.linear(self.values[node])
+                return {node: 1} if node in self.extents else {}
+            case ir.Constant():
+                return {}
+            case ir.Cast(operand=operand) if operand.dtype.is_integer and node.dtype.is_integer:
+                return self.linear(operand)
+            case ir.Binary(operator="+" | "-", left=left, right=right):
+                first, second = self.linear(left), self.linear(right)
+                if first is None or second is None:
+                    return None
+                sign = 1 if node.operator == "+" else -1
+                total = dict(first)
+                for variable, factor in second.items():
+                    total[variable] = total.get(variable, 0) + sign * factor
+                return {variable: factor for variable, factor in total.items() if factor}
+            case ir.Binary(operator="*", left=left, right=right):
+                if isinstance(left, ir.Constant):
+                    left, right = right, left
+                if isinstance(right, ir.Constant):
+                    terms = self.linear(left)
+                    factor = int(right.value)
+                    return terms and {variable: n * factor for variable, n in terms.items() if factor}
+        return {} if self._is_fixed(node) else None
+
+    def _is_fixed(self, node: ir.Expression) -> bool:
+        """The same for all turns: it names nothing that is bound inside and reads nothing."""
+        for part in walk(node):
+            if isinstance(part, (ir.Read, ir.Lookup)):
+                return False
+            if isinstance(part, ir.Variable):
+                if part in self.extents:
+                    return False
+                value = self.values.get(part)
+                if value is not None and not self._is_fixed(value):
+                    return False
+        return True
+
+
+def constant_turns(loop: ir.For) -> int | None:
+    """How many turns a loop takes, where its bounds are constants."""
+    if isinstance(loop.start, ir.Constant) and isinstance(loop.stop, ir.Constant):
+        return len(range(int(loop.start.value), int(loop.stop.value), loop.step))
+    return None
 
 
 def _overlaid(tensor: ir.Tensor, other: ir.Tensor) -> bool:
     """Both have been given places in shared memory: they may overlap."""
     return tensor is not other and tensor.offset is not None and other.offset is not None
-
-
-def _is_injective(index: ir.Expression, variable: ir.Variable, bound: set[ir.Variable]) -> bool:
-    match index:
-        case ir.Variable():
-            return index is variable
-        case ir.Binary(operator="+" | "-", left=left, right=right):
-            return (_is_injective(left, variable, bound) and _is_fixed(right, bound)) or (
-                _is_injective(right, variable, bound) and _is_fixed(left, bound)
-            )
-        case ir.Binary(operator="*", left=left, right=ir.Constant(value=value)):
-            return value != 0 and _is_injective(left, variable, bound)
-    return False
-
-
-def _is_fixed(expression: ir.Expression, bound: set[ir.Variable]) -> bool:
-    """The same for all tasks: it names nothing that the loop binds and reads nothing."""
-    return not any(
-        isinstance(n, (ir.Read, ir.Lookup)) or n in bound
-        for n in walk(expression)
-        if isinstance(n, (ir.Read, ir.Lookup, ir.Variable))
-    )

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from taskc.backend.sim.accesses import memory_of
-from taskc.backend.sim.bulk import issued, launch, physical, task_indices
+from taskc.backend.sim.bulk import issued, launch, task_indices
 from taskc.backend.sim.machine import Frame, Races
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.operations import Operations
 from taskc.backend.sim.schedule import Thread, Wait
 from taskc.backend.sim.shadow import SEVERAL, SITE_BITS, Lanes
 from taskc.backend.sim.statements import Code, Statements
+from taskc.backend.sim.statistics import physical
 from taskc.backend.sim.synchronization import schedule_of
 from taskc.errors import InternalError, Location
 from taskc.ir import nodes as ir

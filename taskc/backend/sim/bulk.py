@@ -57,15 +57,3 @@ def issued(frame: Frame, at: Array, column: int, site: int) -> Lanes:
     """An access to many elements by one worker."""
     columns = np.full(at.shape, column)
     return frame.lanes((1, frame.width), at, columns, site, False)
-
-
-def physical(tensor: ir.Tensor, shape: tuple[int, ...], linear: Array) -> Array:
-    """Where elements lie, from their row-major offsets."""
-    if tensor.layout is not None:
-        tasks = np.stack(np.unravel_index(linear, shape), axis=-1)
-        linear = tensor.layout.find(0, tasks)
-    if tensor.swizzle is not None:
-        swizzle = tensor.swizzle
-        mask = (1 << swizzle.bits) - 1
-        linear = linear ^ (((linear >> swizzle.shift) & mask) << swizzle.base)
-    return linear

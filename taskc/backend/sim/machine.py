@@ -15,7 +15,7 @@ import numpy as np
 from taskc.backend.sim.memory import Arena, Array, Memory
 from taskc.backend.sim.report import Findings, Traffic
 from taskc.backend.sim.order import Order
-from taskc.backend.sim.shadow import SEVERAL, WORKER_BITS, Lanes, Shadow
+from taskc.backend.sim.shadow import SEVERAL, WORKER_BITS, Found, Lanes, Shadow
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
@@ -166,13 +166,13 @@ class Frame:
         "first",
         "group",
         "in_each",
-        "levels",
         "loop",
         "mask",
         "members",
         "memories",
         "owners_only",
         "run",
+        "vector",
         "warp",
         "width",
         "worker_row",
@@ -185,7 +185,6 @@ class Frame:
         self.memories = dict(group.memories)
         self.mask: Any = None
         self.axes: tuple[int, ...] = ()
-        self.levels: tuple[int, ...] = ()  # how many axes each enclosing loop has, innermost first
         self.block_row = np.arange(len(group.blocks))[:, None]
         self.worker_row = workers
         self.count = len(group.blocks)
@@ -198,6 +197,7 @@ class Frame:
         self.anonymous = False
         self.owners_only: Any = None  # where a replicated task is this worker's to store
         self.warp = warp
+        self.vector = 1  # turns of the innermost loop that are one access
         self.copies: Any = None
 
     def tasks(self, count: int) -> Frame:
@@ -205,13 +205,14 @@ class Frame:
         other = Frame.__new__(Frame)
         other.group, other.run = self.group, self.run
         other.env, other.memories = self.env, self.memories
-        other.mask, other.axes, other.levels = self.mask, (), ()
+        other.mask, other.axes = self.mask, ()
         other.block_row, other.count = self.block_row, self.count
         other.worker_row = other.columns = np.arange(count)
         other.width = count
         other.first, other.members, other.warp = self.first, self.members, self.warp
         other.in_each = other.anonymous = True
         other.owners_only = other.loop = other.copies = None
+        other.vector = 1
         return other
 
     @property

@@ -12,7 +12,9 @@ class Traffic:
     """How one access of the program met the memory, at its worst warp.
 
     ways     of a SHARED tensor: into how many accesses bank conflicts split the best possible one
-    sectors  of a GLOBAL tensor: 32-byte sectors that a request touches, and how few could do
+    sectors  of a GLOBAL tensor: 32-byte sectors that a request touches
+    ideal    how few sectors could hold what it asks for
+    is_full  whether that request was one of a whole warp
     """
 
     tensor: str
@@ -21,6 +23,7 @@ class Traffic:
     ways: int = 1
     sectors: int = 0
     ideal: int = 0
+    is_full: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from taskc.backend.sim.rings import Rings
 from taskc.backend.sim.schedule import Schedule, Thread
 from taskc.backend.sim.shadow import Shadow
 from taskc.backend.sim.statements import Code, Statements, constant_of, grid_tiles
+from taskc.backend.sim.statistics import warn
 from taskc.backend.sim.synchronization import Synchronization
 from taskc.errors import CompileError, InternalError
 from taskc.ir import arithmetic, nodes as ir
@@ -343,6 +344,8 @@ class _Simulation:
             data = memory.data[addresses].reshape(memory.shape)
             if not np.shares_memory(data, array):
                 array[...] = data
+        if self.state.statistics:
+            warn(self.state.accesses, findings)
         shared = self._shared_bytes()
         if shared_limit is not None and shared > shared_limit:
             findings.add(

@@ -29,6 +29,7 @@ from taskc.ir.types import i64
 
 _ENDLESS = 1_000_000
 _SPINS = 10_000
+_LANES_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class Code:
 
     run: Callable[[Frame], Any]
     waits: bool = False
+    body: Callable[[Frame], Any] | None = None  # of a loop
 
 
 class Statements:
@@ -311,7 +313,32 @@ class Statements:
         return Code(steps, waits=True) if body.waits or spins else Code(run)
 
     def _for(self, node: ir.For) -> Code:
-        return self._loop(node.variable, node.start, node.stop, node.step, node.body, node)
+        code = self._loop(node.variable, node.start, node.stop, node.step, node.body, node)
+        count = analysis.constant_turns(node)
+        if code.waits or self._uniform or count is None or count < 2:
+            return code
+        if not analysis.turns_are_independent(node, count):
+            return code
+        body = code.body
+        assert body is not None and isinstance(node.start, ir.Constant)
+        first = int(node.start.value)
+        values = np.arange(first, first + count * node.step, node.step)
+        values = values.astype(node.variable.dtype.numpy)
+
+        def run(frame: Frame) -> None:
+            """All turns at once, along an axis of their own."""
+            outer = frame.axes
+            if prod(outer) * count * frame.count * frame.width > _LANES_AT_ONCE:
+                code.run(frame)
+                return
+            frame.axes = (count, *outer)
+            frame.env[node.variable] = values.reshape(count, *(1 for _ in outer), 1, 1)
+            wide = frame.vector
+            frame.vector = count if node.kind == "vector" else 1
+            body(frame)
+            frame.axes, frame.vector = outer, wide
+
+        return Code(run)
 
     def _pipeline(self, node: ir.Pipeline) -> Code:
         zero = ir.constant(0)
@@ -363,11 +390,18 @@ class Statements:
             for _ in turns(frame):
                 yield from body.run(frame)
 
-        def run(frame: Frame) -> None:
-            for _ in turns(frame):
-                body.run(frame)
+        together = 1
+        if isinstance(node, ir.For) and node.kind == "vector":
+            together = analysis.constant_turns(node) or 1
 
-        return Code(steps, waits=True) if body.waits else Code(run)
+        def run(frame: Frame) -> None:
+            wide = frame.vector
+            for turn, _ in enumerate(turns(frame)):
+                frame.vector = together if turn == 0 else 1
+                body.run(frame)
+            frame.vector = wide
+
+        return Code(steps, waits=True) if body.waits else Code(run, body=body.run)
 
     def _grid(self, node: ir.Grid) -> Code:
         body = self(node.body)
@@ -432,7 +466,7 @@ class Statements:
 
         def turns(frame: Frame) -> Any:
             tasks = tasks_of(frame)
-            outer = frame.mask, frame.axes, frame.levels, frame.in_each, frame.owners_only
+            outer = frame.mask, frame.axes, frame.in_each, frame.owners_only
             outer_loop = frame.loop
             is_plain = worker is None and not outer[1] and mapping.is_composed
             frame.in_each = True
@@ -445,7 +479,6 @@ class Statements:
                     frame.loop = None
                 if tasks.at_once:
                     frame.axes = tasks.axes + outer[1]
-                    frame.levels = (len(tasks.axes), *outer[2])
                     grow = (..., *(None for _ in outer[1]), slice(None), slice(None))
                     if outer[1]:
                         values = [value[grow] for value in values]
@@ -458,10 +491,10 @@ class Statements:
                     if frame.mask is not None and not frame.mask.any():
                         continue
                 if owned is not None:
-                    frame.owners_only = owned if outer[4] is None else outer[4] & owned
+                    frame.owners_only = owned if outer[3] is None else outer[3] & owned
                 yield
                 frame.mask = outer[0]
-            frame.mask, frame.axes, frame.levels, frame.in_each, frame.owners_only = outer
+            frame.mask, frame.axes, frame.in_each, frame.owners_only = outer
             frame.loop = outer_loop
             if self.state.by_phases and outermost:
                 frame.group.order.step()

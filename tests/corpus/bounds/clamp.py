@@ -13,5 +13,5 @@ def kernel(x: f32[n], y: tc.out[f32[n]]):
     for r in tc.tiles(n, by=32):
         for i in spatial(32):
             if r + i < n:
-                y[r + i] = x[min(r + i + 2, n)]  # expect: out-of-bounds  # proof: outside
+                y[r + i] = x[min(r + i + 2, n)]  # expect: out-of-bounds  # proof: index
                 # ^ fix: y[r + i] = x[min(r + i + 2, n - 1)]

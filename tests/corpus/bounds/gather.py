@@ -16,7 +16,7 @@ def arguments(random):
 def kernel(table: f32[10, 8], tokens: i32[4], y: tc.out[f32[4, 8]]):
     for i, j in spatial(4, 8):
         token = tokens[i]
-        if 0 <= token and token <= 10:  # fix: if 0 <= token and token < 10:
-            y[i, j] = table[token, j]  # expect: out-of-bounds  # proof: outside
+        if 0 <= token <= 10:  # fix: if 0 <= token < 10:
+            y[i, j] = table[token, j]  # expect: out-of-bounds  # proof: index
         else:
             y[i, j] = 0.0

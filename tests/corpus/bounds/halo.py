@@ -14,6 +14,6 @@ def kernel(x: f32[66], y: tc.out[f32[64]]):
         s = tc.shared(f32[33])  # fix: s = tc.shared(f32[34])
         for i in own:
             if i < 34:
-                s[i] = x[r + i]  # expect: out-of-bounds  # proof: outside
+                s[i] = x[r + i]  # expect: out-of-bounds  # proof: index
         for i in spatial(32):
-            y[r + i] = s[i] + s[i + 1] + s[i + 2]  # expect: out-of-bounds  # proof: outside
+            y[r + i] = s[i] + s[i + 1] + s[i + 2]  # expect: out-of-bounds  # proof: index

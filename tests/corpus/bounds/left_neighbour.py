@@ -9,5 +9,5 @@ from taskc import f32, spatial
 @tc.kernel(workers=64)
 def kernel(x: f32[8, 8], y: tc.out[f32[8, 8]]):
     for i, j in spatial(8, 8):
-        y[i, j] = x[i, j] + x[i, j - 1]  # expect: out-of-bounds  # proof: outside
+        y[i, j] = x[i, j] + x[i, j - 1]  # expect: out-of-bounds  # proof: index
         # ^ fix: y[i, j] = x[i, j] + x[i, max(j - 1, 0)]

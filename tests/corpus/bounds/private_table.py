@@ -11,7 +11,7 @@ def kernel(x: i32[8, 16], y: tc.out[i32[8, 4]]):
     for i in spatial(8):
         counts = tc.local(i32[4], 0)
         for q in range(16):
-            counts[x[i, q] % 5] += 1  # expect: out-of-bounds  # proof: outside
+            counts[x[i, q] % 5] += 1  # expect: out-of-bounds  # proof: index
             # ^ fix: counts[x[i, q] % 4] += 1
         for q in range(4):
             y[i, q] = counts[q]

@@ -11,4 +11,4 @@ def kernel(x: f32[100], y: tc.out[f32[100]]):
     for r in tc.tiles(100, by=32):
         for i in spatial(32):
             if r + i < 128:  # fix: if r + i < 100:
-                y[r + i] = x[r + i]  # expect: out-of-bounds  # proof: outside
+                y[r + i] = x[r + i]  # expect: out-of-bounds  # proof: index

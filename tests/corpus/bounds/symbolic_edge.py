@@ -12,4 +12,4 @@ n = tc.dim("n", multiple=16, example=48)  # fix: n = tc.dim("n", multiple=32, ex
 def kernel(x: f32[n], y: tc.out[f32[n]]):
     for r in tc.tiles(n, by=32):
         for i in spatial(32):
-            y[r + i] = x[r + i]  # expect: out-of-bounds  # proof: outside
+            y[r + i] = x[r + i]  # expect: out-of-bounds  # proof: index

@@ -10,6 +10,6 @@ from taskc import i32, spatial
 def kernel(x: i32[64], bins: tc.inout[i32[10]]):
     for i in spatial(64):
         value = x[i]
-        if 0 <= value and value < 10:
+        if 0 <= value < 10:
             bins[value] += 1  # expect: race  # proof: can't prove
             # ^ fix: tc.atomic_add(bins[value], 1)

@@ -15,5 +15,5 @@ def arguments(random):
 @tc.kernel(workers=16, example=arguments)
 def kernel(x: f32[16], to: i64[16], y: tc.inout[f32[16]]):
     for i in spatial(16):
-        assert 0 <= to[i] and to[i] < 16, "a row"
+        assert 0 <= to[i] < 16, "a row"
         y[to[i]] = x[i]  # expect: race  # proof: can't prove  # fix: tc.atomic_add(y[to[i]], x[i])

@@ -1,0 +1,110 @@
+"""Bank conflicts, sectors and budgets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from taskc.backend.sim import Report
+from tests.backend.sim.checking import simulate
+
+
+def access(tensor: str, index: str, workers: int = 32) -> Report:
+    return simulate(
+        f"""
+        kernel k(x: f32[2048], y: inout f32[64]) workers={workers} blocks=1 stage=scalar:
+            shared s: {tensor} = 0.0
+            y[worker] = s[{index}].to(f32) + x[worker]
+        """,
+        np.zeros(2048, np.float32),
+        np.zeros(64, np.float32),
+        statistics=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("tensor", "index", "ways"),
+    [
+        ("f32[2048]", "worker", 1),
+        ("f32[2048]", "0 * worker", 1),
+        ("f32[2048]", "worker * 2", 2),
+        ("f32[2048]", "worker * 8", 8),
+        ("f32[2048]", "worker * 32", 32),
+        ("f32[2048]", "worker * 33", 1),
+        ("f16[2048]", "worker", 1),
+        ("f16[2048]", "worker * 2", 1),
+        ("f16[2048]", "worker * 4", 2),
+        ("f64[2048]", "worker", 1),
+        ("f64[2048]", "worker * 2", 2),
+        ("f32[32, 32]", "worker, 3", 32),
+        ("f32[32, 32].laid(repeat(32, 32).within(32, 32))", "worker, 3", 32),
+        ("f32[32, 32].swizzled(5, 0, 5)", "worker, 3", 1),
+    ],
+)
+def test_bank_conflicts(tensor: str, index: str, ways: int) -> None:
+    report = access(tensor, index)
+    assert max(traffic.ways for traffic in report.accesses) == ways
+    found = [finding for finding in report.findings if finding.kind == "bank-conflict"]
+    assert [dict(finding.details)["ways"] for finding in found] == ([ways] if ways > 1 else [])
+    assert report.ok, "these are warnings"
+
+
+@pytest.mark.parametrize(
+    ("index", "sectors", "ideal", "warned"),
+    [
+        ("worker", 4, 4, False),
+        ("worker + 1", 5, 4, False),
+        ("worker * 2", 8, 4, False),
+        ("worker * 8", 32, 4, True),
+        ("worker // 32", 1, 1, False),
+    ],
+)
+def test_sectors(index: str, sectors: int, ideal: int, warned: bool) -> None:
+    report = simulate(
+        f"""
+        kernel k(x: f32[2048], y: out f32[32]) workers=32 blocks=1 stage=scalar:
+            y[worker] = x[{index}]
+        """,
+        np.zeros(2048, np.float32),
+        np.zeros(32, np.float32),
+        statistics=True,
+    )
+    (traffic,) = (traffic for traffic in report.accesses if traffic.tensor == "x")
+    assert (traffic.sectors, traffic.ideal) == (sectors, ideal)
+    assert ("uncoalesced" in {finding.kind for finding in report.findings}) == warned
+
+
+@pytest.mark.parametrize(("factor", "ways"), [(4, 1), (8, 2), (36, 1), (32, 8)])
+def test_wide_accesses_take_turns(factor: int, ways: int) -> None:
+    report = simulate(
+        f"""
+        kernel k(y: inout f32[128]) workers=32 blocks=1 stage=lean:
+            shared s: f32[2048] = 0.0
+            register r: f32[4]
+            for t in vector(4):
+                r[t] = s[worker * {factor} + t]
+            for t in vector(4):
+                y[worker * 4 + t] = r[t]
+        """,
+        np.zeros(128, np.float32),
+        statistics=True,
+    )
+    traffic = {traffic.tensor: traffic for traffic in report.accesses}
+    assert traffic["s"].ways == ways
+    assert (traffic["y"].sectors, traffic["y"].ideal) == (16, 16)
+
+
+def test_budgets() -> None:
+    text = """
+        kernel k(y: out f32[32]) workers=32 blocks=1 stage=scalar:
+            shared s: f32[100]
+            shared h: f16[100]
+            register r: f32[5]
+            y[worker] = 1.0
+    """
+    report = simulate(text, np.zeros(32, np.float32), shared_limit=600)
+    assert report.ok
+    assert report.shared_bytes == 600
+    assert report.register_bytes == 20
+    report = simulate(text, np.zeros(32, np.float32), shared_limit=599)
+    assert [finding.kind for finding in report.findings] == ["shared-memory"]

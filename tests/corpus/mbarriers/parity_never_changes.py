@@ -1,0 +1,26 @@
+"""The consumer waits for parity 0 in every turn: from the second on that is the phase before."""
+
+from __future__ import annotations
+
+import taskc as tc
+from taskc import f32, spatial
+
+
+@tc.cuda.kernel(workers=64)
+def kernel(x: f32[4, 32], y: tc.out[f32[4, 32]]):
+    s = tc.shared(f32[4, 32])
+    full = tc.cuda.barriers(1)
+    if tc.worker() == 0:
+        tc.cuda.mbarrier_init(full[0], 32)
+    tc.sync()
+    with tc.cuda.roles():
+        with tc.cuda.role("producer", warps=1):
+            for t in range(2):
+                for i in spatial(32):
+                    s[t, i] = x[t, i]
+                tc.cuda.mbarrier_arrive(full[0])
+        with tc.cuda.role("consumer", warps=1):
+            for t in range(2):
+                tc.cuda.mbarrier_wait(full[0], 0)  # fix: tc.cuda.mbarrier_wait(full[0], t)
+                for i in spatial(32):
+                    y[t, i] = s[t, 31 - i]

@@ -1,0 +1,145 @@
+"""The documents: their programs run, and say what the text under them shows.
+
+Blocks of ```python run in the order of the file, in one namespace. A block of ```text behind one is
+what that printed, and after it, where it ends in an error, what the error says. `--update-golden`
+writes these blocks anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import linecache
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import taskc as tc
+from taskc.errors import CompileError
+from taskc.ir import nodes as ir
+from taskc.ir.specification import STAGES
+from taskc.passes import pipeline
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
+
+_BLOCK = re.compile(
+    r"^```python\n(?P<code>.*?)^```\n(?P<output>\n```text\n.*?^```\n)?", re.MULTILINE | re.DOTALL
+)
+
+
+def rerun(text: str, name: str) -> str:
+    """A document with the outputs that its programs have now."""
+    namespace: dict[str, Any] = {"__name__": name}
+    parts, position = [], 0
+    for number, match in enumerate(_BLOCK.finditer(text)):
+        output, is_error = execute(match["code"], f"{name}_{number}.py", namespace)
+        line = text.count("\n", 0, match.start()) + 2
+        where = f"{name}: the block at line {line}"
+        assert not is_error or match["output"], f"{where} ends in an error:\n{output}"
+        assert not output or match["output"], f"{where} printed something:\n{output}"
+        assert output or not match["output"], f"{where} printed nothing"
+        parts.append(text[position : match.start()])
+        parts.append(f"```python\n{match['code']}```\n")
+        parts.append(f"\n```text\n{output}\n```\n" if output else "")
+        position = match.end()
+    return "".join(parts) + text[position:]
+
+
+def execute(code: str, file: str, namespace: dict[str, Any]) -> tuple[str, bool]:
+    """What a block prints, and the error that it ends in, if it does."""
+    # Kernels are parsed from their source, which is asked for by the name of the file.
+    linecache.cache[file] = len(code), None, code.splitlines(keepends=True), file
+    printed, said = io.StringIO(), ""
+    try:
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, file, "exec", dont_inherit=True), namespace)
+    except CompileError as error:
+        said = str(error)
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+    output = (printed.getvalue() + said).replace(file, "example.py")
+    return "\n".join(line.rstrip() for line in output.strip("\n").splitlines()), bool(said)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=[path.stem for path in DOCUMENTS])
+def test_the_programs_run_and_say_what_is_shown(path: Path, request: pytest.FixtureRequest) -> None:
+    text = path.read_text(encoding="utf-8")
+    now = rerun(text, path.stem)
+    if request.config.getoption("--update-golden"):
+        path.write_text(now, encoding="utf-8", newline="\n")
+    assert now == text, "pytest --update-golden writes the new outputs"
+
+
+def test_all_documents_are_here() -> None:
+    assert [path.stem for path in DOCUMENTS] == ["ir", "language", "passes", "tutorial"]
+
+
+def test_every_name_is_in_the_reference() -> None:
+    text = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
+    mentioned = set(re.findall(r"\w+", text))
+    missing = sorted(set(tc.__all__) - mentioned)
+    assert not missing
+
+
+# --- passes.md -------------------------------------------------------------------------------
+
+
+def rows() -> Iterator[list[str]]:
+    """The rows of the table of passes."""
+    text = (ROOT / "docs" / "passes.md").read_text(encoding="utf-8")
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("|") and cells[0].isdigit():
+            yield cells
+
+
+def test_the_table_has_every_pass_in_order() -> None:
+    listed = [(int(number), name) for number, name, *_ in rows()]
+    expected = [(k, f"`{run.__name__}`") for k, run in enumerate(pipeline.PASSES, start=1)]
+    assert listed == expected
+
+
+def test_the_table_names_the_files() -> None:
+    for _, name, file, *_ in rows():
+        match = re.fullmatch(r"\[(?P<shown>[\w.]+)\]\(\.\./taskc/passes/(?P<file>[\w.]+)\)", file)
+        assert match, file
+        assert match["shown"] == match["file"] == f"{name.strip('`')}.py"
+        assert (ROOT / "taskc" / "passes" / match["file"]).exists()
+
+
+def test_the_table_says_which_stage_a_pass_ends_in() -> None:
+    @tc.kernel(workers=4)
+    def double(x: tc.f32[8], y: tc.out[tc.f32[8]]):
+        for i in tc.spatial(4) * tc.repeat(2):
+            y[i] = 2 * x[i]
+
+    stages = [step.kernel.stage for step in pipeline.lower_steps(double.ir)]
+    assert [row[3] for row in rows()] == stages
+    assert set(stages) == set(STAGES)
+
+
+# --- README.md -------------------------------------------------------------------------------
+
+
+def test_the_example_of_the_readme_runs() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    namespace: dict[str, Any] = {"__name__": "readme"}
+    blocks = [match["code"] for match in _BLOCK.finditer(text)]
+    assert blocks
+    for number, code in enumerate(blocks):
+        assert execute(code, f"readme_{number}.py", namespace) == ("", False)
+    kernel = namespace["matmul"](100, 70, 20)
+    assert isinstance(kernel.ir, ir.Kernel)
+    a, b = kernel.example()
+    np.testing.assert_allclose(kernel(a, b), a @ b, rtol=1e-4, atol=1e-4)
+
+
+def test_links_lead_somewhere() -> None:
+    for path in (*DOCUMENTS, ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
+            assert (path.parent / target).exists(), f"{path.name}: {target}"
