@@ -62,7 +62,9 @@ def execute(code: str, file: str, namespace: dict[str, Any]) -> tuple[str, bool]
         said = str(error)
     except Exception as error:
         said = f"{type(error).__name__}: {error}"
-    output = (printed.getvalue() + said).replace(file, "example.py")
+    # An error may point into an earlier block, too.
+    pattern = re.sub(r"\d+", r"\\d+", re.escape(file))
+    output = re.sub(pattern, "example.py", printed.getvalue() + said)
     return "\n".join(line.rstrip() for line in output.strip("\n").splitlines()), bool(said)
 
 

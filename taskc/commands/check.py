@@ -8,7 +8,7 @@ from collections import Counter
 from math import prod
 from typing import Any
 
-from taskc.backend.sim import Traffic
+from taskc.backend.sim import Report, Traffic
 from taskc.checking import Examination, examine
 from taskc.commands.loading import example_of, load_kernel
 from taskc.commands.terminal import Progress, many, write, write_finding, write_text
@@ -43,19 +43,19 @@ def run(options: argparse.Namespace) -> int:
 
 
 def summarize(kernel: ir.Kernel, examination: Examination) -> dict[str, Any]:
-    """What was checked, and the worst that was seen of its memory traffic."""
+    """What was checked, and the worst of the final program's memory traffic."""
     steps = examination.steps
-    traffic = [access for step in steps for access in step.report.accesses]
-    shared = [access for access in traffic if access.scope == ir.SHARED]
+    final = steps[-1].report if steps else Report(())
+    shared = [access for access in final.accesses if access.scope == ir.SHARED]
     conflict = max(shared, key=lambda access: access.ways, default=None)
-    requests = [access for access in traffic if access.scope == ir.GLOBAL]
+    requests = [access for access in final.accesses if access.scope == ir.GLOBAL]
     scattered = max(requests, key=_waste, default=None)
     return {
         "programs": len(steps),
         "phases": phase_count(kernel),
         "blocks": block_count(kernel, examination.bound.dimensions),
         "workers": kernel.workers,
-        "shared_bytes": max((step.report.shared_bytes for step in steps), default=0),
+        "shared_bytes": final.shared_bytes,
         "worst_bank_conflict": conflict and {"ways": conflict.ways, **_place(conflict)},
         "worst_request": scattered
         and {"sectors": scattered.sectors, "ideal": scattered.ideal, **_place(scattered)},
@@ -69,7 +69,8 @@ def write_summary(
     workers = many(summary["workers"], "worker")
     parts = [many(phases, "phase")] if phases else []  # a kernel of tc.cuda is below them
     parts.append(f"{'blocks' if blocks is None else many(blocks, 'block')} of {workers}")
-    parts.append(f"{many(summary['shared_bytes'], 'byte')} of shared memory")
+    if summary["programs"]:
+        parts.append(f"{many(summary['shared_bytes'], 'byte')} of shared memory")
     conflict, request = summary["worst_bank_conflict"], summary["worst_request"]
     if conflict:
         ways, tensor = conflict["ways"], conflict["tensor"]
@@ -81,7 +82,7 @@ def write_summary(
     counts = Counter(finding.severity for finding in examination.findings)
     found = [many(counts[kind], kind) for kind in ("error", "warning", "note") if counts[kind]]
     result = (", ".join(found), "bold red" if counts["error"] else "yellow")
-    where = f", {many(summary['programs'], 'program')} run"
+    where = f", {many(summary['programs'], 'program')} run" if summary["programs"] else ", not run"
     write(margin, (name, "bold"), ": ", result if found else ("no findings", "bold green"), where)
     write(f"{margin}  {', '.join(parts)}")
 

@@ -131,10 +131,11 @@ def cuda_kernel(
     *,
     workers: int | None = None,
     example: Example | None = None,
+    target: str = "sm_90a",
 ) -> Callable[[Callable[..., Any]], KernelDefinition]:
     """A kernel below phases: its workers run freely, and its author places the barriers."""
     _check_workers("tc.cuda.kernel", function, workers)
-    return _decorator(workers, example, "cuda", in_room=True)
+    return _decorator(workers, example, target, in_room=True)
 
 
 def _check_workers(name: str, function: object, workers: object) -> None:

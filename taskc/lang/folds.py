@@ -79,6 +79,12 @@ _REDUCTIONS = ("+", "*", "min", "max", "&", "|", "^")
 def _fold_arguments(
     context: Context, bound: dict[str, ast.expr], what: str, node: ast.Call
 ) -> tuple[ir.Tensor, int, str]:
+    if context.in_room:
+        raise context.error(
+            f"a tc.cuda kernel has no {what}, which needs barriers of its own",
+            node,
+            "fold each worker's part, then exchange with tc.cuda.shuffle_xor or shared memory",
+        )
     require_phase(context, what, node)
     source = context.evaluate(bound["tile"])
     if not isinstance(source, ir.Tensor) or source.scope != ir.TILE:

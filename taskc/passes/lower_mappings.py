@@ -77,6 +77,7 @@ class _Scope:
     lets       scalars that stand for expressions of those and of the worker
     first      what makes a worker the first of those that share its task; None: it always is
     loop       the mapping loop around, with its own trips
+    masks      conditions under which the mapping loops around have a task
     """
 
     number: Expression
@@ -85,6 +86,7 @@ class _Scope:
     lets: dict[Variable, Expression] = field(default_factory=dict)
     first: Expression | None = None
     loop: tuple[ir.Each, Trips] | None = None
+    masks: tuple[Expression, ...] = ()
 
 
 class _Lowering:
@@ -179,6 +181,7 @@ class _Lowering:
             lets={**scope.lets, **lets},
             first=first,
             loop=(loop, tuple(trips)),
+            masks=scope.masks if guard is None else (*scope.masks, guard),
         )
         body = self.statement(loop.body, inner)
         statements = body.statements if isinstance(body, ir.Sequence) else (body,)
@@ -233,7 +236,8 @@ class _Lowering:
             ):
                 return _number(own_trips)
         resolved = [substitute(i, scope.lets) for i in indices]
-        used = {v for i in resolved for v in walk(i) if isinstance(v, Variable)}
+        masks = scope.masks if any(isinstance(n, ir.Lookup) for i in resolved for n in walk(i)) else ()
+        used = {v for i in (*resolved, *masks) for v in walk(i) if isinstance(v, Variable)}
         trips = [(v, trip) for v, trip in scope.trips if v in used]
         unknown = used - {v for v, _ in trips} - {self.kernel.worker}
         if unknown:
@@ -244,7 +248,7 @@ class _Lowering:
                 hint="a tile is registers: index it by mapping variables and loops with constant bounds",
             )
         workers = np.arange(owners.workers) + scope.offset
-        table = _slot_table(owners, resolved, {self.kernel.worker: workers}, trips)
+        table = _slot_table(owners, resolved, masks, {self.kernel.worker: workers}, trips)
         if table is None:
             raise CompileError(
                 f"the register that holds this element of `{tile.name}` differs between workers", loc
@@ -255,6 +259,7 @@ class _Lowering:
 def _slot_table(
     owners: Mapping,
     indices: Sequence[Expression],
+    masks: Sequence[Expression],
     workers: dict[Variable, Array],
     trips: Sequence[tuple[Variable, range]],
 ) -> Array | None:
@@ -273,6 +278,8 @@ def _slot_table(
     tasks = np.stack([np.broadcast_to(np.asarray(c), full) for c in coordinates], axis=-1)
     numbers = np.arange(owners.workers).reshape(-1, *[1] * len(trips))
     slots = owners.find(numbers, tasks)
+    for mask in masks:
+        slots = np.where(np.broadcast_to(np.asarray(evaluate(mask, values), bool), full), slots, -1)
     highest = slots.max(axis=0)
     same = (slots == highest) | (slots < 0)
     return highest if same.all() else None

@@ -99,8 +99,8 @@ def _latest_stage(run: Pass) -> int:
 
 # A kernel of the expert's room is born at stage synchronized: its barriers are its author's.
 _APPLIES_TO = {
-    "prove": "parsed",
-    "select": "parsed",
+    "prove": "synchronized",
+    "select": "synchronized",
     "specialize": "selected",
     "overlap": "selected",
     "layout": "pipelined",

@@ -34,9 +34,9 @@ from taskc.passes.widths import known_multiples, move_width
 def select(kernel: ir.Kernel) -> ir.Kernel:
     selector = _Selector(kernel, TARGETS[kernel.target])
     body = selector.visit(kernel.body)
-    return replace(
-        kernel, body=body, stage="selected", notes=kernel.notes + tuple(selector.notes)
-    )
+    # A kernel of the expert's room keeps its stage: all that is chosen for it is who moves what.
+    stage = "selected" if kernel.stage == "parsed" else kernel.stage
+    return replace(kernel, body=body, stage=stage, notes=(*kernel.notes, *selector.notes))
 
 
 class _Selector:

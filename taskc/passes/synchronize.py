@@ -243,9 +243,9 @@ class _Placer:
         for open_access in state:
             for access in accesses:
                 scope = self.conflict(open_access.access, access)
+                scope = self.widest if scope == "block" else scope
                 if scope == "warp" and open_access.ordered_in_warp:
                     continue
-                scope = self.widest if scope == "block" else scope
                 if WIDTH[scope] > WIDTH[needed]:
                     needed = scope
                     reason = f"{open_access.access.describe()}, {access.describe()}"

@@ -374,7 +374,7 @@ def test_a_cuda_kernel() -> None:
 
 def test_a_cuda_kernel_is_born_synchronized() -> None:
     made = kernel("pass", CUDA)
-    assert (made.stage, made.target) == ("synchronized", "cuda")
+    assert (made.stage, made.target) == ("synchronized", "sm_90a")
     assert kernel("pass").stage == "parsed"
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from taskc.backend.sim.accesses import memory_of
 from taskc.backend.sim.bulk import issued, launch, task_indices
 from taskc.backend.sim.machine import Frame, Races
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.operations import Operations
+from taskc.backend.sim.recording import memory_of
 from taskc.backend.sim.schedule import Thread, Wait
 from taskc.backend.sim.shadow import SEVERAL, SITE_BITS, Lanes
 from taskc.backend.sim.statements import Code, Statements
@@ -353,7 +353,7 @@ class Asynchronous:
             outgoing = frame.group.outgoing.setdefault(int(frame.worker_row[column]), Outgoing())
             outgoing.open.append((memory, at, site, node.loc))
             if target.role == "out":
-                self.accesses._check_once(frame, distant, flat[inside], node.loc, node)
+                self.accesses.check_once(frame, distant, flat[inside], node.loc, node)
             if self.run.is_flat and target.layout is not None:
                 flat = physical(target, distant.shape, flat)
             distant.data[flat[inside]] = memory.data[at][inside]

@@ -10,7 +10,6 @@ from taskc.backend.sim.machine import Frame, Races
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.shadow import SITE_BITS, Lanes
 from taskc.backend.sim.synchronization import ring_state, schedule_of
-from taskc.ir import nodes as ir
 
 
 def task_indices(shape: tuple[int, ...]) -> list[Array]:

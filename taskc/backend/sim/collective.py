@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 
 from taskc.backend.sim.bulk import bulk_move, task_indices
-from taskc.backend.sim.accesses import gather_tile, memory_of, scatter_tile
 from taskc.backend.sim.expressions import narrowed, scalar
 from taskc.backend.sim.machine import Frame
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.operations import Operations
+from taskc.backend.sim.recording import memory_of
 from taskc.backend.sim.schedule import Thread
 from taskc.backend.sim.statements import Code, Statements
 from taskc.backend.sim.synchronization import schedule_of
+from taskc.backend.sim.tiles import gather_tile, scatter_tile
 from taskc.errors import Location
 from taskc.ir import arithmetic, nodes as ir
 from taskc.ir.mapping import Mapping

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taskc.backend.sim.memory import Arena, Array, Memory
-from taskc.backend.sim.report import Findings, Traffic
 from taskc.backend.sim.order import Order
+from taskc.backend.sim.report import Findings, Traffic
 from taskc.backend.sim.shadow import SEVERAL, WORKER_BITS, Found, Lanes, Shadow
 from taskc.errors import Location
 from taskc.ir import nodes as ir

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from taskc.backend.sim.accesses import memory_of
 from taskc.backend.sim.machine import Frame, Races
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.order import WARP
+from taskc.backend.sim.recording import memory_of
 from taskc.backend.sim.statements import Code, Statements
 from taskc.errors import InternalError
 from taskc.ir import arithmetic, nodes as ir

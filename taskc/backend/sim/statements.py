@@ -15,6 +15,7 @@ import numpy as np
 
 from taskc.backend.sim import analysis
 from taskc.backend.sim.accesses import Accesses
+from taskc.backend.sim.atomics import atomic
 from taskc.backend.sim.expressions import Evaluate, Expressions, narrowed
 from taskc.backend.sim.machine import Frame, Loop, Run
 from taskc.backend.sim.memory import Array, Memory
@@ -25,7 +26,6 @@ from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
 from taskc.ir.rewrite import walk
 from taskc.ir.types import i64
-
 
 _ENDLESS = 1_000_000
 _SPINS = 10_000
@@ -176,11 +176,11 @@ class Statements:
 
     def _atomic(self, node: ir.Atomic) -> Code:
         value = self.expressions(node.value)
-        atomic = self.accesses.atomic(node)
+        update = atomic(self.accesses, node)
         result = node.result
 
         def run(frame: Frame) -> None:
-            old = atomic(frame, value(frame))
+            old = update(frame, value(frame))
             if result is not None:
                 frame.env[result] = old
 

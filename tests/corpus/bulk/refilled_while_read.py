@@ -1,4 +1,4 @@
-"""The producer's next load overwrites a slot that it never waited to be free."""
+"""The consumer releases a slot before it has read it, and the next load overwrites it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ def kernel(x: f32[256], y: tc.out[f32[256]]):
     with tc.cuda.roles():
         with tc.cuda.role("producer", warps=1):
             for t in range(4):
-                # fix: tc.cuda.mbarrier_wait(empty[t % 2], (t // 2 + 1) % 2)
+                tc.cuda.mbarrier_wait(empty[t % 2], (t // 2 + 1) % 2)
                 if w == 0:
                     tc.cuda.mbarrier_expect(full[t % 2], 256)
                     tc.cuda.tma_load(s[t % 2, 0], x[64 * t], full[t % 2], 64)  # expect: race
         with tc.cuda.role("consumer", warps=1):
             for t in range(4):
                 tc.cuda.mbarrier_wait(full[t % 2], t // 2 % 2)
+                tc.cuda.mbarrier_arrive(empty[t % 2])  # fix:
                 for i in spatial(32):
                     y[64 * t + i] = s[t % 2, 63 - i]
                     y[64 * t + 32 + i] = s[t % 2, 31 - i]
-                tc.cuda.mbarrier_arrive(empty[t % 2])
+                # fix: tc.cuda.mbarrier_arrive(empty[t % 2])

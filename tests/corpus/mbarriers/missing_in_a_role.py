@@ -12,10 +12,10 @@ def kernel(x: f32[64], y: tc.out[f32[96]]):
     with tc.cuda.roles():
         with tc.cuda.role("pair", warps=2):
             for i in spatial(64):
-                s[i] = x[i]
+                s[i] = x[i]  # expect: race
             # fix: tc.cuda.syncrole()
             for i in spatial(64):
-                y[i] = s[63 - i]  # expect: race
+                y[i] = s[63 - i]  # expect: race  # expect: uninitialized
         with tc.cuda.role("single", warps=1):
             for i in spatial(32):
                 y[64 + i] = x[i]

@@ -16,9 +16,9 @@ def kernel(x: f32[32], y: tc.out[f32[32]]):
     with tc.cuda.roles():
         with tc.cuda.role("producer", warps=1):
             for i in spatial(32):
-                s[i] = x[i]
+                s[i] = x[i]  # expect: race
             tc.cuda.mbarrier_arrive(full[0])
         with tc.cuda.role("consumer", warps=1):
             tc.cuda.mbarrier_wait(full[0], 1)  # fix: tc.cuda.mbarrier_wait(full[0], 0)
             for i in spatial(32):
-                y[i] = s[31 - i]  # expect: race
+                y[i] = s[31 - i]  # expect: uninitialized

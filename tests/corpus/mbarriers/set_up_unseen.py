@@ -16,5 +16,5 @@ def kernel(x: f32[32], y: tc.out[f32[32]]):
     # fix: tc.sync()
     s[w] = x[w]
     tc.cuda.mbarrier_arrive(full[0])  # expect: race
-    tc.cuda.mbarrier_wait(full[0], 0)
+    tc.cuda.mbarrier_wait(full[0], 0)  # expect: race
     y[w] = s[31 - w]

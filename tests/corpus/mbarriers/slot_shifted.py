@@ -21,7 +21,7 @@ def kernel(x: f32[6, 32], y: tc.out[f32[6, 32]]):
             for t in range(6):
                 tc.cuda.mbarrier_wait(empty[t % 3], (t // 3 + 1) % 2)
                 for i in spatial(32):
-                    s[t % 3, i] = x[t, i]
+                    s[t % 3, i] = x[t, i]  # expect: race
                 tc.cuda.mbarrier_arrive(full[t % 3])
         with tc.cuda.role("consumer", warps=1):
             for t in range(6):

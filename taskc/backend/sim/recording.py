@@ -1,0 +1,153 @@
+"""What every access does besides: whose lanes take part, and what the checks are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from taskc.backend.sim.machine import Frame, Races
+from taskc.backend.sim.memory import Array, Memory
+from taskc.errors import InternalError, Location
+from taskc.ir import nodes as ir
+
+
+def memory_of(frame: Frame, tensor: ir.Tensor) -> Memory:
+    memory = frame.memories.get(tensor)
+    if memory is None:
+        raise InternalError(f"{tensor.name} is used outside its allocation")
+    return memory
+
+
+def selection(frame: Frame, illegal: Any) -> Any:
+    """The lanes that store: active, legal, and the first owner of a replicated task."""
+    where = frame.mask
+    if frame.owners_only is not None:
+        where = frame.owners_only if where is None else where & frame.owners_only
+    if illegal is not None:
+        where = ~illegal if where is None else where & ~illegal
+    return where
+
+
+def spread(frame: Frame, *operands: Any) -> tuple[tuple[int, ...], bool]:
+    """The shape of an access that isn't a read, and whether all workers do it as one."""
+    if not frame.in_each and all(np.ndim(x) == 0 or x.shape[-1] == 1 for x in operands):
+        return (*frame.axes, frame.count, 1), True
+    return frame.full, False
+
+
+def flattened(value: Any, shape: tuple[int, ...]) -> Array:
+    """`value` for each lane, in the order of a worker's tasks.
+
+    The axes of inner loops come first. That is the order where it counts: two tasks that store to
+    one element are tasks of the innermost loop, or the loops would not run at once.
+    """
+    flat: Array = np.broadcast_to(value, shape).reshape(-1)
+    return flat
+
+
+def record(
+    frame: Frame, memory: Memory, at: Any, where: Any, illegal: Any, site: int, kind: str
+) -> None:
+    """Tells the shadow of an access, without widening indices more than needed."""
+    if illegal is not None:
+        where = ~illegal if where is None else where & ~illegal
+    together = not frame.in_each and all(
+        np.ndim(x) == 0 or x.shape[-1] == 1 for x in (at, where) if x is not None
+    )
+    least = (frame.count, 1 if together else frame.width)
+    shape = np.broadcast_shapes(np.shape(at), np.shape(where) if where is not None else (), least)
+    flat = np.broadcast_to(at, shape).reshape(-1)
+    chosen = None
+    if where is not None:
+        chosen = np.broadcast_to(where, shape).reshape(-1)
+        flat = flat[chosen]
+    if flat.size:
+        touch(frame, memory, shape, flat, chosen, site, together, kind)
+
+
+def unwaited(frame: Frame, memory: Memory, at: Any, illegal: Any, site: int) -> Any:
+    """Reports the lanes that read what is still in flight, and gives them; None: none."""
+    where = frame.mask
+    if illegal is not None:
+        where = ~illegal if where is None else where & ~illegal
+    shadow = memory.shadow
+    assert shadow is not None and shadow.flight is not None
+    where_shape = () if where is None else np.shape(where)
+    shape = np.broadcast_shapes(np.shape(at), where_shape, (frame.count, frame.width))
+    flat = np.broadcast_to(at, shape).reshape(-1)
+    chosen = None
+    if where is not None:
+        chosen = np.broadcast_to(where, shape).reshape(-1)
+        flat = flat[chosen]
+    late = np.zeros(shape, np.bool_)
+    for granule in range(memory.granules):
+        lanes = frame.lanes(shape, flat * memory.granules + granule, chosen, site, False)
+        wrong = shadow.in_flight(lanes)
+        if wrong is not None:
+            Races(frame, memory, site).unwaited(
+                "reads", lanes, wrong, shadow.flight.site[lanes.at[wrong]]
+            )
+            late.reshape(-1)[slice(None) if chosen is None else chosen] |= wrong
+    return late if late.any() else None
+
+
+def touch(
+    frame: Frame,
+    memory: Memory,
+    shape: tuple[int, ...],
+    flat: Array,
+    chosen: Array | None,
+    site: int,
+    together: bool,
+    kind: str,
+) -> None:
+    shadow = memory.shadow
+    if shadow is None:
+        return
+    lanes = frame.lanes(shape, flat, chosen, site, together)
+    act = getattr(shadow, kind)
+    report = Races(frame, memory, site)
+    if memory.granules == 1:
+        act(lanes, report)
+    else:
+        for granule in range(memory.granules):
+            lanes.at = flat * memory.granules + granule
+            act(lanes, report)
+
+
+def uninitialized(
+    frame: Frame, memory: Memory, at: Any, missing: Any, illegal: Any, loc: Location, node: object
+) -> None:
+    where = missing
+    if illegal is not None:
+        where = where & ~illegal
+    if frame.mask is not None:
+        where = where & frame.mask
+    if not where.any():
+        return
+    name = memory.tensor.name
+    if memory.tensor.scope in (ir.SHARED, ir.GLOBAL):
+        _, _, position = frame.someone(where)
+        spots = np.broadcast_to(at, np.broadcast_shapes(np.shape(at), where.shape))
+        name = frame.name_element(memory, int(spots[position[len(position) - spots.ndim :]]))
+    frame.fault("uninitialized", f"{name} is read before it is written", where, loc, node)
+
+
+def outside(
+    frame: Frame,
+    tensor: ir.Tensor,
+    wrong: Any,
+    index: Any,
+    extent: int,
+    dimension: int,
+    loc: Location,
+    node: object,
+) -> Any:
+    """Reports the active lanes whose index is outside, and gives them; None if there are none."""
+    where = wrong if frame.mask is None else wrong & frame.mask
+    if not where.any():
+        return None
+    message = f"index {{}} is outside 0..{extent - 1} in dimension {dimension} of {tensor.name}"
+    frame.fault("out-of-bounds", message, where, loc, node, index)
+    return where

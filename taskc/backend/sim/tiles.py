@@ -1,0 +1,270 @@
+"""Tiles: registers that a mapping distributes over workers."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from taskc.backend.sim.expressions import Evaluate, Expressions
+from taskc.backend.sim.machine import Frame
+from taskc.backend.sim.memory import Array, Memory
+from taskc.backend.sim.recording import flattened, memory_of, outside, selection, uninitialized
+from taskc.errors import InternalError, Location
+from taskc.ir import nodes as ir
+
+PlaceMaker: TypeAlias = Callable[
+    [ir.Tensor, tuple[ir.Expression, ...], object, Location],
+    Callable[[Frame], "tuple[Any, Any]"],
+]
+
+_CACHED = 256
+
+
+class Tiles:
+    """Compiles accesses to tiles. `place` gives row-major offsets, for whole-block statements."""
+
+    def __init__(self, expressions: Expressions, place: PlaceMaker) -> None:
+        self.expressions = expressions
+        self.place = place
+
+    def _slots(
+        self, tensor: ir.Tensor, indices: tuple[ir.Expression, ...], node: object, loc: Location
+    ) -> Callable[[Frame], tuple[Any, Any, Any]]:
+        """(slots, missing, kept): the slots that the workers hold the element in.
+
+        `slots` is an int where all lanes agree, Ellipsis where they are all slots in order, a
+        tuple of one array [*axes] where the worker doesn't matter, else an array of lanes.
+        """
+        evaluates = [self.expressions.index(index) for index in indices]
+        owners = tensor.owners
+        if owners is None:
+            raise InternalError(f"the tile {tensor.name} has no owners")
+        shape = tuple(n for n in tensor.shape if isinstance(n, int))
+        cache: dict[Any, tuple[Any, Any, Any]] = {}
+
+        def tile_place(frame: Frame) -> tuple[Any, Any, Any]:
+            values = [evaluate(frame) for evaluate in evaluates]
+            key: Any = [id(v) if isinstance(v, np.ndarray) else ~int(v) for v in values]
+            key = (frame.axes, frame.first, int(frame.worker_row[0]), *key)
+            found = cache.get(key)
+            if found is None and frame.loop is not None and frame.loop.mapping == owners:
+                held = frame.loop.values
+                if len(held) == len(values) and all(map(operator.is_, held, values)):
+                    found = cache[key] = (frame.loop.slots, None, values)
+            if found is None:
+                tasks = np.stack(np.broadcast_arrays(*values), axis=-1) if values else np.zeros(0)
+                slots = owners.find(frame.worker_row - frame.first, tasks)
+                missing = slots < 0
+                kept = (_simplest(slots, frame), missing if missing.any() else None, values)
+                if kept[1] is not None:
+                    kept = (np.where(missing, 0, slots), *kept[1:])
+                if len(cache) >= _CACHED:
+                    cache.clear()
+                found = cache[key] = kept
+            if found[1] is not None:
+                where = found[1] if frame.mask is None else found[1] & frame.mask
+                if where.any():
+                    self._not_owned(frame, tensor, shape, found[2], where, loc, node)
+                    return found[0], where, None
+            return found[0], None, None
+
+        return tile_place
+
+    def _not_owned(
+        self,
+        frame: Frame,
+        tensor: ir.Tensor,
+        shape: tuple[int, ...],
+        values: list[Any],
+        where: Any,
+        loc: Location,
+        node: object,
+    ) -> None:
+        for dimension, (index, extent) in enumerate(zip(values, shape, strict=True)):
+            wrong = ((index < 0) | (index >= extent)) & where
+            if wrong.any():
+                outside(frame, tensor, wrong, index, extent, dimension, loc, node)
+                return
+        _, worker, position = frame.someone(where)
+        element = [
+            int(np.broadcast_to(value, np.broadcast_shapes(np.shape(value), where.shape))[position])
+            for value in values
+        ]
+        name = f"{tensor.name}[{', '.join(map(str, element))}]"
+        message = f"worker {worker} does not own {name}"
+        frame.fault("not-owned", message, where, loc, node)
+
+    def read(self, node: ir.Read) -> Evaluate:
+        tensor, loc = node.tensor, node.loc
+        place = self._slots(tensor, node.indices, node, loc)
+        collective = self._read_collective(node)
+
+        def read(frame: Frame) -> Any:
+            if frame.anonymous:
+                return collective(frame)
+            slots, missing, _ = place(frame)
+            memory = memory_of(frame, tensor)
+            value = tile_values(memory.data, slots, frame, memory)
+            if not (memory.complete or memory.look()):
+                lacking = tile_values(memory.written, slots, frame, memory) == 0
+                if lacking.any():
+                    uninitialized(frame, memory, 0, lacking, missing, loc, node)
+            return value
+
+        return read
+
+    def _read_collective(self, node: ir.Read) -> Evaluate:
+        """A tile read by a whole-block statement: from the first owner of each element."""
+        tensor, loc = node.tensor, node.loc
+        place = self.place(tensor, node.indices, node, loc)
+
+        def read(frame: Frame) -> Any:
+            at, illegal = place(frame)
+            memory = memory_of(frame, tensor)
+            flat = first_owners(frame, memory, at)
+            missing = memory.written.reshape(-1)[flat] == 0
+            if missing.any():
+                uninitialized(frame, memory, at, missing, illegal, loc, node)
+            return memory.data.reshape(-1)[flat]
+
+        return read
+
+    def store(
+        self, tensor: ir.Tensor, indices: tuple[ir.Expression, ...], node: object, loc: Location
+    ) -> Write:
+        place = self._slots(tensor, indices, node, loc)
+        collective = self.place(tensor, indices, node, loc)
+
+        def store(frame: Frame, value: Any) -> None:
+            memory = memory_of(frame, tensor)
+            if frame.anonymous:
+                at, illegal = collective(frame)
+                self._store_to_owners(frame, memory, at, value, selection(frame, illegal))
+                return
+            slots, missing, _ = place(frame)
+            where = frame.mask if missing is None else selection(frame, missing)
+            tile_store(memory, slots, frame, value, where)
+
+        return store
+
+    def _store_to_owners(
+        self, frame: Frame, memory: Memory, at: Any, value: Any, where: Any
+    ) -> None:
+        """Each owner of an element gets the value: by way of the whole tile as one array."""
+        shape = (frame.count, memory.size)
+        elements = np.zeros(shape, memory.data.dtype)
+        touched = np.zeros(shape, np.bool_)
+        full = np.broadcast_shapes(np.shape(at), np.shape(value), np.shape(where), frame.full)
+        flat = np.broadcast_to(at, full).reshape(-1)
+        block = np.broadcast_to(frame.block_row, full).reshape(-1)
+        values = np.broadcast_to(value, full).reshape(-1)
+        if where is not None:
+            chosen = np.broadcast_to(where, full).reshape(-1)
+            flat, block, values = flat[chosen], block[chosen], values[chosen]
+        elements[block, flat] = values
+        touched[block, flat] = True
+        scatter_tile(memory, elements, touched, frame)
+
+
+def first_owners(frame: Frame, memory: Memory, at: Any) -> Any:
+    """Where in a tile's memory the elements at row-major `at` have their first copies."""
+    owners = memory.tensor.owners
+    assert owners is not None
+    workers, slots = owners.owner_table()
+    inside = tuple(slice(extent) for extent in memory.shape)
+    worker = workers[inside].reshape(-1)[at] + frame.first
+    slot = slots[inside].reshape(-1)[at]
+    return (slot * frame.count + frame.block_row) * memory.lanes[-1] + worker
+
+
+def _simplest(slots: Array, frame: Frame) -> Any:
+    if slots.min() == slots.max():
+        return int(slots.min())
+    if slots.ndim >= 2 and slots.shape[-2] == 1 and (slots == slots[..., :1]).all():
+        plain = slots[..., 0, 0]
+        count = prod(frame.axes)
+        if plain.shape == frame.axes and (plain.reshape(-1) == np.arange(count)).all():
+            return Ellipsis
+        return (plain,)
+    return slots
+
+
+def _cube(data: Array, frame: Frame, memory: Memory) -> Array:
+    """The frame's workers' part of a tile, [slots, blocks, workers]."""
+    cube = data.reshape(-1, *memory.lanes)
+    if frame.width != memory.lanes[-1]:
+        start = int(frame.columns[0])
+        cube = cube[:, :, start : start + frame.width]
+    return cube
+
+
+def tile_values(data: Array, slots: Any, frame: Frame, memory: Memory) -> Array:
+    cube = _cube(data, frame, memory)
+    if slots is Ellipsis:
+        whole = cube if len(cube) == prod(frame.axes) else cube[: prod(frame.axes)]
+        return whole.reshape(frame.full)
+    if isinstance(slots, (int, tuple)):
+        return np.asarray(cube[slots])
+    return np.asarray(cube[slots, frame.block_row, np.arange(frame.width)])
+
+
+def tile_store(memory: Memory, slots: Any, frame: Frame, value: Any, where: Any) -> None:
+    for data, new in ((memory.data, value), (memory.written, 1)):
+        if new is not value and memory.complete:
+            return
+        cube = _cube(data, frame, memory)
+        if slots is Ellipsis:
+            view = cube[: prod(frame.axes)].reshape(frame.full)
+            np.copyto(view, new, where=True if where is None else where)
+        elif isinstance(slots, int) and not frame.axes:
+            np.copyto(cube[slots], new, where=True if where is None else where)
+        else:
+            index: Any = slots[0][..., None, None] if isinstance(slots, tuple) else slots
+            shape = frame.full
+            flat = (index * frame.count + frame.block_row) * frame.width + np.arange(frame.width)
+            at = flattened(flat, shape)
+            values = flattened(new, shape)
+            if where is not None:
+                chosen = flattened(where, shape)
+                at, values = at[chosen], values[chosen]
+            if cube.flags.c_contiguous:
+                cube.reshape(-1)[at] = values
+            else:
+                slot, rest = np.divmod(at, frame.count * frame.width)
+                cube[slot, rest // frame.width, rest % frame.width] = values
+    memory.tried = False
+
+
+def scatter_tile(memory: Memory, elements: Array, touched: Array, frame: Frame) -> None:
+    """Gives every owner its copies of the elements [blocks, size] that were touched."""
+    owners = memory.tensor.owners
+    assert owners is not None
+    tasks, valid = owners.tasks, owners.valid
+    inside = valid & (tasks < memory.shape).all(axis=-1)
+    numbers = np.zeros(inside.shape, np.int64)
+    for dimension, extent in enumerate(memory.shape):
+        numbers = numbers * extent + np.where(inside, tasks[..., dimension], 0)
+    first = frame.first
+    cube = memory.data.reshape(-1, *memory.lanes)[:, :, first : first + owners.workers]
+    written = memory.written.reshape(-1, *memory.lanes)[:, :, first : first + owners.workers]
+    where = (touched[:, numbers] & inside).transpose(2, 0, 1)
+    np.copyto(cube, elements[:, numbers].transpose(2, 0, 1), where=where)
+    np.copyto(written, 1, where=where)
+    memory.tried = False
+
+
+def gather_tile(memory: Memory, frame: Frame) -> tuple[Array, Array]:
+    """A tile as [blocks, *shape], from the first owners; and which elements are uninitialized."""
+    owners = memory.tensor.owners
+    assert owners is not None
+    workers, slots = owners.owner_table()
+    inside = tuple(slice(extent) for extent in memory.shape)
+    worker, slot = workers[inside] + frame.first, slots[inside]
+    blocks = np.arange(frame.count).reshape(-1, *(1 for _ in memory.shape))
+    cube = memory.data.reshape(-1, *memory.lanes)
+    written = memory.written.reshape(-1, *memory.lanes)
+    return cube[slot, blocks, worker], written[slot, blocks, worker] == 0
