@@ -62,7 +62,9 @@ def make_pipelined(m, n, k, *, warps=(2, 2), lanes=(4, 8), regs=(4, 4), bk=8, st
     def pipelined(a: f32[m, k], b: f32[k, n], c: tc.out[f32[m, n]]):
         for row, col in tc.tiles((m, n), by=(bm, bn)):
             acc = tc.tile(f32, own, 0)
-            for p in tc.pipeline(k, by=bk, stages=stages, transport=transport, specialize=specialize):
+            for p in tc.pipeline(
+                k, by=bk, stages=stages, transport=transport, specialize=specialize
+            ):
                 sa = tc.load(a[row : row + bm, p : p + bk])
                 sb = tc.load(b[p : p + bk, col : col + bn])
                 for q in range(bk):

@@ -36,7 +36,9 @@ def make_convolution(
                     (bm, bk),
                     lambda i, q: x[
                         (pixel + i) // (rows * columns),
-                        (pixel + i) // columns % rows * stride + (p + q) // channels // size - padding,
+                        (pixel + i) // columns % rows * stride
+                        + (p + q) // channels // size
+                        - padding,
                         (pixel + i) % columns * stride + (p + q) // channels % size - padding,
                         (p + q) % channels,
                     ],

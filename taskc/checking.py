@@ -100,9 +100,9 @@ def examine(
         if errors:
             return Examination(tuple(map(_as_finding, errors)), (), bound)
     examination.run("parse", kernel, is_last=True)
-    if not examination.has_errors:
+    if not examination.errors:
         examination.lower(wanted)
-    return Examination(tuple(examination.findings.values()), tuple(examination.steps), bound)
+    return Examination(examination.found(), tuple(examination.steps), bound)
 
 
 def for_target(kernel: ir.Kernel, target: str | None) -> ir.Kernel:
@@ -139,14 +139,16 @@ class _Examination:
         self.bound = bound
         self.seeds = seeds
         self.progress = progress
-        self.findings: dict[Any, Finding] = {}
+        self.errors: dict[Any, Finding] = {}
         self.steps: list[Examined] = []
         self.expected: list[Any] | None = None
         self.comparison = _comparison(kernel)
 
-    @property
-    def has_errors(self) -> bool:
-        return any(finding.severity == "error" for finding in self.findings.values())
+    def found(self) -> tuple[Finding, ...]:
+        """The errors of all programs. What is only slow counts where it is so in the last one."""
+        last = self.steps[-1].report.findings if self.steps else ()
+        slow = [finding for finding in last if finding.severity != "error"]
+        return (*self.errors.values(), *slow)
 
     def lower(self, wanted: frozenset[str] | None) -> None:
         """Runs the program after each pass, until one of them shows an error."""
@@ -159,7 +161,7 @@ class _Examination:
                     continue
                 if pending is not None:
                     self._step(*pending, step.kernel.stage != pending[1].stage, wanted)
-                    if self.has_errors:
+                    if self.errors:
                         return
                 before, pending = step.kernel, (step.name, step.kernel)
         except CompileError as error:  # what this target can't do
@@ -192,9 +194,10 @@ class _Examination:
             )
             if seed is None:
                 self.steps.append(Examined(name, kernel, report, 0.0))
-            for finding in report.findings:
-                self._add(finding, "" if kernel is self.kernel else name)
-            if any(finding.severity == "error" for finding in report.findings):
+            errors = [finding for finding in report.findings if finding.severity == "error"]
+            for error in errors:
+                self._add(error, "" if kernel is self.kernel else name)
+            if errors:
                 break
             if self.expected is None:
                 self.expected = values
@@ -207,7 +210,7 @@ class _Examination:
         if after:
             details = (*finding.details, ("after the pass", after))
             finding = replace(finding, details=details)
-        self.findings.setdefault(key, finding)
+        self.errors.setdefault(key, finding)
 
     def _compare(self, name: str, kernel: ir.Kernel, values: list[Any], seed: int | None) -> None:
         if self.comparison == "none" or self.expected is None:
@@ -218,8 +221,11 @@ class _Examination:
             a, b = mine.astype(np.float64), theirs.astype(np.float64)
             if self.comparison == "close" and np.allclose(a, b, _CLOSE, _CLOSE, equal_nan=True):
                 continue
-            differs = (a != b) & ~(np.isnan(a) & np.isnan(b))
-            at = np.unravel_index(int(np.argmax(differs)), mine.shape) if differs.any() else ()
+            bits = np.dtype(f"u{mine.itemsize}")
+            differs = (mine.view(bits) != theirs.view(bits)) & ~(np.isnan(a) & np.isnan(b))
+            if not differs.any():
+                continue
+            at = np.unravel_index(int(np.argmax(differs)), mine.shape)
             element = f"{parameter.name}[{', '.join(str(int(i)) for i in at)}]"
             schedule = "" if seed is None else f", with schedule {seed}"
             raise InternalError(

@@ -199,7 +199,13 @@ SHAPES: list[tuple[str, str, list[tuple[tuple[int, ...], dict[str, Any]]]]] = [
     (
         "softmax",
         "softmax",
-        [((1, 1), {}), ((5, 31), {}), ((3, 64), {}), ((7, 67), {"warps": 2}), ((4, 33), {"warps": 1})],
+        [
+            ((1, 1), {}),
+            ((5, 31), {}),
+            ((3, 64), {}),
+            ((7, 67), {"warps": 2}),
+            ((4, 33), {"warps": 1}),
+        ],
     ),
     (
         "layer_norm",

@@ -77,8 +77,10 @@ def _write_passes(examination: Examination) -> None:
             rows.append((stage, f"the same bits after {', '.join(names)}"))
     if rows:
         write_text(columns(rows, margin="    "))
+    if examination.ok and examination.findings:
+        write("\n    and where it is slower than it could be:")
     for finding in examination.findings:
-        write_finding(_indented(str(finding)))
+        write_finding(_indented(_without_folder(str(finding))))
 
 
 def _compare(kernel: KernelDefinition) -> bool:
@@ -105,13 +107,20 @@ def _reference(x: Any, w: Any, bias: Any) -> Any:
 def _write_race() -> bool:
     """What the checker says about the kernel with the mistake; whether it says anything."""
     examination = examine(demo_race.differences)
-    folder = f"{Path(demo_race.__file__).parent}{os.sep}"
-    text = str(CheckError(examination.findings))
-    for prefix in (folder, os.path.relpath(folder) + os.sep):
-        text = text.replace(prefix, "")
     write()
-    write_finding(_indented(text))
+    write_finding(_indented(_without_folder(str(CheckError(examination.findings)))))
     write()
     errors = sum(finding.severity == "error" for finding in examination.findings)
     write(f"    {many(errors, 'error')}, found before anything ran")
     return errors > 0
+
+
+def _without_folder(text: str) -> str:
+    """A report about this package's kernels, with their files' names alone."""
+    folder = Path(__file__).parent
+    shown = [folder]
+    if folder.is_relative_to(Path.cwd()):
+        shown.append(folder.relative_to(Path.cwd()))
+    for path in shown:
+        text = text.replace(f"{path}{os.sep}", "")
+    return text

@@ -6,6 +6,7 @@ import ast
 import difflib
 import importlib.util
 import inspect
+import linecache
 import re
 import sys
 import traceback
@@ -93,8 +94,9 @@ def _last_line(error: BaseException, file: str) -> Location:
     """The line of a file that an exception came through last."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if frame.filename == file and frame.lineno is not None:
-            text = frame.line or ""
-            return Location(file, frame.lineno, 1, frame.lineno, len(text) + 1, text)
+            text = linecache.getline(file, frame.lineno).rstrip("\r\n")
+            first = len(text) - len(text.lstrip())
+            return Location(file, frame.lineno, first + 1, frame.lineno, len(text) + 1, text)
     return NOWHERE
 
 
@@ -115,7 +117,8 @@ def _find(module: ModuleType, file: str, text: str) -> KernelDefinition:
         raise UsageError(f"{file} has no kernel {root.id!r}; {_offer(module, file, root.id)}")
     # The file's own code has run already: evaluating a call of it grants nothing new.
     names = {**DTYPES, **vars(module)}
-    with _blaming("<command line>"):
+    source = str(Path(file).resolve())
+    with _blaming(source):
         value = eval(compile(ast.Expression(tree), "<command line>", "eval"), names)
     if isinstance(value, FunctionType) and not isinstance(tree, ast.Call):
         needed = _needed(value)
@@ -124,7 +127,7 @@ def _find(module: ModuleType, file: str, text: str) -> KernelDefinition:
             raise UsageError(
                 f"{text} is a template and needs {', '.join(needed)}: {file}:{example}, for example"
             )
-        with _blaming(str(Path(file).resolve())):
+        with _blaming(source):
             value = value()
     if not isinstance(value, KernelDefinition):
         raise UsageError(

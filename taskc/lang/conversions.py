@@ -72,7 +72,9 @@ def literal(context: Context, value: Number, dtype: DType, node: Place) -> ir.Co
     number = float(value) if abs(value) < 2**1023 else value
     if not math.isinf(number) and abs(number) > dtype.maximum:
         raise context.error(f"{value!r} is out of range for {dtype}", node, _range_text(dtype))
-    return ir.Constant(_rounded(float(number), dtype), dtype, loc=context.locate(node))
+    if number != 0:  # the cache does not tell -0.0 from 0.0
+        number = _rounded(float(number), dtype)
+    return ir.Constant(float(number), dtype, loc=context.locate(node))
 
 
 @lru_cache(maxsize=1024)

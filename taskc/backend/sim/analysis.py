@@ -85,7 +85,7 @@ def _are_independent(body: ir.Statement, extents: dict[ir.Variable, int], distin
     any indices, since stores take effect in the order of the turns.
     """
     private: set[ir.Tensor] = set()
-    scope = _Scope({variable: extent for variable, extent in extents.items()}, {})
+    scope = _Scope(dict(extents), {})
     accesses: dict[ir.Tensor, list[tuple[ir.Expression, ...]]] = {}
     stores: Counter[ir.Tensor] = Counter()
     reads: set[ir.Tensor] = set()
@@ -138,7 +138,7 @@ def _are_independent(body: ir.Statement, extents: dict[ir.Variable, int], distin
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What is bound within a loop: variables with how many values they take, and names of values."""
+    """What is bound within a loop: variables that take so many values, and names of values."""
 
     extents: dict[ir.Variable, int | None]
     values: dict[ir.Variable, ir.Expression]
@@ -182,7 +182,9 @@ class _Scope:
                 if isinstance(right, ir.Constant):
                     terms = self.linear(left)
                     factor = int(right.value)
-                    return terms and {variable: n * factor for variable, n in terms.items() if factor}
+                    if not terms or not factor:
+                        return terms if factor else {}
+                    return {variable: n * factor for variable, n in terms.items()}
         return {} if self._is_fixed(node) else None
 
     def _is_fixed(self, node: ir.Expression) -> bool:

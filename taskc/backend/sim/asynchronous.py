@@ -1,4 +1,4 @@
-"""mbarriers, bulk copies, proxy fences and named barriers, where warps run by themselves."""
+"""Bulk copies by TMA, and proxy fences."""
 
 from __future__ import annotations
 
@@ -8,226 +8,50 @@ from typing import Any
 import numpy as np
 
 from taskc.backend.sim.bulk import issued, launch, task_indices
-from taskc.backend.sim.machine import Frame, Races
+from taskc.backend.sim.machine import Frame, Races, active_columns
+from taskc.backend.sim.mbarriers import Mbarriers
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.operations import Operations
 from taskc.backend.sim.recording import memory_of
-from taskc.backend.sim.schedule import Thread, Wait
-from taskc.backend.sim.shadow import SEVERAL, SITE_BITS, Lanes
-from taskc.backend.sim.statements import Code, Statements
+from taskc.backend.sim.shadow import SEVERAL, SITE_BITS, SITE_MASK, Lanes
+from taskc.backend.sim.statements import Code
 from taskc.backend.sim.statistics import physical
 from taskc.backend.sim.synchronization import schedule_of
 from taskc.errors import InternalError, Location
 from taskc.ir import nodes as ir
 
 
-class Mbarrier:
-    """One mbarrier of one block."""
-
-    def __init__(self, name: str, channel: int) -> None:
-        self.name = name
-        self.channel = channel
-        self.count = 0  # of arrivals in each phase; 0 before it is set up
-        self.left = 0
-        self.bytes = 0
-        self.phase = 0
-        self.known: Any = None  # by whoever waits for the last complete phase
-        self.collected: Any = None
-        self.made: tuple[int, int] = (0, 0)  # by which worker, at which clock
-        self.flying: list[int] = []  # the clocks of bulk copies under way
-        self.clock = 0  # of the latest one
-
-    def set_up(self, count: int) -> None:
-        self.count = self.left = count
-        self.bytes = self.phase = 0
-        self.known = self.collected = None
-
-    def collect(self, known: Array) -> None:
-        self.collected = known if self.collected is None else np.maximum(self.collected, known)
-
-    def advance(self, workers: int) -> None:
-        """Completes the phase if nothing is missing."""
-        if self.left or self.bytes or not self.count:
-            return
-        if self.collected is not None:
-            known = self.collected.copy()
-            if self.clock:
-                channel = workers + self.channel
-                known[channel] = max(known[channel], min(self.flying, default=self.clock + 1))
-            self.known = known
-        self.phase += 1
-        self.left = self.count
-
-    def has_completed(self, parity: int) -> bool:
-        return self.phase & 1 != parity & 1
-
-
-class Asynchronous:
-    def __init__(self, operations: Operations) -> None:
-        self.statements: Statements = operations.statements
+class BulkCopies:
+    def __init__(self, operations: Operations, mbarriers: Mbarriers) -> None:
+        self.mbarriers = mbarriers
         self.accesses = operations.accesses
         self.expressions = operations.expressions
         self.run = operations.run
         operations.makers.update(
             {
-                "mbarrier.init": self.init,
-                "mbarrier.arrive": self.arrive,
-                "mbarrier.expect": self.arrive,
-                "mbarrier.wait": self.wait,
                 "tma.load": self.load,
                 "tma.store": self.store,
                 "tma.commit": self.commit,
                 "tma.wait": self.wait_for_stores,
                 "fence.proxy.async": self.fence,
-                "barrier.named": self.named,
             }
         )
-
-    # mbarriers.
-
-    def _barriers(self, node: ir.Do, position: int = 0) -> Any:
-        """A function that gives the mbarriers that the active lanes name, with the lanes."""
-        address = node.operands[position]
-        assert isinstance(address, ir.Address)
-        tensor = address.tensor
-        place = self.accesses.place(tensor, address.indices, node, node.loc)
-
-        def barriers(frame: Frame) -> list[tuple[Mbarrier, Array]]:
-            at, illegal = place(frame)
-            active = np.ones(frame.width, np.bool_)
-            if frame.mask is not None:
-                active = np.broadcast_to(frame.mask, (1, frame.width))[0].copy()
-            if illegal is not None:
-                active &= ~np.broadcast_to(illegal, (1, frame.width))[0]
-            numbers = np.broadcast_to(at, (1, frame.width))[0]
-            result = []
-            for number in np.unique(numbers[active]).tolist():
-                workers = frame.worker_row[active & (numbers == number)]
-                result.append((self._barrier(frame, tensor, number), workers))
-            return result
-
-        return barriers
-
-    def _barrier(self, frame: Frame, tensor: ir.Tensor, number: int) -> Mbarrier:
-        table = frame.group.mbarriers
-        key = (tensor, number)
-        if key not in table:
-            channel = self.run.channels[tensor] + number
-            table[key] = Mbarrier(f"{tensor.name}[{number}]", channel)
-        barrier: Mbarrier = table[key]
-        return barrier
-
-    def _is_set_up(self, frame: Frame, barrier: Mbarrier, workers: Array, node: ir.Do) -> bool:
-        worker, clock = barrier.made
-        order = frame.group.order
-        kind = message = ""
-        if not barrier.count:
-            kind, message = "uninitialized", f"{barrier.name} has not been set up"
-        elif any(
-            w != worker and (order.uniform or order.known[0, w, worker] <= clock)
-            for w in workers.tolist()
-        ):
-            kind = "race"
-            message = f"{barrier.name} is used, and nothing orders that after its setting up"
-        if kind:
-            where = np.isin(frame.worker_row, workers)[None]
-            frame.fault(kind, message, where, node.loc, node)
-        return bool(barrier.count)
-
-    def init(self, node: ir.Do) -> Code:
-        barriers = self._barriers(node)
-        count = self.expressions(node.operands[1])
-
-        def run(frame: Frame) -> None:
-            order = frame.group.order
-            for barrier, workers in barriers(frame):
-                worker = int(workers[0])
-                order.spread()
-                barrier.made = (worker, int(order.stamp(0, workers[:1])[0]))
-                barrier.set_up(int(np.max(count(frame))))
-
-        return Code(run)
-
-    def arrive(self, node: ir.Do) -> Code:
-        barriers = self._barriers(node)
-        expects = node.operation == "mbarrier.expect"
-        count = self.expressions(node.operands[1]) if expects else None
-
-        def run(frame: Frame) -> None:
-            order = frame.group.order
-            for barrier, workers in barriers(frame):
-                if not self._is_set_up(frame, barrier, workers, node):
-                    continue
-                if count is not None:
-                    barrier.bytes += int(np.max(count(frame))) * len(workers)
-                if len(workers) > barrier.left:
-                    where = np.isin(frame.worker_row, workers)[None]
-                    message = f"{barrier.name} expects {barrier.left} more arrivals in this phase"
-                    frame.fault("over-arrival", message, where, node.loc, node)
-                    workers = workers[: barrier.left]
-                if len(workers):
-                    barrier.collect(order.release(0, workers))
-                    barrier.left -= len(workers)
-                    barrier.advance(order.workers)
-
-        return Code(run)
-
-    def wait(self, node: ir.Do) -> Code:
-        barriers = self._barriers(node)
-        parity = self.expressions(node.operands[1])
-
-        def steps(frame: Frame) -> Thread:
-            order = frame.group.order
-            for barrier, workers in barriers(frame):
-                if not self._is_set_up(frame, barrier, workers, node):
-                    continue
-                turn = int(np.max(parity(frame)))
-
-                def ready(barrier: Mbarrier = barrier, turn: int = turn) -> bool:
-                    return barrier.has_completed(turn)
-
-                if not ready():
-                    missing = f"{barrier.name} to complete its phase of parity {turn}"
-                    missing += f" ({barrier.left} arrivals and {barrier.bytes} bytes are missing)"
-                    yield Wait(ready, missing, node.loc)
-                if barrier.known is not None:
-                    order.acquire(0, workers, barrier.known)
-
-        return Code(steps, waits=True)
-
-    def named(self, node: ir.Do) -> Code:
-        number, size = node.operands
-        assert isinstance(number, ir.Constant) and isinstance(size, ir.Constant)
-        key = ("named", int(number.value))
-        count = int(size.value)
-
-        def steps(frame: Frame) -> Thread:
-            what = f"barrier {number.value} among {count} workers"
-            return schedule_of(frame).meet(key, count, frame, node, what)
-
-        return Code(steps, waits=True)
 
     def fence(self, node: ir.Do) -> Code:
         def run(frame: Frame) -> None:
             order = frame.group.order
             order.spread()
             order.clock[0, np.unique(order.agent_of[frame.worker_row])] += 1
-            active = np.ones(frame.width, np.bool_)
-            if frame.mask is not None:
-                active = np.broadcast_to(frame.mask, (1, frame.width))[0]
+            active = active_columns(frame)
             fences = frame.group.fences
             for worker in frame.worker_row[active].tolist():
                 fences.setdefault(worker, []).append(int(order.clock[0, order.agent_of[worker]]))
 
         return Code(run)
 
-    # Bulk copies.
-
     def _issuer(self, frame: Frame, node: ir.Do) -> int | None:
         """The column of the one worker that executes the statement."""
-        active = np.ones(frame.width, np.bool_)
-        if frame.mask is not None:
-            active = np.broadcast_to(frame.mask, (1, frame.width))[0]
+        active = active_columns(frame)
         columns = np.flatnonzero(active)
         if not columns.size:
             return None
@@ -237,9 +61,10 @@ class Asynchronous:
         return int(columns[0])
 
     def _box(self, node: ir.Do, near: int, far: int, extents: int) -> Any:
-        """A function that gives the box's elements: offsets in SHARED and GLOBAL, and which exist."""
+        """A function that gives a box's elements: offsets in SHARED and GLOBAL, and which exist."""
         shared, distant = node.operands[near], node.operands[far]
-        assert isinstance(shared, ir.Address) and isinstance(distant, ir.Address)
+        assert isinstance(shared, ir.Address)
+        assert isinstance(distant, ir.Address)
         place = self.accesses.place(shared.tensor, shared.indices, node, node.loc)
         origins = [self.expressions.index(index) for index in distant.indices]
         box = []
@@ -271,9 +96,10 @@ class Asynchronous:
 
     def load(self, node: ir.Do) -> Code:
         elements = self._box(node, 0, 1, 3)
-        barriers = self._barriers(node, 2)
+        barriers = self.mbarriers.named_by(node, 2)
         near, far = node.operands[0], node.operands[1]
-        assert isinstance(near, ir.Address) and isinstance(far, ir.Address)
+        assert isinstance(near, ir.Address)
+        assert isinstance(far, ir.Address)
         target, source = near.tensor, far.tensor
         site = self.run.site(node.loc)
 
@@ -289,7 +115,7 @@ class Asynchronous:
                 lanes = issued(frame, flat[inside], column, site)
                 distant.shadow.read(lanes, Races(frame, distant, site))
             barrier, workers = barriers(frame)[0]
-            if not self._is_set_up(frame, barrier, workers[:1], node):
+            if not self.mbarriers.is_set_up(frame, barrier, workers[:1], node):
                 return
             clock = frame.group.order.tick(0, barrier.channel)
             barrier.clock = clock
@@ -321,7 +147,8 @@ class Asynchronous:
     def store(self, node: ir.Do) -> Code:
         elements = self._box(node, 1, 0, 2)
         far, near = node.operands[0], node.operands[1]
-        assert isinstance(near, ir.Address) and isinstance(far, ir.Address)
+        assert isinstance(near, ir.Address)
+        assert isinstance(far, ir.Address)
         target, source = far.tensor, near.tensor
         site = self.run.site(node.loc)
 
@@ -383,7 +210,7 @@ class Asynchronous:
                 if after and (worker == issuer or order.known[0, issuer, worker] >= min(after)):
                     continue
                 first = int(np.argmax(mine))
-                site = int(shadow.when[lanes.at[first]]) & ((1 << SITE_BITS) - 1)
+                site = int(shadow.when[lanes.at[first]]) & SITE_MASK
                 name = frame.name_element(memory, int(lanes.at[first]))
                 self.run.findings.add(
                     "missing-fence",
@@ -416,7 +243,8 @@ class Asynchronous:
                 for group in outgoing.closed[: max(done, 0)]:
                     for memory, at, site, _ in group:
                         shadow = memory.shadow
-                        assert shadow is not None and shadow.departing is not None
+                        assert shadow is not None
+                        assert shadow.departing is not None
                         column = int(np.flatnonzero(frame.worker_row == outgoing.worker)[0])
                         for granule in range(memory.granules):
                             elements = at * memory.granules + granule
@@ -427,9 +255,7 @@ class Asynchronous:
         return Code(run)
 
     def _of_active(self, frame: Frame) -> list[Outgoing]:
-        active = np.ones(frame.width, np.bool_)
-        if frame.mask is not None:
-            active = np.broadcast_to(frame.mask, (1, frame.width))[0]
+        active = active_columns(frame)
         result = []
         for worker in frame.worker_row[active].tolist():
             outgoing = frame.group.outgoing.setdefault(worker, Outgoing())

@@ -11,7 +11,7 @@ import numpy as np
 
 from taskc.backend.sim.bulk import bulk_move, task_indices
 from taskc.backend.sim.expressions import narrowed, scalar
-from taskc.backend.sim.machine import Frame
+from taskc.backend.sim.machine import Frame, active_blocks
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.operations import Operations
 from taskc.backend.sim.recording import memory_of
@@ -197,7 +197,7 @@ class Collectives:
         if missing.any():
             where = missing.reshape(frame.count, -1)
             if frame.mask is not None:
-                where = where & _blocks(frame)[:, None]
+                where = where & active_blocks(frame)[:, None]
             if where.any():
                 name = memory.tensor.name
                 message = f"{name} is read before it is written"
@@ -209,7 +209,7 @@ class Collectives:
         elements = np.ascontiguousarray(values).reshape(frame.count, -1)
         touched = np.ones(elements.shape, np.bool_)
         if frame.mask is not None:
-            touched &= _blocks(frame)[:, None]
+            touched &= active_blocks(frame)[:, None]
         scatter_tile(memory, elements, touched, frame)
 
     # Reduce and Scan.
@@ -268,7 +268,7 @@ class Plan:
 
     def fold(self, lines: Array, operator: str, dtype: DType) -> Array:
         """lines [blocks, line, extent] folded to [blocks, line]."""
-        count, widest, longest = self.positions.shape
+        count, _, longest = self.positions.shape
         index = np.arange(count)[:, None, None]
         values = lines[:, index, self.positions]
         partial = values[..., 0].copy()
@@ -289,7 +289,7 @@ class Plan:
                 tree = np.concatenate((folded, tree[..., remaining - half : half]), axis=-1)
                 remaining = half
             result[:, chosen] = tree[..., 0]
-        return result
+        return np.asarray(result)
 
 
 def reduction_plan(source: ir.Tensor, shape: tuple[int, ...], axis: int) -> Plan:
@@ -344,10 +344,3 @@ def identity(operator: str, dtype: DType) -> Any:
     if dtype.is_float:
         value = float(value)
     return scalar(arithmetic.as_storage(value, dtype))
-
-
-def _blocks(frame: Frame) -> Array:
-    """Which blocks are active."""
-    full = (frame.count, frame.width)
-    active: Array = np.broadcast_to(frame.mask, full).any(axis=1)
-    return active

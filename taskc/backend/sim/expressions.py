@@ -229,7 +229,7 @@ class Expressions:
         source, target = node.operand.dtype, node.dtype
         if source is target:
             return operand, pure
-        if (source.is_integer and target.is_integer) or (target in (f32, f64) and source.is_integer):
+        if source.is_integer and (target.is_integer or target in (f32, f64)):
             storage = target.numpy
             return (lambda frame: operand(frame).astype(storage)), pure
         convert = arithmetic.convert

@@ -117,10 +117,7 @@ class Group:
                 memory.written[...] = memory.number
                 memory.complete = True
             return memory
-        active = np.ones((self.blocks.size, 1), np.bool_)
-        if frame.mask is not None:
-            active = np.broadcast_to(frame.mask, frame.full).any(axis=-1)[..., None]
-        blocks = np.flatnonzero(active)
+        blocks = np.flatnonzero(active_blocks(frame))
         elements = np.arange(memory.size) + np.broadcast_to(memory.rows, (self.blocks.size, 1))
         at = elements[blocks].reshape(-1)
         memory.complete = False
@@ -244,7 +241,7 @@ class Frame:
         site: object,
         value: Any = None,
     ) -> None:
-        """A finding about the lanes at which `where` holds; `{}` in the message is `value` there."""
+        """A finding about the lanes where `where` holds; `{}` in the message is `value` there."""
         block, worker, position = self.someone(where)
         if value is not None:
             value = np.broadcast_to(value, np.broadcast_shapes(np.shape(value), np.shape(where)))
@@ -290,6 +287,21 @@ class Frame:
             return f"{tensor.name}[{flat}]" if memory.shape else tensor.name
         indices = np.unravel_index(flat, memory.shape) if flat < memory.size else (flat,)
         return f"{tensor.name}[{', '.join(str(int(i)) for i in indices)}]"
+
+
+def active_blocks(frame: Frame) -> Array:
+    """In which blocks somebody executes, [blocks]."""
+    if frame.mask is None:
+        return np.ones(frame.count, np.bool_)
+    full = np.broadcast_to(frame.mask, frame.full)
+    return np.asarray(np.moveaxis(full, -2, 0).reshape(frame.count, -1).any(axis=1))
+
+
+def active_columns(frame: Frame) -> Array:
+    """Which workers execute, where a frame has one block."""
+    if frame.mask is None:
+        return np.ones(frame.width, np.bool_)
+    return np.asarray(np.broadcast_to(frame.mask, (1, frame.width))[0].copy())
 
 
 class Races:

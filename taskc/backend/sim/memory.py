@@ -112,7 +112,8 @@ class Arena:
     def place(self, tensor: ir.Tensor, shape: tuple[int, ...], number: int) -> Memory:
         size = tensor.dtype.nbytes
         offset = tensor.offset
-        assert offset is not None and offset % size == 0
+        assert offset is not None
+        assert offset % size == 0
         rows = (np.arange(self.blocks) * (self.size // size) + offset // size)[:, None]
         return Memory(
             tensor,

@@ -1,4 +1,4 @@
-"""Target operations that need no waiting: shuffles, votes, copies by each worker, matrix products."""
+"""Target operations that need no waiting: shuffles, votes, each worker's copies, matrices."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from taskc.backend.sim.machine import Frame, Races
+from taskc.backend.sim.matrix import matrix_product
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.order import WARP
 from taskc.backend.sim.recording import memory_of
 from taskc.backend.sim.statements import Code, Statements
 from taskc.errors import InternalError
-from taskc.ir import arithmetic, nodes as ir
+from taskc.ir import nodes as ir
 from taskc.ir.operations import OPERATIONS
 from taskc.ir.target import TARGETS, MatrixInstruction
 
@@ -157,7 +158,8 @@ class Operations:
 
     def copy(self, node: ir.Do) -> Code:
         target, source, count, predicate = node.operands
-        assert isinstance(target, ir.Address) and isinstance(source, ir.Address)
+        assert isinstance(target, ir.Address)
+        assert isinstance(source, ir.Address)
         assert isinstance(count, ir.Constant)
         loc, site = node.loc, self.run.site(node.loc)
         places, reads = [], []
@@ -265,10 +267,7 @@ class Operations:
             assert isinstance(operand, ir.Address)
             place = self.accesses.place(operand.tensor, operand.indices, node, node.loc)
             places.append((operand.tensor, place))
-        m, n, k = row.shape
-        shapes = ((m, n), (m, k), (k, n))
         fragments = (row.accumulator_fragment, row.left_fragment, row.right_fragment)
-        dtype = row.accumulator
 
         def run(frame: Frame) -> None:
             if frame.width % row.group or frame.axes:
@@ -280,37 +279,24 @@ class Operations:
                     where = np.repeat(partly, row.group, axis=-1)
                     message = "only some lanes of the group take part"
                     frame.fault("inactive-lane", message, where, node.loc, node)
-            matrices, starts = [], []
-            for (tensor, place), fragment, shape in zip(places, fragments, shapes, strict=True):
+            groups = (frame.count, frame.width // row.group, row.group)
+            registers, parts = [], []
+            for (tensor, place), fragment in zip(places, fragments, strict=True):
                 memory = memory_of(frame, tensor)
-                at, _ = place(frame)
-                start = int(np.max(at))
-                starts.append(start)
+                start = int(np.max(place(frame)[0]))
                 part = slice(start, start + fragment.slots)
-                lanes = (fragment.slots, frame.count, frame.width // row.group, row.group)
-                if not memory.complete and (memory.written[part] == 0).any():
-                    where = (memory.written[part] == 0).any(axis=0)
-                    if frame.mask is not None:
-                        where = where & frame.mask
-                    if where.any():
-                        message = f"{tensor.name} is read before it is written"
-                        frame.fault("uninitialized", message, where, node.loc, node)
-                registers = memory.data[part].reshape(lanes)
-                worker, slot = fragment.owner_table()
-                values = registers[slot, :, :, worker]  # [rows, columns, blocks, groups]
-                assert values.shape[:2] == shape
-                matrices.append(arithmetic.convert(values, tensor.dtype, dtype))
-            total, left, right = matrices
-            for q in range(k):
-                total = arithmetic.fma(left[:, q, None], right[None, q], total, dtype)
-            memory = memory_of(frame, places[0][0])
-            fragment = fragments[0]
-            tasks = fragment.tasks  # [worker, slot, 2]
-            new = total[tasks[..., 0], tasks[..., 1]]  # [worker, slot, blocks, groups]
-            new = new.transpose(1, 2, 3, 0).reshape(fragment.slots, frame.count, frame.width)
-            part = slice(starts[0], starts[0] + fragment.slots)
-            where = True if frame.mask is None else frame.mask
-            np.copyto(memory.data[part], new, where=where)
+                where = (memory.written[part] == 0).any(axis=0)
+                if frame.mask is not None:
+                    where = where & frame.mask
+                if where.any():
+                    message = f"{tensor.name} is read before it is written"
+                    frame.fault("uninitialized", message, where, node.loc, node)
+                parts.append((memory, part))
+                registers.append(np.moveaxis(memory.data[part], 0, -1).reshape(*groups, -1))
+            product = matrix_product(row, *registers).reshape(frame.count, frame.width, -1)
+            memory, part = parts[0]
+            lanes = True if frame.mask is None else frame.mask
+            np.copyto(memory.data[part], np.moveaxis(product, -1, 0), where=lanes)
 
         return Code(run)
 

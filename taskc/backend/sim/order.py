@@ -1,8 +1,8 @@
 """What happened before what.
 
-A clock ticks where somebody releases what he did: at a phase's end, at a barrier, at an arrival. The
-workers of one warp share a clock (they are an *agent*), and so does everything that arrives through
-one mbarrier. What each worker knows of each other one's clock is what is ordered before it.
+A clock ticks where somebody releases what he did: at a phase's end, at a barrier, at an arrival.
+The workers of one warp share a clock (they are an *agent*), and so does everything that arrives
+through one mbarrier. What each worker knows of each other one's clock is ordered before it.
 """
 
 from __future__ import annotations

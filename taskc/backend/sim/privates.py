@@ -74,7 +74,9 @@ def store_private(
 
 
 def private_lanes(memory: Memory) -> Array:
-    return np.arange(prod(memory.lanes)).reshape(memory.lanes)
+    """The number of each lane, which is the place of its copy of an element."""
+    numbers: Array = np.arange(prod(memory.lanes)).reshape(memory.lanes)
+    return numbers
 
 
 def private_place(memory: Memory, at: Any) -> Any:

@@ -72,7 +72,8 @@ def unwaited(frame: Frame, memory: Memory, at: Any, illegal: Any, site: int) -> 
     if illegal is not None:
         where = ~illegal if where is None else where & ~illegal
     shadow = memory.shadow
-    assert shadow is not None and shadow.flight is not None
+    assert shadow is not None
+    assert shadow.flight is not None
     where_shape = () if where is None else np.shape(where)
     shape = np.broadcast_shapes(np.shape(at), where_shape, (frame.count, frame.width))
     flat = np.broadcast_to(at, shape).reshape(-1)

@@ -8,7 +8,7 @@ import numpy as np
 
 from taskc.backend.sim.accesses import Accesses, Watch
 from taskc.backend.sim.expressions import Expressions
-from taskc.backend.sim.machine import Frame, Run
+from taskc.backend.sim.machine import Frame, Run, active_blocks
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.statements import Code
 from taskc.errors import Location
@@ -55,11 +55,7 @@ class Rings:
         def run(frame: Frame) -> None:
             state = self.state(frame, ring)
             number = np.broadcast_to(step(frame), (frame.count, 1))
-            active = np.ones((frame.count, 1), np.bool_)
-            if frame.mask is not None:
-                active = np.broadcast_to(frame.mask, (frame.count, frame.width)).any(
-                    axis=1, keepdims=True
-                )
+            active = active_blocks(frame)[:, None]
             slot = number % ring.stages
             rows = frame.block_row
             now, held = state.state[rows, slot], state.step[rows, slot]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -10,10 +11,13 @@ import numpy as np
 
 from taskc.backend.sim import analysis
 from taskc.backend.sim.accesses import Accesses
-from taskc.backend.sim.asynchronous import Asynchronous
+from taskc.backend.sim.asynchronous import BulkCopies
+from taskc.backend.sim.binding import addresses_of, constant_value, shared_end, typed
 from taskc.backend.sim.collective import Collectives
 from taskc.backend.sim.expressions import Expressions, scalar
+from taskc.backend.sim.loops import Loops
 from taskc.backend.sim.machine import Frame, Group, Run
+from taskc.backend.sim.mbarriers import Mbarriers
 from taskc.backend.sim.memory import Arena, Array, Memory
 from taskc.backend.sim.operations import Operations
 from taskc.backend.sim.order import WARP, Order
@@ -24,7 +28,7 @@ from taskc.backend.sim.shadow import Shadow
 from taskc.backend.sim.statements import Code, Statements, constant_of, grid_tiles
 from taskc.backend.sim.statistics import warn
 from taskc.backend.sim.synchronization import Synchronization
-from taskc.errors import CompileError, InternalError
+from taskc.errors import CompileError
 from taskc.ir import arithmetic, nodes as ir
 
 _LANES_AT_ONCE = 1 << 18
@@ -90,9 +94,10 @@ class _Simulation:
         )
         self.rings = Rings(self.state, self.expressions, self.accesses, self.nodes)
         self.statements = Statements(self.state, self.expressions, self.accesses)
+        Loops(self.statements)
         operations = Operations(self.statements)
         if self.state.by_warps:
-            Asynchronous(operations)
+            BulkCopies(operations, Mbarriers(operations))
         Collectives(self.statements, operations)
         Synchronization(self.statements, self.rings)
 
@@ -136,7 +141,7 @@ class _Simulation:
 
     def _bind_tensor(self, tensor: ir.Tensor, array: Array) -> None:
         shape = tuple(
-            extent if isinstance(extent, int) else int(_constant_value(extent, self.bound))
+            extent if isinstance(extent, int) else int(constant_value(extent, self.bound))
             for extent in tensor.shape
         )
         if array.shape != shape:
@@ -155,10 +160,10 @@ class _Simulation:
         )
         if self.state.is_flat and tensor.layout is not None:
             memory.data = np.zeros(tensor.layout.slots, data.dtype)
-            memory.data[_addresses(tensor, shape)] = data
+            memory.data[addresses_of(tensor, shape)] = data
             memory.written = np.ones(tensor.layout.slots, np.int8)
             if is_out:
-                memory.written[_addresses(tensor, shape)] = 0
+                memory.written[addresses_of(tensor, shape)] = 0
         self.state.globals[tensor] = memory
         if tensor.role != "in":
             self.results.append((array, memory))
@@ -173,7 +178,7 @@ class _Simulation:
                 tensor = node.tensor
                 self.allocated.append(tensor)
                 self.state.shapes[tensor] = tuple(
-                    extent if isinstance(extent, int) else int(_constant_value(extent, self.bound))
+                    extent if isinstance(extent, int) else int(constant_value(extent, self.bound))
                     for extent in tensor.shape
                 )
 
@@ -199,8 +204,8 @@ class _Simulation:
         workers = self.state.workers
         frame = Frame(Group(self.state, blocks, arena), np.arange(workers), slice(0, workers))
         frame.env.update(self.bound)
-        frame.env[self.kernel.worker] = _typed(frame.worker_row[None, :], self.kernel.worker)
-        frame.env[self.kernel.block] = _typed(blocks[:, None], self.kernel.block)
+        frame.env[self.kernel.worker] = typed(frame.worker_row[None, :], self.kernel.worker)
+        frame.env[self.kernel.block] = typed(blocks[:, None], self.kernel.block)
         return frame
 
     def execute(self) -> None:
@@ -254,7 +259,7 @@ class _Simulation:
         edges = sorted(cuts)
         warps = [
             np.arange(first, min(first + WARP, stop))
-            for start, stop in zip(edges, edges[1:], strict=False)
+            for start, stop in pairwise(edges)
             for first in range(start, stop, WARP)
         ]
         agent_of = np.repeat(np.arange(len(warps)), [len(warp) for warp in warps])
@@ -276,8 +281,8 @@ class _Simulation:
             for warp, workers in enumerate(warps):
                 frame = Frame(group, workers, everyone, warp)
                 frame.env.update(self.bound)
-                frame.env[self.kernel.worker] = _typed(workers[None, :], self.kernel.worker)
-                frame.env[self.kernel.block] = _typed(blocks[:, None], self.kernel.block)
+                frame.env[self.kernel.worker] = typed(workers[None, :], self.kernel.worker)
+                frame.env[self.kernel.block] = typed(blocks[:, None], self.kernel.block)
                 frames.append(frame)
             if not group.schedule.run(frames, start):
                 self.state.aborted = True
@@ -314,7 +319,7 @@ class _Simulation:
         if not placed:
             return None
         granule = min(tensor.dtype.nbytes for tensor in placed)
-        size = max(_shared_end(tensor, self.state.shapes[tensor]) for tensor in placed)
+        size = max(shared_end(tensor, self.state.shapes[tensor]) for tensor in placed)
         arena = Arena(blocks, size, granule, None)
         arena.shadow = Shadow(len(arena.written), self._agents(), is_global=False)
         return arena
@@ -327,7 +332,7 @@ class _Simulation:
             tensor = memory.tensor
             addresses: Any = slice(None)
             if self.state.is_flat and tensor.layout is not None:
-                addresses = _addresses(tensor, memory.shape)
+                addresses = addresses_of(tensor, memory.shape)
             missing = memory.written[addresses] == 0
             if missing.any() and not self.state.aborted:
                 first = np.unravel_index(int(np.argmax(missing)), memory.shape)
@@ -365,7 +370,7 @@ class _Simulation:
         placed, free = 0, 0
         for tensor in dict.fromkeys(self.allocated):
             if tensor.scope == ir.SHARED:
-                end = _shared_end(tensor, self.state.shapes[tensor])
+                end = shared_end(tensor, self.state.shapes[tensor])
                 if tensor.offset is None:
                     free += end
                 else:
@@ -373,35 +378,3 @@ class _Simulation:
             elif tensor.scope == ir.BARRIER:
                 free += 8 * prod(self.state.shapes[tensor])
         return placed + free
-
-
-def _typed(numbers: Array, variable: ir.Variable) -> Array:
-    return numbers.astype(variable.dtype.numpy)
-
-
-def _shared_end(tensor: ir.Tensor, shape: tuple[int, ...]) -> int:
-    slots = prod(shape) if tensor.layout is None else max(tensor.layout.slots, prod(shape))
-    return (tensor.offset or 0) + slots * tensor.dtype.nbytes
-
-
-def _addresses(tensor: ir.Tensor, shape: tuple[int, ...]) -> Array:
-    """Where each element lies, row-major."""
-    assert tensor.layout is not None
-    tasks = np.indices(shape).reshape(len(shape), -1).T
-    return tensor.layout.find(0, tasks)
-
-
-def _constant_value(expression: ir.Expression, bound: dict[ir.Variable, Any]) -> Any:
-    """An expression of the symbolic dimensions."""
-    match expression:
-        case ir.Constant(value=value):
-            return value
-        case ir.Variable():
-            if expression not in bound:
-                raise CompileError(f"the dimension {expression.name} is not known")
-            return bound[expression]
-        case ir.Binary(operator=operator, left=left, right=right, dtype=dtype):
-            operands = (_constant_value(left, bound), _constant_value(right, bound))
-            plain = [x.item() if isinstance(x, np.generic) else x for x in operands]
-            return scalar(arithmetic.binary(operator, plain[0], plain[1], dtype)).item()
-    raise InternalError(f"an extent can't be {type(expression).__name__}")

@@ -16,20 +16,12 @@ import numpy as np
 from taskc.backend.sim import analysis
 from taskc.backend.sim.accesses import Accesses
 from taskc.backend.sim.atomics import atomic
-from taskc.backend.sim.expressions import Evaluate, Expressions, narrowed
-from taskc.backend.sim.machine import Frame, Loop, Run
+from taskc.backend.sim.expressions import Expressions
+from taskc.backend.sim.machine import Frame, Run
 from taskc.backend.sim.memory import Array, Memory
-from taskc.backend.sim.order import WARP
-from taskc.backend.sim.schedule import Wait
 from taskc.errors import InternalError, Location
 from taskc.ir import nodes as ir
-from taskc.ir.mapping import Mapping
-from taskc.ir.rewrite import walk
 from taskc.ir.types import i64
-
-_ENDLESS = 1_000_000
-_SPINS = 10_000
-_LANES_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +49,7 @@ class Statements:
             ir.Store: self._store,
             ir.Atomic: self._atomic,
             ir.If: self._if,
-            ir.While: self._while,
-            ir.For: self._for,
             ir.Grid: self._grid,
-            ir.Pipeline: self._pipeline,
-            ir.Each: self._each,
             ir.Print: self._print,
             ir.Assert: self._assert,
         }
@@ -73,7 +61,7 @@ class Statements:
         return maker(node)
 
     @property
-    def _uniform(self) -> bool:
+    def uniform(self) -> bool:
         """The statement being compiled is executed by all workers of a block in the same way."""
         return self.state.by_phases and not self.in_each
 
@@ -102,7 +90,7 @@ class Statements:
     def _let(self, node: ir.Let) -> Code:
         value = self.expressions(node.value)
         variable = node.variable
-        uniform = self._uniform
+        uniform = self.uniform
 
         def run(frame: Frame) -> None:
             result = value(frame)
@@ -165,7 +153,7 @@ class Statements:
         tensor = node.tensor
         value = self.expressions(node.value)
         store = self.accesses.store(tensor, node.indices, node, node.loc)
-        if not self._uniform:
+        if not self.uniform:
             return Code(lambda frame: store(frame, value(frame)))
 
         def run(frame: Frame) -> None:
@@ -223,7 +211,7 @@ class Statements:
         then = self(node.then)
         otherwise = Code(lambda frame: None) if node.otherwise is None else self(node.otherwise)
         has_else = node.otherwise is not None
-        uniform = self._uniform
+        uniform = self.uniform
 
         def branches(frame: Frame) -> tuple[Any, Any]:
             """The masks of the two branches; False where one isn't taken."""
@@ -267,142 +255,6 @@ class Statements:
 
         return Code(run)
 
-    def _while(self, node: ir.While) -> Code:
-        condition = self.expressions(node.condition)
-        body = self(node.body)
-        uniform = self._uniform
-
-        spins = self.state.by_warps and any(
-            isinstance(part, ir.Read) and part.tensor.scope in (ir.GLOBAL, ir.SHARED)
-            for part in walk(node.condition)
-        )
-        most = _SPINS if spins else _ENDLESS
-
-        def goes_on(frame: Frame, turn: int) -> bool:
-            if turn == most:
-                message = f"the loop has not ended after {most} turns"
-                frame.fault("endless-loop", message, np.ones((1, 1), np.bool_), node.loc, node)
-                return False
-            chosen = condition(frame)
-            if uniform:
-                chosen = agreed(frame, chosen, node.loc, node)
-            frame.mask = narrowed(frame.mask, chosen)
-            return frame.mask is None or bool(frame.mask.any())
-
-        def steps(frame: Frame) -> Any:
-            outer = frame.mask
-            turn = 0
-            while goes_on(frame, turn):
-                if spins:
-                    yield Wait(lambda: True, "others", node.loc)
-                if body.waits:
-                    yield from body.run(frame)
-                else:
-                    body.run(frame)
-                turn += 1
-            frame.mask = outer
-
-        def run(frame: Frame) -> None:
-            outer = frame.mask
-            turn = 0
-            while goes_on(frame, turn):
-                body.run(frame)
-                turn += 1
-            frame.mask = outer
-
-        return Code(steps, waits=True) if body.waits or spins else Code(run)
-
-    def _for(self, node: ir.For) -> Code:
-        code = self._loop(node.variable, node.start, node.stop, node.step, node.body, node)
-        count = analysis.constant_turns(node)
-        if code.waits or self._uniform or count is None or count < 2:
-            return code
-        if not analysis.turns_are_independent(node, count):
-            return code
-        body = code.body
-        assert body is not None and isinstance(node.start, ir.Constant)
-        first = int(node.start.value)
-        values = np.arange(first, first + count * node.step, node.step)
-        values = values.astype(node.variable.dtype.numpy)
-
-        def run(frame: Frame) -> None:
-            """All turns at once, along an axis of their own."""
-            outer = frame.axes
-            if prod(outer) * count * frame.count * frame.width > _LANES_AT_ONCE:
-                code.run(frame)
-                return
-            frame.axes = (count, *outer)
-            frame.env[node.variable] = values.reshape(count, *(1 for _ in outer), 1, 1)
-            wide = frame.vector
-            frame.vector = count if node.kind == "vector" else 1
-            body(frame)
-            frame.axes, frame.vector = outer, wide
-
-        return Code(run)
-
-    def _pipeline(self, node: ir.Pipeline) -> Code:
-        zero = ir.constant(0)
-        return self._loop(node.variable, zero, node.extent, node.by, node.body, node)
-
-    def _loop(
-        self,
-        variable: ir.Variable,
-        start: ir.Expression,
-        stop: ir.Expression,
-        step: int,
-        body_node: ir.Statement,
-        node: ir.For | ir.Pipeline,
-    ) -> Code:
-        first, last = self.expressions(start), self.expressions(stop)
-        body = self(body_node)
-        storage = variable.dtype.numpy.type
-        uniform = self._uniform
-
-        def turns(frame: Frame) -> Any:
-            """Binds the variable for each turn, and masks the lanes that have come to their end."""
-            begin, end = first(frame), last(frame)
-            if uniform:
-                begin = agreed(frame, begin, node.loc, node)
-                end = agreed(frame, end, node.loc, node)
-            outer = frame.mask
-            if isinstance(begin, np.ndarray) or isinstance(end, np.ndarray):
-                counts = _turns(np.asarray(begin), np.asarray(end), step)
-                if outer is not None:
-                    counts = np.where(outer, counts, 0)
-                if not counts.size or (counts == counts.flat[0]).all():
-                    least = most = int(counts.max(initial=0))
-                else:
-                    least, most = int(counts.min()), int(counts.max())
-                value = begin
-                for turn in range(most):
-                    if turn >= least:
-                        frame.mask = narrowed(outer, counts > turn)
-                    frame.env[variable] = value
-                    yield
-                    value = value + storage(step)
-            else:
-                for number in range(int(begin), int(end), step):
-                    frame.env[variable] = storage(number)
-                    yield
-            frame.mask = outer
-
-        def steps(frame: Frame) -> Any:
-            for _ in turns(frame):
-                yield from body.run(frame)
-
-        together = 1
-        if isinstance(node, ir.For) and node.kind == "vector":
-            together = analysis.constant_turns(node) or 1
-
-        def run(frame: Frame) -> None:
-            wide = frame.vector
-            for turn, _ in enumerate(turns(frame)):
-                frame.vector = together if turn == 0 else 1
-                body.run(frame)
-            frame.vector = wide
-
-        return Code(steps, waits=True) if body.waits else Code(run, body=body.run)
-
     def _grid(self, node: ir.Grid) -> Code:
         body = self(node.body)
         shape = [self.expressions(constant_of(extent)) for extent in node.shape]
@@ -422,155 +274,6 @@ class Statements:
             body.run(frame)
 
         return Code(steps, waits=True) if body.waits else Code(run)
-
-    # Mapping loops.
-
-    def _each(self, node: ir.Each) -> Code:
-        outermost = not self.in_each
-        accesses = self.accesses
-        if outermost:
-            accesses.phase_writes = frozenset(analysis.writes(node.body))
-        self.in_each = True
-        worker = None if node.worker is None else self.expressions.index(node.worker)
-        body = self(node.body)
-        if outermost:
-            self.in_each = False
-            accesses.phase_writes = frozenset()
-        independent = not body.waits and analysis.tasks_are_independent(node)
-        prepared: dict[Any, Tasks] = {}
-        mapping = node.mapping
-
-        def tasks_of(frame: Frame) -> Tasks:
-            if worker is None:
-                key = (int(frame.worker_row[0]) - frame.first, frame.width)
-                tasks = prepared.get(key)
-                if tasks is None:
-                    numbers = frame.worker_row - frame.first
-                    if numbers[-1] >= mapping.workers:
-                        raise InternalError(
-                            f"{mapping} has {mapping.workers} workers, the group more"
-                        )
-                    tasks = prepared[key] = Tasks(mapping, numbers[None, :], independent)
-                return tasks
-            numbers = np.atleast_2d(worker(frame))
-            outside = (numbers < 0) | (numbers >= mapping.workers)
-            if outside.any():
-                where = outside if frame.mask is None else outside & frame.mask
-                if where.any():
-                    message = f"worker {{}} is outside the mapping's {mapping.workers}"
-                    frame.fault("out-of-bounds", message, where, node.loc, node, numbers)
-                numbers = np.where(outside, 0, numbers)
-            return Tasks(mapping, numbers, independent)
-
-        variables = node.variables
-
-        def turns(frame: Frame) -> Any:
-            tasks = tasks_of(frame)
-            outer = frame.mask, frame.axes, frame.in_each, frame.owners_only
-            outer_loop = frame.loop
-            is_plain = worker is None and not outer[1] and mapping.is_composed
-            frame.in_each = True
-            if self.state.by_phases and outermost:
-                frame.group.order.step()
-            for slot, (values, valid, owned) in enumerate(tasks.turns):
-                if is_plain:
-                    frame.loop = Loop(mapping, values, Ellipsis if tasks.at_once else slot)
-                else:
-                    frame.loop = None
-                if tasks.at_once:
-                    frame.axes = tasks.axes + outer[1]
-                    grow = (..., *(None for _ in outer[1]), slice(None), slice(None))
-                    if outer[1]:
-                        values = [value[grow] for value in values]
-                        valid = valid if valid is None else valid[grow]
-                        owned = owned if owned is None else owned[grow]
-                for variable, value in zip(variables, values, strict=True):
-                    frame.env[variable] = value
-                if valid is not None:
-                    frame.mask = narrowed(outer[0], valid)
-                    if frame.mask is not None and not frame.mask.any():
-                        continue
-                if owned is not None:
-                    frame.owners_only = owned if outer[3] is None else outer[3] & owned
-                yield
-                frame.mask = outer[0]
-            frame.mask, frame.axes, frame.in_each, frame.owners_only = outer
-            frame.loop = outer_loop
-            if self.state.by_phases and outermost:
-                frame.group.order.step()
-
-        def steps(frame: Frame) -> Any:
-            for _ in turns(frame):
-                yield from body.run(frame)
-
-        def run(frame: Frame) -> None:
-            for _ in turns(frame):
-                body.run(frame)
-
-        return Code(steps, waits=True) if body.waits else Code(run)
-
-
-class Tasks:
-    """The tasks of some workers: all slots at once, with axes of their own, or slot by slot.
-
-    turns: (the variables' values, which tasks there are, which the worker is the first owner of);
-    None stands for all.
-    """
-
-    def __init__(self, mapping: Mapping, workers: Array, at_once: bool) -> None:
-        self.axes: tuple[int, ...] = ()
-        at_once = self.at_once = at_once and workers.ndim == 2
-        self.turns: list[tuple[list[Array], Array | None, Array | None]]
-        if at_once and mapping.worker_modes is not None and mapping.slot_modes is not None:
-            values = self._composed(mapping, workers)
-        else:
-            tasks = np.moveaxis(mapping.tasks[workers], -2, 0)  # [slot, blocks, workers, rank]
-            values = [tasks[..., dimension] for dimension in range(mapping.rank)]
-            if at_once:
-                self.axes = (mapping.slots,)
-        inside: Any = None
-        if mapping.is_composed:
-            for value, limit, extent in zip(values, mapping.iterated, mapping.shape, strict=True):
-                if limit != extent:
-                    inside = value < limit if inside is None else inside & (value < limit)
-        elif not mapping.valid.all():
-            inside = np.moveaxis(mapping.valid[workers], -1, 0)
-        owned: Any = None
-        if mapping.is_replicated:
-            first, slot = mapping.owner_table()
-            owned = first[tuple(values)] == workers
-            if not mapping.is_composed and not at_once:
-                owned = owned & (slot[tuple(values)] == np.arange(mapping.slots)[:, None, None])
-        if at_once:
-            self.turns = [(values, inside, owned)]
-            return
-        self.turns = [
-            (
-                [np.ascontiguousarray(value[slot]) for value in values],
-                None if inside is None else inside[slot],
-                None if owned is None else owned[slot],
-            )
-            for slot in range(mapping.slots)
-        ]
-
-    def _composed(self, mapping: Mapping, workers: Array) -> list[Array]:
-        """Values that have an axis only where they depend on it."""
-        modes = mapping.slot_modes or ()
-        self.axes = tuple(mode.size for mode in modes)
-        rank = mapping.rank
-        values: list[Any] = [np.zeros((1, 1), np.int64) for _ in range(rank)]
-        rest = workers
-        for mode in reversed(mapping.worker_modes or ()):
-            rest, digit = np.divmod(rest, mode.size)
-            if mode.dimension is not None:
-                values[mode.dimension] = values[mode.dimension] + digit * mode.stride
-        for axis, mode in enumerate(modes):
-            if mode.dimension is not None:
-                shape = [1] * (len(modes) + 2)
-                shape[axis] = mode.size
-                step = (np.arange(mode.size) * mode.stride).reshape(shape)
-                values[mode.dimension] = values[mode.dimension] + step
-        return values
 
 
 # --- helpers ---------------------------------------------------------------------------------
@@ -614,11 +317,3 @@ def agreed(frame: Frame, value: Any, loc: Location, node: object) -> Any:
         if where.any():
             frame.fault("divergence", "workers disagree on a uniform value", where, loc, node)
     return one.copy()
-
-
-def _turns(begin: Array, end: Array, step: int) -> Array:
-    distance = end - begin if step > 0 else begin - end
-    return np.maximum(0, -(-distance // abs(step)))
-
-
-__all__ = ["WARP", "Code", "Evaluate", "Statements", "Tasks"]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from taskc.backend.sim.machine import Frame
+from taskc.backend.sim.memory import Array
 from taskc.backend.sim.operations import close_group, copies_of, land
 from taskc.backend.sim.order import WARP
 from taskc.backend.sim.rings import COMMITTED, FREE, Rings
@@ -176,7 +177,7 @@ class Synchronization:
         return self._counted_step(node)
 
     def _counted_step(self, node: ir.RingStep) -> Code:
-        """The ring's slots have mbarriers, in effect: for arrivals, and between roles for releases."""
+        """Slots have mbarriers, in effect: of what arrives and, between roles, of releases."""
         ring, operation = node.ring, node.operation
         step = self.statements.expressions.index(node.step)
         between_roles = self.in_roles
@@ -273,11 +274,11 @@ def _whole(frame: Frame, part: slice, node: ir.Barrier, scope: str) -> Any:
     if frame.mask is None:
         return np.ones(frame.count, np.bool_)
     full = (frame.count, frame.width)
-    active = np.broadcast_to(frame.mask, full)[:, part]
+    active: Array = np.broadcast_to(frame.mask, full)[:, part]
     some, every = active.any(axis=1), active.all(axis=1)
     if (some != every).any():
         where = np.zeros(full, np.bool_)
-        where[:, part] = active & ~every[:, None]
+        where[:, part] = active & ~np.asarray(every)[:, None]
         message = f"only some workers of the {scope} come to this barrier"
         frame.fault("barrier-divergence", message, where, node.loc, node)
     return every

@@ -135,7 +135,7 @@ class Tiles:
 
     def store(
         self, tensor: ir.Tensor, indices: tuple[ir.Expression, ...], node: object, loc: Location
-    ) -> Write:
+    ) -> Callable[[Frame, Any], None]:
         place = self._slots(tensor, indices, node, loc)
         collective = self.place(tensor, indices, node, loc)
 

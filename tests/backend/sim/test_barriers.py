@@ -174,7 +174,9 @@ def test_lean_stage_has_linear_offsets_in_the_layout() -> None:
     y = np.zeros((4, 6), np.float32)
     report = simulate(
         """
-        kernel k(x: f32[4, 6].laid(repeat(1, 2).repeat(4, 3)), y: out f32[4, 6]) workers=4 blocks=1 stage=lean:
+        kernel k(
+            x: f32[4, 6].laid(repeat(1, 2).repeat(4, 3)), y: out f32[4, 6]
+        ) workers=4 blocks=1 stage=lean:
             let w = worker
             for t in range(6):
                 y[w * 6 + t] = x[t // 3 * 12 + w * 3 + t % 3]

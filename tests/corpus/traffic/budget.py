@@ -11,6 +11,6 @@ def kernel(x: f32[32], y: tc.out[f32[32]]):  # expect: shared-memory
     a = tc.shared(f32[4, 128, 64])
     b = tc.shared(f32[4, 64, 128])  # fix: b = tc.shared(f32[3, 64, 128])
     w = tc.worker()
-    a[3, w, 0] = x[w]
-    b[2, w, 0] = x[w]
-    y[w] = a[3, w, 0] + b[2, w, 0]
+    a[3, 0, w] = x[w]
+    b[2, 0, w] = x[w]
+    y[w] = a[3, 0, w] + b[2, 0, w]

@@ -1,19 +1,17 @@
-"""Columns of a tile of sixteen."""
+"""A warp reads columns of a tile of sixteen: two banks have all of one."""
 
 from __future__ import annotations
 
 import taskc as tc
-from taskc import f32, spatial
+from taskc import f32, repeat, spatial
 
 
-@tc.cuda.kernel(workers=64)
+@tc.cuda.kernel(workers=32)
 def kernel(x: f32[32, 16], y: tc.out[f32[16, 32]]):
-    s = tc.shared(f32[32, 16].laid(tc.repeat(32, 16)))
-    # ^ fix: s = tc.shared(f32[32, 16].laid(tc.repeat(32, 17)))
-    for t in range(8):
-        for i, j in spatial(4, 16):
-            s[4 * t + i, j] = x[4 * t + i, j]  # fix: s[4 * t + i, j] = x[4 * t + i, j]
+    pitch = tc.static(repeat(32, 16))  # fix: pitch = tc.static(repeat(32, 17))
+    s = tc.shared(f32[32, 16].laid(pitch))
+    for i, j in spatial(2, 1) * repeat(16, 1) * spatial(1, 16):
+        s[i, j] = x[i, j]  # expect: bank-conflict 2
     tc.sync()
-    for t in range(8):
-        for j, i in spatial(2, 32):
-            y[2 * t + j, i] = s[i, 2 * t + j]  # expect: bank-conflict 16
+    for j, i in repeat(16, 1) * spatial(1, 32):
+        y[j, i] = s[i, j]  # expect: bank-conflict 16

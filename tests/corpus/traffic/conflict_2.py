@@ -13,4 +13,4 @@ def kernel(x: f32[32], y: tc.out[f32[32]]):
     s[w] = x[w]
     s[w + 32] = 0.0
     tc.sync()
-    y[w] = s[2 * w]  # expect: bank-conflict 2  # fix: y[w] = s[w + w // 16]
+    y[w] = s[2 * w]  # expect: bank-conflict 2  # fix: y[w] = s[w]

@@ -1,0 +1,196 @@
+"""mbarriers and named barriers, where warps run by themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from taskc.backend.sim.machine import Frame, active_columns
+from taskc.backend.sim.memory import Array
+from taskc.backend.sim.operations import Operations
+from taskc.backend.sim.schedule import Thread, Wait
+from taskc.backend.sim.statements import Code, Statements
+from taskc.backend.sim.synchronization import schedule_of
+from taskc.ir import nodes as ir
+
+
+class Mbarrier:
+    """One mbarrier of one block."""
+
+    def __init__(self, name: str, channel: int) -> None:
+        self.name = name
+        self.channel = channel
+        self.count = 0  # of arrivals in each phase; 0 before it is set up
+        self.left = 0
+        self.bytes = 0
+        self.phase = 0
+        self.known: Any = None  # by whoever waits for the last complete phase
+        self.collected: Any = None
+        self.made: tuple[int, int] = (0, 0)  # by which worker, at which clock
+        self.flying: list[int] = []  # the clocks of bulk copies under way
+        self.clock = 0  # of the latest one
+
+    def set_up(self, count: int) -> None:
+        self.count = self.left = count
+        self.bytes = self.phase = 0
+        self.known = self.collected = None
+
+    def collect(self, known: Array) -> None:
+        self.collected = known if self.collected is None else np.maximum(self.collected, known)
+
+    def advance(self, workers: int) -> None:
+        """Completes the phase if nothing is missing."""
+        if self.left or self.bytes or not self.count:
+            return
+        if self.collected is not None:
+            known = self.collected.copy()
+            if self.clock:
+                channel = workers + self.channel
+                known[channel] = max(known[channel], min(self.flying, default=self.clock + 1))
+            self.known = known
+        self.phase += 1
+        self.left = self.count
+
+    def has_completed(self, parity: int) -> bool:
+        return self.phase & 1 != parity & 1
+
+
+class Mbarriers:
+    def __init__(self, operations: Operations) -> None:
+        self.statements: Statements = operations.statements
+        self.accesses = operations.accesses
+        self.expressions = operations.expressions
+        self.run = operations.run
+        operations.makers.update(
+            {
+                "mbarrier.init": self.init,
+                "mbarrier.arrive": self.arrive,
+                "mbarrier.expect": self.arrive,
+                "mbarrier.wait": self.wait,
+                "barrier.named": self.named,
+            }
+        )
+
+    # mbarriers.
+
+    def named_by(self, node: ir.Do, position: int = 0) -> Any:
+        """A function that gives the mbarriers that the active lanes name, with the lanes."""
+        address = node.operands[position]
+        assert isinstance(address, ir.Address)
+        tensor = address.tensor
+        place = self.accesses.place(tensor, address.indices, node, node.loc)
+
+        def barriers(frame: Frame) -> list[tuple[Mbarrier, Array]]:
+            at, illegal = place(frame)
+            active = active_columns(frame)
+            if illegal is not None:
+                active &= ~np.broadcast_to(illegal, (1, frame.width))[0]
+            numbers = np.broadcast_to(at, (1, frame.width))[0]
+            result = []
+            for number in np.unique(numbers[active]).tolist():
+                workers = frame.worker_row[active & (numbers == number)]
+                result.append((self._barrier(frame, tensor, number), workers))
+            return result
+
+        return barriers
+
+    def _barrier(self, frame: Frame, tensor: ir.Tensor, number: int) -> Mbarrier:
+        table = frame.group.mbarriers
+        key = (tensor, number)
+        if key not in table:
+            channel = self.run.channels[tensor] + number
+            table[key] = Mbarrier(f"{tensor.name}[{number}]", channel)
+        barrier: Mbarrier = table[key]
+        return barrier
+
+    def is_set_up(self, frame: Frame, barrier: Mbarrier, workers: Array, node: ir.Do) -> bool:
+        worker, clock = barrier.made
+        order = frame.group.order
+        kind = message = ""
+        if not barrier.count:
+            kind, message = "uninitialized", f"{barrier.name} has not been set up"
+        elif any(
+            w != worker and (order.uniform or order.known[0, w, worker] <= clock)
+            for w in workers.tolist()
+        ):
+            kind = "race"
+            message = f"{barrier.name} is used, and nothing orders that after its setting up"
+        if kind:
+            where = np.isin(frame.worker_row, workers)[None]
+            frame.fault(kind, message, where, node.loc, node)
+        return bool(barrier.count)
+
+    def init(self, node: ir.Do) -> Code:
+        barriers = self.named_by(node)
+        count = self.expressions(node.operands[1])
+
+        def run(frame: Frame) -> None:
+            order = frame.group.order
+            for barrier, workers in barriers(frame):
+                worker = int(workers[0])
+                order.spread()
+                barrier.made = (worker, int(order.stamp(0, workers[:1])[0]))
+                barrier.set_up(int(np.max(count(frame))))
+
+        return Code(run)
+
+    def arrive(self, node: ir.Do) -> Code:
+        barriers = self.named_by(node)
+        expects = node.operation == "mbarrier.expect"
+        count = self.expressions(node.operands[1]) if expects else None
+
+        def run(frame: Frame) -> None:
+            order = frame.group.order
+            for barrier, workers in barriers(frame):
+                if not self.is_set_up(frame, barrier, workers, node):
+                    continue
+                if count is not None:
+                    barrier.bytes += int(np.max(count(frame))) * len(workers)
+                if len(workers) > barrier.left:
+                    where = np.isin(frame.worker_row, workers)[None]
+                    message = f"{barrier.name} expects {barrier.left} more arrivals in this phase"
+                    frame.fault("over-arrival", message, where, node.loc, node)
+                    workers = workers[: barrier.left]
+                if len(workers):
+                    barrier.collect(order.release(0, workers))
+                    barrier.left -= len(workers)
+                    barrier.advance(order.workers)
+
+        return Code(run)
+
+    def wait(self, node: ir.Do) -> Code:
+        barriers = self.named_by(node)
+        parity = self.expressions(node.operands[1])
+
+        def steps(frame: Frame) -> Thread:
+            order = frame.group.order
+            for barrier, workers in barriers(frame):
+                if not self.is_set_up(frame, barrier, workers, node):
+                    continue
+                turn = int(np.max(parity(frame)))
+
+                def ready(barrier: Mbarrier = barrier, turn: int = turn) -> bool:
+                    return barrier.has_completed(turn)
+
+                if not ready():
+                    missing = f"{barrier.name} to complete its phase of parity {turn}"
+                    missing += f" ({barrier.left} arrivals and {barrier.bytes} bytes are missing)"
+                    yield Wait(ready, missing, node.loc)
+                if barrier.known is not None:
+                    order.acquire(0, workers, barrier.known)
+
+        return Code(steps, waits=True)
+
+    def named(self, node: ir.Do) -> Code:
+        number, size = node.operands
+        assert isinstance(number, ir.Constant)
+        assert isinstance(size, ir.Constant)
+        key = ("named", int(number.value))
+        count = int(size.value)
+
+        def steps(frame: Frame) -> Thread:
+            what = f"barrier {number.value} among {count} workers"
+            return schedule_of(frame).meet(key, count, frame, node, what)
+
+        return Code(steps, waits=True)
