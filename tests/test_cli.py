@@ -511,6 +511,52 @@ def test_doctor_says_what_is_there(
         assert re.search(rf"^  {word}\b", ended.out, re.MULTILINE)
 
 
+class FakeDriver:
+    """libcuda with one device, or one that can't be started."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+    def cuInit(self, flags: int) -> int:  # noqa: N802
+        return self.status
+
+    def cuDriverGetVersion(self, version: Any) -> int:  # noqa: N802
+        version._obj.value = 13010
+        return 0
+
+    def cuDeviceGetCount(self, count: Any) -> int:  # noqa: N802
+        count._obj.value = 1
+        return 0
+
+    def cuDeviceGet(self, device: Any, index: int) -> int:  # noqa: N802
+        device._obj.value = index
+        return 0
+
+    def cuDeviceGetName(self, name: Any, size: int, device: Any) -> int:  # noqa: N802
+        name.value = b"Abacus 9000"
+        return 0
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="macOS has no CUDA")
+def test_doctor_says_in_a_sentence_which_driver_there_is(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def driver_line() -> str:
+        match = re.search(r"^  driver +(.*)$", run("doctor").out, re.MULTILINE)
+        assert match is not None
+        return match[1]
+
+    def missing(name: str) -> None:
+        raise OSError(name)
+
+    monkeypatch.setattr("taskc.commands.doctor.ctypes.CDLL", lambda name: FakeDriver(0))
+    assert driver_line() == "for CUDA 13.1, Abacus 9000"
+    monkeypatch.setattr("taskc.commands.doctor.ctypes.CDLL", lambda name: FakeDriver(100))
+    assert driver_line().endswith("is there, but it can't be started (cuInit gives error 100)")
+    monkeypatch.setattr("taskc.commands.doctor.ctypes.CDLL", missing)
+    assert driver_line().endswith("can't be loaded, so this machine has no NVIDIA driver")
+
+
 def test_every_environment_variable_that_is_read_is_in_the_table() -> None:
     from taskc.settings import VARIABLES
 

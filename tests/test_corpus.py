@@ -27,9 +27,16 @@ from taskc.passes.prove import findings as proof_errors
 CORPUS = Path(__file__).parent / "corpus"
 README = CORPUS / "README.md"
 SEEDS = (0, 1, 2, 3, 4)
-_MARK = re.compile(
-    r"#\s*(\^\s*)?(expect|proof|fix|fix-out):\s*(.*?)\s*(?=#\s*(?:expect|proof|fix|fix-out):|$)"
-)
+KINDS = {
+    *("race", "unwaited-copy", "missing-fence", "uninitialized", "out-of-bounds", "misaligned"),
+    *("not-written", "written-twice", "not-owned", "division-by-zero", "assertion", "divergence"),
+    *("barrier-divergence", "inactive-lane", "deadlock", "over-arrival", "several-issuers"),
+    *("stale-stage", "early-release", "slot-in-use", "not-acquired", "shared-memory"),
+    *(f"bank-conflict {ways}" for ways in (2, 4, 8, 16, 32)),
+    "uncoalesced",
+}
+_MARKS = "expect|proof|fix|fix-out"
+_MARK = re.compile(rf"#\s*(\^\s*)?({_MARKS}):\s*(.*?)\s*(?=#\s*(?:{_MARKS}):|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +188,10 @@ def test_the_bug_is_reported(case: Case) -> None:
     loaded = load(case.path)
     findings = simulate(loaded, case, None)
     assert observed(findings) == case.expect, "\n".join(map(str, findings))
-    assert all(Path(finding.location.file) == case.path for finding in findings)
+    for finding in findings:
+        places = [finding.location, *(place for _, place in finding.notes)]
+        assert all(Path(place.file) == case.path and place.line for place in places)
+        assert finding.notes or finding.kind != "deadlock", "there is no witness"
     for seed in schedules(loaded):  # what follows from the bug depends on them
         assert simulate(loaded, case, seed), f"nothing is reported with the schedule {seed}"
 
@@ -217,5 +227,7 @@ def test_the_table_lists_the_cases(request: pytest.FixtureRequest) -> None:
     assert text == head + table(), f'run: pytest --update-golden "{request.node.nodeid}"'
 
 
-def test_the_corpus_is_large_enough() -> None:
-    assert len(CASES) >= 40
+def test_every_kind_of_bug_is_planted() -> None:
+    planted = {kind for case in CASES for _, kind in case.expect}
+    assert planted >= KINDS
+    assert len(CASES) >= 100

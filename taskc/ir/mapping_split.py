@@ -13,8 +13,9 @@ def coalesced_split(shape: Shape, workers: int) -> Shape:
 
     A masked task costs an issue slot and a broken row costs bandwidth. So a tile may take up to a
     quarter more steps than the best one if that makes its rows longer. Of these tiles the longest
-    row within the shape wins, then the fewest steps, then the most workers in the innermost
-    dimension, then in the one before it.
+    row within the shape wins, then the fewest steps. Workers that are left over come last in the
+    numbering: they exceed the shape in the outermost dimension, so whole warps of them idle. Then
+    the most workers in the innermost dimension win, then in the one before it.
     """
     steps = {tile: prod(rounded_quotient(shape, tile)) for tile in _tiles(workers, len(shape))}
     fewest = min(steps.values())
@@ -23,6 +24,7 @@ def coalesced_split(shape: Shape, workers: int) -> Shape:
         key=lambda tile: (
             -min(tile[-1], shape[-1]),
             steps[tile],
+            [max(0, extent - size) for extent, size in zip(tile[::-1], shape[::-1], strict=True)],
             [-extent for extent in reversed(tile)],
         ),
     )

@@ -123,7 +123,7 @@ class _Lowering:
         if counted.empty is not None:
             pairs.append((counted.empty, counted.readers))
         inits = tuple(
-            ir.Do("mbarrier.init", (ir.Address(tensor, (slot,)), index(count)), loc=loc)
+            ir.Do("mbarrier.init", (ir.Address(tensor, (slot,), loc=loc), index(count)), loc=loc)
             for tensor, count in pairs
         )
         (stages,) = counted.full.shape
@@ -149,12 +149,12 @@ class _Lowering:
                 case "wait":
                     return ir.Do("cp.async.wait", (index(ring.stages - 2),), loc=loc)
             return ir.Sequence(())
-        full = ir.Address(counted.full, (slot,))
+        full = ir.Address(counted.full, (slot,), loc=loc)
         match step.operation:
             case "acquire" if counted.empty is not None:
                 other = ir.Binary("-", index(1), turn)
                 return ir.Do(
-                    "mbarrier.wait", (ir.Address(counted.empty, (slot,)), other), loc=loc
+                    "mbarrier.wait", (ir.Address(counted.empty, (slot,), loc=loc), other), loc=loc
                 )
             case "commit" if ring.transport == "tma":
                 expect = ir.Do("mbarrier.expect", (full, index(_slot_bytes(ring))), loc=loc)
@@ -164,7 +164,7 @@ class _Lowering:
             case "wait":
                 return ir.Do("mbarrier.wait", (full, turn), loc=loc)
             case "release" if counted.empty is not None:
-                return ir.Do("mbarrier.arrive", (ir.Address(counted.empty, (slot,)),), loc=loc)
+                return ir.Do("mbarrier.arrive", (ir.Address(counted.empty, (slot,), loc=loc),), loc=loc)
         return ir.Sequence(())
 
     def box_copy(self, move: ir.Move, first: int) -> Statement:
@@ -178,9 +178,9 @@ class _Lowering:
         load = ir.Do(
             "tma.load",
             (
-                ir.Address(move.tensor, place),
-                ir.Address(read.tensor, origin),
-                ir.Address(counted.full, (move.indices[0],)),
+                ir.Address(move.tensor, place, loc=move.loc),
+                ir.Address(read.tensor, origin, loc=move.loc),
+                ir.Address(counted.full, (move.indices[0],), loc=move.loc),
                 *(index(n) for n in extents),
             ),
             loc=move.loc,

@@ -49,7 +49,8 @@ int: x % 1 -> 0
 int: 0 // x -> 0
 int: 0 % x -> 0
 number: -(-x) -> x
-number: abs(-x) -> abs(x)
+signed: abs(-x) -> abs(x)
+float: abs(-x) -> abs(x)
 number: abs(abs(x)) -> abs(x)
 int: ~(~x) -> x
 int: x & 0 -> 0

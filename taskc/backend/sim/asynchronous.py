@@ -75,10 +75,17 @@ class BulkCopies:
         if len(box) != len(shape):
             raise InternalError(f"a box of {len(box)} extents in {distant.tensor.name}")
         tasks = [index[0] for index in task_indices(tuple(box))]
+        capacity = prod(self.run.shapes[shared.tensor])
 
         def elements(frame: Frame, column: int) -> tuple[Array, Array, Array]:
             start = _of_column(place(frame)[0], column)
             linear = start + np.arange(prod(box))
+            beyond = linear >= capacity
+            if beyond.any():
+                issuer = np.arange(frame.width)[None, :] == column
+                message = f"a box of {prod(box)} elements exceeds {shared.tensor.name} at offset {{}}"
+                frame.fault("out-of-bounds", message, issuer, node.loc, node, np.asarray(start))
+                linear = np.where(beyond, 0, linear)
             if self.run.is_flat:
                 linear = physical(shared.tensor, self.run.shapes[shared.tensor], linear)
             first = [_of_column(origin(frame), column) for origin in origins]
@@ -114,7 +121,10 @@ class BulkCopies:
             if distant.shadow is not None:
                 lanes = issued(frame, flat[inside], column, site)
                 distant.shadow.read(lanes, Races(frame, distant, site))
-            barrier, workers = barriers(frame)[0]
+            named = barriers(frame)
+            if not named:
+                return
+            barrier, workers = named[0]
             if not self.mbarriers.is_set_up(frame, barrier, workers[:1], node):
                 return
             clock = frame.group.order.tick(0, barrier.channel)

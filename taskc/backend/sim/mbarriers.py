@@ -191,6 +191,6 @@ class Mbarriers:
 
         def steps(frame: Frame) -> Thread:
             what = f"barrier {number.value} among {count} workers"
-            return schedule_of(frame).meet(key, count, frame, node, what)
+            return schedule_of(frame).meet(key, count, frame, node, what, is_named=True)
 
         return Code(steps, waits=True)

@@ -115,7 +115,7 @@ class Rings:
             word = _STATES[int(now[spot])]
             released = state.released[frame.block_row, slot][spot]
             if is_write:
-                kind = "slot-in-use"
+                kind = "not-acquired" if int(now[spot]) == FREE else "slot-in-use"
                 message = f"{tensor.name} is written in slot {number}, which is {word}"
             elif released:
                 kind = "early-release"

@@ -31,13 +31,15 @@ Thread: TypeAlias = Generator[Wait, None, None]
 
 
 class Meeting:
-    """A barrier: those who have come so far."""
+    """A barrier: those who have come so far, and who met in it before, at which clocks."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.generation = 0
         self.workers: list[Array] = []
         self.node: Any = None
+        self.before: Array = np.zeros(0, np.int64)
+        self.clocks: Array = np.zeros(0, np.int64)
 
 
 class Schedule:
@@ -77,19 +79,41 @@ class Schedule:
     def _maybe(self) -> bool:
         return self.random is not None and self.random.random() < 0.3
 
-    def meet(self, key: object, size: int, frame: Frame, node: Any, what: str) -> Thread:
-        """The frame's workers come to a barrier of `size` workers and wait for the others."""
+    def meet(
+        self, key: object, size: int, frame: Frame, node: Any, what: str, *, is_named: bool = False
+    ) -> Thread:
+        """The frame's workers come to a barrier of `size` workers and wait for the others.
+
+        A named barrier may be met from several places of the program; other workers than before
+        may meet in it when something orders that.
+        """
+        run, block = self.group.run, int(self.group.blocks[0])
+        order = self.group.order
+        details: tuple[tuple[str, str | int], ...] = (("block", block),)
         meeting = self.meetings.get(key)
         if meeting is None:
             meeting = self.meetings[key] = Meeting(size)
+        first = int(frame.worker_row[0])
+        if is_named and meeting.before.size and first not in meeting.before:
+            order.spread()
+            if (order.known[0, first, meeting.before] < meeting.clocks).all():
+                run.findings.add(
+                    "race",
+                    f"worker {first} comes to {what}, in which others have met, and nothing"
+                    " orders the two",
+                    node.loc,
+                    details=details,
+                    notes=(("others have met here", meeting.node.loc),),
+                    where=node,
+                )
         if not meeting.workers:
-            meeting.node = node
-        elif meeting.node is not node:
-            self.group.run.findings.add(
+            meeting.node, meeting.size = node, size
+        elif meeting.size != size or not (is_named or meeting.node is node):
+            run.findings.add(
                 "barrier-divergence",
-                f"worker {frame.worker_row[0]} comes to this barrier, others to another one",
+                f"worker {first} comes to {what}, others to another one",
                 node.loc,
-                details=(("block", int(self.group.blocks[0])),),
+                details=details,
                 notes=(("the other barrier is here", meeting.node.loc),),
                 where=node,
             )
@@ -97,11 +121,12 @@ class Schedule:
         generation = meeting.generation
         if sum(map(len, meeting.workers)) >= meeting.size:
             workers = np.concatenate(meeting.workers)
-            order = self.group.order
             if len(workers) == order.workers:
                 order.join_blocks(np.zeros(1, np.int64))
             else:
                 order.join_workers(0, workers)
+            meeting.before = workers
+            meeting.clocks = order.clock[0, order.agent_of[workers]]
             meeting.workers = []
             meeting.generation += 1
         else:

@@ -222,19 +222,17 @@ class Shadow:
         if self.flight is None:
             return None
         state = self.flight.state[lanes.at]
-        flying = np.flatnonzero(state)
-        if not flying.size:
-            return None
-        state = state[flying]
-        known = lanes.order.knows_channel(
-            lanes.block[flying],
-            lanes.workers(flying),
-            lanes.members,
-            np.maximum((state & SITE_MASK) - 1, 0),
-            state >> SITE_BITS,
-        )
-        wrong = np.zeros(lanes.at.shape, np.bool_)
-        wrong[flying] = (state < 0) | ~known
+        wrong = state < 0
+        flying = np.flatnonzero(state > 0)
+        if flying.size:
+            state = state[flying]
+            wrong[flying] = ~lanes.order.knows_channel(
+                lanes.block[flying],
+                lanes.workers(flying),
+                lanes.members,
+                (state & SITE_MASK) - 1,
+                state >> SITE_BITS,
+            )
         return wrong if wrong.any() else None
 
     def _against_copies(self, lanes: Lanes, verb: str, report: Reporter) -> None:

@@ -98,7 +98,7 @@ def warn(accesses: dict[int, Traffic], findings: Findings) -> None:
                 severity="warning",
                 where=site,
             )
-        if traffic.is_full and traffic.sectors > 2 * traffic.ideal:
+        if traffic.is_full and traffic.sectors >= max(2 * traffic.ideal, traffic.ideal + 2):
             findings.add(
                 "uncoalesced",
                 f"a warp touches {traffic.sectors} sectors of {traffic.tensor};"

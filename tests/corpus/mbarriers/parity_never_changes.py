@@ -1,4 +1,4 @@
-"""The consumer waits for parity 0 in every turn: from the second on that is the phase before."""
+"""The consumer waits for parity 0 in every turn, and so frees a slot that isn't full yet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def kernel(x: f32[2, 32], y: tc.out[f32[2, 32]]):
     with tc.cuda.roles():
         with tc.cuda.role("producer", warps=1):
             for t in range(2):
-                tc.cuda.mbarrier_wait(empty[0], (t + 1) % 2)
+                tc.cuda.mbarrier_wait(empty[0], (t + 1) % 2)  # expect: deadlock
                 for i in spatial(32):
                     s[i] = x[t, i]
                 tc.cuda.mbarrier_arrive(full[0])
