@@ -49,14 +49,22 @@ def make_mapped(m, n, k, *, warps=(2, 2), lanes=(4, 8), regs=(4, 4), bk=8):
     return mapped
 
 
-def make_pipelined(m, n, k, *, warps=(2, 2), lanes=(4, 8), regs=(4, 4), bk=8, stages=2, **how):
-    """The same, but the loads of later steps are on their way while one step is computed.
-
-    `how` may name the transport, and ask for a warp that does nothing but load.
-    """
+def make_pipelined(
+    m,
+    n,
+    k,
+    *,
+    warps=(2, 2),
+    lanes=(4, 8),
+    regs=(4, 4),
+    bk=8,
+    stages=2,
+    transport=None,
+    specialize=False,
+):
+    """The same, but the loads of later steps are on their way while one step is computed."""
     own = spatial(*warps) * spatial(*lanes) * repeat(*regs)
     bm, bn = own.shape
-    transport, specialize = how.get("transport"), how.get("specialize", False)
 
     @tc.kernel(workers=own.workers)
     def pipelined(a: f32[m, k], b: f32[k, n], c: tc.out[f32[m, n]]):
@@ -101,7 +109,6 @@ tensor_cores = make_tensor_cores(50, 72, 168)
 
 
 def main() -> None:
-    random = np.random.default_rng(0)
     errors = []
     for kernel in (naive, mapped, pipelined, tensor_cores):
         a, b = kernel.example()

@@ -13,7 +13,7 @@ from taskc import f32, repeat, spatial
 
 
 def make_convolution(
-    images, height, width, channels, filters, *, size=3, stride=1, padding=1, bk=8, stages=2
+    images, height, width, channels, features, *, size=3, stride=1, padding=1, bk=8, stages=2
 ):
     rows = (height + 2 * padding - size) // stride + 1
     columns = (width + 2 * padding - size) // stride + 1
@@ -21,46 +21,43 @@ def make_convolution(
     own = spatial(4, 8) * repeat(4, 4)
     bm, bn = own.shape
 
+    # Pixels are numbered through all images, and the channels under the filter from 0 to depth.
+
+    @tc.function
+    def of_x(pixel, q):
+        return (
+            pixel // (rows * columns),
+            pixel // columns % rows * stride + q // channels // size - padding,
+            pixel % columns * stride + q // channels % size - padding,
+            q % channels,
+        )
+
+    @tc.function
+    def of_w(q, feature):
+        return q // channels // size, q // channels % size, q % channels, feature
+
+    @tc.function
+    def of_y(pixel, feature):
+        return pixel // (rows * columns), pixel // columns % rows, pixel % columns, feature
+
     @tc.kernel(workers=own.workers)
     def convolution(
         x: f32[images, height, width, channels],
-        w: f32[size, size, channels, filters],
-        y: tc.out[f32[images, rows, columns, filters]],
+        w: f32[size, size, channels, features],
+        y: tc.out[f32[images, rows, columns, features]],
     ):
-        for pixel, filter in tc.tiles((pixels, filters), by=(bm, bn)):
+        for pixel, feature in tc.tiles((pixels, features), by=(bm, bn)):
             acc = tc.tile(f32, own, 0)
             for p in tc.pipeline(depth, by=bk, stages=stages):
-                # Row i of this block is a pixel of y, column q a channel under the filter. Where
-                # the index leaves x, in the padding too, the value is 0.
-                sx = tc.load(
-                    (bm, bk),
-                    lambda i, q: x[
-                        (pixel + i) // (rows * columns),
-                        (pixel + i) // columns % rows * stride
-                        + (p + q) // channels // size
-                        - padding,
-                        (pixel + i) % columns * stride + (p + q) // channels % size - padding,
-                        (p + q) % channels,
-                    ],
-                    fill=0,
-                )
-                sw = tc.load(
-                    (bk, bn),
-                    lambda q, j: w[
-                        (p + q) // channels // size,
-                        (p + q) // channels % size,
-                        (p + q) % channels,
-                        filter + j,
-                    ],
-                    fill=0,
-                )
+                # An index that is outside, in the padding for one, gives the fill.
+                sx = tc.load((bm, bk), lambda i, q: x[of_x(pixel + i, p + q)], fill=0)
+                sw = tc.load((bk, bn), lambda q, j: w[of_w(p + q, feature + j)], fill=0)
                 for q in range(bk):
                     for i, j in own:
                         acc[i, j] += sx[i, q] * sw[q, j]
             for i, j in own:
-                if pixel + i < pixels and filter + j < filters:
-                    image, place = (pixel + i) // (rows * columns), (pixel + i) % (rows * columns)
-                    y[image, place // columns, place % columns, filter + j] = acc[i, j]
+                if pixel + i < pixels and feature + j < features:
+                    y[of_y(pixel + i, feature + j)] = acc[i, j]
 
     return convolution
 

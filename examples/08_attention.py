@@ -1,7 +1,7 @@
 """Causal attention, block by block over the keys, with an online softmax.
 
-`spatial(8, 4) * repeat(2, k)` says: 4 neighbouring lanes own 2 queries, and share k keys or features
-for each of them; so the scores and the result of a query are in the registers of the same lanes.
+`spatial(8, 4) * repeat(2, k)` says: 4 neighbouring lanes share 2 queries, with k keys or k features
+each; so the scores of a query and its result are in the registers of the same lanes.
 """
 
 from __future__ import annotations

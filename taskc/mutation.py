@@ -20,6 +20,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping, MappingError
 from taskc.ir.nodes import BARRIER, SHARED, TILE, Kernel, Statement, Tensor
 from taskc.ir.rewrite import map_children, replace_tensors, walk
+from taskc.ir.types import boolean
 from taskc.passes.lower_rings import lower_rings
 from taskc.passes.pipeline import lower_steps
 from taskc.passes.synchronize import is_synchronized
@@ -63,6 +64,7 @@ class _Change:
     location: Location
     kernel: Callable[[], Kernel]
     reason: Callable[[Kernel], str] = lambda kernel: ""
+    probe: Callable[[], Kernel] | None = None
 
 
 def mutate(
@@ -91,12 +93,16 @@ def mutate(
 
 
 def _result(kernel: Kernel, arguments: Sequence[Any]) -> list[Any]:
-    copies = [a.copy() if isinstance(a, np.ndarray) else a for a in arguments]
+    copies = _copies(arguments)
     report = run(kernel, copies)
     errors = [finding for finding in report.findings if finding.severity == "error"]
     if errors:
         raise InternalError(f"the unmutated kernel is not clean: {errors[0]}")
     return copies
+
+
+def _copies(arguments: Sequence[Any]) -> list[Any]:
+    return [a.copy() if isinstance(a, np.ndarray) else a for a in arguments]
 
 
 def _judge(
@@ -117,6 +123,10 @@ def _judge(
                 break
         else:
             why = reason(kernel) or _order_reason(change)
+            if change.probe is not None:
+                poisoned = _difference(change.probe(), expected, arguments, None)
+                if poisoned is None:
+                    why = "each store that it drops changes nothing, or reaches no output"
     except (CompileError, InternalError, MappingError) as error:
         finding = f"rejected: {str(error).splitlines()[0]}"
     return Mutant(change.kind, stage, change.description, change.location, finding, why)
@@ -133,7 +143,7 @@ def _order_reason(change: _Change) -> str:
 def _difference(
     kernel: Kernel, expected: Sequence[Any], arguments: Sequence[Any], seed: int | None
 ) -> Finding | str | None:
-    copies = [a.copy() if isinstance(a, np.ndarray) else a for a in arguments]
+    copies = _copies(arguments)
     report = run(kernel, copies, seed=seed)
     for finding in report.findings:
         if finding.severity == "error":
@@ -250,9 +260,7 @@ def _has_effect(statement: Statement) -> bool:
 
 
 def _binds(statements: Sequence[Statement]) -> bool:
-    return any(
-        isinstance(s, ir.Allocate) and s.tensor.scope == BARRIER for s in statements
-    )
+    return any(isinstance(s, ir.Allocate) and s.tensor.scope == BARRIER for s in statements)
 
 
 def _slot_shifts(kernel: Kernel) -> Iterator[_Change]:
@@ -265,7 +273,9 @@ def _slot_shifts(kernel: Kernel) -> Iterator[_Change]:
             and isinstance(node.right, ir.Constant)
         )
 
-    for node in _distinct(kernel, lambda n: isinstance(n, ir.Read | ir.Store | ir.Move | ir.Address)):
+    for node in _distinct(
+        kernel, lambda n: isinstance(n, ir.Read | ir.Store | ir.Move | ir.Address)
+    ):
         tensor: Tensor = node.tensor
         indices = node.indices
         if tensor.scope not in (SHARED, BARRIER) or not indices or not is_slot(indices[0]):
@@ -319,6 +329,7 @@ def _other_mappings(kernel: Kernel) -> Iterator[_Change]:
                 lambda n=node, f=field, m=mapping, l=limit: _with(
                     kernel, n, replace(n, **{f: m.within(l)})
                 ),
+                probe=lambda n=node, l=limit: _with(kernel, n, _poisoned(n, l)),
             )
         modes = mapping.worker_modes
         if modes and len(modes) > 1 and _touches_tile(node):
@@ -334,6 +345,28 @@ def _other_mappings(kernel: Kernel) -> Iterator[_Change]:
                     node.loc,
                     lambda n=node, f=field, m=exchanged: _with(kernel, n, replace(n, **{f: m})),
                 )
+
+
+def _poisoned(node: ir.Each | ir.Move, limit: tuple[int, ...]) -> Statement:
+    """The unmutated statement; but a store beyond the limit that would change something stores nonsense."""
+    if isinstance(node, ir.Move):
+        assert node.by is not None
+        store: Statement = ir.Store(node.tensor, node.indices, node.value, loc=node.loc)
+        body = store if node.guard is None else ir.If(node.guard, store, loc=node.loc)
+        node = ir.Each(node.variables, node.by, None, body, loc=node.loc)
+    kept: ir.Expression = ir.Constant(True, boolean)
+    for variable, extent in zip(node.variables, limit, strict=True):
+        kept = ir.Binary("and", kept, ir.Binary("<", variable, ir.Constant(extent)))
+
+    def visit(part: Any) -> Any:
+        if isinstance(part, ir.Store):
+            same = ir.Binary("==", ir.Read(part.tensor, part.indices), part.value)
+            nonsense = ir.Constant(77, part.tensor.dtype)
+            value = ir.Select(ir.Binary("or", kept, same), part.value, nonsense)
+            return replace(part, value=value)
+        return map_children(part, visit)
+
+    return replace(node, body=visit(node.body))
 
 
 def _touches_tile(node: Statement) -> bool:
@@ -358,4 +391,3 @@ def _with(kernel: Kernel, old: object, new: object) -> Kernel:
         return new if node is old else map_children(node, visit)
 
     return replace(kernel, body=visit(kernel.body))
-

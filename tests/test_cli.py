@@ -457,7 +457,7 @@ def test_map_refuses_a_worker_that_is_not_there(run: Any) -> None:
 # --- mutate ----------------------------------------------------------------------------------
 
 
-def mutants(reported: int, silent: int) -> list[Mutant]:
+def mutants(reported: int, silent: int, reason: str) -> list[Mutant]:
     place = Location("k.py", 3, 5, 3, 9, "    s[i]")
     race = Finding("race", "error", "a race", place)
     return [
@@ -465,15 +465,23 @@ def mutants(reported: int, silent: int) -> list[Mutant]:
             Mutant("delete", "synchronized", "barrier deleted", place, race)
             for _ in range(reported)
         ),
-        *(Mutant("move", "lean", "barrier moved", place, None, "proved") for _ in range(silent)),
+        *(Mutant("move", "lean", "barrier moved", place, None, reason) for _ in range(silent)),
     ]
 
 
-@pytest.mark.parametrize(("reported", "silent", "code"), [(19, 1, 0), (18, 1, 1), (0, 0, 0)])
+@pytest.mark.parametrize(
+    ("reported", "silent", "reason", "code"),
+    [(19, 1, "", 0), (18, 1, "", 1), (18, 1, "proved", 0), (0, 0, "", 0)],
+)
 def test_mutate_counts_what_is_reported(
-    run: Any, monkeypatch: pytest.MonkeyPatch, reported: int, silent: int, code: int
+    run: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    reported: int,
+    silent: int,
+    reason: str,
+    code: int,
 ) -> None:
-    made = mutants(reported, silent)
+    made = mutants(reported, silent, reason)
     monkeypatch.setattr(mutate_command, "mutate", lambda *args, **keywords: iter(made))
     ended = run("mutate", "03_kernels.py:add")
     assert ended.code == code
@@ -482,7 +490,8 @@ def test_mutate_counts_what_is_reported(
             rf"^delete +synchronized +{reported} +{reported}$", ended.out, re.MULTILINE
         )
         assert re.search(rf"^move +lean +0 +{silent}$", ended.out, re.MULTILINE)
-        assert "k.py:3:5: barrier moved, at lean: proved\n" in ended.out
+        expected = reason or "not reported, and not known to be equivalent"
+        assert f"k.py:3:5: barrier moved, at lean: {expected}\n" in ended.out
         assert f"{reported} of {reported + silent} mutants reported, " in ended.out
     answer = json.loads(run("mutate", "03_kernels.py:add", "--json").out)
     assert (answer["total"], answer["reported"]) == (reported + silent, reported)

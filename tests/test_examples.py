@@ -17,8 +17,11 @@ import pytest
 import taskc as tc
 from taskc.backend.sim import run
 from taskc.ir import nodes as ir
+from taskc.ir.compare import difference
+from taskc.ir.parser import parse
 from taskc.ir.printer import to_text
 from taskc.ir.rewrite import statements, walk
+from taskc.ir.verify import verify
 from taskc.lang.definition import KernelDefinition
 from taskc.passes.pipeline import lower_steps
 
@@ -88,6 +91,7 @@ def check_every_stage(definition: KernelDefinition) -> list[bytes]:
             text = to_text(replace(kernel, target="generic"))
             if text not in seen:
                 seen.add(text)
+                verify(kernel)
                 where = f"after {step.name} on {target}"
                 assert result_of(kernel, arguments, where) == expected, f"another result {where}"
         assert kernel.stage == "lean"
@@ -247,6 +251,15 @@ def test_every_stage_means_the_same(make: Callable[[], KernelDefinition]) -> Non
     check_every_stage(make())
 
 
+@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+def test_the_text_of_every_stage_parses_back(path: Path) -> None:
+    for definition in kernels_of(example(path.stem.partition("_")[2])).values():
+        for target in TARGETS:
+            for step in lower_steps(on(target, definition)):
+                again = parse(to_text(step.kernel))
+                assert difference(again, step.kernel) is None, f"{definition.name}: {step.name}"
+
+
 # --- pipelined: the same result however the operands travel ----------------------------------
 
 TRANSPORTS: list[tuple[str, dict[str, Any], str]] = [
@@ -342,7 +355,7 @@ def in_order(statement: ir.Statement) -> Iterator[ir.Statement]:
 
 
 def kind_of(statement: ir.Statement) -> str | None:
-    """What a statement of a pipelined loop does: load from a or b, work on acc, deliver to a slot."""
+    """What a statement of a pipelined loop does: load an operand, deliver it to a slot, work."""
     if isinstance(statement, ir.Barrier):
         return "barrier"
     if not isinstance(statement, (ir.Store, ir.Move)):

@@ -14,7 +14,7 @@ from taskc.driver import signature
 from taskc.errors import Finding
 from taskc.mutation import Mutant, mutate
 
-ENOUGH = 0.95  # of the mutants have to be reported
+ENOUGH = 0.95  # of the mutants that are not proved equivalent have to be reported
 
 
 def run(options: argparse.Namespace) -> int:
@@ -24,16 +24,19 @@ def run(options: argparse.Namespace) -> int:
     mutants: list[Mutant] = []
     with Progress() as progress:
         progress(f"{options.kernel}: lowering")
-        for mutant in mutate(kernel, arguments, seeds=tuple(range(options.seeds))):
+        for mutant in mutate(kernel, arguments, seeds=(None, *range(options.seeds))):
             mutants.append(mutant)
             progress(f"{options.kernel}: {many(len(mutants), 'mutant')}, {mutant.description}")
     reported = sum(mutant.reported for mutant in mutants)
-    share = reported / len(mutants) if mutants else 1.0
+    equivalent = sum(mutant.is_equivalent for mutant in mutants)
+    bugs = len(mutants) - equivalent
+    share = reported / bugs if bugs else 1.0
     if options.json:
         answer = {
             "kernel": options.kernel,
             "total": len(mutants),
             "reported": reported,
+            "equivalent": equivalent,
             "mutants": [_to_json(mutant) for mutant in mutants],
         }
         write_text(json.dumps(answer, indent=2))
@@ -58,11 +61,13 @@ def _write(name: str, mutants: list[Mutant], reported: int, share: float) -> Non
             reason = mutant.reason or "not reported, and not known to be equivalent"
             write(f"{place}{mutant.description}, at {mutant.stage}: {reason}")
     style = "bold green" if share >= ENOUGH else "bold red"
-    percent = f"{share:.1%}"
+    equivalent = sum(mutant.is_equivalent for mutant in mutants)
     write(
         (name, "bold"),
-        f": {reported} of {many(len(mutants), 'mutant')} reported, ",
-        (percent, style),
+        f": {reported} of {many(len(mutants), 'mutant')} reported, {reported / len(mutants):.1%}; "
+        f"{equivalent} are equivalent, so ",
+        (f"{share:.1%}", style),
+        " of the bugs",
     )
 
 

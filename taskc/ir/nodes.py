@@ -14,7 +14,7 @@
                  | Move(tensor, indices, variables, shape, value, guard?, by?, how?)
                  | Mma(accumulator, left, right, how?)
                  | Reduce(target, source, axis, operator) | Scan(... , exclusive)
-                 | Print(text, values) | Assert(condition, text)
+                 | Print(text, values) | Assert(condition, text) | Breakpoint()
                  | RingStep(operation, ring, step)              between stages selected and synchronized
                  | Barrier(scope, orders)                       from stage pipelined
                  | Roles(roles)                                 warp specialization
@@ -499,6 +499,17 @@ class Assert:
 
 
 @dataclass(frozen=True, slots=True)
+class Breakpoint:
+    """The simulator can stop here, once for each worker that comes by; it computes nothing.
+
+    It names nothing that it shows, so that it keeps nothing alive: what can be seen is what is in
+    scope at the stage that runs. Backends other than the simulator leave it out.
+    """
+
+    loc: Location = _location()
+
+
+@dataclass(frozen=True, slots=True)
 class RingStep:
     """operation: "acquire", "commit", "wait" or "release"."""
 
@@ -547,7 +558,7 @@ class Do:
 
 Statement = Union[
     Sequence, Let, Allocate, Store, Atomic, If, While, For, Grid, Pipeline, Each, Move, Mma,
-    Reduce, Scan, Print, Assert, RingStep, Barrier, Roles, Do,
+    Reduce, Scan, Print, Assert, Breakpoint, RingStep, Barrier, Roles, Do,
 ]  # fmt: skip
 
 

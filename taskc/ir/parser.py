@@ -384,6 +384,9 @@ class _Builder(ExpressionBuilder):
         condition, text = tree.children
         return ir.Assert(self.expression(condition, None), self.string(text), loc=loc)
 
+    def breakpoint(self, tree: Node, loc: Location) -> Statement:
+        return ir.Breakpoint(loc=loc)
+
     def ring_step(self, tree: Node, loc: Location) -> Statement:
         operation, name, step = tree.children
         ring = self.find(name, ir.Ring)
@@ -433,6 +436,6 @@ _STATEMENTS: dict[str, _Statement] = {
     name: getattr(_Builder, name)
     for name in (
         "pass_ scope if_ while_ for_ grid pipeline each roles let allocate store atomic do move mma"
-        " reduce scan print assert_ ring_step barrier ring table"
+        " reduce scan print assert_ breakpoint ring_step barrier ring table"
     ).split()
 }

@@ -263,6 +263,9 @@ class _Printer(ExpressionPrinter):
     def assert_(self, s: ir.Assert) -> str:
         return f"assert {self.expression(s.condition, None, 0)}, {_quoted(s.text)}"
 
+    def breakpoint(self, s: ir.Breakpoint) -> str:
+        return "breakpoint"
+
     def ring_step(self, s: ir.RingStep, indent: str) -> Iterator[str]:
         if s.ring not in self.declared:
             yield indent + self.ring(s.ring)
@@ -306,6 +309,7 @@ _SIMPLE: dict[type, Callable[[_Printer, Any], str]] = {
     ir.Scan: _Printer.scan,
     ir.Print: _Printer.print,
     ir.Assert: _Printer.assert_,
+    ir.Breakpoint: _Printer.breakpoint,
     ir.Barrier: _Printer.barrier,
     ir.Do: _Printer.do,
 }

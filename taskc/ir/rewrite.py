@@ -321,6 +321,6 @@ STATEMENT_TYPES: frozenset[type] = frozenset(
     {
         ir.Sequence, ir.Let, ir.Allocate, ir.Store, ir.Atomic, ir.If, ir.While, ir.For, ir.Grid,
         ir.Pipeline, ir.Each, ir.Move, ir.Mma, ir.Reduce, ir.Scan, ir.Print, ir.Assert,
-        ir.RingStep, ir.Barrier, ir.Roles, ir.Do,
+        ir.Breakpoint, ir.RingStep, ir.Barrier, ir.Roles, ir.Do,
     }
 )  # fmt: skip

@@ -3,7 +3,7 @@
                                   parsed selected pipelined synchronized scalar lean
     Sequence Let Allocate Store      x       x        x           x         x     x
     Atomic If While For              x       x        x           x         x     x
-    Print Assert                     x       x        x           x         x     x
+    Print Assert Breakpoint          x       x        x           x         x     x
     Grid Each Move Mma               x       x        x           x         .     .
     Reduce Scan                      x       .        .           .         .     .
     Pipeline                         x       x        .           .         .     .
@@ -43,7 +43,7 @@ PARSED, SELECTED, PIPELINED, SYNCHRONIZED, SCALAR, LEAN = range(len(STAGES))
 _ROWS: tuple[tuple[tuple[type | str, ...], int, int], ...] = (
     ((ir.Sequence, ir.Let, ir.Allocate, ir.Store), PARSED, LEAN),
     ((ir.Atomic, ir.If, ir.While, ir.For), PARSED, LEAN),
-    ((ir.Print, ir.Assert), PARSED, LEAN),
+    ((ir.Print, ir.Assert, ir.Breakpoint), PARSED, LEAN),
     ((ir.Grid, ir.Each, ir.Move, ir.Mma), PARSED, SYNCHRONIZED),
     ((ir.Reduce, ir.Scan), PARSED, PARSED),
     ((ir.Pipeline,), PARSED, SELECTED),

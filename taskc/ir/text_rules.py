@@ -46,8 +46,8 @@ UNARY_FUNCTIONS = frozenset(UNARY_OPERATORS) - frozenset(PREFIXES)
 RESERVED = frozenset(
     (
         "let constant global shared tile local register mbarrier atomic if elif else while for grid"
-        " pipeline each move mma reduce scan print assert acquire commit wait release barrier roles"
-        " role do ring table scope pass and or not True False inf nan worker block"
+        " pipeline each move mma reduce scan print assert breakpoint acquire commit wait release"
+        " barrier roles role do ring table scope pass and or not True False inf nan worker block"
     ).split()
 )
 

@@ -260,6 +260,7 @@ _Verifier.checks = {
     ir.Scan: _Verifier.fold,
     ir.Print: _Verifier.print,
     ir.Assert: _Verifier.assert_,
+    ir.Breakpoint: _Verifier.breakpoint,
     ir.RingStep: _Verifier.ring_step,
     ir.Barrier: _Verifier.barrier,
     ir.Roles: _Verifier.roles,

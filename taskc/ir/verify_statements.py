@@ -214,6 +214,9 @@ class StatementVerifier(ExpressionVerifier):
         self.expression(s.condition)
         self.is_bool(s.condition)
 
+    def breakpoint(self, s: ir.Breakpoint) -> None:
+        """It may stand anywhere."""
+
     def do(self, s: ir.Do) -> None:
         row = OPERATIONS.get(s.operation)
         if row is None:

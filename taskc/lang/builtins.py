@@ -210,6 +210,14 @@ def _python_print(context: Context, node: ast.Call) -> Nothing:
     raise context.error("print is Python's", node, 'use tc.print("x is {}", x)')
 
 
+def _breakpoint(context: Context, node: ast.Call) -> Nothing:
+    """The bare statement `breakpoint()`."""
+    bind(context, node, "breakpoint", "")
+    context.require_statement("breakpoint", node)
+    context.emit(ir.Breakpoint(loc=context.locate(node)))
+    return NOTHING
+
+
 # --- the table -------------------------------------------------------------------------------
 
 
@@ -221,6 +229,7 @@ BUILTINS: dict[int, Handler] = {
     id(builtins.len): _length,
     id(builtins.range): _range,
     id(builtins.print): _python_print,
+    id(builtins.breakpoint): _breakpoint,
 }
 
 HANDLERS: dict[str, Handler] = {

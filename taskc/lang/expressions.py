@@ -109,12 +109,11 @@ def place(
 ) -> tuple[ir.Expression, ...] | View:
     """The indices of `x[i, j]`; of `x[i, r : r + 8]` a view."""
     written = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    if isinstance(node.slice, ast.Name):
+    if isinstance(node.slice, (ast.Name, ast.Call)):
         given = context.evaluate(node.slice)
-        if isinstance(given, tuple):
-            indices = [element_index(context, value, node.slice) for value in given]
-            _check_rank(context, tensor, len(indices), node)
-            return tuple(indices)
+        values = given if isinstance(given, tuple) else (given,)
+        _check_rank(context, tensor, len(values), node)
+        return tuple([element_index(context, value, node.slice) for value in values])
     _check_rank(context, tensor, len(written), node)
     parts = [
         subscript_dimension(context, tensor, dimension, part)

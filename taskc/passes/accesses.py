@@ -177,7 +177,7 @@ def evaluate(expression: Expression, values: Dictionary[Variable, Array]) -> Arr
     """The value for every (worker, task), or None where it reads memory or a variable without a value."""
     match expression:
         case ir.Constant():
-            return np.asarray(expression.value)
+            return np.asarray(expression.value, expression.dtype.numpy)
         case Variable():
             return values.get(expression)
         case ir.Binary():

@@ -51,12 +51,14 @@ def _sequence(before: list[Statement], statement: Statement) -> Statement:
     return ir.Sequence((*before, statement), loc=statement.loc) if before else statement
 
 
-def operand_element(operand: ir.Operand, row: Expression, column: Expression) -> ir.Read:
+def operand_element(
+    operand: ir.Operand, row: Expression, column: Expression, loc: Location
+) -> ir.Read:
     """What the product sees at (row, column)."""
     if operand.transposed:
         row, column = column, row
     place = (add(operand.origin[-2], row), add(operand.origin[-1], column))
-    return ir.Read(operand.tensor, (*operand.origin[:-2], *place))
+    return ir.Read(operand.tensor, (*operand.origin[:-2], *place), loc=loc)
 
 
 def _without_foreign_tiles(mma: ir.Mma) -> tuple[ir.Mma, list[Statement]]:
@@ -85,8 +87,8 @@ def _fused(mma: ir.Mma, owners: Mapping) -> Statement:
     accumulator = mma.accumulator
     q = Variable("q", loc=mma.loc)
     i, j = Variable("i", loc=mma.loc), Variable("j", loc=mma.loc)
-    a = _converted(operand_element(mma.left, i, q), accumulator.dtype)
-    b = _converted(operand_element(mma.right, q, j), accumulator.dtype)
+    a = _converted(operand_element(mma.left, i, q, mma.loc), accumulator.dtype)
+    b = _converted(operand_element(mma.right, q, j, mma.loc), accumulator.dtype)
     total = ir.Read(accumulator, (i, j), loc=mma.loc)
     value: Expression
     if accumulator.dtype.is_float:
@@ -126,12 +128,12 @@ def _instructions(mma: ir.Mma, quotient: Mapping, row: MatrixInstruction) -> Sta
     right = Tensor("right", row.operand, (k, columns), TILE, owners=right_owners, loc=mma.loc)
     i, j, q = (Variable(name, loc=mma.loc) for name in "ijq")
     load_left = ir.Move(
-        left, (i, q), (i, q), (rows, k), operand_element(mma.left, i, add(step, q)),
+        left, (i, q), (i, q), (rows, k), operand_element(mma.left, i, add(step, q), mma.loc),
         by=left_owners, loc=mma.loc,
     )  # fmt: skip
     q2 = Variable("q", loc=mma.loc)
     load_right = ir.Move(
-        right, (q2, j), (q2, j), (k, columns), operand_element(mma.right, add(step, q2), j),
+        right, (q2, j), (q2, j), (k, columns), operand_element(mma.right, add(step, q2), j, mma.loc),
         by=right_owners, loc=mma.loc,
     )  # fmt: skip
     product = ir.Mma(

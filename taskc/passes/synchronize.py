@@ -293,7 +293,8 @@ class _Placer:
 
 _STATEMENTS = (
     ir.Sequence, ir.Let, ir.Allocate, ir.Store, ir.Atomic, ir.If, ir.While, ir.For, ir.Grid,
-    ir.Each, ir.Move, ir.Mma, ir.Print, ir.Assert, ir.RingStep, ir.Barrier, ir.Roles, ir.Do,
+    ir.Each, ir.Move, ir.Mma, ir.Print, ir.Assert, ir.Breakpoint, ir.RingStep, ir.Barrier, ir.Roles,
+    ir.Do,
 )  # fmt: skip
 
 

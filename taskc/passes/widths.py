@@ -103,7 +103,7 @@ def move_width(move: ir.Move, target: Target, known: Multiples) -> int:
 
 
 def _pitches(tensor: Tensor) -> tuple[int | Expression, ...] | None:
-    """The extents that a row-major tensor has in memory, padding included; None for another layout."""
+    """The extents of a row-major tensor in memory, padding included; None for another layout."""
     if tensor.layout is None:
         return tensor.shape
     extents = tensor.layout.shape

@@ -103,6 +103,7 @@ def parsed() -> ir.Kernel:
             ir.Reduce(total, acc, 1, "max"),
             ir.Scan(prefix, acc, 0, "+", exclusive=True),
             ir.Assert(Binary("!=", row, constant(-1)), 'the "row" is\nthere'),
+            ir.Breakpoint(),
             ir.Move(
                 c,
                 (add(row, u), add(col, w)),

@@ -115,9 +115,9 @@ class Expressions:
         kind = pick.random()
         if depth <= 0 or kind < 0.12:
             return self.leaf(dtype, scope)
-        if kind < 0.24:
+        if kind < 0.32:
             return self.by_rule(dtype, scope, depth - 1)
-        if kind < 0.3:
+        if kind < 0.38:
             condition = self.condition(scope, depth - 1)
             operands = (condition, *(self.value(dtype, scope, depth - 1) for _ in range(2)))
             return Apply("where", operands, dtype)
@@ -247,9 +247,9 @@ class Expressions:
     def condition(self, scope: Scope, depth: int = 1) -> Value:
         pick = self.pick
         kind = pick.random()
-        if kind < 0.2:
+        if kind < 0.3:
             return self.by_rule("bool", scope, depth - 1)
-        if depth > 0 and kind < 0.4:
+        if depth > 0 and kind < 0.42:
             parts = self.condition(scope, depth - 1), self.condition(scope, depth - 1)
             return Apply(pick.choice(["and", "or"]), parts, "bool")
         if depth > 0 and kind < 0.46:
@@ -280,14 +280,26 @@ class Expressions:
     def by_rule(self, dtype: str, scope: Scope, depth: int) -> Value:
         """The left side of a rule, with random parts."""
         pick = self.pick
-        fitting = _RULES_FOR[dtype]
-        kind, pattern = pick.choice(fitting)
+        rules = _RULES_FOR[dtype]
+        # Those that need one value twice fire more rarely.
+        (kind, pattern), = pick.choices(rules, [3 if _repeated(rule) else 1 for _, rule in rules])
         is_test = _is_test(pattern)
         letters = dtype
+        repeated = _repeated(pattern)
         if is_test and kind != "bool":
             numbers = NUMBERS_OF.get(kind, ("i64", "i32", "f32", "u8"))
-            letters = pick.choice([t for t in ("i64", "i64", "i32", "f32", "u8") if t in numbers])
+            named = [t for _, t in scope.scalars if t in numbers] if repeated else []
+            choices = [t for t in ("i64", "i64", "i32", "f32", "u8") if t in numbers]
+            letters = pick.choice(named or choices)
+        # Only what has a name is the same value twice.
         known: dict[str, Value] = {}
+        for letter in repeated:
+            of = "bool" if letter == "p" else letters
+            names: list[Value] = [Name(name, t) for name, t in scope.scalars if t == of]
+            if of == "i64":
+                names += [Name(name) for name, _ in scope.indices]
+            if names:
+                known[letter] = pick.choice(names)
         return self.instance(pattern, letters, scope, max(depth, 0), known)
 
     def instance(
@@ -305,7 +317,11 @@ class Expressions:
                         known[letter] = self.number(dtype)
                     else:
                         of = "bool" if letter == "p" else dtype
-                        known[letter] = self.value(of, scope, min(depth, 1))
+                        named = [name for name, t in scope.scalars if t == of == "bool"]
+                        if named and pick.random() < 0.8:
+                            known[letter] = Name(pick.choice(named), of)
+                        else:
+                            known[letter] = self.value(of, scope, min(depth, 1))
                 return known[letter]
             case ast.Constant(value=bool() as value):
                 return self.decided(value, scope)
@@ -319,7 +335,12 @@ class Expressions:
                 operator = "neg" if isinstance(node.op, ast.USub) else "invert"
                 return Apply(operator, (part(node.operand),), dtype)
             case ast.BinOp():
-                return Apply(_BINARY[type(node.op)], (part(node.left), part(node.right)), dtype)
+                left, right = part(node.left), part(node.right)
+                if isinstance(node.op, (ast.FloorDiv, ast.Mod)) and right != Number(1, dtype):
+                    right = Apply("|", (right, Number(1, dtype)), dtype)  # never 0
+                    if isinstance(right.operands[0], Number):
+                        right = Number(3, dtype)
+                return Apply(_BINARY[type(node.op)], (left, right), dtype)
             case ast.BoolOp(values=[left, right]):
                 operator = "and" if isinstance(node.op, ast.And) else "or"
                 return Apply(operator, (part(left, "bool"), part(right, "bool")), "bool")
@@ -334,6 +355,11 @@ class Expressions:
         assert isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         name = "fma" if node.func.id == "fused" else node.func.id
         return Apply(name, tuple(part(argument) for argument in node.args), dtype)
+
+
+def _repeated(pattern: ast.expr) -> set[str]:
+    letters = [node.id for node in ast.walk(pattern) if isinstance(node, ast.Name)]
+    return {letter for letter in letters if letters.count(letter) > 1 and len(letter) == 1}
 
 
 def _inside_not(operand: ast.expr, dtype: str) -> str:

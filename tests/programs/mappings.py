@@ -24,6 +24,12 @@ class Mappings:
             return self.enumerated(shape, replicated)
         return self.composed(shape, replicated)
 
+    def of_two(self) -> MappingOf:
+        """For loops within mapping loops: two workers over four tasks."""
+        factors = (_along("spatial", 0, 2, 1), _along("repeat", 0, 2, 1))
+        ordered = factors if self.pick.random() < 0.5 else factors[::-1]
+        return MappingOf(self.name(), (4,), 2, ordered)
+
     def composed(self, shape: Shape, replicated: bool = True) -> MappingOf:
         pick, rank = self.pick, len(shape)
         spread = [1] * rank

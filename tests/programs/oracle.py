@@ -646,4 +646,6 @@ def _identity(operator: str, dtype: str) -> Any:
         return least + (1 << bits) - 1 if operator == "min" else least
     if operator == "+":
         return number(-0.0 if is_float else 0, dtype)
-    return number({"*": 1, "&": wrap(-1, dtype), "|": 0, "^": 0}[operator], dtype)
+    if operator == "&":
+        return wrap(-1, dtype)
+    return number(1 if operator == "*" else 0, dtype)

@@ -24,16 +24,15 @@ VARIABLES = "ijlm"
 def menu(g: Generator, around: Around) -> list[Callable[[Around], Made]]:
     """The phases that can stand here, as often as they should be chosen."""
     kinds: list[Phase] = [
-        *[new_tile] * 5, *[exchange] * 6, *[load_function] * 3, scalars, cells, histogram,
-        update_in_place, assertion, divergent, private_array,
+        *[new_tile] * 3, *[exchange] * 5, *[load_function] * 3, *[scalars] * 2, cells,
+        *[histogram] * 2, *[copied] * 2, update_in_place, *[assertion] * 2, *[divergent] * 3, private_array,
+        *[reduction] * 2, *[scan] * 2, printed, *[algebra] * 6,
     ]  # fmt: skip
     if around.depth < 2:
-        kinds += [*[serial_loop] * 3, branch, repetition, *[rotation] * 3]
+        kinds += [*[serial_loop] * 3, branch, *[repetition] * 2, *[rotation] * 3]
     if around.tiles:
-        kinds += [*[update_tile] * 3, convert_tile, tile_to_shared]
-        kinds += [*[reduction] * 3, scan]
-    if any(len(m.shape) == 2 for m in around.scope.memory):
-        kinds += [*[product] * 2]
+        kinds += [*[update_tile] * 3, *[convert_tile] * 2, tile_to_shared, *[reduction] * 2]
+    kinds += [*[product] * 2]
     return [lambda around, kind=kind: kind(g, around) for kind in kinds]  # type: ignore[misc]
 
 
@@ -43,6 +42,25 @@ def _variables(shape: Shape) -> tuple[str, ...]:
 
 def _pairs(shape: Shape) -> tuple[tuple[str, int], ...]:
     return tuple(zip(_variables(shape), shape, strict=True))
+
+
+def computed(
+    g: Generator, dtype: str, scope: Scope, depth: int
+) -> tuple[tuple[d.Statement, ...], Value]:
+    """A value, and the scalars that are named on the way to it."""
+    lets: list[d.Statement] = []
+    while g.pick.random() < 0.65 and len(lets) < 5:
+        of = g.pick.choice(["u32", "i64", "i32", "f32", "bool", "bool", "bool", dtype])
+        if g.pick.random() < 0.2 or not lets:
+            value = g.expressions.value(of, scope, 1)
+        else:
+            value = g.expressions.by_rule(of, scope, 0)
+        if isinstance(value, d.Number):
+            continue
+        name = g.fresh("v")
+        lets.append(d.Let(name, value))
+        scope = scope.with_scalar(name, of)
+    return tuple(lets), g.expressions.value(dtype, scope, depth)
 
 
 def _shape(g: Generator, around: Around) -> Shape:
@@ -72,14 +90,43 @@ def new_tile(g: Generator, around: Around) -> Made:
     dtype = g.pick.choice(DTYPES)
     name = g.fresh("t")
     scope = replace(around.scope.with_indices(*_pairs(shape)), own=own)
-    value = g.expressions.value(dtype, scope, 2)
+    lets, value = computed(g, dtype, scope, 2)
     if g.pick.random() < 0.3:
         value = g.expressions.guarded_read(dtype, scope)
     store = d.Store(name, tuple(map(Name, variables)), value)
     statements: list[d.Statement] = [
-        d.Tile(name, dtype, mapping), d.Each(variables, mapping, (store,))
+        d.Tile(name, dtype, mapping), d.Each(variables, mapping, (*lets, store))
     ]  # fmt: skip
     return statements, around.with_tile(TileValue(name, dtype, mapping))
+
+
+def algebra(g: Generator, around: Around) -> Made:
+    """A small tile that many instances of the simplifier's rules go into."""
+    from tests.programs.generator import TileValue
+
+    pick = g.pick
+    shape = (pick.choice([1, 2, 3, 4, 5]),)
+    mapping, own = g.mapping_for(shape, around, ("i",))
+    of = pick.choice(["i64", "i32", "u32", "i8", "f32", "f16"])
+    scope = replace(around.scope.with_indices(("i", shape[0])), own=own)
+    body: list[d.Statement] = []
+    total: Value = g.expressions.number("i64")
+    for position in range(10):
+        dtype = pick.choice([of, of, "bool"])
+        value = g.expressions.value(dtype, scope, 0)
+        if position > 1:
+            value = g.expressions.by_rule(dtype, scope, 0)
+        if isinstance(value, d.Number):
+            continue
+        name = g.fresh("v")
+        body.append(d.Let(name, value))
+        scope = scope.with_scalar(name, dtype)
+        part = g.expressions.converted(Name(name, dtype), "i64")
+        total = add(Apply("*", (total, i64(3)), "i64"), part)
+    name = g.fresh("t")
+    body.append(d.Store(name, (Name("i"),), total))
+    statements: list[d.Statement] = [d.Tile(name, "i64", mapping), d.Each(("i",), mapping, tuple(body))]
+    return statements, around.with_tile(TileValue(name, "i64", mapping))
 
 
 def update_tile(g: Generator, around: Around) -> Made:
@@ -209,9 +256,10 @@ def exchange(g: Generator, around: Around) -> Made:
     name = g.fresh("s")
     target, places = _permuted(g, shape, variables)
     scope = replace(around.scope.with_indices(*_pairs(shape)), own=own)
-    store = d.Store(name, places, g.expressions.value(dtype, scope, 2))
+    lets, value = computed(g, dtype, scope, 2)
+    store = d.Store(name, places, value)
     statements: list[d.Statement] = [
-        d.Shared(name, dtype, target), d.Each(variables, mapping, (store,))
+        d.Shared(name, dtype, target), d.Each(variables, mapping, (*lets, store))
     ]  # fmt: skip
     return statements, around.with_scope(around.scope.with_memory(Readable(name, dtype, target)))
 
@@ -286,6 +334,37 @@ def load_function(g: Generator, around: Around) -> Made:
 
 def _start(g: Generator, scope: Scope, extent: int) -> Value:
     return g.expressions.index(extent, scope) if g.pick.random() < 0.5 else i64(0)
+
+
+def copied(g: Generator, around: Around) -> Made:
+    """A part of memory copied into a shared buffer, by a mapping of the author's or the compiler's."""
+    pick = g.pick
+    sources = [m for m in around.scope.memory if m.name[0] == "a"]
+    if not sources:
+        return [], around
+    source = pick.choice(sources)
+    sizes = tuple(pick.randint(1, extent) for extent in source.shape)
+    starts: tuple[Value, ...] = tuple(
+        g.expressions.index(extent - size + 1, around.scope)
+        for extent, size in zip(source.shape, sizes, strict=True)
+    )
+    name = g.fresh("s")
+    zero = tuple(i64(0) for _ in sizes)
+    by = g.mappings.over(sizes, replicated=False) if pick.random() < 0.6 else None
+    copy = d.Copy(
+        d.Slice(name, zero, sizes, source.dtype), d.Slice(source.name, starts, sizes, source.dtype), by
+    )
+    # Where the source ends the compiler can't know that all of the buffer is written.
+    inside = all(isinstance(start, d.Number) for start in starts)
+    clear = g.mappings.over(sizes)
+    variables = _variables(sizes)
+    first = d.Store(name, tuple(map(Name, variables)), g.expressions.number(source.dtype))
+    statements: list[d.Statement] = [d.Shared(name, source.dtype, sizes)]
+    if not inside:
+        statements.append(d.Each(variables, clear, (first,)))
+    return [*statements, copy], around.with_scope(
+        around.scope.with_memory(Readable(name, source.dtype, sizes))
+    )
 
 
 def histogram(g: Generator, around: Around) -> Made:
@@ -441,6 +520,12 @@ def assertion(g: Generator, around: Around) -> Made:
     return [check], around
 
 
+def printed(g: Generator, around: Around) -> Made:
+    """A line for a person, once a block."""
+    value = g.expressions.value("i64", around.scope, 1)
+    return [d.Print("{}", (value,))], around
+
+
 def divergent(g: Generator, around: Around) -> Made:
     """Control flow and mutable scalars that differ between tasks."""
     from tests.programs.generator import TileValue
@@ -457,24 +542,21 @@ def divergent(g: Generator, around: Around) -> Made:
     body: list[d.Statement] = [d.Let(cell, g.expressions.number(dtype), cell=True)]
     change = d.Assign(cell, g.expressions.value(dtype, with_cell.with_indices((step, 4)), 2))
     kind = pick.random()
-    if kind < 0.3:
+    if kind < 0.25:
         other = d.Assign(cell, g.expressions.value(dtype, with_cell, 1))
         change = d.Assign(cell, g.expressions.value(dtype, with_cell, 2))
         body.append(d.If(g.expressions.condition(scope, 1), (change,), (other,)))
-    elif kind < 0.6:
+    elif kind < 0.5:
         stop = add(g.expressions.index(3, scope), i64(1))
         body.append(d.For(step, i64(0), stop, 1, (change,)))
-    elif kind < 0.8:
+    elif kind < 0.7:
         count = g.fresh("x")
         body.append(d.Let(count, g.expressions.index(4, scope), cell=True))
         change = d.Assign(cell, g.expressions.value(dtype, with_cell, 1))
         down = d.Assign(count, Apply("-", (Name(count), i64(1)), "i64"))
         body.append(d.While(Apply(">", (Name(count), i64(0)), "bool"), (change, down)))
     else:
-        nested = g.mappings.__class__(pick, 2)
-        nested.count = g.mappings.count + 1000
-        inner = nested.over((4,), replicated=False)
-        g.mappings.count += 1
+        inner = g.mappings.of_two()
         worker = Apply("%", (Name(variables[0]), i64(2)), "i64")
         change = d.Assign(cell, g.expressions.value(dtype, with_cell.with_indices((step, 4)), 2))
         body.append(d.Each((step,), inner, (change,), on=worker))
@@ -567,7 +649,7 @@ def pipeline(
     bk = pick.choice([1, 2, 3, 4, 8])
     extent = bk * pick.randint(1, 4) - (pick.randrange(bk) if pick.random() < 0.4 else 0)
     transport = None
-    is_special = g.target == "sm_90a" and g.workers % 32 == 0 and pick.random() < 0.4
+    is_special = g.target == "sm_90a" and g.workers % 32 == 0 and pick.random() < 0.7
     plain = g.target != "generic" and pick.random() < 0.7 or is_special
     if is_special or (g.target == "sm_90a" and pick.random() < 0.3):
         bk, extent = 4, 4 * pick.randint(1, 4)
@@ -653,6 +735,3 @@ def pipeline(
     )
     around = around.with_tile(TileValue(accumulator, of, mapping))
     return statements, around
-
-
-__all__ = ["is_replicated", "menu", "pipeline"]

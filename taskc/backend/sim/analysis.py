@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import statements, walk
 
-_SIMPLE = frozenset((ir.Let, ir.Allocate, ir.Store, ir.Atomic, ir.Move, ir.Print, ir.Assert, ir.Do))
+_SIMPLE = frozenset(
+    (ir.Let, ir.Allocate, ir.Store, ir.Atomic, ir.Move, ir.Print, ir.Assert, ir.Breakpoint, ir.Do)
+)
 _ONE_BY_ONE = (
     ir.Print,
+    ir.Breakpoint,
     ir.Do,
     ir.Barrier,
     ir.RingStep,

@@ -83,7 +83,9 @@ class BulkCopies:
             beyond = linear >= capacity
             if beyond.any():
                 issuer = np.arange(frame.width)[None, :] == column
-                message = f"a box of {prod(box)} elements exceeds {shared.tensor.name} at offset {{}}"
+                message = (
+                    f"a box of {prod(box)} elements exceeds {shared.tensor.name} at offset {{}}"
+                )
                 frame.fault("out-of-bounds", message, issuer, node.loc, node, np.asarray(start))
                 linear = np.where(beyond, 0, linear)
             if self.run.is_flat:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taskc.backend.sim.memory import Arena, Array, Memory
+from taskc.backend.sim.memory import LIVES, Arena, Array, Memory
 from taskc.backend.sim.order import Order
 from taskc.backend.sim.report import Findings, Traffic
 from taskc.backend.sim.shadow import SEVERAL, WORKER_BITS, Found, Lanes, Shadow
@@ -67,7 +67,8 @@ class Group:
         self.width = run.workers
         self.shared_seen: dict[ir.Tensor, Memory] = {}
         self.tiles: dict[ir.Tensor, Memory] = {}
-        self.rounds: dict[tuple[int, int], int] = {}
+        self.turns: dict[tuple[int, int], int] = {}  # how often each warp has come to an Allocate
+        self.lives: dict[tuple[int, int], Memory] = {}  # what a turn of an Allocate gave
         self.rings: dict[ir.Ring, Any] = {}
         self.schedule: Any = None
         self.mbarriers: dict[tuple[ir.Tensor, int], Any] = {}
@@ -79,7 +80,7 @@ class Group:
         memory = self.shared_seen.get(tensor)
         if memory is None:
             shape = self.run.shapes[tensor]
-            number = len(self.shared_seen) + 1
+            number = self._number()
             if self.arena is not None and tensor.offset is not None:
                 memory = self.arena.place(tensor, shape, number)
             else:
@@ -96,20 +97,27 @@ class Group:
             self.shared_seen[tensor] = memory
         return memory
 
+    def _number(self) -> int:
+        """For what is written in one life of a tensor: a new one, as far as there are any."""
+        return (len(self.shared_seen) + len(self.lives)) % LIVES + 1
+
     def allocate(
         self, tensor: ir.Tensor, frame: Frame, fill: Callable[[Frame], Any] | None, node: object
     ) -> Memory:
         """A SHARED tensor begins a new life, in the blocks that are active.
 
-        Warps that run by themselves come here one after another; the first one's turn counts.
+        Warps that run by themselves come here one after another, while others may still read what
+        the turn before has written: for them each turn is a memory of its own, at the same place.
         """
         memory = self.shared(tensor)
         if frame.width != self.width:
-            key = (id(node), frame.warp)
-            turn = self.rounds[key] = self.rounds.get(key, 0) + 1
-            if self.rounds.get((id(node), -1), 0) >= turn:
+            turn = self.turns[id(node), frame.warp] = self.turns.get((id(node), frame.warp), 0) + 1
+            life = self.lives.get((id(node), turn))
+            if life is not None:
+                return life
+            memory = self.lives[id(node), turn] = memory.again(self._number())
+            if fill is None:
                 return memory
-            self.rounds[(id(node), -1)] = turn
         if frame.mask is None and not memory.overlaid:
             memory.forget()
             if fill is not None:

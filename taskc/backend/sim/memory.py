@@ -19,6 +19,8 @@ from taskc.ir import nodes as ir
 
 Array: TypeAlias = npt.NDArray[Any]
 
+LIVES = (1 << 15) - 2  # how many numbers there are for what is written
+
 
 class Memory:
     """One tensor's elements, for all lanes of a group."""
@@ -90,6 +92,21 @@ class Memory:
     def lacks(self, at: Any) -> Any:
         """Which of the elements are uninitialized."""
         return self.written[at * self.granules if self.granules != 1 else at] != self.number
+
+    def again(self, number: int) -> Memory:
+        """The same place, where nothing counts as initialized before it is written again."""
+        return Memory(
+            self.tensor,
+            self.shape,
+            self.data,
+            self.written,
+            rows=self.rows,
+            lanes=self.lanes,
+            number=number,
+            granules=self.granules,
+            shadow=self.shadow,
+            overlaid=True,
+        )
 
     def forget(self) -> None:
         """Every element is uninitialized again."""

@@ -54,7 +54,7 @@ def test_bank_conflicts(tensor: str, index: str, ways: int) -> None:
     [
         ("worker", 4, 4, False),
         ("worker + 1", 5, 4, False),
-        ("worker * 2", 8, 4, False),
+        ("worker * 2", 8, 4, True),
         ("worker * 8", 32, 4, True),
         ("worker // 32", 1, 1, False),
     ],

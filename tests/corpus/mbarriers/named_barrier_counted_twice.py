@@ -15,6 +15,7 @@ def kernel(x: f32[32], y: tc.out[f32[64]]):
                 s[i] = x[i]
             tc.cuda.barrier_named(3, 96)
         with tc.cuda.role("readers", warps=2):
-            tc.cuda.barrier_named(3, 64)  # fix: tc.cuda.barrier_named(3, 96)
+            tc.cuda.barrier_named(3, 64)  # expect: barrier-divergence
+            # ^ fix: tc.cuda.barrier_named(3, 96)
             for i in spatial(64):
                 y[i] = s[i % 32]

@@ -15,6 +15,6 @@ def kernel(x: f32[64], y: tc.out[f32[64]]):
         with tc.cuda.role("busy", warps=2):
             for i in spatial(64):
                 s[i] = x[i]  # expect: race
-            tc.cuda.barrier_named(1, 32)  # fix: tc.cuda.barrier_named(1, 64)
+            tc.cuda.barrier_named(1, 32)  # expect: race  # fix: tc.cuda.barrier_named(1, 64)
             for i in spatial(64):
                 y[i] = s[63 - i]  # expect: race  # expect: uninitialized

@@ -20,11 +20,11 @@ def kernel(x: f32[2, 32], y: tc.out[f32[2, 32]]):
             tc.cuda.barrier_named(1, 64)
             # ^ fix: tc.cuda.barrier_named(2, 64)
         with tc.cuda.role("first reader", warps=1):
-            tc.cuda.barrier_named(1, 64)
+            tc.cuda.barrier_named(1, 64)  # expect: race
             for i in spatial(32):
                 y[0, i] = s[0, 31 - i]  # expect: race
         with tc.cuda.role("second reader", warps=1):
-            tc.cuda.barrier_named(1, 64)
+            tc.cuda.barrier_named(1, 64)  # expect: race
             # ^ fix: tc.cuda.barrier_named(2, 64)
             for i in spatial(32):
                 y[1, i] = s[1, 31 - i]  # expect: race

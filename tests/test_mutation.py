@@ -1,0 +1,78 @@
+"""The checker on broken programs: every small break of an example is reported, or is proved to be none.
+
+The kernels of all examples are broken in the default run; `pytest -m sweep` adds the other targets,
+and demands 95% of all mutants together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from taskc.backend.sim import run
+from taskc.ir import nodes as ir
+from taskc.lang.definition import KernelDefinition
+from taskc.mutation import Mutant, mutate
+from taskc.passes.pipeline import lower_steps
+from tests.test_examples import FILES, arguments_of, example, kernels_of
+
+KERNELS = [
+    pytest.param(definition, id=f"{path.stem}-{name}")
+    for path in FILES
+    for name, definition in kernels_of(example(path.stem.partition("_")[2])).items()
+]
+
+
+def mutants_of(definition: KernelDefinition, target: str | None = None) -> list[Mutant]:
+    kernel = definition.ir if target is None else replace(definition.ir, target=target)
+    return list(mutate(kernel, arguments_of(definition)))
+
+
+@pytest.mark.parametrize("definition", KERNELS)
+def test_every_break_is_reported_or_is_none(definition: KernelDefinition) -> None:
+    mutants = mutants_of(definition)
+    assert mutants
+    unexplained = [f"{m.location}: {m.description}" for m in mutants if not (m.reported or m.reason)]
+    assert unexplained == []
+    deleted = [m for m in mutants if m.kind == "delete" and "barrier" in m.description]
+    assert [m.description for m in deleted if not m.reported] == []
+
+
+@pytest.mark.parametrize("definition", KERNELS)
+def test_an_unbroken_kernel_is_clean_under_five_schedules(definition: KernelDefinition) -> None:
+    arguments = arguments_of(definition)
+    by_name = {step.name: step.kernel for step in lower_steps(definition.ir)}
+    synchronized, lean = by_name["lower_rings"], by_name["hoist"]
+    for seed in range(5):
+        for kernel in (synchronized, lean):
+            report = run(kernel, [a.copy() if hasattr(a, "copy") else a for a in arguments], seed=seed)
+            assert report.findings == (), f"seed {seed}, stage {kernel.stage}"
+
+
+def test_a_survivor_without_a_reason_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checker that sees no races leaves the deleted barrier unreported."""
+    definition = kernels_of(example("transpose"))["transpose"]
+    monkeypatch.setattr("taskc.mutation._difference", lambda *_: None)
+    deleted = [m for m in mutants_of(definition) if m.kind == "delete"]
+    assert deleted
+    assert not any(m.reported or m.reason for m in deleted)
+
+
+@pytest.mark.sweep
+def test_of_all_mutants_on_all_targets_95_in_100_are_reported() -> None:
+    counts: Counter[bool] = Counter()
+    for parameter in KERNELS:
+        definition: Any = parameter.values[0]
+        for target in ("generic", "sm_80", "sm_90a"):
+            counts.update(mutant.reported for mutant in mutants_of(definition, target))
+    assert counts[True] >= 0.95 * counts.total(), counts
+
+
+def test_mutants_are_made_of_every_kind() -> None:
+    definition = kernels_of(example("matmul"))["pipelined"]
+    made = mutants_of(definition, "sm_80")
+    assert {m.kind for m in made} == {"delete", "move", "slot", "buffer", "mapping"}
+    assert all(ir.STAGES.index(m.stage) >= ir.STAGES.index("synchronized") for m in made)
