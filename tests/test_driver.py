@@ -620,7 +620,7 @@ def test_all_that_cannot_be_proved_is_found() -> None:
     assert {finding.severity for finding in findings} == {"error"}
     assert [finding.message for finding in findings] == [
         "y[8] is never stored",
-        "index 8 of `x` (extent 8) at worker 7, task (7,)",
+        "index 8 is outside `x` (extent 8) at worker 7, task (7,)",
     ]
     assert str(findings[0]).splitlines()[-1].startswith("  hint: ")
 

@@ -209,8 +209,6 @@ class _Prover:
         conclusion = self._enumerate(index, end, state)
         if conclusion is True:
             return None
-        if isinstance(conclusion, str):
-            return CompileError(f"{conclusion.format(tensor.name)}", loc)
         name, size = spelled(index), spelled(end)
         if lower:
             claim, guard = f"below its extent {size}", f"{name} < {size}"
@@ -218,6 +216,9 @@ class _Prover:
             claim, guard = "at least 0", f"{name} >= 0"
         else:
             claim, guard = f"in [0, {size})", f"0 <= {name} < {size}"
+        if isinstance(conclusion, str):
+            message = conclusion.format(tensor.name)
+            return CompileError(message, loc, hint=f"guard the access with `if {guard}:`")
         return CompileError(
             f"can't prove that index `{name}` of `{tensor.name}` is {claim}",
             loc,
@@ -256,7 +257,7 @@ class _Prover:
             place += [f"{v.name} = {at(a, position)}" for v, a in blocks.items() if v in variables]
         where = f" at {', '.join(place)}" if place else ""
         number, size = at(form.base, position), at(extent.base, position)
-        return f"index {number} of `{{}}` (extent {size}){where}"
+        return f"index {number} is outside `{{}}` (extent {size}){where}"
 
 
 def _reads(condition: Expression) -> frozenset[Tensor]:

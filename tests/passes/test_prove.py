@@ -57,7 +57,7 @@ def test_all_findings_in_the_order_of_the_source() -> None:
     errors = findings(parse(WRONG.format(stage="parsed")))
     assert [(error.location.line, error.location.column, error.message) for error in errors] == [
         (6, 9, "worker 0 does not own t[3] (task (0,)); worker 3 does"),
-        (6, 20, "index 8 of `a` (extent 8) at worker 0, task (0,)"),
+        (6, 20, "index 8 is outside `a` (extent 8) at worker 0, task (0,)"),
         (7, 9, "race: worker 0 (task (0,)) and worker 1 (task (1,)) both write s[0] in one phase"),
         (8, 9, "c[4] is never stored"),
     ]

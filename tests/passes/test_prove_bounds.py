@@ -72,7 +72,7 @@ def test_guarded_tiles_of_any_constant_size(m: int, n: int) -> None:
         each i in spatial(4).repeat(16):
             c[i] = a[i + 2]
         """,
-        "index 64 of `a` (extent 64) at worker 3, task (62,)", "a[i + 2]",
+        "index 64 is outside `a` (extent 64) at worker 3, task (62,)", "a[i + 2]",
     ),
     Case(
         "outside in some block", "c: inout f32[6]",
@@ -81,7 +81,7 @@ def test_guarded_tiles_of_any_constant_size(m: int, n: int) -> None:
             each i in spatial(4):
                 c[row + i] = 1.0
         """,
-        "index 6 of `c` (extent 6) at worker 2, task (2,)", "c[row + i]",
+        "index 6 is outside `c` (extent 6) at worker 2, task (2,)", "c[row + i]",
     ),
     Case(
         "below zero", "a: f32[64], c: out f32[64]",
@@ -89,7 +89,7 @@ def test_guarded_tiles_of_any_constant_size(m: int, n: int) -> None:
         each i in spatial(4).repeat(16):
             c[i] = a[i - 1]
         """,
-        "index -1 of `a` (extent 64) at worker 0, task (0,)", "a[i - 1]",
+        "index -1 is outside `a` (extent 64) at worker 0, task (0,)", "a[i - 1]",
     ),
     Case(
         "a halo", "a: f32[n], c: out f32[n]",
@@ -131,7 +131,7 @@ def test_guarded_tiles_of_any_constant_size(m: int, n: int) -> None:
                 if a[q] > 0 and q < 8:
                     s[i] = 1
         """,
-        "index 8 of `a` (extent 8) at task (0,)", "a[q]",
+        "index 8 is outside `a` (extent 8) at task (0,)", "a[q]",
     ),
     Case(
         "a guarded move", "a: f32[m], c: out f32[m]",
@@ -222,7 +222,7 @@ def test_guarded_tiles_of_any_constant_size(m: int, n: int) -> None:
         tile acc: f32[4, 4] by spatial(2, 2).repeat(2, 2) = 0.0
         mma acc += a[5, 0].as(4, 4) @ b[0, 0].as(4, 4)
         """,
-        "index 8 of `a` (extent 8)", "mma",
+        "index 8 is outside `a` (extent 8)", "mma",
     ),
 )  # fmt: skip
 def test_bounds(case: Case) -> None:

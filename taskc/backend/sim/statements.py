@@ -41,6 +41,7 @@ class Statements:
         self.expressions = expressions
         self.accesses = accesses
         self.in_each = False
+        self.scope: list[ir.Variable | ir.Tensor | ir.Each] = []  # around what is being compiled
         self.divergent = analysis.divergent_locals(run.kernel.body) if run.by_phases else None
         self.makers: dict[type, Callable[[Any], Code]] = {
             ir.Sequence: self._sequence,
@@ -58,7 +59,24 @@ class Statements:
         maker = self.makers.get(type(node))
         if maker is None:
             raise InternalError(f"the simulator can't execute {type(node).__name__}")
-        return maker(node)
+        outside = len(self.scope)
+        match node:
+            case ir.For(variable=variable) | ir.Pipeline(variable=variable):
+                self.scope.append(variable)
+            case ir.Grid(variables=variables):
+                self.scope.extend(variables)
+            case ir.Each():
+                self.scope.append(node)
+        code = maker(node)
+        del self.scope[outside:]
+        match node:
+            case ir.Let(variable=variable):
+                self.scope.append(variable)
+            case ir.Atomic(result=ir.Variable() as result) | ir.Do(result=ir.Variable() as result):
+                self.scope.append(result)
+            case ir.Allocate(tensor=tensor):
+                self.scope.append(tensor)
+        return code
 
     @property
     def uniform(self) -> bool:

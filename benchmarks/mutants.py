@@ -1,0 +1,66 @@
+"""How many small breaks of the examples' kernels the checker reports, on each target.
+
+    python benchmarks/mutants.py [--quick] [--json FILE]
+
+`--quick` takes the target generic alone. Survivors are listed with the reason why they are no bugs.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+from report import parse_options
+
+from taskc.driver import signature
+from taskc.lang.definition import KernelDefinition
+from taskc.mutation import mutate
+
+EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
+
+
+def kernels() -> list[tuple[str, KernelDefinition]]:
+    found = []
+    for path in EXAMPLES:
+        specification = importlib.util.spec_from_file_location(path.stem, path)
+        assert specification is not None
+        assert specification.loader is not None
+        module = importlib.util.module_from_spec(specification)
+        specification.loader.exec_module(module)
+        found += [
+            (f"{path.stem}:{name}", it)
+            for name, it in vars(module).items()
+            if isinstance(it, KernelDefinition)
+        ]
+    return found
+
+
+def main() -> None:
+    options = parse_options(__doc__ or "")
+    totals: Counter[str] = Counter()
+    rows = []
+    for name, definition in kernels():
+        arguments = signature(definition).bind(definition.example(), {}).values
+        for target in ("generic",) if options.quick else ("generic", "sm_80", "sm_90a"):
+            mutants = list(mutate(replace(definition.ir, target=target), arguments))
+            survivors = [m for m in mutants if not m.reported]
+            print(f"{name:28} {target:8} {len(mutants) - len(survivors):4} of {len(mutants):4}")
+            for m in survivors:
+                reason = m.reason or "NOT EXPLAINED"
+                print(f"    {m.location}: {m.description}, at {m.stage}: {reason}")
+            totals["mutants"] += len(mutants)
+            totals["reported"] += len(mutants) - len(survivors)
+            totals["equivalent"] += sum(m.is_equivalent for m in survivors)
+            rows.append({"case": name, "target": target, "mutants": len(mutants), "survivors": len(survivors)})
+    share = totals["reported"] / totals["mutants"]
+    print(f"{totals['reported']} of {totals['mutants']} reported ({share:.1%});", end=" ")
+    print(f"{totals['equivalent']} of the rest are equivalent")
+    if options.json is not None:
+        options.json.write_text(json.dumps({"totals": totals, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
