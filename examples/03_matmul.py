@@ -105,12 +105,13 @@ def make_tensor_cores(m, n, k, *, warps=(2, 2), tile=(1, 2), bk=32, stages=3):
 naive = make_naive(50, 70, 44)
 mapped = make_mapped(50, 70, 44)
 pipelined = make_pipelined(50, 70, 44)
+specialized = make_pipelined(20, 36, 76, warps=(1, 1), stages=3, specialize=True)
 tensor_cores = make_tensor_cores(50, 72, 168)
 
 
 def main() -> None:
     errors = []
-    for kernel in (naive, mapped, pipelined, tensor_cores):
+    for kernel in (naive, mapped, pipelined, specialized, tensor_cores):
         a, b = kernel.example()
         exact = a.astype(np.float64) @ b.astype(np.float64)
         errors.append(f"{kernel.name} {np.abs(kernel(a, b) - exact).max():.1e}")

@@ -35,7 +35,9 @@ def mutants_of(definition: KernelDefinition, target: str | None = None) -> list[
 def test_every_break_is_reported_or_is_none(definition: KernelDefinition) -> None:
     mutants = mutants_of(definition)
     assert mutants
-    unexplained = [f"{m.location}: {m.description}" for m in mutants if not (m.reported or m.reason)]
+    unexplained = [
+        f"{m.location}: {m.description}" for m in mutants if not (m.reported or m.reason)
+    ]
     assert unexplained == []
     deleted = [m for m in mutants if m.kind == "delete" and "barrier" in m.description]
     assert [m.description for m in deleted if not m.reported] == []
@@ -48,14 +50,16 @@ def test_an_unbroken_kernel_is_clean_under_five_schedules(definition: KernelDefi
     synchronized, lean = by_name["lower_rings"], by_name["hoist"]
     for seed in range(5):
         for kernel in (synchronized, lean):
-            report = run(kernel, [a.copy() if hasattr(a, "copy") else a for a in arguments], seed=seed)
+            report = run(
+                kernel, [a.copy() if hasattr(a, "copy") else a for a in arguments], seed=seed
+            )
             assert report.findings == (), f"seed {seed}, stage {kernel.stage}"
 
 
 def test_a_survivor_without_a_reason_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     """A checker that sees no races leaves the deleted barrier unreported."""
     definition = kernels_of(example("transpose"))["transpose"]
-    monkeypatch.setattr("taskc.mutation._difference", lambda *_: None)
+    monkeypatch.setattr("taskc.mutation._Trial.difference", lambda *_: None)
     deleted = [m for m in mutants_of(definition) if m.kind == "delete"]
     assert deleted
     assert not any(m.reported or m.reason for m in deleted)

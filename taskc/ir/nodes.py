@@ -288,9 +288,7 @@ class Address:
         object.__setattr__(self, "dtype", self.tensor.dtype)
 
 
-Expression = Union[
-    Constant, Variable, Unary, Binary, Fused, Select, Cast, Read, Lookup, Address
-]
+Expression = Union[Constant, Variable, Unary, Binary, Fused, Select, Cast, Read, Lookup, Address]
 
 
 # --- statements ------------------------------------------------------------------------------

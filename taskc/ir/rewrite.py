@@ -27,7 +27,9 @@ def _map_tuple(items: tuple[T, ...], function: Callable[[T], T]) -> tuple[T, ...
 
 
 @overload
-def map_expressions(node: Expression, function: Callable[[Expression], Expression]) -> Expression: ...
+def map_expressions(
+    node: Expression, function: Callable[[Expression], Expression]
+) -> Expression: ...
 @overload
 def map_expressions(node: Statement, function: Callable[[Expression], Expression]) -> Statement: ...
 def map_expressions(node: Node, function: Callable[[Expression], Expression]) -> Node:
@@ -70,9 +72,9 @@ def map_statements(node: Statement, function: Callable[[Statement], Statement]) 
         case ir.Roles():
             roles = _map_tuple(
                 node.roles,
-                lambda role: role
-                if (body := function(role.body)) is role.body
-                else replace(role, body=body),
+                lambda role: (
+                    role if (body := function(role.body)) is role.body else replace(role, body=body)
+                ),
             )
             return node if roles is node.roles else replace(node, roles=roles)
     return node
@@ -195,7 +197,9 @@ def tensors_of(node: Node) -> Iterator[Tensor]:
 
 
 @overload
-def copy(node: Expression, values: Dictionary[Variable, Expression] | None = None) -> Expression: ...
+def copy(
+    node: Expression, values: Dictionary[Variable, Expression] | None = None
+) -> Expression: ...
 @overload
 def copy(node: Statement, values: Dictionary[Variable, Expression] | None = None) -> Statement: ...
 def copy(node: Node, values: Dictionary[Variable, Expression] | None = None) -> Node:
@@ -238,18 +242,14 @@ def index_leading(
 def index_leading(
     node: Statement, rings: Dictionary[Tensor, Tensor], slot: Expression
 ) -> Statement: ...
-def index_leading(
-    node: Node, rings: Dictionary[Tensor, Tensor], slot: Expression
-) -> Node:
+def index_leading(node: Node, rings: Dictionary[Tensor, Tensor], slot: Expression) -> Node:
     """Accesses to the keys of `rings` become accesses to one slot of their rings."""
 
     def visit(current: Node) -> Node:
         current = map_children(current, visit)
         match current:
             case ir.Read(tensor=tensor) | ir.Address(tensor=tensor) if tensor in rings:
-                return replace(
-                    current, tensor=rings[tensor], indices=(slot, *current.indices)
-                )
+                return replace(current, tensor=rings[tensor], indices=(slot, *current.indices))
             case ir.Store() | ir.Move() if current.tensor in rings:
                 return replace(
                     current, tensor=rings[current.tensor], indices=(slot, *current.indices)

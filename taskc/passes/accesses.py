@@ -106,10 +106,10 @@ class Crew:
             return self
         owner, _ = mapping.owner_table()
         place = tuple(self.values[v] for v in loop.variables)
-        first = np.asarray(owner[place] == self.workers - self.workers.min())
+        is_first: NDArray[np.bool_] = np.equal(owner[place], self.workers - self.workers.min())
         if self.active is not None:
-            first = first & self.active
-        return Crew(self.workers, self.values, np.asarray(first, bool))
+            is_first = np.logical_and(is_first, self.active)
+        return Crew(self.workers, self.values, is_first)
 
     def where(self, condition: Expression) -> Crew:
         """Only the pairs for which a condition holds, as far as that is known."""

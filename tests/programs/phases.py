@@ -652,7 +652,7 @@ def pipeline(
     is_special = g.target == "sm_90a" and g.workers % 32 == 0 and pick.random() < 0.7
     plain = g.target != "generic" and pick.random() < 0.7 or is_special
     if is_special or (g.target == "sm_90a" and pick.random() < 0.3):
-        bk, extent = 4, 4 * pick.randint(1, 4)
+        bk, extent = pick.choice([4, 8]), 4 * pick.randint(1, 5)
         transport = "tma" if pick.random() < 0.6 else None
         plain = True
     elif pick.random() < 0.3:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import linecache
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -28,6 +28,10 @@ from tests.programs.render import source
 SCHEDULES = (None, 1)
 # Printing and parsing back takes longer than all else.
 TEXTS_EVERY = 8
+
+
+Results: TypeAlias = "dict[str, np.ndarray]"
+Observer: TypeAlias = "Callable[[str, ir.Kernel, ir.Kernel | None], None]"
 
 
 @dataclass(frozen=True)
@@ -64,38 +68,43 @@ def steps(kernel: ir.Kernel) -> Iterator[tuple[str, ir.Kernel]]:
 
 
 def check(
-    program: d.Program, *, expected: dict[str, np.ndarray] | None = None, texts: bool = True,
-    observe: Any = None, file: str = "<program>",
+    program: d.Program, *, expected: Results | None = None, texts: bool = True,
+    observe: Observer | None = None, only: str | None = None, file: str = "<program>",
 ) -> Failure | None:  # fmt: skip
-    """What is wrong with the compiler, as far as this program shows it."""
+    """What is wrong with the compiler, as far as this program shows it.
+
+    only: the one pass whose results are looked at; others are taken for right
+    """
     if expected is None:
         expected = Oracle(program).results()
     before: ir.Kernel | None = None
-    stage = "parse"
-    names = iter([*(one.__name__ for one in pipeline.PASSES), ""])
+    ahead = iter(["parse", *(one.__name__ for one in pipeline.PASSES)])
+    remaining = sum(one.__name__ == only for one in pipeline.PASSES)
+    stage = ""
     try:
-        for stage, kernel in steps(parsed(program, file)):
-            if stage != "parse":
-                next(names)
-            if kernel is not before:
-                failure = _check_step(program, kernel, expected, texts)
-                if failure is not None:
-                    what, detail = failure
+        kernels = steps(parsed(program, file))
+        while True:
+            stage = next(ahead)
+            _, kernel = next(kernels)
+            is_asked = only is None or stage == only
+            if kernel is not before and is_asked:
+                wrong = _check_step(program, kernel, expected, texts)
+                if wrong is not None:
                     earlier = "" if before is None else to_text(before)
-                    return Failure(stage, what, detail, earlier, to_text(kernel))
+                    return Failure(stage, *wrong, earlier, to_text(kernel))
                 if observe is not None:
                     observe(stage, kernel, before)
             before = kernel
-    except Exception as error:
+            remaining -= stage == only
+            if only is not None and not remaining:
+                return None
+    except StopIteration:
+        return None
+    except Exception as error:  # of any kind: it is to be reported with its program
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{last.filename.rsplit('/', 1)[-1]}:{last.lineno}"
         detail = f"{type(error).__name__} in {where}: {error}"
-        return Failure(_next(stage, before, names), "error", detail, "" if before is None else to_text(before))
-    return None
-
-
-def _next(stage: str, before: ir.Kernel | None, names: Iterator[str]) -> str:
-    return "parse" if before is None else next(names)
+        return Failure(stage, "error", detail, "" if before is None else to_text(before))
 
 
 def _check_step(

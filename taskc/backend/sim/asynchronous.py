@@ -13,7 +13,7 @@ from taskc.backend.sim.mbarriers import Mbarriers
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.operations import Operations
 from taskc.backend.sim.recording import memory_of
-from taskc.backend.sim.shadow import SEVERAL, SITE_BITS, SITE_MASK, Lanes
+from taskc.backend.sim.shadow import SEVERAL, SITE_BITS, SITE_MASK
 from taskc.backend.sim.statements import Code
 from taskc.backend.sim.statistics import physical
 from taskc.backend.sim.synchronization import schedule_of
@@ -134,6 +134,7 @@ class BulkCopies:
             barrier.flying.append(clock)
             state = clock << SITE_BITS | (barrier.channel + 1)
             at = at + int(np.max(memory.rows))
+            self._check_fences(frame, memory, at, column, node, "overwritten by a bulk copy")
             launch(frame, memory, at, column, site, state)
             size = at.size * target.dtype.nbytes
 
@@ -184,7 +185,7 @@ class BulkCopies:
                 message = f"{name} is stored before it is written"
                 frame.fault("uninitialized", message, np.ones((1, 1), np.bool_), node.loc, node)
             shadow.read(lanes, Races(frame, memory, site))
-            self._check_fences(frame, memory, lanes, int(frame.worker_row[column]), node)
+            self._check_fences(frame, memory, at, column, node, "copied asynchronously")
             if shadow.departing is None:
                 shadow.departing = np.zeros(shadow.size, np.int64)
             for granule in range(memory.granules):
@@ -204,15 +205,20 @@ class BulkCopies:
         return Code(run)
 
     def _check_fences(
-        self, frame: Frame, memory: Memory, lanes: Lanes, issuer: int, node: ir.Do
+        self, frame: Frame, memory: Memory, at: Array, column: int, node: ir.Do, what: str
     ) -> None:
-        """Whoever wrote the elements fenced, and the issuer knows of it."""
+        """Whoever wrote the elements with ordinary stores fenced, and the issuer knows of it.
+
+        What an earlier bulk copy has written needs no fence, and leaves no trace here.
+        """
         shadow, order = memory.shadow, frame.group.order
         assert shadow is not None
         order.spread()
-        who = shadow.who[lanes.at] & SEVERAL
-        clocks = shadow.when[lanes.at] >> SITE_BITS
-        written = shadow.when[lanes.at] != 0
+        issuer = int(frame.worker_row[column])
+        touched = (at[:, None] * memory.granules + np.arange(memory.granules)).reshape(-1)
+        who = shadow.who[touched] & SEVERAL
+        clocks = shadow.when[touched] >> SITE_BITS
+        written = shadow.when[touched] != 0
         for writer in np.unique(who[written]).tolist():
             mine = written & (who == writer)
             latest = int(clocks[mine].max())
@@ -222,12 +228,12 @@ class BulkCopies:
                 if after and (worker == issuer or order.known[0, issuer, worker] >= min(after)):
                     continue
                 first = int(np.argmax(mine))
-                site = int(shadow.when[lanes.at[first]]) & SITE_MASK
-                name = frame.name_element(memory, int(lanes.at[first]))
+                site = int(shadow.when[touched[first]]) & SITE_MASK
+                name = frame.name_element(memory, int(touched[first]))
                 self.run.findings.add(
                     "missing-fence",
-                    f"{name} is copied asynchronously; worker {worker}, who wrote it, has not"
-                    " executed fence.proxy.async in between",
+                    f"{name} is {what}; worker {worker}, who wrote it, has not executed"
+                    " fence.proxy.async in between",
                     node.loc,
                     count=int(np.count_nonzero(mine)),
                     details=(("block", int(frame.group.blocks[0])), ("worker", worker)),

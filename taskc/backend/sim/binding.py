@@ -1,16 +1,93 @@
-"""What a run derives from its arguments: extents, addresses, sizes."""
+"""The arguments of a run, and what it derives from them: extents, addresses, sizes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from taskc.backend.sim.expressions import scalar
-from taskc.backend.sim.memory import Array
+from taskc.backend.sim.machine import Run
+from taskc.backend.sim.memory import Array, Memory
 from taskc.errors import CompileError, InternalError
 from taskc.ir import arithmetic, nodes as ir
+
+
+def bind_arguments(
+    run: Run, arguments: Sequence[Any]
+) -> tuple[dict[ir.Variable, Any], list[tuple[Array, Memory]]]:
+    """What scalars and dimensions stand for, and the arrays that take results from memories.
+
+    The parameters' memories and shapes go into `run`.
+    """
+    kernel = run.kernel
+    bound: dict[ir.Variable, Any] = {}
+    results: list[tuple[Array, Memory]] = []
+    if len(arguments) != len(kernel.parameters):
+        raise CompileError(
+            f"{kernel.name} takes {len(kernel.parameters)} arguments, not {len(arguments)}",
+            kernel.loc,
+        )
+    pairs = list(zip(kernel.parameters, arguments, strict=True))
+    for parameter, value in pairs:
+        if isinstance(parameter, ir.Variable):
+            bound[parameter] = scalar(
+                arithmetic.as_storage(
+                    value.item() if isinstance(value, np.ndarray) else value, parameter.dtype
+                )
+            )
+        else:
+            _bind_dimensions(parameter, np.asarray(value), bound)
+    for parameter, value in pairs:
+        if isinstance(parameter, ir.Tensor):
+            memory = _bind_tensor(run, parameter, value, bound)
+            if parameter.role != "in":
+                results.append((value, memory))
+    return bound, results
+
+
+def _bind_dimensions(tensor: ir.Tensor, array: Array, bound: dict[ir.Variable, Any]) -> None:
+    if array.ndim != len(tensor.shape) or array.dtype != tensor.dtype.numpy:
+        raise CompileError(
+            f"{tensor.name} is {tensor.dtype} of rank {len(tensor.shape)};"
+            f" the argument is {array.dtype} of shape {array.shape}",
+            tensor.loc,
+        )
+    for extent, size in zip(tensor.shape, array.shape, strict=True):
+        if isinstance(extent, ir.Variable):
+            known = bound.setdefault(extent, extent.dtype.numpy.type(size))
+            if known != size:
+                raise CompileError(
+                    f"{extent.name} is {known} and {size} at once, in {tensor.name}", tensor.loc
+                )
+
+
+def _bind_tensor(
+    run: Run, tensor: ir.Tensor, array: Array, bound: dict[ir.Variable, Any]
+) -> Memory:
+    shape = tuple(
+        extent if isinstance(extent, int) else int(constant_value(extent, bound))
+        for extent in tensor.shape
+    )
+    if array.shape != shape:
+        raise CompileError(
+            f"{tensor.name} has the shape {shape}; the argument has {array.shape}", tensor.loc
+        )
+    run.shapes[tensor] = shape
+    data = np.ascontiguousarray(array).reshape(-1)
+    is_out = tensor.role == "out"
+    written = np.full(data.size, 0 if is_out else 1, np.int8)
+    memory = Memory(tensor, shape, data, written, complete=not is_out)
+    if run.is_flat and tensor.layout is not None:
+        memory.data = np.zeros(tensor.layout.slots, data.dtype)
+        memory.data[addresses_of(tensor, shape)] = data
+        memory.written = np.ones(tensor.layout.slots, np.int8)
+        if is_out:
+            memory.written[addresses_of(tensor, shape)] = 0
+    run.globals[tensor] = memory
+    return memory
 
 
 def typed(numbers: Array, variable: ir.Variable) -> Array:

@@ -161,9 +161,7 @@ def _plain(value: Any) -> bool | int | float:
     return int(value) if isinstance(value, (int, np.integer)) else float(value)
 
 
-def _looker(
-    frame: Frame, tensor: ir.Tensor, position: int, column: int
-) -> Callable[[], Elements]:
+def _looker(frame: Frame, tensor: ir.Tensor, position: int, column: int) -> Callable[[], Elements]:
     """What gives the elements of a tensor as one worker sees them."""
 
     def look() -> Elements:
@@ -173,7 +171,10 @@ def _looker(
                 return _registers_of_tile(frame, memory, position, column)
             case ir.LOCAL | ir.REGISTER:
                 lane = (position, column if memory.lanes[-1] > 1 else 0)
-                values, written = memory.data[:, lane[0], lane[1]], memory.written[:, lane[0], lane[1]]
+                values, written = (
+                    memory.data[:, lane[0], lane[1]],
+                    memory.written[:, lane[0], lane[1]],
+                )
                 return np.ma.array(values, mask=written == 0).reshape(memory.shape)
         at: Any = np.arange(prod(memory.shape))
         if frame.run.is_flat:

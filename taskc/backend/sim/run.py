@@ -12,24 +12,24 @@ import numpy as np
 from taskc.backend.sim import analysis
 from taskc.backend.sim.accesses import Accesses
 from taskc.backend.sim.asynchronous import BulkCopies
-from taskc.backend.sim.binding import addresses_of, constant_value, shared_end, typed
+from taskc.backend.sim.binding import bind_arguments, constant_value, shared_end, typed
+from taskc.backend.sim.breakpoints import Breakpoints, Chosen, Stop, is_attended, open_debugger
 from taskc.backend.sim.collective import Collectives
-from taskc.backend.sim.expressions import Expressions, scalar
+from taskc.backend.sim.expressions import Expressions
 from taskc.backend.sim.loops import Loops
 from taskc.backend.sim.machine import Frame, Group, Run
 from taskc.backend.sim.mbarriers import Mbarriers
-from taskc.backend.sim.memory import Arena, Array, Memory
+from taskc.backend.sim.memory import Arena, Array
 from taskc.backend.sim.operations import Operations
 from taskc.backend.sim.order import WARP, Order
 from taskc.backend.sim.report import Findings, Report
+from taskc.backend.sim.results import report, store_results
 from taskc.backend.sim.rings import Rings
 from taskc.backend.sim.schedule import Schedule, Thread
 from taskc.backend.sim.shadow import Shadow
 from taskc.backend.sim.statements import Code, Statements, constant_of, grid_tiles
-from taskc.backend.sim.statistics import warn
 from taskc.backend.sim.synchronization import Synchronization
-from taskc.errors import CompileError
-from taskc.ir import arithmetic, nodes as ir
+from taskc.ir import nodes as ir
 
 _LANES_AT_ONCE = 1 << 18
 _CLOCKS_AT_ONCE = 1 << 23
@@ -44,6 +44,8 @@ def run(
     stop_at: int = 20,
     shared_limit: int | None = None,
     on_print: Callable[[str], None] | None = None,
+    stop: Chosen = None,
+    on_stop: Callable[[Stop], object] | None = None,
 ) -> Report:
     """Executes a kernel of any stage on NumPy arrays, in place, and reports what is wrong with it.
 
@@ -53,13 +55,20 @@ def run(
     stop_at       how many findings are kept
     shared_limit  bytes of shared memory that a block may have
     on_print      is given each line that the kernel prints; the default drops them
+    stop          whose breakpoints stop: (block, worker), "all", or by default, for each
+                  breakpoint, the worker of block 0 that comes to it first
+    on_stop       is given each stop; the default is Python's debugger, if stdin is a terminal
     """
     findings = Findings(stop_at)
     with np.errstate(all="ignore"):
         simulation = _Simulation(kernel, arguments, findings, on_print or (lambda line: None), seed)
         simulation.state.statistics = statistics
+        if on_stop is None and is_attended():
+            on_stop = open_debugger
+        Breakpoints(simulation.statements, stop, on_stop)
         simulation.execute()
-        return simulation.report(shared_limit)
+        store_results(simulation.state, simulation.results)
+        return report(simulation.state, simulation.allocated, shared_limit)
 
 
 _BY_WARPS = frozenset(
@@ -79,11 +88,9 @@ class _Simulation:
     ) -> None:
         self.kernel = kernel
         self.seed = seed
-        self.bound: dict[ir.Variable, Any] = {}
-        self.results: list[tuple[Array, Memory]] = []
         shapes: dict[ir.Tensor, tuple[int, ...]] = {}
         self.state = Run(kernel, findings, shapes, on_print)
-        self._bind_arguments(arguments)
+        self.bound, self.results = bind_arguments(self.state, arguments)
         self.allocated: list[ir.Tensor] = []
         self._examine()
         self.state.by_warps = self._runs_by_warps(seed)
@@ -100,73 +107,6 @@ class _Simulation:
             BulkCopies(operations, Mbarriers(operations))
         Collectives(self.statements, operations)
         Synchronization(self.statements, self.rings)
-
-    # Arguments.
-
-    def _bind_arguments(self, arguments: Sequence[Any]) -> None:
-        parameters = self.kernel.parameters
-        if len(arguments) != len(parameters):
-            raise CompileError(
-                f"{self.kernel.name} takes {len(parameters)} arguments, not {len(arguments)}",
-                self.kernel.loc,
-            )
-        pairs = list(zip(parameters, arguments, strict=True))
-        for parameter, value in pairs:
-            if isinstance(parameter, ir.Variable):
-                self.bound[parameter] = scalar(
-                    arithmetic.as_storage(
-                        value.item() if isinstance(value, np.ndarray) else value, parameter.dtype
-                    )
-                )
-            else:
-                self._bind_shape(parameter, np.asarray(value))
-        for parameter, value in pairs:
-            if isinstance(parameter, ir.Tensor):
-                self._bind_tensor(parameter, value)
-
-    def _bind_shape(self, tensor: ir.Tensor, array: Array) -> None:
-        if array.ndim != len(tensor.shape) or array.dtype != tensor.dtype.numpy:
-            raise CompileError(
-                f"{tensor.name} is {tensor.dtype} of rank {len(tensor.shape)};"
-                f" the argument is {array.dtype} of shape {array.shape}",
-                tensor.loc,
-            )
-        for extent, size in zip(tensor.shape, array.shape, strict=True):
-            if isinstance(extent, ir.Variable):
-                known = self.bound.setdefault(extent, extent.dtype.numpy.type(size))
-                if known != size:
-                    raise CompileError(
-                        f"{extent.name} is {known} and {size} at once, in {tensor.name}", tensor.loc
-                    )
-
-    def _bind_tensor(self, tensor: ir.Tensor, array: Array) -> None:
-        shape = tuple(
-            extent if isinstance(extent, int) else int(constant_value(extent, self.bound))
-            for extent in tensor.shape
-        )
-        if array.shape != shape:
-            raise CompileError(
-                f"{tensor.name} has the shape {shape}; the argument has {array.shape}", tensor.loc
-            )
-        self.state.shapes[tensor] = shape
-        data = np.ascontiguousarray(array).reshape(-1)
-        is_out = tensor.role == "out"
-        memory = Memory(
-            tensor,
-            shape,
-            data,
-            np.full(data.size, 0 if is_out else 1, np.int8),
-            complete=not is_out,
-        )
-        if self.state.is_flat and tensor.layout is not None:
-            memory.data = np.zeros(tensor.layout.slots, data.dtype)
-            memory.data[addresses_of(tensor, shape)] = data
-            memory.written = np.ones(tensor.layout.slots, np.int8)
-            if is_out:
-                memory.written[addresses_of(tensor, shape)] = 0
-        self.state.globals[tensor] = memory
-        if tensor.role != "in":
-            self.results.append((array, memory))
 
     # The program.
 
@@ -323,58 +263,3 @@ class _Simulation:
         arena = Arena(blocks, size, granule, None)
         arena.shadow = Shadow(len(arena.written), self._agents(), is_global=False)
         return arena
-
-    # Results.
-
-    def report(self, shared_limit: int | None) -> Report:
-        findings = self.state.findings
-        for array, memory in self.results:
-            tensor = memory.tensor
-            addresses: Any = slice(None)
-            if self.state.is_flat and tensor.layout is not None:
-                addresses = addresses_of(tensor, memory.shape)
-            missing = memory.written[addresses] == 0
-            if missing.any() and not self.state.aborted:
-                first = np.unravel_index(int(np.argmax(missing)), memory.shape)
-                name = f"{tensor.name}[{', '.join(str(int(i)) for i in first)}]"
-                count = int(np.count_nonzero(missing))
-                findings.add(
-                    "not-written",
-                    f"{name} is never stored",
-                    tensor.loc,
-                    count=count,
-                    details=(("element", name),),
-                    where=tensor,
-                )
-            data = memory.data[addresses].reshape(memory.shape)
-            if not np.shares_memory(data, array):
-                array[...] = data
-        if self.state.statistics:
-            warn(self.state.accesses, findings)
-        shared = self._shared_bytes()
-        if shared_limit is not None and shared > shared_limit:
-            findings.add(
-                "shared-memory",
-                f"a block takes {shared} bytes of shared memory; the limit is {shared_limit}",
-                self.kernel.loc,
-                where="budget",
-            )
-        return Report(
-            findings.result(),
-            tuple(self.state.accesses.values()),
-            shared,
-            sum(self.state.private_bytes.values()),
-        )
-
-    def _shared_bytes(self) -> int:
-        placed, free = 0, 0
-        for tensor in dict.fromkeys(self.allocated):
-            if tensor.scope == ir.SHARED:
-                end = shared_end(tensor, self.state.shapes[tensor])
-                if tensor.offset is None:
-                    free += end
-                else:
-                    placed = max(placed, end)
-            elif tensor.scope == ir.BARRIER:
-                free += 8 * prod(self.state.shapes[tensor])
-        return placed + free

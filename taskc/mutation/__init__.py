@@ -1,0 +1,143 @@
+"""Mutation testing of the checker: breaks a correct kernel in every small way, and sees whether that is reported.
+
+A mutant is the kernel at a stage from `synchronized` on with one change: a barrier, wait, arrival or fence
+deleted or moved across its neighbour, a ring's slot shifted, a buffer shrunk, a mapping perturbed. It is
+reported when the simulator finds an error under one of the schedules, or when the result differs from the
+one of the program as its author wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from taskc.backend.sim import run
+from taskc.errors import CompileError, Finding, InternalError, Location
+from taskc.ir.nodes import Kernel
+from taskc.mutation.changes import (
+    Change,
+    deletions,
+    is_barrier,
+    is_ordering,
+    is_wait,
+    moves,
+    other_changes,
+)
+from taskc.passes.lower_rings import lower_rings
+from taskc.passes.pipeline import lower_steps
+from taskc.passes.synchronize import is_synchronized
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """kind      "delete", "move", "slot", "buffer" or "mapping"
+    finding   what reported it: a Finding, or a sentence (a wrong result, a refusal)
+    reason    of one that was not reported: why it is no bug, where that is proved
+    """
+
+    kind: str
+    stage: str
+    description: str
+    location: Location
+    finding: Finding | str | None
+    reason: str = ""
+
+    @property
+    def reported(self) -> bool:
+        return self.finding is not None
+
+    @property
+    def is_equivalent(self) -> bool:
+        return self.finding is None and bool(self.reason)
+
+
+def mutate(
+    kernel: Kernel, arguments: Sequence[Any], *, seeds: Sequence[int | None] = (None, 0, 1)
+) -> Iterator[Mutant]:
+    """The mutants of a kernel, each with what became of it."""
+    steps = {step.name: step.kernel for step in lower_steps(kernel)}
+    trial = _Trial(arguments, _result(kernel, arguments), seeds)
+    synchronized = steps.get("lower_rings", kernel)
+    *_, final = [kernel, *steps.values()]
+    for change in _changes(steps.get("synchronize"), synchronized):
+        yield trial.judge(change, "synchronized")
+    if final is not synchronized:
+        for change in deletions(final, is_ordering):
+            yield trial.judge(change, final.stage)
+
+
+def _changes(with_ring_steps: Kernel | None, synchronized: Kernel) -> Iterator[Change]:
+    """Barriers are changed while ring steps still say what they order: then equivalence can be proved."""
+    chosen = is_ordering
+    if with_ring_steps is not None:
+        chosen = is_wait
+        for source in (deletions, moves):
+            for change in source(with_ring_steps, is_barrier):
+                ordered = is_synchronized(change.kernel)
+                yield replace(
+                    change,
+                    kernel=lower_rings(change.kernel),
+                    reason="every conflict is still ordered" if ordered else "",
+                )
+    yield from deletions(synchronized, chosen)
+    yield from moves(synchronized, chosen)
+    yield from other_changes(synchronized)
+
+
+def _result(kernel: Kernel, arguments: Sequence[Any]) -> list[Any]:
+    copies = _copies(arguments)
+    errors = [finding for finding in run(kernel, copies).findings if finding.severity == "error"]
+    if errors:
+        raise InternalError(f"the unmutated kernel is not clean: {errors[0]}")
+    return copies
+
+
+def _copies(arguments: Sequence[Any]) -> list[Any]:
+    return [a.copy() if isinstance(a, np.ndarray) else a for a in arguments]
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    arguments: Sequence[Any]
+    expected: Sequence[Any]
+    seeds: Sequence[int | None]
+
+    def judge(self, change: Change, stage: str) -> Mutant:
+        finding: Finding | str | None = None
+        try:
+            for seed in self.seeds:
+                finding = self.difference(change.kernel, seed)
+                if finding is not None:
+                    break
+        except (CompileError, InternalError) as error:
+            finding = f"rejected: {str(error).splitlines()[0]}"
+        reason = "" if finding is not None else self.reason(change)
+        return Mutant(change.kind, stage, change.description, change.location, finding, reason)
+
+    def difference(self, kernel: Kernel, seed: int | None) -> Finding | str | None:
+        """What a run of the kernel shows to be wrong."""
+        copies = _copies(self.arguments)
+        for finding in run(kernel, copies, seed=seed).findings:
+            if finding.severity == "error":
+                return finding
+        for parameter, mine, theirs in zip(kernel.parameters, copies, self.expected, strict=True):
+            if isinstance(mine, np.ndarray) and mine.tobytes() != theirs.tobytes():
+                return f"wrong result: `{parameter.name}` differs"
+        return None
+
+    def reason(self, change: Change) -> str:
+        """Why a change that nothing reports is no bug.
+
+        Which arrivals complete a phase of an mbarrier depends on no schedule, and the shadow demands
+        that they order every two conflicting accesses: so clean runs prove the order.
+        """
+        if change.reason:
+            return change.reason
+        if "mbarrier" in change.description:
+            return "the arrivals that are left order every conflicting pair of accesses of this run"
+        if change.probe is not None and self.difference(change.probe, None) is None:
+            return "each store that it drops changes nothing, or reaches no output"
+        return ""
