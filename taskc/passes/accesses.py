@@ -113,11 +113,13 @@ class Crew:
 
     def where(self, condition: Expression) -> Crew:
         """Only the pairs for which a condition holds, as far as that is known."""
-        holds = evaluate(condition, self.values)
-        if holds is None or not holds.ndim:
+        known = evaluate(condition, self.values)
+        if known is None or not known.ndim:
             return self
-        holds = np.broadcast_to(holds.astype(bool), self.workers.shape)
-        return replace(self, active=holds if self.active is None else self.active & holds)
+        holds = np.broadcast_to(np.not_equal(known, 0), self.workers.shape)
+        if self.active is not None:
+            holds = np.logical_and(holds, self.active)
+        return Crew(self.workers, self.values, holds)
 
 
 def make_access(
