@@ -208,7 +208,7 @@ def conflict_scope(a: Access, b: Access, warp: int) -> str | None:
     if not (a.writes or b.writes) or (a.atomic and b.atomic):
         return None
     if a.tensor is not b.tensor:
-        return "block" if _share_bytes(a.tensor, b.tensor) else None
+        return "block" if share_bytes(a.tensor, b.tensor) else None
     first: list[Array] = []
     second: list[Array] = []
     for one, two in zip(a.indices, b.indices, strict=True):
@@ -239,7 +239,8 @@ def _known_difference(one: Expression, two: Expression) -> int | str | None:
     return difference(one, two)
 
 
-def _share_bytes(a: Tensor, b: Tensor) -> bool:
+def share_bytes(a: Tensor, b: Tensor) -> bool:
+    """Their places in shared memory overlap."""
     if a.scope != ir.SHARED or b.scope != ir.SHARED or a.offset is None or b.offset is None:
         return False
     return a.offset < b.offset + size_in_bytes(b) and b.offset < a.offset + size_in_bytes(a)

@@ -1,6 +1,6 @@
 """Asynchronous copies by each worker, and matrix instructions: what a target does in one operation.
 
-    move sa[slot, i, q] for (i, q) in (64, 32) by spatial(...).repeat(1, 4) how cp.async = select(ok, a[row + i, p + q], 0.0)
+    move sa[slot, i, q] = select(ok, a[row + i, p + q], 0.0) for (i, q) in (64, 32) by ... how=cp.async
 ->
     each (i, q) in by, every 4th slot:
         cp.async(&sa[slot, i, q], &a[row + i, p + q], 4, ok)

@@ -28,19 +28,10 @@ import numpy as np
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import (
-    add,
-    conjunction,
-    digits_of,
-    equal,
-    floor_divide,
     guarded,
     index,
-    less,
-    multiply,
     subtract,
-    total,
 )
-from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import (
     GLOBAL,
     REGISTER,
@@ -48,14 +39,14 @@ from taskc.ir.nodes import (
     TILE,
     Expression,
     Statement,
-    Table,
     Tensor,
     Variable,
 )
 from taskc.ir.rewrite import map_children, map_expressions, map_statements, substitute, walk
 from taskc.ir.target import TARGETS
-from taskc.passes.accesses import Array, evaluate
 from taskc.passes.lower_copies import asynchronous_copy, matrix_instruction
+from taskc.passes.register_slots import linear_form, slot_table, trip_number
+from taskc.passes.tasks import composed_tasks, enumerated_tasks, first_owner, within_limit
 from taskc.passes.widths import known_multiples
 
 
@@ -135,7 +126,10 @@ class _Lowering:
                 return replace(statement, roles=roles)
             case ir.For():
                 return self.loop(statement, scope)
-            case ir.Store() if scope.first is not None and statement.tensor.scope in (SHARED, GLOBAL):
+            case ir.Store() if scope.first is not None and statement.tensor.scope in (
+                SHARED,
+                GLOBAL,
+            ):
                 return ir.If(scope.first, self.rewritten(statement, scope), loc=statement.loc)
         statement = self.rewritten(statement, scope)
         return map_statements(statement, lambda inner: self.statement(inner, scope))
@@ -155,10 +149,14 @@ class _Lowering:
         bounds = (loop.start, loop.stop)
         if all(isinstance(bound, ir.Constant) for bound in bounds):
             start, stop = (int(bound.value) for bound in bounds)  # type: ignore[union-attr]
-            inner = replace(scope, trips=(*scope.trips, (loop.variable, range(start, stop, loop.step))))
+            inner = replace(
+                scope, trips=(*scope.trips, (loop.variable, range(start, stop, loop.step)))
+            )
             kind = "unroll" if _picks_registers(loop) else loop.kind
             return replace(loop, body=self.statement(loop.body, inner), kind=kind)
-        loop = replace(loop, start=self.expression(loop.start, scope), stop=self.expression(loop.stop, scope))
+        loop = replace(
+            loop, start=self.expression(loop.start, scope), stop=self.expression(loop.stop, scope)
+        )
         return replace(loop, body=self.statement(loop.body, scope))
 
     # Mapping loops.
@@ -168,13 +166,15 @@ class _Lowering:
         mapping = loop.mapping
         number = scope.number if loop.worker is None else self.expression(loop.worker, scope)
         if mapping.is_composed:
-            trips, tasks, guard = _composed_tasks(mapping, number)
+            trips, tasks, guard = composed_tasks(mapping, number)
         else:
-            trips, tasks, guard = _enumerated_tasks(mapping, number)
+            trips, tasks, guard = enumerated_tasks(mapping, number)
         if run > 1:
             trips[-1] = trips[-1][0], range(0, len(trips[-1][1]), run)
-        first = scope.first if loop.worker is not None else _first_owner(mapping, number, tasks)
-        lets = {v: substitute(task, scope.lets) for v, task in zip(loop.variables, tasks, strict=True)}
+        first = scope.first if loop.worker is not None else first_owner(mapping, number, tasks)
+        lets = {
+            v: substitute(task, scope.lets) for v, task in zip(loop.variables, tasks, strict=True)
+        }
         inner = replace(
             scope,
             trips=(*scope.trips, *trips),
@@ -188,14 +188,20 @@ class _Lowering:
         bound = [
             ir.Let(v, task, loc=loop.loc) for v, task in zip(loop.variables, tasks, strict=True)
         ]
-        limit = _limit(mapping, loop.variables)
+        limit = within_limit(mapping, loop.variables)
         if limit is not None:
             statements = (ir.If(limit, ir.Sequence(tuple(statements)), loc=loop.loc),)
         result: Statement = ir.Sequence((*bound, *statements), loc=loop.loc)
         result = guarded(guard, result)
         for variable, trip in reversed(trips):
             result = ir.For(
-                variable, index(trip.start), index(trip.stop), trip.step, result, "unroll", loc=loop.loc
+                variable,
+                index(trip.start),
+                index(trip.stop),
+                trip.step,
+                result,
+                "unroll",
+                loc=loop.loc,
             )
         return result
 
@@ -234,9 +240,11 @@ class _Lowering:
                 and loop.mapping == owners
                 and all(i is v for i, v in zip(indices, loop.variables, strict=True))
             ):
-                return _number(own_trips)
+                return trip_number(own_trips)
         resolved = [substitute(i, scope.lets) for i in indices]
-        masks = scope.masks if any(isinstance(n, ir.Lookup) for i in resolved for n in walk(i)) else ()
+        masks = (
+            scope.masks if any(isinstance(n, ir.Lookup) for i in resolved for n in walk(i)) else ()
+        )
         used = {v for i in (*resolved, *masks) for v in walk(i) if isinstance(v, Variable)}
         trips = [(v, trip) for v, trip in scope.trips if v in used]
         unknown = used - {v for v, _ in trips} - {self.kernel.worker}
@@ -248,154 +256,13 @@ class _Lowering:
                 hint="a tile is registers: index it by mapping variables and loops with constant bounds",
             )
         workers = np.arange(owners.workers) + scope.offset
-        table = _slot_table(owners, resolved, masks, {self.kernel.worker: workers}, trips)
+        table = slot_table(owners, resolved, masks, {self.kernel.worker: workers}, trips)
         if table is None:
             raise CompileError(
-                f"the register that holds this element of `{tile.name}` differs between workers", loc
+                f"the register that holds this element of `{tile.name}` differs between workers",
+                loc,
             )
-        return _linear(table, trips)
-
-
-def _slot_table(
-    owners: Mapping,
-    indices: Sequence[Expression],
-    masks: Sequence[Expression],
-    workers: dict[Variable, Array],
-    trips: Sequence[tuple[Variable, range]],
-) -> Array | None:
-    """The slot for each combination of trips; None where it is not the same for all workers.
-
-    Where nobody owns the element (a masked task) the entry is -1.
-    """
-    rank = 1 + len(trips)
-    values = {v: numbers.reshape(-1, *[1] * len(trips)) for v, numbers in workers.items()}
-    for axis, (variable, trip) in enumerate(trips):
-        shape = [1] * rank
-        shape[axis + 1] = len(trip)
-        values[variable] = np.asarray(trip).reshape(shape)
-    coordinates = [evaluate(i, values) for i in indices]
-    full = (owners.workers, *(len(trip) for _, trip in trips))
-    tasks = np.stack([np.broadcast_to(np.asarray(c), full) for c in coordinates], axis=-1)
-    numbers = np.arange(owners.workers).reshape(-1, *[1] * len(trips))
-    slots = owners.find(numbers, tasks)
-    for mask in masks:
-        slots = np.where(np.broadcast_to(np.asarray(evaluate(mask, values), bool), full), slots, -1)
-    highest = slots.max(axis=0)
-    same = (slots == highest) | (slots < 0)
-    return highest if same.all() else None
-
-
-def _linear(table: Array, trips: Sequence[tuple[Variable, range]]) -> Expression:
-    """The table as constant + sum of coefficient * trip, or as a lookup."""
-    base = int(table[(0,) * table.ndim])
-    form = np.full(table.shape, base)
-    terms: list[Expression] = []
-    constant = base
-    for axis, (variable, trip) in enumerate(trips):
-        if len(trip) < 2:
-            continue
-        second = [0] * table.ndim
-        second[axis] = 1
-        step, remainder = divmod(int(table[tuple(second)]) - base, trip.step)
-        if remainder:
-            return _looked_up(table, trips)
-        shape = [1] * table.ndim
-        shape[axis] = len(trip)
-        form = form + (np.arange(len(trip)) * step * trip.step).reshape(shape)
-        terms.append(multiply(variable, step))
-        constant -= step * trip.start
-    if ((form != table) & (table >= 0)).any():
-        return _looked_up(table, trips)
-    return add(total(terms), constant)
-
-
-def _number(trips: Sequence[tuple[Variable, range]]) -> Expression:
-    """The row-major number of the current trip."""
-    number: Expression = index(0)
-    for variable, trip in trips:
-        place = floor_divide(subtract(variable, trip.start), trip.step)
-        number = add(multiply(number, len(trip)), place)
-    return number
-
-
-def _looked_up(table: Array, trips: Sequence[tuple[Variable, range]]) -> Expression:
-    return ir.Lookup(_table("slots", np.maximum(table, 0)), _number(trips))
-
-
-def _composed_tasks(
-    mapping: Mapping, number: Expression
-) -> tuple[list[tuple[Variable, range]], list[Expression], Expression | None]:
-    """The loops over slots, and each coordinate of the task in terms of them and of the worker."""
-    assert mapping.worker_modes is not None
-    assert mapping.slot_modes is not None
-    sizes = [mode.size for mode in mapping.worker_modes]
-    terms: list[list[Expression]] = [[] for _ in range(mapping.rank)]
-    for mode, digit in zip(mapping.worker_modes, digits_of(number, sizes), strict=True):
-        if mode.dimension is not None:
-            terms[mode.dimension].append(multiply(digit, mode.stride))
-    trips: list[tuple[Variable, range]] = []
-    for mode, name in zip(mapping.slot_modes, _slot_names(len(mapping.slot_modes)), strict=True):
-        variable = Variable(name)
-        trips.append((variable, range(mode.size)))
-        if mode.dimension is not None:
-            terms[mode.dimension].append(multiply(variable, mode.stride))
-    return trips, [total(t) for t in terms], None
-
-
-def _slot_names(count: int) -> list[str]:
-    return [f"s{k}" for k in range(count)] if count > 1 else ["s"] * count
-
-
-def _enumerated_tasks(
-    mapping: Mapping, number: Expression
-) -> tuple[list[tuple[Variable, range]], list[Expression], Expression | None]:
-    slot = Variable("s")
-    place = add(multiply(number, mapping.slots), slot)
-    coordinates: list[Expression] = [
-        ir.Lookup(_table("tasks", mapping.tasks[..., d]), place) for d in range(mapping.rank)
-    ]
-    guard = None
-    if not mapping.valid.all():
-        there = ir.Lookup(_table("there", mapping.valid), place)
-        guard = ir.Binary("!=", there, index(0))
-    return [(slot, range(mapping.slots))], coordinates, guard
-
-
-def _table(name: str, values: np.ndarray) -> Table:
-    array = np.ascontiguousarray(values, dtype=np.int64).ravel()
-    array.setflags(write=False)
-    return Table(name, array)
-
-
-def _limit(mapping: Mapping, variables: Sequence[Variable]) -> Expression | None:
-    """What keeps a task inside the mapping's limit."""
-    if mapping.limit is None or not mapping.is_composed:
-        return None
-    return conjunction(
-        less(variable, limit)
-        for variable, limit, extent in zip(variables, mapping.limit, mapping.shape, strict=True)
-        if limit != extent
-    )
-
-
-def _first_owner(
-    mapping: Mapping, number: Expression, tasks: Sequence[Expression]
-) -> Expression | None:
-    """Whether the worker is the first of those that share its task; None when nobody shares."""
-    if not mapping.is_replicated:
-        return None
-    if mapping.worker_modes is not None:
-        digits = digits_of(number, [mode.size for mode in mapping.worker_modes])
-        return conjunction(
-            equal(digit, 0)
-            for mode, digit in zip(mapping.worker_modes, digits, strict=True)
-            if mode.dimension is None
-        )
-    owner, _ = mapping.owner_table()
-    place: Expression = index(0)
-    for task, extent in zip(tasks, mapping.shape, strict=True):
-        place = add(multiply(place, extent), task)
-    return equal(ir.Lookup(_table("owner", owner), place), number)
+        return linear_form(table, trips)
 
 
 def _loop_of(move: ir.Move) -> ir.Each:

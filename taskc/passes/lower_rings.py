@@ -10,20 +10,28 @@
     registers   nothing: barriers alone order it
 
 The number of a step counts from 0 each time the loop is entered. Where that happens more than once (a
-pipelined loop within a loop, a persistent grid) the mbarriers are set up again each time, behind barriers.
+pipelined loop within a loop, a persistent grid) the mbarriers are set up again each time; between roles, where
+some may still wait for the old ones, behind one more barrier.
+
+Bulk copies write by another proxy than stores do. Where stores may have reached memory that the ring now
+takes (of a tensor that shares its bytes), every worker executes fence.proxy.async before the barrier behind
+the set-up.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from math import prod
 
 from taskc.errors import InternalError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import equal, floor_divide, index, modulo
 from taskc.ir.nodes import BARRIER, Expression, Ring, Statement, Tensor, Variable
-from taskc.ir.rewrite import map_statements, substitute, walk
+from taskc.ir.rewrite import map_statements, statements, substitute, walk
 from taskc.ir.types import u64
+from taskc.passes.accesses import share_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +46,7 @@ class _Counted:
 
 def lower_rings(kernel: ir.Kernel) -> ir.Kernel:
     rings = _counted_rings(kernel)
-    lowering = _Lowering(kernel.worker, rings)
+    lowering = _Lowering(kernel, rings)
     return replace(kernel, body=lowering.visit(kernel.body, 0), stage="synchronized")
 
 
@@ -69,6 +77,50 @@ def _counted_rings(kernel: ir.Kernel) -> dict[Ring, _Counted]:
     return found
 
 
+def _loops_around(body: Statement) -> dict[Tensor, Statement]:
+    """The outermost of the loops that allocate a tensor more than once."""
+    found: dict[Tensor, Statement] = {}
+
+    def visit(statement: Statement, loop: Statement | None) -> None:
+        if isinstance(statement, ir.Allocate) and loop is not None:
+            found[statement.tensor] = loop
+        repeats = isinstance(statement, (ir.For, ir.While)) or (
+            isinstance(statement, ir.Grid) and statement.persistent
+        )
+        for inner in statements(statement):
+            visit(inner, statement if loop is None and repeats else loop)
+
+    visit(body, None)
+    return found
+
+
+def _is_reused(ring: Ring, body: Statement, loop: Statement | None) -> bool:
+    """Workers have stored something else where a ring of bulk copies lies, when it is set up.
+
+    What they stored has to be fenced off: bulk copies go through another proxy.
+    """
+    if ring.transport != "tma":
+        return False
+    stored = set(_stored_to(walk(loop))) if loop is not None else set()
+    last = ring.tensors[-1]
+    stored |= set(
+        _stored_to(
+            takewhile(lambda n: not (isinstance(n, ir.Allocate) and n.tensor is last), walk(body))
+        )
+    )
+    return any(share_bytes(a, b) for a in ring.tensors for b in stored if b not in ring.tensors)
+
+
+def _stored_to(nodes: Iterable[object]) -> Iterator[Tensor]:
+    """What stores and moves write; bulk copies are no stores."""
+    for node in nodes:
+        match node:
+            case ir.Store() | ir.Atomic():
+                yield node.tensor
+            case ir.Move() if node.how != "tma":
+                yield node.tensor
+
+
 def _producer_and_consumer(kernel: ir.Kernel, ring: Ring) -> tuple[ir.Role, ir.Role]:
     by_operation: dict[str, ir.Role] = {}
     for node in walk(kernel.body):
@@ -81,10 +133,15 @@ def _producer_and_consumer(kernel: ir.Kernel, ring: Ring) -> tuple[ir.Role, ir.R
 
 
 class _Lowering:
-    def __init__(self, worker: Variable, rings: dict[Ring, _Counted]) -> None:
-        self.worker = worker
+    def __init__(self, kernel: ir.Kernel, rings: dict[Ring, _Counted]) -> None:
+        self.worker = kernel.worker
         self.rings = rings
         self.by_tensor = {tensor: ring for ring in rings for tensor in ring.tensors}
+        loops = _loops_around(kernel.body) if rings else {}
+        self.again = frozenset(ring for ring in rings if ring.tensors[-1] in loops)
+        self.reused = frozenset(
+            ring for ring in rings if _is_reused(ring, kernel.body, loops.get(ring.tensors[-1]))
+        )
 
     def visit(self, statement: Statement, first: int) -> Statement:
         """`first` is the number of the group's first worker."""
@@ -114,10 +171,10 @@ class _Lowering:
             if isinstance(inner, ir.Allocate) and inner.tensor in self.by_tensor:
                 ring = self.by_tensor[inner.tensor]
                 if inner.tensor is ring.tensors[-1]:
-                    parts.extend(self.set_up(self.rings[ring], inner.loc))
+                    parts.extend(self.set_up(ring, self.rings[ring], inner.loc))
         return replace(statement, statements=tuple(parts))
 
-    def set_up(self, counted: _Counted, loc: Location) -> list[Statement]:
+    def set_up(self, ring: Ring, counted: _Counted, loc: Location) -> list[Statement]:
         slot = Variable("slot", loc=loc)
         pairs = [(counted.full, counted.arrivals)]
         if counted.empty is not None:
@@ -129,9 +186,13 @@ class _Lowering:
         (stages,) = counted.full.shape
         assert isinstance(stages, int)
         loop = ir.For(slot, index(0), index(stages), 1, ir.Sequence(inits), "unroll", loc=loc)
+        fence = ir.Do("fence.proxy.async", (), loc=loc)
+        ended = ir.Barrier("block", f"last use of {counted.full.name}, its mbarrier.init", loc=loc)
         return [
             *(ir.Allocate(tensor, loc=loc) for tensor, _ in pairs),
+            *([ended] if ring in self.again and counted.empty is not None else []),
             ir.If(equal(self.worker, 0), loop, loc=loc),
+            *([fence] if ring in self.reused else []),
             ir.Barrier("block", f"mbarrier.init of {counted.full.name}, its first use", loc=loc),
         ]
 

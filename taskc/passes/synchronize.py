@@ -16,7 +16,8 @@ that it alone orders.
 
 What an asynchronous copy writes counts twice: when it is issued, by which time earlier readers must be
 done, and when its step is waited for, from when on its writers' next barrier lets others read. A copy that
-an mbarrier counts is ordered by that for everyone who waits.
+an mbarrier counts is ordered by that for everyone who waits. Mbarriers are set up behind the allocation of
+their ring, with a barrier that orders everything else, too.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def is_synchronized(kernel: ir.Kernel) -> bool:
 def _placer_for(kernel: ir.Kernel) -> _Placer:
     shared = shared_tensors(kernel.body) - _ordered_by_mbarriers(kernel.body)
     phases = Phases(kernel.worker, Crew.everyone(kernel.workers), shared, _copies(kernel.body))
-    return _Placer(phases, TARGETS[kernel.target].warp, "block")
+    return _Placer(phases, TARGETS[kernel.target].warp, "block", _set_up_with_barriers(kernel.body))
 
 
 def _ordered_by_mbarriers(body: Statement) -> frozenset[Tensor]:
@@ -60,6 +61,17 @@ def _ordered_by_mbarriers(body: Statement) -> frozenset[Tensor]:
         for step in walk(roles)
         if isinstance(step, ir.RingStep)
         for tensor in step.ring.tensors
+    )
+
+
+def _set_up_with_barriers(body: Statement) -> frozenset[Tensor]:
+    """The last tensors of rings that mbarriers count: `lower_rings` puts a barrier behind them."""
+    between_roles = _ordered_by_mbarriers(body)
+    return frozenset(
+        step.ring.tensors[-1]
+        for step in walk(body)
+        if isinstance(step, ir.RingStep)
+        and (step.ring.transport == "tma" or step.ring.tensors[-1] in between_roles)
     )
 
 
@@ -84,8 +96,15 @@ Lets = dict[Variable, Expression]
 
 
 class _Placer:
-    def __init__(self, phases: Phases, warp: int, widest: str) -> None:
+    def __init__(
+        self,
+        phases: Phases,
+        warp: int,
+        widest: str,
+        set_up_with_barriers: frozenset[Tensor] = frozenset(),
+    ) -> None:
         self.phases = phases
+        self.set_up_with_barriers = set_up_with_barriers
         self.warp = warp
         self.widest = widest
         self.accesses: dict[int, tuple[Statement | Expression, tuple[Access, ...]]] = {}
@@ -117,6 +136,8 @@ class _Placer:
                 return self.roles(statement, state, lets)
             case ir.Barrier():
                 return statement, _ordered(state, statement.scope)
+            case ir.Allocate() if statement.tensor in self.set_up_with_barriers:
+                return statement, _ordered(state, "block")
             case ir.RingStep():
                 return statement, self.ring_step(statement, state, lets)
         accesses = self.accesses_of(statement, lets)

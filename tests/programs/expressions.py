@@ -173,8 +173,10 @@ class Expressions:
     def leaf(self, dtype: str, scope: Scope) -> Value:
         pick = self.pick
         kind = pick.random()
-        if kind < 0.15:
+        if kind < 0.1:
             return self.number(dtype)
+        if kind < 0.15:
+            return self.folded(dtype)
         if kind < 0.5 and scope.own:
             return self.converted(pick.choice(scope.own), dtype)
         if kind < 0.6 and scope.scalars:
@@ -185,6 +187,20 @@ class Expressions:
         if scope.indices:
             return self.converted(Name(pick.choice(scope.indices)[0]), dtype)
         return self.number(dtype)
+
+    def folded(self, dtype: str) -> Value:
+        """An operator on two constants, which the compiler computes."""
+        pick = self.pick
+        left, right = self.number(dtype), self.number(dtype)
+        if dtype in FLOATS:
+            return Apply(pick.choice(["+", "-", "*", "min", "max"]), (left, right), dtype)
+        if dtype == "bool" or dtype == "i64":  # Python itself computes on plain numbers
+            return left
+        operator = pick.choice(["//", "//", "%", "%", "+", "-", "*", "<<", ">>", "min", "max", "&", "^"])
+        if operator in ("//", "%", "<<", ">>"):
+            signs = (3, 4, 7, -3, -7) if dtype in SIGNED and operator in ("//", "%") else (1, 3, 4, 7)
+            right = Number(pick.choice(signs), dtype)
+        return Apply(operator, (left, right), dtype)
 
     def read(self, scope: Scope) -> Element:
         memory = self.pick.choice(scope.memory)
@@ -281,8 +297,7 @@ class Expressions:
         """The left side of a rule, with random parts."""
         pick = self.pick
         rules = _RULES_FOR[dtype]
-        # Those that need one value twice fire more rarely.
-        (kind, pattern), = pick.choices(rules, [3 if _repeated(rule) else 1 for _, rule in rules])
+        (kind, pattern), = pick.choices(rules, [_WEIGHTS[id(rule)] for _, rule in rules])
         is_test = _is_test(pattern)
         letters = dtype
         repeated = _repeated(pattern)
@@ -328,7 +343,7 @@ class Expressions:
             case ast.Constant(value=int() as value):
                 return Number(value, dtype)
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as value)):
-                return Number(-value, dtype)
+                return Number(-value if dtype not in INTEGERS or dtype in SIGNED else value, dtype)
             case ast.UnaryOp(op=ast.Not()):
                 return Apply("not", (part(node.operand, _inside_not(node.operand, dtype)),), "bool")
             case ast.UnaryOp():
@@ -381,6 +396,11 @@ _COMPARE: dict[type, str] = {
 }  # fmt: skip
 
 
+_INTEGERS_ONLY = (
+    ast.FloorDiv, ast.Mod, ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift, ast.Invert,
+)  # fmt: skip
+
+
 def _rules_for(dtype: str) -> list[tuple[str, ast.expr]]:
     """The rules whose left side has a value of this type."""
     found = []
@@ -389,15 +409,26 @@ def _rules_for(dtype: str) -> list[tuple[str, ast.expr]]:
         pattern = ast.parse(text.split(" -> ")[0], mode="eval").body
         if _is_test(pattern):
             fits = dtype == "bool"
-        elif kind == "any":
-            fits = True
-        elif kind == "bool":
-            fits = dtype == "bool"
+        elif kind in ("any", "bool"):
+            fits = kind == "any" or dtype == "bool"
+        elif dtype in FLOATS:
+            # Rules of integers too: what looks like one must not be treated as one.
+            fits = all(type(node) not in _INTEGERS_ONLY for node in ast.walk(pattern))
         else:
-            fits = dtype in NUMBERS_OF[kind]
+            fits = dtype in INTEGERS and kind != "float"
         if fits:
             found.append((kind, pattern))
     return found
 
 
 _RULES_FOR = {dtype: _rules_for(dtype) for dtype in (*FLOATS, *INTEGERS, "bool")}
+# Those that need one value twice, or a sign or `not` that other rules leave alone, fire more rarely.
+_WEIGHTS = {
+    id(pattern): 3
+    if _repeated(pattern)
+    else 4
+    if any(isinstance(node, (ast.UnaryOp, ast.Call)) for node in ast.walk(pattern))
+    else 2
+    for rules in _RULES_FOR.values()
+    for _, pattern in rules
+}

@@ -28,6 +28,7 @@ class Mbarrier:
         self.known: Any = None  # by whoever waits for the last complete phase
         self.collected: Any = None
         self.made: tuple[int, int] = (0, 0)  # by which worker, at which clock
+        self.used: dict[int, int] = {}  # by which workers, at which clocks last
         self.flying: list[int] = []  # the clocks of bulk copies under way
         self.clock = 0  # of the latest one
 
@@ -35,6 +36,10 @@ class Mbarrier:
         self.count = self.left = count
         self.bytes = self.phase = 0
         self.known = self.collected = None
+        self.used = {}
+
+    def use(self, workers: Array, stamps: Any) -> None:
+        self.used.update(zip(workers.tolist(), stamps.tolist(), strict=True))
 
     def collect(self, known: Array) -> None:
         self.collected = known if self.collected is None else np.maximum(self.collected, known)
@@ -130,10 +135,23 @@ class Mbarriers:
             for barrier, workers in barriers(frame):
                 worker = int(workers[0])
                 order.spread()
+                self._check_unused(frame, barrier, worker, node)
                 barrier.made = (worker, int(order.stamp(0, workers[:1])[0]))
                 barrier.set_up(int(np.max(count(frame))))
 
         return Code(run)
+
+    def _check_unused(self, frame: Frame, barrier: Mbarrier, worker: int, node: ir.Do) -> None:
+        """Whoever has used the mbarrier before it is set up again is known to have done so."""
+        known = frame.group.order.known[0, worker]
+        unknown = [w for w, clock in barrier.used.items() if w != worker and known[w] <= clock]
+        who = f"its use by worker {min(unknown)}" if unknown else ""
+        if barrier.flying:
+            who = "the arrival of a bulk copy that it counts"
+        if who:
+            where = frame.worker_row[None] == worker
+            message = f"{barrier.name} is set up again, and nothing orders that after {who}"
+            frame.fault("race", message, where, node.loc, node)
 
     def arrive(self, node: ir.Do) -> Code:
         barriers = self.named_by(node)
@@ -153,6 +171,8 @@ class Mbarriers:
                     frame.fault("over-arrival", message, where, node.loc, node)
                     workers = workers[: barrier.left]
                 if len(workers):
+                    order.spread()
+                    barrier.use(workers, order.stamp(0, workers))
                     barrier.collect(order.release(0, workers))
                     barrier.left -= len(workers)
                     barrier.advance(order.workers)
@@ -179,6 +199,8 @@ class Mbarriers:
                     yield Wait(ready, missing, node.loc)
                 if barrier.known is not None:
                     order.acquire(0, workers, barrier.known)
+                order.spread()
+                barrier.use(workers, order.stamp(0, workers))
 
         return Code(steps, waits=True)
 

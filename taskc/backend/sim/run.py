@@ -127,6 +127,8 @@ class _Simulation:
         frame = self._frame(np.zeros(1, np.int64), None)
         if self.kernel.blocks is not None:
             return int(self.expressions(self.kernel.blocks)(frame))
+        if not any(isinstance(node, ir.Grid) for node in self.nodes):
+            return 1
         statement = self.kernel.body
         pending = [statement]
         while pending:

@@ -53,7 +53,9 @@ class Tiles:
             found = cache.get(key)
             if found is None and frame.loop is not None and frame.loop.mapping == owners:
                 held = frame.loop.values
-                if len(held) == len(values) and all(map(operator.is_, held, values)):
+                # A loop inside that runs all its turns at once has added axes of its own.
+                is_whole = frame.loop.slots is not Ellipsis or prod(frame.axes) == owners.slots
+                if is_whole and len(held) == len(values) and all(map(operator.is_, held, values)):
                     found = cache[key] = (frame.loop.slots, None, values)
             if found is None:
                 tasks = np.stack(np.broadcast_arrays(*values), axis=-1) if values else np.zeros(0)

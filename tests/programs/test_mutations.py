@@ -1,0 +1,45 @@
+"""Bugs planted in each pass are found by the random programs, and the pass is named."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+import pytest
+
+from taskc.passes.pipeline import PASSES
+from tests.programs import description as d
+from tests.programs.generator import program
+from tests.programs.mutations import MUTATIONS, Mutation
+from tests.programs.oracle import Oracle
+from tests.programs.runner import Results, check
+
+SEED = 7
+MOST = 600
+
+
+@cache
+def _example(number: int) -> tuple[d.Program, Results]:
+    made = program(SEED, number)
+    return made, Oracle(made).results()
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+def test_a_wrong_pass_is_found_and_named(
+    mutation: Mutation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(MOST):
+        made, expected = _example(number)
+        with monkeypatch.context() as patch:
+            mutation.plant(patch)
+            failure = check(made, expected=expected, texts=False, only=mutation.stage)
+        if failure is not None:
+            assert failure.stage == mutation.stage
+            assert check(made, expected=expected, texts=False, only=mutation.stage) is None
+            return
+    pytest.fail(f"{MOST} programs don't show: {mutation}")
+
+
+def test_every_pass_has_three_mutations() -> None:
+    count = Counter(mutation.stage for mutation in MUTATIONS)
+    assert {one.__name__: count[one.__name__] for one in PASSES if count[one.__name__] < 3} == {}
