@@ -56,7 +56,10 @@ class KernelDefinition:
         self.__wrapped__ = function
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
-        return _runner[0](self, args, keywords)
+        try:
+            return _runner[0](self, args, keywords)
+        except CompileError as error:  # its location says where; our own frames would bury it
+            raise error.with_traceback(None) from error.__cause__
 
     def __repr__(self) -> str:
         parts = []
@@ -153,13 +156,16 @@ def _decorator(
             raise CompileError(
                 f"a kernel is made from a function, and this is {describe(function)}"
             )
-        parsed, dimensions = parse_kernel(
-            function,
-            workers=int(workers),
-            target=target,
-            in_room=in_room,
-            around=sys._getframe(1).f_locals,
-        )
+        try:
+            parsed, dimensions = parse_kernel(
+                function,
+                workers=int(workers),
+                target=target,
+                in_room=in_room,
+                around=sys._getframe(1).f_locals,
+            )
+        except CompileError as error:  # its location says where; our own frames would bury it
+            raise error.with_traceback(None) from error.__cause__
         return KernelDefinition(function, parsed, dimensions, example)
 
     return decorate

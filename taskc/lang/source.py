@@ -161,7 +161,9 @@ def _read(function: FunctionType, code: CodeType, what: str) -> Source:
         raise CompileError(
             f"the source of {what} can't be read: it isn't at line {first_line} of {file!r}",
             here,
-            hint="the file has changed since it was imported; run it again",
+            hint="what 'exec' runs has no text of its own: define it in a file or a notebook cell"
+            if file.startswith("<")
+            else "the file has changed since it was imported; run it again",
         )
     return Source(place, block, first_line, tree)
 

@@ -2,7 +2,7 @@
 
     shared t: f32[32, 32]                    written by rows, read by columns: 32 lanes, one bank
 ->
-    shared t: f32[32, 32] laid repeat(32, 33)
+    shared t: f32[32, 32].laid(repeat(32, 33))
 
 For every access the addresses of one warp are computed for each candidate layout: as it is, rows padded by
 a few elements, and, where a row is a power of two, swizzled. The cheapest wins, the plainest among equals;

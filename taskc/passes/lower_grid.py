@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from taskc.errors import Location
+from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import (
     add,
@@ -30,13 +30,14 @@ from taskc.ir.build import (
     subtract,
 )
 from taskc.ir.nodes import Expression, Statement, Variable
-from taskc.ir.rewrite import map_statements
+from taskc.ir.rewrite import map_statements, substitute, walk
 from taskc.ir.target import TARGETS
 
 
 def lower_grid(kernel: ir.Kernel) -> ir.Kernel:
     processors = TARGETS[kernel.target].processors
     blocks: Expression = index(1)
+    lets: dict[Variable, Expression] = {}
 
     def visit(statement: Statement) -> Statement:
         nonlocal blocks
@@ -45,14 +46,22 @@ def lower_grid(kernel: ir.Kernel) -> ir.Kernel:
                 ceiling_divide(extent, by)
                 for extent, by in zip(statement.shape, statement.by, strict=True)
             ]
-            blocks = product(counts)
+            # Who launches the kernel knows its dimensions, not what it computes from them.
+            blocks = substitute(product(counts), lets)
+            if any(isinstance(node, ir.Read) for node in walk(blocks)):
+                raise CompileError(
+                    "how many blocks there are depends on memory, and has to be known before",
+                    statement.loc,
+                )
             if not statement.persistent:
                 return _tile(statement, counts, kernel.block)
-            total = blocks
-            blocks = _minimum(total, processors)
+            total = product(counts)
+            blocks = _minimum(blocks, processors)
             tile = Variable("tile", loc=statement.loc)
             body = _tile(statement, counts, tile)
             return ir.For(tile, kernel.block, total, processors, body, loc=statement.loc)
+        if isinstance(statement, ir.Let):
+            lets[statement.variable] = substitute(statement.value, lets)
         if isinstance(statement, ir.Sequence):
             return map_statements(statement, visit)
         return statement

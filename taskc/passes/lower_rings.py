@@ -2,7 +2,8 @@
 
     cp.async    commit(k) -> cp.async.commit; wait(k) -> cp.async.wait(stages - 2)
     tma         shared full: mbarrier[stages], one arrival each
-                move ring[slot, i, q] ... how tma -> if worker == 0: tma.load(&ring[slot, 0, 0], &a[row, p], &full[slot], ...)
+                move ring[slot, i, q] ... how tma
+                          -> if worker == 0: tma.load(&ring[slot, 0, 0], &a[row, p], &full[slot], ...)
                 commit(k) -> if worker == 0: mbarrier.expect(&full[k % stages], bytes)
                 wait(k)   -> mbarrier.wait(&full[k % stages], k // stages % 2)
     roles       the same, and an `empty` mbarrier a slot: release(k) -> every consumer arrives;
@@ -32,6 +33,7 @@ from taskc.ir.nodes import BARRIER, Expression, Ring, Statement, Tensor, Variabl
 from taskc.ir.rewrite import map_statements, statements, substitute, walk
 from taskc.ir.types import u64
 from taskc.passes.accesses import share_bytes
+from taskc.passes.phases import rings_between_roles
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,27 +49,21 @@ class _Counted:
 def lower_rings(kernel: ir.Kernel) -> ir.Kernel:
     rings = _counted_rings(kernel)
     lowering = _Lowering(kernel, rings)
-    return replace(kernel, body=lowering.visit(kernel.body, 0), stage="synchronized")
+    return replace(kernel, body=lowering.visit(kernel.body, None), stage="synchronized")
 
 
 def _counted_rings(kernel: ir.Kernel) -> dict[Ring, _Counted]:
     """The rings that travel by mbarriers."""
     found: dict[Ring, _Counted] = {}
-    roles = {
-        step.ring
-        for node in walk(kernel.body)
-        if isinstance(node, ir.Roles)
-        for step in walk(node)
-        if isinstance(step, ir.RingStep)
-    }
+    between_roles = rings_between_roles(kernel.body)
     for node in walk(kernel.body):
         if not isinstance(node, ir.RingStep) or node.ring in found:
             continue
         ring = node.ring
-        if ring.transport != "tma" and ring not in roles:
+        if ring.transport != "tma" and ring not in between_roles:
             continue
         full = Tensor(f"{ring.name}_full", u64, (ring.stages,), BARRIER)
-        if ring not in roles:
+        if ring not in between_roles:
             found[ring] = _Counted(full, None, 1, 0)
             continue
         producer, consumer = _producer_and_consumer(kernel, ring)
@@ -143,38 +139,48 @@ class _Lowering:
             ring for ring in rings if _is_reused(ring, kernel.body, loops.get(ring.tensors[-1]))
         )
 
-    def visit(self, statement: Statement, first: int) -> Statement:
-        """`first` is the number of the group's first worker."""
+    def visit(self, statement: Statement, role: ir.Role | None) -> Statement:
+        """`role` is who executes the statement; None is the whole block."""
         match statement:
             case ir.Sequence():
-                return self.sequence(statement, first)
+                return self.sequence(statement, role)
             case ir.Roles():
                 roles = tuple(
-                    replace(role, body=self.visit(role.body, role.first)) for role in statement.roles
+                    replace(role, body=self.visit(role.body, role)) for role in statement.roles
                 )
                 return replace(statement, roles=roles)
             case ir.RingStep():
-                return self.step(statement, first)
+                return self.step(statement, role)
             case ir.Move(how="tma"):
-                return self.box_copy(statement, first)
-        return map_statements(statement, lambda inner: self.visit(inner, first))
+                return self.box_copy(statement, role)
+        return map_statements(statement, lambda inner: self.visit(inner, role))
 
-    def sequence(self, statement: ir.Sequence, first: int) -> Statement:
+    def is_first(self, role: ir.Role | None) -> Expression:
+        return equal(self.worker, 0 if role is None else role.first)
+
+    def sequence(self, statement: ir.Sequence, role: ir.Role | None) -> Statement:
         """Behind the allocation of a counted ring's last tensor its mbarriers are set up."""
         parts: list[Statement] = []
         for inner in statement.statements:
-            new = self.visit(inner, first)
-            if new is not inner and isinstance(new, ir.Sequence) and not isinstance(inner, ir.Sequence):
+            new = self.visit(inner, role)
+            if (
+                new is not inner
+                and isinstance(new, ir.Sequence)
+                and not isinstance(inner, ir.Sequence)
+            ):
                 parts.extend(new.statements)
             else:
                 parts.append(new)
             if isinstance(inner, ir.Allocate) and inner.tensor in self.by_tensor:
                 ring = self.by_tensor[inner.tensor]
                 if inner.tensor is ring.tensors[-1]:
-                    parts.extend(self.set_up(ring, self.rings[ring], inner.loc))
+                    parts.extend(self.set_up(ring, self.rings[ring], role, inner.loc))
         return replace(statement, statements=tuple(parts))
 
-    def set_up(self, ring: Ring, counted: _Counted, loc: Location) -> list[Statement]:
+    def set_up(
+        self, ring: Ring, counted: _Counted, role: ir.Role | None, loc: Location
+    ) -> list[Statement]:
+        everyone = "block" if role is None else "role"
         slot = Variable("slot", loc=loc)
         pairs = [(counted.full, counted.arrivals)]
         if counted.empty is not None:
@@ -187,16 +193,16 @@ class _Lowering:
         assert isinstance(stages, int)
         loop = ir.For(slot, index(0), index(stages), 1, ir.Sequence(inits), "unroll", loc=loc)
         fence = ir.Do("fence.proxy.async", (), loc=loc)
-        ended = ir.Barrier("block", f"last use of {counted.full.name}, its mbarrier.init", loc=loc)
+        ended = ir.Barrier(everyone, f"last use of {counted.full.name}, its mbarrier.init", loc=loc)
         return [
             *(ir.Allocate(tensor, loc=loc) for tensor, _ in pairs),
             *([ended] if ring in self.again and counted.empty is not None else []),
-            ir.If(equal(self.worker, 0), loop, loc=loc),
+            ir.If(self.is_first(role), loop, loc=loc),
             *([fence] if ring in self.reused else []),
-            ir.Barrier("block", f"mbarrier.init of {counted.full.name}, its first use", loc=loc),
+            ir.Barrier(everyone, f"mbarrier.init of {counted.full.name}, its first use", loc=loc),
         ]
 
-    def step(self, step: ir.RingStep, first: int) -> Statement:
+    def step(self, step: ir.RingStep, role: ir.Role | None) -> Statement:
         ring, loc = step.ring, step.loc
         counted = self.rings.get(ring)
         slot = modulo(step.step, ring.stages)
@@ -219,16 +225,18 @@ class _Lowering:
                 )
             case "commit" if ring.transport == "tma":
                 expect = ir.Do("mbarrier.expect", (full, index(_slot_bytes(ring))), loc=loc)
-                return ir.If(equal(self.worker, first), expect, loc=loc)
+                return ir.If(self.is_first(role), expect, loc=loc)
             case "commit":
                 return ir.Do("mbarrier.arrive", (full,), loc=loc)
             case "wait":
                 return ir.Do("mbarrier.wait", (full, turn), loc=loc)
             case "release" if counted.empty is not None:
-                return ir.Do("mbarrier.arrive", (ir.Address(counted.empty, (slot,), loc=loc),), loc=loc)
+                return ir.Do(
+                    "mbarrier.arrive", (ir.Address(counted.empty, (slot,), loc=loc),), loc=loc
+                )
         return ir.Sequence(())
 
-    def box_copy(self, move: ir.Move, first: int) -> Statement:
+    def box_copy(self, move: ir.Move, role: ir.Role | None) -> Statement:
         """One worker starts the copy of the whole box; what lies outside the tensor arrives as zeros."""
         read = next(node for node in walk(move.value) if isinstance(node, ir.Read))
         zeros: dict[Variable, Expression] = {v: index(0) for v in move.variables}
@@ -246,7 +254,7 @@ class _Lowering:
             ),
             loc=move.loc,
         )
-        return ir.If(equal(self.worker, first), load, loc=move.loc)
+        return ir.If(self.is_first(role), load, loc=move.loc)
 
 
 def _box(move: ir.Move, read: ir.Read) -> tuple[int, ...]:

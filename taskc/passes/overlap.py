@@ -24,7 +24,8 @@ How the block values travel:
     cp.async    straight to shared memory, by each worker; needs a plain access of 4 to 16 aligned bytes
     tma         a whole box at once, issued by one worker, counted by an mbarrier
 
-A block value takes part when its load depends on nothing that the body computes but uniform scalars. With
+A block value takes part when its load depends on nothing that the body computes but uniform scalars, and
+they on no memory that it writes. With
 `specialize` the loads become the body of a producer warp of their own (taskc/passes/specialize.py).
 """
 
@@ -72,12 +73,20 @@ class Loads:
 
 
 def split_loads(
-    pipeline: ir.Pipeline, notes: list[tuple[str, Location]]
+    pipeline: ir.Pipeline,
+    notes: list[tuple[str, Location]],
+    beside: Sequence[Statement] = (),
+    before: Sequence[Statement] = (),
 ) -> Loads:
-    """The block values at the top of the body whose loads don't depend on the work."""
+    """The block values at the top of the body whose loads don't depend on the work.
+
+    Where loads run beside more than the loop, those are the statements `beside`; of them, the
+    scalars that stand `before` the loop have to be computed by the loads themselves.
+    """
     body = pipeline.body
     statements = body.statements if isinstance(body, ir.Sequence) else (body,)
-    written = _written_tensors(pipeline.body)
+    work_around = Work.of((body, *beside))
+    known = {s.variable: s for s in before if isinstance(s, ir.Let)}
     scalars: dict[Variable, ir.Let] = {}
     tensors: list[Tensor] = []
     moves: list[ir.Move] = []
@@ -89,13 +98,16 @@ def split_loads(
             case ir.Allocate(tensor=tensor) if tensor in own:
                 continue
             case ir.Move(tensor=tensor) if tensor in own:
-                reason = _depends_on_work(statement, written)
+                lets = _closure(_free_variables(statement), {**known, **scalars})
+                reason = work_around.needed_by((statement, *lets))
                 if reason is None:
                     tensors.append(tensor)
                     moves.append(statement)
                     needed |= _free_variables(statement)
                 else:
-                    notes.append((f"`{tensor.name}` is not pipelined: {reason}", statement.loc))
+                    notes.append(
+                        (f"`{tensor.name}` is not pipelined: its load {reason}", statement.loc)
+                    )
                     work += [ir.Allocate(tensor, loc=statement.loc), statement]
                 continue
             case ir.Let():
@@ -105,17 +117,36 @@ def split_loads(
     return Loads(tuple(tensors), kept, tuple(moves), tuple(work))
 
 
-def _written_tensors(body: Statement) -> set[Tensor]:
-    return {
-        node.tensor for node in walk(body) if isinstance(node, ir.Store | ir.Atomic | ir.Move)
-    }
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What the statements that loads overlap write, and what those other than Lets compute."""
 
+    written: frozenset[Tensor]
+    computed: frozenset[Variable]
 
-def _depends_on_work(move: ir.Move, written: set[Tensor]) -> str | None:
-    for node in walk(move):
-        if isinstance(node, ir.Read) and (node.tensor.scope != GLOBAL or node.tensor in written):
-            return f"its load reads `{node.tensor.name}`, which the loop computes"
-    return None
+    @staticmethod
+    def of(parts: Sequence[Statement]) -> Work:
+        written: set[Tensor] = set()
+        computed: set[Variable] = set()
+        for part in parts:
+            for node in walk(part):
+                if isinstance(node, (ir.Store, ir.Atomic, ir.Move)):
+                    written.add(node.tensor)
+                if isinstance(node, (ir.Atomic, ir.Do)) and node.result is not None:
+                    computed.add(node.result)
+        return Work(frozenset(written), frozenset(computed))
+
+    def needed_by(self, parts: Sequence[Statement]) -> str | None:
+        """Why these can't run ahead of the work; None where they can."""
+        for node in (node for part in parts for node in walk(part)):
+            if isinstance(node, ir.Read):
+                if node.tensor in self.written:
+                    return f"reads `{node.tensor.name}`, which the work writes"
+                if node.tensor.scope != GLOBAL:
+                    return f"reads `{node.tensor.name}`, which isn't in global memory"
+            elif isinstance(node, Variable) and node in self.computed:
+                return f"needs `{node.name}`, which the work computes"
+        return None
 
 
 def _free_variables(node: ir.Statement) -> set[Variable]:
@@ -130,9 +161,7 @@ def _closure(needed: set[Variable], scalars: dict[Variable, ir.Let]) -> tuple[ir
     return tuple(let for variable, let in scalars.items() if variable in needed)
 
 
-def needed_scalars(
-    before: Sequence[Statement], users: Sequence[Statement]
-) -> tuple[ir.Let, ...]:
+def needed_scalars(before: Sequence[Statement], users: Sequence[Statement]) -> tuple[ir.Let, ...]:
     """Those Lets of `before` that the users go back to."""
     needed = {v for user in users for v in _free_variables(user)}
     return _closure(needed, {s.variable: s for s in before if isinstance(s, ir.Let)})
@@ -150,6 +179,12 @@ def pipelined(
         return ir.For(
             pipeline.variable, index(0), pipeline.extent, pipeline.by, pipeline.body, loc=loc
         )
+    extent: list[Statement] = []
+    if any(isinstance(node, ir.Read) for node in walk(pipeline.extent)):
+        # The loop asks several times, and its work may change what is read.
+        length = Variable("extent", loc=loc)
+        extent.append(ir.Let(length, pipeline.extent, loc=loc))
+        pipeline = replace(pipeline, extent=length)
     transport = transport_for(pipeline, loads.moves, kernel, target, notes)
     ring, slots = make_ring(loads, stages, transport)
     count = ceiling_divide(pipeline.extent, pipeline.by)
@@ -187,7 +222,9 @@ def pipelined(
         body: list[Statement] = [
             step("wait", k),
             *allocations,
-            ir.If(condition, ir.Sequence(tuple(_with_scalars(pipeline, loads, later, load))), loc=loc),
+            ir.If(
+                condition, ir.Sequence(tuple(_with_scalars(pipeline, loads, later, load))), loc=loc
+            ),
             work,
             step("release", k),
             ir.If(
@@ -200,7 +237,7 @@ def pipelined(
         body = [step("wait", k), *issue(later), work, step("release", k)]
     steady = ir.For(k, index(0), count, 1, ir.Sequence(tuple(body)), loc=loc)
     allocate = [ir.Allocate(tensor, loc=tensor.loc) for tensor in ring.tensors]
-    return ir.Sequence((*allocate, prologue, steady), loc=loc)
+    return ir.Sequence((*extent, *allocate, prologue, steady), loc=loc)
 
 
 def make_ring(loads: Loads, stages: int, transport: str) -> tuple[Ring, dict[Tensor, Tensor]]:
@@ -233,10 +270,7 @@ def fetch_step(
     how = None if transport == "registers" else transport
     moves = [replace(move, how=how) for move in loads.moves]
     statements = _with_scalars(pipeline, loads, k, moves)
-    return [
-        index_leading(statement, slots, modulo(k, stages))
-        for statement in statements
-    ]
+    return [index_leading(statement, slots, modulo(k, stages)) for statement in statements]
 
 
 def _through_registers(
@@ -269,4 +303,3 @@ def _through_registers(
             )
         )
     return load, deliver
-

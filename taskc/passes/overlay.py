@@ -1,12 +1,17 @@
 """Gives every shared tensor its place: tensors that are never alive together share bytes.
 
-    shared sa: f32[64, 8]          offset 0
+    shared sa: f32[64, 8]
     ...last use of sa...
-    shared line: f32[64]           offset 0, too
+    shared line: f32[64]
+->
+    shared sa: f32[64, 8].at(0)
+    ...last use of sa...
+    shared line: f32[64].at(0)
 
 A tensor is alive from its allocation to the last statement, among those of the sequence that allocates it,
-in which it is used; a loop is one statement. Larger tensors choose first; each takes the lowest place
-that is free for its whole life. Barriers between the users of one place are `synchronize`'s business.
+in which it is used; a loop is one statement, and what a role allocates is alive while any role runs.
+Larger tensors choose first; each takes the lowest place that is free for its whole life. Barriers between
+the users of one place are `synchronize`'s business.
 """
 
 from __future__ import annotations
@@ -76,14 +81,18 @@ def _lives(body: Statement) -> list[Life]:
         nonlocal counter
         counter += 1
         if not isinstance(statement, ir.Sequence):
+            first, outer = counter, len(lives)
             for inner in statements(statement):
                 visit(inner)
+            if isinstance(statement, ir.Roles):  # they run beside each other
+                beside = [replace(life, first=first, last=counter) for life in lives[outer:]]
+                lives[outer:] = beside
             return
         born: dict[Tensor, int] = {}
         ends: dict[Tensor, int] = {}
         for inner in statement.statements:
             if isinstance(inner, ir.Allocate) and inner.tensor.scope == SHARED:
-                born[inner.tensor] = counter
+                born[inner.tensor] = counter + 1
             visit(inner)
             used = {tensor for node in walk(inner) for tensor in tensors_of(node)}
             used |= {t for n in walk(inner) if isinstance(n, ir.RingStep) for t in n.ring.tensors}
@@ -108,4 +117,3 @@ def _lowest_free(life: Life, lives: list[Life], offsets: dict[Tensor, int]) -> i
             break
         offset = max(offset, -(-end // ALIGNMENT) * ALIGNMENT)
     return offset
-

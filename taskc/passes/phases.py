@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from taskc.ir import nodes as ir
-from taskc.ir.nodes import GLOBAL, SHARED, Expression, Statement, Tensor, Variable
+from taskc.ir.nodes import GLOBAL, SHARED, Expression, Ring, Statement, Tensor, Variable
 from taskc.ir.rewrite import expressions, substitute, walk
 from taskc.passes.accesses import Access, Crew, evaluate, make_access
 
@@ -30,9 +30,7 @@ class Phases:
     copies: dict[Tensor, ir.Move]
     masked: bool = True
 
-    def of(
-        self, statement: Statement, lets: dict[Variable, Expression]
-    ) -> tuple[Access, ...]:
+    def of(self, statement: Statement, lets: dict[Variable, Expression]) -> tuple[Access, ...]:
         """What one phase, or a uniform statement, touches; `lets` are the scalars around it."""
         return tuple(self._statement(statement, _Scope(self.crew, lets, frozenset())))
 
@@ -41,16 +39,16 @@ class Phases:
     ) -> tuple[Access, ...]:
         return tuple(self._expression(expression, _Scope(self.crew, lets, frozenset())))
 
-    def arrivals(
-        self, step: ir.RingStep, lets: dict[Variable, Expression]
-    ) -> tuple[Access, ...]:
+    def arrivals(self, step: ir.RingStep, lets: dict[Variable, Expression]) -> tuple[Access, ...]:
         """What waiting for a step completes: the writes of its copies, by the workers that issued them."""
         slot = ir.Binary("%", step.step, ir.Constant(step.ring.stages))
         found: list[Access] = []
         for tensor in step.ring.tensors:
             if tensor in self.copies and tensor in self.shared:
                 move = self.copies[tensor]
-                moved = replace(move, indices=(slot, *move.indices[1:]), value=ir.Constant(0), guard=None)
+                moved = replace(
+                    move, indices=(slot, *move.indices[1:]), value=ir.Constant(0), guard=None
+                )
                 found.extend(self.of(moved, lets))
         return tuple(found)
 
@@ -69,7 +67,9 @@ class Phases:
                 yield from self._move(statement, scope)
             case ir.Store():
                 yield from self._expressions(statement, scope)
-                yield from self._touch(statement, statement.tensor, statement.indices, scope.stores())
+                yield from self._touch(
+                    statement, statement.tensor, statement.indices, scope.stores()
+                )
             case ir.Atomic():
                 yield from self._expressions(statement, scope)
                 yield from self._touch(
@@ -108,7 +108,9 @@ class Phases:
             unknown = replace(scope, wild=scope.wild | set(loop.variables))
             yield from self._statement(loop.body, unknown)
             return
-        inner = replace(scope, crew=crew, storing=crew.first_owners(loop) if not scope.nested else None)
+        inner = replace(
+            scope, crew=crew, storing=crew.first_owners(loop) if not scope.nested else None
+        )
         yield from self._statement(loop.body, replace(inner, nested=True))
 
     def _move(self, move: ir.Move, scope: _Scope) -> Iterator[Access]:
@@ -208,6 +210,21 @@ class _Scope:
             return replace(self, wild=self.wild | {loop.variable})
         storing = None if self.storing is None else self.storing.repeat(loop.variable, trips)
         return replace(self, crew=self.crew.repeat(loop.variable, trips), storing=storing)
+
+
+def rings_between_roles(body: Statement) -> frozenset[Ring]:
+    """The rings that one role fills and another reads."""
+    found: set[Ring] = set()
+    for roles in walk(body):
+        if isinstance(roles, ir.Roles):
+            users = [
+                {step.ring for step in walk(role.body) if isinstance(step, ir.RingStep)}
+                for role in roles.roles
+            ]
+            found |= {
+                ring for rings in users for ring in rings if sum(ring in u for u in users) > 1
+            }
+    return frozenset(found)
 
 
 def shared_tensors(body: Statement) -> frozenset[Tensor]:

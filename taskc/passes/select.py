@@ -1,10 +1,10 @@
 """Chooses the target's instructions: who moves what, and what multiplies matrices.
 
-    move sa[i, q] for (i, q) in (32, 8) = a[row + i, q]
-    mma acc += sa @ sb
-    t = reduce(x, axis 1, +)
+    move sa[i, q] = a[row + i, q] for (i, q) in (32, 8)                        64 workers
+    mma acc += sa[0, 0].as(32, 8) @ sb[0, 0].as(8, 32)
+    reduce t = + over x axis=1
 ->
-    move sa[i, q] for (i, q) in (32, 8) by spatial(8, 2).repeat(1, 4) = a[row + i, q]
+    move sa[i, q] = a[row + i, q] for (i, q) in (32, 8) by spatial(32, 2).repeat(1, 4)
     for q in range(8):
         each (i, j) in own:
             acc[i, j] = fma(sa[i, q], sb[q, j], acc[i, j])
@@ -24,7 +24,7 @@ from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping, auto_map
 from taskc.ir.nodes import SHARED, TILE, Expression, Statement, Tensor, Variable
-from taskc.ir.rewrite import map_children, map_statements, walk
+from taskc.ir.rewrite import map_statements, walk
 from taskc.ir.target import TARGETS, Target
 from taskc.passes.select_matrix import matrix_product
 from taskc.passes.select_reductions import reduction, scan
@@ -62,54 +62,66 @@ class _Selector:
         return map_statements(statement, self.visit)
 
     def move(self, move: ir.Move) -> Statement:
-        if move.by is not None and move.tensor.scope != TILE:
-            return move
-        source = _tile_read(move)
-        into_tile = move.tensor.scope == TILE
-        if into_tile:
-            owners = move.tensor.owners
-            assert owners is not None
-            if source is not None and source.owners != owners:
-                return self.through_shared(move, source)
+        if move.by is not None:
+            return replace(move, by=_limited(move.by, move.shape))
+        if _changes_owners(move):
+            return self.through_shared(move)
+        owners = _tile_owners(move)
+        if owners is not None:
             return replace(move, by=_limited(owners, move.shape))
-        if source is not None:
-            assert source.owners is not None
-            return replace(move, by=_limited(source.owners, move.shape))
         width = move_width(move, self.target, self.known)
         return replace(move, by=auto_map(move.shape, workers=self.workers, vector=width))
 
-    def through_shared(self, move: ir.Move, source: Tensor) -> Statement:
+    def through_shared(self, move: ir.Move) -> Statement:
         """scratch = the source tile, by its owners; the target = scratch, by its own."""
+        read = move.value
+        assert isinstance(read, ir.Read)
+        source = read.tensor
         assert source.owners is not None
         assert move.tensor.owners is not None
-        read = next(
-            node for node in walk(move.value) if isinstance(node, ir.Read) and node.tensor is source
-        )
         scratch = Tensor(f"{source.name}_scratch", source.dtype, source.shape, SHARED, loc=move.loc)
         variables = tuple(Variable(v.name) for v in move.variables)
         write = ir.Move(
             scratch, variables, variables, tuple(int(n) for n in source.shape),  # type: ignore[arg-type]
             ir.Read(source, variables), by=source.owners, loc=move.loc,
         )  # fmt: skip
-        value = _replace_read(move.value, read, ir.Read(scratch, read.indices, loc=read.loc))
+        value = ir.Read(scratch, read.indices, loc=read.loc)
         back = replace(move, value=value, by=_limited(move.tensor.owners, move.shape))
         return ir.Sequence((ir.Allocate(scratch, loc=move.loc), write, back), loc=move.loc)
 
 
-def _tile_read(move: ir.Move) -> Tensor | None:
-    for node in walk(move.value):
-        if isinstance(node, ir.Read) and node.tensor.scope == TILE:
-            return node.tensor
+def _changes_owners(move: ir.Move) -> bool:
+    """A plain copy from a tile to one of another mapping."""
+    value = move.value
+    return (
+        move.tensor.scope == TILE
+        and isinstance(value, ir.Read)
+        and value.tensor.scope == TILE
+        and value.tensor.owners != move.tensor.owners
+        and _is_whole(move.indices, move)
+        and _is_whole(value.indices, move)
+    )
+
+
+def _tile_owners(move: ir.Move) -> Mapping | None:
+    """The owners of the first tile that the move goes through element by element, its target first."""
+    if move.tensor.scope == TILE and _is_whole(move.indices, move):
+        return move.tensor.owners
+    for node in walk(move):
+        if not isinstance(node, ir.Read) or node.tensor.scope != TILE:
+            continue
+        if _is_whole(node.indices, move):
+            return node.tensor.owners
     return None
 
 
-def _replace_read(value: Expression, old: ir.Read, new: ir.Read) -> Expression:
-    def visit(node: Expression) -> Expression:
-        return new if node is old else map_children(node, visit)
-
-    return visit(value)
+def _is_whole(indices: tuple[Expression, ...], move: ir.Move) -> bool:
+    """The indices are the move's own variables."""
+    return len(indices) == len(move.variables) and all(
+        index is variable for index, variable in zip(indices, move.variables, strict=True)
+    )
 
 
 def _limited(owners: Mapping, shape: tuple[int, ...]) -> Mapping:
-    """The owners' part of a smaller shape."""
+    """The part of a mapping that lies in a smaller shape."""
     return owners if shape == owners.iterated else owners.within(shape)

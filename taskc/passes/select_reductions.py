@@ -70,7 +70,9 @@ def reduction(reduce: ir.Reduce, target: Target) -> Statement:
     variables = _variables(source.shape)
     rest: tuple[Expression, ...] = _without(variables, axis) or (ZERO,)
     place = (*rest, _position(variables[axis], along))
-    folded = ir.Binary(reduce.operator, ir.Read(partial, place), ir.Read(source, variables), loc=loc)
+    folded = ir.Binary(
+        reduce.operator, ir.Read(partial, place), ir.Read(source, variables), loc=loc
+    )
     statements: list[Statement] = [
         ir.Allocate(partial, identity(reduce.operator, source.dtype), loc=loc),
         ir.Each(variables, owners, None, ir.Store(partial, place, folded, loc=loc), loc=loc),
@@ -199,10 +201,12 @@ def _lane_masks(owners: Mapping, along: Sequence[Mode], target: Target) -> list[
         weights[mode] = weight
         weight *= mode.size
     masks: list[int] = []
-    if not target.shuffles or weight % target.warp:
+    # Of a tree over another number of positions the last levels don't pair neighbouring bits.
+    is_power = all(mode.size & (mode.size - 1) == 0 for mode in along)
+    if not target.shuffles or weight % target.warp or not is_power:
         return masks
     for mode in reversed(along):
-        if mode.size & (mode.size - 1) or weights[mode] & (weights[mode] - 1):
+        if weights[mode] & (weights[mode] - 1):
             break
         bits = [weights[mode] << bit for bit in range(mode.size.bit_length() - 1)]
         masks += [mask for mask in bits if mask < target.warp]
@@ -215,7 +219,9 @@ def _tree(operator: str, values: list[Expression], loc: Location) -> Expression:
     while len(values) > 1:
         half = (len(values) + 1) // 2
         values = [
-            ir.Binary(operator, value, values[k + half], loc=loc) if k + half < len(values) else value
+            ir.Binary(operator, value, values[k + half], loc=loc)
+            if k + half < len(values)
+            else value
             for k, value in enumerate(values[:half])
         ]
     return values[0]

@@ -16,7 +16,7 @@
                                                         move c ... = acc
 
 The producer gets the loads with the uniform arithmetic that they need; the consumer is all the rest. Loads
-that depend on what the consumer computes stay with it, and a note says so.
+that depend on what the kernel computes or writes elsewhere stay with it, and a note says so.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from taskc.ir.mapping import auto_map
 from taskc.ir.nodes import Statement, Variable
 from taskc.ir.rewrite import copy, index_leading, map_statements, walk
 from taskc.ir.target import TARGETS, Target
-from taskc.passes.overlap import Loads, fetch_step, make_ring, needed_scalars, split_loads
+from taskc.passes.overlap import Loads, Work, fetch_step, make_ring, needed_scalars, split_loads
 from taskc.passes.transports import refusal_of
 from taskc.passes.widths import known_multiples, move_width
 
@@ -67,7 +67,9 @@ class _Cutter:
         self.found = False
 
     def visit(self, statement: Statement) -> Statement:
-        if isinstance(statement, ir.Sequence) and any(s is self.pipeline for s in statement.statements):
+        if isinstance(statement, ir.Sequence) and any(
+            s is self.pipeline for s in statement.statements
+        ):
             self.found = True
             return self.cut(statement)
         if isinstance(statement, ir.Sequence | ir.Grid):
@@ -78,9 +80,12 @@ class _Cutter:
         pipeline, loc = self.pipeline, self.pipeline.loc
         at = next(k for k, s in enumerate(statement.statements) if s is pipeline)
         before, after = statement.statements[:at], statement.statements[at + 1 :]
-        loads = split_loads(pipeline, self.notes)
+        loads = split_loads(pipeline, self.notes, (self.kernel.body,), before)
+        refusal = self.refusal(before)
         if not loads.moves:
-            self.notes.append(("there is nothing that a producer warp could load", loc))
+            refusal = "there is nothing that a producer warp could load"
+        if refusal is not None:
+            self.notes.append((refusal, loc))
             plain = replace(pipeline, specialize=False)
             return replace(statement, statements=(*before, plain, *after))
         transport = self.transport(loads)
@@ -126,6 +131,13 @@ class _Cutter:
         )
         allocations = [ir.Allocate(tensor, loc=tensor.loc) for tensor in ring.tensors]
         return ir.Sequence((*allocations, roles), loc=statement.loc)
+
+    def refusal(self, before: Sequence[Statement]) -> str | None:
+        """Why a producer can't count the steps by itself; None where it can."""
+        extent = ir.Let(Variable("extent"), self.pipeline.extent)
+        needed = (extent, *needed_scalars(before, (extent,)))
+        reason = Work.of((self.kernel.body,)).needed_by(needed)
+        return None if reason is None else f"a producer warp can't count the steps: that {reason}"
 
     def transport(self, loads: Loads) -> str:
         """Bulk copies where the loads are boxes, else plain loads and stores by the producer's lanes."""

@@ -30,7 +30,7 @@ from taskc.ir.nodes import Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import map_statements, sequence, walk
 from taskc.ir.target import TARGETS
 from taskc.passes.accesses import Access, Crew, conflict_scope
-from taskc.passes.phases import Phases, shared_tensors
+from taskc.passes.phases import Phases, rings_between_roles, shared_tensors
 
 WIDTH = {None: 0, "warp": 1, "role": 2, "block": 3}
 
@@ -54,14 +54,7 @@ def _placer_for(kernel: ir.Kernel) -> _Placer:
 
 def _ordered_by_mbarriers(body: Statement) -> frozenset[Tensor]:
     """The slots of rings between roles."""
-    return frozenset(
-        tensor
-        for roles in walk(body)
-        if isinstance(roles, ir.Roles)
-        for step in walk(roles)
-        if isinstance(step, ir.RingStep)
-        for tensor in step.ring.tensors
-    )
+    return frozenset(tensor for ring in rings_between_roles(body) for tensor in ring.tensors)
 
 
 def _set_up_with_barriers(body: Statement) -> frozenset[Tensor]:
@@ -400,4 +393,3 @@ def _first_new(old: Statement, new: Statement) -> str:
 
 def _reads(expression: Expression) -> bool:
     return any(isinstance(node, ir.Read) for node in walk(expression))
-

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import copysign, gcd
 
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
+from taskc.ir.affine import difference
+from taskc.ir.build import subtract
 from taskc.ir.nodes import GLOBAL
 from taskc.ir.rewrite import walk
 from taskc.ir.target import Target
-from taskc.passes.widths import Multiples, contiguous_width, divisor, known_multiples, move_width
+from taskc.passes.widths import (
+    Multiples,
+    contiguous_width,
+    divisor,
+    known_multiples,
+    move_width,
+    unit_stride,
+)
 
 COPY_BYTES = (16, 8, 4)
 BOX_EXTENT = 256
@@ -71,7 +81,7 @@ def plain_read(move: ir.Move) -> tuple[ir.Read, ir.Expression | None] | None:
     condition: ir.Expression | None = None
     if isinstance(value, ir.Select):
         other = value.otherwise
-        if not (isinstance(other, ir.Constant) and not other.value):
+        if not isinstance(other, ir.Constant) or other.value or _is_negative_zero(other):
             return None
         condition = value.condition
         value = value.then
@@ -80,10 +90,14 @@ def plain_read(move: ir.Move) -> tuple[ir.Read, ir.Expression | None] | None:
     return value, condition
 
 
+def _is_negative_zero(constant: ir.Constant) -> bool:
+    return constant.dtype.is_float and copysign(1.0, constant.value) < 0
+
+
 def copy_elements(move: ir.Move, target: Target, known: Multiples) -> int:
     """How many elements one asynchronous copy takes; 0 where not even 4 bytes are aligned."""
     size = move.tensor.dtype.nbytes
-    width = min(move_width(move, target, known), _run(move))
+    width = gcd(move_width(move, target, known), _run(move))
     read = plain_read(move)
     if read is not None and read[1] is not None:
         width = min(width, _condition_width(read[1], move.variables[-1], known))
@@ -128,6 +142,24 @@ def _copy_refusal(move: ir.Move, target: Target, known: Multiples) -> str | None
     return None
 
 
+def _only_tests_bounds(condition: ir.Expression, read: ir.Read) -> bool:
+    """The condition is no stronger than that the read's indices are in bounds."""
+    match condition:
+        case ir.Binary(operator="and", left=left, right=right):
+            return _only_tests_bounds(left, read) and _only_tests_bounds(right, read)
+        case ir.Binary(operator="<" | "<=" | ">" | ">=" as operator, left=left, right=right):
+            if operator in (">", ">="):
+                left, right = right, left
+            least = 1 if operator in ("<", ">") else 0
+            margin = subtract(right, left)  # at least `least`
+            return any(
+                difference(margin, index) == least
+                or difference(margin, subtract(extent, index)) == least - 1
+                for index, extent in zip(read.indices, read.tensor.shape, strict=True)
+            )
+    return False
+
+
 def _box_refusal(move: ir.Move, known: Multiples) -> str | None:
     read = plain_read(move)
     if read is None:
@@ -138,9 +170,14 @@ def _box_refusal(move: ir.Move, known: Multiples) -> str | None:
     if source.tensor.layout is not None:
         return "has a layout of its own"
     used = [[v for v in move.variables if any(n is v for n in walk(i))] for i in source.indices]
-    order = [v for variables in used for v in variables]
-    if any(len(v) > 1 for v in used) or order != list(move.variables):
+    steps = [(i, v) for i, variables in zip(source.indices, used, strict=True) for v in variables]
+    is_straight = all(len(variables) <= 1 for variables in used)
+    if not is_straight or [v for _, v in steps] != list(move.variables):
         return "is not a box of its tensor"
+    if not all(unit_stride(index, v) for index, v in steps):
+        return "is not a box of its tensor"
+    if read[1] is not None and not _only_tests_bounds(read[1], source):
+        return "fills more than what lies outside its tensor"
     size = move.tensor.dtype.nbytes
     if move.shape[-1] * size % 16:
         return "has rows that are not a multiple of 16 bytes"

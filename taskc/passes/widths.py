@@ -62,7 +62,9 @@ def contiguous_width(
     if not any(node is along for index in indices for node in walk(index)):
         return 0
     *leading, last = indices
-    if any(node is along for index in leading for node in walk(index)) or not _unit_stride(last, along):
+    if any(node is along for index in leading for node in walk(index)) or not unit_stride(
+        last, along
+    ):
         return 1
     base = substitute(last, {along: ir.Constant(0)})
     common = gcd(divisor(base, known), limit)
@@ -71,14 +73,16 @@ def contiguous_width(
     return common & -common
 
 
-def _unit_stride(index: Expression, along: Variable) -> bool:
+def unit_stride(index: Expression, along: Variable) -> bool:
     """index = along + something else."""
     if index is along:
         return True
-    if isinstance(index, ir.Binary) and index.operator == "+":
+    if isinstance(index, ir.Binary) and index.operator in ("+", "-"):
         left = any(node is along for node in walk(index.left))
         right = any(node is along for node in walk(index.right))
-        return left != right and _unit_stride(index.left if left else index.right, along)
+        if left == right or (right and index.operator == "-"):
+            return False
+        return unit_stride(index.left if left else index.right, along)
     return False
 
 

@@ -50,7 +50,9 @@ def main() -> int:
     return 1 if failures else 0
 
 
-def _results(options: argparse.Namespace) -> Iterator[tuple[list[tuple[int, Failure]], dict[str, object]]]:
+def _results(
+    options: argparse.Namespace,
+) -> Iterator[tuple[list[tuple[int, Failure]], dict[str, object]]]:
     end = options.first + options.count
     chunks = [range(k, min(k + CHUNK, end)) for k in range(options.first, end, CHUNK)]
     if options.workers == 1:

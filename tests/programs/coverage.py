@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from math import prod
 
 from taskc.ir import nodes as ir
@@ -17,7 +18,8 @@ NODES = tuple(
     sorted(
         kind.__name__
         # A breakpoint computes nothing: tests/backend/sim/test_breakpoints.py has those.
-        for kind in {*STATEMENT_TYPES, *EXPRESSION_FIELDS, ir.Constant, ir.Variable} - {ir.Breakpoint}
+        for kind in {*STATEMENT_TYPES, *EXPRESSION_FIELDS, ir.Constant, ir.Variable}
+        - {ir.Breakpoint}
     )
 )
 # What passes decide, as `kinds_of` names it.
@@ -81,7 +83,11 @@ class Coverage:
     # As text, for a person and for another process.
 
     def table(self) -> str:
-        lines = [f"{self.programs} programs", "", "node".ljust(12) + "".join(s.rjust(14) for s in ir.STAGES)]
+        lines = [
+            f"{self.programs} programs",
+            "",
+            "node".ljust(12) + "".join(s.rjust(14) for s in ir.STAGES),
+        ]
         for name in NODES:
             row = [self.nodes[name, stage] for stage in ir.STAGES]
             lines.append(name.ljust(12) + "".join(str(n or "").rjust(14) for n in row))
@@ -156,7 +162,7 @@ def _kinds_of(kernel: ir.Kernel) -> set[str]:
                         count = tensor.layout.slots if tensor.layout else prod(tensor.shape)  # type: ignore[arg-type]
                         shared.append((tensor.offset, tensor.offset + count * tensor.dtype.nbytes))
     shared.sort()
-    if any(a[1] > b[0] for a, b in zip(shared, shared[1:], strict=False)):
+    if any(a[1] > b[0] for a, b in pairwise(shared)):
         found.add("shared bytes")
     return found
 

@@ -7,7 +7,7 @@ strings, element types are their names ("f32"), and every number has a type.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any, TypeAlias
 
 Shape = tuple[int, ...]
 
@@ -17,7 +17,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Factor:
-    """"spatial", "repeat" or "replicate", as written."""
+    """ "spatial", "repeat" or "replicate", as written."""
 
     kind: str
     sizes: Shape
@@ -77,7 +77,7 @@ class Apply:
     dtype: str
 
 
-Value = Union[Number, Name, Element, Apply]
+Value: TypeAlias = "Number | Name | Element | Apply"
 
 
 # --- statements ------------------------------------------------------------------------------
@@ -273,11 +273,11 @@ class Assert:
     text: str
 
 
-Statement = Union[
-    Let, Assign, Tile, Shared, Local, Load, StoreBlock, Copy, Store, Atomic, If, While, For, Each,
-    Pipeline, Tiles, Product, Reduce, Scan, Print, Assert,
-]  # fmt: skip
-Body = tuple[Statement, ...]
+Statement: TypeAlias = (
+    "Let | Assign | Tile | Shared | Local | Load | StoreBlock | Copy | Store | Atomic | "
+    "If | While | For | Each | Pipeline | Tiles | Product | Reduce | Scan | Print | Assert"
+)
+Body: TypeAlias = "tuple[Statement, ...]"
 
 
 # --- programs --------------------------------------------------------------------------------

@@ -85,7 +85,9 @@ class Expressions:
             inside = Apply("<", (variable, i64(extent)), "bool")
             forms.append(lambda: Apply("where", (inside, variable, i64(0)), "i64"))
             forms.append(
-                lambda: Apply("max", (Apply("-", (variable, i64(size - extent)), "i64"), i64(0)), "i64")
+                lambda: Apply(
+                    "max", (Apply("-", (variable, i64(size - extent)), "i64"), i64(0)), "i64"
+                )
             )
         return pick.choice(forms)()
 
@@ -156,7 +158,9 @@ class Expressions:
             divisors = [1, 2, 3, 4, 5, 7, 8, 16]
             if dtype in SIGNED:
                 divisors += [-1, -2, -3, -4, -7]
-            return Apply(pick.choice(["//", "%"]), (left, Number(pick.choice(divisors), dtype)), dtype)
+            return Apply(
+                pick.choice(["//", "%"]), (left, Number(pick.choice(divisors), dtype)), dtype
+            )
         if kind < 0.32:
             # The divisor is odd, and so not 0.
             right = Apply("|", (self.value(dtype, scope, depth), Number(1, dtype)), dtype)
@@ -196,14 +200,20 @@ class Expressions:
             return Apply(pick.choice(["+", "-", "*", "min", "max"]), (left, right), dtype)
         if dtype == "bool" or dtype == "i64":  # Python itself computes on plain numbers
             return left
-        operator = pick.choice(["//", "//", "%", "%", "+", "-", "*", "<<", ">>", "min", "max", "&", "^"])
+        operator = pick.choice(
+            ["//", "//", "%", "%", "+", "-", "*", "<<", ">>", "min", "max", "&", "^"]
+        )
         if operator in ("//", "%", "<<", ">>"):
-            signs = (3, 4, 7, -3, -7) if dtype in SIGNED and operator in ("//", "%") else (1, 3, 4, 7)
+            signs = (
+                (3, 4, 7, -3, -7) if dtype in SIGNED and operator in ("//", "%") else (1, 3, 4, 7)
+            )
             right = Number(pick.choice(signs), dtype)
         return Apply(operator, (left, right), dtype)
 
     def read(self, scope: Scope) -> Element:
-        memory = self.pick.choice(scope.memory)
+        # What was made last has been read least.
+        recent = self.pick.random() < 0.5
+        memory = self.pick.choice(scope.memory[-2:] if recent else scope.memory)
         indices = tuple(self.index(extent, scope) for extent in memory.shape)
         return Element(memory.name, indices, memory.dtype)
 
@@ -263,9 +273,9 @@ class Expressions:
     def condition(self, scope: Scope, depth: int = 1) -> Value:
         pick = self.pick
         kind = pick.random()
-        if kind < 0.3:
+        if kind < 0.35:
             return self.by_rule("bool", scope, depth - 1)
-        if depth > 0 and kind < 0.42:
+        if depth > 0 and kind < 0.45:
             parts = self.condition(scope, depth - 1), self.condition(scope, depth - 1)
             return Apply(pick.choice(["and", "or"]), parts, "bool")
         if depth > 0 and kind < 0.46:
@@ -279,7 +289,9 @@ class Expressions:
             bound = i64(pick.randint(-1, size + 1))
             return Apply(pick.choice(COMPARISONS), (Name(name), bound), "bool")
         if kind < 0.83:
-            return Apply("isnan", (self.value(pick.choice(["f32", "f16"]), scope, depth - 1),), "bool")
+            return Apply(
+                "isnan", (self.value(pick.choice(["f32", "f16"]), scope, depth - 1),), "bool"
+            )
         left, right = (self.value(dtype, scope, depth - 1) for _ in range(2))
         return Apply(pick.choice(COMPARISONS), (left, right), "bool")
 
@@ -297,7 +309,7 @@ class Expressions:
         """The left side of a rule, with random parts."""
         pick = self.pick
         rules = _RULES_FOR[dtype]
-        (kind, pattern), = pick.choices(rules, [_WEIGHTS[id(rule)] for _, rule in rules])
+        ((kind, pattern),) = pick.choices(rules, [_WEIGHTS[id(rule)] for _, rule in rules])
         is_test = _is_test(pattern)
         letters = dtype
         repeated = _repeated(pattern)
@@ -367,7 +379,8 @@ class Expressions:
                 condition, then, otherwise = node.args
                 decider = part(condition, "bool")
                 return Apply("where", (decider, part(then), part(otherwise)), dtype)
-        assert isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        assert isinstance(node, ast.Call)
+        assert isinstance(node.func, ast.Name)
         name = "fma" if node.func.id == "fused" else node.func.id
         return Apply(name, tuple(part(argument) for argument in node.args), dtype)
 
@@ -422,13 +435,16 @@ def _rules_for(dtype: str) -> list[tuple[str, ast.expr]]:
 
 
 _RULES_FOR = {dtype: _rules_for(dtype) for dtype in (*FLOATS, *INTEGERS, "bool")}
-# Those that need one value twice, or a sign or `not` that other rules leave alone, fire more rarely.
-_WEIGHTS = {
-    id(pattern): 3
-    if _repeated(pattern)
-    else 4
-    if any(isinstance(node, (ast.UnaryOp, ast.Call)) for node in ast.walk(pattern))
-    else 2
-    for rules in _RULES_FOR.values()
-    for _, pattern in rules
-}
+
+
+def _weight(pattern: ast.expr) -> int:
+    """How much more often a rule is tried that rarely finds the simplifier's other rules at rest."""
+    nodes = list(ast.walk(pattern))
+    if sum(isinstance(node, ast.Not) for node in nodes) > 1:
+        return 8
+    if any(isinstance(node, (ast.UnaryOp, ast.Call, ast.Compare)) for node in nodes):
+        return 4
+    return 3 if _repeated(pattern) or isinstance(pattern, ast.BoolOp) else 1
+
+
+_WEIGHTS = {id(pattern): _weight(pattern) for rules in _RULES_FOR.values() for _, pattern in rules}

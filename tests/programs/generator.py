@@ -7,7 +7,7 @@ stores of its outputs. What a phase may read is kept in a `Scope`; what it write
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ class TileValue:
 class Around:
     """What a body of phases knows: memory and scalars, tiles, and how deep it is."""
 
-    scope: Scope = Scope()
+    scope: Scope = field(default_factory=Scope)
     tiles: tuple[TileValue, ...] = ()
     depth: int = 0
 
@@ -89,7 +89,9 @@ class Generator:
             return pick.choice([0.0, -0.0])
         return pick.randint(-32, 32) / 8 if kind < 0.6 else pick.gauss(0, 2)
 
-    def input(self, dtype: str, shape: Shape, symbolic: tuple[int | str, ...] | None = None) -> Readable:
+    def input(
+        self, dtype: str, shape: Shape, symbolic: tuple[int | str, ...] | None = None
+    ) -> Readable:
         name = self.fresh("a")
         self.parameters.append(
             d.Parameter(name, dtype, symbolic or shape, "in", self.data(dtype, shape))
@@ -112,7 +114,12 @@ class Generator:
         else:
             body = self.gridded()
         return d.Program(
-            "kernel", self.target, self.workers, tuple(self.dimensions), tuple(self.parameters), body
+            "kernel",
+            self.target,
+            self.workers,
+            tuple(self.dimensions),
+            tuple(self.parameters),
+            body,
         )
 
     def inputs(self, scope: Scope) -> Scope:
@@ -153,7 +160,8 @@ class Generator:
         pick = self.pick
         rank = pick.choice([1, 2, 2, 2, 3])
         by = tuple(
-            pick.choice({1: [4, 7, 8, 16], 2: [2, 3, 4, 6, 8], 3: [1, 2, 3, 4]}[rank]) for _ in range(rank)
+            pick.choice({1: [4, 7, 8, 16], 2: [2, 3, 4, 6, 8], 3: [1, 2, 3, 4]}[rank])
+            for _ in range(rank)
         )
         counts = [pick.choice([1, 1, 2, 2, 3]) for _ in range(rank)]
         shape = tuple(
@@ -243,7 +251,7 @@ class Generator:
             add(start, Name(v)) if start != i64(0) else Name(v)
             for start, v in zip(starts, variables, strict=True)
         )
-        place, reversed_ = self.maybe_reversed(place, starts, by, variables)
+        place = self.maybe_reversed(place, starts, by, variables)
         store: d.Statement = d.Store(name, place, value)
         inside = [
             Apply("<", (index, extent), "bool")
@@ -259,15 +267,19 @@ class Generator:
         return [d.Each(variables, mapping, (store,))]
 
     def maybe_reversed(
-        self, place: tuple[Value, ...], starts: tuple[Value, ...], by: Shape, variables: tuple[str, ...]
-    ) -> tuple[tuple[Value, ...], bool]:
+        self,
+        place: tuple[Value, ...],
+        starts: tuple[Value, ...],
+        by: Shape,
+        variables: tuple[str, ...],
+    ) -> tuple[Value, ...]:
         if self.pick.random() > 0.15:
-            return place, False
+            return place
         turned: list[Value] = []
         for start, size, variable in zip(starts, by, variables, strict=True):
             back = Apply("-", (i64(size - 1), Name(variable)), "i64")
             turned.append(add(start, back) if start != i64(0) else back)
-        return tuple(turned), True
+        return tuple(turned)
 
     def mapping_for(
         self, shape: Shape, around: Around, variables: tuple[str, ...], *, replicated: bool = True

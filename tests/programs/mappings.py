@@ -85,7 +85,9 @@ class Mappings:
                 sizes = tuple(a * b for a, b in zip(last.sizes, piece.sizes, strict=True))
                 order = last.order or tuple(range(rank))
                 order = (*(d for d in order if d != dimension), dimension)
-                factors[-1] = Factor(piece.kind, sizes, None if order == tuple(range(rank)) else order)
+                factors[-1] = Factor(
+                    piece.kind, sizes, None if order == tuple(range(rank)) else order
+                )
             else:
                 factors.append(piece)
         if not any(factor.kind != "replicate" for factor in factors):
@@ -98,7 +100,9 @@ class Mappings:
         pick.shuffle(tasks)
         lists: list[list[Shape | None]] = [[] for _ in range(self.workers)]
         for number, task in enumerate(tasks):
-            lists[number % self.workers if pick.random() < 0.8 else pick.randrange(self.workers)].append(task)
+            lists[
+                number % self.workers if pick.random() < 0.8 else pick.randrange(self.workers)
+            ].append(task)
         if replicated and pick.random() < 0.3:
             lists[-1] = list(lists[0])
             if not any(lists):

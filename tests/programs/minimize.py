@@ -33,9 +33,10 @@ def _smaller(body: d.Body) -> Iterator[d.Body]:
                 yield body[:k] + inner + body[k + 1 :]
             for smaller in _smaller(inner):
                 if smaller or name == "otherwise":
-                    yield body[:k] + (replace(statement, **{name: smaller}),) + body[k + 1 :]
+                    changed = replace(statement, **{name: smaller})  # type: ignore[arg-type]
+                    yield (*body[:k], changed, *body[k + 1 :])
         for value in _smaller_values(statement):
-            yield body[:k] + (value,) + body[k + 1 :]
+            yield (*body[:k], value, *body[k + 1 :])
 
 
 def _smaller_values(statement: d.Statement) -> Iterator[d.Statement]:

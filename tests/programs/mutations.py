@@ -29,6 +29,7 @@ from taskc.passes import (
     simplify_rules,
     specialize,
     synchronize,
+    tasks,
     unroll,
     value_numbers,
     vectorize,
@@ -67,12 +68,14 @@ def _floor_instead(right: Any) -> Any:
 
 def _truncating_fold(right: Any) -> Any:
     def fold(node: ir.Expression) -> ir.Expression | None:
-        if isinstance(node, ir.Binary) and node.operator == "//":
-            left, divisor = node.left, node.right
-            if isinstance(left, ir.Constant) and isinstance(divisor, ir.Constant) and divisor.value:
-                if left.dtype.is_integer:
-                    return ir.Constant(int(left.value / divisor.value), left.dtype)
-        return right(node)
+        match node:
+            case ir.Binary(
+                operator="//",
+                left=ir.Constant(value=int() as left),
+                right=ir.Constant(value=int() as divisor),
+            ) if divisor:
+                return ir.Constant(int(left / divisor), node.dtype)
+        return right(node)  # type: ignore[no-any-return]
 
     return fold
 
@@ -198,8 +201,7 @@ def _other_parity(do: ir.Do) -> ir.Statement:
 
 def _reversed_order(right: Any) -> Any:
     def row_major(counts: Any, number: Any, order: Any) -> Any:
-        digits = right(counts[::-1], number, ())
-        return digits
+        return right(counts[::-1], number, ())
 
     return row_major
 
@@ -217,7 +219,9 @@ def _shifted_extents(right: Any) -> Any:
 
 
 def _outermost_dropped(right: Any) -> Any:
-    return lambda shape, indices: right(shape, (build.index(0), *indices[1:]) if len(indices) > 1 else indices)
+    return lambda shape, indices: right(
+        shape, (build.index(0), *indices[1:]) if len(indices) > 1 else indices
+    )
 
 
 def _last_doubled(right: Any) -> Any:
@@ -311,10 +315,10 @@ MUTATIONS = (
     Mutation("lower_grid", "the last group is as high as the others",
              lower_grid, "_minimum", lambda right: lambda left, bound: build.index(bound)),
     Mutation("lower_grid", "the ragged last tile is lost", lower_grid, "ceiling_divide", _floor_instead),
-    Mutation("lower_mappings", "every owner stores", lower_mappings, "_first_owner", _always(None)),
+    Mutation("lower_mappings", "every owner stores", lower_mappings, "first_owner", _always(None)),
     Mutation("lower_mappings", "the digits of a worker are reversed",
-             lower_mappings, "digits_of", _reversed_digits),
-    Mutation("lower_mappings", "tasks outside the limit are done", lower_mappings, "_limit", _always(None)),
+             tasks, "digits_of", _reversed_digits),
+    Mutation("lower_mappings", "tasks outside the limit are done", lower_mappings, "within_limit", _always(None)),
     Mutation("flatten", "strides are those of the next dimension", flatten, "_row_major", _shifted_extents),
     Mutation("flatten", "the outermost index is dropped", flatten, "_row_major", _outermost_dropped),
     Mutation("flatten", "the last index counts twice", flatten, "_row_major", _last_doubled),

@@ -63,16 +63,26 @@ def rounded(value: Fraction, dtype: str, zero: float = 0.0) -> Any:
     return make(sign * result)
 
 
+def narrowed(value: float, dtype: str) -> Any:
+    """A number of f64, rounded once."""
+    if dtype != "bf16":
+        return FLOATS[dtype](value)
+    single = np.float32(value)
+    if float(single) == value:  # or two roundings could differ from one
+        return ml_dtypes.bfloat16(single)
+    return rounded(Fraction(value), dtype, value)
+
+
 def fma(a: Any, b: Any, c: Any, dtype: str) -> Any:
     x, y, z = float(a), float(b), float(c)
     if not (math.isfinite(x) and math.isfinite(y) and math.isfinite(z)):
         return FLOATS[dtype](x * y + z)
-    if dtype == "f32":
-        product = x * y  # exact: 48 bits
+    if dtype != "f64":
+        product = x * y  # exact, but for the least of bf16: at most 48 bits
         total = product + z
         part = total - product
-        if (product - (total - part)) + (z - part) == 0.0:
-            return np.float32(total)
+        if (product - (total - part)) + (z - part) == 0.0 and abs(product) > 1e-200:
+            return narrowed(total, dtype)
     exact = Fraction(x) * Fraction(y) + Fraction(z)
     zero = 0.0
     if exact == 0 and math.copysign(1.0, x) * math.copysign(1.0, y) < 0 and _is_minus(z):
@@ -175,11 +185,16 @@ def cast(value: Any, source: str, target: str) -> Any:
     if target in INTEGERS:
         return wrap(int(value), target)
     if source in INTEGERS or source == "bool":
-        return rounded(Fraction(int(value)), target)
+        whole = int(value)
+        return (
+            narrowed(float(whole), target)
+            if abs(whole) < 1 << 53
+            else rounded(Fraction(whole), target)
+        )
     number = float(value)  # exact
     if not math.isfinite(number):
         return FLOATS[target](number)
-    return rounded(Fraction(number), target, number) if target != "f64" else np.float64(number)
+    return narrowed(number, target)
 
 
 def number(value: Any, dtype: str) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -53,7 +53,9 @@ def tasks_of(mapping: d.MappingOf) -> list[list[tuple[int, ...] | None]]:
     limit = mapping.limit
     return [
         [
-            task if task is not None and all(t < n for t, n in zip(task, limit, strict=True)) else None
+            task
+            if task is not None and all(t < n for t, n in zip(task, limit, strict=True))
+            else None
             for task in tasks
         ]
         for tasks in lists
@@ -133,7 +135,8 @@ class Oracle:
             values = {}
             if parameter.role != "out":
                 values = {
-                    index: number(array[index], parameter.dtype) for index in np.ndindex(array.shape)
+                    index: number(array[index], parameter.dtype)
+                    for index in np.ndindex(array.shape)
                 }
             else:
                 self.stored[parameter.name] = set()
@@ -411,7 +414,9 @@ class Oracle:
         """Where an element of a box lies, and whether the box's dimensions are in bounds there."""
         starts = [self.value(start) for start in box.starts]
 
-        def place(environment: Environment, position: tuple[int, ...]) -> tuple[tuple[int, ...], bool]:
+        def place(
+            environment: Environment, position: tuple[int, ...]
+        ) -> tuple[tuple[int, ...], bool]:
             rest = iter(position)
             index: list[int] = []
             inside = True
@@ -513,7 +518,6 @@ class Oracle:
         def run(environment: Environment) -> None:
             accumulator = environment[node.accumulator]
             dtype = self.types[node.accumulator]
-            m, n = accumulator.shape
             depth = node.left.shape[0 if node.transposed[0] else 1]
             for worker, values in enumerate(accumulator.values):
                 for i, j in accumulator.layout.tasks[worker]:
@@ -590,7 +594,9 @@ class Oracle:
             source = environment[node.source]
             dtype = self.types[node.source]
             combine = function(node.operator, dtype)
-            line = {task: self.taken(environment, node.source, task) for task in source.layout.first}
+            line = {
+                task: self.taken(environment, node.source, task) for task in source.layout.first
+            }
             prefixes = {}
             for task in line:
                 if task[node.axis]:
@@ -621,7 +627,7 @@ class Oracle:
 
         return run
 
-    _makers: dict[type, Callable[[Any, Any], Run]] = {
+    _makers: ClassVar[dict[type, Callable[[Any, Any], Run]]] = {
         d.Let: let, d.Assign: let, d.Tile: tile, d.Shared: shared, d.Local: local, d.Load: load,
         d.StoreBlock: storeblock, d.Copy: copy, d.Store: store, d.Atomic: atomic, d.If: branch,
         d.While: repetition, d.For: loop, d.Each: each, d.Pipeline: pipeline, d.Tiles: tiles,

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from tests.programs import description as d
 from tests.programs.description import Apply, Element, Name, Shape, Value
 from tests.programs.expressions import FLOATS, Readable, Scope, add, i64
-from tests.programs.mappings import is_replicated, is_unmasked
+from tests.programs.mappings import is_unmasked
 from tests.programs.numbers import INTEGERS
 
 if TYPE_CHECKING:
-    from tests.programs.generator import Around, Generator
+    from tests.programs.generator import Around, Generator, TileValue
 
 Made = tuple[list[d.Statement], "Around"]
 Phase = Callable[["Generator", "Around"], Made]
@@ -44,6 +44,13 @@ def _pairs(shape: Shape) -> tuple[tuple[str, int], ...]:
     return tuple(zip(_variables(shape), shape, strict=True))
 
 
+def _is_constant(value: Value) -> bool:
+    """Python would compute it, and the scalar would have no type."""
+    if isinstance(value, Apply):
+        return all(map(_is_constant, value.operands))
+    return isinstance(value, d.Number)
+
+
 def computed(
     g: Generator, dtype: str, scope: Scope, depth: int
 ) -> tuple[tuple[d.Statement, ...], Value]:
@@ -55,7 +62,7 @@ def computed(
             value = g.expressions.value(of, scope, 1)
         else:
             value = g.expressions.by_rule(of, scope, 0)
-        if isinstance(value, d.Number):
+        if _is_constant(value):
             continue
         name = g.fresh("v")
         lets.append(d.Let(name, value))
@@ -116,7 +123,7 @@ def algebra(g: Generator, around: Around) -> Made:
         value = g.expressions.value(dtype, scope, 0)
         if position > 1:
             value = g.expressions.by_rule(dtype, scope, 0)
-        if isinstance(value, d.Number):
+        if _is_constant(value):
             continue
         name = g.fresh("v")
         body.append(d.Let(name, value))
@@ -125,7 +132,10 @@ def algebra(g: Generator, around: Around) -> Made:
         total = add(Apply("*", (total, i64(3)), "i64"), part)
     name = g.fresh("t")
     body.append(d.Store(name, (Name("i"),), total))
-    statements: list[d.Statement] = [d.Tile(name, "i64", mapping), d.Each(("i",), mapping, tuple(body))]
+    statements: list[d.Statement] = [
+        d.Tile(name, "i64", mapping),
+        d.Each(("i",), mapping, tuple(body)),
+    ]
     return statements, around.with_tile(TileValue(name, "i64", mapping))
 
 
@@ -155,20 +165,26 @@ def convert_tile(g: Generator, around: Around) -> Made:
     mapping = g.mappings.over(shape)
     name = g.fresh("t")
     zero = tuple(i64(0) for _ in shape)
-    copy = d.Copy(d.Slice(name, zero, shape, tile.dtype), d.Slice(tile.name, zero, shape, tile.dtype), None)
+    copy = d.Copy(
+        d.Slice(name, zero, shape, tile.dtype), d.Slice(tile.name, zero, shape, tile.dtype), None
+    )
     return [d.Tile(name, tile.dtype, mapping), copy], around.with_tile(
         TileValue(name, tile.dtype, mapping)
     )
 
 
-def tile_to_shared(g: Generator, around: Around) -> Made:
+def tile_to_shared(
+    g: Generator, around: Around, tiles: tuple[TileValue, ...] | None = None
+) -> Made:
+    """A tile's elements where every worker can read them; `tiles` are those known afterwards."""
     tile = g.pick.choice(around.tiles)
     shape = tile.mapping.iterated
     name = g.fresh("s")
     zero = tuple(i64(0) for _ in shape)
-    copy = d.Copy(d.Slice(name, zero, shape, tile.dtype), d.Slice(tile.name, zero, shape, tile.dtype), None)
+    whole = d.Slice(name, zero, shape, tile.dtype), d.Slice(tile.name, zero, shape, tile.dtype)
     memory = Readable(name, tile.dtype, shape)
-    return [d.Shared(name, tile.dtype, shape), copy], around.with_scope(around.scope.with_memory(memory))
+    around = replace(around, scope=around.scope.with_memory(memory), tiles=tiles or around.tiles)
+    return [d.Shared(name, tile.dtype, shape), d.Copy(*whole, None)], around
 
 
 def reduction(g: Generator, around: Around) -> Made:
@@ -189,7 +205,9 @@ def _folded(g: Generator, around: Around, *, is_scan: bool) -> Made:
         shape = mapping.iterated
         name, dtype = g.fresh("t"), g.pick.choice(["f32", "f32", "f16", "i32", "i64", "u8"])
         scope = around.scope.with_indices(*_pairs(shape))
-        store = d.Store(name, tuple(map(Name, _variables(shape))), g.expressions.value(dtype, scope, 1))
+        store = d.Store(
+            name, tuple(map(Name, _variables(shape))), g.expressions.value(dtype, scope, 1)
+        )
         statements += [d.Tile(name, dtype, mapping), d.Each(_variables(shape), mapping, (store,))]
         tiles = [TileValue(name, dtype, mapping)]
         around = around.with_tile(tiles[0])
@@ -217,13 +235,19 @@ def _folded(g: Generator, around: Around, *, is_scan: bool) -> Made:
     scope = replace(around.scope.with_indices(*_pairs(shape)), own=own)
     store = d.Store(result, tuple(map(Name, variables)), g.expressions.value(dtype, scope, 2))
     statements += [d.Tile(result, dtype, tile.mapping), d.Each(variables, tile.mapping, (store,))]
-    return statements, around.with_tile(TileValue(result, dtype, tile.mapping))
+    around = around.with_tile(TileValue(result, dtype, tile.mapping))
+    if g.pick.random() < 0.7:
+        more, around = tile_to_shared(g, replace(around, tiles=around.tiles[-1:]), around.tiles)
+        statements += more
+    return statements, around
 
 
 # --- memory ----------------------------------------------------------------------------------
 
 
-def _permuted(g: Generator, shape: Shape, variables: tuple[str, ...]) -> tuple[Shape, tuple[Value, ...]]:
+def _permuted(
+    g: Generator, shape: Shape, variables: tuple[str, ...]
+) -> tuple[Shape, tuple[Value, ...]]:
     """Another place for each position, no two the same, and the shape that the places have."""
     pick = g.pick
     places: list[Value] = []
@@ -279,7 +303,9 @@ def rotation(g: Generator, around: Around) -> Made:
     statements: list[d.Statement] = [
         d.Shared(shared, dtype, shape),
         d.Tile(tile, dtype, mapping),
-        d.Each(variables, mapping, (d.Store(shared, indices, g.expressions.value(dtype, scope, 1)),)),
+        d.Each(
+            variables, mapping, (d.Store(shared, indices, g.expressions.value(dtype, scope, 1)),)
+        ),
     ]
     inner = scope.with_indices((step, 3)).with_memory(Readable(shared, dtype, shape))
     take = d.Store(tile, indices, g.expressions.value(dtype, inner, 2))
@@ -352,7 +378,9 @@ def copied(g: Generator, around: Around) -> Made:
     zero = tuple(i64(0) for _ in sizes)
     by = g.mappings.over(sizes, replicated=False) if pick.random() < 0.6 else None
     copy = d.Copy(
-        d.Slice(name, zero, sizes, source.dtype), d.Slice(source.name, starts, sizes, source.dtype), by
+        d.Slice(name, zero, sizes, source.dtype),
+        d.Slice(source.name, starts, sizes, source.dtype),
+        by,
     )
     # Where the source ends the compiler can't know that all of the buffer is written.
     inside = all(isinstance(start, d.Number) for start in starts)
@@ -384,7 +412,9 @@ def histogram(g: Generator, around: Around) -> Made:
     value = g.expressions.value(dtype, scope, 1)
     if around.depth == 0 and pick.random() < 0.5:
         name = g.output(dtype, (size,), "inout")
-        return [d.Each(variables, mapping, (d.Atomic(operator, name, (place,), value, dtype),))], around
+        return [
+            d.Each(variables, mapping, (d.Atomic(operator, name, (place,), value, dtype),))
+        ], around
     name = g.fresh("s")
     clear = g.mappings.over((size,), replicated=False)
     zero = d.Store(name, (Name("i"),), g.expressions.number(dtype))
@@ -409,9 +439,7 @@ def update_in_place(g: Generator, around: Around) -> Made:
         statements: list[d.Statement] = [
             d.Shared(name, dtype, shape), d.Each(variables, mapping, (store,))
         ]  # fmt: skip
-        return statements, around.with_scope(
-            around.scope.with_memory(Readable(name, dtype, shape))
-        )
+        return statements, around.with_scope(around.scope.with_memory(Readable(name, dtype, shape)))
     buffer = pick.choice(buffers)
     variables = _variables(buffer.shape)
     mapping = g.mappings.over(buffer.shape, replicated=False)
@@ -434,9 +462,9 @@ def scalars(g: Generator, around: Around) -> Made:
     dtype = g.pick.choice(["i64", "f32", "i32", "f16"])
     name = g.fresh("x")
     value = g.expressions.value(dtype, around.scope, 2)
-    if isinstance(value, d.Number):
+    if _is_constant(value):
         value = g.expressions.converted(g.expressions.index(7, around.scope), dtype)
-        if isinstance(value, d.Number):
+        if _is_constant(value):
             return [], around
     return [d.Let(name, value)], around.with_scope(around.scope.with_scalar(name, dtype))
 
@@ -481,7 +509,7 @@ def branch(g: Generator, around: Around) -> Made:
     """Phases under a uniform condition."""
     inner = replace(around, depth=around.depth + 1)
     condition = g.expressions.condition(around.scope, 1)
-    if isinstance(condition, d.Number):
+    if _is_constant(condition):
         return [], around
     bodies = []
     for _ in range(2):
@@ -498,9 +526,7 @@ def branch(g: Generator, around: Around) -> Made:
 def repetition(g: Generator, around: Around) -> Made:
     """A while loop over phases."""
     name = g.fresh("x")
-    inner = replace(
-        around, scope=around.scope.with_scalar(name, "i64"), depth=around.depth + 1
-    )
+    inner = replace(around, scope=around.scope.with_scalar(name, "i64"), depth=around.depth + 1)
     statements, after = g.phases(inner, 1)
     if around.tiles:
         more, _ = update_tile(g, replace(after, tiles=around.tiles))
@@ -602,7 +628,7 @@ def product(g: Generator, around: Around) -> Made:
     from tests.programs.generator import TileValue
 
     pick = g.pick
-    fits = g.workers % 32 == 0 and g.target != "generic" and pick.random() < 0.6
+    fits = g.workers % 32 == 0 and g.target != "generic" and pick.random() < 0.4
     operand, accumulator = pick.choice(
         [("f16", "f32"), ("f32", "f32"), ("bf16", "f32"), ("i8", "i32"), ("f16", "f16")]
     )
@@ -636,9 +662,7 @@ def product(g: Generator, around: Around) -> Made:
     return statements, around.with_tile(TileValue(name, accumulator, mapping))
 
 
-def pipeline(
-    g: Generator, around: Around, grid: tuple[tuple[str, ...], Shape, Shape]
-) -> Made:
+def pipeline(g: Generator, around: Around, grid: tuple[tuple[str, ...], Shape, Shape]) -> Made:
     """A loop whose loads travel ahead of the work."""
     from tests.programs.generator import TileValue
 
@@ -650,7 +674,7 @@ def pipeline(
     extent = bk * pick.randint(1, 4) - (pick.randrange(bk) if pick.random() < 0.4 else 0)
     transport = None
     is_special = g.target == "sm_90a" and g.workers % 32 == 0 and pick.random() < 0.7
-    plain = g.target != "generic" and pick.random() < 0.7 or is_special
+    plain = (g.target != "generic" and pick.random() < 0.7) or is_special
     if is_special or (g.target == "sm_90a" and pick.random() < 0.3):
         bk, extent = pick.choice([4, 8]), 4 * pick.randint(1, 5)
         transport = "tma" if pick.random() < 0.6 else None
@@ -675,7 +699,10 @@ def pipeline(
             row, column = add(Name(names[0]), Name("i")), add(Name(step), Name("j"))
             inside = Apply(
                 "and",
-                (Apply("<", (row, i64(shape[0])), "bool"), Apply("<", (column, i64(extent)), "bool")),
+                (
+                    Apply("<", (row, i64(shape[0])), "bool"),
+                    Apply("<", (column, i64(extent)), "bool"),
+                ),
                 "bool",
             )
             element = Element(a.name, (row, column), dtype)
@@ -730,8 +757,6 @@ def pipeline(
         within = replace(around, scope=scope.with_memory(*blocks), depth=2)
         more, _ = exchange(g, within)
         body += more
-    statements.append(
-        d.Pipeline(step, i64(extent), bk, stages, tuple(body), transport, is_special)
-    )
+    statements.append(d.Pipeline(step, i64(extent), bk, stages, tuple(body), transport, is_special))
     around = around.with_tile(TileValue(accumulator, of, mapping))
     return statements, around

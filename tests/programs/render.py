@@ -25,7 +25,12 @@ def source(program: d.Program) -> str:
     for mapping in _mappings(program.body):
         lines += _mapping(mapping)
     parameters = ", ".join(map(_parameter, program.parameters))
-    lines += ["", "", f"@tc.kernel(workers={program.workers})", f"def {program.name}({parameters}):"]
+    lines += [
+        "",
+        "",
+        f"@tc.kernel(workers={program.workers})",
+        f"def {program.name}({parameters}):",
+    ]
     lines += _body(program.body, 1)
     return "\n".join(lines) + "\n"
 
@@ -47,9 +52,7 @@ def _mappings(body: d.Body) -> list[d.MappingOf]:
 
 def _mapping(mapping: d.MappingOf) -> Iterator[str]:
     if mapping.tasks is not None:
-        rows = ", ".join(
-            f"[{', '.join(repr(task) for task in tasks)}]" for tasks in mapping.tasks
-        )
+        rows = ", ".join(f"[{', '.join(repr(task) for task in tasks)}]" for tasks in mapping.tasks)
         yield f"{mapping.name}_tasks = [{rows}]"
         text = f"mapping({mapping.shape!r}, {mapping.workers}, {mapping.name}_tasks.__getitem__)"
     else:
@@ -115,7 +118,7 @@ def number(node: d.Number) -> str:
         return repr(bool(node.value))
     if node.dtype in ("f16", "bf16", "f32", "f64"):
         value = float(node.value)
-        written = f'{"-" if value < 0 else ""}tc.inf' if math.isinf(value) else repr(value)
+        written = f"{'-' if value < 0 else ''}tc.inf" if math.isinf(value) else repr(value)
         return f"{node.dtype}({written})"
     return str(node.value) if node.dtype == "i64" else f"{node.dtype}({node.value})"
 
@@ -146,7 +149,12 @@ def _statement(node: d.Statement, depth: int) -> Iterator[str]:
     match node:
         case d.Let(name=name, value=value) | d.Assign(name=name, value=value):
             written = text(value)
-            if isinstance(node, d.Let) and node.cell and isinstance(value, d.Number) and value.dtype == "i64":
+            if (
+                isinstance(node, d.Let)
+                and node.cell
+                and isinstance(value, d.Number)
+                and value.dtype == "i64"
+            ):
                 written = f"i64({value.value})"
             yield f"{margin}{name} = {written}"
         case d.Tile():

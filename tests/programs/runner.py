@@ -27,7 +27,7 @@ from tests.programs.render import source
 # The first is the simulator's choice; the others are tried where copies or roles run beside workers.
 SCHEDULES = (None, 1)
 # Printing and parsing back takes longer than all else.
-TEXTS_EVERY = 8
+TEXTS_EVERY = 16
 
 
 Results: TypeAlias = "dict[str, np.ndarray]"
@@ -142,7 +142,9 @@ def is_asynchronous(kernel: ir.Kernel) -> bool:
     return any(isinstance(node, (ir.RingStep, ir.Roles, ir.Do)) for node in walk(kernel.body))
 
 
-def run_many(seed: int, numbers: Iterable[int]) -> tuple[list[tuple[int, Failure]], dict[str, object]]:
+def run_many(
+    seed: int, numbers: Iterable[int]
+) -> tuple[list[tuple[int, Failure]], dict[str, object]]:
     """The failures among some programs of a seed, and what they covered, as plain data."""
     coverage = Coverage()
     failures: list[tuple[int, Failure]] = []

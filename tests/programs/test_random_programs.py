@@ -36,7 +36,9 @@ def test_every_pass_keeps_the_result(
     part.write_text(json.dumps(coverage))
     part.replace(part.with_suffix(".json"))
     remedy = f"python -m tests.programs --seed {SEED} --program"
-    assert not failures, "\n".join(f"{failure}\n  {remedy} {number}" for number, failure in failures)
+    assert not failures, "\n".join(
+        f"{failure}\n  {remedy} {number}" for number, failure in failures
+    )
     finished = sorted(shared_folder.glob("*.json"))
     if len(finished) * CHUNK == COUNT:
         total = Coverage()

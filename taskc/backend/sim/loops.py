@@ -170,7 +170,7 @@ class Loops:
         def run(frame: Frame) -> None:
             wide = frame.vector
             for turn, _ in enumerate(turns(frame)):
-                frame.vector = together if turn == 0 else 1
+                frame.vector = together if turn == 0 or together == 1 else 0
                 body.run(frame)
             frame.vector = wide
 

@@ -202,7 +202,7 @@ class Frame:
         self.anonymous = False
         self.owners_only: Any = None  # where a replicated task is this worker's to store
         self.warp = warp
-        self.vector = 1  # turns of the innermost loop that are one access
+        self.vector = 1  # turns of the innermost loop that are one access; 0 in a later one of them
         self.copies: Any = None
 
     def tasks(self, count: int) -> Frame:
@@ -281,7 +281,12 @@ class Frame:
             who, block = who[chosen], block[chosen]
             if isinstance(worker, np.ndarray):
                 worker = worker[chosen]
-        return Lanes(self.group.order, at, block, worker, self.members, who, site)
+        order = self.group.order
+        agents = None
+        if not isinstance(worker, np.ndarray) and self.width < len(order.agent_of):
+            first, last = order.agent_of[[int(self.worker_row[0]), int(self.worker_row[-1])]]
+            agents = range(int(first), int(last) + 1)
+        return Lanes(order, at, block, worker, self.members, who, site, agents)
 
     def name_element(self, memory: Memory, flat: int) -> str:
         """How a person calls an element: `s[3, 4]`."""

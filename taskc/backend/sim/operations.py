@@ -184,8 +184,9 @@ class Operations:
                 values: Any = memory.data.dtype.type(0)
                 if some:
                     frame.mask = outer if inner is None else inner
+                    frame.vector = len(places) if place is places[0] else 0
                     values = read(frame)
-                    frame.mask = outer
+                    frame.mask, frame.vector = outer, 1
                     if inner is not None:
                         values = np.where(chosen, values, memory.data.dtype.type(0))
                 at, illegal = place(frame)

@@ -26,6 +26,12 @@ class State:
         self.step = np.full((blocks, stages), -1, np.int64)
         self.released = np.zeros((blocks, stages), np.bool_)
 
+    def renew(self, blocks: Array) -> None:
+        """The ring's tensors are allocated anew: all slots are free."""
+        self.state[blocks] = FREE
+        self.step[blocks] = -1
+        self.released[blocks] = False
+
 
 class Rings:
     def __init__(

@@ -11,6 +11,7 @@ until its arrival is known; one that a bulk store has yet to read is *departing*
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -42,7 +43,18 @@ class Reporter(Protocol):
 class Lanes:
     """Some workers' access to some elements, one entry for each."""
 
-    __slots__ = ("at", "block", "floor", "members", "order", "site", "stamp", "who", "worker")
+    __slots__ = (
+        "agents",
+        "at",
+        "block",
+        "floor",
+        "members",
+        "order",
+        "site",
+        "stamp",
+        "who",
+        "worker",
+    )
 
     def __init__(
         self,
@@ -53,8 +65,13 @@ class Lanes:
         members: slice,
         who: Array,
         site: int,
+        agents: Sequence[int] | None = None,
     ) -> None:
-        """`block` counts within the group; a `worker` of -1 is all members; `who` is global."""
+        """`block` counts within the group; a `worker` of -1 is all members; `who` is global.
+
+        agents  those that take part, if not all do; of use where `worker` is -1
+        """
+        self.agents: Sequence[int] = range(order.agents) if agents is None else agents
         self.order = order
         self.at = at
         self.block = block
@@ -84,7 +101,7 @@ class Touches:
         size = self.when.shape[1]
         order = lanes.order
         if not isinstance(lanes.worker, np.ndarray):
-            for agent in range(order.agents):
+            for agent in lanes.agents:
                 stamp = lanes.stamp
                 if not order.uniform:
                     stamp = order.clock[lanes.block, agent] << SITE_BITS | lanes.site

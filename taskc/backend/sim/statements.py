@@ -17,7 +17,7 @@ from taskc.backend.sim import analysis
 from taskc.backend.sim.accesses import Accesses
 from taskc.backend.sim.atomics import atomic
 from taskc.backend.sim.expressions import Expressions
-from taskc.backend.sim.machine import Frame, Run
+from taskc.backend.sim.machine import Frame, Run, active_blocks
 from taskc.backend.sim.memory import Array, Memory
 from taskc.errors import InternalError, Location
 from taskc.ir import nodes as ir
@@ -127,10 +127,13 @@ class Statements:
         size = prod(shape)
         initial = None if fill is None else self.expressions(fill)
         if tensor.scope == ir.SHARED:
+            ring = self.state.ring_of.get(tensor) if self.state.by_phases else None
 
             def allocate_shared(frame: Frame) -> None:
                 memory = frame.group.allocate(tensor, frame, initial, node)
                 frame.memories[tensor] = memory
+                if ring in frame.group.rings:
+                    frame.group.rings[ring].renew(active_blocks(frame))
 
             return Code(allocate_shared)
         if tensor.scope == ir.BARRIER:

@@ -21,7 +21,7 @@ def measure(frame: Frame, memory: Memory, at: Any, where: Any, site: int) -> Non
     """Notes the worst of an access's requests; unless all are asked for, only its first one."""
     run = frame.run
     before = run.accesses.get(site)
-    if (before is not None and not run.statistics) or frame.anonymous:
+    if (before is not None and not run.statistics) or frame.anonymous or not frame.vector:
         return
     tensor = memory.tensor
     shape = np.broadcast_shapes(np.shape(at), np.shape(where), (frame.count, frame.width))
@@ -30,8 +30,8 @@ def measure(frame: Frame, memory: Memory, at: Any, where: Any, site: int) -> Non
     together = 1
     if frame.vector > 1:  # the turns of the innermost axis are one access
         if len(frame.axes) and frame.axes[0] == frame.vector and len(shape) == len(frame.axes) + 2:
-            steps = np.diff(elements, axis=0)
-            if (steps == 1).all():
+            grows = (np.diff(elements, axis=0) == 1) | ~active[1:]
+            if grows.all():
                 together = frame.vector
                 elements, active = elements[0], active[0]
         else:

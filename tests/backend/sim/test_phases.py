@@ -20,7 +20,7 @@ MATMUL = """
                 move sb[z, w] = select(p + z < 30 and col + w < 40, b[p + z, col + w], 0.0) for (z, w) in (4, 16)
                 {work}
             move c[row + u, col + v] = acc[u, v] for (u, v) in (8, 16) if row + u < 50 and col + v < 40
-"""  # noqa: E501
+"""
 FMA = """for q in range(4):
                     each (i, j) in spatial(2, 1).repeat(2, 2).spatial(2, 2).repeat(1, 4):
                         acc[i, j] = fma(sa[i, q], sb[q, j], acc[i, j])"""

@@ -94,6 +94,62 @@ def test_wide_accesses_take_turns(factor: int, ways: int) -> None:
     assert (traffic["y"].sectors, traffic["y"].ideal) == (16, 16)
 
 
+def test_a_wide_access_of_a_part_of_the_lanes() -> None:
+    report = simulate(
+        """
+        kernel k(x: f32[200], y: inout f32[200]) workers=32 blocks=2 stage=lean:
+            register r: f32[4]
+            if block * 128 + worker * 4 < 200:
+                for t in vector(4):
+                    r[t] = x[block * 128 + worker * 4 + t]
+                for t in vector(4):
+                    y[block * 128 + worker * 4 + t] = r[t]
+        """,
+        np.zeros(200, np.float32),
+        np.zeros(200, np.float32),
+        statistics=True,
+    )
+    assert not report.findings
+    assert {(traffic.sectors, traffic.ideal) for traffic in report.accesses} == {(16, 16)}
+
+
+def test_a_wide_access_is_one_in_turns_that_depend_on_each_other_too() -> None:
+    report = simulate(
+        """
+        kernel k(y: inout f32[32]) workers=32 blocks=1 stage=lean:
+            shared s: f32[256] = 0.0
+            register total: f32[1] = 0.0
+            for t in vector(4):
+                total[0] = total[0] * 2.0 + s[worker * 4 + t]
+            y[worker] = total[0]
+        """,
+        np.zeros(32, np.float32),
+        statistics=True,
+    )
+    assert not report.findings
+    assert {traffic.ways for traffic in report.accesses if traffic.tensor == "s"} == {1}
+
+
+def test_an_asynchronous_copy_is_one_access() -> None:
+    report = simulate(
+        """
+        kernel k(x: f16[512], y: inout f16[512]) workers=32 blocks=1 stage=lean target=sm_80:
+            shared s: f16[256]
+            do cp.async(&s[worker * 8], &x[worker * 8], 8, True)
+            do cp.async.commit()
+            do cp.async.wait(0)
+            for t in vector(8):
+                y[worker * 8 + t] = s[worker * 8 + t]
+        """,
+        np.zeros(512, np.float16),
+        np.zeros(512, np.float16),
+        statistics=True,
+    )
+    assert not report.findings
+    (traffic,) = (traffic for traffic in report.accesses if traffic.tensor == "x")
+    assert (traffic.sectors, traffic.ideal) == (16, 16)
+
+
 def test_budgets() -> None:
     text = """
         kernel k(y: out f32[32]) workers=32 blocks=1 stage=scalar:

@@ -302,3 +302,81 @@ def test_roles_that_share_a_ring(stage: str, transport: str, seed: int | None) -
     for missing in ("acquire", "wait", "release"):
         broken = ROLES.format(**{**parts, missing: "pass"})
         assert not simulate(broken, x, np.zeros_like(x), seed=seed).ok, missing
+
+
+REUSED = """
+    kernel k(x: f32[64], y: out f32[64], z: out f32[64]) workers=64 blocks=1 stage=scalar:
+        let w = worker
+        shared s: f32[64]
+        mbarrier full: u64[1]
+        if w == 0:
+            do mbarrier.init(&full[0], 1)
+        s[w] = 2.0  # other
+        {early}
+        {fence}
+        {barrier}
+        z[w] = s[63 - w]
+        barrier block
+        {late}
+        if w == 0:
+            do tma.load(&s[0], &x[0], &full[0], 64){here}
+            do mbarrier.expect(&full[0], 256)
+        do mbarrier.wait(&full[0], 0)
+        y[w] = s[63 - w]
+"""
+REUSING = {
+    "early": "pass",
+    "fence": "do fence.proxy.async()",
+    "barrier": "barrier block",
+    "late": "pass",
+    "here": "",
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_bulk_load_into_memory_that_was_stored_to(seed: int | None) -> None:
+    x = np.arange(64, dtype=np.float32)
+    y, z = np.zeros_like(x), np.zeros_like(x)
+    report = simulate(REUSED.format(**REUSING), x, y, z, seed=seed)
+    assert report.findings == ()
+    np.testing.assert_array_equal(y, x[::-1])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"fence": "pass"},
+        {"fence": "pass", "late": "do fence.proxy.async()"},  # behind the barriers
+        {"fence": "if w == 0:\n            do fence.proxy.async()"},  # not by those who stored
+    ],
+)
+def test_a_bulk_load_without_a_fence(changes: dict[str, str], seed: int | None) -> None:
+    expect(REUSED.format(**{**REUSING, **changes, "here": "  # here"}), "missing-fence", seed=seed)
+
+
+AGAIN = """
+    kernel k(x: f32[64], y: out f32[64]) workers=64 blocks=1 stage=scalar:
+        let w = worker
+        mbarrier full: u64[1]
+        for k in range(2):
+            {before}
+            if w == 0:
+                do mbarrier.init(&full[0], 32){here}
+            barrier block
+            if w < 32:
+                do mbarrier.arrive(&full[0])
+            do mbarrier.wait(&full[0], 0)
+        y[w] = x[w]
+"""
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_mbarrier_that_is_set_up_again(seed: int | None) -> None:
+    expect(AGAIN.format(before="barrier block", here=""), seed=seed)
+    text = AGAIN.format(before="pass", here="  # here")
+    report = simulate(text, *(np.zeros(64, np.float32) for _ in range(2)), seed=seed)
+    here = next(i for i, line in enumerate(text.splitlines()) if "# here" in line) + 1
+    (found, *_) = report.findings
+    assert (found.kind, found.location.line) == ("race", here), report
+    assert "nothing orders that after its use by worker" in found.message
