@@ -26,7 +26,8 @@ EXAMPLE = Path(__file__).parent.parent / "examples" / "03_matmul.py"
 
 def load_example() -> ModuleType:
     specification = importlib.util.spec_from_file_location("matmul_example", EXAMPLE)
-    assert specification is not None and specification.loader is not None
+    assert specification is not None
+    assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module
@@ -69,7 +70,12 @@ def main() -> None:
     a, b = (generator.standard_normal((256, 256)).astype(np.float32) for _ in range(2))
     c = np.empty((256, 256), np.float32)
     rows.append(
-        Row("simulate", "matmul 256^3, parsed", 1, milliseconds(lambda: run(kernel.ir, [a, b, c]), 3))
+        Row(
+            "simulate",
+            "matmul 256^3, parsed",
+            1,
+            milliseconds(lambda: run(kernel.ir, [a, b, c]), 3),
+        )
     )
     finish(rows, options.json)
 

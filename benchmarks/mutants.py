@@ -54,7 +54,14 @@ def main() -> None:
             totals["mutants"] += len(mutants)
             totals["reported"] += len(mutants) - len(survivors)
             totals["equivalent"] += sum(m.is_equivalent for m in survivors)
-            rows.append({"case": name, "target": target, "mutants": len(mutants), "survivors": len(survivors)})
+            rows.append(
+                {
+                    "case": name,
+                    "target": target,
+                    "mutants": len(mutants),
+                    "survivors": len(survivors),
+                }
+            )
     share = totals["reported"] / totals["mutants"]
     print(f"{totals['reported']} of {totals['mutants']} reported ({share:.1%});", end=" ")
     print(f"{totals['equivalent']} of the rest are equivalent")

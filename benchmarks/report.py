@@ -41,14 +41,18 @@ def finish(rows: list[Row], file: Path | None) -> None:
     """Print the table with its minimum, geometric mean and losses; write the file."""
     width = max(len(row.case) for row in rows)
     for row in rows:
-        line = f"{row.benchmark:14} {row.case:{width}} {row.threads:2} thread(s) {row.ours_ms:9.2f} ms"
+        line = (
+            f"{row.benchmark:14} {row.case:{width}} {row.threads:2} thread(s) {row.ours_ms:9.2f} ms"
+        )
         if row.ratio is not None:
             line += f"   {row.peer}: {row.peer_ms:9.2f} ms   {row.ratio:5.2f}x"
         print(line)
     ratios = [row.ratio for row in rows if row.ratio is not None]
     if ratios:
         losses = sum(ratio < 1 for ratio in ratios)
-        print(f"minimum {min(ratios):.2f}, geometric mean {geometric_mean(ratios):.2f}, {losses} losses")
+        print(
+            f"minimum {min(ratios):.2f}, geometric mean {geometric_mean(ratios):.2f}, {losses} losses"
+        )
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
         content = {

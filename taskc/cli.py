@@ -24,10 +24,10 @@ from taskc.ir.target import TARGETS
 _KERNEL_HELP = """\
 FILE:KERNEL names a kernel of a file of Python: one at its top level, or what a function returns:
 
-  taskc show examples/01_vector_add.py:add
+  taskc show examples/01_vector_add.py:vector_add
   taskc show 'matmul.py:matmul(256, 256, 64, stages=3)'
 
-Without KERNEL, the kernels of the file are listed.
+Without KERNEL it is the only one of the file; where there are several, they are listed.
 """
 
 _EXIT_BROKEN_PIPE = 141  # as a shell reports a program that SIGPIPE ended

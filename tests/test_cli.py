@@ -244,6 +244,14 @@ def test_a_kernel_that_is_not_there(run: Any, text: str, expected: str) -> None:
     assert (ended.code, ended.out, ended.err) == (2, "", f"error: {expected}\n")
 
 
+def test_the_only_kernel_of_a_file_needs_no_name(run: Any) -> None:
+    alone = "import taskc as tc\n\n\n@tc.kernel(workers=4)\ndef alone(x: tc.f32[4]):\n    pass\n"
+    Path("alone.py").write_text(alone, encoding="utf-8")
+    ended = run("show", "alone.py")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.startswith("kernel alone(x: f32[4]) workers=4")
+
+
 @pytest.mark.parametrize(
     ("text", "shape"),
     [

@@ -148,7 +148,7 @@ def test_internal_error_carries_the_program() -> None:
         internal error: a tile without a mapping (this is a bug in taskc; please report it with the text below)
         kernel matmul:
           tile acc
-    """)  # noqa: E501
+    """)
 
 
 def test_internal_error_without_a_program() -> None:

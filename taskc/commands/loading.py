@@ -23,7 +23,10 @@ from taskc.lang.definition import KernelDefinition
 
 
 def load_kernel(text: str) -> KernelDefinition:
-    """The kernel of `FILE:NAME`, or what the template of `FILE:NAME(1024, stages=3)` returns."""
+    """The kernel of `FILE:NAME`, or what the template of `FILE:NAME(1024, stages=3)` returns.
+
+    `FILE` alone stands for the one kernel that it has.
+    """
     match = re.fullmatch(r"(.*?\.py)(?::(.*))?", text, re.DOTALL)
     file, name = match.groups() if match else text.rpartition(":")[::2]
     if not match and not file:
@@ -33,6 +36,9 @@ def load_kernel(text: str) -> KernelDefinition:
         raise UsageError(f"there is no file {file!r}")
     module = load_module(path)
     if not name or not name.strip():
+        kernels = _kernels(module)
+        if len(kernels) == 1:
+            return next(iter(kernels.values()))
         raise UsageError(f"which kernel of {file}? {_offer(module, file)}")
     return _find(module, file, name.strip())
 
@@ -148,7 +154,7 @@ def _needed(function: FunctionType) -> list[str]:
 
 def _offer(module: ModuleType, file: str, name: str = "") -> str:
     """What there is instead."""
-    kernels = [key for key, value in vars(module).items() if isinstance(value, KernelDefinition)]
+    kernels = _kernels(module)
     templates = {
         key: value
         for key, value in vars(module).items()
@@ -166,6 +172,10 @@ def _offer(module: ModuleType, file: str, name: str = "") -> str:
     if not offered:
         return f"{hint}it has no kernels"
     return f"{hint}it has {', '.join(offered)}"
+
+
+def _kernels(module: ModuleType) -> dict[str, KernelDefinition]:
+    return {key: value for key, value in vars(module).items() if isinstance(value, KernelDefinition)}
 
 
 def _signature(function: FunctionType) -> str:

@@ -13,6 +13,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 from taskc.ir.mapping import (
     Factor,
     Mapping,
+    auto_map,
     mapping,
     repeat,
     replicate,
@@ -31,7 +32,9 @@ GRAMMAR = r"""
     ?factor: "spatial" "(" sizes ")"                                    -> spatial
            | "repeat" "(" sizes ")"                                     -> repeat
            | "replicate" "(" INTEGER ("," "rank" "=" INTEGER)? ")"      -> replicate
+           | "auto_map" "(" tuple "," "workers" "=" INTEGER vector? ")"  -> auto_map
            | "mapping" "(" tuple "," INTEGER "," "[" list ("," list)* "]" ")"  -> mapping
+    vector: "," "vector" "=" INTEGER
     sizes: (INTEGER ("," INTEGER)* ("," "order" "=" tuple)?)?
     list: "[" (entry ("," entry)*)? "]"
     ?entry: tuple | "None" -> hole
@@ -160,6 +163,10 @@ def _build(tree: Any) -> Mapping:
             return _at(tree, lambda: m.within(_integers(parts[1:])))
         case "replicate":
             return _at(tree, lambda: replicate(*_integers(parts)))
+        case "auto_map":
+            extents, workers = _integers(parts[0].children), int(parts[1])
+            vector = int(parts[2].children[0]) if len(parts) > 2 else 1
+            return _at(tree, lambda: auto_map(extents, workers=workers, vector=vector))
         case "mapping":
             lists = [[_task(entry) for entry in row.children] for row in parts[2:]]
             shape, workers = _integers(parts[0].children), int(parts[1])

@@ -73,7 +73,6 @@ has completed. Slots of k and k + d, 0 < d < stages, are distinct by definition.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Union
 
 import numpy as np
 
@@ -288,7 +287,7 @@ class Address:
         object.__setattr__(self, "dtype", self.tensor.dtype)
 
 
-Expression = Union[Constant, Variable, Unary, Binary, Fused, Select, Cast, Read, Lookup, Address]
+Expression = Constant | Variable | Unary | Binary | Fused | Select | Cast | Read | Lookup | Address
 
 
 # --- statements ------------------------------------------------------------------------------
@@ -554,10 +553,30 @@ class Do:
     loc: Location = _location()
 
 
-Statement = Union[
-    Sequence, Let, Allocate, Store, Atomic, If, While, For, Grid, Pipeline, Each, Move, Mma,
-    Reduce, Scan, Print, Assert, Breakpoint, RingStep, Barrier, Roles, Do,
-]  # fmt: skip
+Statement = (
+    Sequence
+    | Let
+    | Allocate
+    | Store
+    | Atomic
+    | If
+    | While
+    | For
+    | Grid
+    | Pipeline
+    | Each
+    | Move
+    | Mma
+    | Reduce
+    | Scan
+    | Print
+    | Assert
+    | Breakpoint
+    | RingStep
+    | Barrier
+    | Roles
+    | Do
+)
 
 
 # --- kernels ---------------------------------------------------------------------------------

@@ -65,10 +65,8 @@ class _Search:
                 combined = self._cancelling(form, fact)
                 if combined is not None and self.proves(combined, left - 1):
                     return True
-        for atom in sorted(form.terms, key=self._depth, reverse=True):
-            if self._replacing(form, atom, left):
-                return True
-        return False
+        atoms = sorted(form.terms, key=self._depth, reverse=True)
+        return any(self._replacing(form, atom, left) for atom in atoms)
 
     def _depth(self, atom: Atom) -> int:
         """Atoms that are replaced first: non-linear ones, then the variables of inner loops."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping as Dictionary
 from dataclasses import replace
-from typing import Any, TypeVar, Union, overload
+from typing import Any, TypeVar, overload
 
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Statement, Tensor, Variable
 
-Node = Union[Expression, Statement]
+Node = Expression | Statement
 T = TypeVar("T")
 
 

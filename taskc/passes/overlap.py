@@ -1,21 +1,25 @@
 """Lets the loads of later steps of a pipelined loop overlap the work of this one.
 
-    pipeline p in 512 by 8 stages 3:
-        block sa: ...
-        move sa[i, q] for ... = a[row + i, p + q]
+    pipeline p in 512 by 8 stages=3:
+        constant shared sa: f32[64, 8]
+        move sa[i, q] = a[row + i, p + q] for ...
         work(sa)
 ->
-    ring of 3 slots: shared sa: f32[3, 64, 8]
-    for k in range(2):
-        acquire(k); move sa[k % 3, i, q] for ... = a[row + i, k * 8 + q]; commit(k)
+    shared sa: f32[3, 64, 8]
+    ring r = (sa) stages=3 transport=cp.async
+    for k in unroll(2):
+        acquire r[k]
+        if k < 64:
+            move sa[k % 3, i, q] = a[row + i, k * 8 + q] for ... how=cp.async
+        commit r[k]
     for k in range(64):
-        wait(k)
-        acquire(k + 2)
+        wait r[k]
+        acquire r[k + 2]
         if k + 2 < 64:
-            move sa[(k + 2) % 3, i, q] for ... = a[row + i, (k + 2) * 8 + q]
-        commit(k + 2)
+            move sa[(k + 2) % 3, i, q] = a[row + i, (k + 2) * 8 + q] for ... how=cp.async
+        commit r[k + 2]
         work(sa[k % 3])
-        release(k)
+        release r[k]
 
 How the block values travel:
 

@@ -3,11 +3,11 @@
     mma acc += sa @ sb                                       acc: f32[64, 64] by warps * fragment
 ->
     for kk in range(0, 32, 16):
-        tile fa: f16[64, 16] by quotient without n * left fragment
-        move fa[i, q] for ... = sa[i, kk + q]
-        tile fb: f16[16, 64] by quotient without m * right fragment
-        move fb[q, j] for ... = sb[kk + q, j]
-        mma acc += fa @ fb how "mma.sync.m16n8k16.f16"
+        tile left: f16[64, 16] by (warps without n) * left fragment
+        move left[i, q] = sa[i, kk + q] for ...
+        tile right: f16[16, 64] by (warps without m) * right fragment
+        move right[q, j] = sb[kk + q, j] for ...
+        mma acc += left @ right how=mma.sync.m16n8k16.f16
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
 """Reductions and scans over a tile's owners, as phases.
 
-    t = reduce(x, axis 1, +)                                x: f32[4, 64] by spatial(4, 16).repeat(1, 4)
+    reduce t = + over x axis=1                              x: f32[4, 64] by spatial(4, 16).repeat(1, 4)
 ->
     tile partial: f32[4, 16] by spatial(4, 16) = -0.0
     each (i, j) in x.owners:
         partial[i, j // 4] = partial[i, j // 4] + x[i, j]
     shared parts: f32[4, 16]
-    move parts[i, r] for (i, r) in (4, 16) by spatial(4, 16) = partial[i, r]
+    move parts[i, r] = partial[i, r] for (i, r) in (4, 16) by spatial(4, 16)
     each (i, r) in spatial(4, 16):
         partial[i, r] = ((parts[i, 0] + parts[i, 8]) + ...) + ...
     each (i, r) in spatial(4, 16):
         t[i] = partial[i, r]
 
 The second axis of `partial` is a worker's position among those that share an element of the target. The
-fills are exact identities: -0.0 + x is x for every x. Where the last levels of the tree pair lanes of one
-warp, and the target can exchange registers, they are shuffles instead of reads.
+fills are exact identities: -0.0 + x is x for every x. Where there is a power of two of positions, the last
+levels of the tree pair lanes of one warp, and the target can exchange registers, those are shuffles.
 """
 
 from __future__ import annotations

@@ -265,6 +265,17 @@ def test_both_ways_to_write_a_composition() -> None:
     assert Mapping.parse("repeat(3) * repeat(4).within(3)") == repeat(3) * repeat(4).within(3)
 
 
+def test_a_cover_is_read_as_what_it_is() -> None:
+    cover = auto_map((7, 33), workers=32, vector=4)
+    assert Mapping.parse("auto_map((7, 33), workers=32, vector=4)") == cover
+    assert Mapping.parse(str(cover)) == cover
+    assert Mapping.parse("repeat(2) * auto_map((8,), workers=4)") == (
+        repeat(2) * auto_map((8,), workers=4)
+    )
+    with pytest.raises(MappingError, match=r"column 1: auto_map\(0, 1\) needs integers"):
+        Mapping.parse("auto_map((8,), workers=0)")
+
+
 def test_a_derived_mapping_prints_as_an_equal_one() -> None:
     assert str(MATMUL / repeat(4, 4)) == "spatial(4, 2).repeat(2, 2).spatial(4, 8)"
     assert str(MATMUL / MATMUL) == "spatial(1, 1)"
@@ -276,8 +287,8 @@ def test_a_derived_mapping_prints_as_an_equal_one() -> None:
     [
         (
             "spatail(4)",
-            "column 1: expected '(' or 'mapping' or 'repeat' or 'replicate' or 'spatial', "
-            "not 'spatail'",
+            "column 1: expected '(' or 'auto_map' or 'mapping' or 'repeat' or 'replicate' or"
+            " 'spatial', not 'spatail'",
         ),
         ("spatial(4", "column 10: expected ')' or ',', not the end of the text"),
         ("spatial(4 16)", "column 11: expected ')' or ',', not '16'"),
@@ -286,8 +297,8 @@ def test_a_derived_mapping_prints_as_an_equal_one() -> None:
         ("replicate(2, order=1)", "column 14: expected 'rank', not 'order'"),
         (
             "spatial(4).",
-            "column 12: expected 'mapping' or 'repeat' or 'replicate' or 'spatial' or 'within', "
-            "not the end of the text",
+            "column 12: expected 'auto_map' or 'mapping' or 'repeat' or 'replicate' or 'spatial' or"
+            " 'within', not the end of the text",
         ),
         (
             "repeat(2) * spatial(4, 0)",

@@ -77,7 +77,7 @@ def test_loads_of_slices() -> None:
             if r > 100:
                 constant shared scaled: f32[4]
                 move scaled[i_5] = select(8 * r // 2 + i_5 < 64, x[8 * r // 2 + i_5], 0.0) for i_5 in 4
-        """,  # noqa: E501
+        """,
     )
 
 
@@ -146,7 +146,7 @@ def test_stores_and_copies() -> None:
         move buf[1, i_3, j_3] = a[i_3, 16 + j_3] for (i_3, j_3) in (8, 16) by spatial(2, 16).repeat(4, 1)
         move acc[i_4, j_4] = buf[n[0].to(i64), i_4, j_4] for (i_4, j_4) in (8, 16)
         move y[n[0].to(i64) + i_5] = x[i_5] for i_5 in 8 if 0 <= n[0].to(i64) + i_5 and n[0].to(i64) + i_5 < 64
-        """,  # noqa: E501
+        """,
     )
 
 
@@ -249,7 +249,7 @@ def test_grids() -> None:
         let v = s * 2.0
         grid (r, q) in (32, (n[0] + 1).to(i64)) by (8, 16) order=("grouped", 4) persistent cluster=(2, 1):
             let t = v
-        """,  # noqa: E501
+        """,
     )
     assert_becomes(
         "for r, q in tc.tiles((8, 8), by=(8, 8), order=(1, 0)):\n    pass",

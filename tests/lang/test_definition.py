@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import CompileError, bf16, f32, i32
+from taskc import CompileError, bf16, f32, i32, spatial
 from taskc.lang import definition
 from tests.lang.test_blocks import matmul
 
@@ -141,6 +141,29 @@ def test_functions_of_the_language_in_plain_python() -> None:
     with pytest.raises(TypeError, match=r"tc.load is a part of the language: use it in a kernel"):
         tc.load(None)
     assert repr(tc.load) == "tc.load"
+
+
+def test_a_traceback_is_not_full_of_our_own_frames() -> None:
+    with pytest.raises(CompileError) as caught:
+
+        @tc.kernel(workers=4)
+        def unknown(y: tc.out[f32[4]]):
+            for i in spatial(4):
+                y[i] = nothing
+
+    assert [entry.name for entry in caught.traceback] == [
+        "test_a_traceback_is_not_full_of_our_own_frames",
+        "decorate",
+    ]
+
+    @tc.kernel(workers=4)
+    def beyond(y: tc.out[f32[4]]):
+        for i in spatial(4):
+            y[i + 1] = 0
+
+    with pytest.raises(CompileError) as caught:
+        beyond()
+    assert [entry.name for entry in caught.traceback][1:] == ["__call__"]
 
 
 def test_public_names() -> None:

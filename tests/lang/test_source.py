@@ -134,6 +134,16 @@ def test_a_file_that_changed() -> None:
     assert caught.value.hint == "the file has changed since it was imported; run it again"
 
 
+def test_exec_in_python_c() -> None:
+    text = "@tc.kernel(workers=1)\ndef k(y: f32[4]):\n    pass\n"
+    linecache.cache["<string of -c>"] = (9, None, ["import taskc\n"], "<string of -c>")
+    with pytest.raises(CompileError) as caught:
+        exec(compile(text, "<string of -c>", "exec"), {"tc": tc, "f32": tc.f32})
+    assert caught.value.hint == (
+        "what 'exec' runs has no text of its own: define it in a file or a notebook cell"
+    )
+
+
 def test_python_c() -> None:
     program = """
 import taskc as tc

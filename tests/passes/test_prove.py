@@ -21,7 +21,7 @@ kernel matmul{dims}(a: f32[{m}, {k}], b: f32[{k}, {n}], c: out f32[{m}, {n}]) wo
                 each (i, j) in repeat(2, 2).spatial(4, 8).repeat(2, 2):
                     acc[i, j] = fma(sa[i, q], sb[q, j], acc[i, j])
         move c[row + i, col + j] = acc[i, j] for (i, j) in (16, 32) if row + i < {m} and col + j < {n}
-"""  # noqa: E501
+"""
 
 
 @pytest.mark.parametrize(

@@ -117,9 +117,9 @@ class Expressions:
         kind = pick.random()
         if depth <= 0 or kind < 0.12:
             return self.leaf(dtype, scope)
-        if kind < 0.32:
+        if kind < 0.36:
             return self.by_rule(dtype, scope, depth - 1)
-        if kind < 0.38:
+        if kind < 0.42:
             condition = self.condition(scope, depth - 1)
             operands = (condition, *(self.value(dtype, scope, depth - 1) for _ in range(2)))
             return Apply("where", operands, dtype)
@@ -444,7 +444,7 @@ def _weight(pattern: ast.expr) -> int:
         return 8
     if any(isinstance(node, (ast.UnaryOp, ast.Call, ast.Compare)) for node in nodes):
         return 4
-    return 3 if _repeated(pattern) or isinstance(pattern, ast.BoolOp) else 1
+    return 3 if _repeated(pattern) or isinstance(pattern, ast.BoolOp) else 2
 
 
 _WEIGHTS = {id(pattern): _weight(pattern) for rules in _RULES_FOR.values() for _, pattern in rules}

@@ -41,7 +41,9 @@ def measure(frame: Frame, memory: Memory, at: Any, where: Any, site: int) -> Non
     if not run.statistics:
         first = int(np.argmax(active.any(axis=1)))
         elements, active = elements[first : first + 1], active[first : first + 1]
-    offsets = elements if run.is_flat else physical(tensor, memory.shape, elements)
+    offsets = (
+        swizzled(tensor, elements) if run.is_flat else physical(tensor, memory.shape, elements)
+    )
     addresses = offsets * tensor.dtype.nbytes + (tensor.offset or 0)
     width = together * tensor.dtype.nbytes
     worst = before or Traffic(tensor.name, tensor.scope, run.sites[site])
@@ -115,8 +117,13 @@ def physical(tensor: ir.Tensor, shape: tuple[int, ...], linear: Array) -> Array:
     if tensor.layout is not None:
         tasks = np.stack(np.unravel_index(linear, shape), axis=-1)
         linear = tensor.layout.find(0, tasks)
-    if tensor.swizzle is not None:
-        swizzle = tensor.swizzle
-        mask = (1 << swizzle.bits) - 1
-        linear = linear ^ (((linear >> swizzle.shift) & mask) << swizzle.base)
-    return linear
+    return swizzled(tensor, linear)
+
+
+def swizzled(tensor: ir.Tensor, linear: Array) -> Array:
+    """Where the elements of a layout's offsets lie."""
+    if tensor.swizzle is None:
+        return linear
+    swizzle = tensor.swizzle
+    mask = (1 << swizzle.bits) - 1
+    return linear ^ (((linear >> swizzle.shift) & mask) << swizzle.base)

@@ -1,0 +1,298 @@
+"""Barriers where workers meet, as narrow as they can be, and no more of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from taskc.backend.sim import run
+from taskc.ir import nodes as ir
+from taskc.ir.rewrite import walk
+from taskc.passes import synchronize as module
+from taskc.passes.lower_rings import lower_rings
+from taskc.passes.synchronize import is_synchronized, synchronize
+from tests.passes.kernels import (
+    after,
+    arguments_for,
+    before_and_after,
+    keeps_its_result,
+    kernel,
+    nodes,
+    through,
+)
+from tests.programs.generator import program
+from tests.programs.runner import parsed
+
+Golden = Callable[[str, str], None]
+SEED = 7
+
+
+def small(body: str, workers: int = 64, **options: str) -> ir.Kernel:
+    return kernel(body, "x: f32[64], c: inout f32[64]", workers=workers, **options)
+
+
+def barriers(start: ir.Kernel) -> list[str]:
+    return [barrier.scope for barrier in nodes(after(start, "synchronize"), ir.Barrier)]
+
+
+def where(statement: ir.Statement) -> list[str]:
+    """What stands in front of which, in the order of the program: barriers, loops, accesses."""
+    match statement:
+        case ir.Sequence():
+            return [word for inner in statement.statements for word in where(inner)]
+        case ir.For() | ir.While():
+            return ["loop", *(f"  {word}" for word in where(statement.body)), "end"]
+        case ir.If():
+            otherwise = [] if statement.otherwise is None else where(statement.otherwise)
+            return ["if", *(f"  {word}" for word in (*where(statement.then), *otherwise)), "end"]
+        case ir.Barrier():
+            return [statement.scope]
+        case ir.Each() | ir.Move():
+            stores = [n.tensor.name for n in walk(statement) if isinstance(n, (ir.Store, ir.Move))]
+            return [f"write {stores[0]}"]
+    return []
+
+
+def test_golden(golden: Golden) -> None:
+    start = small(
+        """
+        shared s: f32[64]
+        shared t: f32[64]
+        each i in spatial(64):
+            s[i] = x[i]
+        for k in range(3):
+            each i in spatial(64):
+                t[i] = s[i] + 1.0
+            each i in spatial(64):
+                s[i] = t[i // 32 * 32 + (i + k) % 32]
+        each i in spatial(64):
+            c[i] = s[63 - i]
+        """
+    )
+    start = after(start, "overlay")
+    golden("passes/synchronize", before_and_after(start, through(start, synchronize)))
+
+
+SHARED = """
+shared s: f32[64]
+each i in spatial(64):
+    s[i] = x[i]
+each i in spatial(64):
+    c[i] = s[{index}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("index", "scopes"),
+    [
+        ("i", []),
+        ("i // 32 * 32 + 31 - i % 32", ["warp"]),
+        ("i // 32 * 32", ["warp"]),
+        ("63 - i", ["block"]),
+        ("0", ["block"]),
+        ("c[i].to(i64) % 64", ["block"]),  # who knows
+    ],
+)
+def test_as_narrow_as_possible(index: str, scopes: list[str]) -> None:
+    assert barriers(small(SHARED.format(index=index), stage="selected")) == scopes
+
+
+def test_a_barrier_names_what_it_orders() -> None:
+    (barrier,) = nodes(after(small(SHARED.format(index="63 - i")), "synchronize"), ir.Barrier)
+    assert barrier.orders == "write of s in line 4, read of s in line 6"
+
+
+def test_reads_do_not_meet() -> None:
+    body = """
+        each i in spatial(64):
+            c[i] = x[63 - i]
+        each i in spatial(64):
+            c[i] = c[i] + x[0]
+        """
+    assert barriers(small(body)) == []
+
+
+def test_atomics_do_not_meet_but_with_reads() -> None:
+    body = """
+        shared n: f32[1]
+        each i in spatial(64):
+            if i == 0:
+                n[0] = 0.0
+        each i in spatial(64):
+            atomic n[0] += x[i]
+        each i in spatial(64):
+            atomic n[0] += 1.0
+        each i in spatial(64):
+            c[i] = n[0]
+        """
+    assert barriers(small(body, stage="selected")) == ["block", "block"]
+
+
+def test_global_memory_that_is_written_and_read() -> None:
+    body = """
+        each i in spatial(64):
+            c[i] = x[i]
+        each i in spatial(64):
+            c[63 - i] = c[63 - i] + {}
+        """
+    assert barriers(small(body.format("1.0"))) == ["block"]
+    assert barriers(small(body.replace("63 - i", "i").format("1.0"))) == []
+
+
+def test_one_barrier_for_many() -> None:
+    body = """
+        shared s: f32[64]
+        shared t: f32[64]
+        each i in spatial(64):
+            s[i] = x[i]
+        each i in spatial(64):
+            t[i] = x[i]
+        each i in spatial(64):
+            c[i] = s[63 - i]
+        each i in spatial(64):
+            c[i] = c[i] + t[63 - i] + s[(i + 1) % 64]
+        """
+    assert barriers(small(body)) == ["block"]
+
+
+LOOP = """
+shared s: f32[64]
+each i in spatial(64):
+    s[i] = x[i]
+for k in range({turns}):
+    each i in spatial(64):
+        c[i] = c[i] + s[{read}]
+    {store}
+"""
+
+
+@pytest.mark.parametrize(
+    ("read", "store", "placed"),
+    [
+        # Only what stood before the loop: once, in front of it.
+        ("63 - i", "pass", ["write s", "block", "loop", "  write c", "end"]),
+        # A turn overwrites what others still read, and the next one reads it.
+        ("63 - i", "each i in spatial(64):\n        s[i] = c[i]",
+         ["write s", "loop", "  block", "  write c", "  block", "  write s", "end"]),
+        # Everybody stays with its own.
+        ("i", "each i in spatial(64):\n        s[i] = c[i]",
+         ["write s", "loop", "  write c", "  write s", "end"]),
+        ("i // 32 * 32 + 31 - i % 32", "each i in spatial(64):\n        s[i] = c[i]",
+         ["write s", "loop", "  warp", "  write c", "  warp", "  write s", "end"]),
+    ],
+    ids=["in front of it", "in it", "nowhere", "of the warp"],
+)  # fmt: skip
+def test_loops(read: str, store: str, placed: list[str]) -> None:
+    start = small(LOOP.format(turns=3, read=read, store=store))
+    body = after(start, "synchronize").body
+    assert where(body) == placed
+    keeps_its_result(start)
+
+
+def test_uniform_branches() -> None:
+    start = small(
+        """
+        shared s: f32[64]
+        each i in spatial(64):
+            s[i] = x[i]
+        if x[0] < 3.0:
+            each i in spatial(64):
+                c[i] = s[i] + 1.0
+            each i in spatial(64):
+                c[i] = c[i] + s[63 - i]
+        each i in spatial(64):
+            s[i] = x[63 - i]
+        """
+    )
+    placed = where(after(start, "synchronize").body)
+    expected = ["write s", "block", "if", "  write c", "  write c", "end", "block", "write s"]
+    assert placed == expected
+    keeps_its_result(start)
+
+
+def test_slots_of_a_ring_are_distinct() -> None:
+    """The slot that is filled is not the one that is read: one barrier a step."""
+    start = kernel(
+        """
+        tile acc: f32[8, 8] by spatial(8, 8) = 0.0
+        pipeline p in 64 by 8 stages=3:
+            constant shared s: f32[8, 8]
+            move s[i, j] = x[p + i, j] for (i, j) in (8, 8)
+            each (i, j) in spatial(8, 8):
+                acc[i, j] = acc[i, j] + s[7 - i, j]
+        move c[i, j] = acc[i, j] for (i, j) in (8, 8)
+        """,
+        "x: f32[64, 8], c: out f32[8, 8]",
+        workers=64,
+        target="sm_80",
+    )
+    assert barriers(start) == ["block"]
+    assert barriers(replace(start, target="generic")) == ["block"]
+
+
+def test_bytes_that_two_tensors_share() -> None:
+    start = small(
+        """
+        shared s: f32[64]
+        each i in spatial(64):
+            s[i] = x[i]
+        each i in spatial(64):
+            c[i] = s[i]
+        shared t: f32[64]
+        each i in spatial(64):
+            t[63 - i] = x[i]
+        each i in spatial(64):
+            c[i] = c[i] + t[63 - i]
+        """
+    )
+    made = after(start, "overlay")
+    assert {n.tensor.offset for n in nodes(made, ir.Allocate)} == {0}
+    (barrier,) = nodes(synchronize(made), ir.Barrier)
+    assert "of s" in barrier.orders
+    assert "of t" in barrier.orders
+    keeps_its_result(start)
+
+
+# Irredundance.
+
+
+def without(start: ir.Kernel, barrier: ir.Barrier) -> ir.Kernel:
+    return replace(start, body=module._without(start.body, barrier))
+
+
+MEETINGS = [
+    SHARED.format(index="63 - i"),
+    SHARED.format(index="i // 32 * 32 + 31 - i % 32"),
+    LOOP.format(turns=3, read="63 - i", store="pass"),
+    LOOP.format(turns=3, read="63 - i", store="each i in spatial(64):\n        s[i] = c[i]"),
+]
+
+
+@pytest.mark.parametrize("body", MEETINGS)
+def test_the_simulator_misses_every_barrier(body: str) -> None:
+    made = after(small(body), "synchronize")
+    assert is_synchronized(made)
+    assert run(lower_rings(made), arguments_for(made)).ok
+    found = nodes(made, ir.Barrier)
+    assert found
+    for barrier in found:
+        fewer = without(made, barrier)
+        assert not is_synchronized(fewer)
+        report = run(lower_rings(fewer), arguments_for(fewer))
+        assert {finding.kind for finding in report.findings} == {"race"}, barrier.orders
+
+
+@pytest.mark.parametrize("first", range(0, 100, 25))
+def test_random_programs_have_no_barrier_too_many(first: int) -> None:
+    seen = 0
+    for number in range(first, first + 25):
+        made = after(parsed(program(SEED, number)), "synchronize")
+        assert is_synchronized(made)
+        if nodes(made, ir.Roles):
+            continue  # the barriers of a role are its own walk's
+        for barrier in nodes(made, ir.Barrier):
+            seen += 1
+            assert not is_synchronized(without(made, barrier)), (number, barrier.orders)
+    assert seen >= 10
