@@ -175,7 +175,9 @@ def _offer(module: ModuleType, file: str, name: str = "") -> str:
 
 
 def _kernels(module: ModuleType) -> dict[str, KernelDefinition]:
-    return {key: value for key, value in vars(module).items() if isinstance(value, KernelDefinition)}
+    return {
+        key: value for key, value in vars(module).items() if isinstance(value, KernelDefinition)
+    }
 
 
 def _signature(function: FunctionType) -> str:

@@ -71,6 +71,19 @@ class _Store:
             self.forms = [enumerator.form(index) for index in indices]
         self.indices, self.extents = indices, extents
         self.name = access.tensor.name
+        self.turned: set[int] = set()
+        for d, extent in enumerate(extents):
+            self._turn(d, Form({}, extent) if isinstance(extent, int) else enumerator.form(extent))
+
+    def _turn(self, d: int, end: Form | None) -> None:
+        """An index that falls as the block-wide loops go on is counted from the tensor's end."""
+        form = self.forms[d]
+        if form is None or end is None:
+            return
+        factors = [factor for v, factor in form.terms.items() if v in self.program.binders]
+        if factors and max(factors) < 0:
+            self.turned.add(d)
+            self.forms[d] = end.plus(Form({}, 1), -1).plus(form, -1)
 
     def box(self) -> Box | None:
         live, symbolic = self._conditions()
@@ -84,6 +97,8 @@ class _Store:
         if not self._local(forms, live, digits, offsets):
             return None
         intervals = [self._interval(d, digits[d], offsets[d]) for d in range(len(forms))]
+        for d in self.turned:
+            intervals[d] = self._turned(d, intervals[d])
         if len(intervals) == len(self.access.tensor.shape):
             return tuple(intervals)
         if any(interval != (0, None) for interval in intervals):
@@ -125,9 +140,8 @@ class _Store:
             return pinned
         facts = self.facts
         for index, extent in zip(self.indices, self.extents, strict=True):
-            end = ir.constant(extent) if isinstance(extent, int) else extent
             facts = facts.assume(Binary(">=", index, ir.constant(0)))
-            facts = facts.assume(Binary("<", index, end))
+            facts = facts.assume(Binary("<", index, _end(extent)))
         for condition, holds in symbolic:
             if facts.prove(condition) is holds:
                 continue
@@ -213,8 +227,7 @@ class _Store:
                     for variable, extent, by in zip(
                         frame.variables, frame.shape, frame.by, strict=True
                     ):
-                        end = ir.constant(extent) if isinstance(extent, int) else extent
-                        yield variable, zero, end, by
+                        yield variable, zero, _end(extent), by
                 case ir.Pipeline():
                     yield frame.variable, zero, frame.extent, frame.by
                 case ir.For():
@@ -266,9 +279,19 @@ class _Store:
 
     # Intervals.
 
+    def _turned(self, d: int, interval: Interval) -> Interval:
+        """From the far end back to the near one."""
+        low, high = interval
+        extent = self.extents[d]
+        if isinstance(extent, int):
+            return (0 if high is None else max(extent - high, 0)), (extent - low if low else None)
+        if interval != (0, None):
+            self._unknown(f"index `{spelled(self.indices[d])}` does not count down from end to end")
+        return interval
+
     def _interval(self, d: int, digits: list[Digit], offset: int) -> Interval:
         extent = self.extents[d]
-        end = ir.constant(extent) if isinstance(extent, int) else extent
+        end = _end(extent)
         reach = 1
         for position, digit in enumerate(sorted(digits, key=lambda digit: digit.stride)):
             if digit.count == 1:
@@ -299,6 +322,10 @@ class _Store:
         if self.facts.nonpositive(self.facts.affine(end) - high):
             return max(offset, 0), None
         return max(offset, 0), high
+
+
+def _end(extent: int | Expression) -> Expression:
+    return ir.constant(extent) if isinstance(extent, int) else extent
 
 
 def enumerated_loops(path: Path, enumerator: Enumerator) -> list[Array]:

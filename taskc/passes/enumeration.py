@@ -115,10 +115,10 @@ class Enumerator:
     ) -> None:
         self.program = program
         self.mode = mode
-        self.forms: dict[int, Form | None] = {}
-        self.truths: dict[int, Truth] = {}
+        # By identity: with the node itself, so that no other one takes its place in memory.
+        self.forms: dict[int, tuple[Expression, Form | None]] = {}
+        self.truths: dict[int, tuple[Expression, Truth]] = {}
         self.variables: dict[Variable, Form | None] = {}
-        self.valid: dict[int, Any] = {}
         for variable, value in (fixed or {}).items():
             self.variables[variable] = Form({}, value)
         self.workers = np.arange(program.kernel.workers)
@@ -135,8 +135,8 @@ class Enumerator:
                 self.variables[node] = self._variable(node)
             return self.variables[node]
         if id(node) not in self.forms:
-            self.forms[id(node)] = self._form(node)
-        return self.forms[id(node)]
+            self.forms[id(node)] = node, self._form(node)
+        return self.forms[id(node)][1]
 
     def _form(self, node: Expression) -> Form | None:
         match node:
@@ -328,8 +328,8 @@ class Enumerator:
 
     def truth(self, node: Expression) -> Truth:
         if id(node) not in self.truths:
-            self.truths[id(node)] = self._truth(node)
-        return self.truths[id(node)]
+            self.truths[id(node)] = node, self._truth(node)
+        return self.truths[id(node)][1]
 
     def _truth(self, node: Expression) -> Truth:
         match node:

@@ -15,6 +15,7 @@ from taskc.passes.proof_program import collect
 from taskc.passes.prove_bounds import bounds_findings
 from taskc.passes.prove_coverage import coverage_findings
 from taskc.passes.prove_races import race_findings
+from taskc.passes.prove_replicas import dropped_findings
 from taskc.passes.prove_tiles import tile_findings
 
 
@@ -30,5 +31,6 @@ def findings(kernel: Kernel) -> tuple[CompileError, ...]:
     errors = [*tile_findings(program), *bounds_findings(program)]
     if kernel.stage == "parsed":
         errors += [*coverage_findings(program), *race_findings(program)]
+        errors += dropped_findings(program)
     errors.sort(key=lambda error: (error.location.line, error.location.column))
     return tuple(errors)

@@ -3,10 +3,14 @@
 Every owner has its own copy, and readers take any of them. So all owners must run the store equally
 often, and what the value is computed from must agree among them. That is asked of the variables the
 value depends on, in the order in which each owner writes the element.
+
+Of a store to memory the first owner's counts, and the others' is dropped: that is a mistake where a
+value comes from an earlier mapping loop, in which the owners had different tasks.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,7 +22,7 @@ from taskc.ir.nodes import LOCAL, Expression, Tensor, Variable
 from taskc.ir.rewrite import expressions
 from taskc.passes.enumeration import Enumerator
 from taskc.passes.proof_program import ATOMIC, WRITE, Access, Guard, Path, Program
-from taskc.passes.wording import element
+from taskc.passes.wording import element, task_text
 
 HINT = "combine the values of several workers with tc.reduce"
 
@@ -48,6 +52,63 @@ def replica_findings(access: Access, enumerator: Enumerator) -> CompileError | N
     ordered = sorted(needed, key=lambda variable: variable.name)
     runs = _Runs(access, owners, enumerator, ordered)
     return runs.uneven() or runs.disagreement(ordered)
+
+
+def dropped_findings(program: Program) -> Iterator[CompileError]:
+    """The stores to memory in replicated loops of which one worker's value counts."""
+    dependencies = _Dependencies(program)
+    for access in program.accesses:
+        loops = [frame for frame in access.path if isinstance(frame, ir.Each)]
+        if access.kind != WRITE or access.tensor.scope not in (ir.GLOBAL, ir.SHARED):
+            continue
+        if len(loops) == 1 and loops[0].worker is None and loops[0].mapping.is_replicated:
+            error = _dropped(access, loops[0], dependencies)
+            if error is not None:
+                yield error
+
+
+def _dropped(access: Access, each: ir.Each, dependencies: _Dependencies) -> CompileError | None:
+    statement = access.statement
+    assert isinstance(statement, ir.Store)
+    parts = [statement.value, *access.indices]
+    parts += [frame.condition for frame in access.path if isinstance(frame, Guard)]
+    cells = {
+        read.tensor: None
+        for part in parts
+        for read in dependencies.reads(part)
+        if read.tensor.scope == LOCAL
+    }
+    for cell in cells:
+        for variable in dependencies.of_cell(cell) - set(each.variables):
+            pair = _apart(each.mapping, variable, dependencies.program)
+            if pair is not None:
+                first, other, task = pair
+                return CompileError(
+                    f"workers {first} and {other} both have task {task_text(task)}, and each has"
+                    f" its own `{cell.name}`: only that of worker {first} would be stored",
+                    access.loc,
+                    hint=HINT,
+                )
+    return None
+
+
+def _apart(
+    mapping: Mapping, variable: Variable, program: Program
+) -> tuple[int, int, tuple[int, ...]] | None:
+    """Two workers with a common task for which a variable took different values, and the task."""
+    binder = program.binders.get(variable)
+    if binder is None or not isinstance(binder.loop, ir.Each) or binder.loop.worker is not None:
+        return None
+    earlier = binder.loop.mapping
+    taken = np.where(earlier.valid, earlier.tasks[..., binder.position], -1)
+    kind = np.unique(taken, axis=0, return_inverse=True)[1].reshape(-1)
+    first = mapping.owner_table()[0][tuple(mapping.tasks[..., d] for d in range(mapping.rank))]
+    different = (kind[first] != kind[:, None]) & mapping.valid
+    if not different.any():
+        return None
+    worker, slot = (int(place) for place in np.argwhere(different)[0])
+    task = tuple(int(place) for place in mapping.tasks[worker, slot])
+    return int(first[worker, slot]), worker, task
 
 
 class _Runs:
@@ -144,8 +205,19 @@ class _Dependencies:
         for below in expressions(node):
             result |= self.of(below)
         if isinstance(node, ir.Read) and node.tensor.scope == LOCAL:
-            result |= self._cell(node.tensor)
+            result |= self.of_cell(node.tensor)
         return result
+
+    def reads(self, node: Expression) -> Iterator[ir.Read]:
+        """The reads in an expression, those in the values of its names included."""
+        if isinstance(node, Variable):
+            if node in self.program.lets:
+                yield from self.reads(self.program.lets[node][0])
+            return
+        if isinstance(node, ir.Read):
+            yield node
+        for below in expressions(node):
+            yield from self.reads(below)
 
     def of_path(self, path: Path) -> frozenset[Variable]:
         """What decides whether, and how often, something runs."""
@@ -170,7 +242,7 @@ class _Dependencies:
             return self.of(binder.loop.start) | self.of(binder.loop.stop)
         return frozenset()
 
-    def _cell(self, tensor: Tensor) -> frozenset[Variable]:
+    def of_cell(self, tensor: Tensor) -> frozenset[Variable]:
         """What the values ever stored to a LOCAL depend on."""
         if tensor not in self.cells:
             self.cells[tensor] = frozenset()

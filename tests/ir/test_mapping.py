@@ -189,7 +189,7 @@ def test_rank_zero() -> None:
     [
         ((5, 7), 32, 1, "repeat(2, 1).spatial(4, 8).within(5, 7)"),
         ((1, 1), 32, 1, "spatial(32, 1).within(1, 1)"),
-            ((16, 8), 128, 4, "spatial(64, 2).repeat(1, 4).within(16, 8)"),
+        ((16, 8), 128, 4, "spatial(64, 2).repeat(1, 4).within(16, 8)"),
         ((128, 64), 128, 4, "repeat(16, 1).spatial(8, 16).repeat(1, 4)"),
         ((64, 33), 32, 1, "repeat(16, 5).spatial(4, 8).within(64, 33)"),
         ((13,), 7, 1, "repeat(2).spatial(7).within(13)"),

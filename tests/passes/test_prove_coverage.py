@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from taskc.ir import nodes as ir
+from taskc.passes.enumeration import Enumerator
+from taskc.passes.proof_program import collect
 from taskc.passes.prove_coverage import coverage_findings
 from tests.passes.proofs import Case, cases, check
 
@@ -70,6 +73,53 @@ C = "c: out f32[m, n]"
             move c[row + i, 0] = 1.0 for i in 4 if row + i < m
         """,
         "c[0, 1] is never stored", "move", dimensions="m, n",
+    ),
+    Case(
+        "from the far end, in both dimensions", C,
+        """
+        grid (row, col) in (m, n) by (1, 4):
+            each j in repeat(2).spatial(2).replicate(2):
+                if col + j < n:
+                    c[m - 1 - row, n - 1 - col - j] = 1.0
+        """,
+        dimensions="m, n",
+    ),
+    Case(
+        "from the far end, and not to the near one", C,
+        """
+        grid (row, col) in (m, n) by (1, 4):
+            each j in spatial(4):
+                if col + j < n - 1:
+                    c[m - 1 - row, n - 2 - col - j] = 1.0
+        """,
+        CANT + "index `n - 2 - col - j` does not count down from end to end",
+        "c[m", dimensions="m, n",
+    ),
+    Case(
+        "the upper part from the far end, the lower one forwards", "c: out f32[100, m]",
+        """
+        grid col in m by 1:
+            for p in range(0, 60, 1):
+                each j in spatial(1).replicate(4):
+                    c[99 - p, col] = 1.0
+            for q in range(0, 40, 1):
+                each j in spatial(1).replicate(4):
+                    c[q, col] = 1.0
+        """,
+        dimensions="m",
+    ),
+    Case(
+        "the upper part from the far end, with a gap", "c: out f32[100, m]",
+        """
+        grid col in m by 1:
+            for p in range(0, 59, 1):
+                each j in spatial(1).replicate(4):
+                    c[99 - p, col] = 1.0
+            for q in range(0, 40, 1):
+                each j in spatial(1).replicate(4):
+                    c[q, col] = 1.0
+        """,
+        "c[40, 0] is never stored", "c[q", dimensions="m",
     ),
     Case(
         "a loop that stores again", C,
@@ -377,3 +427,18 @@ def test_structure(case: Case) -> None:
 )  # fmt: skip
 def test_counting(case: Case) -> None:
     check(case, coverage_findings)
+
+
+def test_what_is_known_of_an_expression_is_not_taken_for_another_one() -> None:
+    body = "grid s in m by 4:\n    each i in spatial(4):\n        if s + i < m:\n            c[s + i] = 1.0"
+    program = collect(Case("", "c: out f32[m]", body, dimensions="m").kernel())
+    (store,) = program.on(program.kernel.parameters[0])
+    enumerator = Enumerator(program, "iterations")
+    for number in range(50):  # each of them may stand where the one before stood
+        shifted = ir.Binary("+", store.indices[0], ir.constant(number))
+        condition = ir.Binary("<", ir.constant(number), ir.constant(25))
+        form = enumerator.form(shifted)
+        assert form is not None
+        assert form.base.min() == number
+        assert bool(enumerator.truth(condition).must) is (number < 25)
+        del shifted, condition

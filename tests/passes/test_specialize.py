@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
+from taskc.ir.target import TARGETS
 from taskc.passes.select import select
 from taskc.passes.specialize import specialize
 from tests.passes.kernels import (
@@ -190,10 +192,11 @@ def test_a_pipeline_behind_it_is_the_consumers() -> None:
 
 
 @pytest.mark.parametrize("workers", [32, 64])
-def test_persistent_tiles(workers: int) -> None:
+def test_persistent_tiles(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TARGETS, "sm_90a", replace(TARGETS["sm_90a"], processors=3))
     start = kernel(
         f"""
-        grid r in 272 by 1 persistent:
+        grid r in 7 by 1 persistent:
             tile acc: f32[8, 8] by spatial(8, 4).repeat(1, 2).replicate({workers // 32}) = 0.0
             pipeline p in 40 by 8 stages=3 specialize:
                 constant shared s: f32[8, 8]
@@ -202,7 +205,7 @@ def test_persistent_tiles(workers: int) -> None:
                     acc[i, j] = acc[i, j] + s[7 - i, j] + r.to(f32)
             move c[r + i, j] = acc[i, j] for (i, j) in (1, 8)
         """,
-        "x: f32[64, 8], c: out f32[272, 8]",
+        "x: f32[64, 8], c: out f32[7, 8]",
         target="sm_90a",
         workers=workers,
     )

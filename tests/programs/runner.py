@@ -28,6 +28,7 @@ from tests.programs.render import source
 SCHEDULES = (None, 1)
 # Printing and parsing back takes longer than all else.
 TEXTS_EVERY = 16
+SCHEDULES_EVERY = 4
 
 
 Results: TypeAlias = "dict[str, np.ndarray]"
@@ -68,9 +69,15 @@ def steps(kernel: ir.Kernel) -> Iterator[tuple[str, ir.Kernel]]:
 
 
 def check(
-    program: d.Program, *, expected: Results | None = None, texts: bool = True,
-    observe: Observer | None = None, only: str | None = None, file: str = "<program>",
-) -> Failure | None:  # fmt: skip
+    program: d.Program,
+    *,
+    expected: Results | None = None,
+    texts: bool = True,
+    schedules: tuple[int | None, ...] = SCHEDULES,
+    observe: Observer | None = None,
+    only: str | None = None,
+    file: str = "<program>",
+) -> Failure | None:
     """What is wrong with the compiler, as far as this program shows it.
 
     only: the one pass whose results are looked at; others are taken for right
@@ -88,11 +95,11 @@ def check(
             _, kernel = next(kernels)
             is_asked = only is None or stage == only
             if kernel is not before and is_asked:
-                wrong = _check_step(program, kernel, expected, texts)
+                wrong = _check_step(program, kernel, expected, texts, schedules)
                 if wrong is None and stage == "synchronize" and not is_asynchronous(kernel):
                     # Where there are no ring steps to lower the barriers must do from here on.
                     free = replace(kernel, stage="synchronized")
-                    wrong = _check_step(program, free, expected, False)
+                    wrong = _check_step(program, free, expected, False, schedules)
                 if wrong is not None:
                     earlier = "" if before is None else to_text(before)
                     return Failure(stage, *wrong, earlier, to_text(kernel))
@@ -112,7 +119,11 @@ def check(
 
 
 def _check_step(
-    program: d.Program, kernel: ir.Kernel, expected: dict[str, np.ndarray], texts: bool
+    program: d.Program,
+    kernel: ir.Kernel,
+    expected: Results,
+    texts: bool,
+    schedules: tuple[int | None, ...],
 ) -> tuple[str, str] | None:
     try:
         verify(kernel)
@@ -122,7 +133,7 @@ def _check_step(
         text = to_text(kernel)
         if not same_program(parse(text), kernel):
             return "text", "what is printed parses as another program"
-    seeds = SCHEDULES if is_asynchronous(kernel) else SCHEDULES[:1]
+    seeds = schedules if is_asynchronous(kernel) else schedules[:1]
     for seed in seeds:
         arguments = {
             p.name: p.data if p.shape is None or p.role == "in" else p.data.copy()
@@ -152,7 +163,14 @@ def run_many(
         with coverage.program():
             made = generate(seed, number)
             texts = number % TEXTS_EVERY == 0
-            failure = check(made, texts=texts, observe=coverage.see, file=f"<program {number}>")
+            schedules = SCHEDULES if number % SCHEDULES_EVERY == 0 else SCHEDULES[:1]
+            failure = check(
+                made,
+                texts=texts,
+                schedules=schedules,
+                observe=coverage.see,
+                file=f"<program {number}>",
+            )
         if failure is not None:
             failures.append((number, failure))
     return failures, coverage.to_json()

@@ -15,7 +15,7 @@ from tests.programs.oracle import Oracle
 from tests.programs.runner import Results, check
 
 SEED = 7
-MOST = 600
+MOST = 1500
 
 
 @cache

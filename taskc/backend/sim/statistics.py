@@ -126,4 +126,5 @@ def swizzled(tensor: ir.Tensor, linear: Array) -> Array:
         return linear
     swizzle = tensor.swizzle
     mask = (1 << swizzle.bits) - 1
-    return linear ^ (((linear >> swizzle.shift) & mask) << swizzle.base)
+    moved: Array = linear ^ (((linear >> swizzle.shift) & mask) << swizzle.base)
+    return moved
