@@ -130,6 +130,4 @@ SM_90A = Target(
     matrix=_MMA_SYNC,
 )
 
-TARGETS: dict[str, Target] = {
-    target.name: target for target in (GENERIC, SM_80, SM_89, SM_90A)
-}
+TARGETS: dict[str, Target] = {target.name: target for target in (GENERIC, SM_80, SM_89, SM_90A)}

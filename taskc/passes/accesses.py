@@ -57,7 +57,9 @@ class Access:
 
     def describe(self) -> str:
         verb = "atomic" if self.atomic else "write" if self.writes else "read"
-        return f"{verb} of {self.tensor.name}" + (f" in line {self.loc.line}" if self.loc.line else "")
+        return f"{verb} of {self.tensor.name}" + (
+            f" in line {self.loc.line}" if self.loc.line else ""
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,9 @@ class Crew:
         values = {v: array[..., None] for v, array in self.values.items()}
         shape = (*self.workers.shape, len(trips))
         active = None if self.active is None else np.broadcast_to(self.active[..., None], shape)
-        return Crew(np.broadcast_to(self.workers[..., None], shape), {**values, variable: trips}, active)
+        return Crew(
+            np.broadcast_to(self.workers[..., None], shape), {**values, variable: trips}, active
+        )
 
     def first_owners(self, loop: ir.Each) -> Crew:
         """Of the workers that have one task, the first alone: it does the stores to memory."""
@@ -193,7 +197,10 @@ def evaluate(expression: Expression, values: Dictionary[Variable, Array]) -> Arr
                 return None
             return unary(expression.operator, operand, expression.operand.dtype)
         case ir.Select():
-            parts = [evaluate(x, values) for x in (expression.condition, expression.then, expression.otherwise)]
+            parts = [
+                evaluate(x, values)
+                for x in (expression.condition, expression.then, expression.otherwise)
+            ]
             if parts[0] is None or parts[1] is None or parts[2] is None:
                 return None
             return np.where(parts[0], parts[1], parts[2])

@@ -17,9 +17,7 @@ from taskc.passes.transports import copy_elements, plain_read
 from taskc.passes.widths import Multiples
 
 
-def asynchronous_copy(
-    move: ir.Move, target: Target, known: Multiples
-) -> tuple[ir.Each, int]:
+def asynchronous_copy(move: ir.Move, target: Target, known: Multiples) -> tuple[ir.Each, int]:
     """The mapping loop of a move by cp.async, and how many consecutive slots one copy takes."""
     read = plain_read(move)
     assert read is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from taskc.passes.prove_replicas import dropped_findings
 from taskc.passes.prove_tiles import tile_findings
 from tests.passes.proofs import Case, cases, check
 
@@ -358,3 +359,68 @@ def test_replicas(case: Case) -> None:
 )  # fmt: skip
 def test_whole_block_statements(case: Case) -> None:
     check(case, tile_findings)
+
+
+OUT = "a: f32[64, 64], y: out f32[2]"
+
+
+@cases(
+    Case(
+        "a sum of which one worker's part would be stored", OUT,
+        """
+        local total: f32[()] = 0.0
+        each i in spatial(4):
+            total = total + a[i, 0]
+        each j in spatial(2).replicate(2):
+            y[j] = total
+        """,
+        "workers 0 and 1 both have task (0,), and each has its own `total`: only that of worker 0"
+        " would be stored", "y[j]", "tc.reduce",
+    ),
+    Case(
+        "a condition", OUT,
+        """
+        local found: bool[()] = False
+        each i in spatial(2).repeat(2):
+            if a[i, 0] > 1.0:
+                found = True
+        each j in replicate(2):
+            if found:
+                y[j] = 1.0
+        """,
+        "workers 0 and 1 both have task (0,), and each has its own `found`: only that of worker 0"
+        " would be stored", "y[j]", workers=2,
+    ),
+    Case(
+        "the same tasks in both loops", OUT,
+        """
+        local x: f32[()] = 0.0
+        each i in spatial(2).replicate(2):
+            x = x + a[i, 0]
+        each j in spatial(2).replicate(2):
+            y[j] = x
+        """,
+    ),
+    Case(
+        "a sum that all workers have", OUT,
+        """
+        local total: f32[()] = 0.0
+        each i in replicate(4).repeat(8):
+            total = total + a[i, 0]
+        each j in spatial(2).replicate(2):
+            y[j] = total
+        """,
+    ),
+    Case(
+        "a private variable of the loop itself", OUT,
+        """
+        each j in spatial(2).replicate(2):
+            local total: f32[()] = 0.0
+            for q in range(8):
+                total = total + a[j, q]
+            y[j] = total
+        """,
+    ),
+)  # fmt: skip
+def test_what_would_be_dropped(case: Case) -> None:
+    check(case, dropped_findings)
