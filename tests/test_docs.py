@@ -102,7 +102,7 @@ def rows() -> Iterator[list[str]]:
 
 def test_the_table_has_every_pass_in_order() -> None:
     listed = [(int(number), name) for number, name, *_ in rows()]
-    expected = [(k, f"`{run.__name__}`") for k, run in enumerate(pipeline.PASSES, start=1)]
+    expected = [(k, f"`{one.name}`") for k, one in enumerate(pipeline.PASSES, start=1)]
     assert listed == expected
 
 

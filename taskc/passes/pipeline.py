@@ -1,6 +1,6 @@
 """The table of contents: which passes run, in which order, and why.
 
-Each row is a pass, the stage it ends (None: it stays within one) and the reason for its place.
+Each row is a pass and the last stage at which it has work, under the reason for its place.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from pathlib import Path
 
 from taskc.ir import nodes as ir
 from taskc.ir.printer import to_text
+from taskc.passes.flatten import flatten
+from taskc.passes.hoist import hoist
 from taskc.passes.layout import layout
-from taskc.passes.lean import LEAN_PASSES
 from taskc.passes.lower_grid import lower_grid
 from taskc.passes.lower_mappings import lower_mappings
 from taskc.passes.lower_rings import lower_rings
@@ -26,30 +27,61 @@ from taskc.passes.select import select
 from taskc.passes.simplify import simplify
 from taskc.passes.specialize import specialize
 from taskc.passes.synchronize import synchronize
+from taskc.passes.unroll import unroll
+from taskc.passes.vectorize import vectorize
 
-Pass = Callable[[ir.Kernel], ir.Kernel]
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A row of the table. A kernel that is born behind the stage `until` has no need of it."""
+
+    run: Callable[[ir.Kernel], ir.Kernel]
+    until: str = "lean"
+
+    @property
+    def name(self) -> str:
+        return self.run.__name__
+
 
 PASSES: tuple[Pass, ...] = (
     # What the author wrote is proved before anything changes it: later errors would be ours.
-    prove,
+    Pass(prove, until="synchronized"),
     # Conditions that always hold would hide plain accesses from the choice of instructions.
-    simplify,
-    select,
+    Pass(simplify),
+    Pass(select, until="synchronized"),
     # Roles are cut out of whole pipelines, before those become loops.
-    specialize,
-    overlap,
+    Pass(specialize, until="selected"),
+    Pass(overlap, until="selected"),
     # Layouts come before offsets, since padding changes sizes; both come before barriers, since
     # memory that is used twice needs barriers of its own.
-    layout,
-    overlay,
-    synchronize,
+    Pass(layout, until="pipelined"),
+    # A kernel of the expert's room is born synchronized: its barriers are its author's, and so are
+    # its layouts; where its buffers lie isn't.
+    Pass(overlay, until="synchronized"),
+    Pass(synchronize, until="pipelined"),
     # Barriers are placed where ring steps still say which copies are complete.
-    lower_rings,
+    Pass(lower_rings, until="pipelined"),
     # The grid's variables are bound before the mappings' arithmetic uses them.
-    lower_grid,
-    lower_mappings,
-    *LEAN_PASSES,
+    Pass(lower_grid, until="synchronized"),
+    Pass(lower_mappings, until="synchronized"),
+    # Guards that are decided and loops that run once are gone before anything looks at them.
+    Pass(simplify),
+    # What follows sees one offset for each access, whatever its layout. Loop variables are bound
+    # again as i32, so no later pass has to choose a type.
+    Pass(flatten),
+    # Offsets of several dimensions, quotients by layouts and casts fold into each other: now, while
+    # sums are whole, not cut in pieces by hoist.
+    Pass(simplify),
+    # It chooses loops by the size that their simplified bodies have.
+    Pass(unroll),
+    # It splits loops of constant bounds, those of unroll among them, and needs whole offsets to
+    # prove alignment.
+    Pass(vectorize),
+    # It takes offsets apart, by the loops that are left. A condition that vectorize made uniform is
+    # invariant only now.
+    Pass(hoist),
 )
 
 
@@ -67,16 +99,16 @@ def lower_steps(kernel: ir.Kernel) -> Iterator[Step]:
     folder = os.environ.get("TASKC_DUMP")
     started = ir.STAGES.index(kernel.stage)
     before = ""
-    for number, run in enumerate(PASSES):
-        if started > _latest_stage(run):
+    for number, row in enumerate(PASSES):
+        if started > ir.STAGES.index(row.until):
             continue
         start = time.perf_counter()
-        kernel = run(kernel)
+        kernel = row.run(kernel)
         seconds = time.perf_counter() - start
-        logger.debug("%s: %.2f ms", run.__name__, seconds * 1e3)
+        logger.debug("%s: %.2f ms", row.name, seconds * 1e3)
         if folder:
-            before = _dump(Path(folder), number, run.__name__, kernel, seconds, before)
-        yield Step(run.__name__, kernel, seconds)
+            before = _dump(Path(folder), number, row.name, kernel, seconds, before)
+        yield Step(row.name, kernel, seconds)
 
 
 def lower(kernel: ir.Kernel, stage: str = "lean") -> ir.Kernel:
@@ -90,26 +122,6 @@ def lower(kernel: ir.Kernel, stage: str = "lean") -> ir.Kernel:
             break
         result = step.kernel
     return result
-
-
-def _latest_stage(run: Pass) -> int:
-    """The last stage at which a pass still has work: a kernel born later skips it."""
-    return ir.STAGES.index(_APPLIES_TO.get(run.__name__, "lean"))
-
-
-# A kernel of the expert's room is born at stage synchronized: its barriers are its author's.
-_APPLIES_TO = {
-    "prove": "synchronized",
-    "select": "synchronized",
-    "specialize": "selected",
-    "overlap": "selected",
-    "layout": "pipelined",
-    "overlay": "synchronized",
-    "synchronize": "pipelined",
-    "lower_rings": "pipelined",
-    "lower_grid": "synchronized",
-    "lower_mappings": "synchronized",
-}
 
 
 def _dump(

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from taskc.errors import CompileError
 from taskc.ir.nodes import Kernel
-from taskc.passes.proof_program import collect
-from taskc.passes.prove_bounds import bounds_findings
-from taskc.passes.prove_coverage import coverage_findings
-from taskc.passes.prove_races import race_findings
-from taskc.passes.prove_replicas import dropped_findings
-from taskc.passes.prove_tiles import tile_findings
+from taskc.passes.proofs.bounds import bounds_findings
+from taskc.passes.proofs.coverage import coverage_findings
+from taskc.passes.proofs.program import collect
+from taskc.passes.proofs.races import race_findings
+from taskc.passes.proofs.replicas import dropped_findings
+from taskc.passes.proofs.tiles import tile_findings
 
 
 def prove(kernel: Kernel) -> Kernel:

@@ -17,7 +17,7 @@ shared s: f32[64]
 move s[i] = x[i] for i in 64
 move c[i] = s[63 - i] for i in 64
 """
-NAMES = [one.__name__ for one in PASSES]
+NAMES = [one.name for one in PASSES]
 
 
 @pytest.mark.parametrize("stage", ir.STAGES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from taskc.passes.prove_bounds import bounds_findings
+from taskc.passes.proofs.bounds import bounds_findings
 from tests.passes.proofs import Case, cases, check
 
 RAGGED = """

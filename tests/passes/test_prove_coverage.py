@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from taskc.ir import nodes as ir
-from taskc.passes.enumeration import Enumerator
-from taskc.passes.proof_program import collect
-from taskc.passes.prove_coverage import coverage_findings
+from taskc.passes.proofs.coverage import coverage_findings
+from taskc.passes.proofs.enumeration import Enumerator
+from taskc.passes.proofs.program import collect
 from tests.passes.proofs import Case, cases, check
 
 TILED = """

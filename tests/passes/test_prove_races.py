@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from taskc.passes.proof_program import collect
-from taskc.passes.prove_races import race_findings
+from taskc.passes.proofs.program import collect
+from taskc.passes.proofs.races import race_findings
 from tests.passes.proofs import Case, cases, check
 
 IN = "a: f32[64]"

@@ -10,10 +10,10 @@ from itertools import product
 import pytest
 
 from taskc.ir.mapping import Mapping
-from taskc.passes.proof_program import collect
-from taskc.passes.prove_bounds import bounds_findings
-from taskc.passes.prove_coverage import coverage_findings
-from taskc.passes.prove_races import race_findings
+from taskc.passes.proofs.bounds import bounds_findings
+from taskc.passes.proofs.coverage import coverage_findings
+from taskc.passes.proofs.program import collect
+from taskc.passes.proofs.races import race_findings
 from tests.passes.proofs import Case
 
 MAPPINGS = (

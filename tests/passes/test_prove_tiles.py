@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from taskc.passes.prove_replicas import dropped_findings
-from taskc.passes.prove_tiles import tile_findings
+from taskc.passes.proofs.replicas import dropped_findings
+from taskc.passes.proofs.tiles import tile_findings
 from tests.passes.proofs import Case, cases, check
 
 IN = "a: f32[64, 64]"

@@ -13,7 +13,7 @@ from taskc.ir.nodes import Binary, Constant, Expression, For, Select, Swizzle, V
 from taskc.ir.printer import to_text
 from taskc.ir.rewrite import walk
 from taskc.ir.types import f16, f32
-from taskc.passes.lean import LEAN_PASSES
+from taskc.passes.pipeline import lower_steps
 from taskc.passes.vectorize import vectorize
 from tests.ir.test_bounds import b, loop
 from tests.programs_of_loops import arguments_for, random_kernel, run_kernel
@@ -207,7 +207,7 @@ def test_all_lean_passes_keep_results(block: int) -> None:
         kernel, sizes = random_kernel(seed)
         arguments = arguments_for(kernel)
         expected = run_kernel(kernel, arguments, sizes)
-        for lean_pass in LEAN_PASSES:
-            kernel = lean_pass(kernel)
-            assert run_kernel(kernel, arguments, sizes) == expected, (seed, lean_pass.__name__)
+        for step in lower_steps(kernel):
+            kernel = step.kernel
+            assert run_kernel(kernel, arguments, sizes) == expected, (seed, step.name)
         assert kernel.stage == "lean"

@@ -85,8 +85,8 @@ def check(
     if expected is None:
         expected = Oracle(program).results()
     before: ir.Kernel | None = None
-    ahead = iter(["parse", *(one.__name__ for one in pipeline.PASSES)])
-    remaining = sum(one.__name__ == only for one in pipeline.PASSES)
+    ahead = iter(["parse", *(one.name for one in pipeline.PASSES)])
+    remaining = sum(one.name == only for one in pipeline.PASSES)
     stage = ""
     try:
         kernels = steps(parsed(program, file))

@@ -54,4 +54,4 @@ def test_a_wrong_pass_is_found_and_named(
 
 def test_every_pass_has_three_mutations() -> None:
     count = Counter(mutation.stage for mutation in MUTATIONS)
-    assert {one.__name__: count[one.__name__] for one in PASSES if count[one.__name__] < 3} == {}
+    assert {one.name: count[one.name] for one in PASSES if count[one.name] < 3} == {}

@@ -20,9 +20,9 @@ from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import LOCAL, Expression, Tensor, Variable
 from taskc.ir.rewrite import expressions
-from taskc.passes.enumeration import Enumerator
-from taskc.passes.proof_program import ATOMIC, WRITE, Access, Guard, Path, Program
-from taskc.passes.wording import element, task_text
+from taskc.passes.proofs.enumeration import Enumerator
+from taskc.passes.proofs.program import ATOMIC, WRITE, Access, Guard, Path, Program
+from taskc.passes.proofs.wording import element, task_text
 
 HINT = "combine the values of several workers with tc.reduce"
 

@@ -19,11 +19,11 @@ import numpy as np
 
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Binary, Expression, Variable
-from taskc.passes.enumeration import LIMIT, Array, Enumerator, size_of
-from taskc.passes.folding import Row, folded, is_opaque
-from taskc.passes.forms import Form
-from taskc.passes.proof_program import Access, Guard, Path, Program
-from taskc.passes.wording import spelled
+from taskc.passes.proofs.enumeration import LIMIT, Array, Enumerator, size_of
+from taskc.passes.proofs.folding import Row, folded, is_opaque
+from taskc.passes.proofs.forms import Form
+from taskc.passes.proofs.program import Access, Guard, Path, Program
+from taskc.passes.proofs.wording import spelled
 
 
 class NoBoxError(Exception):

@@ -1,6 +1,6 @@
 """Proves that every element of each "out" parameter is stored exactly once, for all sizes.
 
-First by structure (taskc/passes/coverage_boxes.py): each store fills a box, and the boxes of all
+First by structure (taskc/passes/proofs/boxes.py): each store fills a box, and the boxes of all
 stores to a tensor fill it without overlap. A condition on a store must be true wherever the index
 is in bounds; two stores under a condition and its negation count as one. What has another structure
 is enumerated whole, if its shape is constant: all blocks, loops, workers and slots. What is left
@@ -19,10 +19,10 @@ import numpy as np
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import GLOBAL, Expression, Tensor, Variable
-from taskc.passes.coverage_boxes import Box, NoBoxError, box_of, enumerated_loops
-from taskc.passes.enumeration import LIMIT, Array, Enumerator, all_blocks, size_of
-from taskc.passes.proof_program import ATOMIC, READ, Access, Guard, Program, collect
-from taskc.passes.wording import at, element, task_of, task_text
+from taskc.passes.proofs.boxes import Box, NoBoxError, box_of, enumerated_loops
+from taskc.passes.proofs.enumeration import LIMIT, Array, Enumerator, all_blocks, size_of
+from taskc.passes.proofs.program import ATOMIC, READ, Access, Guard, Program, collect
+from taskc.passes.proofs.wording import at, element, task_of, task_text
 
 HINT = "a parameter that is updated in place or scattered into is declared tc.inout[...]"
 

@@ -6,7 +6,7 @@ stays within one step of it: then blocks that differ in that variable touch diff
 Where this does not apply and everything has a constant range, all accesses of all blocks are
 enumerated.
 
-An "out" parameter is stored once per element (taskc/passes/prove_coverage.py), so only its reads
+An "out" parameter is stored once per element (taskc/passes/proofs/coverage.py), so only its reads
 are asked.
 """
 
@@ -21,10 +21,10 @@ from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import GLOBAL, Expression, Tensor, Variable
 from taskc.ir.rewrite import walk
-from taskc.passes.enumeration import LIMIT, Array, Enumerator, all_blocks, size_of
-from taskc.passes.folding import folded_alike, is_opaque
-from taskc.passes.forms import Form
-from taskc.passes.proof_program import ATOMIC, READ, WRITE, Access, Guard, Program, used_variables
+from taskc.passes.proofs.enumeration import LIMIT, Array, Enumerator, all_blocks, size_of
+from taskc.passes.proofs.folding import folded_alike, is_opaque
+from taskc.passes.proofs.forms import Form
+from taskc.passes.proofs.program import ATOMIC, READ, WRITE, Access, Guard, Program, used_variables
 
 HINT = "index it with the variables of tc.tiles, or use tc.atomic_add and its like"
 

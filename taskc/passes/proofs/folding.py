@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from taskc.ir import nodes as ir
 from taskc.ir.bounds import Facts
 from taskc.ir.nodes import Binary, Expression, Variable
-from taskc.passes.forms import Form
-from taskc.passes.proof_program import Access, Program
+from taskc.passes.proofs.forms import Form
+from taskc.passes.proofs.program import Access, Program
 
 
 @dataclass(frozen=True, slots=True)

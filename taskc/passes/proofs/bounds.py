@@ -20,9 +20,9 @@ from taskc.ir.bounds import Facts
 from taskc.ir.build import add
 from taskc.ir.nodes import TILE, Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import expressions, tensors_of, walk
-from taskc.passes.enumeration import LIMIT, Enumerator, all_blocks, size_of
-from taskc.passes.proof_program import Guard, Path, Program, collect, used_variables
-from taskc.passes.wording import at, first_true, spelled, task_of, task_text
+from taskc.passes.proofs.enumeration import LIMIT, Enumerator, all_blocks, size_of
+from taskc.passes.proofs.program import Guard, Path, Program, collect, used_variables
+from taskc.passes.proofs.wording import at, first_true, spelled, task_of, task_text
 
 
 def prove_bounds(kernel: ir.Kernel) -> ir.Kernel:

@@ -23,7 +23,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import Expression, Variable
 from taskc.ir.rewrite import expressions
-from taskc.passes.forms import (
+from taskc.passes.proofs.forms import (
     BITWISE,
     COMPARE,
     FALSE,
@@ -35,7 +35,7 @@ from taskc.passes.forms import (
     conjunction,
     negated,
 )
-from taskc.passes.proof_program import Frame, Guard, Program
+from taskc.passes.proofs.program import Frame, Guard, Program
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Mode = Literal["phase", "iterations", "unrolled"]

@@ -20,11 +20,11 @@ from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping, replicate
 from taskc.ir.nodes import TILE, Expression, Tensor
-from taskc.passes.enumeration import LIMIT, Enumerator, size_of, task_arrays
-from taskc.passes.forms import Form
-from taskc.passes.proof_program import READ, Access, Program, collect
-from taskc.passes.prove_replicas import replica_findings
-from taskc.passes.wording import at, element, first_true, spelled, task_of, task_text
+from taskc.passes.proofs.enumeration import LIMIT, Enumerator, size_of, task_arrays
+from taskc.passes.proofs.forms import Form
+from taskc.passes.proofs.program import READ, Access, Program, collect
+from taskc.passes.proofs.replicas import replica_findings
+from taskc.passes.proofs.wording import at, element, first_true, spelled, task_of, task_text
 
 
 def prove_tiles(kernel: ir.Kernel) -> ir.Kernel:

@@ -9,7 +9,7 @@ loop variables have few values, each of those is tried. What is still open is re
 Atomics race neither with each other nor with reads. They may not stand in a loop whose mapping
 replicates tasks, or outside of all mapping loops: every replica would do them.
 
-Between blocks, which are never ordered, see taskc/passes/prove_blocks.py.
+Between blocks, which are never ordered, see taskc/passes/proofs/blocks.py.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ import numpy as np
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import GLOBAL, SHARED, Tensor, Variable
-from taskc.passes.enumeration import LIMIT, Array, Enumerator, all_blocks, along, size_of
-from taskc.passes.folding import folded_alike
-from taskc.passes.forms import Form
-from taskc.passes.proof_program import (
+from taskc.passes.proofs.blocks import block_findings
+from taskc.passes.proofs.enumeration import LIMIT, Array, Enumerator, all_blocks, along, size_of
+from taskc.passes.proofs.folding import folded_alike
+from taskc.passes.proofs.forms import Form
+from taskc.passes.proofs.program import (
     ATOMIC,
     WRITE,
     Access,
@@ -38,8 +39,7 @@ from taskc.passes.proof_program import (
     collect,
     used_variables,
 )
-from taskc.passes.prove_blocks import block_findings
-from taskc.passes.wording import at, element, form_text, task_of, task_text
+from taskc.passes.proofs.wording import at, element, form_text, task_of, task_text
 
 HINT = "give each element to one worker, use tc.atomic_add and its like, or end the loop in between"
 TRIED_VALUES = 256  # of block-wide loop variables

@@ -10,9 +10,9 @@ import numpy as np
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Tensor
 from taskc.ir.printer import expression_text
-from taskc.passes.enumeration import Enumerator
-from taskc.passes.forms import Form
-from taskc.passes.proof_program import Path
+from taskc.passes.proofs.enumeration import Enumerator
+from taskc.passes.proofs.forms import Form
+from taskc.passes.proofs.program import Path
 
 
 def spelled(node: Expression) -> str:
