@@ -39,7 +39,8 @@ class Target:
     banks         4-byte banks of shared memory, 0 where it has none
     processors    how many blocks a persistent grid launches
     shuffles      whether the workers of a warp can exchange registers
-    transports    how block values may travel in a pipeline, best first
+    transports    how block values may travel in a pipeline, best first; none: loads don't overlap work
+    narrow        whether offsets are 32-bit where that is enough
     """
 
     name: str
@@ -52,6 +53,7 @@ class Target:
     shuffles: bool
     transports: tuple[str, ...]
     matrix: tuple[MatrixInstruction, ...] = ()
+    narrow: bool = True
 
     def matrix_instruction(self, name: str) -> MatrixInstruction:
         return next(row for row in self.matrix if row.name == name)
@@ -130,4 +132,26 @@ SM_90A = Target(
     matrix=_MMA_SYNC,
 )
 
-TARGETS: dict[str, Target] = {target.name: target for target in (GENERIC, SM_80, SM_89, SM_90A)}
+
+
+def _processor(name: str, lanes: int) -> Target:
+    """A worker is a SIMD lane, so its own accesses are single elements; lanes exchange registers."""
+    return Target(
+        name=name,
+        warp=lanes,
+        max_workers=1 << 16,
+        processors=1 << 16,
+        vector_bytes=1,
+        shared_bytes=1 << 28,
+        banks=0,
+        shuffles=True,
+        transports=(),
+        narrow=False,
+    )
+
+
+AVX512 = _processor("avx512", 16)
+AVX2 = _processor("avx2", 8)
+NEON = _processor("neon", 4)
+
+TARGETS: dict[str, Target] = {target.name: target for target in (GENERIC, SM_80, SM_89, SM_90A, AVX512, AVX2, NEON)}

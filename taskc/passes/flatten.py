@@ -41,6 +41,7 @@ from taskc.ir.nodes import (
     Variable,
 )
 from taskc.ir.rewrite import map_expressions, map_statements
+from taskc.ir.target import TARGETS
 from taskc.ir.types import DType, i32, i64
 
 # Operators whose result is the same in i32 if operands and result fit it.
@@ -51,7 +52,7 @@ _COMPARING = frozenset({"<", "<=", ">", ">=", "==", "!="})
 def flatten(kernel: Kernel) -> Kernel:
     """See the head of this file."""
     facts = Facts.empty(kernel)
-    flattener = _Flattener(facts)
+    flattener = _Flattener(facts, TARGETS[kernel.target].narrow)
     worker = flattener.rebound(kernel.worker)
     block = flattener.rebound(kernel.block)
     body = flattener.statement(kernel.body)
@@ -111,8 +112,9 @@ class _Flattener:
     What entering a statement tells of its names stays in the facts' scope, and only that is used.
     """
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, narrows: bool) -> None:
         self.facts = facts
+        self.narrows = narrows
         self.scope = facts.scope
         self.names: dict[Variable, Variable] = {}
         self._memo: dict[int, tuple[Expression, Expression]] = {}
@@ -126,7 +128,9 @@ class _Flattener:
         return new
 
     def _fits(self, expression: Expression, more: int = 0) -> bool:
-        """Its value, and those up to `more` beside it, are numbers of i32."""
+        """Its value, and those up to `more` beside it, are numbers of i32, where the target cares."""
+        if not self.narrows:
+            return False
         low, high = self.scope.interval_of(self.scope.form(expression))
         smallest, largest = range_of(i32)
         assert smallest is not None

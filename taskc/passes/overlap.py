@@ -179,7 +179,7 @@ def pipelined(
 ) -> Statement:
     stages, loc = pipeline.stages, pipeline.loc
     loads = split_loads(pipeline, notes)
-    if stages == 1 or not loads.moves:
+    if stages == 1 or not loads.moves or not target.transports:
         return ir.For(
             pipeline.variable, index(0), pipeline.extent, pipeline.by, pipeline.body, loc=loc
         )

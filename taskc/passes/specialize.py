@@ -38,7 +38,7 @@ from taskc.passes.widths import known_multiples, move_width
 
 def specialize(kernel: ir.Kernel) -> ir.Kernel:
     pipelines = [n for n in walk(kernel.body) if isinstance(n, ir.Pipeline) and n.specialize]
-    if not pipelines:
+    if not pipelines or not TARGETS[kernel.target].transports:
         return kernel
     if len(pipelines) > 1:
         raise CompileError(

@@ -7,7 +7,7 @@ for e in unroll(8):                          for o in unroll(2):
 (n is a multiple of 4, and so is t)
 
 An innermost loop of constant bounds is split by the greatest width, of 16, 8, 4 and 2, such that no
-access is wider than 16 bytes, and in every vector of that many iterations
+access is wider than the target's, 16 bytes on a GPU, and in every vector of that many iterations
 
   - each access has a linear offset that is either the same in all iterations or grows by one, from
     a multiple of the width; GLOBAL and SHARED memory starts at multiples of 16 bytes; some of it
@@ -30,6 +30,7 @@ from taskc.ir.affine import Affine, Opaque
 from taskc.ir.bounds import NEGATED, Facts
 from taskc.ir.nodes import Binary, Constant, Expression, Kernel, Select, Statement, Unary, Variable
 from taskc.ir.rewrite import map_children, map_statements, substitute, walk
+from taskc.ir.target import TARGETS, Target
 from taskc.passes.simplify import simplified_expression
 from taskc.passes.unroll import trip_count
 
@@ -88,7 +89,7 @@ class _Vectorizer:
         guards, body = _guards_and_stores(loop.body)
         if body is None:
             return loop
-        widest = _widest(loop.body)
+        widest = _widest(loop.body, TARGETS[self.kernel.target])
         for width in WIDTHS:
             if trips % width == 0 and width <= widest:
                 new = self._split(loop, facts, trips, width, guards, body)
@@ -179,14 +180,14 @@ def _guards_and_stores(body: Statement) -> tuple[list[ir.If], Statement | None]:
     return guards, ir.Sequence((*lets, *parts)) if lets else body
 
 
-def _widest(body: Statement) -> int:
+def _widest(body: Statement, target: Target) -> int:
     """How many elements of the widest type that is accessed in memory fit one access."""
     sizes = [
         node.tensor.dtype.nbytes
         for node in walk(body)
         if isinstance(node, (ir.Read, ir.Store)) and node.tensor.scope in _MEMORY
     ]
-    return _BYTES // max(sizes) if sizes else 0
+    return target.vector_bytes // max(sizes) if sizes else 0
 
 
 class _Check:

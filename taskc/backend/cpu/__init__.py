@@ -1,0 +1,1 @@
+"""The CPU target: LLVM IR from kernels at stage lean."""

@@ -1,0 +1,156 @@
+"""LLVM IR as text, one instruction at a time.
+
+Every value is a `Value`: a scalar, or one of each lane of a vector. Pure instructions that were written
+before, in this block or in one that dominates it, are not written again: unrolled code repeats itself.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import isfinite
+
+from taskc.ir.types import DType, boolean, i64
+
+SCALAR = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """`text` is the operand; `lanes` of a vector, SCALAR otherwise; `number` if it is constant."""
+
+    text: str
+    dtype: DType
+    lanes: int = SCALAR
+    number: bool | int | float | None = None
+
+    @property
+    def type(self) -> str:
+        return type_of(self.dtype, self.lanes)
+
+    @property
+    def typed(self) -> str:
+        return f"{self.type} {self.text}"
+
+
+# bf16 and f8 are held as their bits: LLVM's own conversions to bfloat flush subnormals on some targets.
+_TYPES = {"bool": "i1", "f16": "half", "bf16": "i16", "f32": "float", "f64": "double", "tf32": "float"}
+
+
+def type_of(dtype: DType, lanes: int = SCALAR) -> str:
+    """The type of a value."""
+    return vector_of(_TYPES.get(dtype.name) or f"i{dtype.bits}", lanes)
+
+
+def stored_type(dtype: DType, lanes: int = SCALAR) -> str:
+    """The type of what is in memory: a bool takes a byte."""
+    return vector_of("i8", lanes) if dtype is boolean else type_of(dtype, lanes)
+
+
+def vector_of(element: str, lanes: int) -> str:
+    return f"<{lanes} x {element}>" if lanes else element
+
+
+def constant(number: bool | int | float, dtype: DType, lanes: int = SCALAR) -> Value:
+    """A constant, the same on all lanes."""
+    text = _constant_text(number, dtype)
+    if lanes:
+        text = f"splat ({type_of(dtype)} {text})"
+    return Value(text, dtype, lanes, number)
+
+
+def constants(numbers: Sequence[int], dtype: DType = i64) -> Value:
+    """A constant vector."""
+    if len(set(numbers)) == 1:
+        return constant(numbers[0], dtype, len(numbers))
+    items = ", ".join(f"{type_of(dtype)} {_constant_text(number, dtype)}" for number in numbers)
+    return Value(f"<{items}>", dtype, len(numbers))
+
+
+def _constant_text(number: bool | int | float, dtype: DType) -> str:
+    if dtype is boolean:
+        return "true" if number else "false"
+    if dtype.is_integer:
+        return str(int(number))
+    if dtype.name in ("f32", "f64", "tf32"):
+        # A float, too, is written as the bits of a double. Every NaN is the quiet one.
+        plain = float(number) if isfinite(number) or number == number else float("nan")
+        return f"0x{struct.unpack('<Q', struct.pack('<d', plain))[0]:016X}"
+    bits = int.from_bytes(dtype.numpy.type(number).tobytes(), "little")
+    return f"0xH{bits:04X}" if dtype.name == "f16" else str(bits)
+
+
+@dataclass(slots=True)
+class Builder:
+    """The body of one function. Private memory is allocated in its entry block."""
+
+    lines: list[str] = field(default_factory=list)
+    allocations: list[str] = field(default_factory=list)
+    declared: dict[str, str] = field(default_factory=dict)
+    block: str = "entry"
+    _names: int = 0
+    _known: list[dict[str, str]] = field(default_factory=lambda: [{}])
+
+    def name(self, hint: str = "") -> str:
+        self._names += 1
+        return f"%{hint}{self._names}"
+
+    def emit(self, line: str) -> None:
+        self.lines.append(f"  {line}")
+
+    def impure(self, text: str) -> str:
+        """An instruction with a result that is not the same each time."""
+        name = self.name()
+        self.emit(f"{name} = {text}")
+        return name
+
+    def pure(self, text: str) -> str:
+        """An instruction whose result depends on its operands alone."""
+        for known in reversed(self._known):
+            found = known.get(text)
+            if found is not None:
+                return found
+        name = self._known[-1][text] = self.impure(text)
+        return name
+
+    def call(self, result: str, function: str, *operands: str, types: Sequence[str]) -> str:
+        """A call of a function, which is declared, with a result; operands carry their types."""
+        self.declare(result, function, *types)
+        return self.impure(f"call {result} @{function}({', '.join(operands)})")
+
+    def call_void(self, function: str, *operands: str, types: Sequence[str]) -> None:
+        self.declare("void", function, *types)
+        self.emit(f"call void @{function}({', '.join(operands)})")
+
+    def declare(self, result: str, function: str, *types: str) -> None:
+        self.declared.setdefault(function, f"declare {result} @{function}({', '.join(types)})")
+
+    def allocate(self, text: str, hint: str) -> str:
+        name = self.name(f"{hint}.")
+        self.allocations.append(f"  {name} = alloca {text}, align 64")
+        return name
+
+    # Control flow.
+
+    def label(self, hint: str) -> str:
+        self._names += 1
+        return f"{hint}{self._names}"
+
+    def start(self, label: str) -> None:
+        self.lines.append(f"{label}:")
+        self.block = label
+
+    def jump(self, label: str) -> None:
+        self.emit(f"br label %{label}")
+
+    def branch(self, condition: Value, then: str, otherwise: str) -> None:
+        self.emit(f"br i1 {condition.text}, label %{then}, label %{otherwise}")
+
+    @contextmanager
+    def nested(self) -> Iterator[None]:
+        """What is written inside doesn't dominate what comes after."""
+        self._known.append({})
+        yield
+        self._known.pop()

@@ -1,0 +1,653 @@
+"""A kernel at stage lean as a function of LLVM IR that runs one block.
+
+    for i: i32 in unroll(2):                     %a = load <16 x float>, ptr %x.0
+        c[worker + i * 16] = x[worker] * 2       %b = fmul <16 x float> %a, splat (float 2.0)
+                                                 store <16 x float> %b, ptr %c.0
+                                                 store <16 x float> %b, ptr %c.1
+
+Worker w is lane w % n of vector w // n. Lanes run in lockstep under a mask, so barriers of a warp are
+nothing; a wider one ends a loop over the block's vectors, and the next begins another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from taskc.backend.cpu.builder import (
+    SCALAR,
+    Builder,
+    Value,
+    constant,
+    constants,
+    type_of,
+)
+from taskc.backend.cpu.elementwise import Elementwise
+from taskc.backend.cpu.groups import Groups, is_pure
+from taskc.backend.cpu.memory import Memory, Place, Private, PrivateMemory
+from taskc.backend.lanes import Lanes
+from taskc.errors import InternalError
+from taskc.ir import nodes as ir
+from taskc.ir.arithmetic import MATH_FUNCTIONS
+from taskc.ir.nodes import GLOBAL, SHARED, Expression, Statement, Table, Tensor, Variable
+from taskc.ir.rewrite import walk
+from taskc.ir.types import boolean, i64
+
+Math = Callable[[Elementwise, str, tuple[Value, ...]], Value]
+
+
+def lanes_of(workers: int, most: int) -> int:
+    """How many workers a vector holds: a power of two, no more than it takes; SCALAR for one."""
+    if workers == 1:
+        return SCALAR
+    lanes = 2
+    while lanes < min(workers, most):
+        lanes *= 2
+    return lanes
+
+
+class Emitter:
+    """Writes the function `name(i64 block, arguments..., ptr scratch)`."""
+
+    def __init__(self, kernel: ir.Kernel, most_lanes: int, math: Math) -> None:
+        self.kernel = kernel
+        self.lanes = lanes_of(kernel.workers, most_lanes)
+        self.math = math
+        self.builder = Builder()
+        self.elementwise = Elementwise(self.builder)
+        self.memory = Memory(self.builder, self.elementwise, self.lanes)
+        self.privates = PrivateMemory(self.memory)
+        self.forms = Lanes(kernel, self.lanes or 1)
+        self.groups = Groups(kernel.body)
+        self.vectors = -(-kernel.workers // (self.lanes or 1))
+        self.vector = constant(0, i64)  # which of them runs
+        self.exists: Value | None = None  # which of its lanes are workers, if not all
+        self.mask: Value | None = None  # which of those are active, if not all
+        self.guard: Value | None = None  # a uniform condition under which memory may be read
+        self.bases: dict[Tensor, str] = {}
+        self.stored: dict[Tensor, Private] = {}
+        self.kept: dict[Variable, Private] = {}
+        self.definitions: dict[Variable, Expression] = {}
+        self.scopes: list[dict[Variable, Value]] = [{}]
+        self.tables: dict[Table, str] = {}
+        self.spilled = 0  # bytes a worker keeps across barriers
+
+    # The function.
+
+    def emit(self) -> str:
+        kernel = self.kernel
+        listed = ["i64 %block"]
+        self._bind(kernel.block, self.elementwise.convert(Value("%block", i64), kernel.block.dtype))
+        for number, parameter in enumerate(kernel.parameters):
+            name = f"%p{number}"
+            if isinstance(parameter, Tensor):
+                self.bases[parameter] = name
+                listed.append(f"ptr noalias align 16 {name}")
+            else:
+                listed.append(f"{type_of(parameter.dtype)} {name}")
+                self._bind(parameter, Value(name, parameter.dtype))
+        for number, dimension in enumerate(kernel.dimensions):
+            listed.append(f"i64 %d{number}")
+            self._bind(dimension, Value(f"%d{number}", dimension.dtype))
+        listed.append("ptr noalias align 64 %scratch")
+        self._at_barriers(kernel.body)
+        self.builder.emit("ret void")
+        tables = [
+            f"{name} = private constant [{table.values.size} x i64]"
+            f" [{', '.join(f'i64 {n}' for n in table.values.tolist())}]"
+            for table, name in self.tables.items()
+        ]
+        return "\n".join(
+            [
+                *tables,
+                *self.builder.declared.values(),
+                f"define internal void @block({', '.join(listed)}) #0 {{",
+                "entry:",
+                *self.builder.allocations,
+                *self.builder.lines,
+                "}",
+            ]
+        )
+
+    # Names.
+
+    def _bind(self, variable: Variable, value: Value) -> None:
+        self.scopes[-1][variable] = value
+
+    def _find(self, variable: Variable) -> Value:
+        for scope in reversed(self.scopes):
+            if variable in scope:
+                return scope[variable]
+        if variable in self.kept:
+            value = self.privates.load(self.kept[variable], self.vector, constant(0, i64))
+        elif variable is self.kernel.worker:
+            lanes = constant(self.lanes or 1, i64)
+            first = self.elementwise.binary("*", self.vector, lanes)
+            value = self.elementwise.convert(first, variable.dtype)
+        else:
+            value = self._let_value(self.definitions[variable])
+        self._bind(variable, value)
+        return value
+
+    @contextmanager
+    def _nested(self) -> Iterator[None]:
+        """Names and known instructions of what is inside end with it."""
+        self.scopes.append({})
+        with self.builder.nested():
+            yield
+        self.scopes.pop()
+
+    @contextmanager
+    def _under(self, guard: Value | None, mask: Value | None) -> Iterator[None]:
+        before = self.guard, self.mask
+        self.guard, self.mask = guard, mask
+        yield
+        self.guard, self.mask = before
+
+    def _both(self, a: Value | None, b: Value) -> Value:
+        return b if a is None else self.elementwise.binary("and", a, b)
+
+    # Expressions.
+
+    def _is_scalar(self, expression: Expression) -> bool:
+        form = self.forms.form(expression)
+        return form.is_uniform or (form.is_known and expression.dtype.is_integer)
+
+    def _let_value(self, expression: Expression) -> Value:
+        """What a name stands for: lane 0's value where that tells all of them."""
+        return self.scalar(expression) if self._is_scalar(expression) else self.spread(expression)
+
+    def spread(self, expression: Expression) -> Value:
+        """The value on every lane."""
+        if not self.lanes:
+            return self.scalar(expression)
+        form = self.forms.form(expression)
+        if form.is_uniform:
+            return self.elementwise.splat(self.scalar(expression), self.lanes)
+        if form.offsets is not None and expression.dtype.is_integer:
+            return self.elementwise.offset(self.scalar(expression), form.offsets)
+        if isinstance(expression, Variable):
+            return self.elementwise.splat(self._find(expression), self.lanes)
+        return self.elementwise.splat(self._value(expression, self.spread), self.lanes)
+
+    def scalar(self, expression: Expression) -> Value:
+        """The value on lane 0."""
+        if isinstance(expression, Variable):
+            return self._find(expression)
+        return self._value(expression, self.scalar)
+
+    def _value(self, expression: Expression, part: Callable[[Expression], Value]) -> Value:
+        elementwise = self.elementwise
+        match expression:
+            case ir.Constant(value=value, dtype=dtype):
+                return constant(value, dtype)
+            case ir.Binary(operator="and" | "or"):
+                return self._lazy(expression, part)
+            case ir.Binary(operator=operator, left=left, right=right):
+                if operator in MATH_FUNCTIONS:
+                    return self.math(elementwise, operator, (part(left), part(right)))
+                return elementwise.binary(operator, part(left), part(right))
+            case ir.Unary(operator=operator, operand=operand):
+                if operator in MATH_FUNCTIONS:
+                    return self.math(elementwise, operator, (part(operand),))
+                return elementwise.unary(operator, part(operand))
+            case ir.Fused(left=left, right=right, addend=addend):
+                return elementwise.fused(part(left), part(right), part(addend))
+            case ir.Cast(operand=operand, dtype=dtype):
+                return elementwise.convert(part(operand), dtype)
+            case ir.Select(condition=condition, then=then, otherwise=otherwise):
+                return self._select(condition, then, otherwise, part)
+            case ir.Read(tensor=tensor, indices=indices):
+                return self._read(tensor, indices)
+            case ir.Lookup(table=table, index=index):
+                place = self._place(self._table(table), self.tables[table], index)
+                return self.memory.load(place, self.guard, self.mask if self.lanes else None)
+        raise InternalError(f"no code for {type(expression).__name__}")
+
+    def _lazy(self, node: ir.Binary, part: Callable[[Expression], Value]) -> Value:
+        left = part(node.left)
+        holds = left if node.operator == "and" else self.elementwise.unary("not", left)
+        with self._if(holds, node.right):
+            right = part(node.right)
+        return self.elementwise.binary(node.operator, left, right)
+
+    def _select(
+        self,
+        condition: Expression,
+        then: Expression,
+        otherwise: Expression,
+        part: Callable[[Expression], Value],
+    ) -> Value:
+        elementwise = self.elementwise
+        is_uniform = self.forms.is_uniform(condition)
+        holds = self.scalar(condition) if is_uniform else part(condition)
+        if holds.number is not None and not holds.lanes:
+            return part(then if holds.number else otherwise)
+        with self._if(holds, then):
+            first = part(then)
+        with self._if(elementwise.unary("not", holds), otherwise):
+            second = part(otherwise)
+        if first.lanes != second.lanes or holds.lanes:
+            first, second = (elementwise.splat(value, self.lanes) for value in (first, second))
+        return elementwise.select(holds, first, second)
+
+    @contextmanager
+    def _if(self, holds: Value, arm: Expression) -> Iterator[None]:
+        """What an arm may read: it is evaluated, but its loads happen only where it counts."""
+        if is_pure(arm) and not any(isinstance(node, ir.Lookup) for node in walk(arm)):
+            yield
+            return
+        with self._nested():
+            if holds.lanes:
+                with self._under(self.guard, self._both(self.mask, holds)):
+                    yield
+            else:
+                with self._under(self._both(self.guard, holds), self.mask):
+                    yield
+
+    # Memory.
+
+    def _read(self, tensor: Tensor, indices: tuple[Expression, ...]) -> Value:
+        if tensor in self.stored:
+            copy = self._copy_of(tensor)
+            return self.privates.load(self.stored[tensor], copy, self._private_index(indices))
+        place = self._place(tensor, self._base(tensor), *indices)
+        return self.memory.load(place, self.guard, self._active())
+
+    def _active(self) -> Value | None:
+        """The lanes that take part, as a mask, or None for all."""
+        if self.exists is None:
+            return self.mask
+        return self._both(self.mask, self.exists)
+
+    def _private_index(self, indices: tuple[Expression, ...]) -> Value:
+        if not indices:
+            return constant(0, i64)
+        (index,) = indices
+        return self.scalar(index) if self.forms.is_uniform(index) else self.spread(index)
+
+    def _base(self, tensor: Tensor) -> str:
+        if tensor.scope == GLOBAL:
+            return self.bases[tensor]
+        if tensor.scope != SHARED or tensor.offset is None:
+            raise InternalError(f"{tensor.name} has no place in memory")
+        if tensor.offset == 0:
+            return "%scratch"
+        return self.builder.pure(f"getelementptr i8, ptr %scratch, i64 {tensor.offset}")
+
+    def _place(self, tensor: Tensor, base: str, *indices: Expression) -> Place:
+        index: Expression = indices[0] if indices else ir.constant(0)
+        if tensor.swizzle is not None:
+            index = _swizzled(tensor, index)
+        form = self.forms.form(index)
+        if form.offsets is not None:
+            return Place(tensor, base, self.scalar(index), form.offsets)
+        return Place(tensor, base, self.spread(index), None)
+
+    def _table(self, table: Table) -> Tensor:
+        self.tables.setdefault(table, f"@table{len(self.tables)}")
+        return Tensor(table.name, i64, (int(table.values.size),), GLOBAL)
+
+    # Statements.
+
+    def _at_barriers(self, statement: Statement) -> None:
+        """A statement with barriers inside: every vector goes as far as the next one, then waits."""
+        if not self.groups.has_barrier(statement) or self.vectors == 1:
+            self._vectors((statement,))
+            return
+        match statement:
+            case ir.Sequence(statements=items):
+                group: list[Statement] = []
+                for item in items:
+                    if self.groups.has_barrier(item):
+                        self._vectors(tuple(group))
+                        group = []
+                        self._at_barriers(item)
+                    else:
+                        group.append(item)
+                self._vectors(tuple(group))
+            case ir.Barrier():
+                pass
+            case ir.If(condition=condition, then=then, otherwise=otherwise):
+                with self._nested():
+                    holds = self.scalar(condition)
+                self._branch(
+                    holds,
+                    lambda: self._at_barriers(then),
+                    None if otherwise is None else lambda: self._at_barriers(otherwise),
+                )
+            case ir.For():
+                self._loop(statement, self._at_barriers)
+            case ir.While(condition=condition, body=body):
+                self._while(lambda: self.scalar(condition), lambda: self._at_barriers(body))
+            case _:
+                raise InternalError(f"a barrier inside {type(statement).__name__}")
+
+    def _vectors(self, statements: tuple[Statement, ...]) -> None:
+        """All vectors of the block, one after the other, run through a group."""
+        if not statements:
+            return
+        for statement in statements:
+            self._note_definitions(statement)
+        if self.vectors == 1:
+            self._set_vector(constant(0, i64))
+            for statement in statements:
+                self._statement(statement)
+            return
+
+        def body(number: Value) -> None:
+            self._set_vector(number)
+            for statement in statements:
+                self._statement(statement)
+
+        self._count(constant(0, i64), constant(self.vectors, i64), 1, body)
+        self._set_vector(constant(0, i64))
+
+    def _set_vector(self, number: Value) -> None:
+        self.vector = number
+        self.exists = None
+        if self.kernel.workers % (self.lanes or 1):
+            left = self.elementwise.binary(
+                "-",
+                constant(self.kernel.workers, i64),
+                self.elementwise.binary("*", number, constant(self.lanes, i64)),
+            )
+            lane = constants(range(self.lanes))
+            self.exists = self.elementwise.binary("<", lane, self.elementwise.splat(left, self.lanes))
+
+    def _note_definitions(self, statement: Statement) -> None:
+        for node in walk(statement):
+            if isinstance(node, ir.Let):
+                self.definitions[node.variable] = node.value
+
+    def _statement(self, statement: Statement) -> None:
+        match statement:
+            case ir.Sequence(statements=items):
+                # Names bound inside end here, instructions stay known.
+                self.scopes.append({})
+                for item in items:
+                    self._statement(item)
+                self.scopes.pop()
+            case ir.Let(variable=variable, value=value):
+                self._let(variable, value)
+            case ir.Allocate(tensor=tensor, fill=fill):
+                self._allocate(tensor, fill)
+            case ir.Store(tensor=tensor, indices=indices, value=value):
+                self._store(tensor, indices, value)
+            case ir.If():
+                self._if_statement(statement)
+            case ir.For():
+                self._for(statement)
+            case ir.While(condition=condition, body=body):
+                if self.forms.is_uniform(condition):
+                    self._while(lambda: self.scalar(condition), lambda: self._statement(body))
+                else:
+                    self._masked_while(lambda: self.spread(condition), lambda: self._statement(body))
+            case ir.Atomic():
+                self._atomic(statement)
+            case ir.Do(operation="shuffle.xor", operands=(value, distance), result=result):
+                assert result is not None
+                self._shuffle(value, distance, result)
+            case ir.Barrier() | ir.Print() | ir.Assert() | ir.Breakpoint():
+                pass
+            case _:
+                raise InternalError(f"no code for {type(statement).__name__}")
+
+    def _let(self, variable: Variable, value: Expression) -> None:
+        made = self._let_value(value)
+        if self.vectors > 1 and self.groups.is_kept(variable) and not is_pure(value):
+            self._keep(variable, made)
+        self._bind(variable, made)
+
+    def _keep(self, variable: Variable, value: Value) -> None:
+        if variable not in self.kept:
+            tensor = Tensor(variable.name, variable.dtype, (), ir.LOCAL)
+            self.kept[variable] = self.privates.allocate(tensor, value.lanes, self.vectors)
+            self.spilled += variable.dtype.nbytes
+        self.privates.store(self.kept[variable], self.vector, constant(0, i64), value, None)
+
+    def _allocate(self, tensor: Tensor, fill: ir.Constant | None) -> None:
+        if tensor.scope == SHARED:
+            if fill is not None:
+                raise InternalError(f"shared memory, {tensor.name}, is filled by an allocation")
+            return
+        lanes = self.lanes if self.forms.is_varying(tensor) else SCALAR
+        if tensor not in self.stored:
+            is_kept = self.vectors > 1 and self.groups.is_kept(tensor)
+            private = self.privates.allocate(tensor, lanes, self.vectors if is_kept else 1)
+            self.stored[tensor] = private
+            self.spilled += private.size * tensor.dtype.nbytes if is_kept else 0
+        if fill is not None:
+            value = constant(fill.value, tensor.dtype, lanes)
+            self.privates.fill(self.stored[tensor], self._copy_of(tensor), value)
+
+    def _copy_of(self, tensor: Tensor) -> Value:
+        is_kept = self.vectors > 1 and self.groups.is_kept(tensor)
+        return self.vector if is_kept else constant(0, i64)
+
+    def _store(self, tensor: Tensor, indices: tuple[Expression, ...], value: Expression) -> None:
+        if tensor in self.stored:
+            private = self.stored[tensor]
+            made = self.spread(value) if private.lanes else self.scalar(value)
+            index = self._private_index(indices)
+            self.privates.store(private, self._copy_of(tensor), index, made, self.mask)
+            return
+        place = self._place(tensor, self._base(tensor), *indices)
+        is_one = place.offsets is not None and not any(place.offsets)
+        if is_one and self.mask is None and self.forms.is_uniform(value):
+            self.memory.store(place, self.scalar(value), None)
+            return
+        self.memory.store(place, self.spread(value), self._active())
+
+    def _if_statement(self, node: ir.If) -> None:
+        condition, then, otherwise = node.condition, node.then, node.otherwise
+        if isinstance(condition, ir.Binary) and condition.operator == "and" and otherwise is None:
+            inner = ir.If(condition.right, then, loc=node.loc)
+            self._if_statement(ir.If(condition.left, inner, loc=node.loc)) if not (
+                isinstance(condition.left, ir.Binary) and condition.left.operator == "and"
+            ) else self._if_statement(ir.If(condition.left, inner, loc=node.loc))
+            return
+        if self.forms.is_uniform(condition):
+            self._branch(
+                self.scalar(condition),
+                lambda: self._statement(then),
+                None if otherwise is None else lambda: self._statement(otherwise),
+            )
+            return
+        holds = self.spread(condition)
+        self._masked(holds, then)
+        if otherwise is not None:
+            self._masked(self.elementwise.unary("not", holds), otherwise)
+
+    def _masked(self, holds: Value, body: Statement) -> None:
+        mask = self._both(self.mask, holds)
+
+        def run() -> None:
+            with self._under(self.guard, mask):
+                self._statement(body)
+
+        if _is_short(body):
+            with self._nested():
+                run()
+        else:
+            self._branch(self.elementwise.any(mask), run, None)
+
+    def _branch(
+        self, holds: Value, then: Callable[[], None], otherwise: Callable[[], None] | None
+    ) -> None:
+        builder = self.builder
+        if holds.number is not None:
+            if holds.number:
+                then()
+            elif otherwise is not None:
+                otherwise()
+            return
+        labels = builder.label("then"), builder.label("else"), builder.label("end")
+        builder.branch(holds, labels[0], labels[1] if otherwise is not None else labels[2])
+        for label, arm in zip(labels, (then, otherwise), strict=False):
+            if arm is not None:
+                builder.start(label)
+                with self._nested(), self._under(None, self.mask):
+                    arm()
+                builder.jump(labels[2])
+        builder.start(labels[2])
+
+    # Loops.
+
+    def _for(self, loop: ir.For) -> None:
+        if not (self.forms.is_uniform(loop.start) and self.forms.is_uniform(loop.stop)):
+            self._masked_for(loop)
+        elif loop.kind != "serial":
+            start, stop = self.scalar(loop.start).number, self.scalar(loop.stop).number
+            assert start is not None
+            assert stop is not None
+            for number in range(int(start), int(stop), loop.step):
+                self.scopes.append({})
+                self._bind(loop.variable, constant(number, loop.variable.dtype))
+                self._statement(loop.body)
+                self.scopes.pop()
+        else:
+            self._loop(loop, self._statement)
+
+    def _loop(self, loop: ir.For, body: Callable[[Statement], None]) -> None:
+        with self._nested():
+            start, stop = self.scalar(loop.start), self.scalar(loop.stop)
+
+        def run(value: Value) -> None:
+            self._bind(loop.variable, value)
+            body(loop.body)
+
+        self._count(start, stop, loop.step, run)
+
+    def _count(self, start: Value, stop: Value, step: int, body: Callable[[Value], None]) -> None:
+        """A loop over a scalar."""
+        builder = self.builder
+        head, inside, end = builder.label("loop"), builder.label("body"), builder.label("end")
+        before = builder.block
+        kind = start.type
+        variable, following = builder.name("i"), builder.name("n")
+        builder.jump(head)
+        builder.start(head)
+        phi = len(builder.lines)
+        builder.emit("")
+        compare = "slt" if step > 0 else "sgt"
+        test = builder.impure(f"icmp {compare} {kind} {variable}, {stop.text}")
+        builder.emit(f"br i1 {test}, label %{inside}, label %{end}")
+        builder.start(inside)
+        with self._nested(), self._under(None, self.mask):
+            body(Value(variable, start.dtype))
+        builder.emit(f"{following} = add {kind} {variable}, {step}")
+        builder.lines[phi] = (
+            f"  {variable} = phi {kind} [ {start.text}, %{before} ], [ {following}, %{builder.block} ]"
+        )
+        builder.jump(head)
+        builder.start(end)
+
+    def _while(self, condition: Callable[[], Value], body: Callable[[], None]) -> None:
+        builder = self.builder
+        head, inside, end = builder.label("while"), builder.label("body"), builder.label("end")
+        builder.jump(head)
+        builder.start(head)
+        with self._nested(), self._under(None, self.mask):
+            builder.branch(condition(), inside, end)
+            builder.start(inside)
+            with self._nested():
+                body()
+            builder.jump(head)
+        builder.start(end)
+
+    def _masked_while(self, condition: Callable[[], Value], body: Callable[[], None]) -> None:
+        """As long as any lane goes on; the others wait."""
+        flags = Tensor("going", boolean, (), ir.LOCAL)
+        going = self.privates.allocate(flags, self.lanes, 1)
+        zero = constant(0, i64)
+        mask = self._active()
+        if mask is None:
+            mask = constant(True, boolean, self.lanes)
+        self.privates.store(going, zero, zero, mask, None)
+
+        def goes_on() -> Value:
+            now = self.privates.load(going, zero, zero)
+            with self._under(None, now):
+                now = self.elementwise.binary("and", now, condition())
+            self.privates.store(going, zero, zero, now, None)
+            return self.elementwise.any(now)
+
+        def run() -> None:
+            with self._under(None, self.privates.load(going, zero, zero)):
+                body()
+
+        self._while(goes_on, run)
+
+    def _masked_for(self, loop: ir.For) -> None:
+        variable = loop.variable
+        counter = Tensor(variable.name, variable.dtype, (), ir.LOCAL)
+        private = self.privates.allocate(counter, self.lanes, 1)
+        zero = constant(0, i64)
+        self.privates.store(private, zero, zero, self.spread(loop.start), None)
+        stop = self.spread(loop.stop)
+        step = constant(loop.step, variable.dtype, self.lanes)
+
+        def condition() -> Value:
+            now = self.privates.load(private, zero, zero)
+            return self.elementwise.binary("<" if loop.step > 0 else ">", now, stop)
+
+        def body() -> None:
+            now = self.privates.load(private, zero, zero)
+            form = self.forms.form(variable)
+            self.scopes.append({variable: now if form.offsets is None else self._first(now)})
+            self._statement(loop.body)
+            self.scopes.pop()
+            after = self.elementwise.binary("+", self.privates.load(private, zero, zero), step)
+            self.privates.store(private, zero, zero, after, None)
+
+        self._masked_while(condition, body)
+
+    def _first(self, value: Value) -> Value:
+        """Lane 0's value."""
+        return Value(self.builder.pure(f"extractelement {value.typed}, i64 0"), value.dtype)
+
+    # Exchanges and atomics.
+
+    def _shuffle(self, value: Expression, distance: Expression, result: Variable) -> None:
+        number = self.scalar(distance).number
+        assert number is not None
+        made = self.spread(value)
+        picks = ", ".join(f"i32 {lane ^ int(number)}" for lane in range(self.lanes))
+        text = self.builder.pure(
+            f"shufflevector {made.typed}, {made.type} poison, <{self.lanes} x i32> <{picks}>"
+        )
+        self._bind(result, replace(made, text=text))
+
+    def _atomic(self, node: ir.Atomic) -> None:
+        """Lane by lane, in order."""
+        from taskc.backend.cpu.atomics import Atomics
+
+        place = self._place(node.tensor, self._base(node.tensor), *node.indices)
+        old = Atomics(self.memory, self._count).run(
+            node, place, self.spread(node.value), self._active()
+        )
+        if node.result is not None:
+            self._bind(node.result, old)
+            if self.vectors > 1 and self.groups.is_kept(node.result):
+                self._keep(node.result, old)
+
+
+def _swizzled(tensor: Tensor, offset: Expression) -> Expression:
+    swizzle = tensor.swizzle
+    assert swizzle is not None
+
+    def number(value: int) -> ir.Constant:
+        return ir.Constant(value, offset.dtype)
+
+    moved = ir.Binary(">>", offset, number(swizzle.shift))
+    bits = ir.Binary("&", moved, number(2**swizzle.bits - 1))
+    return ir.Binary("^", offset, ir.Binary("<<", bits, number(swizzle.base)))
+
+
+def _is_short(body: Statement) -> bool:
+    """Cheap enough to run for no lane at all."""
+    nodes = list(walk(body))
+    kinds = (ir.For, ir.While, ir.Atomic, ir.If)
+    return len(nodes) < 64 and not any(isinstance(node, kinds) for node in nodes)

@@ -1,0 +1,74 @@
+"""What has to outlive a barrier.
+
+A block of more workers than lanes runs as several vectors, one after the other. What lies between two
+barriers is a group: all vectors run through one group before any begins the next. A value that is
+bound in one group and used in another is kept in memory, one for each vector, unless it can be
+computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from taskc.ir import nodes as ir
+from taskc.ir.nodes import Expression, Statement, Tensor, Variable
+from taskc.ir.rewrite import expressions, statements, walk
+from taskc.backend.lanes import bound_by
+
+
+class Groups:
+    def __init__(self, body: Statement) -> None:
+        self._barriers: dict[int, bool] = {}
+        self._groups: dict[Variable | Tensor, set[int]] = {}
+        self._number = 0
+        self._visit(body)
+
+    def has_barrier(self, statement: Statement) -> bool:
+        found = self._barriers.get(id(statement))
+        if found is None:
+            found = isinstance(statement, ir.Barrier) or any(
+                [self.has_barrier(below) for below in statements(statement)]
+            )
+            self._barriers[id(statement)] = found
+        return found
+
+    def is_kept(self, item: Variable | Tensor) -> bool:
+        """Whether it is used in more than one group."""
+        return len(self._groups.get(item, ())) > 1
+
+    def _visit(self, statement: Statement) -> None:
+        if not self.has_barrier(statement):
+            self._note(statement)
+            return
+        # A loop comes back: what stands before its first barrier and behind its last are two groups.
+        for expression in expressions(statement):
+            self._note(expression)
+        self._number += 1
+        for below in statements(statement):
+            self._visit(below)
+            if self.has_barrier(below):
+                self._number += 1
+        self._number += 1
+
+    def _note(self, node: Statement | Expression) -> None:
+        for found in walk(node):
+            for item in _mentioned(found):
+                self._groups.setdefault(item, set()).add(self._number)
+
+
+def _mentioned(node: Statement | Expression) -> Iterator[Variable | Tensor]:
+    match node:
+        case Variable():
+            yield node
+        case ir.Read(tensor=tensor) | ir.Store(tensor=tensor) | ir.Allocate(tensor=tensor):
+            yield tensor
+        case ir.Atomic(tensor=tensor):
+            yield tensor
+            yield from bound_by(node)
+        case ir.Let() | ir.For() | ir.Do():
+            yield from bound_by(node)
+
+
+def is_pure(expression: Expression) -> bool:
+    """Its value is the same whenever it is computed."""
+    return not any(isinstance(node, ir.Read) for node in walk(expression))

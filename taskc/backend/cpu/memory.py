@@ -1,0 +1,274 @@
+"""Loads and stores: one scalar, one vector, a window and a shuffle, or a gather.
+
+The form of the index decides (taskc/backend/lanes.py). Private memory is an array of vectors on the
+stack; where its indices are constants LLVM keeps it in registers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from taskc.backend.cpu.builder import (
+    SCALAR,
+    Builder,
+    Value,
+    constant,
+    constants,
+    stored_type,
+    type_of,
+    vector_of,
+)
+from taskc.backend.cpu.elementwise import Elementwise, _suffix
+from taskc.ir.nodes import Tensor
+from taskc.ir.types import boolean, i64
+
+WINDOW = 4  # vectors that may be loaded to pick one from
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An element's address on each lane: base[index + offsets[lane]], or base[lane's own index].
+
+    index    of lane 0 if `offsets` are known, else a vector
+    """
+
+    tensor: Tensor
+    base: str
+    index: Value
+    offsets: tuple[int, ...] | None
+
+
+class Memory:
+    def __init__(self, builder: Builder, elementwise: Elementwise, lanes: int) -> None:
+        self.builder = builder
+        self.elementwise = elementwise
+        self.lanes = lanes
+
+    # Elements of one scalar type.
+
+    def load(self, place: Place, guard: Value | None, mask: Value | None) -> Value:
+        """What is there, a scalar where the address is uniform. Masked lanes read nothing."""
+        if place.offsets is not None and not any(place.offsets):
+            return self._load_scalar(place, guard if mask is None else self._reached(guard, mask))
+        return self._from_storage(self._load_vector(place, guard, mask), place.tensor, self.lanes)
+
+    def _reached(self, guard: Value | None, mask: Value) -> Value:
+        some = self.elementwise.any(mask)
+        return some if guard is None else self.elementwise.binary("and", guard, some)
+
+    def _load_scalar(self, place: Place, guard: Value | None) -> Value:
+        address = self._address(place)
+        if guard is not None:
+            address = self.builder.pure(f"select {guard.typed}, ptr {address}, ptr @nowhere")
+        kind = stored_type(place.tensor.dtype)
+        size = place.tensor.dtype.nbytes
+        text = self.builder.impure(f"load {kind}, ptr {address}, align {size}")
+        return self._from_storage(text, place.tensor, SCALAR)
+
+    def _load_vector(self, place: Place, guard: Value | None, mask: Value | None) -> str:
+        dtype, lanes = place.tensor.dtype, self.lanes
+        kind, size = stored_type(dtype, lanes), dtype.nbytes
+        offsets = place.offsets
+        if offsets is not None:
+            address = self._address(place)
+            if guard is not None and mask is None:
+                address = self.builder.pure(f"select {guard.typed}, ptr {address}, ptr @nowhere")
+                guard = None
+            is_contiguous = offsets == tuple(range(lanes))
+            if is_contiguous and mask is None:
+                return self.builder.impure(f"load {kind}, ptr {address}, align {size}")
+            if is_contiguous:
+                assert mask is not None
+                function = f"llvm.masked.load.v{lanes}{_memory_suffix(dtype)}.p0"
+                return self.builder.call(
+                    kind, function, f"ptr align {size} {address}",
+                    self._all(guard, mask).typed, f"{kind} zeroinitializer",
+                    types=("ptr", f"<{lanes} x i1>", kind),
+                )  # fmt: skip
+            low, high = min(offsets), max(offsets)
+            if mask is None and high - low < WINDOW * lanes and guard is None:
+                return self._from_window(place, low, high - low + 1)
+        pointers = self._pointers(place)
+        chosen = self._all(guard, mask)
+        function = f"llvm.masked.gather.v{lanes}{_memory_suffix(dtype)}.v{lanes}p0"
+        vector = f"<{lanes} x ptr>"
+        return self.builder.call(
+            kind, function, f"{vector} align {size} {pointers}", chosen.typed,
+            f"{kind} zeroinitializer", types=(vector, chosen.type, kind),
+        )  # fmt: skip
+
+    def _from_window(self, place: Place, low: int, length: int) -> str:
+        """Both ends are read by some lane, so what lies between is there, too."""
+        assert place.offsets is not None
+        dtype = place.tensor.dtype
+        window = vector_of(stored_type(dtype), length)
+        address = self._address(place, low)
+        loaded = self.builder.impure(f"load {window}, ptr {address}, align {dtype.nbytes}")
+        picks = ", ".join(f"i32 {offset - low}" for offset in place.offsets)
+        return self.builder.pure(
+            f"shufflevector {window} {loaded}, {window} poison, <{self.lanes} x i32> <{picks}>"
+        )
+
+    def store(self, place: Place, value: Value, mask: Value | None) -> None:
+        """Masked lanes write nothing. Where all lanes write one place they write one value."""
+        dtype, lanes = place.tensor.dtype, self.lanes
+        size = dtype.nbytes
+        stored = self._to_storage(value)
+        offsets = place.offsets
+        if not value.lanes:
+            assert mask is None
+            self.builder.emit(f"store {stored}, ptr {self._address(place)}, align {size}")
+            return
+        kind = stored_type(dtype, lanes)
+        if offsets == tuple(range(lanes)):
+            address = self._address(place)
+            if mask is None:
+                self.builder.emit(f"store {stored}, ptr {address}, align {size}")
+                return
+            function = f"llvm.masked.store.v{lanes}{_memory_suffix(dtype)}.p0"
+            self.builder.call_void(
+                function, stored, f"ptr align {size} {address}", mask.typed,
+                types=(kind, "ptr", mask.type),
+            )  # fmt: skip
+            return
+        if offsets is not None and mask is None and _is_permutation(offsets):
+            low = min(offsets)
+            source = [offsets.index(low + k) for k in range(lanes)]
+            picks = ", ".join(f"i32 {lane}" for lane in source)
+            moved = self.builder.pure(
+                f"shufflevector {stored}, {kind} poison, <{lanes} x i32> <{picks}>"
+            )
+            self.builder.emit(f"store {kind} {moved}, ptr {self._address(place, low)}, align {size}")
+            return
+        pointers = self._pointers(place)
+        chosen = self._all(None, mask)
+        function = f"llvm.masked.scatter.v{lanes}{_memory_suffix(dtype)}.v{lanes}p0"
+        vector = f"<{lanes} x ptr>"
+        self.builder.call_void(
+            function, stored, f"{vector} align {size} {pointers}", chosen.typed,
+            types=(kind, vector, chosen.type),
+        )  # fmt: skip
+
+    # Addresses.
+
+    def _address(self, place: Place, more: int = 0) -> str:
+        """Of lane 0, or `more` elements further."""
+        index = self.elementwise.convert(place.index, i64)
+        if more:
+            index = self.elementwise.binary("+", index, constant(more, i64))
+        if index.number == 0:
+            return place.base
+        kind = stored_type(place.tensor.dtype)
+        return self.builder.pure(f"getelementptr {kind}, ptr {place.base}, i64 {index.text}")
+
+    def _pointers(self, place: Place) -> str:
+        index = self.elementwise.convert(place.index, i64)
+        if place.offsets is not None:
+            index = self.elementwise.offset(index, place.offsets)
+        kind = stored_type(place.tensor.dtype)
+        return self.builder.pure(f"getelementptr {kind}, ptr {place.base}, {index.typed}")
+
+    def pointer_of_lane(self, place: Place, lane: str) -> str:
+        vector = f"<{self.lanes} x ptr> {self._pointers(place)}"
+        return self.builder.pure(f"extractelement {vector}, i64 {lane}")
+
+    def _all(self, guard: Value | None, mask: Value | None) -> Value:
+        """Both, as a mask."""
+        every = constant(True, boolean, self.lanes)
+        if guard is None:
+            return every if mask is None else mask
+        spread = self.elementwise.splat(guard, self.lanes)
+        return spread if mask is None else self.elementwise.binary("and", spread, mask)
+
+    # A bool takes a byte.
+
+    def _from_storage(self, text: str, tensor: Tensor, lanes: int) -> Value:
+        if tensor.dtype is boolean:
+            text = self.builder.pure(f"trunc {vector_of('i8', lanes)} {text} to {type_of(boolean, lanes)}")
+        return Value(text, tensor.dtype, lanes)
+
+    def _to_storage(self, value: Value) -> str:
+        if value.dtype is not boolean:
+            return value.typed
+        kind = vector_of("i8", value.lanes)
+        return f"{kind} {self.builder.pure(f'zext {value.typed} to {kind}')}"
+
+
+@dataclass(frozen=True, slots=True)
+class Private:
+    """Private memory: for each vector of workers, `size` values, or vectors of them."""
+
+    tensor: Tensor
+    base: str
+    size: int
+    lanes: int
+
+
+class PrivateMemory:
+    """Tiles' registers and local arrays."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.builder = memory.builder
+        self.elementwise = memory.elementwise
+
+    def allocate(self, tensor: Tensor, lanes: int, copies: int) -> Private:
+        size = prod(int(extent) for extent in tensor.shape)  # type: ignore[arg-type]
+        kind = stored_type(tensor.dtype, lanes)
+        base = self.builder.allocate(f"[{copies * size} x {kind}]", tensor.name)
+        return Private(tensor, base, size, lanes)
+
+    def load(self, private: Private, vector: Value, index: Value) -> Value:
+        if index.lanes:
+            return self.memory.load(self._scattered(private, vector, index), None, None)
+        kind = stored_type(private.tensor.dtype, private.lanes)
+        text = self.builder.impure(f"load {kind}, ptr {self._address(private, vector, index)}")
+        return self.memory._from_storage(text, private.tensor, private.lanes)
+
+    def store(
+        self, private: Private, vector: Value, index: Value, value: Value, mask: Value | None
+    ) -> None:
+        if index.lanes:
+            self.memory.store(self._scattered(private, vector, index), value, mask)
+            return
+        if mask is not None:
+            value = self.elementwise.select(mask, value, self.load(private, vector, index))
+        stored = self.memory._to_storage(value)
+        self.builder.emit(f"store {stored}, ptr {self._address(private, vector, index)}")
+
+    def fill(self, private: Private, vector: Value, value: Value) -> None:
+        for k in range(private.size):
+            self.store(private, vector, constant(k, i64), value, None)
+
+    def _address(self, private: Private, vector: Value, index: Value) -> str:
+        elementwise = self.elementwise
+        first = elementwise.binary("*", vector, constant(private.size, i64))
+        place = elementwise.binary("+", first, elementwise.convert(index, i64))
+        if place.number == 0:
+            return private.base
+        kind = stored_type(private.tensor.dtype, private.lanes)
+        return self.builder.pure(f"getelementptr {kind}, ptr {private.base}, i64 {place.text}")
+
+    def _scattered(self, private: Private, vector: Value, index: Value) -> Place:
+        """Each lane's own element, in an array of vectors."""
+        elementwise, lanes = self.elementwise, private.lanes
+        first = elementwise.binary("*", vector, constant(private.size, i64))
+        place = elementwise.binary(
+            "+", elementwise.splat(first, lanes), elementwise.convert(index, i64)
+        )
+        place = elementwise.binary("*", place, constant(lanes, i64, lanes))
+        place = elementwise.binary("+", place, constants(range(lanes)))
+        return Place(private.tensor, private.base, place, None)
+
+
+def _is_permutation(offsets: tuple[int, ...]) -> bool:
+    low = min(offsets)
+    return sorted(offset - low for offset in offsets) == list(range(len(offsets)))
+
+
+def _memory_suffix(dtype: object) -> str:
+    from taskc.ir.types import DType
+
+    assert isinstance(dtype, DType)
+    return "i8" if dtype is boolean else _suffix(dtype, SCALAR)

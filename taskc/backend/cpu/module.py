@@ -1,0 +1,98 @@
+"""A module of LLVM IR around a kernel's block, and what LLVM makes of it.
+
+    void job(i64 first, i64 last, ptr arguments, ptr scratch)
+
+runs the blocks first..last - 1. Arguments are eight bytes each: addresses, scalars, then the symbolic
+dimensions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import llvmlite.binding as llvm
+
+from taskc.backend.cpu.builder import Value, type_of
+from taskc.backend.cpu.emit import Emitter
+from taskc.backend.cpu.math import math_function
+from taskc.backend.cpu.processor import Processor
+from taskc.ir import nodes as ir
+from taskc.ir.nodes import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """`spilled` is how many bytes a worker keeps in memory across barriers."""
+
+    text: str
+    spilled: int
+
+
+def module_of(kernel: ir.Kernel, processor: Processor) -> Module:
+    emitter = Emitter(kernel, processor.lanes, math_function)
+    block = emitter.emit()
+    text = "\n".join(
+        [
+            f'target triple = "{processor.triple}"',
+            f'target datalayout = "{processor.layout}"',
+            "@nowhere = internal global [1024 x i8] zeroinitializer, align 64",
+            block,
+            _job(kernel),
+            'attributes #0 = { alwaysinline nounwind "no-trapping-math"="true"'
+            f' "prefer-vector-width"="{processor.vector_bits}" "target-features"="{processor.features}" }}',
+            'attributes #1 = { nounwind "no-trapping-math"="true"'
+            f' "prefer-vector-width"="{processor.vector_bits}" "target-features"="{processor.features}" }}',
+            "",
+        ]
+    )
+    return Module(text, emitter.spilled)
+
+
+def _job(kernel: ir.Kernel) -> str:
+    lines = []
+    passed = ["i64 %block"]
+    items = [*kernel.parameters, *kernel.dimensions]
+    for number, item in enumerate(items):
+        kind = "ptr" if isinstance(item, Tensor) else type_of(item.dtype)
+        lines += [
+            f"  %at{number} = getelementptr i64, ptr %arguments, i64 {number}",
+            f"  %a{number} = load {'i8' if kind == 'i1' else kind}, ptr %at{number}",
+        ]
+        if kind == "i1":
+            lines.append(f"  %b{number} = trunc i8 %a{number} to i1")
+        passed.append(f"{kind} %{'b' if kind == 'i1' else 'a'}{number}")
+    passed.append("ptr %scratch")
+    return "\n".join(
+        [
+            "define void @job(i64 %first, i64 %last, ptr %arguments, ptr %scratch) #1 {",
+            *lines,
+            "  br label %head",
+            "head:",
+            "  %block = phi i64 [ %first, %0 ], [ %following, %body ]",
+            "  %more = icmp slt i64 %block, %last",
+            "  br i1 %more, label %body, label %end",
+            "body:",
+            f"  call void @block({', '.join(passed)})",
+            "  %following = add nsw i64 %block, 1",
+            "  br label %head",
+            "end:",
+            "  ret void",
+            "}",
+        ]
+    )
+
+
+def optimized(module: Module, processor: Processor) -> llvm.ModuleRef:
+    parsed = llvm.parse_assembly(module.text)
+    parsed.verify()
+    options = llvm.newpassmanagers.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    options.loop_unrolling = False
+    options.loop_interleaving = False
+    builder = llvm.newpassmanagers.create_pass_builder(processor.machine, options)
+    builder.getModulePassManager().run(parsed, builder)
+    return parsed
+
+
+__all__ = ["Module", "Value", "module_of", "optimized"]

@@ -1,0 +1,201 @@
+"""What a value looks like across the lanes of a vector.
+
+Neighbouring workers are the lanes of a SIMD vector, or the threads of a warp: worker w is lane w % n of
+vector w // n. A form says how far each lane's value is from lane 0's:
+
+    uniform      all offsets are 0            one scalar, one load for all
+    contiguous   0, 1, 2, ...                 one vector load
+    strided      0, s, 2 * s, ...             a gather of known places
+    known        any other known offsets      likewise
+    varying      offsets that aren't known    a gather
+
+So an index is uniform arithmetic on lane 0's value plus a constant vector, whatever a mapping did with
+the worker's number: `worker // 4` and `worker % 4` are known on 16 lanes, since 4 divides 16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import gcd
+
+from taskc.ir import nodes as ir
+from taskc.ir.nodes import LOCAL, REGISTER, Expression, Statement, Tensor, Variable
+from taskc.ir.rewrite import statements
+
+Offsets = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """offsets: each lane's value minus lane 0's, or None. divisor divides lane 0's value: 0 if it is 0."""
+
+    offsets: Offsets | None
+    divisor: int = 1
+
+    @property
+    def is_known(self) -> bool:
+        return self.offsets is not None
+
+    @property
+    def is_uniform(self) -> bool:
+        return self.offsets is not None and not any(self.offsets)
+
+    @property
+    def stride(self) -> int | None:
+        """The distance of neighbouring lanes, where it is always the same."""
+        if self.offsets is None or len(self.offsets) < 2:
+            return None
+        step = self.offsets[1]
+        return step if self.offsets == tuple(range(0, step * len(self.offsets), step or 1)) else None
+
+    @property
+    def is_contiguous(self) -> bool:
+        return self.stride == 1
+
+
+VARYING = Form(None)
+
+
+class Lanes:
+    """The forms of a kernel's expressions, at stage scalar or lean, on vectors of `width` workers."""
+
+    def __init__(self, kernel: ir.Kernel, width: int) -> None:
+        self.width = width
+        self.kernel = kernel
+        self._uniform = (0,) * width
+        self._forms: dict[Variable, Form] = {}
+        self._memo: dict[int, tuple[Expression, Form]] = {}
+        # Private memory that holds one value for all lanes, until a store says otherwise.
+        self._varying: set[Tensor] = set()
+        count = -1
+        while count != len(self._varying):
+            count = len(self._varying)
+            self._forms = {
+                kernel.worker: Form(
+                    tuple(range(width)), 0 if kernel.workers <= width else width
+                ),
+            }
+            self._memo = {}
+            self._visit(kernel.body, True)
+
+    def is_varying(self, tensor: Tensor) -> bool:
+        """Whether private memory may hold different values on different lanes."""
+        return tensor in self._varying
+
+    def uniform(self, divisor: int = 1) -> Form:
+        return Form(self._uniform, divisor)
+
+    def is_uniform(self, expression: Expression) -> bool:
+        return self.form(expression).is_uniform
+
+    def form(self, expression: Expression) -> Form:
+        if isinstance(expression, Variable):
+            return self._forms.get(expression, Form(self._uniform, expression.multiple))
+        found = self._memo.get(id(expression))
+        if found is None:
+            found = expression, self._form(expression)
+            self._memo[id(expression)] = found
+        return found[1]
+
+    # Expressions.
+
+    def _form(self, expression: Expression) -> Form:
+        match expression:
+            case ir.Constant(value=value):
+                is_integer = expression.dtype.is_integer
+                return self.uniform(abs(int(value)) if is_integer else 1)
+            case ir.Binary() if expression.dtype.is_integer:
+                return self._binary(expression.operator, expression.left, expression.right)
+            case ir.Cast(operand=operand, dtype=dtype) if dtype.is_integer:
+                form = self.form(operand)
+                is_wider = operand.dtype.is_integer and dtype.bits >= operand.dtype.bits
+                return form if is_wider else self._uniform_if(form)
+            case ir.Select(condition=condition, then=then, otherwise=otherwise):
+                if not self.is_uniform(condition):
+                    return VARYING
+                forms = self.form(then), self.form(otherwise)
+                divisor = gcd(forms[0].divisor, forms[1].divisor)
+                return Form(forms[0].offsets, divisor) if _alike(*forms) else VARYING
+            case ir.Read(tensor=tensor, indices=indices):
+                is_private = tensor.scope in (LOCAL, REGISTER)
+                if is_private and tensor in self._varying:
+                    return VARYING
+                return self._uniform_if(*map(self.form, indices))
+            case ir.Lookup(index=index):
+                return self._uniform_if(self.form(index))
+            case ir.Unary(operand=operand):
+                return self._uniform_if(self.form(operand))
+            case ir.Binary(left=left, right=right):
+                return self._uniform_if(self.form(left), self.form(right))
+            case ir.Fused(left=left, right=right, addend=addend):
+                return self._uniform_if(*map(self.form, (left, right, addend)))
+            case ir.Cast(operand=operand):
+                return self._uniform_if(self.form(operand))
+        return VARYING
+
+    def _uniform_if(self, *forms: Form) -> Form:
+        return self.uniform() if all(form.is_uniform for form in forms) else VARYING
+
+    def _binary(self, operator: str, left: Expression, right: Expression) -> Form:
+        a, b = self.form(left), self.form(right)
+        if a.offsets is None or b.offsets is None:
+            return VARYING
+        number = int(right.value) if isinstance(right, ir.Constant) else None
+        match operator:
+            case "+":
+                offsets = tuple([x + y for x, y in zip(a.offsets, b.offsets, strict=True)])
+                return Form(offsets, gcd(a.divisor, b.divisor))
+            case "-":
+                offsets = tuple([x - y for x, y in zip(a.offsets, b.offsets, strict=True)])
+                return Form(offsets, gcd(a.divisor, b.divisor))
+            case "*":
+                if isinstance(left, ir.Constant):
+                    a, b, number = b, a, int(left.value)
+                if number is not None and a.offsets is not None:
+                    return Form(tuple([x * number for x in a.offsets]), a.divisor * abs(number))
+                if a.is_uniform and b.is_uniform:
+                    return self.uniform(a.divisor * b.divisor)
+            case "//" if number and a.divisor % number == 0:
+                return Form(tuple([x // number for x in a.offsets]), a.divisor // abs(number))
+            case "%" if number and a.divisor % number == 0:
+                return Form(tuple([x % number for x in a.offsets]), 0)
+        return self._uniform_if(a, b)
+
+    # Statements.
+
+    def _visit(self, statement: Statement, uniform: bool) -> None:
+        """Learns what names stand for; `uniform` says whether all lanes are here together."""
+        match statement:
+            case ir.Let(variable=variable, value=value):
+                self._forms[variable] = self.form(value)
+            case ir.Store(tensor=tensor, indices=indices, value=value):
+                if tensor.scope in (LOCAL, REGISTER) and not (
+                    uniform and all(map(self.is_uniform, (*indices, value)))
+                ):
+                    self._varying.add(tensor)
+            case ir.Atomic(result=result) | ir.Do(result=result):
+                if result is not None:
+                    self._forms[result] = VARYING
+            case ir.For(variable=variable, start=start, stop=stop, step=step):
+                begin = self.form(start)
+                self._forms[variable] = Form(begin.offsets, gcd(begin.divisor, step))
+                uniform = uniform and begin.is_uniform and self.is_uniform(stop)
+            case ir.If(condition=condition) | ir.While(condition=condition):
+                uniform = uniform and self.is_uniform(condition)
+        for below in statements(statement):
+            self._visit(below, uniform)
+
+
+def _alike(a: Form, b: Form) -> bool:
+    return a.offsets is not None and a.offsets == b.offsets
+
+
+def bound_by(statement: Statement) -> Iterator[Variable]:
+    """The variables that a statement itself binds."""
+    match statement:
+        case ir.Let(variable=variable) | ir.For(variable=variable):
+            yield variable
+        case ir.Atomic(result=result) | ir.Do(result=result):
+            if result is not None:
+                yield result
