@@ -49,6 +49,9 @@ from taskc.passes.register_slots import linear_form, slot_table, trip_number
 from taskc.passes.tasks import composed_tasks, enumerated_tasks, first_owner, within_limit
 from taskc.passes.widths import known_multiples
 
+# Of a mapping with more slots the loops stay loops, unless their variables pick registers.
+UNROLLED_SLOTS = 64
+
 
 def lower_mappings(kernel: ir.Kernel) -> ir.Kernel:
     lowering = _Lowering(kernel)
@@ -200,7 +203,7 @@ class _Lowering:
                 index(trip.stop),
                 trip.step,
                 result,
-                "unroll",
+                "unroll" if mapping.slots <= UNROLLED_SLOTS else "serial",
                 loc=loop.loc,
             )
         return result

@@ -89,7 +89,7 @@ def unit_stride(index: Expression, along: Variable) -> bool:
 def move_width(move: ir.Move, target: Target, known: Multiples) -> int:
     """How many consecutive elements one worker of a move can take at a time."""
     along = move.variables[-1]
-    limit = target.vector_bytes // move.tensor.dtype.nbytes
+    limit = max(1, target.vector_bytes // move.tensor.dtype.nbytes)
     limit = gcd(limit, move.shape[-1])
     places = [(move.tensor, move.indices)] + [
         (node.tensor, node.indices)
