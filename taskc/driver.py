@@ -1,7 +1,7 @@
 """A kernel and a target make something that runs; what has been made is kept.
 
-The simulator is the only target so far, so it is the default: every call is proved, and then run in
-NumPy with all of its checks. The CPU target will become the default.
+A call runs on the CPU, in compiled code; a kernel of `tc.cuda` in the simulator, until there is a CUDA
+target. TASKC_TARGET names another target: `sim` proves every kernel, and runs it with all of its checks.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from taskc.arguments import Bound, Signature
 from taskc.errors import CompileError, Finding
 from taskc.ir.nodes import Kernel
 from taskc.lang.definition import KernelDefinition
-from taskc.settings import target_name
-
-DEFAULT_TARGET = "sim"
+from taskc.settings import cache_folder, target_name
 
 Runner: TypeAlias = Callable[[Bound], None]
+Direct: TypeAlias = Callable[..., Any]
 
 
 class CheckError(Exception):
@@ -42,10 +42,13 @@ class Target:
     compile  makes a runner of a kernel, given the facts
     facts    what a compilation takes for granted about a call's arguments (a stride of 1, a size
              that is a multiple of 16): one is made for each that occurs. Finite in number.
+    direct   makes of a runner what can be called with a call's own arguments, checks included, and
+             hands those that it doesn't take to the function given; None where there is no such way
     """
 
     compile: Callable[[Kernel, Hashable], Runner]
     facts: Callable[[Kernel, Bound], Hashable] = lambda kernel, bound: ()
+    direct: Callable[[Runner, Direct], Direct | None] = lambda runner, otherwise: None
 
 
 def call(definition: KernelDefinition, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
@@ -62,17 +65,27 @@ def call(definition: KernelDefinition, args: tuple[Any, ...], keywords: dict[str
     """
     entry = _entry(definition)
     bound = entry.signature.bind(args, keywords)
-    name = target_name(DEFAULT_TARGET)
+    name = target_name(default_target(definition.ir))
     target = find_target(name)
     key = (name, target.facts(definition.ir, bound))
-    entry.once(key).runner(target, definition.ir, key[1])(bound)
+    runner = entry.once(key).runner(target, definition.ir, key[1])
+    runner(bound)
+    if definition.direct is None:
+        definition.direct = target.direct(
+            runner, lambda *args, **keywords: call(definition, args, keywords)
+        )
     return bound.returned
 
 
+def default_target(kernel: Kernel) -> str:
+    return "cpu" if kernel.stage == "parsed" else "sim"
+
+
 def compile(
-    definition: KernelDefinition, target: str = DEFAULT_TARGET, facts: Hashable = ()
+    definition: KernelDefinition, target: str | None = None, facts: Hashable = ()
 ) -> Runner:
     """What runs a kernel on a target: made at the first request, by one thread, then kept."""
+    target = target or default_target(definition.ir)
     return (
         _entry(definition).once((target, facts)).runner(find_target(target), definition.ir, facts)
     )
@@ -132,6 +145,40 @@ def _print(line: str) -> None:
 
 
 register_target("sim", _simulator)
+
+
+def _processor() -> Target:
+    from taskc import __version__
+    from taskc.backend.cache import Cache
+    from taskc.backend.cpu import target as cpu
+    from taskc.passes.pipeline import lower
+
+    package = Path(__file__).parent
+    folders = [package / name for name in ("ir", "passes", "backend")]
+    version = cpu.sources_version(__version__, *folders)
+    kept = Cache(cache_folder() / "cpu")
+
+    def compile(kernel: Kernel, facts: Hashable) -> Runner:
+        return CompiledRunner(cpu.load(kernel, lower_for_host, kept, version))
+
+    def lower_for_host(kernel: Kernel) -> Kernel:
+        return lower(replace(kernel, target=cpu.host().target))
+
+    class CompiledRunner:
+        def __init__(self, loaded: cpu.Loaded) -> None:
+            self.loaded = loaded
+
+        def __call__(self, bound: Bound) -> None:
+            cpu.run(self.loaded, bound.values, bound.dimensions)
+
+    def direct(runner: Runner, otherwise: Direct) -> Direct | None:
+        assert isinstance(runner, CompiledRunner)
+        return runner.loaded.entry(otherwise)
+
+    return Target(compile, direct=direct)
+
+
+register_target("cpu", _processor)
 
 
 # --- the cache -------------------------------------------------------------------------------

@@ -11,12 +11,23 @@ VARIABLES: tuple[tuple[str, str], ...] = (
     ("TASKC_DUMP", "a folder: the program after each pass is written into it"),
     ("TASKC_TARGET", "the target that a call runs on, in place of the default one"),
     ("TASKC_CACHE", "the cache folder, in place of the platform's"),
+    ("TASKC_THREADS", "the most threads that a kernel runs on, of the processors that there are"),
 )
 
 
 def target_name(default: str) -> str:
     """The target that calls run on."""
     return os.environ.get("TASKC_TARGET") or default
+
+
+def thread_limit() -> int | None:
+    """The most threads that a kernel runs on."""
+    given = os.environ.get("TASKC_THREADS")
+    if not given:
+        return None
+    if not given.isdecimal() or int(given) < 1:
+        raise ValueError(f"TASKC_THREADS is a number of at least 1, not {given!r}")
+    return int(given)
 
 
 def cache_folder() -> Path:

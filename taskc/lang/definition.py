@@ -48,6 +48,8 @@ class KernelDefinition:
         self.name = kernel.name
         self.ir = kernel
         self.dimensions = dimensions
+        # What calls it without looking at anything again, once a target has made that.
+        self.direct: Callable[..., Any] | None = None
         self._example = example
         self.__name__ = function.__name__
         self.__qualname__ = function.__qualname__
@@ -56,6 +58,8 @@ class KernelDefinition:
         self.__wrapped__ = function
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
+        if self.direct is not None:
+            return self.direct(*args, **keywords)
         try:
             return _runner[0](self, args, keywords)
         except CompileError as error:  # its location says where; our own frames would bury it

@@ -83,7 +83,7 @@ class Emitter:
             name = f"%p{number}"
             if isinstance(parameter, Tensor):
                 self.bases[parameter] = name
-                listed.append(f"ptr noalias align 16 {name}")
+                listed.append(f"ptr noalias {name}")
             else:
                 listed.append(f"{type_of(parameter.dtype)} {name}")
                 self._bind(parameter, Value(name, parameter.dtype))

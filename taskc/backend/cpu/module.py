@@ -8,44 +8,45 @@ dimensions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import llvmlite.binding as llvm
 
-from taskc.backend.cpu.builder import Value, type_of
-from taskc.backend.cpu.emit import Emitter
-from taskc.backend.cpu.math import math_function
+from taskc.backend.cpu.builder import type_of
 from taskc.backend.cpu.processor import Processor
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class Module:
-    """`spilled` is how many bytes a worker keeps in memory across barriers."""
-
-    text: str
-    spilled: int
-
-
-def module_of(kernel: ir.Kernel, processor: Processor) -> Module:
-    emitter = Emitter(kernel, processor.lanes, math_function)
-    block = emitter.emit()
-    text = "\n".join(
+def module_text(kernel: ir.Kernel, processor: Processor, parts: Sequence[str]) -> str:
+    """`parts` hold the block's function, and others; declarations may be repeated among them."""
+    attributes = (
+        'nounwind "no-trapping-math"="true"'
+        f' "prefer-vector-width"="{processor.vector_bits}"'
+        f' "target-features"="{processor.features}"'
+    )
+    lines: dict[str, None] = {}
+    declarations = [
+        line for part in parts for line in part.splitlines() if line.startswith("declare ")
+    ]
+    lines.update(dict.fromkeys(declarations))
+    bodies = [
+        "\n".join(line for line in part.splitlines() if not line.startswith("declare "))
+        for part in parts
+    ]
+    return "\n".join(
         [
             f'target triple = "{processor.triple}"',
             f'target datalayout = "{processor.layout}"',
             "@nowhere = internal global [1024 x i8] zeroinitializer, align 64",
-            block,
+            *lines,
+            *bodies,
             _job(kernel),
-            'attributes #0 = { alwaysinline nounwind "no-trapping-math"="true"'
-            f' "prefer-vector-width"="{processor.vector_bits}" "target-features"="{processor.features}" }}',
-            'attributes #1 = { nounwind "no-trapping-math"="true"'
-            f' "prefer-vector-width"="{processor.vector_bits}" "target-features"="{processor.features}" }}',
+            f"attributes #0 = {{ alwaysinline {attributes} }}",
+            f"attributes #1 = {{ {attributes} }}",
             "",
         ]
     )
-    return Module(text, emitter.spilled)
 
 
 def _job(kernel: ir.Kernel) -> str:
@@ -82,8 +83,8 @@ def _job(kernel: ir.Kernel) -> str:
     )
 
 
-def optimized(module: Module, processor: Processor) -> llvm.ModuleRef:
-    parsed = llvm.parse_assembly(module.text)
+def optimized(text: str, processor: Processor) -> llvm.ModuleRef:
+    parsed = llvm.parse_assembly(text)
     parsed.verify()
     options = llvm.newpassmanagers.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = False
@@ -94,5 +95,3 @@ def optimized(module: Module, processor: Processor) -> llvm.ModuleRef:
     builder.getModulePassManager().run(parsed, builder)
     return parsed
 
-
-__all__ = ["Module", "Value", "module_of", "optimized"]

@@ -40,6 +40,7 @@ class Processor:
 def host() -> Processor:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()  # the pool has a line of it
     features = llvm.get_host_cpu_features()
     has = {name for name, there in features.items() if there}
     target = next((name for name, needs in _TARGETS if has.issuperset(needs)), "neon")

@@ -1,0 +1,174 @@
+"""A kernel as native code: from stage lean to an object, and from an object to something that runs."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from taskc.backend.cpu import jit
+from taskc.backend.cpu.cost import cost_of
+from taskc.backend.cpu.emit import Emitter
+from taskc.backend.cpu.entry import CONTEXT, count_text, entry_text, has_entry, outputs_of
+from taskc.backend.cpu.math import math_function
+from taskc.backend.cpu.module import module_text, optimized
+from taskc.backend.cpu.pool import pool
+from taskc.backend.cpu.processor import Processor
+from taskc.errors import CompileError
+from taskc.ir import nodes as ir
+from taskc.ir.nodes import SHARED, Tensor
+from taskc.ir.rewrite import walk
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """code     an object file for one kind of processor
+    scratch  bytes of shared memory that a block needs
+    spilled  bytes that a worker keeps in memory across barriers
+    """
+
+    code: bytes
+    scratch: int
+    spilled: int
+    has_entry: bool
+
+    def description(self) -> str:
+        return json.dumps({k: v for k, v in asdict(self).items() if k != "code"})
+
+
+def compile_kernel(lean: ir.Kernel, processor: Processor) -> Compiled:
+    text, spilled = llvm_text(lean, processor)
+    code = processor.machine.emit_object(optimized(text, processor))
+    return Compiled(code, scratch_of(lean), spilled, has_entry(lean))
+
+
+def llvm_text(lean: ir.Kernel, processor: Processor) -> tuple[str, int]:
+    """The module, and how many bytes a worker keeps across barriers."""
+    emitter = Emitter(lean, processor.lanes, math_function)
+    parts = [emitter.emit()]
+    vectors = -(-lean.workers // (emitter.lanes or 1))
+    parts.append(count_text(lean, cost_of(lean.body) * vectors))
+    if has_entry(lean):
+        parts.append(entry_text(lean, scratch_of(lean)))
+    return module_text(lean, processor, parts), emitter.spilled
+
+
+def assembly_of(lean: ir.Kernel, processor: Processor) -> str:
+    text: str = processor.machine.emit_assembly(
+        optimized(llvm_text(lean, processor)[0], processor)
+    )
+    return text
+
+
+def scratch_of(kernel: ir.Kernel) -> int:
+    """Bytes of shared memory, rounded up to a cache line."""
+    end = 0
+    for node in walk(kernel.body):
+        if isinstance(node, ir.Allocate) and node.tensor.scope == SHARED:
+            tensor = node.tensor
+            slots = prod(int(n) for n in tensor.shape)  # type: ignore[arg-type]
+            if tensor.layout is not None:
+                slots = max(slots, tensor.layout.slots)
+            end = max(end, (tensor.offset or 0) + slots * tensor.dtype.nbytes)
+    return -(-end // 64) * 64
+
+
+Words = "np.ndarray[Any, np.dtype[np.int64]]"
+
+
+class Loaded:
+    """A compiled kernel in this process."""
+
+    def __init__(self, kernel: ir.Kernel, compiled: Compiled) -> None:
+        self.kernel = kernel
+        self.compiled = compiled
+        exported = ["job", "count", *(["entry", "context"] if compiled.has_entry else [])]
+        self.library = jit.load_object(compiled.code, kernel.name, exported)
+        self._count = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.library["count"])
+        # The threads are made when there is something to run.
+        self._run: Callable[..., int] | None = None
+
+    def run(self, values: Sequence[Any], dimensions: dict[ir.Variable, int]) -> None:
+        """Runs it on arrays and scalars that fit its parameters."""
+        words = np.zeros(len(values) + len(dimensions) + 1, np.int64)
+        for number, (parameter, value) in enumerate(
+            zip(self.kernel.parameters, values, strict=True)
+        ):
+            if isinstance(parameter, Tensor):
+                words[number] = value.ctypes.data
+            else:
+                scalar = np.asarray(value, parameter.dtype.numpy)
+                words[number : number + 1].view(np.uint8)[: scalar.nbytes] = np.frombuffer(
+                    scalar.tobytes(), np.uint8
+                )
+        for number, dimension in enumerate(self.kernel.dimensions, start=len(values)):
+            words[number] = dimensions[dimension]
+        signed = self._count(words.ctypes.data)
+        if self._run is None:
+            self._run = ctypes.CFUNCTYPE(
+                ctypes.c_int32,
+                *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_bool),
+            )(pool().run)
+        arguments = (self.library["job"], abs(signed), words.ctypes.data)
+        while (status := self._run(*arguments, self.compiled.scratch, signed > 0)) == 1:
+            pool().prepare(self.compiled.scratch)
+        if status:
+            raise MemoryError(f"no {self.compiled.scratch} bytes of scratch memory")
+
+    def entry(self, slow: Callable[..., Any]) -> Callable[..., Any] | None:
+        """A function of Python in compiled code; what it doesn't take it hands to `slow`."""
+        if not self.compiled.has_entry or sys.implementation.name != "cpython":
+            return None
+        outputs = outputs_of(self.kernel)
+        objects = (np.ndarray, np.empty, sys.intern("out"), *(t.dtype.numpy for t in outputs))
+        context = (ctypes.c_void_p * (len(CONTEXT) + len(outputs))).from_address(
+            self.library["context"]
+        )
+        context[0] = pool().run
+        for number, item in enumerate(objects, start=1):
+            context[number] = id(item)
+        return _builtin(self.kernel.name, self.library["entry"], slow, (self.library, objects))
+
+
+class _MethodDefinition(ctypes.Structure):
+    """PyMethodDef."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("documentation", ctypes.c_char_p),
+    )
+
+
+_FASTCALL, _KEYWORDS = 0x80, 0x02
+_kept: list[object] = []
+
+
+def _builtin(name: str, address: int, slow: Callable[..., Any], needs: object) -> Callable[..., Any]:
+    """The C function at an address as a Python function, with `slow` as its self."""
+    definition = _MethodDefinition(name.encode(), address, _FASTCALL | _KEYWORDS, None)
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype = ctypes.py_object
+    make.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+    # Python keeps a pointer to the definition; code that may be called can't be unloaded.
+    _kept.append((definition, needs))
+    function: Callable[..., Any] = make(ctypes.addressof(definition), slow, None)
+    return function
+
+
+def refuse(kernel: ir.Kernel) -> None:
+    """What only CUDA has is an error here."""
+    for node in walk(kernel.body):
+        if isinstance(node, ir.Do | ir.Roles):
+            raise CompileError(
+                f"'{kernel.name}' uses tc.cuda, which the CPU doesn't have",
+                node.loc,
+                hint="run it in the simulator: TASKC_TARGET=sim",
+            )

@@ -1,0 +1,184 @@
+; The pool of threads that blocks are jobs for: fork and join, spinning for a moment, then asleep.
+;
+; The state is one word: its upper half is the number of the current piece of work, its lower half holds
+; OPEN (bit 31: work may still be joined) and how many helpers are at it. A helper joins by adding one to
+; an open state, so whoever wakes late finds it closed and touches nothing. Who began the work does blocks
+; too, closes the state, and waits for those who joined. The upper half is also the futex to sleep on.
+;
+; $PAUSE and $FUTEX (the number of the system call) are the processor's.
+
+%pool = type {
+  i64, [56 x i8],       ; 0  state, on a cache line of its own
+  i64, [56 x i8],       ; 2  next: the first block that nobody has taken
+  ptr, ptr, i64, i64,   ; 4  job, arguments, blocks, chunk
+  i32, i32,             ; 8  busy: somebody's work is in progress; sleepers
+  i32, i32,             ; 10 helpers; ready: threads run and scratch is there
+  ptr, i64              ; 12 scratch, one address for each thread; its bytes
+}
+
+@pool = global %pool zeroinitializer, align 64
+
+declare i64 @syscall(i64, ...)
+declare i32 @sched_yield()
+declare ptr @aligned_alloc(i64, i64)
+declare void @free(ptr)
+
+; Takes chunks of blocks until none is left.
+define internal void @work(i64 %thread) {
+  %job = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 4)
+  %arguments = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 5)
+  %blocks = load i64, ptr getelementptr (%pool, ptr @pool, i32 0, i32 6)
+  %chunk = load i64, ptr getelementptr (%pool, ptr @pool, i32 0, i32 7)
+  %scratches = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 12)
+  %place = getelementptr ptr, ptr %scratches, i64 %thread
+  %scratch = load ptr, ptr %place
+  br label %take
+take:
+  %first = atomicrmw add ptr getelementptr (%pool, ptr @pool, i32 0, i32 2), i64 %chunk monotonic
+  %any = icmp slt i64 %first, %blocks
+  br i1 %any, label %do, label %end
+do:
+  %last = add i64 %first, %chunk
+  %stop = call i64 @llvm.smin.i64(i64 %last, i64 %blocks)
+  call void %job(i64 %first, i64 %stop, ptr %arguments, ptr %scratch)
+  br label %take
+end:
+  ret void
+}
+declare i64 @llvm.smin.i64(i64, i64)
+
+; A helper's life. Its number comes as an address, as pthread_create passes it.
+define ptr @helper(ptr %number) {
+  %thread = ptrtoint ptr %number to i64
+  br label %look
+look:
+  %seen = phi i64 [ 0, %0 ], [ %seen, %spin ], [ %seen, %join ], [ %seen, %slept ], [ %generation, %worked ]
+  %spins = phi i64 [ 0, %0 ], [ %more, %spin ], [ %spins, %join ], [ 0, %slept ], [ 0, %worked ]
+  %state = load atomic i64, ptr @pool acquire, align 64
+  %generation = lshr i64 %state, 32
+  %is_new = icmp ne i64 %generation, %seen
+  %bit = and i64 %state, 2147483648
+  %is_open = icmp ne i64 %bit, 0
+  %joins = and i1 %is_new, %is_open
+  br i1 %joins, label %join, label %wait
+join:
+  %joined = add i64 %state, 1
+  %swap = cmpxchg ptr @pool, i64 %state, i64 %joined acq_rel monotonic
+  %done = extractvalue { i64, i1 } %swap, 1
+  br i1 %done, label %worked, label %look
+worked:
+  call void @work(i64 %thread)
+  %left = atomicrmw sub ptr @pool, i64 1 release
+  br label %look
+wait:
+  %tired = icmp ugt i64 %spins, 3000
+  br i1 %tired, label %sleep, label %spin
+spin:
+  $PAUSE
+  %more = add i64 %spins, 1
+  br label %look
+sleep:
+  %s = atomicrmw add ptr getelementptr (%pool, ptr @pool, i32 0, i32 9), i32 1 seq_cst
+  %expected = trunc i64 %generation to i32
+  %slept_for = call i64 (i64, ...) @syscall(i64 $FUTEX, ptr getelementptr (i8, ptr @pool, i64 4), i32 128, i32 %expected, ptr null, ptr null, i32 0)
+  %w = atomicrmw sub ptr getelementptr (%pool, ptr @pool, i32 0, i32 9), i32 1 seq_cst
+  br label %slept
+slept:
+  br label %look
+}
+
+; Runs all blocks of a job, on all threads where `share` says that it is worth it. What it returns is 0,
+; or 1 where the pool has to be set up first: threads, or scratch of so many bytes.
+define i32 @run(ptr %job, i64 %blocks, ptr %arguments, i64 %bytes, i1 %share) {
+  %ready = load atomic i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 11) acquire, align 4
+  %is_ready = icmp ne i32 %ready, 0
+  %has = load i64, ptr getelementptr (%pool, ptr @pool, i32 0, i32 13)
+  %enough = icmp ule i64 %bytes, %has
+  %can = and i1 %is_ready, %enough
+  br i1 %can, label %choose, label %refuse
+refuse:
+  ret i32 1
+choose:
+  %helpers = load i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 10)
+  %some = icmp ne i32 %helpers, 0
+  %many = icmp sgt i64 %blocks, 1
+  %both = and i1 %some, %many
+  %shared = and i1 %both, %share
+  %bare = icmp eq i64 %bytes, 0
+  %unshared = xor i1 %shared, true
+  %plain = and i1 %bare, %unshared
+  br i1 %plain, label %alone, label %claim
+alone:
+  call void %job(i64 0, i64 %blocks, ptr %arguments, ptr null)
+  ret i32 0
+claim:
+  %try = cmpxchg ptr getelementptr (%pool, ptr @pool, i32 0, i32 8), i32 0, i32 1 acquire monotonic
+  %mine = extractvalue { i32, i1 } %try, 1
+  br i1 %mine, label %owner, label %own_scratch
+own_scratch:                      ; another thread has the pool: do it here
+  %up = add i64 %bytes, 64
+  %rounded = and i64 %up, -64
+  %block = call ptr @aligned_alloc(i64 64, i64 %rounded)
+  %failed = icmp eq ptr %block, null
+  br i1 %failed, label %out_of_memory, label %with_own
+out_of_memory:
+  ret i32 2
+with_own:
+  call void %job(i64 0, i64 %blocks, ptr %arguments, ptr %block)
+  call void @free(ptr %block)
+  ret i32 0
+owner:
+  %scratches = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 12)
+  br i1 %shared, label %fork, label %serial
+serial:
+  %scratch = load ptr, ptr %scratches
+  call void %job(i64 0, i64 %blocks, ptr %arguments, ptr %scratch)
+  br label %finish
+fork:
+  store ptr %job, ptr getelementptr (%pool, ptr @pool, i32 0, i32 4)
+  store ptr %arguments, ptr getelementptr (%pool, ptr @pool, i32 0, i32 5)
+  store i64 %blocks, ptr getelementptr (%pool, ptr @pool, i32 0, i32 6)
+  %threads = add i32 %helpers, 1
+  %pieces32 = mul i32 %threads, 8
+  %pieces = zext i32 %pieces32 to i64
+  %even = udiv i64 %blocks, %pieces
+  %chunk = call i64 @llvm.umax.i64(i64 %even, i64 1)
+  store i64 %chunk, ptr getelementptr (%pool, ptr @pool, i32 0, i32 7)
+  store atomic i64 0, ptr getelementptr (%pool, ptr @pool, i32 0, i32 2) monotonic, align 64
+  %state = load atomic i64, ptr @pool monotonic, align 64
+  %number = lshr i64 %state, 32
+  %next = add i64 %number, 1
+  %high = shl i64 %next, 32
+  %open = or i64 %high, 2147483648
+  store atomic i64 %open, ptr @pool seq_cst, align 64
+  %sleepers = load atomic i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 9) seq_cst, align 4
+  %asleep = icmp ne i32 %sleepers, 0
+  br i1 %asleep, label %wake, label %join
+wake:
+  %woken = call i64 (i64, ...) @syscall(i64 $FUTEX, ptr getelementptr (i8, ptr @pool, i64 4), i32 129, i32 %helpers, ptr null, ptr null, i32 0)
+  br label %join
+join:
+  call void @work(i64 0)
+  %closed = atomicrmw and ptr @pool, i64 -2147483649 acq_rel
+  br label %wait
+wait:
+  %spins = phi i64 [ 0, %join ], [ %more, %again ], [ 0, %yield ]
+  %now = load atomic i64, ptr @pool acquire, align 64
+  %active = and i64 %now, 2147483647
+  %over = icmp eq i64 %active, 0
+  br i1 %over, label %finish, label %spin
+spin:
+  $PAUSE
+  %more = add i64 %spins, 1
+  %long = icmp ugt i64 %spins, 3000
+  br i1 %long, label %yield, label %again
+again:
+  br label %wait
+yield:
+  %y = call i32 @sched_yield()
+  br label %wait
+finish:
+  store atomic i32 0, ptr getelementptr (%pool, ptr @pool, i32 0, i32 8) release, align 4
+  ret i32 0
+}
+declare i64 @llvm.umax.i64(i64, i64)
