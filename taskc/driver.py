@@ -10,7 +10,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,8 +20,20 @@ from taskc.ir.nodes import Kernel
 from taskc.lang.definition import KernelDefinition
 from taskc.settings import cache_folder, target_name
 
-Runner: TypeAlias = Callable[[Bound], None]
-Direct: TypeAlias = Callable[..., Any]
+Call: TypeAlias = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """What a compilation makes.
+
+    run     runs it on arguments that were checked
+    direct  makes what is called with a call's own arguments and checks them itself; those that it
+            doesn't take it hands to the function given. None where there is no such way
+    """
+
+    run: Callable[[Bound], None]
+    direct: Callable[[Call], Call | None] = lambda otherwise: None
 
 
 class CheckError(Exception):
@@ -42,13 +54,10 @@ class Target:
     compile  makes a runner of a kernel, given the facts
     facts    what a compilation takes for granted about a call's arguments (a stride of 1, a size
              that is a multiple of 16): one is made for each that occurs. Finite in number.
-    direct   makes of a runner what can be called with a call's own arguments, checks included, and
-             hands those that it doesn't take to the function given; None where there is no such way
     """
 
     compile: Callable[[Kernel, Hashable], Runner]
     facts: Callable[[Kernel, Bound], Hashable] = lambda kernel, bound: ()
-    direct: Callable[[Runner, Direct], Direct | None] = lambda runner, otherwise: None
 
 
 def call(definition: KernelDefinition, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
@@ -69,10 +78,10 @@ def call(definition: KernelDefinition, args: tuple[Any, ...], keywords: dict[str
     target = find_target(name)
     key = (name, target.facts(definition.ir, bound))
     runner = entry.once(key).runner(target, definition.ir, key[1])
-    runner(bound)
+    runner.run(bound)
     if definition.direct is None:
-        definition.direct = target.direct(
-            runner, lambda *args, **keywords: call(definition, args, keywords)
+        definition.direct = runner.direct(
+            lambda *args, **keywords: call(definition, args, keywords)
         )
     return bound.returned
 
@@ -135,7 +144,7 @@ def _simulator() -> Target:
             if errors:
                 raise CheckError(errors)
 
-        return run
+        return Runner(run)
 
     return Target(compile)
 
@@ -159,23 +168,10 @@ def _processor() -> Target:
     kept = Cache(cache_folder() / "cpu")
 
     def compile(kernel: Kernel, facts: Hashable) -> Runner:
-        return CompiledRunner(cpu.load(kernel, lower_for_host, kept, version))
+        loaded = cpu.load(kernel, lower, kept, version)
+        return Runner(lambda bound: loaded.run(bound.values, bound.dimensions), direct=loaded.entry)
 
-    def lower_for_host(kernel: Kernel) -> Kernel:
-        return lower(replace(kernel, target=cpu.host().target))
-
-    class CompiledRunner:
-        def __init__(self, loaded: cpu.Loaded) -> None:
-            self.loaded = loaded
-
-        def __call__(self, bound: Bound) -> None:
-            cpu.run(self.loaded, bound.values, bound.dimensions)
-
-    def direct(runner: Runner, otherwise: Direct) -> Direct | None:
-        assert isinstance(runner, CompiledRunner)
-        return runner.loaded.entry(otherwise)
-
-    return Target(compile, direct=direct)
+    return Target(compile)
 
 
 register_target("cpu", _processor)

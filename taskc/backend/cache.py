@@ -11,6 +11,7 @@ import hashlib
 import logging
 import os
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,10 +41,8 @@ class Cache:
         if content[:start] != _MAGIC + hashlib.sha256(payload).digest():
             logger.warning("the cache entry %s is damaged and is made again", path)
             return None
-        try:
+        with suppress(OSError):  # a read-only cache: its owner prunes it
             os.utime(path)
-        except OSError:
-            pass  # a read-only cache: its owner prunes it
         return payload
 
     def put(self, key: str, payload: bytes) -> None:

@@ -47,7 +47,9 @@ class Form:
         if self.offsets is None or len(self.offsets) < 2:
             return None
         step = self.offsets[1]
-        return step if self.offsets == tuple(range(0, step * len(self.offsets), step or 1)) else None
+        return (
+            step if self.offsets == tuple(range(0, step * len(self.offsets), step or 1)) else None
+        )
 
     @property
     def is_contiguous(self) -> bool:
@@ -72,9 +74,7 @@ class Lanes:
         while count != len(self._varying):
             count = len(self._varying)
             self._forms = {
-                kernel.worker: Form(
-                    tuple(range(width)), 0 if kernel.workers <= width else width
-                ),
+                kernel.worker: Form(tuple(range(width)), 0 if kernel.workers <= width else width),
             }
             self._memo = {}
             self._visit(kernel.body, True)
@@ -141,25 +141,24 @@ class Lanes:
         a, b = self.form(left), self.form(right)
         if a.offsets is None or b.offsets is None:
             return VARYING
-        number = int(right.value) if isinstance(right, ir.Constant) else None
-        match operator:
-            case "+":
-                offsets = tuple([x + y for x, y in zip(a.offsets, b.offsets, strict=True)])
-                return Form(offsets, gcd(a.divisor, b.divisor))
-            case "-":
-                offsets = tuple([x - y for x, y in zip(a.offsets, b.offsets, strict=True)])
-                return Form(offsets, gcd(a.divisor, b.divisor))
-            case "*":
-                if isinstance(left, ir.Constant):
-                    a, b, number = b, a, int(left.value)
-                if number is not None and a.offsets is not None:
-                    return Form(tuple([x * number for x in a.offsets]), a.divisor * abs(number))
-                if a.is_uniform and b.is_uniform:
-                    return self.uniform(a.divisor * b.divisor)
-            case "//" if number and a.divisor % number == 0:
-                return Form(tuple([x // number for x in a.offsets]), a.divisor // abs(number))
-            case "%" if number and a.divisor % number == 0:
-                return Form(tuple([x % number for x in a.offsets]), 0)
+        if operator in "+-":
+            sign = 1 if operator == "+" else -1
+            both = zip(a.offsets, b.offsets, strict=True)
+            return Form(tuple([x + sign * y for x, y in both]), gcd(a.divisor, b.divisor))
+        offsets = a.offsets
+        if operator == "*" and isinstance(left, ir.Constant):
+            a, offsets, right = b, b.offsets, left
+        if isinstance(right, ir.Constant):
+            number = int(right.value)
+            divides = number != 0 and a.divisor % number == 0
+            if operator == "*":
+                return Form(tuple([x * number for x in offsets]), a.divisor * abs(number))
+            if operator == "//" and divides:
+                return Form(tuple([x // number for x in offsets]), a.divisor // abs(number))
+            if operator == "%" and divides:
+                return Form(tuple([x % number for x in offsets]), 0)
+        if operator == "*" and a.is_uniform and b.is_uniform:
+            return self.uniform(a.divisor * b.divisor)
         return self._uniform_if(a, b)
 
     # Statements.

@@ -133,7 +133,6 @@ SM_90A = Target(
 )
 
 
-
 def _processor(name: str, lanes: int) -> Target:
     """A worker is a SIMD lane, so its own accesses are single elements; lanes exchange registers."""
     return Target(
@@ -154,4 +153,6 @@ AVX512 = _processor("avx512", 16)
 AVX2 = _processor("avx2", 8)
 NEON = _processor("neon", 4)
 
-TARGETS: dict[str, Target] = {target.name: target for target in (GENERIC, SM_80, SM_89, SM_90A, AVX512, AVX2, NEON)}
+TARGETS: dict[str, Target] = {
+    target.name: target for target in (GENERIC, SM_80, SM_89, SM_90A, AVX512, AVX2, NEON)
+}

@@ -27,22 +27,21 @@ class Atomics:
         """The old values."""
         lanes, dtype = self.memory.lanes, node.tensor.dtype
         if not lanes:
-            return self._one(node, self.memory._address(place), value)
+            return self._one(node, self.memory.address(place), value)
         kind = stored_type(dtype, lanes)
         olds = self.builder.allocate(kind, "old")
         values = self.builder.allocate(kind, "value")
         pointers = self.builder.allocate(f"[{lanes} x ptr]", "pointer")
         flags = self.builder.allocate(f"[{lanes} x i8]", "active")
-        self.builder.emit(f"store {self.memory._to_storage(value)}, ptr {values}")
-        self.builder.emit(f"store <{lanes} x ptr> {self.memory._pointers(place)}, ptr {pointers}")
+        self.builder.emit(f"store {self.memory.to_storage(value)}, ptr {values}")
+        self.builder.emit(f"store <{lanes} x ptr> {self.memory.pointers(place)}, ptr {pointers}")
         active = mask if mask is not None else constant(True, boolean, lanes)
-        self.builder.emit(f"store {self.memory._to_storage(active)}, ptr {flags}")
+        self.builder.emit(f"store {self.memory.to_storage(active)}, ptr {flags}")
         element = stored_type(dtype)
 
         def body(lane: Value) -> None:
             def item(kind: str, array: str) -> str:
-                address = self.builder.impure(f"getelementptr {kind}, ptr {array}, i64 {lane.text}")
-                return address
+                return self.builder.impure(f"getelementptr {kind}, ptr {array}, i64 {lane.text}")
 
             flag = self.builder.impure(f"load i8, ptr {item('i8', flags)}")
             test = self.builder.impure(f"trunc i8 {flag} to i1")
@@ -51,14 +50,14 @@ class Atomics:
             self.builder.start(then)
             pointer = self.builder.impure(f"load ptr, ptr {item('ptr', pointers)}")
             raw = self.builder.impure(f"load {element}, ptr {item(element, values)}")
-            operand = self.memory._from_storage(raw, node.tensor, SCALAR)
+            operand = self.memory.from_storage(raw, node.tensor, SCALAR)
             old = self._one(node, pointer, operand)
-            self.builder.emit(f"store {self.memory._to_storage(old)}, ptr {item(element, olds)}")
+            self.builder.emit(f"store {self.memory.to_storage(old)}, ptr {item(element, olds)}")
             self.builder.jump(end)
             self.builder.start(end)
 
         self.count(constant(0, i64), constant(lanes, i64), 1, body)
-        return self.memory._from_storage(
+        return self.memory.from_storage(
             self.builder.impure(f"load {kind}, ptr {olds}"), node.tensor, lanes
         )
 
@@ -66,11 +65,11 @@ class Atomics:
         dtype = node.tensor.dtype
         kind = stored_type(dtype)
         if node.tensor.scope != GLOBAL:
-            old = self.memory._from_storage(
+            old = self.memory.from_storage(
                 self.builder.impure(f"load {kind}, ptr {pointer}"), node.tensor, SCALAR
             )
             new = self._combined(node.operator, old, value)
-            self.builder.emit(f"store {self.memory._to_storage(new)}, ptr {pointer}")
+            self.builder.emit(f"store {self.memory.to_storage(new)}, ptr {pointer}")
             return old
         if dtype.is_integer:
             name = _INTEGER.get(node.operator)
@@ -91,8 +90,8 @@ class Atomics:
         kind = stored_type(dtype)
         raw = seen if kind == bits else builder.impure(f"bitcast {bits} {seen} to {kind}")
         with builder.nested():
-            old = self.memory._from_storage(raw, node.tensor, SCALAR)
-            stored = self.memory._to_storage(self._combined(node.operator, old, value))
+            old = self.memory.from_storage(raw, node.tensor, SCALAR)
+            stored = self.memory.to_storage(self._combined(node.operator, old, value))
             new = stored.rsplit(" ", 1)[1]
             if kind != bits:
                 new = builder.impure(f"bitcast {stored} to {bits}")
@@ -102,7 +101,7 @@ class Atomics:
             swapped = builder.impure(f"extractvalue {{ {bits}, i1 }} {pair}, 1")
             builder.emit(f"br i1 {swapped}, label %{end}, label %{head}")
         builder.start(end)
-        return self.memory._from_storage(raw, node.tensor, SCALAR)
+        return self.memory.from_storage(raw, node.tensor, SCALAR)
 
     def _combined(self, operator: str, old: Value, value: Value) -> Value:
         if operator == "exchange":

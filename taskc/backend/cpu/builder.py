@@ -36,7 +36,14 @@ class Value:
 
 
 # bf16 and f8 are held as their bits: LLVM's own conversions to bfloat flush subnormals on some targets.
-_TYPES = {"bool": "i1", "f16": "half", "bf16": "i16", "f32": "float", "f64": "double", "tf32": "float"}
+_TYPES = {
+    "bool": "i1",
+    "f16": "half",
+    "bf16": "i16",
+    "f32": "float",
+    "f64": "double",
+    "tf32": "float",
+}
 
 
 def type_of(dtype: DType, lanes: int = SCALAR) -> str:

@@ -18,6 +18,7 @@ from taskc.backend.cpu.emit import Emitter
 from taskc.backend.cpu.entry import CONTEXT, count_text, entry_text, has_entry, outputs_of
 from taskc.backend.cpu.math import math_function
 from taskc.backend.cpu.module import module_text, optimized
+from taskc.backend.cpu.packing import packed
 from taskc.backend.cpu.pool import pool
 from taskc.backend.cpu.processor import Processor
 from taskc.errors import CompileError
@@ -60,9 +61,7 @@ def llvm_text(lean: ir.Kernel, processor: Processor) -> tuple[str, int]:
 
 
 def assembly_of(lean: ir.Kernel, processor: Processor) -> str:
-    text: str = processor.machine.emit_assembly(
-        optimized(llvm_text(lean, processor)[0], processor)
-    )
+    text: str = processor.machine.emit_assembly(optimized(llvm_text(lean, processor)[0], processor))
     return text
 
 
@@ -72,14 +71,11 @@ def scratch_of(kernel: ir.Kernel) -> int:
     for node in walk(kernel.body):
         if isinstance(node, ir.Allocate) and node.tensor.scope == SHARED:
             tensor = node.tensor
-            slots = prod(int(n) for n in tensor.shape)  # type: ignore[arg-type]
+            slots = prod(int(n) for n in tensor.shape)  # type: ignore[misc, arg-type]
             if tensor.layout is not None:
                 slots = max(slots, tensor.layout.slots)
             end = max(end, (tensor.offset or 0) + slots * tensor.dtype.nbytes)
     return -(-end // 64) * 64
-
-
-Words = "np.ndarray[Any, np.dtype[np.int64]]"
 
 
 class Loaded:
@@ -96,6 +92,10 @@ class Loaded:
 
     def run(self, values: Sequence[Any], dimensions: dict[ir.Variable, int]) -> None:
         """Runs it on arrays and scalars that fit its parameters."""
+        with packed(self.kernel.parameters, values) as passed:
+            self._run_on(passed, dimensions)
+
+    def _run_on(self, values: Sequence[Any], dimensions: dict[ir.Variable, int]) -> None:
         words = np.zeros(len(values) + len(dimensions) + 1, np.int64)
         for number, (parameter, value) in enumerate(
             zip(self.kernel.parameters, values, strict=True)
@@ -151,7 +151,9 @@ _FASTCALL, _KEYWORDS = 0x80, 0x02
 _kept: list[object] = []
 
 
-def _builtin(name: str, address: int, slow: Callable[..., Any], needs: object) -> Callable[..., Any]:
+def _builtin(
+    name: str, address: int, slow: Callable[..., Any], needs: object
+) -> Callable[..., Any]:
     """The C function at an address as a Python function, with `slow` as its self."""
     definition = _MethodDefinition(name.encode(), address, _FASTCALL | _KEYWORDS, None)
     make = ctypes.pythonapi.PyCFunction_NewEx

@@ -24,7 +24,13 @@ _UNSIGNED = {"<": "ult", "<=": "ule", ">": "ugt", ">=": "uge", "==": "eq", "!=":
 _FLOAT = {"<": "olt", "<=": "ole", ">": "ogt", ">=": "oge", "==": "oeq", "!=": "une"}
 _PLAIN = {"+": "add", "-": "sub", "*": "mul", "&": "and", "|": "or", "^": "xor"}
 _FLOAT_PLAIN = {"+": "fadd", "-": "fsub", "*": "fmul", "/": "fdiv"}
-_ROUNDINGS = {"floor": "floor", "ceil": "ceil", "round": "roundeven", "trunc": "trunc", "sqrt": "sqrt"}
+_ROUNDINGS = {
+    "floor": "floor",
+    "ceil": "ceil",
+    "round": "roundeven",
+    "trunc": "trunc",
+    "sqrt": "sqrt",
+}
 _FOLDED = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}
 
 
@@ -95,6 +101,8 @@ class Elementwise:
     def _folded(self, operator: str, a: Value, b: Value) -> Value:
         if a.dtype is i64 and operator in _FOLDED:
             return constant(_FOLDED[operator](a.number, b.number), i64)
+        assert a.number is not None
+        assert b.number is not None
         result = arithmetic.binary(operator, a.number, b.number, a.dtype).item()
         return constant(result, boolean if operator in COMPARISONS else a.dtype)
 
@@ -115,7 +123,7 @@ class Elementwise:
 
     def _intrinsic(self, name: str, result: Value, *operands: Value) -> Value:
         """A function of LLVM that is overloaded on the type of its result."""
-        suffix = _suffix(result.dtype, result.lanes)
+        suffix = suffix_of(result.dtype, result.lanes)
         types = [operand.type for operand in operands]
         function = f"llvm.{name}.{suffix}"
         self.builder.declare(result.type, function, *types)
@@ -161,7 +169,9 @@ class Elementwise:
         result = quotient if operator == "//" else remainder
         if b.number is None:
             if is_signed:
-                result = self.select(minus, self.unary("-", a) if operator == "//" else zero, result)
+                result = self.select(
+                    minus, self.unary("-", a) if operator == "//" else zero, result
+                )
             result = self.select(by_zero, zero, result)
         return result
 
@@ -300,7 +310,7 @@ class Elementwise:
             return self._narrowed(value, dtype)
         kind = "fptosi" if dtype.kind == "int" else "fptoui"
         result = Value("", dtype, lanes)
-        function = f"llvm.{kind}.sat.{_suffix(dtype, lanes)}.{_suffix(source, lanes)}"
+        function = f"llvm.{kind}.sat.{suffix_of(dtype, lanes)}.{suffix_of(source, lanes)}"
         self.builder.declare(result.type, function, value.type)
         return replace(
             result, text=self.builder.pure(f"call {result.type} @{function}({value.typed})")
@@ -351,9 +361,13 @@ class Elementwise:
         # f8e5m2 is the upper half of an f16; f8e4m3 has an exponent range of its own.
         bits = Value(self.builder.pure(f"zext {value.typed} to {type_of(i16, lanes)}"), i16, lanes)
         if source.exponent_bits == 5:
-            return self._widened(self.bitcast(self.binary("<<", bits, constant(8, i16, lanes)), f16))
+            return self._widened(
+                self.bitcast(self.binary("<<", bits, constant(8, i16, lanes)), f16)
+            )
         # Shifted to where f16 has its fields, the exponent's bias is 8 too small: scale by 2**8.
-        sign = self.binary("<<", self.binary("&", bits, constant(0x80, i16, lanes)), constant(8, i16, lanes))
+        sign = self.binary(
+            "<<", self.binary("&", bits, constant(0x80, i16, lanes)), constant(8, i16, lanes)
+        )
         magnitude = self.binary("&", bits, constant(0x7F, i16, lanes))
         shifted = self.binary("<<", magnitude, constant(7, i16, lanes))
         half = self._widened(self.bitcast(self.binary("|", sign, shifted), f16))
@@ -422,7 +436,7 @@ class Elementwise:
         return Value(narrow, dtype, lanes)
 
 
-def _suffix(dtype: DType, lanes: int) -> str:
+def suffix_of(dtype: DType, lanes: int) -> str:
     """How LLVM's overloaded names spell a type."""
     plain = {"f16": "f16", "f32": "f32", "f64": "f64", "tf32": "f32", "bool": "i1"}
     name = plain.get(dtype.name) or f"i{dtype.bits}"

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from taskc.backend.cpu.atomics import Atomics
 from taskc.backend.cpu.builder import (
     SCALAR,
     Builder,
@@ -354,7 +355,9 @@ class Emitter:
                 self.elementwise.binary("*", number, constant(self.lanes, i64)),
             )
             lane = constants(range(self.lanes))
-            self.exists = self.elementwise.binary("<", lane, self.elementwise.splat(left, self.lanes))
+            self.exists = self.elementwise.binary(
+                "<", lane, self.elementwise.splat(left, self.lanes)
+            )
 
     def _note_definitions(self, statement: Statement) -> None:
         for node in walk(statement):
@@ -383,7 +386,9 @@ class Emitter:
                 if self.forms.is_uniform(condition):
                     self._while(lambda: self.scalar(condition), lambda: self._statement(body))
                 else:
-                    self._masked_while(lambda: self.spread(condition), lambda: self._statement(body))
+                    self._masked_while(
+                        lambda: self.spread(condition), lambda: self._statement(body)
+                    )
             case ir.Atomic():
                 self._atomic(statement)
             case ir.Do(operation="shuffle.xor", operands=(value, distance), result=result):
@@ -443,10 +448,9 @@ class Emitter:
     def _if_statement(self, node: ir.If) -> None:
         condition, then, otherwise = node.condition, node.then, node.otherwise
         if isinstance(condition, ir.Binary) and condition.operator == "and" and otherwise is None:
+            # What is uniform of it branches, only the rest is a mask.
             inner = ir.If(condition.right, then, loc=node.loc)
-            self._if_statement(ir.If(condition.left, inner, loc=node.loc)) if not (
-                isinstance(condition.left, ir.Binary) and condition.left.operator == "and"
-            ) else self._if_statement(ir.If(condition.left, inner, loc=node.loc))
+            self._if_statement(ir.If(condition.left, inner, loc=node.loc))
             return
         if self.forms.is_uniform(condition):
             self._branch(
@@ -621,9 +625,6 @@ class Emitter:
         self._bind(result, replace(made, text=text))
 
     def _atomic(self, node: ir.Atomic) -> None:
-        """Lane by lane, in order."""
-        from taskc.backend.cpu.atomics import Atomics
-
         place = self._place(node.tensor, self._base(node.tensor), *node.indices)
         old = Atomics(self.memory, self._count).run(
             node, place, self.spread(node.value), self._active()

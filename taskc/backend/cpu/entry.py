@@ -208,7 +208,7 @@ class _Entry:
         self.need_equal("ptr", name, self.context(CONTEXT.index("out")))
         self.emit("br label %positional")
         self.start("positional")
-        return self.new("xor i1 %s, true" % none)
+        return self.new(f"xor i1 {none}, true")
 
     def _tensor(self, item: Tensor, value: str, view: str, place: str) -> None:
         type_place = self.new(f"getelementptr i8, ptr {value}, i64 8")
@@ -232,13 +232,15 @@ class _Entry:
         self.need_equal("i32", self.field(view, "i32", 5), len(item.shape))
         shape = self.field(view, "ptr", 7)
         for number, extent in enumerate(item.shape):
-            size = self.new(f"load i64, ptr {self.new(f'getelementptr i64, ptr {shape}, i64 {number}')}")
+            size = self.new(
+                f"load i64, ptr {self.new(f'getelementptr i64, ptr {shape}, i64 {number}')}"
+            )
             self._extent(extent, size)
         address = self.field(view, "ptr", 0)
-        number = self.new(f"ptrtoint ptr {address} to i64")
+        start = self.new(f"ptrtoint ptr {address} to i64")
         if item.dtype.nbytes > 1:
-            self.need_equal("i64", self.new(f"and i64 {number}, {item.dtype.nbytes - 1}"), 0)
-        self.addresses.append((item, number, self.field(view, "i64", 2)))
+            self.need_equal("i64", self.new(f"and i64 {start}, {item.dtype.nbytes - 1}"), 0)
+        self.addresses.append((item, start, self.field(view, "i64", 2)))
         self.emit(f"store ptr {address}, ptr {place}")
 
     def _extent(self, extent: int | Expression, size: str) -> None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from taskc.backend.lanes import bound_by
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import expressions, statements, walk
-from taskc.backend.lanes import bound_by
 
 
 class Groups:
@@ -27,7 +27,7 @@ class Groups:
         found = self._barriers.get(id(statement))
         if found is None:
             found = isinstance(statement, ir.Barrier) or any(
-                [self.has_barrier(below) for below in statements(statement)]
+                map(self.has_barrier, statements(statement))
             )
             self._barriers[id(statement)] = found
         return found

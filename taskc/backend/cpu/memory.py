@@ -19,9 +19,9 @@ from taskc.backend.cpu.builder import (
     type_of,
     vector_of,
 )
-from taskc.backend.cpu.elementwise import Elementwise, _suffix
+from taskc.backend.cpu.elementwise import Elementwise, suffix_of
 from taskc.ir.nodes import Tensor
-from taskc.ir.types import boolean, i64
+from taskc.ir.types import DType, boolean, i64
 
 WINDOW = 4  # vectors that may be loaded to pick one from
 
@@ -51,27 +51,27 @@ class Memory:
         """What is there, a scalar where the address is uniform. Masked lanes read nothing."""
         if place.offsets is not None and not any(place.offsets):
             return self._load_scalar(place, guard if mask is None else self._reached(guard, mask))
-        return self._from_storage(self._load_vector(place, guard, mask), place.tensor, self.lanes)
+        return self.from_storage(self._load_vector(place, guard, mask), place.tensor, self.lanes)
 
     def _reached(self, guard: Value | None, mask: Value) -> Value:
         some = self.elementwise.any(mask)
         return some if guard is None else self.elementwise.binary("and", guard, some)
 
     def _load_scalar(self, place: Place, guard: Value | None) -> Value:
-        address = self._address(place)
+        address = self.address(place)
         if guard is not None:
             address = self.builder.pure(f"select {guard.typed}, ptr {address}, ptr @nowhere")
         kind = stored_type(place.tensor.dtype)
         size = place.tensor.dtype.nbytes
         text = self.builder.impure(f"load {kind}, ptr {address}, align {size}")
-        return self._from_storage(text, place.tensor, SCALAR)
+        return self.from_storage(text, place.tensor, SCALAR)
 
     def _load_vector(self, place: Place, guard: Value | None, mask: Value | None) -> str:
         dtype, lanes = place.tensor.dtype, self.lanes
         kind, size = stored_type(dtype, lanes), dtype.nbytes
         offsets = place.offsets
         if offsets is not None:
-            address = self._address(place)
+            address = self.address(place)
             if guard is not None and mask is None:
                 address = self.builder.pure(f"select {guard.typed}, ptr {address}, ptr @nowhere")
                 guard = None
@@ -89,7 +89,7 @@ class Memory:
             low, high = min(offsets), max(offsets)
             if mask is None and high - low < WINDOW * lanes and guard is None:
                 return self._from_window(place, low, high - low + 1)
-        pointers = self._pointers(place)
+        pointers = self.pointers(place)
         chosen = self._all(guard, mask)
         function = f"llvm.masked.gather.v{lanes}{_memory_suffix(dtype)}.v{lanes}p0"
         vector = f"<{lanes} x ptr>"
@@ -103,7 +103,7 @@ class Memory:
         assert place.offsets is not None
         dtype = place.tensor.dtype
         window = vector_of(stored_type(dtype), length)
-        address = self._address(place, low)
+        address = self.address(place, low)
         loaded = self.builder.impure(f"load {window}, ptr {address}, align {dtype.nbytes}")
         picks = ", ".join(f"i32 {offset - low}" for offset in place.offsets)
         return self.builder.pure(
@@ -114,15 +114,15 @@ class Memory:
         """Masked lanes write nothing. Where all lanes write one place they write one value."""
         dtype, lanes = place.tensor.dtype, self.lanes
         size = dtype.nbytes
-        stored = self._to_storage(value)
+        stored = self.to_storage(value)
         offsets = place.offsets
         if not value.lanes:
             assert mask is None
-            self.builder.emit(f"store {stored}, ptr {self._address(place)}, align {size}")
+            self.builder.emit(f"store {stored}, ptr {self.address(place)}, align {size}")
             return
         kind = stored_type(dtype, lanes)
         if offsets == tuple(range(lanes)):
-            address = self._address(place)
+            address = self.address(place)
             if mask is None:
                 self.builder.emit(f"store {stored}, ptr {address}, align {size}")
                 return
@@ -139,9 +139,9 @@ class Memory:
             moved = self.builder.pure(
                 f"shufflevector {stored}, {kind} poison, <{lanes} x i32> <{picks}>"
             )
-            self.builder.emit(f"store {kind} {moved}, ptr {self._address(place, low)}, align {size}")
+            self.builder.emit(f"store {kind} {moved}, ptr {self.address(place, low)}, align {size}")
             return
-        pointers = self._pointers(place)
+        pointers = self.pointers(place)
         chosen = self._all(None, mask)
         function = f"llvm.masked.scatter.v{lanes}{_memory_suffix(dtype)}.v{lanes}p0"
         vector = f"<{lanes} x ptr>"
@@ -152,7 +152,7 @@ class Memory:
 
     # Addresses.
 
-    def _address(self, place: Place, more: int = 0) -> str:
+    def address(self, place: Place, more: int = 0) -> str:
         """Of lane 0, or `more` elements further."""
         index = self.elementwise.convert(place.index, i64)
         if more:
@@ -162,16 +162,12 @@ class Memory:
         kind = stored_type(place.tensor.dtype)
         return self.builder.pure(f"getelementptr {kind}, ptr {place.base}, i64 {index.text}")
 
-    def _pointers(self, place: Place) -> str:
+    def pointers(self, place: Place) -> str:
         index = self.elementwise.convert(place.index, i64)
         if place.offsets is not None:
             index = self.elementwise.offset(index, place.offsets)
         kind = stored_type(place.tensor.dtype)
         return self.builder.pure(f"getelementptr {kind}, ptr {place.base}, {index.typed}")
-
-    def pointer_of_lane(self, place: Place, lane: str) -> str:
-        vector = f"<{self.lanes} x ptr> {self._pointers(place)}"
-        return self.builder.pure(f"extractelement {vector}, i64 {lane}")
 
     def _all(self, guard: Value | None, mask: Value | None) -> Value:
         """Both, as a mask."""
@@ -183,12 +179,14 @@ class Memory:
 
     # A bool takes a byte.
 
-    def _from_storage(self, text: str, tensor: Tensor, lanes: int) -> Value:
+    def from_storage(self, text: str, tensor: Tensor, lanes: int) -> Value:
         if tensor.dtype is boolean:
-            text = self.builder.pure(f"trunc {vector_of('i8', lanes)} {text} to {type_of(boolean, lanes)}")
+            text = self.builder.pure(
+                f"trunc {vector_of('i8', lanes)} {text} to {type_of(boolean, lanes)}"
+            )
         return Value(text, tensor.dtype, lanes)
 
-    def _to_storage(self, value: Value) -> str:
+    def to_storage(self, value: Value) -> str:
         if value.dtype is not boolean:
             return value.typed
         kind = vector_of("i8", value.lanes)
@@ -214,7 +212,7 @@ class PrivateMemory:
         self.elementwise = memory.elementwise
 
     def allocate(self, tensor: Tensor, lanes: int, copies: int) -> Private:
-        size = prod(int(extent) for extent in tensor.shape)  # type: ignore[arg-type]
+        size = prod(int(extent) for extent in tensor.shape)  # type: ignore[misc, arg-type]
         kind = stored_type(tensor.dtype, lanes)
         base = self.builder.allocate(f"[{copies * size} x {kind}]", tensor.name)
         return Private(tensor, base, size, lanes)
@@ -224,7 +222,7 @@ class PrivateMemory:
             return self.memory.load(self._scattered(private, vector, index), None, None)
         kind = stored_type(private.tensor.dtype, private.lanes)
         text = self.builder.impure(f"load {kind}, ptr {self._address(private, vector, index)}")
-        return self.memory._from_storage(text, private.tensor, private.lanes)
+        return self.memory.from_storage(text, private.tensor, private.lanes)
 
     def store(
         self, private: Private, vector: Value, index: Value, value: Value, mask: Value | None
@@ -234,7 +232,7 @@ class PrivateMemory:
             return
         if mask is not None:
             value = self.elementwise.select(mask, value, self.load(private, vector, index))
-        stored = self.memory._to_storage(value)
+        stored = self.memory.to_storage(value)
         self.builder.emit(f"store {stored}, ptr {self._address(private, vector, index)}")
 
     def fill(self, private: Private, vector: Value, value: Value) -> None:
@@ -267,8 +265,5 @@ def _is_permutation(offsets: tuple[int, ...]) -> bool:
     return sorted(offset - low for offset in offsets) == list(range(len(offsets)))
 
 
-def _memory_suffix(dtype: object) -> str:
-    from taskc.ir.types import DType
-
-    assert isinstance(dtype, DType)
-    return "i8" if dtype is boolean else _suffix(dtype, SCALAR)
+def _memory_suffix(dtype: DType) -> str:
+    return "i8" if dtype is boolean else suffix_of(dtype, SCALAR)

@@ -94,4 +94,3 @@ def optimized(text: str, processor: Processor) -> llvm.ModuleRef:
     builder = llvm.newpassmanagers.create_pass_builder(processor.machine, options)
     builder.getModulePassManager().run(parsed, builder)
     return parsed
-

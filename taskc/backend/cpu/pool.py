@@ -40,7 +40,9 @@ class _Pool(ctypes.Structure):
 
 def thread_count() -> int:
     """How many threads run blocks: the processors that this process may use, or fewer on request."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     for limit in (_cgroup_limit(), thread_limit()):
         if limit is not None:
             count = min(count, limit)
@@ -123,7 +125,7 @@ class Pool:
 
     @property
     def threads(self) -> int:
-        return self._memory.helpers + 1
+        return int(self._memory.helpers) + 1
 
     def limit(self, threads: int) -> None:
         """Uses no more than so many threads from now on; for measurements."""
