@@ -143,7 +143,7 @@ def _check_step(
         if report.findings:
             return "finding", str(report.findings[0])
         for name, wanted in expected.items():
-            difference = _difference(name, arguments[name], wanted)
+            difference = differences(name, arguments[name], wanted)
             if difference is not None:
                 return "result", difference
     return None
@@ -176,7 +176,7 @@ def run_many(
     return failures, coverage.to_json()
 
 
-def _difference(name: str, found: np.ndarray, wanted: np.ndarray) -> str | None:
+def differences(name: str, found: np.ndarray, wanted: np.ndarray) -> str | None:
     """The first element that differs in a bit; one NaN is as good as another."""
     if found.dtype.kind == "f" or found.dtype.name == "bfloat16":
         bits = f"u{found.itemsize}"

@@ -69,6 +69,8 @@ class Elementwise:
     # Operations.
 
     def binary(self, operator: str, a: Value, b: Value) -> Value:
+        if a.lanes != b.lanes:
+            raise InternalError(f"{a.typed} {operator} {b.typed}: not of as many lanes")
         if not a.lanes and a.number is not None and b.number is not None:
             return self._folded(operator, a, b)
         dtype, lanes = a.dtype, a.lanes

@@ -249,14 +249,15 @@ class PrivateMemory:
         return self.builder.pure(f"getelementptr {kind}, ptr {private.base}, i64 {place.text}")
 
     def _scattered(self, private: Private, vector: Value, index: Value) -> Place:
-        """Each lane's own element, in an array of vectors."""
-        elementwise, lanes = self.elementwise, private.lanes
+        """Each lane's own element, in an array of vectors or of values that all lanes share."""
+        elementwise, lanes = self.elementwise, self.memory.lanes
         first = elementwise.binary("*", vector, constant(private.size, i64))
         place = elementwise.binary(
             "+", elementwise.splat(first, lanes), elementwise.convert(index, i64)
         )
-        place = elementwise.binary("*", place, constant(lanes, i64, lanes))
-        place = elementwise.binary("+", place, constants(range(lanes)))
+        if private.lanes:
+            place = elementwise.binary("*", place, constant(lanes, i64, lanes))
+            place = elementwise.binary("+", place, constants(range(lanes)))
         return Place(private.tensor, private.base, place, None)
 
 
