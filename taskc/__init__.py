@@ -82,6 +82,7 @@ from taskc.lang.names import (
     where,
     worker,
 )
+from taskc.packed import Packed, pack
 
 if TYPE_CHECKING:
     from taskc.arguments import ArgumentError, CopyWarning
@@ -102,6 +103,7 @@ __all__ = [
     "KernelDefinition",
     "Location",
     "Mapping",
+    "Packed",
     "TensorType",
     "atomic_add",
     "atomic_and",
@@ -147,6 +149,7 @@ __all__ = [
     "mapping",
     "mma",
     "out",
+    "pack",
     "pipeline",
     "reduce",
     "repeat",

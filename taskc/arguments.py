@@ -18,7 +18,8 @@ import numpy as np
 from taskc import dlpack
 from taskc.ir import nodes as ir
 from taskc.ir.rounding import as_storage
-from taskc.ir.types import DType, from_numpy
+from taskc.ir.types import DType, TensorType, from_numpy
+from taskc.packed import Packed
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Parameter: TypeAlias = "ir.Tensor | ir.Variable"
@@ -144,6 +145,9 @@ class _Call:
         if isinstance(parameter, ir.Variable):
             self.values[parameter.name] = self._scalar(parameter, value)
             return
+        if isinstance(value, Packed):
+            self._packed(parameter, value)
+            return
         array = self._array(parameter, value)
         if array.dtype != parameter.dtype.numpy or array.ndim != len(parameter.shape):
             raise self._misfit(parameter, array)
@@ -163,6 +167,20 @@ class _Call:
             self.scattered.append(parameter.name)
         self.values[parameter.name] = array
 
+    def _packed(self, parameter: ir.Tensor, value: Packed) -> None:
+        """An array that has been put into the parameter's layout before."""
+        given = value.type
+        fits = given.dtype is parameter.dtype and given.layout == parameter.layout
+        if not fits or len(given.shape) != len(parameter.shape):
+            laid = f", laid out as {parameter.layout}" if parameter.layout else ""
+            expected = f"{_shown(parameter.dtype, parameter.shape)}{laid}"
+            raise self.fail(parameter, f"must be {expected}, not an array packed as {given}")
+        if parameter.role != "in":
+            raise self.fail(parameter, "is written in place, and a packed array can't be")
+        for extent, size in zip(parameter.shape, given.shape, strict=True):
+            self._extent(parameter, extent, size, given)
+        self.values[parameter.name] = value
+
     def _array(self, parameter: ir.Tensor, value: Any) -> Array:
         """The argument as an array of the same memory."""
         if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
@@ -181,7 +199,11 @@ class _Call:
             raise self.fail(parameter, f"can't be read through DLPack: {error}") from error
 
     def _extent(
-        self, parameter: ir.Tensor, extent: int | ir.Expression, size: int, array: Array
+        self,
+        parameter: ir.Tensor,
+        extent: int | ir.Expression,
+        size: int,
+        array: Array | TensorType,
     ) -> None:
         if isinstance(extent, ir.Variable):
             if extent not in self.dimensions:
@@ -198,7 +220,9 @@ class _Call:
         elif extent != size:
             raise self._misfit(parameter, array)
 
-    def _misfit(self, parameter: ir.Tensor, array: Array, reason: str = "") -> ArgumentError:
+    def _misfit(
+        self, parameter: ir.Tensor, array: Array | TensorType, reason: str = ""
+    ) -> ArgumentError:
         expected = _shown(parameter.dtype, parameter.shape)
         given = _shown(array.dtype, array.shape)
         return self.fail(parameter, f"must be {expected}{reason and ' '}{reason}, not {given}")

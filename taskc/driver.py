@@ -18,6 +18,7 @@ from taskc.arguments import Bound, Signature
 from taskc.errors import CompileError, Finding
 from taskc.ir.nodes import Kernel
 from taskc.lang.definition import KernelDefinition
+from taskc.packed import Packed
 from taskc.settings import cache_folder, target_name
 
 Call: TypeAlias = Callable[..., Any]
@@ -139,7 +140,8 @@ def _simulator() -> Target:
         proved = prove(kernel) if kernel.stage == "parsed" else kernel
 
         def run(bound: Bound) -> None:
-            report = sim.run(proved, bound.values, on_print=_print)
+            values = [v.unpack() if isinstance(v, Packed) else v for v in bound.values]
+            report = sim.run(proved, values, on_print=_print)
             errors = tuple([f for f in report.findings if f.severity == "error"])
             if errors:
                 raise CheckError(errors)

@@ -15,7 +15,14 @@ import numpy as np
 from taskc.backend.cpu import jit
 from taskc.backend.cpu.cost import cost_of
 from taskc.backend.cpu.emit import Emitter
-from taskc.backend.cpu.entry import CONTEXT, count_text, entry_text, has_entry, outputs_of
+from taskc.backend.cpu.entry import (
+    context_size,
+    count_text,
+    entry_text,
+    has_entry,
+    outputs_of,
+    packed_of,
+)
 from taskc.backend.cpu.math import math_function
 from taskc.backend.cpu.module import module_text, optimized
 from taskc.backend.cpu.packing import packed
@@ -25,6 +32,8 @@ from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import SHARED, Tensor
 from taskc.ir.rewrite import walk
+from taskc.ir.types import TensorType
+from taskc.packed import packed_class
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +135,12 @@ class Loaded:
         if not self.compiled.has_entry or sys.implementation.name != "cpython":
             return None
         outputs = outputs_of(self.kernel)
-        objects = (np.ndarray, np.empty, sys.intern("out"), *(t.dtype.numpy for t in outputs))
-        context = (ctypes.c_void_p * (len(CONTEXT) + len(outputs))).from_address(
+        classes = [
+            packed_class(TensorType(t.dtype, t.shape, t.layout)) for t in packed_of(self.kernel)
+        ]
+        types = [tensor.dtype.numpy for tensor in outputs]
+        objects = (np.ndarray, np.empty, sys.intern("out"), *types, *classes)
+        context = (ctypes.c_void_p * context_size(self.kernel)).from_address(
             self.library["context"]
         )
         context[0] = pool().run

@@ -23,7 +23,8 @@ from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Tensor, Variable
 from taskc.ir.types import DType, boolean, f32, f64, i64
 
-# What `context` points to, in this order; then comes the type of each output.
+# What `context` points to, in this order; then the type of each output's elements, and the class of each
+# packed parameter.
 CONTEXT = ("run", "ndarray", "empty", "out")
 _WORTH = 40_000  # operations, about ten microseconds: below that, other threads come too late
 
@@ -67,13 +68,19 @@ def has_entry(kernel: ir.Kernel) -> bool:
         if parameter.dtype.name not in _FORMATS:
             return False
         if isinstance(parameter, Tensor):
-            if parameter.layout is not None:
+            extents = [int] if parameter.layout is not None else [int, Variable]
+            if not all(isinstance(extent, tuple(extents)) for extent in parameter.shape):
                 return False
-            if not all(isinstance(extent, int | Variable) for extent in parameter.shape):
+            if parameter.layout is not None and parameter.role != "in":
                 return False
         elif parameter.dtype not in (f32, f64, boolean) and not parameter.dtype.is_integer:
             return False
     return True
+
+
+def packed_of(kernel: ir.Kernel) -> list[Tensor]:
+    """The parameters that have a layout: compiled code takes arrays that were packed for it."""
+    return [p for p in kernel.parameters if isinstance(p, Tensor) and p.layout is not None]
 
 
 def outputs_of(kernel: ir.Kernel) -> list[Tensor]:
@@ -111,6 +118,10 @@ def count_text(kernel: ir.Kernel, cost: int) -> str:
     signed = elementwise.select(few, elementwise.unary("-", blocks), blocks)
     lines = [*builder.declared.values(), "define i64 @count(ptr %arguments) {", *builder.lines]
     return "\n".join([*lines, f"  ret i64 {signed.text}", "}"])
+
+
+def context_size(kernel: ir.Kernel) -> int:
+    return len(CONTEXT) + len(outputs_of(kernel)) + len(packed_of(kernel))
 
 
 def entry_text(kernel: ir.Kernel, scratch: int) -> str:
@@ -162,7 +173,7 @@ class _Entry:
         items = [*kernel.parameters, *kernel.dimensions]
         places = {item: number for number, item in enumerate(items)}
         head = [
-            f"@context = global [{len(CONTEXT) + len(outputs)} x ptr] zeroinitializer",
+            f"@context = global [{context_size(kernel)} x ptr] zeroinitializer",
             "define ptr @entry(ptr %self, ptr %args, i64 %count, ptr %names) {",
             "start:",
             f"  %words = alloca [{len(items) + 1} x i64]",
@@ -212,13 +223,27 @@ class _Entry:
 
     def _tensor(self, item: Tensor, value: str, view: str, place: str) -> None:
         type_place = self.new(f"getelementptr i8, ptr {value}, i64 8")
-        self.need_equal(
-            "ptr", self.new(f"load ptr, ptr {type_place}"), self.context(CONTEXT.index("ndarray"))
-        )
+        kind = self.new(f"load ptr, ptr {type_place}")
+        laid = packed_of(self.kernel)
+        if item in laid:
+            first = len(CONTEXT) + len(outputs_of(self.kernel))
+            self.need_equal("ptr", kind, self.context(first + laid.index(item)))
+        else:
+            self.need_equal("ptr", kind, self.context(CONTEXT.index("ndarray")))
         flags = _CONTIGUOUS | (_WRITABLE if item.role != "in" else 0)
         got = self.new(f"call i32 @PyObject_GetBuffer(ptr {value}, ptr {view}, i32 {flags})")
         self.need_equal("i32", got, 0)
         self._hold(f"call void @PyBuffer_Release(ptr {view})")
+        if item not in laid:  # a class says all of this
+            self._check_type(item, view)
+        address = self.field(view, "ptr", 0)
+        start = self.new(f"ptrtoint ptr {address} to i64")
+        if item.dtype.nbytes > 1:
+            self.need_equal("i64", self.new(f"and i64 {start}, {item.dtype.nbytes - 1}"), 0)
+        self.addresses.append((item, start, self.field(view, "i64", 2)))
+        self.emit(f"store ptr {address}, ptr {place}")
+
+    def _check_type(self, item: Tensor, view: str) -> None:
         text = self.field(view, "ptr", 6)
         first = self.new(f"load i8, ptr {text}")
         codes = [ord(code) for code in _FORMATS[item.dtype.name]]
@@ -236,12 +261,6 @@ class _Entry:
                 f"load i64, ptr {self.new(f'getelementptr i64, ptr {shape}, i64 {number}')}"
             )
             self._extent(extent, size)
-        address = self.field(view, "ptr", 0)
-        start = self.new(f"ptrtoint ptr {address} to i64")
-        if item.dtype.nbytes > 1:
-            self.need_equal("i64", self.new(f"and i64 {start}, {item.dtype.nbytes - 1}"), 0)
-        self.addresses.append((item, start, self.field(view, "i64", 2)))
-        self.emit(f"store ptr {address}, ptr {place}")
 
     def _extent(self, extent: int | Expression, size: str) -> None:
         if isinstance(extent, int):

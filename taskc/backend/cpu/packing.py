@@ -10,6 +10,7 @@ import numpy as np
 
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Tensor
+from taskc.packed import Packed, places_of, slots_of
 
 
 @contextmanager
@@ -20,11 +21,14 @@ def packed(
     passed = []
     written: list[tuple[Any, Any, Any]] = []
     for parameter, value in zip(parameters, values, strict=True):
-        if not isinstance(parameter, Tensor) or parameter.layout is None:
+        has_layout = isinstance(parameter, Tensor) and parameter.layout is not None
+        if not has_layout or isinstance(value, Packed):
             passed.append(value)
             continue
-        places = places_of(parameter, value.shape)
-        memory = np.zeros(int(places.max(initial=-1)) + 1, value.dtype)
+        assert isinstance(parameter, Tensor)
+        assert parameter.layout is not None
+        places = places_of(value.shape, parameter.layout)
+        memory = np.zeros(slots_of(value.shape, parameter.layout), value.dtype)
         if parameter.role != "out":
             memory[places] = value.reshape(-1)
         if parameter.role != "in":
@@ -33,17 +37,3 @@ def packed(
     yield passed
     for value, memory, places in written:
         value.reshape(-1)[:] = memory[places]
-
-
-def places_of(tensor: Tensor, shape: tuple[int, ...]) -> Any:
-    """Where each element lies, row-major: whole layouts follow one another along the first extent."""
-    layout = tensor.layout
-    assert layout is not None
-    tasks = np.indices(shape).reshape(len(shape), -1).T
-    outer = tasks // np.asarray(layout.shape)
-    inner = tasks - outer * np.asarray(layout.shape)
-    repeats = -(-np.asarray(shape) // np.asarray(layout.shape))
-    number = np.zeros(len(tasks), np.int64)
-    for dimension, count in enumerate(repeats):
-        number = number * count + outer[:, dimension]
-    return number * layout.slots + layout.find(0, inner)

@@ -1,0 +1,84 @@
+"""Arrays whose elements lie where a layout puts them, made once and passed often: a constant operand.
+
+A `Packed` is one-dimensional memory. Its class is its type: there is one for each element type, shape and
+layout, so that compiled code tells by one comparison whether it fits a parameter.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from taskc.ir.mapping import Mapping
+from taskc.ir.types import DType, TensorType
+
+Array = np.ndarray[Any, Any]
+
+
+class Packed(np.ndarray[Any, Any]):
+    """What `pack` makes; `unpack` gives the elements in their usual order."""
+
+    type: ClassVar[TensorType]
+
+    def unpack(self) -> Array:
+        places = places_of(self.type.shape, _layout(self.type))
+        return np.asarray(self)[places].reshape(self.type.shape)
+
+
+def pack(array: Array, type: TensorType) -> Packed:
+    """A copy of an array with its elements where `type`'s layout puts them."""
+    if type.layout is None:
+        raise TypeError(f"{type} has no layout to pack an array into; say {type}.laid(…)")
+    if any(not isinstance(extent, int) for extent in type.shape):
+        raise TypeError(f"an array is packed for a shape that is known, and {type} isn't")
+    array = np.asarray(array)
+    if array.shape != type.shape or array.dtype != type.dtype.numpy:
+        raise TypeError(f"{array.dtype}[{', '.join(map(str, array.shape))}] is no {type}")
+    places = places_of(type.shape, _layout(type))
+    made = np.zeros(slots_of(type.shape, _layout(type)), array.dtype).view(packed_class(type))
+    made[places] = array.reshape(-1)
+    return made
+
+
+def packed_class(described: TensorType) -> type[Packed]:
+    """The class of what is packed as a type."""
+    key = described.dtype, described.shape, _layout(described)
+    found = _classes.get(key)
+    if found is None:
+        # Whoever comes second takes what the first has put there.
+        made = _class(described)
+        found = _classes.setdefault(key, made)
+    return found
+
+
+_Key = tuple[DType, tuple[Any, ...], Mapping]
+_classes: dict[_Key, type[Packed]] = {}
+
+
+def _class(described: TensorType) -> type[Packed]:
+    return type("Packed", (Packed,), {"type": described, "__module__": __name__})
+
+
+def _layout(type: TensorType) -> Mapping:
+    assert isinstance(type.layout, Mapping)
+    return type.layout
+
+
+def slots_of(shape: tuple[int, ...], layout: Mapping) -> int:
+    """How many elements the memory has: whole layouts follow one another along the first extent."""
+    count = layout.slots
+    for size, extent in zip(shape, layout.shape, strict=True):
+        count *= -(-size // extent)
+    return count
+
+
+def places_of(shape: tuple[int, ...], layout: Mapping) -> Array:
+    """Where each element lies, row-major."""
+    tasks = np.indices(shape).reshape(len(shape), -1).T
+    extents = np.asarray(layout.shape)
+    outer = tasks // extents
+    number = np.zeros(len(tasks), np.int64)
+    for dimension, count in enumerate(-(-np.asarray(shape) // extents)):
+        number = number * count + outer[:, dimension]
+    return np.asarray(number * layout.slots + layout.find(0, tasks - outer * extents))
