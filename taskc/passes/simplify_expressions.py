@@ -27,6 +27,7 @@ from taskc.ir.nodes import (
     Unary,
     Variable,
 )
+from taskc.ir.rewrite import walk
 from taskc.ir.types import DType, boolean, i32, i64
 from taskc.passes.simplify_rules import candidates
 
@@ -243,9 +244,23 @@ def normalized(node: Expression, facts: Facts) -> Expression:
     dtype = node.dtype
     if form.is_constant:
         return Constant(form.constant, dtype)
-    form = _recombined(form)
+    form = _named(_recombined(form), node, facts)
     written = form.to_expression(dtype)
     return written if cost(written) < cost(node) else node
+
+
+def _named(form: Affine, node: Expression, facts: Facts) -> Affine:
+    """With col = 64 * (block // 3), and col in the expression: 192 * (block // 3)  ->  3 * col."""
+    for variable in dict.fromkeys(part for part in walk(node) if type(part) is Variable):
+        definition = facts.scope.definitions.get(variable)
+        if definition is None or definition.constant or len(definition.terms) != 1:
+            continue
+        ((atom, factor),) = definition.terms.items()
+        count = form.terms.get(atom, 0)
+        if count and count % factor == 0 and type(atom) is not Variable:
+            named = Affine(0, {variable: count // factor}, form.magnitude)
+            form = form.without(atom) + named
+    return form
 
 
 def _recombined(form: Affine) -> Affine:
