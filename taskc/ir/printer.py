@@ -240,7 +240,8 @@ class _Printer(ExpressionPrinter):
 
     def mma(self, s: ir.Mma) -> str:
         left, right = self.operand(s.left), self.operand(s.right)
-        return f"mma {self.name(s.accumulator)} += {left} @ {right}{_how(s.how)}"
+        onto = "" if s.accumulate is None else f" onto {self.expression(s.accumulate, None, 0)}"
+        return f"mma {self.name(s.accumulator)} += {left} @ {right}{onto}{_how(s.how)}"
 
     def operand(self, operand: ir.Operand) -> str:
         place = self.element(operand.tensor, operand.origin)

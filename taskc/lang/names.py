@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from taskc.ir import arithmetic
-from taskc.ir.operations import OPERATIONS
+from taskc.ir.operations import OFFERED
 from taskc.ir.types import DType, TensorType, f64
 
 INTRINSICS: dict[str, Intrinsic] = {}
@@ -164,8 +164,8 @@ worker = Intrinsic("worker")
 print = Intrinsic("print")
 
 CUDA_NAMES = (
-    *("barriers", "role", "roles", "syncrole", "syncwarp"),
-    *(operation.replace(".", "_") for operation in OPERATIONS),
+    *("barriers", "role", "roles", "syncrole", "syncwarp", "wgmma"),
+    *(operation.name.replace(".", "_") for operation in OFFERED),
 )
 for _name in CUDA_NAMES:
     Intrinsic(f"cuda.{_name}")

@@ -22,6 +22,12 @@ from taskc.backend.sim.mbarriers import Mbarriers
 from taskc.backend.sim.memory import Arena, Array
 from taskc.backend.sim.operations import Operations
 from taskc.backend.sim.order import WARP, Order
+from taskc.backend.sim.products import (
+    WARPGROUP,
+    Products,
+    registers_of_products,
+    report_unfinished,
+)
 from taskc.backend.sim.report import Findings, Report
 from taskc.backend.sim.results import report, store_results
 from taskc.backend.sim.rings import Rings
@@ -30,6 +36,7 @@ from taskc.backend.sim.shadow import Shadow
 from taskc.backend.sim.statements import Code, Statements, constant_of, grid_tiles
 from taskc.backend.sim.synchronization import Synchronization
 from taskc.ir import nodes as ir
+from taskc.ir.target import is_asynchronous
 
 _LANES_AT_ONCE = 1 << 18
 _CLOCKS_AT_ONCE = 1 << 23
@@ -99,13 +106,16 @@ class _Simulation:
         self.accesses.written = frozenset(
             tensor for tensor in self.written if tensor.scope == ir.GLOBAL
         )
+        self.accesses.of_products = frozenset(registers_of_products(self.nodes))
         self.rings = Rings(self.state, self.expressions, self.accesses, self.nodes)
         self.statements = Statements(self.state, self.expressions, self.accesses)
         Loops(self.statements)
         operations = Operations(self.statements)
+        products = None
         if self.state.by_warps:
             BulkCopies(operations, Mbarriers(operations))
-        Collectives(self.statements, operations)
+            products = Products(operations)
+        Collectives(self.statements, operations, products)
         Synchronization(self.statements, self.rings)
 
     # The program.
@@ -187,8 +197,12 @@ class _Simulation:
                     found = True
                 case ir.Roles():
                     found = True
+                case ir.Mma(how=how) if is_asynchronous(how):
+                    found = True
                 case ir.Do(operation=operation):
-                    found = found or operation in _BY_WARPS
+                    found = found or operation in _BY_WARPS or operation.startswith("wgmma.")
+        self.state.product_channel = channels
+        channels += -(-self.state.workers // WARPGROUP)
         self.channels = channels
         return found
 
@@ -229,6 +243,7 @@ class _Simulation:
             if not group.schedule.run(frames, start):
                 self.state.aborted = True
                 return
+            report_unfinished(group)
             for outgoing in group.outgoing.values():
                 for memory, _, _, loc in outgoing.left():
                     self.state.findings.add(
