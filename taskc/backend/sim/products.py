@@ -241,7 +241,8 @@ class Products:
             )
             if adds.any() != adds.all():
                 message = "the workers of a warpgroup don't agree on whether a product accumulates"
-                frames[0].fault("divergence", message, adds[:, :WARP], node.loc, node)
+                everyone = np.ones((1, WARP), np.bool_)
+                frames[0].fault("divergence", message, everyone, node.loc, node)
             for fragment in plan(frames):
                 if fragment.left is None or fragment.right is None:
                     continue
