@@ -59,7 +59,9 @@ def _operand(context: Context, node: ast.expr, accumulator: DType, what: str) ->
     tensor = view.tensor
     if tensor.scope not in (ir.SHARED, ir.TILE):
         raise context.error(
-            f"an operand of {what} is a block value, a tile or shared memory", node, "use tc.load"
+            f"an operand of {what} is a block value, a tile or shared memory",
+            node,
+            "copy it to tc.shared first" if context.in_room else "use tc.load",
         )
     row, column = (None, None, *view.dimensions)[-2:]
     ranges = [part for part in view.dimensions if isinstance(part, Range)]

@@ -165,13 +165,17 @@ class Collectives:
         left = self._operand(node.left, node.loc)
         right = self._operand(node.right, node.loc)
         accumulator, dtype = node.accumulator, node.accumulator.dtype
+        onto = None if node.accumulate is None else self.expressions(node.accumulate)
 
         def run(frame: Frame) -> None:
             self._begin(frame)
             memory = memory_of(frame, accumulator)
             a = arithmetic.convert(left(frame), node.left.tensor.dtype, dtype)
             b = arithmetic.convert(right(frame), node.right.tensor.dtype, dtype)
-            total = self._gather(frame, memory, node.loc, node)
+            if onto is None or np.all(onto(frame)):
+                total = self._gather(frame, memory, node.loc, node)
+            else:
+                total = np.zeros((frame.count, *memory.shape), memory.data.dtype)
             for q in range(a.shape[2]):
                 total = arithmetic.fma(a[:, :, q, None], b[:, q, None, :], total, dtype)
             self._scatter(frame, memory, total)

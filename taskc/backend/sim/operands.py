@@ -58,7 +58,9 @@ class SharedOperands:
         shape = self.run.shapes[tensor]
         extents = (mn, k) if along == "k" else (k, mn)
         offsets = found.offsets(mn, k)
-        size = prod(shape[:-1]) * shape[-1] if tensor.layout is None else tensor.layout.slots
+        size = prod(shape)
+        if tensor.layout is not None:
+            size = prod(shape[: len(shape) - tensor.layout.rank]) * tensor.layout.slots
 
         def window(frames: list[Frame], further_mn: int, further_k: int) -> Window | None:
             starts = np.concatenate(
@@ -73,7 +75,7 @@ class SharedOperands:
             memory = memory_of(frames[0], tensor)
             if self.run.is_flat:
                 at = start + offsets
-                fits, lies = int(at.max()) < max(size, prod(shape)), True
+                fits, lies = int(at.max()) < size, True
             else:
                 *outer, first, second = (int(i) for i in np.unravel_index(start, shape))
                 further = (further_mn, further_k) if along == "k" else (further_k, further_mn)

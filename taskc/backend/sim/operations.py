@@ -70,6 +70,9 @@ class Operations:
             "vote.ballot": self.vote,
             "setmaxnreg": lambda node: Code(lambda frame: None),
             "fence.proxy.async": self.fence,
+            "wgmma.fence": self.fence,
+            "wgmma.commit": self.fence,
+            "wgmma.wait": self.fence,
         }
         for name in ("xor", "index", "up", "down"):
             self.makers[f"shuffle.{name}"] = self.shuffle
@@ -257,6 +260,7 @@ class Operations:
         return Code(run)
 
     def fence(self, node: ir.Do) -> Code:
+        """Where phases take effect one after another there is nothing to order."""
         return Code(lambda frame: None)
 
     # Matrix products of a warp's registers.

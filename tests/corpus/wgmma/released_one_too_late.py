@@ -37,7 +37,10 @@ def kernel(a: bf16[64, 256], b: bf16[16, 256], c: tc.out[f32[64, 16]]):
         with tc.cuda.role("producer", warps=1):
             if w == 128:
                 for t in range(4):
-                    tc.cuda.mbarrier_wait(empty[t % 2], (t // 2 + 1) % 2)
-                    tc.cuda.mbarrier_expect(full[t % 2], 80 * 64 * 2)
-                    tc.cuda.tma_load(sa[t % 2, 0, 0], a[0, t * 64], full[t % 2], 64, 64)  # expect: unwaited-product
-                    tc.cuda.tma_load(sb[t % 2, 0, 0], b[0, t * 64], full[t % 2], 16, 64)  # expect: unwaited-product
+                    s = t % 2
+                    tc.cuda.mbarrier_wait(empty[s], (t // 2 + 1) % 2)
+                    tc.cuda.mbarrier_expect(full[s], 80 * 64 * 2)
+                    tc.cuda.tma_load(sa[s, 0, 0], a[0, t * 64], full[s], 64, 64)
+                    # ^ expect: unwaited-product
+                    tc.cuda.tma_load(sb[s, 0, 0], b[0, t * 64], full[s], 16, 64)
+                    # ^ expect: unwaited-product
