@@ -16,18 +16,14 @@ from taskc.backend.sim.binding import bind_arguments, constant_value, shared_end
 from taskc.backend.sim.breakpoints import Breakpoints, Chosen, Stop, is_attended, open_debugger
 from taskc.backend.sim.collective import Collectives
 from taskc.backend.sim.expressions import Expressions
+from taskc.backend.sim.inflight import WARPGROUP, registers_of_products, report_unfinished
 from taskc.backend.sim.loops import Loops
 from taskc.backend.sim.machine import Frame, Group, Run
 from taskc.backend.sim.mbarriers import Mbarriers
 from taskc.backend.sim.memory import Arena, Array
 from taskc.backend.sim.operations import Operations
 from taskc.backend.sim.order import WARP, Order
-from taskc.backend.sim.products import (
-    WARPGROUP,
-    Products,
-    registers_of_products,
-    report_unfinished,
-)
+from taskc.backend.sim.products import Products
 from taskc.backend.sim.report import Findings, Report
 from taskc.backend.sim.results import report, store_results
 from taskc.backend.sim.rings import Rings
