@@ -189,6 +189,14 @@ def shape_text(shape: tuple[int | ir.Expression, ...]) -> str:
     return f"[{', '.join(names)}]"
 
 
+_KINDS = {
+    "FunctionDefinition": "function",
+    "KernelDefinition": "kernel",
+    "ProgramDefinition": "program",
+    "builtin_function_or_method": "function",
+}
+
+
 def describe(value: Value) -> str:
     """What a value is, for a message."""
     match value:
@@ -220,6 +228,5 @@ def describe(value: Value) -> str:
     name, kind = getattr(value, "__name__", None), type(value).__name__
     if isinstance(value, ModuleType):
         return "tc.cuda" if name == "taskc.lang.cuda" else f"the module {name!r}"
-    if kind in ("FunctionDefinition", "KernelDefinition", "builtin_function_or_method"):
-        kind = "kernel" if kind == "KernelDefinition" else "function"
+    kind = _KINDS.get(kind, kind)
     return f"the {kind} {name!r}" if isinstance(name, str) else f"a {kind}"
