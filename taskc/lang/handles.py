@@ -59,7 +59,7 @@ _REFUSALS = {
     _computes: (
         "add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow matmul"
         " rmatmul and rand or ror xor rxor lshift rlshift rshift rrshift neg pos abs invert round"
-        " eq ne lt le gt ge"
+        " eq ne lt le gt ge array_ufunc array_function"
     ),
     _takes_part: "getitem setitem contains",
 }

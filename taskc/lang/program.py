@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from types import FunctionType
+from types import FunctionType, TracebackType
 from typing import Any, overload
 
-from taskc.errors import CompileError
+from taskc.errors import NOWHERE, CompileError, Location
 from taskc.ir.nodes import Variable
 from taskc.ir.program import Program, kernels_of
 from taskc.lang.calls import Outside, plain_parameters
@@ -17,7 +17,7 @@ from taskc.lang.handles import Handle
 from taskc.lang.names import Dimension, Intrinsic
 from taskc.lang.parameters import parameter
 from taskc.lang.sizes import tracing
-from taskc.lang.source import Source, call_site, source_of
+from taskc.lang.source import Source, call_site, running, source_of
 from taskc.lang.tracing import Trace, current_trace
 from taskc.lang.values import describe
 
@@ -126,7 +126,7 @@ def _run(function: FunctionType, trace: Trace, source: Source) -> None:
             raise
         raise CompileError(
             f"program '{trace.name}' calls itself: it isn't there before it is traced",
-            source.head(),
+            _innermost(error.__traceback__),
             "a loop over Python constants repeats calls",
         ) from None
     finally:
@@ -137,3 +137,12 @@ def _run(function: FunctionType, trace: Trace, source: Source) -> None:
             source.head(),
             "pass a parameter declared tc.out[...] as the output of a call",
         )
+
+
+def _innermost(traceback: TracebackType | None) -> Location:
+    """Where an exception was raised."""
+    place = NOWHERE
+    while traceback is not None:
+        place = running(traceback.tb_frame, traceback.tb_lineno, traceback.tb_lasti)
+        traceback = traceback.tb_next
+    return place

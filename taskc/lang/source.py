@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from taskc.errors import NOWHERE, CompileError, Location
 
@@ -204,31 +204,22 @@ def call_site() -> Location:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
-    if frame is None:
-        return NOWHERE
-    file, line = frame.f_code.co_filename, frame.f_lineno
-    place = os.path.abspath(file) if os.path.exists(file) else file
+    return NOWHERE if frame is None else running(frame, frame.f_lineno, frame.f_lasti)
+
+
+def running(frame: FrameType, line: int, instruction: int) -> Location:
+    """The expression of a frame that an instruction belongs to; before Python 3.11, its line."""
+    file, end_line = frame.f_code.co_filename, line
     text = linecache.getline(file, line, frame.f_globals).rstrip("\r\n")
-    first = len(text) - len(text.lstrip())
-    span = (line, line, first, len(text.encode()))
-    if sys.version_info >= (3, 11):  # before, only the line is known
-        span = _span(frame) or span
-    line, end_line, start, end = span
+    start, end = len(text) - len(text.lstrip()), len(text.encode())
+    if sys.version_info >= (3, 11):
+        found = next(islice(frame.f_code.co_positions(), instruction // 2, None))
+        if None not in found:
+            line, end_line, start, end = cast("tuple[int, int, int, int]", found)
     text = linecache.getline(file, line, frame.f_globals).rstrip("\r\n")
     last = linecache.getline(file, end_line, frame.f_globals)
+    place = os.path.abspath(file) if os.path.exists(file) else file
     return Location(place, line, _column(text, start), end_line, _column(last, end), text)
-
-
-if sys.version_info >= (3, 11):
-
-    def _span(frame: FrameType) -> tuple[int, int, int, int] | None:
-        """First and last line of what runs in a frame, and where in them, in UTF-8 bytes."""
-        positions = frame.f_code.co_positions()
-        found = next(islice(positions, frame.f_lasti // 2, None))
-        line, end_line, start, end = found
-        if line is None or end_line is None or start is None or end is None:
-            return None
-        return line, end_line, start, end
 
 
 def _column(text: str, offset: int) -> int:

@@ -12,6 +12,7 @@ from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import index
 from taskc.ir.mapping import repeat
+from taskc.ir.printer import expression_text
 from taskc.ir.program import Call, Program
 from taskc.ir.rewrite import substitute
 from taskc.ir.rounding import as_storage
@@ -116,14 +117,12 @@ class TracedCall:
         if isinstance(value, Handle):
             self._check_owner(value)
         if not isinstance(value, TensorHandle):
-            if isinstance(value, Handle):
-                kind, hint = value.described, None
-            else:
-                kind = describe(value)
-                is_array = hasattr(value, "__dlpack__") or hasattr(value, "__array_interface__")
-                hint = "make it a parameter of the program" if is_array else None
+            is_array = hasattr(value, "__dlpack__")
             raise self.error(
-                parameter, f"must be {expected}, a tensor of the program, not {kind}", hint
+                parameter,
+                f"must be {expected}, a tensor of the program, not"
+                f" {'an array' if is_array else describe(value)}",
+                "make it a parameter of the program" if is_array else None,
             )
         tensor = value.tensor
         if tensor.dtype is not parameter.dtype or len(tensor.shape) != len(parameter.shape):
@@ -170,8 +169,7 @@ class TracedCall:
         hint = None
         if not difference.is_constant:
             hint = "they have to be equal for all sizes; the same tc.dim in both would say so"
-        shown = known if isinstance(known, int) else trace.number(known)
-        reason = f"{expected} with {wanted} = {shown}{told}"
+        reason = f"{expected} with {wanted} = {expression_text(index(known))}{told}"
         raise self.error(parameter, f"{reason}, not {_typed(tensor)}", hint)
 
     def _check_layout(self, parameter: ir.Tensor, tensor: ir.Tensor) -> None:
@@ -253,7 +251,8 @@ class TracedCall:
                 written, beside = (first, second) if first.role != "in" else (second, first)
                 if tensor is other and written.role != "in":
                     raise self.error(
-                        written, f"is written, and '{tensor.name}' is its '{beside.name}', too"
+                        written,
+                        f"is written, and '{tensor.name}' is also given for '{beside.name}'",
                     )
 
     # What it becomes.
@@ -279,23 +278,49 @@ class TracedCall:
                 assert not isinstance(value, ir.Tensor)
                 scalars[parameter] = value
         for temporary in program.temporaries:
-            extents = [self.trace.extent(substitute(index(n), scalars)) for n in temporary.shape]
+            extents = [self._size(extent, scalars) for extent in temporary.shape]
+            lowest = min([extent for extent in extents if isinstance(extent, int)], default=0)
+            if lowest < 0:
+                problem = f"the temporary '{temporary.name}' would have the extent {lowest}"
+                raise CompileError(f"{program.name}(): {problem}", self.site)
             tensors[temporary] = replace(temporary, shape=tuple(extents))
             self.trace.temporaries.append(tensors[temporary])
+        calls = []
+        for call in program.calls:
+            arguments: list[Value] = []
+            for parameter, argument in zip(call.kernel.parameters, call.arguments, strict=True):
+                if isinstance(argument, ir.Tensor):
+                    arguments.append(tensors[argument])
+                else:
+                    what = f"{program.name}(): argument '{parameter.name}' of {call.kernel.name}()"
+                    arguments.append(self._number(what, argument, scalars))
+            calls.append(Call(call.kernel, tuple(arguments), loc=call.loc))
+        return calls
 
-        def moved(argument: Value) -> Value:
-            if isinstance(argument, ir.Tensor):
-                return tensors[argument]
-            return substitute(argument, scalars)
+    def _size(
+        self, extent: int | ir.Expression, scalars: dict[ir.Variable, ir.Expression]
+    ) -> int | ir.Expression:
+        return self.trace.extent(substitute(index(extent), scalars))
 
-        return [
-            Call(call.kernel, tuple(map(moved, call.arguments)), loc=call.loc)
-            for call in program.calls
-        ]
+    def _number(
+        self, what: str, argument: ir.Expression, scalars: dict[ir.Variable, ir.Expression]
+    ) -> ir.Expression:
+        """A scalar that is passed on; a size may have become a number."""
+        argument = substitute(argument, scalars)
+        if not isinstance(argument, (ir.Cast, ir.Binary)):
+            return argument
+        size = argument.operand if isinstance(argument, ir.Cast) else argument
+        number = self.trace.extent(size)
+        if not isinstance(number, int):
+            return argument
+        problem = misfit(number, argument.dtype)
+        if problem is not None:
+            raise CompileError(f"{what} {problem}", self.site)
+        return ir.Constant(number, argument.dtype)
 
 
 def _typed(tensor: ir.Tensor) -> str:
-    return named_type(tensor.dtype, tensor.shape)
+    return named_type(tensor.dtype, [expression_text(index(n)) for n in tensor.shape])
 
 
 def _same_layout(parameter: ir.Tensor, tensor: ir.Tensor) -> bool:

@@ -21,6 +21,7 @@ from taskc.ir.signature import Parameter, outputs_of
 from taskc.ir.types import TensorType
 from taskc.lang.handles import Handle, ScalarHandle, TensorHandle
 from taskc.lang.memory import layout_problem
+from taskc.lang.names import ParameterType
 from taskc.lang.sizes import Sizes, Symbolic, tracing
 from taskc.lang.source import assigned_names, call_site
 from taskc.lang.traced_call import TracedCall
@@ -54,6 +55,10 @@ class Trace(Sizes):
     def empty(self, kind: object) -> Handle:
         """`tc.empty(type)`"""
         site = call_site()
+        if isinstance(kind, ParameterType):
+            raise CompileError(
+                f"a temporary is neither input nor output: tc.empty({kind.type})", site
+            )
         if not isinstance(kind, TensorType):
             raise CompileError(
                 f"tc.empty takes a tensor type, and this is {describe(kind)}",
@@ -71,9 +76,6 @@ class Trace(Sizes):
         if kind.layout is not None and (problem := layout_problem(replace(kind, shape=shape))):
             raise CompileError(problem, site)
         assert kind.layout is None or isinstance(kind.layout, Mapping)
-        for extent in shape:
-            if isinstance(extent, int) and extent < 0:
-                raise CompileError(f"an extent of a tensor can't be negative: {extent}", site)
         (name,) = assigned_names(site, ("temporary",))
         return self.temporary(ir.Tensor(name, kind.dtype, shape, ir.GLOBAL, kind.layout, loc=site))
 

@@ -25,6 +25,8 @@ from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
 from taskc.ir.types import DType, TensorType
+from taskc.lang.handles import Handle
+from taskc.lang.sizes import Size
 
 if TYPE_CHECKING:
     from taskc.lang.context import Context
@@ -221,6 +223,10 @@ def describe(value: Value) -> str:
             return "a loop"
         case Nothing():
             return "nothing"
+        case Handle():
+            return value.described
+        case Size():
+            return f"the size {value}"
         case Pending() | Choice():
             return "a number"
     if is_expression(value):
