@@ -39,7 +39,7 @@ class Intrinsic:
         return f"tc.{self.__name__}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Dimension(Symbolic):
     """An extent that is known only when the kernel is called, and is then a multiple of `multiple`.
 
@@ -50,7 +50,7 @@ class Dimension(Symbolic):
     multiple: int
     example: int
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self.name
 
 
