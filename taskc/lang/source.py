@@ -208,10 +208,14 @@ def call_site() -> Location:
 
 
 def running(frame: FrameType, line: int, instruction: int) -> Location:
-    """The expression of a frame that an instruction belongs to; before Python 3.11, its line."""
+    """The expression of a frame that an instruction belongs to.
+
+    Before Python 3.11 only its line is known: then it is the statement, less what is assigned.
+    """
     file, end_line = frame.f_code.co_filename, line
     text = linecache.getline(file, line, frame.f_globals).rstrip("\r\n")
-    start, end = len(text) - len(text.lstrip()), len(text.encode())
+    assigned = re.match(r"\s*(?:[\w\s,]+=(?!=)\s*)?", text)
+    start, end = len(assigned[0].encode()) if assigned else 0, len(text.encode())
     if sys.version_info >= (3, 11):
         found = next(islice(frame.f_code.co_positions(), instruction // 2, None))
         if None not in found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -61,8 +62,15 @@ def test_rejected(program: str, expected: str) -> None:
     text = program if "@tc." in program else HEADER + indented(program)
     with pytest.raises(CompileError) as caught:
         cell(text, "p.py", np=np)
-    assert str(caught.value) == expected
+    assert told(str(caught.value)) == told(expected)
     assert current_trace() is None
+
+
+def told(text: str) -> str:
+    """All of an error; before Python 3.11 less the columns, which Python doesn't know there."""
+    if sys.version_info >= (3, 11):
+        return text
+    return re.sub(r"(?m)(?<=py:\d\d|\.py:\d):\d+(?=: )|^ +\^+\n?", "", text)
 
 
 def test_there_are_enough_of_them() -> None:
