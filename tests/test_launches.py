@@ -159,6 +159,37 @@ def test_a_kernel_twice_with_other_sizes() -> None:
     assert (u.tolist(), v.tolist()) == ([2, 3, 4, 5, 6], [3])
 
 
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        (tc.boolean, True),
+        (tc.u8, 255),
+        (tc.i64, -(2**63)),
+        (tc.u64, 2**64 - 1),
+        (tc.f16, 0.1),
+        (tc.bf16, -2.5),
+        (tc.f8e4m3, 448.0),
+        (tc.f32, float("inf")),
+        (tc.f64, 0.1),
+        (tc.f32, np.float64(0.1)),
+        (tc.i32, np.int8(-3)),
+    ],
+)
+def test_constants_are_passed_as_numbers_of_python_are(dtype: Any, value: Any) -> None:
+    @tc.kernel(workers=4)
+    def filled(s: dtype, y: tc.out[dtype[4]]):
+        for i in tc.spatial(4):
+            y[i] = s
+
+    @tc.program
+    def program(s: dtype, y: tc.out[dtype[4]], z: tc.out[dtype[4]]):
+        filled(s, out=y)
+        filled(value, out=z)
+
+    passed, noted = program(value)
+    assert passed.tobytes() == noted.tobytes() == filled(value).tobytes()
+
+
 # --- compiling -------------------------------------------------------------------------------
 
 

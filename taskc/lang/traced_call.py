@@ -20,6 +20,7 @@ from taskc.ir.signature import (
     MatchError,
     Parameter,
     inputs_of,
+    is_output,
     match,
     misfit,
     named_type,
@@ -56,7 +57,7 @@ class TracedCall:
         hint: str | None = None,
         note: tuple[str, Location] | None = None,
     ) -> CompileError:
-        kind = "output" if parameter in outputs_of(self.called.parameters) else "argument"
+        kind = "output" if is_output(parameter) else "argument"
         return CompileError(
             f"{self.called.name}(): {kind} '{parameter.name}' {problem}",
             self.site,
