@@ -19,6 +19,7 @@ from taskc.lang.context import Context
 from taskc.lang.conversions import condition, constant_integer, index, scalar, unify
 from taskc.lang.names import INTRINSICS, UNARY_FUNCTIONS
 from taskc.lang.operators import binary, check_operator, compute, select
+from taskc.lang.refusals import REFUSED_CALLS
 from taskc.lang.values import (
     NOTHING,
     Nothing,
@@ -245,4 +246,5 @@ HANDLERS: dict[str, Handler] = {
     **folds.HANDLERS,
     **room.HANDLERS,
     **warpgroups.HANDLERS,
+    **REFUSED_CALLS,
 }

@@ -137,16 +137,21 @@ def _swizzle(context: Context, kind: TensorType, node: ast.expr) -> ir.Swizzle |
 
 
 def check_layout(context: Context, kind: TensorType, node: Place) -> None:
+    problem = layout_problem(kind)
+    if problem is not None:
+        raise context.error(problem, node)
+
+
+def layout_problem(kind: TensorType) -> str | None:
     """A layout has a place for every element; a symbolic outermost extent is taken on trust."""
     assert isinstance(kind.layout, Mapping)
     known = [
         extent if isinstance(extent, int) else full
         for extent, full in zip(kind.shape, kind.layout.shape, strict=True)
     ]
-    if not kind.layout.covers(known):
-        raise context.error(
-            f"the layout {kind.layout} has no place for all of {kind.dtype}{list(kind.shape)}", node
-        )
+    if kind.layout.covers(known):
+        return None
+    return f"the layout {kind.layout} has no place for all of {kind.dtype}{list(kind.shape)}"
 
 
 def _local(context: Context, node: ast.Call) -> ir.Tensor:
