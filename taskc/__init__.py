@@ -33,7 +33,7 @@ from taskc.ir.types import (
 )
 from taskc.lang import cuda
 from taskc.lang.calls import function
-from taskc.lang.definition import KernelDefinition, kernel, set_runner
+from taskc.lang.definition import Definition, KernelDefinition, kernel, set_runner
 from taskc.lang.names import (
     atomic_add,
     atomic_and,
@@ -82,6 +82,7 @@ from taskc.lang.names import (
     where,
     worker,
 )
+from taskc.lang.program import ProgramDefinition, empty, program
 from taskc.packed import Packed, pack
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ __all__ = [
     "Location",
     "Mapping",
     "Packed",
+    "ProgramDefinition",
     "TensorType",
     "atomic_add",
     "atomic_and",
@@ -122,6 +124,7 @@ __all__ = [
     "cos",
     "cuda",
     "dim",
+    "empty",
     "erf",
     "exp",
     "exp2",
@@ -151,6 +154,7 @@ __all__ = [
     "out",
     "pack",
     "pipeline",
+    "program",
     "reduce",
     "repeat",
     "replicate",
@@ -196,7 +200,7 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-def _run(definition: KernelDefinition, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+def _run(definition: Definition, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     return importlib.import_module("taskc.driver").call(definition, args, keywords)
 
 

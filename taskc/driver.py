@@ -1,5 +1,7 @@
 """A kernel and a target make something that runs; what has been made is kept.
 
+A program runs as its kernels do, one after another.
+
 A call runs on the CPU, in compiled code; a kernel of `tc.cuda` in the simulator, until there is a CUDA
 target. TASKC_TARGET names another target: `sim` proves every kernel, and runs it with all of its checks.
 """
@@ -17,7 +19,9 @@ from typing import Any, TypeAlias
 from taskc.arguments import Bound, Signature
 from taskc.errors import CompileError, Finding
 from taskc.ir.nodes import Kernel
-from taskc.lang.definition import KernelDefinition
+from taskc.lang.definition import Definition, KernelDefinition
+from taskc.lang.program import ProgramDefinition
+from taskc.launches import launches
 from taskc.packed import Packed
 from taskc.settings import cache_folder, target_name
 
@@ -61,8 +65,8 @@ class Target:
     facts: Callable[[Kernel, Bound], Hashable] = lambda kernel, bound: ()
 
 
-def call(definition: KernelDefinition, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    """Runs a kernel on arguments, compiled before for such ones if need be.
+def call(definition: Definition, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    """Runs a kernel or a program on arguments, compiled before for such ones if need be.
 
     args      what isn't `tc.out`, in the order of the parameters: scalars, and arrays of NumPy or
               of anything that exports DLPack from the CPU's memory. `tc.inout` ones are modified.
@@ -73,17 +77,17 @@ def call(definition: KernelDefinition, args: tuple[Any, ...], keywords: dict[str
     before anything runs; the array of a parameter with a layout (`.laid`) is the logical one, and
     the target packs it.
     """
-    entry = _entry(definition)
-    bound = entry.signature.bind(args, keywords)
-    name = target_name(default_target(definition.ir))
-    target = find_target(name)
-    key = (name, target.facts(definition.ir, bound))
-    runner = entry.once(key).runner(target, definition.ir, key[1])
-    runner.run(bound)
-    if definition.direct is None:
-        definition.direct = runner.direct(
-            lambda *args, **keywords: call(definition, args, keywords)
-        )
+    bound = signature(definition).bind(args, keywords)
+    if isinstance(definition, ProgramDefinition):
+        kernels = {id(kernel.ir): kernel for kernel in definition.kernels}
+        steps = launches(definition.ir, bound.values)
+        _run_all([(kernels[id(step.call.kernel)], step.bound) for step in steps])
+    elif isinstance(definition, KernelDefinition):
+        (runner,) = _run_all([(definition, bound)])
+        if definition.direct is None:
+            definition.direct = runner.direct(
+                lambda *args, **keywords: call(definition, args, keywords)
+            )
     return bound.returned
 
 
@@ -91,17 +95,36 @@ def default_target(kernel: Kernel) -> str:
     return "cpu" if kernel.stage == "parsed" else "sim"
 
 
+def _run_all(calls: list[tuple[KernelDefinition, Bound]]) -> list[Runner]:
+    """Kernels, one after another, once all of them are compiled.
+
+    The whole list is known here before any of it runs: a target that can take it at once, as a
+    CUDA graph, would do so in this place.
+    """
+    runners = []
+    for definition, bound in calls:
+        target = target_name(default_target(definition.ir))
+        facts = find_target(target).facts(definition.ir, bound)
+        runners.append(compile(definition, target, facts))
+    for runner, (_, bound) in zip(runners, calls, strict=True):
+        runner.run(bound)
+    return runners
+
+
 def compile(
     definition: KernelDefinition, target: str | None = None, facts: Hashable = ()
 ) -> Runner:
-    """What runs a kernel on a target: made at the first request, by one thread, then kept."""
+    """What runs a kernel on a target: made at the first request, by one thread, then kept.
+
+    Programs that call the kernel share it.
+    """
     target = target or default_target(definition.ir)
     return (
         _entry(definition).once((target, facts)).runner(find_target(target), definition.ir, facts)
     )
 
 
-def signature(definition: KernelDefinition) -> Signature:
+def signature(definition: Definition) -> Signature:
     return _entry(definition).signature
 
 
@@ -206,11 +229,11 @@ class _Entry:
         return self.compiled.get(key) or self.compiled.setdefault(key, _Once())
 
 
-_entries: weakref.WeakKeyDictionary[KernelDefinition, _Entry] = weakref.WeakKeyDictionary()
+_entries: weakref.WeakKeyDictionary[Definition, _Entry] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
 
-def _entry(definition: KernelDefinition) -> _Entry:
+def _entry(definition: Definition) -> _Entry:
     entry = _entries.get(definition)
     if entry is None:
         with _lock:

@@ -28,9 +28,10 @@ BELOW: dict[str, tuple[str, ...]] = {
     "settings": (),
     "packed": ("ir",),
     "arguments": ("ir", "dlpack", "packed"),
+    "launches": ("arguments",),
     "driver": (
         *("lang", "passes", "backend.cpu", "backend.cuda", "backend.sim"),
-        *("arguments", "settings"),
+        *("launches", "settings"),
     ),
     "checking": ("driver",),
     "mutation": ("checking",),

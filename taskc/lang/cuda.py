@@ -4,6 +4,7 @@
     barriers(n)             n mbarriers in shared memory
     roles(), role(...)      what different warps do beside each other
     syncwarp(), syncrole()  barriers among a warp, and among the workers of a role
+    wgmma(acc, a, b)        an asynchronous matrix product of warpgroups
 
 and every operation of `taskc.ir.operations`, with underscores for dots: `cp_async`, `shuffle_xor`.
 """

@@ -46,6 +46,7 @@ class Run:
         self.by_warps = False  # each warp is a generator of its own
         self.aborted = False
         self.channels: dict[ir.Tensor | ir.Ring, int] = {}
+        self.product_channel = 0  # of the first warpgroup's matrix products
         self.ring_of: dict[ir.Tensor, ir.Ring] = {}
 
     def site(self, loc: Location) -> int:
@@ -74,6 +75,7 @@ class Group:
         self.mbarriers: dict[tuple[ir.Tensor, int], Any] = {}
         self.fences: dict[int, list[int]] = {}  # the clocks at which each worker has fenced
         self.outgoing: dict[int, Any] = {}  # each worker's bulk stores
+        self.products: Any = None  # the asynchronous matrix products
 
     def shared(self, tensor: ir.Tensor) -> Memory:
         """The memory of a SHARED tensor, the same one whenever the tensor is allocated again."""
@@ -142,6 +144,8 @@ class Group:
         columns = slice(int(frame.columns[0]), int(frame.columns[0]) + frame.width)
         memory.complete = False
         memory.written[..., columns] = fill is not None
+        if memory.registers is not None:
+            memory.registers.touched[..., columns] = fill is not None
         if fill is not None:
             memory.data[..., columns] = fill(frame)
 
@@ -317,6 +321,13 @@ def active_columns(frame: Frame) -> Array:
     return np.asarray(np.broadcast_to(frame.mask, (1, frame.width))[0].copy())
 
 
+_PENDING = {
+    "copy": ("unwaited-copy", "a copy may not have reached yet", "the copy"),
+    "store": ("unwaited-copy", "a bulk store may not have read yet", "the copy"),
+    "product": ("unwaited-product", "a matrix product may not have read yet", "the product"),
+}
+
+
 class Races:
     """Turns what the shadow of a memory finds, for one access, into findings."""
 
@@ -353,22 +364,20 @@ class Races:
         )
 
     def unwaited(
-        self, verb: str, lanes: Lanes, wrong: Array, sites: Array, leaving: bool = False
+        self, verb: str, lanes: Lanes, wrong: Array, sites: Array, what: str = "copy"
     ) -> None:
         run = self.frame.run
         first = int(np.argmax(wrong))
         element = self.frame.name_element(self.memory, int(lanes.at[first]))
         who = self._name(int(lanes.who[first]))
-        done = (
-            "a bulk store may not have read yet" if leaving else "a copy may not have reached yet"
-        )
+        kind, done, issued = _PENDING[what]
         run.findings.add(
-            "unwaited-copy",
+            kind,
             f"{who} {verb} {element}, which {done}",
             run.sites[self.site],
             count=int(np.count_nonzero(wrong)),
             details=(("block", int(lanes.who[first]) >> WORKER_BITS), ("element", element)),
-            notes=(("the copy is issued here", run.sites[int(sites[0])]),),
+            notes=((f"{issued} is issued here", run.sites[int(sites[0])]),),
             where=self.site,
         )
 
