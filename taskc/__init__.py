@@ -84,13 +84,14 @@ from taskc.lang.names import (
 )
 from taskc.lang.program import ProgramDefinition, empty, program
 from taskc.packed import Packed, pack
+from taskc.settings import VERSION
 
 if TYPE_CHECKING:
     from taskc.arguments import ArgumentError, CopyWarning
     from taskc.checking import check
     from taskc.driver import CheckError
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 # All but `print`, which would hide Python's.
 __all__ = [

@@ -18,12 +18,14 @@ from typing import Any, TypeAlias
 
 from taskc.arguments import Bound, Signature
 from taskc.errors import CompileError, Finding
+from taskc.ir import nodes as ir
 from taskc.ir.nodes import Kernel
+from taskc.ir.rewrite import walk
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.lang.program import ProgramDefinition
 from taskc.launches import launches
 from taskc.packed import Packed
-from taskc.settings import cache_folder, target_name
+from taskc.settings import VERSION, cache_folder, target_name, thread_limit
 
 Call: TypeAlias = Callable[..., Any]
 
@@ -92,7 +94,9 @@ def call(definition: Definition, args: tuple[Any, ...], keywords: dict[str, Any]
 
 
 def default_target(kernel: Kernel) -> str:
-    return "cpu" if kernel.stage == "parsed" else "sim"
+    """Where a call runs if nobody says: one that prints or stops wants to be looked into."""
+    looks = any(isinstance(node, ir.Print | ir.Breakpoint) for node in walk(kernel.body))
+    return "sim" if looks or kernel.stage != "parsed" else "cpu"
 
 
 def _run_all(calls: list[tuple[KernelDefinition, Bound]]) -> list[Runner]:
@@ -182,19 +186,30 @@ register_target("sim", _simulator)
 
 
 def _processor() -> Target:
-    from taskc import __version__
     from taskc.backend.cache import Cache
     from taskc.backend.cpu import target as cpu
     from taskc.passes.pipeline import lower
 
     package = Path(__file__).parent
     folders = [package / name for name in ("ir", "passes", "backend")]
-    version = cpu.sources_version(__version__, *folders)
+    version = cpu.sources_version(VERSION, *folders)
     kept = Cache(cache_folder() / "cpu")
+    cpu.limit_threads(thread_limit())
 
     def compile(kernel: Kernel, facts: Hashable) -> Runner:
         loaded = cpu.load(kernel, lower, kept, version)
-        return Runner(lambda bound: loaded.run(bound.values, bound.dimensions), direct=loaded.entry)
+
+        def failed(number: int) -> None:
+            said, loc = loaded.compiled.asserts[number - 1]
+            text = said or "the assertion does not hold"
+            raise CheckError((Finding("assertion", "error", text, loc),))
+
+        def run(bound: Bound) -> None:
+            number = loaded.run(bound.values, bound.dimensions)
+            if number:
+                failed(number)
+
+        return Runner(run, direct=lambda otherwise: loaded.entry(otherwise, failed))
 
     return Target(compile)
 

@@ -6,6 +6,8 @@ import os
 import sys
 from pathlib import Path
 
+VERSION = "0.1.0"
+
 # All of them: the name, and what it is for. There are to be five at most.
 VARIABLES: tuple[tuple[str, str], ...] = (
     ("TASKC_DUMP", "a folder: the program after each pass is written into it"),

@@ -28,7 +28,7 @@ from taskc.backend.cpu.module import module_text, optimized
 from taskc.backend.cpu.packing import packed
 from taskc.backend.cpu.pool import pool
 from taskc.backend.cpu.processor import Processor
-from taskc.errors import CompileError
+from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import SHARED, Tensor
 from taskc.ir.rewrite import walk
@@ -41,32 +41,44 @@ class Compiled:
     """code     an object file for one kind of processor
     scratch  bytes of shared memory that a block needs
     spilled  bytes that a worker keeps in memory across barriers
+    asserts  what each of the program's assertions says, and where it stands
     """
 
     code: bytes
     scratch: int
     spilled: int
     has_entry: bool
+    asserts: tuple[tuple[str, Location], ...] = ()
 
-    def description(self) -> str:
-        return json.dumps({k: v for k, v in asdict(self).items() if k != "code"})
+    def to_bytes(self) -> bytes:
+        description = asdict(self)
+        del description["code"]
+        return json.dumps(description).encode() + b"\n" + self.code
+
+    @staticmethod
+    def from_bytes(content: bytes) -> Compiled:
+        text, _, code = content.partition(b"\n")
+        description = json.loads(text)
+        asserts = tuple([(said, Location(**loc)) for said, loc in description.pop("asserts")])
+        return Compiled(code=code, asserts=asserts, **description)
 
 
 def compile_kernel(lean: ir.Kernel, processor: Processor) -> Compiled:
-    text, spilled = llvm_text(lean, processor)
+    text, emitter = llvm_text(lean, processor)
     code = processor.machine.emit_object(optimized(text, processor))
-    return Compiled(code, scratch_of(lean), spilled, has_entry(lean))
+    asserts = tuple([(node.text, node.loc) for node in emitter.asserts])
+    return Compiled(code, scratch_of(lean), emitter.spilled, has_entry(lean), asserts)
 
 
-def llvm_text(lean: ir.Kernel, processor: Processor) -> tuple[str, int]:
-    """The module, and how many bytes a worker keeps across barriers."""
+def llvm_text(lean: ir.Kernel, processor: Processor) -> tuple[str, Emitter]:
+    """The module, and what its block's emitter has learnt."""
     emitter = Emitter(lean, processor.lanes, math_function)
     parts = [emitter.emit()]
     vectors = -(-lean.workers // (emitter.lanes or 1))
     parts.append(count_text(lean, cost_of(lean.body) * vectors))
     if has_entry(lean):
         parts.append(entry_text(lean, scratch_of(lean)))
-    return module_text(lean, processor, parts), emitter.spilled
+    return module_text(lean, processor, parts), emitter
 
 
 def assembly_of(lean: ir.Kernel, processor: Processor) -> str:
@@ -99,12 +111,12 @@ class Loaded:
         # The threads are made when there is something to run.
         self._run: Callable[..., int] | None = None
 
-    def run(self, values: Sequence[Any], dimensions: dict[ir.Variable, int]) -> None:
-        """Runs it on arrays and scalars that fit its parameters."""
+    def run(self, values: Sequence[Any], dimensions: dict[ir.Variable, int]) -> int:
+        """Runs it on arrays and scalars that fit its parameters: 0, or the assertion that failed."""
         with packed(self.kernel.parameters, values) as passed:
-            self._run_on(passed, dimensions)
+            return self._run_on(passed, dimensions)
 
-    def _run_on(self, values: Sequence[Any], dimensions: dict[ir.Variable, int]) -> None:
+    def _run_on(self, values: Sequence[Any], dimensions: dict[ir.Variable, int]) -> int:
         words = np.zeros(len(values) + len(dimensions) + 1, np.int64)
         for number, (parameter, value) in enumerate(
             zip(self.kernel.parameters, values, strict=True)
@@ -129,9 +141,15 @@ class Loaded:
             pool().prepare(self.compiled.scratch)
         if status:
             raise MemoryError(f"no {self.compiled.scratch} bytes of scratch memory")
+        return int(words[-1])
 
-    def entry(self, slow: Callable[..., Any]) -> Callable[..., Any] | None:
-        """A function of Python in compiled code; what it doesn't take it hands to `slow`."""
+    def entry(
+        self, slow: Callable[..., Any], failed: Callable[[int], Any]
+    ) -> Callable[..., Any] | None:
+        """A function of Python in compiled code.
+
+        What it doesn't take it hands to `slow`; `failed` raises what an assertion says.
+        """
         if not self.compiled.has_entry or sys.implementation.name != "cpython":
             return None
         outputs = outputs_of(self.kernel)
@@ -139,7 +157,7 @@ class Loaded:
             packed_class(TensorType(t.dtype, t.shape, t.layout)) for t in packed_of(self.kernel)
         ]
         types = [tensor.dtype.numpy for tensor in outputs]
-        objects = (np.ndarray, np.empty, sys.intern("out"), *types, *classes)
+        objects = (np.ndarray, np.empty, sys.intern("out"), failed, *types, *classes)
         context = (ctypes.c_void_p * context_size(self.kernel)).from_address(
             self.library["context"]
         )

@@ -73,6 +73,7 @@ class Emitter:
         self.scopes: list[dict[Variable, Value]] = [{}]
         self.tables: dict[Table, str] = {}
         self.spilled = 0  # bytes a worker keeps across barriers
+        self.asserts: list[ir.Assert] = []
 
     # The function.
 
@@ -91,8 +92,10 @@ class Emitter:
         for number, dimension in enumerate(kernel.dimensions):
             listed.append(f"i64 %d{number}")
             self._bind(dimension, Value(f"%d{number}", dimension.dtype))
-        listed.append("ptr noalias align 64 %scratch")
+        listed += ["ptr noalias align 64 %scratch", "ptr %status"]
         self._at_barriers(kernel.body)
+        self.builder.jump("exit")
+        self.builder.start("exit")
         self.builder.emit("ret void")
         tables = [
             f"{name} = private constant [{table.values.size} x i64]"
@@ -394,10 +397,31 @@ class Emitter:
             case ir.Do(operation="shuffle.xor", operands=(value, distance), result=result):
                 assert result is not None
                 self._shuffle(value, distance, result)
-            case ir.Barrier() | ir.Print() | ir.Assert() | ir.Breakpoint():
+            case ir.Assert():
+                self._assert(statement)
+            case ir.Barrier() | ir.Print() | ir.Breakpoint():
                 pass
             case _:
                 raise InternalError(f"no code for {type(statement).__name__}")
+
+    def _assert(self, node: ir.Assert) -> None:
+        """Where it doesn't hold its number is left for the caller, and the block ends."""
+        self.asserts.append(node)
+        condition = node.condition
+        is_uniform = self.forms.is_uniform(condition)
+        holds = self.scalar(condition) if is_uniform else self.spread(condition)
+        wrong = self.elementwise.unary("not", holds)
+        active = self._active()
+        if active is not None:
+            wrong = self._both(active, self.elementwise.splat(wrong, self.lanes))
+        number = len(self.asserts)
+
+        def give_up() -> None:
+            self.builder.emit(f"store i64 {number}, ptr %status")
+            self.builder.jump("exit")
+            self.builder.start(self.builder.label("never"))
+
+        self._branch(self.elementwise.any(wrong), give_up, None)
 
     def _let(self, variable: Variable, value: Expression) -> None:
         made = self._let_value(value)

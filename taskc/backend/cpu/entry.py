@@ -8,7 +8,7 @@ what is wrong.
 
     i64 count(ptr arguments)
 
-is how many blocks a call has, and `spread` whether they are worth several threads.
+is how many blocks a call has; negative where they are not worth several threads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from taskc.ir.types import DType, boolean, f32, f64, i64
 
 # What `context` points to, in this order; then the type of each output's elements, and the class of each
 # packed parameter.
-CONTEXT = ("run", "ndarray", "empty", "out")
+CONTEXT = ("run", "ndarray", "empty", "out", "failed")
 _WORTH = 40_000  # operations, about ten microseconds: below that, other threads come too late
 
 # How buffers name element types: C's `long` and `long long` are both 64 bits here.
@@ -59,6 +59,8 @@ declare double @llvm.fabs.f64(double)
 declare i64 @llvm.abs.i64(i64, i1)
 %buffer = type { ptr, ptr, i64, i64, i32, i32, ptr, ptr, ptr, ptr, ptr }
 """
+# PyObject_Vectorcall may use the place before the operands.
+_ONE_OPERAND, _TWO_OPERANDS = 1 - 2**63, 2 - 2**63
 _CONTIGUOUS, _WRITABLE = 0x20 | 0x10 | 0x08 | 0x04, 0x01
 
 
@@ -199,7 +201,7 @@ class _Entry:
             place = self.new(f"getelementptr i64, ptr %words, i64 {places[dimension]}")
             self.emit(f"store i64 {self.sizes[dimension]}, ptr {place}")
         self._overlaps()
-        self._run()
+        self._run(len(items))
         for number in range(len(kernel.parameters)):
             if isinstance(kernel.parameters[number], Tensor):
                 self.emit(f"call void @PyBuffer_Release(ptr %view{number})")
@@ -338,9 +340,8 @@ class _Entry:
         self.emit(f"store ptr {kind}, ptr {self.new('getelementptr ptr, ptr %pair, i64 2')}")
         operands = self.new("getelementptr ptr, ptr %pair, i64 1")
         empty = self.context(CONTEXT.index("empty"))
-        # The flag says that the place before the operands may be used.
         fresh = self.new(
-            f"call ptr @PyObject_Vectorcall(ptr {empty}, ptr {operands}, i64 -9223372036854775806, ptr null)"
+            f"call ptr @PyObject_Vectorcall(ptr {empty}, ptr {operands}, i64 {_TWO_OPERANDS}, ptr null)"
         )
         self.emit(f"call void @Py_DecRef(ptr {shape})")
         self.need(self.new(f"icmp ne ptr {fresh}, null"))
@@ -368,7 +369,9 @@ class _Entry:
                 after = self.new(f"icmp ule i64 {self.new(f'add i64 {b}, {b_size}')}, {a}")
                 self.need(self.new(f"or i1 {before}, {after}"))
 
-    def _run(self) -> None:
+    def _run(self, items: int) -> None:
+        status = self.new(f"getelementptr i64, ptr %words, i64 {items}")
+        self.emit(f"store i64 0, ptr {status}")
         signed = self.new("call i64 @count(ptr %words)")
         share = self.new(f"icmp sgt i64 {signed}, 0")
         blocks = self.new(f"call i64 @llvm.abs.i64(i64 {signed}, i1 false)")
@@ -379,6 +382,25 @@ class _Entry:
         )
         self.emit(f"call void @PyEval_RestoreThread(ptr {state})")
         self.need_equal("i32", result, 0)
+        self._fail_if(self.new(f"load i64, ptr {status}"))
+
+    def _fail_if(self, number: str) -> None:
+        """What `failed` raises for the number of an assertion; 0 is none."""
+        fine = self.new(f"icmp eq i64 {number}, 0")
+        self.emit(f"br i1 {fine}, label %fine, label %wrong")
+        self.start("wrong")
+        made = self.new(f"call ptr @PyLong_FromLongLong(i64 {number})")
+        self.emit(f"store ptr {made}, ptr {self.new('getelementptr ptr, ptr %pair, i64 1')}")
+        operands = self.new("getelementptr ptr, ptr %pair, i64 1")
+        failed = self.context(CONTEXT.index("failed"))
+        self.new(
+            f"call ptr @PyObject_Vectorcall(ptr {failed}, ptr {operands}, i64 {_ONE_OPERAND}, ptr null)"
+        )
+        self.emit(f"call void @Py_DecRef(ptr {made})")
+        for _, release, _ in reversed(self.releases):
+            self.emit(release)
+        self.emit("ret ptr null")
+        self.start("fine")
 
     def _result(self, outputs: Sequence[Tensor]) -> None:
         made = [self.new(f"load ptr, ptr %made{number}") for number in range(len(outputs))]

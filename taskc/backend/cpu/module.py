@@ -3,7 +3,7 @@
     void job(i64 first, i64 last, ptr arguments, ptr scratch)
 
 runs the blocks first..last - 1. Arguments are eight bytes each: addresses, scalars, then the symbolic
-dimensions.
+dimensions, and a last one for the number of the assertion that failed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def _job(kernel: ir.Kernel) -> str:
         if kind == "i1":
             lines.append(f"  %b{number} = trunc i8 %a{number} to i1")
         passed.append(f"{kind} %{'b' if kind == 'i1' else 'a'}{number}")
-    passed.append("ptr %scratch")
+    passed += ["ptr %scratch", "ptr %status"]
+    lines.append(f"  %status = getelementptr i64, ptr %arguments, i64 {len(items)}")
     return "\n".join(
         [
             "define void @job(i64 %first, i64 %last, ptr %arguments, ptr %scratch) #1 {",

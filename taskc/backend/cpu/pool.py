@@ -13,7 +13,6 @@ import threading
 from importlib.resources import files
 
 from taskc.backend.cpu import jit
-from taskc.settings import thread_limit
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}
 _PAUSE = {
@@ -38,12 +37,20 @@ class _Pool(ctypes.Structure):
     )  # fmt: skip
 
 
+_limits: list[int] = []
+
+
+def limit_threads(most: int | None) -> None:
+    """No more threads than that, whatever there is; before the first call."""
+    _limits[:] = [] if most is None else [most]
+
+
 def thread_count() -> int:
     """How many threads run blocks: the processors that this process may use, or fewer on request."""
     count = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
-    for limit in (_cgroup_limit(), thread_limit()):
+    for limit in (_cgroup_limit(), *_limits):
         if limit is not None:
             count = min(count, limit)
     return max(1, count)

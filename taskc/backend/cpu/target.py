@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -12,9 +11,12 @@ import llvmlite
 
 from taskc.backend.cache import Cache, key_of
 from taskc.backend.cpu.compile import Compiled, Loaded, compile_kernel, refuse
+from taskc.backend.cpu.pool import limit_threads
 from taskc.backend.cpu.processor import Processor, host
 from taskc.ir import nodes as ir
 from taskc.ir.printer import to_text
+
+__all__ = ["limit_threads", "load", "sources_version"]
 
 Lower = Callable[[ir.Kernel], ir.Kernel]
 
@@ -28,26 +30,16 @@ def load(kernel: ir.Kernel, lower: Lower, cache: Cache, version: str) -> Loaded:
     refuse(kernel)
     processor = host()
     key = key_of(to_text(kernel), _fingerprint(processor), version)
-    compiled = _unpacked(cache.get(key))
-    if compiled is None:
-        compiled = compile_kernel(lower(replace(kernel, target=processor.target)), processor)
-        cache.put(key, _packed(compiled))
+    kept = cache.get(key)
+    if kept is not None:
+        return Loaded(kernel, Compiled.from_bytes(kept))
+    compiled = compile_kernel(lower(replace(kernel, target=processor.target)), processor)
+    cache.put(key, compiled.to_bytes())
     return Loaded(kernel, compiled)
 
 
 def _fingerprint(processor: Processor) -> str:
     return f"{processor.target} {processor.triple} {processor.features} {llvmlite.__version__}"
-
-
-def _packed(compiled: Compiled) -> bytes:
-    return compiled.description().encode() + b"\n" + compiled.code
-
-
-def _unpacked(content: bytes | None) -> Compiled | None:
-    if content is None:
-        return None
-    description, _, code = content.partition(b"\n")
-    return Compiled(code=code, **json.loads(description))
 
 
 @cache
