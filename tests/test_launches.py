@@ -202,7 +202,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Hashable]]:
     def compile(kernel: ir.Kernel, facts: Hashable) -> driver.Runner:
         started.wait(0.05)  # time for other threads to ask, too
         said.append((kernel.name, facts))
-        return lambda bound: said.append((f"ran {kernel.name}", None))
+        return driver.Runner(lambda bound: said.append((f"ran {kernel.name}", None)))
 
     def facts(kernel: ir.Kernel, bound: Bound) -> Hashable:
         return all(size % 2 == 0 for size in bound.dimensions.values())

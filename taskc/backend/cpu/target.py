@@ -15,6 +15,7 @@ from taskc.backend.cpu.pool import limit_threads
 from taskc.backend.cpu.processor import Processor, host
 from taskc.ir import nodes as ir
 from taskc.ir.printer import to_text
+from taskc.ir.rewrite import walk
 
 __all__ = ["limit_threads", "load", "sources_version"]
 
@@ -29,7 +30,8 @@ def load(kernel: ir.Kernel, lower: Lower, cache: Cache, version: str) -> Loaded:
     """
     refuse(kernel)
     processor = host()
-    key = key_of(to_text(kernel), _fingerprint(processor), version)
+    places = [node.loc for node in walk(kernel.body) if isinstance(node, ir.Assert)]
+    key = key_of(to_text(kernel), repr(places), _fingerprint(processor), version)
     kept = cache.get(key)
     if kept is not None:
         return Loaded(kernel, Compiled.from_bytes(kept))
