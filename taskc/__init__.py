@@ -83,6 +83,7 @@ from taskc.lang.names import (
     worker,
 )
 from taskc.lang.program import ProgramDefinition, empty, program
+from taskc.machine import Machine, machine
 from taskc.packed import Packed, pack
 from taskc.settings import VERSION
 
@@ -104,6 +105,7 @@ __all__ = [
     "InternalError",
     "KernelDefinition",
     "Location",
+    "Machine",
     "Mapping",
     "Packed",
     "ProgramDefinition",
@@ -150,6 +152,7 @@ __all__ = [
     "local",
     "log",
     "log2",
+    "machine",
     "mapping",
     "mma",
     "out",

@@ -27,6 +27,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "dlpack": (),
     "settings": (),
     "packed": ("ir",),
+    "machine": ("backend.cpu",),
     "arguments": ("ir", "dlpack", "packed"),
     "launches": ("arguments",),
     "driver": (
