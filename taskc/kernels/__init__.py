@@ -1,0 +1,7 @@
+"""The operator library: templates, Python functions that return kernels or programs, in the language.
+
+rows         softmax, log_softmax, layer_norm, rms_norm over the last axis
+reductions   sum, mean, max, min, prod along any axes
+elementwise  an expression of several inputs, with broadcasting
+transpose    axes in any other order
+"""
