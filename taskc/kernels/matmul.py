@@ -59,10 +59,7 @@ def choose(m: Extent, n: Extent, k: Extent, machine: Machine, *, packed: bool) -
     blocks = 4 * machine.threads
     tiles = ceil(most_rows / rows)
     splits = min(tiles, ceil(blocks / panels))
-    if packed and isinstance(k, int):
-        # A block's rows of a stay in the near cache, beside the panel.
-        splits = max(splits, ceil(most_rows * k * 4 / (machine.near // 4)))
-    elif not isinstance(m, int):
+    if not isinstance(m, int):
         splits = max(splits, ceil(most_rows / (32 * rows)))
     return Schedule(rows, vectors, ceil(tiles / max(1, splits)) * rows, machine.lanes)
 
@@ -114,6 +111,8 @@ def matmul(
     plan = schedule or choose(m, n, k, tc.machine(), packed=packed)
     rows, wide, tall = plan.rows, plan.wide, plan.tall
     own = repeat(rows, plan.vectors) * spatial(1, plan.lanes)
+    # A panel that is used by a tile or two isn't worth a copy.
+    direct = isinstance(m, int) and m <= 2 * rows
     left = dtype[k, m] if transpose_a else dtype[m, k]
     right = dtype[n, k] if transpose_b else dtype[k, n]
     if packed:
@@ -136,6 +135,15 @@ def matmul(
             return activation(value)
 
     @tc.function
+    def element(b, q, j):
+        if packed or not direct:
+            return b[q, j].to(total)
+        elif transpose_b:
+            return tc.where(j < n, b[j, q], 0).to(total)
+        else:
+            return tc.where(j < n, b[q, j], 0).to(total)
+
+    @tc.function
     def tiles(a, panel, offsets, c, row, col, first):
         """The tiles of a block; column j of it is column first + j of the panel."""
         for r in range(0, tall, rows):
@@ -143,7 +151,7 @@ def matmul(
                 acc = tc.tile(total, own, 0)
                 for q in range(k):
                     for i, j in own:
-                        acc[i, j] += operand(a, row + r + i, q) * panel[q, first + j].to(total)
+                        acc[i, j] += operand(a, row + r + i, q) * element(panel, q, first + j)
                 for i, j in own:
                     if row + r + i < m and col + j < n:
                         c[row + r + i, col + j] = finished(acc[i, j], offsets, col + j)
@@ -151,7 +159,7 @@ def matmul(
     @tc.function
     def product(a, b, offsets, c):
         for row, col in tc.tiles((m, n), by=(tall, wide), order=(1, 0)):
-            if packed:
+            if packed or direct:
                 tiles(a, b, offsets, c, row, col, col)
             elif transpose_b:
                 panel = tc.load((k, wide), lambda q, j: b[col + j, q], fill=0)

@@ -310,7 +310,8 @@ def _reduced(node: Binary, facts: Facts) -> Expression:
     return new if cost(new) < cost(node) else node
 
 
-_DIVISION, _BY_CONSTANT = 20, 8
+# A shift or a mask is one instruction, but what is linear can be hoisted, vectorized, an address.
+_DIVISION, _BY_CONSTANT, _NOT_LINEAR = 20, 8, 3
 
 
 def cost(node: Expression) -> int:
@@ -330,6 +331,8 @@ def cost(node: Expression) -> int:
                         total += 4 * _DIVISION
                     elif right.value <= 0 or right.value & (right.value - 1):  # type: ignore[operator]
                         total += 4 * _BY_CONSTANT
+                    else:
+                        total += 4 * _NOT_LINEAR
                 elif current.operator == "*" and type(right) is not Constant:
                     total += 4
                 stack += (current.left, right)
