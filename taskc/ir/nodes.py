@@ -20,7 +20,7 @@
                  | Roles(roles)                                 warp specialization
                  | Do(operation, operands, result?)             an operation of one target
     expression ::= Constant | Variable | Unary | Binary | Fused | Select | Cast | Read
-                 | Lookup(table, index) | Address(tensor, indices)
+                 | Lookup(table, index) | Inline(snippet, operands) | Address(tensor, indices)
 
 Execution
 ---------
@@ -49,6 +49,11 @@ memory are done by the first owner alone, stores to a TILE or a LOCAL by every o
 Evaluation. Select, `and` and `or` evaluate only the operands that decide them. Index arithmetic is in i64
 until stage lean. `Fused` is a*b+c rounded once; nothing else is contracted and no pass reassociates. The
 meaning of every operator is `taskc.ir.arithmetic`.
+
+Inline. The value is that of the snippet's `meaning` with its parameters bound to the operands; a backend
+for the language of its `text` emits that instead. A meaning is closed: it names its parameters and nothing
+else, reads no memory and has no Inline in it. So no pass looks into a snippet, and nothing can be captured;
+to a pass an Inline is a pure function that it doesn't know.
 
 Whole-block statements
 ----------------------
@@ -181,6 +186,22 @@ class Table:
         return self.name
 
 
+@dataclass(eq=False, frozen=True, slots=True)
+class Snippet:
+    """A value in the words of a target (PTX), and what it means: `meaning` over `parameters`.
+
+    text  names the result %0 and the operands %1, %2, ...; `taskc.ir.ptx` says what it may hold
+    """
+
+    name: str
+    text: str
+    parameters: tuple[Variable, ...]
+    meaning: Expression
+
+    def __repr__(self) -> str:
+        return self.name
+
+
 # --- expressions -----------------------------------------------------------------------------
 
 
@@ -275,6 +296,19 @@ class Lookup:
 
 
 @dataclass(frozen=True, slots=True)
+class Inline:
+    """A snippet applied to operands of its parameters' types; see the head of this file."""
+
+    snippet: Snippet
+    operands: tuple[Expression, ...]
+    dtype: DType = field(init=False, compare=False, repr=False)
+    loc: Location = _location()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", self.snippet.meaning.dtype)
+
+
+@dataclass(frozen=True, slots=True)
 class Address:
     """A place in memory, as an operand of `Do`; it has no value of its own."""
 
@@ -287,7 +321,9 @@ class Address:
         object.__setattr__(self, "dtype", self.tensor.dtype)
 
 
-Expression = Constant | Variable | Unary | Binary | Fused | Select | Cast | Read | Lookup | Address
+Expression = (
+    Constant | Variable | Unary | Binary | Fused | Select | Cast | Read | Lookup | Inline | Address
+)
 
 
 # --- statements ------------------------------------------------------------------------------

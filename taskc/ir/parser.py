@@ -24,7 +24,7 @@ from taskc.ir.nodes import Expression, Statement
 from taskc.ir.operations import OPERATIONS
 from taskc.ir.parser_expressions import ExpressionBuilder, Node
 from taskc.ir.parser_text import syntax_tree
-from taskc.ir.text_rules import result_type
+from taskc.ir.text_rules import FUNCTIONS, result_type
 from taskc.ir.types import DType, boolean, i64
 
 T = TypeVar("T")
@@ -161,7 +161,7 @@ class _Builder(ExpressionBuilder):
         return statements[0] if len(statements) == 1 else ir.Sequence(statements)
 
     def statements(self, tree: Node) -> tuple[Statement, ...]:
-        """What stands in one scope; declarations of rings and tables leave nothing."""
+        """What stands in one scope; declarations of rings, tables and snippets leave nothing."""
         outer = self.names
         self.names = dict(outer)
         found = [self.statement(child) for child in tree.children]
@@ -411,6 +411,17 @@ class _Builder(ExpressionBuilder):
             raise self.error("a table is a list of integers", text) from None
         self.define(name, ir.Table(str(name), values))
 
+    def snippet(self, tree: Node, loc: Location) -> None:
+        name, *binders, meaning, text = tree.children
+        outer = self.names
+        self.names = dict(outer)
+        parameters = tuple([self.bind(binder, i64) for binder in binders])
+        value = self.expression(meaning, None)
+        self.names = outer
+        if name in FUNCTIONS:
+            raise self.error(f"{name} is a function already", name)
+        self.define(name, ir.Snippet(str(name), self.string(text), parameters, value))
+
     # --- words ---
 
     def sizes(self, tree: Node) -> tuple[int, ...]:
@@ -436,6 +447,6 @@ _STATEMENTS: dict[str, _Statement] = {
     name: getattr(_Builder, name)
     for name in (
         "pass_ scope if_ while_ for_ grid pipeline each roles let allocate store atomic do move mma"
-        " reduce scan print assert_ breakpoint ring_step barrier ring table"
+        " reduce scan print assert_ breakpoint ring_step barrier ring table snippet"
     ).split()
 }

@@ -9,8 +9,8 @@
                 ...
 
 Names are unique within a kernel: the second variable called `i` is `i_1`. A tensor of shape () is
-read and stored by its name alone. Rings are declared behind the last of their tensors and tables at
-the top of the body, though neither is a statement. Notes and locations are left out.
+read and stored by its name alone. Rings are declared behind the last of their tensors, tables and
+snippets at the top of the body, though none of them is a statement. Notes and locations are left out.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Printer(ExpressionPrinter):
         if len(first) > _WIDTH and parameters:
             inside = "".join(f"    {parameter},\n" for parameter in parameters)
             first = f"kernel {name}(\n{inside}) {options}:"
-        tables: list[str] = []
+        declarations: list[str] = []
         rings: dict[ir.Ring, None] = {}
         for node in walk(kernel.body):
             if type(node) is ir.RingStep:
@@ -72,9 +72,17 @@ class _Printer(ExpressionPrinter):
             elif type(node) is ir.Lookup and node.table not in self.declared:
                 self.declared.add(node.table)
                 values = ", ".join(map(str, node.table.values.tolist()))
-                tables.append(f"    table {self.name(node.table)} = [{values}]")
+                declarations.append(f"    table {self.name(node.table)} = [{values}]")
+            elif type(node) is ir.Inline and node.snippet not in self.declared:
+                self.declared.add(node.snippet)
+                declarations.append(f"    {self.snippet(node.snippet)}")
         self.rings = list(rings)
-        return "\n".join([first, *tables, *self.block(kernel.body, "    "), ""])
+        return "\n".join([first, *declarations, *self.block(kernel.body, "    "), ""])
+
+    def snippet(self, snippet: ir.Snippet) -> str:
+        parameters = ", ".join([self.binder(parameter, None) for parameter in snippet.parameters])
+        meaning = self.expression(snippet.meaning, None, 0)
+        return f"snippet {self.name(snippet)}({parameters}) = {meaning} as {_quoted(snippet.text)}"
 
     def options(self, kernel: ir.Kernel) -> str:
         options = [f"workers={kernel.workers}"]

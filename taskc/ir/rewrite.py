@@ -287,6 +287,7 @@ EXPRESSION_FIELDS: dict[type, tuple[str, ...]] = {
     ir.Cast: ("operand",),
     ir.Read: ("indices",),
     ir.Lookup: ("index",),
+    ir.Inline: ("operands",),
     ir.Address: ("indices",),
     ir.Let: ("value",),
     ir.Store: ("indices", "value"),

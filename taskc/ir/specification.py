@@ -11,7 +11,7 @@
     Do Roles                         .       x        x           x         x     x
     Barrier                          .       .        x           x         x     x
     Constant Variable Unary Binary   x       x        x           x         x     x
-    Fused Select Cast Read           x       x        x           x         x     x
+    Fused Select Cast Read Inline    x       x        x           x         x     x
     Address                          .       .        x           x         x     x
     Lookup                           .       .        .           .         x     x
     global shared local              x       x        x           x         x     x
@@ -51,7 +51,7 @@ _ROWS: tuple[tuple[tuple[type | str, ...], int, int], ...] = (
     ((ir.Do, ir.Roles), SELECTED, LEAN),
     ((ir.Barrier,), PIPELINED, LEAN),
     ((ir.Constant, ir.Variable, ir.Unary, ir.Binary), PARSED, LEAN),
-    ((ir.Fused, ir.Select, ir.Cast, ir.Read), PARSED, LEAN),
+    ((ir.Fused, ir.Select, ir.Cast, ir.Read, ir.Inline), PARSED, LEAN),
     ((ir.Address,), PIPELINED, LEAN),
     ((ir.Lookup,), SCALAR, LEAN),
     ((ir.GLOBAL, ir.SHARED, ir.LOCAL), PARSED, LEAN),

@@ -13,7 +13,7 @@ from typing import Any
 
 from taskc.ir import nodes as ir
 from taskc.ir.types import f64
-from taskc.lang import blocks, folds, loops, memory, room
+from taskc.lang import blocks, folds, loops, memory, room, snippets
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context
 from taskc.lang.conversions import condition, constant_integer, index, scalar, unify
@@ -244,4 +244,5 @@ HANDLERS: dict[str, Handler] = {
     **blocks.HANDLERS,
     **folds.HANDLERS,
     **room.HANDLERS,
+    **snippets.HANDLERS,
 }

@@ -3,6 +3,7 @@
     kernel(workers=...)     the decorator
     barriers(n)             n mbarriers in shared memory
     roles(), role(...)      what different warps do beside each other
+    ptx(f32, text, x, ...)  a value in the words of PTX
     syncwarp(), syncrole()  barriers among a warp, and among the workers of a role
 
 and every operation of `taskc.ir.operations`, with underscores for dots: `cp_async`, `shuffle_xor`.

@@ -164,7 +164,7 @@ worker = Intrinsic("worker")
 print = Intrinsic("print")
 
 CUDA_NAMES = (
-    *("barriers", "role", "roles", "syncrole", "syncwarp"),
+    *("barriers", "ptx", "role", "roles", "syncrole", "syncwarp"),
     *(operation.replace(".", "_") for operation in OPERATIONS),
 )
 for _name in CUDA_NAMES:

@@ -20,6 +20,12 @@ def v(name: str, dtype: ir.DType = i64) -> Variable:
     return Variable(name, dtype)
 
 
+ROOT_OF = Variable("x", f32)
+SQUARE_ROOT = ir.Snippet(
+    "sqrt", 'sqrt.rn.f32 %0, %1; // "exact"\n', (ROOT_OF,), ir.Unary("sqrt", ROOT_OF)
+)
+
+
 def add(a: ir.Expression, b: ir.Expression) -> Binary:
     return Binary("+", a, b)
 
@@ -238,7 +244,7 @@ def scalar() -> ir.Kernel:
                 Store(
                     registers,
                     (s,),
-                    ir.Cast(ir.Unary("-", Constant(3, i64)), f32),
+                    ir.Inline(SQUARE_ROOT, (ir.Cast(ir.Unary("-", Constant(3, i64)), f32),)),
                 ),
             ),
             ir.Barrier("block"),

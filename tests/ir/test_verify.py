@@ -52,6 +52,7 @@ def text(body: str, stage: str = "parsed") -> ir.Kernel:
     return parse("".join(lines))
 
 
+_SNIPPET = "snippet f(x: i32) = x"
 EACH = "each (i, j) in repeat(8, 1).spatial(1, 32):\n    "
 TILE = "tile t: f32[8, 32] by repeat(8, 1).spatial(1, 32)\n"
 TOTAL = "tile s: f32[8] by replicate(32).repeat(8)\n"
@@ -235,6 +236,28 @@ TOTAL = "tile s: f32[8] by replicate(32).repeat(8)\n"
         ("pipelined", "let y = block", "block belongs in the stages synchronized to lean"),
         ("parsed", "table t = [1]\nlet y = t[0]", "Lookup belongs in the stages scalar to lean"),
         ("scalar", "register t: f32[4]\nc[0, 0] = t[block]", None),
+        ("parsed", f'{_SNIPPET} as "mov.b32 %0, %1;"\nlet y = f(1)', None),
+        (
+            "parsed",
+            f'{_SNIPPET} as "mov.b32 %0, %1;"\nlet y = f(n)',
+            "the snippet f takes [i32], not [i64]",
+        ),
+        ("parsed", f'{_SNIPPET} as ""\nlet y = f(1)', "in the snippet f, the text is empty"),
+        (
+            "parsed",
+            'snippet f(x: i32) = x // x as "div.s32 %0, %1, %1;"\nlet y = f(1)',
+            "in the snippet f, the meaning divides by what may be 0",
+        ),
+        (
+            "parsed",
+            'snippet f(x: i64) = x + n as "add.s64 %0, %1, %1;"\nlet y = f(1)',
+            "in the snippet f, the meaning names n, which is no parameter",
+        ),
+        (
+            "parsed",
+            'snippet f(x: i8) = x as "mov.b8 %0, %1;"\nlet y = f(1)',
+            "in the snippet f, i8 has no register",
+        ),
         ("lean", "c[0, 1] = 1.0", "c has one linear index, not 2"),
         ("lean", "let y = a[1, 2]", "a has one linear index, not 2"),
         ("lean", "let y = a[worker.to(i32)]", None),
