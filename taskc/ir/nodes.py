@@ -4,6 +4,7 @@
     statement  ::= Sequence(statement*)                 one after another; opens a scope
                  | Let(variable, value)                 a name, until the enclosing Sequence ends
                  | Allocate(tensor, fill?)              a tensor, until the enclosing Sequence ends
+                 | Peer(tensor, of, rank)               another block's tensor, likewise
                  | Store(tensor, indices, value)
                  | Atomic(operator, tensor, indices, value, result?)
                  | If(condition, then, otherwise?) | While(condition, body)
@@ -43,6 +44,11 @@ Each, to a task. REGISTER tensors are what tiles become at stage scalar: one arr
 slots known at compile time. BARRIER tensors are mbarriers. Uninitialized reads are errors. An access is
 legal when every index lies in [0, extent); what an access in a branch not taken would touch is not asked.
 
+Clusters. Blocks of a cluster run beside each other; `rank` numbers them. A Peer names, for each worker, the
+tensor `of` in the block of the rank that the worker gives: the same memory, of the same form. There it is
+read, stored, updated atomically, and named where an operation takes a "remote" place; nothing else. Who does
+so comes after that block has begun, and that block doesn't end before.
+
 Replication. Where several workers of an Each have one task, all of them run it; stores to SHARED and GLOBAL
 memory are done by the first owner alone, stores to a TILE or a LOCAL by every owner to its own copy.
 
@@ -78,6 +84,7 @@ has completed. Slots of k and k + d, 0 < d < stages, are distinct by definition.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 
@@ -352,6 +359,16 @@ class Allocate:
 
 
 @dataclass(frozen=True, slots=True)
+class Peer:
+    """`tensor` is what `of`, SHARED or BARRIER memory, is in the block of this rank in the cluster."""
+
+    tensor: Tensor
+    of: Tensor
+    rank: Expression
+    loc: Location = _location()
+
+
+@dataclass(frozen=True, slots=True)
 class Store:
     tensor: Tensor
     indices: tuple[Expression, ...]
@@ -413,7 +430,8 @@ class Grid:
     order       the dimensions from slowest to fastest, or ("grouped", n): columns within
                 groups of n tile rows, which keeps a working set in the cache
     persistent  as many blocks as fit the machine, each running over several tiles
-    cluster     blocks per dimension that are scheduled together
+    cluster     blocks per dimension that are scheduled together; they divide the numbers of tiles,
+                and are numbered one after another, row-major within the cluster
     """
 
     variables: tuple[Variable, ...]
@@ -593,6 +611,7 @@ Statement = (
     Sequence
     | Let
     | Allocate
+    | Peer
     | Store
     | Atomic
     | If
@@ -628,6 +647,7 @@ class Kernel:
     worker      its own number within the block, and
     block       the number of the block: from stage scalar on the body uses them
     blocks      how many blocks are launched, from stage scalar on (before, the Grid says it)
+    cluster     how many blocks of consecutive numbers are scheduled together; before, as blocks
     """
 
     name: str
@@ -641,6 +661,7 @@ class Kernel:
     worker: Variable = field(default_factory=lambda: Variable("worker"), compare=False)
     block: Variable = field(default_factory=lambda: Variable("block"), compare=False)
     blocks: Expression | None = None
+    cluster: int = 1
     notes: tuple[tuple[str, Location], ...] = field(default=(), compare=False)
     loc: Location = _location()
 
@@ -648,6 +669,13 @@ class Kernel:
 def constant(value: int) -> Constant:
     """An index constant."""
     return Constant(value, i64)
+
+
+def cluster_of(kernel: Kernel) -> int:
+    """How many blocks are scheduled together, at whatever stage."""
+    top = kernel.body.statements if isinstance(kernel.body, Sequence) else (kernel.body,)
+    grids = [statement for statement in top if isinstance(statement, Grid)]
+    return prod(grids[0].cluster) if grids else kernel.cluster
 
 
 def is_parameter_output(tensor: Tensor) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence as List
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -78,6 +79,7 @@ class _Builder(ExpressionBuilder):
             stage=stage,
             target=self.word(found["target"].children[0]) if "target" in found else "generic",
             helpers=self.option(found, "helpers", int, 0),
+            cluster=self.option(found, "clustered", int, 1),
             worker=numbers["worker"],
             block=numbers["block"],
             loc=self.location(name),
@@ -300,6 +302,13 @@ class _Builder(ExpressionBuilder):
             raise self.error("a tensor is filled with a constant", fill_tree)
         return ir.Allocate(self.define(name, tensor), fill, loc=loc)
 
+    def peer(self, tree: Node, loc: Location) -> Statement:
+        name, other, rank = tree.children
+        of = self.find(other, ir.Tensor)
+        number = self.expression(rank, i64)
+        tensor = replace(of, name=str(name), offset=None, loc=self.location(name))
+        return ir.Peer(self.define(name, tensor), of, number, loc=loc)
+
     def store(self, tree: Node, loc: Location) -> Statement:
         tensor, indices = self.place(tree.children[0])
         return ir.Store(tensor, indices, self.expression(tree.children[1], tensor.dtype), loc=loc)
@@ -446,7 +455,7 @@ _Statement = Callable[[_Builder, Node, Location], Statement | None]
 _STATEMENTS: dict[str, _Statement] = {
     name: getattr(_Builder, name)
     for name in (
-        "pass_ scope if_ while_ for_ grid pipeline each roles let allocate store atomic do move mma"
+        "pass_ scope if_ while_ for_ grid pipeline each roles let allocate peer store atomic do move mma"
         " reduce scan print assert_ breakpoint ring_step barrier ring table snippet"
     ).split()
 }

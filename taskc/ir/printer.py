@@ -93,6 +93,8 @@ class _Printer(ExpressionPrinter):
                 options.append(f"{self.names[variable]}={variable.dtype}")
         if kernel.blocks is not None:
             options.append(f"blocks={self.expression(kernel.blocks, None, 0)}")
+        if kernel.cluster != 1:
+            options.append(f"cluster={kernel.cluster}")
         options.append(f"stage={kernel.stage}")
         if kernel.target != "generic":
             options.append(f"target={_word(kernel.target)}")
@@ -168,6 +170,10 @@ class _Printer(ExpressionPrinter):
         by = _by(tensor.owners)
         fill = "" if s.fill is None else f" = {self.expression(s.fill, tensor.dtype, 0)}"
         return f"{constant}{scope} {self.name(tensor)}: {type_text}{by}{fill}"
+
+    def peer(self, s: ir.Peer) -> str:
+        rank = self.expression(s.rank, i64, 0)
+        return f"peer {self.name(s.tensor)} = {self.name(s.of)} at {rank}"
 
     def store(self, s: ir.Store) -> str:
         place = self.element(s.tensor, s.indices)
@@ -309,6 +315,7 @@ def _word(text: str) -> str:
 _SIMPLE: dict[type, Callable[[_Printer, Any], str]] = {
     ir.Let: _Printer.let,
     ir.Allocate: _Printer.allocate,
+    ir.Peer: _Printer.peer,
     ir.Store: _Printer.store,
     ir.Atomic: _Printer.atomic,
     ir.Move: _Printer.move,

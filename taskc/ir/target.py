@@ -39,6 +39,7 @@ class Target:
     banks         4-byte banks of shared memory, 0 where it has none
     processors    how many blocks a persistent grid launches
     shuffles      whether the workers of a warp can exchange registers
+    cluster       how many blocks may be scheduled together
     transports    how block values may travel in a pipeline, best first
     """
 
@@ -51,6 +52,7 @@ class Target:
     banks: int
     shuffles: bool
     transports: tuple[str, ...]
+    cluster: int = 1
     matrix: tuple[MatrixInstruction, ...] = ()
 
     def matrix_instruction(self, name: str) -> MatrixInstruction:
@@ -89,6 +91,7 @@ GENERIC = Target(
     banks=32,
     shuffles=False,
     transports=("registers",),
+    cluster=8,
 )
 
 SM_80 = Target(
@@ -127,6 +130,7 @@ SM_90A = Target(
     banks=32,
     shuffles=True,
     transports=("tma", "cp.async", "registers"),
+    cluster=8,
     matrix=_MMA_SYNC,
 )
 

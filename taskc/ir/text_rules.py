@@ -47,7 +47,7 @@ FUNCTIONS = BINARY_FUNCTIONS | UNARY_FUNCTIONS | {"select", "fma", *DTYPES}
 # Words that may start a statement or an expression, so that no name may be spelled like them.
 RESERVED = frozenset(
     (
-        "let constant global shared tile local register mbarrier atomic if elif else while for grid"
+        "let constant peer global shared tile local register mbarrier atomic if elif else while for grid"
         " pipeline each move mma reduce scan print assert breakpoint acquire commit wait release"
         " barrier roles role do ring table snippet scope pass and or not True False inf nan worker block"
     ).split()

@@ -72,6 +72,8 @@ class ExpressionVerifier:
         self.divergent_cells: set[ir.Tensor] = set(divergent_cells)
         self.outer_cells: set[ir.Tensor] = set()  # allocated outside mapping loops
         self.replicated: dict[ir.Tensor, bool] = {}
+        self.cluster = ir.cluster_of(kernel)
+        self.peers: set[ir.Tensor] = set()  # tensors that are other blocks'
         self.snippets: set[ir.Snippet] = set()  # those that have been checked
         # The kernel's own numbers where the stage has them not.
         words = (("worker", kernel.worker), ("block", kernel.block))

@@ -13,7 +13,7 @@ from typing import Any
 
 from taskc.ir import nodes as ir
 from taskc.ir.types import f64
-from taskc.lang import blocks, folds, loops, memory, room, snippets
+from taskc.lang import blocks, clusters, folds, loops, memory, room, snippets
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context
 from taskc.lang.conversions import condition, constant_integer, index, scalar, unify
@@ -245,4 +245,5 @@ HANDLERS: dict[str, Handler] = {
     **folds.HANDLERS,
     **room.HANDLERS,
     **snippets.HANDLERS,
+    **clusters.HANDLERS,
 }

@@ -164,7 +164,17 @@ worker = Intrinsic("worker")
 print = Intrinsic("print")
 
 CUDA_NAMES = (
-    *("barriers", "ptx", "role", "roles", "syncrole", "syncwarp"),
+    *(
+        "barriers",
+        "cluster_rank",
+        "cluster_sync",
+        "peer",
+        "ptx",
+        "role",
+        "roles",
+        "syncrole",
+        "syncwarp",
+    ),
     *(operation.replace(".", "_") for operation in OPERATIONS),
 )
 for _name in CUDA_NAMES:

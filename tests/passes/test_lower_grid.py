@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
@@ -72,6 +74,21 @@ def test_orders(order: tuple[int, ...]) -> None:
     slowest_first = order or (0, 1, 2)
     expected = np.arange(24).reshape([shape[d] for d in slowest_first])
     assert (numbers(start, shape) - 1 == expected.transpose(np.argsort(slowest_first))).all()
+
+
+@pytest.mark.parametrize("order", [(), (1, 0), ("grouped", 2)])
+def test_the_tiles_of_a_cluster_are_consecutive(order: tuple[object, ...]) -> None:
+    """What `order` orders are the clusters."""
+    shape, cluster = (8, 6), (2, 3)
+    text = f" order=({', '.join(map(json.dumps, order))})" if order else ""
+    start = counted(f"{text} cluster=(2, 3)", shape, order=True)
+    found = numbers(start, shape) - 1
+    clusters = numbers(counted(text, (4, 2), order=True), (4, 2)) - 1
+    for row in range(8):
+        for column in range(6):
+            within = row % 2 * 3 + column % 3
+            assert found[row, column] == clusters[row // 2, column // 3] * 6 + within
+    assert lower_grid(start).cluster == prod(cluster)
 
 
 def grouped(number: int, rows: int, columns: int, height: int) -> tuple[int, int]:
