@@ -1,4 +1,4 @@
-"""How many small breaks of the examples' kernels the checker reports, on each target.
+"""How many small breaks of the examples' kernels and programs the checker reports, on each target.
 
     python benchmarks/mutants.py [--quick] [--json FILE]
 
@@ -16,13 +16,15 @@ from pathlib import Path
 from report import parse_options
 
 from taskc.driver import signature
-from taskc.lang.definition import KernelDefinition
+from taskc.ir.nodes import Kernel
+from taskc.ir.program import Program, map_kernels
+from taskc.lang.definition import Definition
 from taskc.mutation import mutate
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 
 
-def kernels() -> list[tuple[str, KernelDefinition]]:
+def definitions() -> list[tuple[str, Definition]]:
     found = []
     for path in EXAMPLES:
         specification = importlib.util.spec_from_file_location(path.stem, path)
@@ -33,19 +35,25 @@ def kernels() -> list[tuple[str, KernelDefinition]]:
         found += [
             (f"{path.stem}:{name}", it)
             for name, it in vars(module).items()
-            if isinstance(it, KernelDefinition)
+            if isinstance(it, Definition)
         ]
     return found
+
+
+def on(target: str, mutated: Kernel | Program) -> Kernel | Program:
+    if isinstance(mutated, Program):
+        return map_kernels(mutated, lambda kernel: replace(kernel, target=target))
+    return replace(mutated, target=target)
 
 
 def main() -> None:
     options = parse_options(__doc__ or "")
     totals: Counter[str] = Counter()
     rows = []
-    for name, definition in kernels():
+    for name, definition in definitions():
         arguments = signature(definition).bind(definition.example(), {}).values
         for target in ("generic",) if options.quick else ("generic", "sm_80", "sm_90a"):
-            mutants = list(mutate(replace(definition.ir, target=target), arguments))
+            mutants = list(mutate(on(target, definition.ir), arguments))
             survivors = [m for m in mutants if not m.reported]
             print(f"{name:28} {target:8} {len(mutants) - len(survivors):4} of {len(mutants):4}")
             for m in survivors:

@@ -33,7 +33,7 @@ from taskc.ir.types import (
 )
 from taskc.lang import cuda
 from taskc.lang.calls import function
-from taskc.lang.definition import KernelDefinition, kernel, set_runner
+from taskc.lang.definition import Definition, KernelDefinition, kernel, set_runner
 from taskc.lang.names import (
     atomic_add,
     atomic_and,
@@ -82,6 +82,7 @@ from taskc.lang.names import (
     where,
     worker,
 )
+from taskc.lang.program import ProgramDefinition, empty, program
 
 if TYPE_CHECKING:
     from taskc.arguments import ArgumentError, CopyWarning
@@ -102,6 +103,7 @@ __all__ = [
     "KernelDefinition",
     "Location",
     "Mapping",
+    "ProgramDefinition",
     "TensorType",
     "atomic_add",
     "atomic_and",
@@ -120,6 +122,7 @@ __all__ = [
     "cos",
     "cuda",
     "dim",
+    "empty",
     "erf",
     "exp",
     "exp2",
@@ -148,6 +151,7 @@ __all__ = [
     "mma",
     "out",
     "pipeline",
+    "program",
     "reduce",
     "repeat",
     "replicate",
@@ -193,7 +197,7 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-def _run(definition: KernelDefinition, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+def _run(definition: Definition, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     return importlib.import_module("taskc.driver").call(definition, args, keywords)
 
 

@@ -5,7 +5,6 @@ Everything is checked before anything runs. What fits comes back as a `Bound`.
 
 from __future__ import annotations
 
-import difflib
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
@@ -17,11 +16,21 @@ import numpy as np
 
 from taskc import dlpack
 from taskc.ir import nodes as ir
+from taskc.ir.program import Program
 from taskc.ir.rounding import as_storage
+from taskc.ir.signature import (
+    MatchError,
+    Parameter,
+    inputs_of,
+    is_output,
+    match,
+    misfit,
+    named_type,
+    outputs_of,
+)
 from taskc.ir.types import DType, from_numpy
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
-Parameter: TypeAlias = "ir.Tensor | ir.Variable"
 
 _PACKAGE = str(Path(__file__).parent)
 _OVERLAP_WORK = 10_000  # steps that the exact test of overlap may take, of strided arrays
@@ -51,18 +60,20 @@ class Bound:
 
 
 class Signature:
-    """How a kernel is called: with its inputs in order, or by name; outputs by name or as `out`."""
+    """How a kernel or a program is called: see `taskc.ir.signature`."""
 
-    def __init__(self, kernel: ir.Kernel) -> None:
-        self.name = f"{kernel.name}()"
-        self.parameters = kernel.parameters
-        self.inputs = [item for item in kernel.parameters if not _is_output(item)]
-        tensors = [item for item in kernel.parameters if isinstance(item, ir.Tensor)]
-        self.outputs = [item for item in tensors if _is_output(item)]
+    def __init__(self, called: ir.Kernel | Program) -> None:
+        self.name = f"{called.name}()"
+        self.parameters = called.parameters
+        self.inputs = inputs_of(called.parameters)
+        self.outputs = outputs_of(called.parameters)
 
     def bind(self, args: Sequence[Any], keywords: dict[str, Any]) -> Bound:
         """The arguments of a call, checked; an `ArgumentError` names the parameter."""
-        given = self._assign(args, keywords)
+        try:
+            given = match(self.name, self.parameters, args, keywords)
+        except MatchError as error:
+            raise ArgumentError(str(error)) from None
         call = _Call(self.name)
         for item in (*self.inputs, *self.outputs):
             if item.name in given:
@@ -80,51 +91,6 @@ class Signature:
             None if not returned else returned[0] if len(returned) == 1 else returned,
         )
 
-    def _assign(self, args: Sequence[Any], keywords: dict[str, Any]) -> dict[str, Any]:
-        """Which parameter each argument is for, outputs that are not given left out."""
-        names = [item.name for item in self.inputs]
-        if len(args) > len(names):
-            number = f"{len(names)} argument{'' if len(names) == 1 else 's'}"
-            listed = f" ({', '.join(names)})" if names else ""
-            hint = "; outputs are passed as out=" if self.outputs else ""
-            raise ArgumentError(f"{self.name} takes {number}{listed}, not {len(args)}{hint}")
-        given = dict(zip(names, args, strict=False))
-        outputs = [item.name for item in self.outputs]
-        for name, value in keywords.items():
-            if name == "out" and name not in names and (name not in outputs or _is_tuple(value)):
-                pairs = self._out(value, outputs)
-            elif name in names or name in outputs:
-                pairs = [(name, value)]
-            else:
-                raise ArgumentError(self._unexpected(name, [*names, *outputs]))
-            for parameter, argument in pairs:
-                if parameter in given:
-                    raise ArgumentError(f"{self.name} got the argument '{parameter}' twice")
-                if argument is not None or parameter in names:
-                    given[parameter] = argument
-        missing = [f"'{name}'" for name in names if name not in given]
-        if missing:
-            plural = "" if len(missing) == 1 else "s"
-            raise ArgumentError(f"{self.name} misses the argument{plural} {', '.join(missing)}")
-        return given
-
-    def _out(self, value: Any, outputs: list[str]) -> list[tuple[str, Any]]:
-        """The outputs that `out=` gives."""
-        if value is None:
-            return []
-        values = value if _is_tuple(value) else (value,)
-        if len(values) != len(outputs):
-            names = f" ({', '.join(outputs)})" if outputs else ""
-            plural = "" if len(outputs) == 1 else "s"
-            has = f"{self.name} has {len(outputs)} output{plural}{names}"
-            raise ArgumentError(f"{has}, and out= gives {len(values)}")
-        return list(zip(outputs, values, strict=True))
-
-    def _unexpected(self, name: str, known: list[str]) -> str:
-        close = difflib.get_close_matches(name, known, 1)
-        hint = f"; did you mean '{close[0]}'?" if close else f"; it has {', '.join(known)}"
-        return f"{self.name} has no parameter '{name}'{hint if known else ''}"
-
 
 @dataclass(slots=True)
 class _Call:
@@ -137,7 +103,7 @@ class _Call:
     scattered: list[str] = field(default_factory=list)
 
     def fail(self, parameter: Parameter, problem: str) -> ArgumentError:
-        kind = "output" if _is_output(parameter) else "argument"
+        kind = "output" if is_output(parameter) else "argument"
         return ArgumentError(f"{self.kernel}: {kind} '{parameter.name}' {problem}")
 
     def take(self, parameter: Parameter, value: Any) -> None:
@@ -212,14 +178,9 @@ class _Call:
         if isinstance(value, np.generic) and value.dtype == dtype.numpy:
             return value
         number = value.item() if isinstance(value, np.generic) else value
-        fits = isinstance(number, bool) if dtype.kind == "bool" else not isinstance(number, bool)
-        fits = fits and isinstance(number, (bool, int, float) if dtype.is_float else int)
-        if not fits:
-            raise self.fail(parameter, f"must be a number of type {dtype}, not {value!r}")
-        finite = number - number == 0  # neither an infinity nor NaN
-        if finite and not dtype.minimum <= number <= dtype.maximum:
-            bounds = f"{dtype.minimum} to {dtype.maximum}"
-            raise self.fail(parameter, f"is {value!r}, and {dtype} holds {bounds}")
+        problem = misfit(number, dtype)
+        if problem is not None:
+            raise self.fail(parameter, problem)
         return as_storage(float(number) if dtype.is_float else number, dtype)[()]
 
     def allocate(self, output: ir.Tensor) -> None:
@@ -270,14 +231,6 @@ def _levels_to_the_caller() -> int:
     return level
 
 
-def _is_output(parameter: Parameter) -> bool:
-    return isinstance(parameter, ir.Tensor) and parameter.role == "out"
-
-
-def _is_tuple(value: Any) -> bool:
-    return isinstance(value, (tuple, list))
-
-
 def _overlap(a: Array, b: Array) -> bool:
     if not np.may_share_memory(a, b):
         return False
@@ -289,15 +242,14 @@ def _overlap(a: Array, b: Array) -> bool:
 
 def _shown(dtype: DType | np.dtype[Any], shape: Sequence[Any]) -> str:
     """A type and a shape as the language writes them."""
-    extents = ", ".join(map(str, shape)) or "()"
     if isinstance(dtype, DType):
-        return f"{dtype}[{extents}]"
+        return named_type(dtype, shape)
     native = dtype.newbyteorder("=")
     try:
         name = from_numpy(native).name
     except ValueError:
         name = str(native)
-    return f"{name}[{extents}]" + ("" if dtype.isnative else " in the other byte order")
+    return named_type(name, shape) + ("" if dtype.isnative else " in the other byte order")
 
 
 def _kind(value: Any) -> str:

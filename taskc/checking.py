@@ -1,7 +1,8 @@
 """The checker: proves a kernel, then runs it in the simulator after every pass.
 
-    check(definition)     what is wrong with it
-    examine(definition)   that, and what was seen of its memory traffic
+    check(definition)            what is wrong with it
+    examine(definition)          that, and what was seen of its memory traffic
+    examine_program(definition)  the same for each call of a program, on the values that it gets
 
 Each pass's program has to give, bit for bit, what the program gave as its author wrote it: where it
 doesn't, the pass is wrong, and an `InternalError` names it.
@@ -22,9 +23,12 @@ from taskc.driver import signature
 from taskc.errors import CompileError, Finding, InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.printer import to_text
+from taskc.ir.program import Program, kernels_of, map_kernels
 from taskc.ir.rewrite import walk
 from taskc.ir.target import TARGETS
-from taskc.lang.definition import KernelDefinition
+from taskc.lang.definition import Definition, KernelDefinition
+from taskc.lang.program import ProgramDefinition
+from taskc.launches import launches
 from taskc.passes.pipeline import lower_steps
 from taskc.passes.prove import findings as proof_errors
 
@@ -51,11 +55,27 @@ class Examination:
     """findings  what is wrong, each thing once
     steps     the programs that were run, the author's first
     bound     the arguments
+    results   what they are after the author's program, where that could be run
     """
 
     findings: tuple[Finding, ...]
     steps: tuple[Examined, ...]
     bound: Bound
+    results: tuple[Any, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not any(finding.severity == "error" for finding in self.findings)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramExamination:
+    """findings  what is wrong, each thing once
+    calls     of the program's calls, in order, up to the first with an error
+    """
+
+    findings: tuple[Finding, ...]
+    calls: tuple[Examination, ...]
 
     @property
     def ok(self) -> bool:
@@ -63,20 +83,23 @@ class Examination:
 
 
 def check(
-    definition: KernelDefinition,
+    definition: Definition,
     arguments: Sequence[Any] | None = None,
     seeds: Sequence[int] = (0,),
     stages: str | Iterable[str] = "all",
     *,
     target: str | None = None,
 ) -> tuple[Finding, ...]:
-    """What is wrong with a kernel, each thing once, at its line of Python.
+    """What is wrong with a kernel or a program, each thing once, at its line of Python.
 
-    arguments  what it is called with (no outputs); the kernel's own example if not given
+    arguments  what it is called with (no outputs); its own example if not given
     seeds      of the schedules under which the workers run, from stage synchronized on
     stages     which programs are run: "all", after every pass; or those at the end of some stages
     target     the target to lower for, if it isn't the kernel's own
     """
+    if isinstance(definition, ProgramDefinition):
+        return examine_program(definition, arguments, seeds, stages, target=target).findings
+    assert isinstance(definition, KernelDefinition)
     return examine(definition, arguments, seeds, stages, target=target).findings
 
 
@@ -89,10 +112,59 @@ def examine(
     target: str | None = None,
     progress: Progress = lambda text: None,
 ) -> Examination:
-    """As `check`, with what was run and what was measured. `progress` is told what comes next."""
+    """As `check` of a kernel, with what was run and measured. `progress` is told what comes next."""
     kernel = for_target(definition.ir, target)
     wanted = _wanted(stages)
     bound = signature(definition).bind(definition.example() if arguments is None else arguments, {})
+    return _examine(kernel, bound, seeds, wanted, progress)
+
+
+def examine_program(
+    definition: ProgramDefinition,
+    arguments: Sequence[Any] | None = None,
+    seeds: Sequence[int] = (0,),
+    stages: str | Iterable[str] = "all",
+    *,
+    target: str | None = None,
+    progress: Progress = lambda text: None,
+) -> ProgramExamination:
+    """As `check` of a program, with what was run.
+
+    Each call is examined as its kernel would be, on what the calls before it have computed. What
+    comes after a call with an error would be examined on numbers without a meaning, and isn't.
+    """
+    wanted = _wanted(stages)
+    program = map_kernels(definition.ir, lambda kernel: for_target(kernel, target))
+    bound = signature(definition).bind(definition.example() if arguments is None else arguments, {})
+    names = {id(kernel): name for name, kernel in kernels_of(program).items()}
+    found: dict[Any, Finding] = {}
+    calls: list[Examination] = []
+    for number, launch in enumerate(launches(program, _copies(program, bound)), start=1):
+        kernel = launch.call.kernel
+        told = _behind(f"call {number}, {names[id(kernel)]}: ", progress)
+        examination = _examine(kernel, launch.bound, seeds, wanted, told)
+        for finding in examination.findings:
+            found.setdefault(_key(finding), finding)
+        calls.append(examination)
+        if not examination.ok:
+            break
+        for value, result in zip(launch.bound.values, examination.results, strict=True):
+            if isinstance(value, np.ndarray):
+                value[...] = result
+    return ProgramExamination(tuple(found.values()), tuple(calls))
+
+
+def _behind(place: str, progress: Progress) -> Progress:
+    return lambda text: progress(place + text)
+
+
+def _examine(
+    kernel: ir.Kernel,
+    bound: Bound,
+    seeds: Sequence[int],
+    wanted: frozenset[str] | None,
+    progress: Progress,
+) -> Examination:
     progress("proving")
     examination = _Examination(kernel, bound, tuple(seeds), progress)
     if kernel.stage == "parsed":
@@ -102,7 +174,8 @@ def examine(
     examination.run("parse", kernel, is_last=True)
     if not examination.errors:
         examination.lower(wanted)
-    return Examination(examination.found(), tuple(examination.steps), bound)
+    results = tuple(examination.expected or ())
+    return Examination(examination.found(), tuple(examination.steps), bound, results)
 
 
 def for_target(kernel: ir.Kernel, target: str | None) -> ir.Kernel:
@@ -124,6 +197,11 @@ def _wanted(stages: str | Iterable[str]) -> frozenset[str] | None:
     if unknown:
         raise ValueError(f"there is no stage {unknown[0]!r}; there are {', '.join(ir.STAGES)}")
     return chosen
+
+
+def _key(finding: Finding) -> tuple[str, Any]:
+    """What makes two findings one thing."""
+    return finding.kind, finding.location if finding.location.line else finding.message
 
 
 def _as_finding(error: CompileError) -> Finding:
@@ -206,7 +284,7 @@ class _Examination:
         self.steps[-1] = replace(self.steps[-1], seconds=time.perf_counter() - start)
 
     def _add(self, finding: Finding, after: str) -> None:
-        key = (finding.kind, finding.location if finding.location.line else finding.message)
+        key = _key(finding)
         if after:
             details = (*finding.details, ("after the pass", after))
             finding = replace(finding, details=details)
@@ -234,7 +312,7 @@ class _Examination:
             )
 
 
-def _copies(kernel: ir.Kernel, bound: Bound) -> list[Any]:
+def _copies(kernel: ir.Kernel | Program, bound: Bound) -> list[Any]:
     """The arguments of one run: what it writes is its own."""
     return [
         value.copy() if isinstance(parameter, ir.Tensor) and parameter.role != "in" else value

@@ -22,7 +22,8 @@ from taskc.ir.nodes import STAGES
 from taskc.ir.target import TARGETS
 
 _KERNEL_HELP = """\
-FILE:KERNEL names a kernel of a file of Python: one at its top level, or what a function returns:
+FILE:KERNEL names a kernel or a program of a file of Python: one at its top level, or what a
+function returns:
 
   taskc show examples/01_vector_add.py:vector_add
   taskc show 'matmul.py:matmul(256, 256, 64, stages=3)'

@@ -1,5 +1,7 @@
 """A kernel and a target make something that runs; what has been made is kept.
 
+A program runs as its kernels do, one after another.
+
 The simulator is the only target so far, so it is the default: every call is proved, and then run in
 NumPy with all of its checks. The CPU target will become the default.
 """
@@ -16,7 +18,9 @@ from typing import Any, TypeAlias
 from taskc.arguments import Bound, Signature
 from taskc.errors import CompileError, Finding
 from taskc.ir.nodes import Kernel
-from taskc.lang.definition import KernelDefinition
+from taskc.lang.definition import Definition, KernelDefinition
+from taskc.lang.program import ProgramDefinition
+from taskc.launches import launches
 from taskc.settings import target_name
 
 DEFAULT_TARGET = "sim"
@@ -48,8 +52,8 @@ class Target:
     facts: Callable[[Kernel, Bound], Hashable] = lambda kernel, bound: ()
 
 
-def call(definition: KernelDefinition, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    """Runs a kernel on arguments, compiled before for such ones if need be.
+def call(definition: Definition, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    """Runs a kernel or a program on arguments, compiled before for such ones if need be.
 
     args      what isn't `tc.out`, in the order of the parameters: scalars, and arrays of NumPy or
               of anything that exports DLPack from the CPU's memory. `tc.inout` ones are modified.
@@ -60,25 +64,44 @@ def call(definition: KernelDefinition, args: tuple[Any, ...], keywords: dict[str
     before anything runs; the array of a parameter with a layout (`.laid`) is the logical one, and
     the target packs it.
     """
-    entry = _entry(definition)
-    bound = entry.signature.bind(args, keywords)
-    name = target_name(DEFAULT_TARGET)
-    target = find_target(name)
-    key = (name, target.facts(definition.ir, bound))
-    entry.once(key).runner(target, definition.ir, key[1])(bound)
+    bound = signature(definition).bind(args, keywords)
+    target = target_name(DEFAULT_TARGET)
+    if isinstance(definition, ProgramDefinition):
+        kernels = {id(kernel.ir): kernel for kernel in definition.kernels}
+        steps = launches(definition.ir, bound.values)
+        _run_all(target, [(kernels[id(step.call.kernel)], step.bound) for step in steps])
+    elif isinstance(definition, KernelDefinition):
+        _run_all(target, [(definition, bound)])
     return bound.returned
+
+
+def _run_all(target: str, calls: list[tuple[KernelDefinition, Bound]]) -> None:
+    """Kernels, one after another, once all of them are compiled.
+
+    The whole list is known here before any of it runs: a target that can take it at once, as a
+    CUDA graph, would do so in this place.
+    """
+    facts = find_target(target).facts
+    runners = [
+        compile(definition, target, facts(definition.ir, bound)) for definition, bound in calls
+    ]
+    for runner, (_, bound) in zip(runners, calls, strict=True):
+        runner(bound)
 
 
 def compile(
     definition: KernelDefinition, target: str = DEFAULT_TARGET, facts: Hashable = ()
 ) -> Runner:
-    """What runs a kernel on a target: made at the first request, by one thread, then kept."""
+    """What runs a kernel on a target: made at the first request, by one thread, then kept.
+
+    Programs that call the kernel share it.
+    """
     return (
         _entry(definition).once((target, facts)).runner(find_target(target), definition.ir, facts)
     )
 
 
-def signature(definition: KernelDefinition) -> Signature:
+def signature(definition: Definition) -> Signature:
     return _entry(definition).signature
 
 
@@ -161,11 +184,11 @@ class _Entry:
         return self.compiled.get(key) or self.compiled.setdefault(key, _Once())
 
 
-_entries: weakref.WeakKeyDictionary[KernelDefinition, _Entry] = weakref.WeakKeyDictionary()
+_entries: weakref.WeakKeyDictionary[Definition, _Entry] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
 
-def _entry(definition: KernelDefinition) -> _Entry:
+def _entry(definition: Definition) -> _Entry:
     entry = _entries.get(definition)
     if entry is None:
         with _lock:

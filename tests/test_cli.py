@@ -73,11 +73,50 @@ def unlucky(x: tc.inout[f32[4]]):
 number = 5
 """
 
+PROGRAMS = """\
+import taskc as tc
+from taskc import f32, spatial
+
+
+def make_twice(size, by=4):
+    @tc.kernel(workers=4)
+    def step(x: f32[size], y: tc.out[f32[size]]):
+        s = tc.shared(f32[size])
+        for i in spatial(4):
+            s[i] = x[i]
+        for i in spatial(by):
+            y[i] = s[3 - i]
+
+    @tc.program
+    def twice(x: f32[size], y: tc.out[f32[size]]):
+        t = tc.empty(f32[size])
+        step(x, out=t)
+        step(t, out=y)
+
+    return twice
+
+
+twice = make_twice(4)
+
+
+def refused():
+    @tc.program
+    def program(x: f32[4], y: tc.out[f32[4]]):
+        twice(y, out=y)
+
+
+def unlucky():
+    @tc.program
+    def program(x: f32[4]):
+        [].pop()
+"""
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("kernels")
     (folder / "03_kernels.py").write_text(KERNELS)
+    (folder / "programs.py").write_text(PROGRAMS)
     (folder / "a_helper.py").write_text("WORKERS = 32\n")
     (folder / "empty.py").write_text("x = 1\n")
     (folder / "broken.py").write_text("import taskc\n\ndef f(:\n    pass\n")
@@ -597,3 +636,85 @@ def test_the_demo_works_anywhere(run: Any, tmp_path: Path, monkeypatch: pytest.M
     assert re.search(r"^    demo_race.py:\d+:\d+: error: race: ", ended.out, re.MULTILINE)
     assert re.search(r"^ +\^+$", ended.out, re.MULTILINE)
     assert list(tmp_path.iterdir()) == []
+
+
+# --- programs --------------------------------------------------------------------------------
+
+TWICE = """\
+program twice(x: f32[4], y: out f32[4]):
+    temporary t: f32[4]
+    step(x, out=t)
+    step(t, out=y)
+
+kernel step(x: f32[4], y: out f32[4]) workers=4 stage=parsed:
+    shared s: f32[4]
+    each i in spatial(4):
+        s[i] = x[i]
+    each i_1 in spatial(4):
+        y[i_1] = s[3 - i_1]
+"""
+
+
+def test_show_prints_a_program_and_each_of_its_kernels_once(run: Any) -> None:
+    ended = run("show", "programs.py")
+    assert (ended.code, ended.out, ended.err) == (0, TWICE, "")
+    assert run("show", "programs.py:make_twice(4)").out == TWICE
+    staged = run("show", "programs.py:twice", "--stage", "lean", "--target", "sm_80").out
+    assert staged.startswith(TWICE.partition("kernel")[0])
+    assert staged.count("kernel step(") == staged.count("stage=lean target=sm_80:") == 1
+    every = run("show", "programs.py:twice", "--all").out
+    assert every.count("# parse: (parsed)") == 1
+    assert every.count("program twice(") == 1
+
+
+def test_check_a_program(run: Any) -> None:
+    ended = run("check", "programs.py:twice")
+    assert (ended.code, ended.err) == (0, "")
+    lines = ended.out.splitlines()
+    assert lines[0] == "programs.py:twice: no findings, 2 calls"
+    assert len(lines) == 5
+    for first, second in (lines[1:3], lines[3:5]):
+        assert re.fullmatch(r"  step: no findings, \d+ programs run", first)
+        assert re.match(r"    2 phases, 1 block of 4 workers, 16 bytes of shared memory", second)
+    answer = json.loads(run("check", "programs.py:twice", "--json").out)
+    assert (answer["ok"], answer["findings"]) == (True, [])
+    assert [call["kernel"] for call in answer["calls"]] == ["step", "step"]
+    assert answer["calls"][1]["summary"]["workers"] == 4
+
+
+def test_check_a_program_with_a_mistake(run: Any) -> None:
+    name = "programs.py:make_twice(3)"
+    ended = run("check", name)
+    assert (ended.code, ended.err) == (1, "")
+    lines = ended.out.splitlines()
+    assert lines[0].startswith("programs.py:10:13: error: index 3 is outside `s` (extent 3)")
+    assert f"{name}: {ended.out.count('error: ')} errors, 1 of 2 calls" in lines
+    assert lines[-2].startswith("  step: ")
+    answer = json.loads(run("check", name, "--json").out)
+    assert answer["ok"] is False
+    assert len(answer["calls"]) == 1
+
+
+def test_mutate_a_program(run: Any) -> None:
+    ended = run("mutate", "programs.py:twice", "--seeds", "1", "--json", "--target", "sm_80")
+    answer = json.loads(ended.out)
+    assert ended.code == 0
+    assert answer["total"] == answer["reported"] + answer["equivalent"]
+    deleted = [mutant for mutant in answer["mutants"] if mutant["kind"] == "delete"]
+    assert deleted
+    assert all(mutant["reported"] for mutant in deleted)
+
+
+def test_a_program_that_cannot_be_traced(run: Any) -> None:
+    ended = run("show", "programs.py:refused")
+    assert ended.code == 1
+    assert ended.err.startswith(
+        "programs.py:29:9: error: twice(): argument 'x' is read, and no call has written the output"
+        " 'y' before\n      twice(y, out=y)\n      ^^^^^^^^^^^^^^^\n"
+    )
+    ended = run("show", "programs.py:unlucky")
+    assert ended.err.startswith("programs.py:35:9: error: IndexError: pop from empty list\n")
+    ended = run("show", "programs.py:twic")
+    assert ended.err.startswith(
+        "error: programs.py has no kernel 'twic'; did you mean 'twice'? it has"
+    )

@@ -28,7 +28,15 @@ CORPUS = Path(__file__).parent / "corpus"
 README = CORPUS / "README.md"
 SEEDS = (0, 1, 2, 3, 4)
 KINDS = {
-    *("race", "unwaited-copy", "missing-fence", "uninitialized", "out-of-bounds", "misaligned"),
+    *(
+        "race",
+        "unwaited-copy",
+        "unwaited-product",
+        "missing-fence",
+        "uninitialized",
+        "out-of-bounds",
+        "misaligned",
+    ),
     *("not-written", "written-twice", "not-owned", "division-by-zero", "assertion", "divergence"),
     *("barrier-divergence", "inactive-lane", "deadlock", "over-arrival", "several-issuers"),
     *("stale-stage", "early-release", "slot-in-use", "not-acquired", "shared-memory"),

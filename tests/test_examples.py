@@ -22,13 +22,13 @@ from taskc.ir.parser import parse
 from taskc.ir.printer import to_text
 from taskc.ir.rewrite import statements, walk
 from taskc.ir.verify import verify
-from taskc.lang.definition import KernelDefinition
+from taskc.lang.definition import Definition, KernelDefinition
 from taskc.passes.pipeline import lower_steps
 
 FILES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 TARGETS = ("generic", "sm_80", "sm_90a")
 
-Make = Callable[..., KernelDefinition]
+Make = Callable[..., Definition]
 
 
 @cache
@@ -44,7 +44,16 @@ def example(name: str) -> ModuleType:
 
 
 def kernels_of(module: ModuleType) -> dict[str, KernelDefinition]:
-    return {name: it for name, it in vars(module).items() if isinstance(it, KernelDefinition)}
+    """Those at the top of a file, and those that the programs there call."""
+    return {
+        name if it is kernel else f"{name}.{kernel.name}": kernel
+        for name, it in definitions_of(module).items()
+        for kernel in it.kernels
+    }
+
+
+def definitions_of(module: ModuleType) -> dict[str, Definition]:
+    return {name: it for name, it in vars(module).items() if isinstance(it, Definition)}
 
 
 # --- running a kernel at every stage ---------------------------------------------------------
@@ -124,8 +133,8 @@ def test_an_example_says_what_its_mappings_say(path: Path) -> None:
     assert sentence, f"one sentence on the mappings, not: {rest}"
 
 
-def test_all_eight_are_here() -> None:
-    names = "vector_add transpose matmul softmax layer_norm convolution histogram attention"
+def test_all_nine_are_here() -> None:
+    names = "vector_add transpose matmul softmax layer_norm convolution histogram attention split_k"
     assert [path.stem for path in FILES] == [
         f"{number:02}_{name}" for number, name in enumerate(names.split(), 1)
     ]
@@ -137,14 +146,17 @@ def test_all_eight_are_here() -> None:
 
 
 def dims(*sizes: int) -> list[Any]:
-    """Symbolic dimensions, with these sizes in the example."""
-    return [tc.dim(name, example=size) for name, size in zip("mnk", sizes, strict=False)]
+    """Symbolic dimensions, with these sizes in the example; what is no dimension stays."""
+    return [
+        *(tc.dim(name, example=size) for name, size in zip("mnk", sizes, strict=False)),
+        *sizes[3:],
+    ]
 
 
-def _cases() -> Iterator[tuple[str, Callable[[], KernelDefinition]]]:
+def _cases() -> Iterator[tuple[str, Callable[[], Definition]]]:
     for path in FILES:
         name = path.stem.partition("_")[2]
-        for kernel in kernels_of(example(name)):
+        for kernel in definitions_of(example(name)):
             yield kernel, lambda name=name, kernel=kernel: getattr(example(name), kernel)
     for name, maker, shapes in SHAPES:
         make: Make = getattr(example(name), f"make_{maker}")
@@ -242,13 +254,29 @@ SHAPES: list[tuple[str, str, list[tuple[tuple[int, ...], dict[str, Any]]]]] = [
             ((1, 80, 16), {"stages": 3}),
         ],
     ),
+    (
+        "split_k",
+        "split_k",
+        [
+            ((1, 1, 1, 1), {}),
+            ((13, 17, 19, 3), {}),
+            ((5, 9, 3, 7), {"stages": 1}),
+            ((9, 5, 40, 2), {"symbolic": True, "stages": 3}),
+        ],
+    ),
 ]
 CASES = list(_cases())
 
 
 @pytest.mark.parametrize("make", [make for _, make in CASES], ids=[name for name, _ in CASES])
-def test_every_stage_means_the_same(make: Callable[[], KernelDefinition]) -> None:
-    check_every_stage(make())
+def test_every_stage_means_the_same(make: Callable[[], Definition]) -> None:
+    made = make()
+    for kernel in made.kernels:
+        check_every_stage(kernel)
+    if isinstance(made, tc.ProgramDefinition):  # its kernels on what they get from each other
+        for target in TARGETS:
+            findings = tc.check(made, target=target)
+            assert [finding for finding in findings if finding.severity == "error"] == []
 
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])

@@ -27,9 +27,10 @@ BELOW: dict[str, tuple[str, ...]] = {
     "dlpack": (),
     "settings": (),
     "arguments": ("ir", "dlpack"),
+    "launches": ("arguments",),
     "driver": (
         *("lang", "passes", "backend.cpu", "backend.cuda", "backend.sim"),
-        *("arguments", "settings"),
+        *("launches", "settings"),
     ),
     "checking": ("driver",),
     "mutation": ("checking",),

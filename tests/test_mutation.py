@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from taskc.backend.sim import run
+from taskc.driver import signature
 from taskc.ir import nodes as ir
 from taskc.lang.definition import KernelDefinition
 from taskc.mutation import Mutant, mutate
 from taskc.passes.pipeline import lower_steps
-from tests.test_examples import FILES, arguments_of, example, kernels_of
+from tests.test_examples import FILES, arguments_of, definitions_of, example, kernels_of
 
 KERNELS = [
     pytest.param(definition, id=f"{path.stem}-{name}")
@@ -54,6 +55,17 @@ def test_an_unbroken_kernel_is_clean_under_five_schedules(definition: KernelDefi
                 kernel, [a.copy() if hasattr(a, "copy") else a for a in arguments], seed=seed
             )
             assert report.findings == (), f"seed {seed}, stage {kernel.stage}"
+
+
+def test_a_program_is_broken_one_kernel_at_a_time() -> None:
+    program = definitions_of(example("split_k"))["split_k"]
+    bound = signature(program).bind(program.example(), {})
+    mutants = list(mutate(program.ir, bound.values))
+    assert [m.description for m in mutants if not (m.reported or m.reason)] == []
+    alone = [mutants_of(kernel) for kernel in program.kernels]
+    assert [(m.kind, m.stage, m.description) for m in mutants] == [
+        (m.kind, m.stage, m.description) for kernel in alone for m in kernel
+    ]
 
 
 def test_a_survivor_without_a_reason_shows(monkeypatch: pytest.MonkeyPatch) -> None:

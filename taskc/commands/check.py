@@ -1,45 +1,87 @@
-"""taskc check: proofs, and the simulator after every pass, with the kernel's example arguments."""
+"""taskc check: proofs, and the simulator after every pass, with the example arguments."""
 
 from __future__ import annotations
 
 import argparse
 import json
 from collections import Counter
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 from taskc.backend.sim import Report, Traffic
-from taskc.checking import Examination, examine
+from taskc.checking import Examination, ProgramExamination, examine, examine_program
 from taskc.commands.loading import example_of, load_kernel
-from taskc.commands.terminal import Progress, many, write, write_finding, write_text
+from taskc.commands.terminal import Part, Progress, many, write, write_finding, write_text
+from taskc.errors import Finding
 from taskc.ir import nodes as ir
+from taskc.ir.program import kernels_of
 from taskc.ir.rewrite import walk
+from taskc.lang.definition import Definition, KernelDefinition
+from taskc.lang.program import ProgramDefinition
 
 
 def run(options: argparse.Namespace) -> int:
     definition = load_kernel(options.kernel)
-    with Progress() as progress:
-        examination = examine(
-            definition,
-            example_of(definition),
-            seeds=tuple(range(options.seeds)),
-            target=options.target,
-            progress=lambda text: progress(f"{options.kernel}: {text}"),
-        )
-    summary = summarize(definition.ir, examination)
+    examined, calls = _examined(definition, options)
     if options.json:
-        answer = {
+        answer: dict[str, Any] = {
             "kernel": options.kernel,
-            "ok": examination.ok,
-            "findings": [finding.to_json() for finding in examination.findings],
-            "summary": summary,
+            "ok": examined.ok,
+            "findings": [finding.to_json() for finding in examined.findings],
         }
+        if isinstance(definition, ProgramDefinition):
+            answer["calls"] = [{"kernel": name, "summary": s} for name, _, s in calls]
+        else:
+            ((_, _, answer["summary"]),) = calls
         write_text(json.dumps(answer, indent=2))
-    else:
-        for finding in examination.findings:
-            write_finding(str(finding))
-        write_summary(options.kernel, examination, summary)
-    return 0 if examination.ok else 1
+        return 0 if examined.ok else 1
+    for finding in examined.findings:
+        write_finding(str(finding))
+    margin = ""
+    if isinstance(definition, ProgramDefinition):
+        count = many(len(definition.ir.calls), "call")
+        if len(calls) < len(definition.ir.calls):
+            count = f"{len(calls)} of {count}"
+        write((options.kernel, "bold"), ": ", _result(examined.findings), f", {count}")
+        margin = "  "
+    for name, examination, summary in calls:
+        write_summary(name, examination, summary, margin)
+    return 0 if examined.ok else 1
+
+
+def _examined(
+    definition: Definition, options: argparse.Namespace
+) -> tuple[Examination | ProgramExamination, list[tuple[str, Examination, dict[str, Any]]]]:
+    """The examination, and a name and a summary of each kernel that ran in it."""
+    arguments, seeds = example_of(definition), tuple(range(options.seeds))
+    with Progress() as progress:
+
+        def told(text: str) -> None:
+            progress(f"{options.kernel}: {text}")
+
+        if isinstance(definition, ProgramDefinition):
+            whole = examine_program(
+                definition, arguments, seeds, target=options.target, progress=told
+            )
+            names = {id(kernel): name for name, kernel in kernels_of(definition.ir).items()}
+            kernels = [call.kernel for call in definition.ir.calls]
+            return whole, [
+                (names[id(kernel)], part, summarize(kernel, part))
+                for kernel, part in zip(kernels, whole.calls, strict=False)
+            ]
+        assert isinstance(definition, KernelDefinition)
+        one = examine(definition, arguments, seeds, target=options.target, progress=told)
+        return one, [(options.kernel, one, summarize(definition.ir, one))]
+
+
+def _result(findings: Sequence[Finding]) -> Part:
+    """How many findings of which severity."""
+    counts = Counter(finding.severity for finding in findings)
+    found = [many(counts[kind], kind) for kind in ("error", "warning", "note") if counts[kind]]
+    if not found:
+        return "no findings", "bold green"
+    return ", ".join(found), "bold red" if counts["error"] else "yellow"
 
 
 def summarize(kernel: ir.Kernel, examination: Examination) -> dict[str, Any]:
@@ -79,11 +121,8 @@ def write_summary(
     if request:
         ideal, tensor = request["ideal"], request["tensor"]
         parts.append(f"up to {many(request['sectors'], 'sector')} a request for {ideal} ({tensor})")
-    counts = Counter(finding.severity for finding in examination.findings)
-    found = [many(counts[kind], kind) for kind in ("error", "warning", "note") if counts[kind]]
-    result = (", ".join(found), "bold red" if counts["error"] else "yellow")
     where = f", {many(summary['programs'], 'program')} run" if summary["programs"] else ", not run"
-    write(margin, (name, "bold"), ": ", result if found else ("no findings", "bold green"), where)
+    write(margin, (name, "bold"), ": ", _result(examination.findings), where)
     write(f"{margin}  {', '.join(parts)}")
 
 

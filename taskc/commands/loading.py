@@ -1,4 +1,4 @@
-"""`FILE:KERNEL` as the command line says it: the kernel that it names."""
+"""`FILE:KERNEL` as the command line says it: the kernel or program that it names."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from typing import Any
 from taskc.commands.terminal import UsageError
 from taskc.errors import NOWHERE, CompileError, InternalError, Location
 from taskc.ir.types import DTYPES
-from taskc.lang.definition import KernelDefinition
+from taskc.lang.definition import Definition
 
 
-def load_kernel(text: str) -> KernelDefinition:
-    """The kernel of `FILE:NAME`, or what the template of `FILE:NAME(1024, stages=3)` returns.
+def load_kernel(text: str) -> Definition:
+    """The kernel or program of `FILE:NAME`, or what the template of `FILE:NAME(1024, stages=3)` returns.
 
     `FILE` alone stands for the one kernel that it has.
     """
@@ -43,8 +43,8 @@ def load_kernel(text: str) -> KernelDefinition:
     return _find(module, file, name.strip())
 
 
-def example_of(definition: KernelDefinition) -> tuple[Any, ...]:
-    """The kernel's own example arguments, which the user's code may make."""
+def example_of(definition: Definition) -> tuple[Any, ...]:
+    """Its own example arguments, which the user's code may make."""
     with _blaming(definition.function.__code__.co_filename):
         return definition.example()
 
@@ -106,7 +106,7 @@ def _last_line(error: BaseException, file: str) -> Location:
     return NOWHERE
 
 
-def _find(module: ModuleType, file: str, text: str) -> KernelDefinition:
+def _find(module: ModuleType, file: str, text: str) -> Definition:
     try:
         tree = ast.parse(text, mode="eval").body
     except SyntaxError:
@@ -135,7 +135,7 @@ def _find(module: ModuleType, file: str, text: str) -> KernelDefinition:
             )
         with _blaming(source):
             value = value()
-    if not isinstance(value, KernelDefinition):
+    if not isinstance(value, Definition):
         raise UsageError(
             f"{text} is not a kernel but a {type(value).__name__}; {_offer(module, file)}"
         )
@@ -161,7 +161,7 @@ def _offer(module: ModuleType, file: str, name: str = "") -> str:
         if isinstance(value, FunctionType)
         and value.__module__ == module.__name__
         and not key.startswith("_")
-        and {"kernel", "cuda_kernel"} & set(value.__code__.co_names)
+        and {"kernel", "cuda_kernel", "program"} & set(value.__code__.co_names)
     }
     offered: list[Any] = [
         *kernels,
@@ -174,10 +174,8 @@ def _offer(module: ModuleType, file: str, name: str = "") -> str:
     return f"{hint}it has {', '.join(offered)}"
 
 
-def _kernels(module: ModuleType) -> dict[str, KernelDefinition]:
-    return {
-        key: value for key, value in vars(module).items() if isinstance(value, KernelDefinition)
-    }
+def _kernels(module: ModuleType) -> dict[str, Definition]:
+    return {key: value for key, value in vars(module).items() if isinstance(value, Definition)}
 
 
 def _signature(function: FunctionType) -> str:

@@ -12,6 +12,8 @@ from taskc.commands.loading import example_of, load_kernel
 from taskc.commands.terminal import Progress, columns, many, write, write_text
 from taskc.driver import signature
 from taskc.errors import Finding
+from taskc.ir.nodes import Kernel
+from taskc.ir.program import Program, map_kernels
 from taskc.mutation import Mutant, mutate
 
 ENOUGH = 0.95  # of the mutants that are not proved equivalent have to be reported
@@ -19,12 +21,16 @@ ENOUGH = 0.95  # of the mutants that are not proved equivalent have to be report
 
 def run(options: argparse.Namespace) -> int:
     definition = load_kernel(options.kernel)
-    kernel = for_target(definition.ir, options.target)
+    mutated: Kernel | Program
+    if isinstance(definition.ir, Program):
+        mutated = map_kernels(definition.ir, lambda kernel: for_target(kernel, options.target))
+    else:
+        mutated = for_target(definition.ir, options.target)
     arguments = signature(definition).bind(example_of(definition), {}).values
     mutants: list[Mutant] = []
     with Progress() as progress:
         progress(f"{options.kernel}: lowering")
-        for mutant in mutate(kernel, arguments, seeds=(None, *range(options.seeds))):
+        for mutant in mutate(mutated, arguments, seeds=(None, *range(options.seeds))):
             mutants.append(mutant)
             progress(f"{options.kernel}: {many(len(mutants), 'mutant')}, {mutant.description}")
     reported = sum(mutant.reported for mutant in mutants)

@@ -1,10 +1,14 @@
-"""taskc show: the text of a kernel at a stage, after every pass, or what each pass changes."""
+"""taskc show: the text of a kernel at a stage, after every pass, or what each pass changes.
+
+Of a program it shows the calls, and then each of its kernels so.
+"""
 
 from __future__ import annotations
 
 import argparse
 import difflib
 from collections.abc import Iterator
+from dataclasses import replace
 
 from taskc.checking import for_target
 from taskc.commands.loading import load_kernel
@@ -12,11 +16,24 @@ from taskc.commands.terminal import write, write_diff, write_finding, write_text
 from taskc.errors import Finding
 from taskc.ir import nodes as ir
 from taskc.ir.printer import to_text
+from taskc.ir.program import kernels_of
 from taskc.passes.pipeline import Step, lower, lower_steps
 
 
 def run(options: argparse.Namespace) -> int:
-    kernel = for_target(load_kernel(options.kernel).ir, options.target)
+    shown = load_kernel(options.kernel).ir
+    if isinstance(shown, ir.Kernel):
+        _show(shown, options)
+        return 0
+    write_text(to_text(shown))
+    for name, kernel in kernels_of(shown).items():
+        write()
+        _show(replace(kernel, name=name), options)  # as the program's text calls it
+    return 0
+
+
+def _show(kernel: ir.Kernel, options: argparse.Namespace) -> None:
+    kernel = for_target(kernel, options.target)
     if options.all or options.diff:
         kernel = _every_pass(kernel, options.stage, is_diff=options.diff)
     else:
@@ -24,7 +41,6 @@ def run(options: argparse.Namespace) -> int:
         write_text(to_text(kernel))
     for note in dict.fromkeys(kernel.notes):
         write_finding(str(Finding("note", "note", *note)))
-    return 0
 
 
 def _every_pass(kernel: ir.Kernel, stage: str | None, *, is_diff: bool) -> ir.Kernel:

@@ -13,7 +13,7 @@
                  | Pipeline(variable, extent, by, stages, body) steps whose loads may overlap
                  | Each(variables, mapping, worker?, body)      a mapping loop
                  | Move(tensor, indices, variables, shape, value, guard?, by?, how?)
-                 | Mma(accumulator, left, right, how?)
+                 | Mma(accumulator, left, right, how?, accumulate?)
                  | Reduce(target, source, axis, operator) | Scan(... , exclusive)
                  | Print(text, values) | Assert(condition, text) | Breakpoint()
                  | RingStep(operation, ring, step)              between stages selected and synchronized
@@ -67,7 +67,10 @@ Move: for each index tuple of `shape`, bound to `variables`: where `guard` holds
 The tasks are unordered and by whichever workers the compiler likes; `by`, once chosen, is a mapping that
 says who does which, and `how` is the instruction (a name of ir/target.py).
 Mma: accumulator[i, j] = fused(left[i, q], right[q, j], accumulator[i, j]) for q ascending, operands first
-converted to the accumulator's type.
+converted to the accumulator's type; where `accumulate` is false, the accumulator starts from zero. An
+asynchronous instruction is `how` from the start, its author's choice: from stage synchronized on it runs
+beside the workers that issued it, until they wait (`wgmma.wait`), and until then nobody may touch its
+registers or overwrite what it reads.
 Reduce: target = source folded over `axis`. Each worker folds its own slots in order; the partial results of
 the workers that share an element of the target, in ascending order of their position along the axis, are
 then folded as a tree: with n of them, h = (n + 1) // 2, the i-th takes in the (i + h)-th for i + h < n; again
@@ -506,6 +509,7 @@ class Mma:
     left: Operand
     right: Operand
     how: str | None = None
+    accumulate: Expression | None = None
     loc: Location = _location()
 
 

@@ -1,13 +1,14 @@
 """The target operations that a `Do` may name: who takes part, what they take, what they mean.
 
 An operand is a *value* (an expression) or a *place* (an Address). Constants are values that must be
-known at compile time. `tc.cuda` offers these names to kernel authors; passes introduce them too.
+known at compile time. `tc.cuda` offers most names to kernel authors; passes introduce them too.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from taskc.ir.target import MATRIX_INSTRUCTIONS, is_asynchronous
 from taskc.ir.types import DType, boolean, u32
 
 
@@ -16,9 +17,9 @@ class Operation:
     """operands: "place" (of the own block), "remote" (a place, perhaps a peer's), "value" or "constant"
     each; a trailing "*" repeats the last one.
 
-    participants: "worker" (each on its own), "warp" (all 32 together), "one" (a single elected
-    worker must execute it) or "cluster" (each, in kernels with a cluster). result: None, a type, or
-    "operand" (the type of the first operand).
+    participants: "worker" (each on its own), "warp" (all 32 together), "warpgroup" (all 128), "one"
+    (a single elected worker must execute it) or "cluster" (each, in kernels with a cluster). result:
+    None, a type, or "operand" (the type of the first operand).
     """
 
     name: str
@@ -112,19 +113,25 @@ _ROWS: tuple[Operation, ...] = (
     ),
 )  # fmt: skip
 
-_MATRIX = (
-    "mma.sync.m16n8k16.f16",
-    "mma.sync.m16n8k16.bf16",
-    "mma.sync.m16n8k8.tf32",
-    "mma.sync.m16n8k32.i8",
-)
+_REGISTERS = ("place", "place", "place")
 _ROWS += tuple(
     Operation(
-        name, ("place", "place", "place"), "warp",
+        row.name, (*_REGISTERS, "value", "constant", "constant"), "warpgroup",
+        "Starts accumulator += left @ right (accumulator = left @ right where the fourth operand is"
+        " false). The accumulator, and the left operand where it is a REGISTER tensor, are fragments, each"
+        " from the given slot on. A SHARED operand begins at its place, and a constant says whether it is"
+        " transposed there. All that it reads and writes is in flight until a wgmma.wait for its group.",
+    )
+    if row.asynchronous
+    else Operation(
+        row.name, _REGISTERS, "warp",
         "accumulator += left @ right on fragments in REGISTER tensors, each from the given slot on; a"
         " row of ir/target.py says which lane holds which element.",
     )
-    for name in _MATRIX
+    for row in MATRIX_INSTRUCTIONS.values()
 )  # fmt: skip
 
 OPERATIONS: dict[str, Operation] = {row.name: row for row in _ROWS}
+
+# What `tc.cuda` has under its own name. Asynchronous products it has as one, `tc.cuda.wgmma`.
+OFFERED: tuple[Operation, ...] = tuple(row for row in _ROWS if not is_asynchronous(row.name))

@@ -360,12 +360,14 @@ class _Builder(ExpressionBuilder):
         return ir.Move(tensor, indices, variables, shape, value, **more, loc=loc)
 
     def mma(self, tree: Node, loc: Location) -> Statement:
-        accumulator, left, right, *how = tree.children
+        accumulator, left, right, *options = tree.children
+        onto = [option.children[0] for option in options if option.data == "onto"]
         return ir.Mma(
             self.find(accumulator, ir.Tensor),
             self.operand(left),
             self.operand(right),
-            self.how(how),
+            self.how([option for option in options if option.data == "how"]),
+            self.expression(onto[0], boolean) if onto else None,
             loc=loc,
         )
 

@@ -23,7 +23,9 @@ from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import Expression, Statement
 from taskc.ir.printer_expressions import ExpressionPrinter, Named, joined
+from taskc.ir.program import Call, Program, kernels_of
 from taskc.ir.rewrite import walk
+from taskc.ir.signature import is_output
 from taskc.ir.text_rules import is_word, operand_type, result_type, unwrapped
 from taskc.ir.types import boolean, i64
 
@@ -31,9 +33,11 @@ _WIDTH = 100
 _SCOPE_WORDS = {ir.BARRIER: "mbarrier"}
 
 
-def to_text(kernel: ir.Kernel) -> str:
-    """The kernel as text, a newline at its end."""
-    return _Printer(kernel).kernel(kernel)
+def to_text(printed: ir.Kernel | Program) -> str:
+    """A kernel, or a program without its kernels, as text; a newline at its end."""
+    if isinstance(printed, Program):
+        return _Printer(None).program(printed)
+    return _Printer(printed).kernel(printed)
 
 
 def statement_text(statement: Statement) -> str:
@@ -55,15 +59,7 @@ class _Printer(ExpressionPrinter):
     # --- kernels ---
 
     def kernel(self, kernel: ir.Kernel) -> str:
-        name = kernel.name if kernel.name.isidentifier() else _quoted(kernel.name)
-        dimensions = ", ".join([self.binder(d) for d in kernel.dimensions])
-        name += f"[{dimensions}]" if dimensions else ""
-        parameters = [self.parameter(parameter) for parameter in kernel.parameters]
-        options = self.options(kernel)
-        first = f"kernel {name}({', '.join(parameters)}) {options}:"
-        if len(first) > _WIDTH and parameters:
-            inside = "".join(f"    {parameter},\n" for parameter in parameters)
-            first = f"kernel {name}(\n{inside}) {options}:"
+        first = self.header("kernel", kernel, f" {self.options(kernel)}")
         declarations: list[str] = []
         rings: dict[ir.Ring, None] = {}
         for node in walk(kernel.body):
@@ -83,6 +79,17 @@ class _Printer(ExpressionPrinter):
         parameters = ", ".join([self.binder(parameter, None) for parameter in snippet.parameters])
         meaning = self.expression(snippet.meaning, None, 0)
         return f"snippet {self.name(snippet)}({parameters}) = {meaning} as {_quoted(snippet.text)}"
+
+    def header(self, word: str, printed: ir.Kernel | Program, options: str = "") -> str:
+        name = printed.name if printed.name.isidentifier() else _quoted(printed.name)
+        dimensions = ", ".join([self.binder(d) for d in printed.dimensions])
+        name += f"[{dimensions}]" if dimensions else ""
+        parameters = [self.parameter(parameter) for parameter in printed.parameters]
+        first = f"{word} {name}({', '.join(parameters)}){options}:"
+        if len(first) > _WIDTH and parameters:
+            inside = "".join(f"    {parameter},\n" for parameter in parameters)
+            first = f"{word} {name}(\n{inside}){options}:"
+        return first
 
     def options(self, kernel: ir.Kernel) -> str:
         options = [f"workers={kernel.workers}"]
@@ -106,6 +113,30 @@ class _Printer(ExpressionPrinter):
             return f"{self.name(parameter)}: {parameter.dtype}{multiple}"
         role = "" if parameter.role == "in" else f"{parameter.role} "
         return f"{self.name(parameter)}: {role}{self.type(parameter)}"
+
+    # --- programs ---
+
+    def program(self, program: Program) -> str:
+        lines = [self.header("program", program)]
+        for tensor in program.temporaries:
+            lines.append(f"    temporary {self.name(tensor)}: {self.type(tensor)}")
+        names = {id(kernel): name for name, kernel in kernels_of(program).items()}
+        lines += [f"    {names[id(call.kernel)]}({self.call(call)})" for call in program.calls]
+        return "\n".join([*lines, *([] if lines[1:] else ["    pass"]), ""])
+
+    def call(self, call: Call) -> str:
+        """The arguments: inputs in order, and the outputs."""
+        inputs: list[str] = []
+        outputs: list[str] = []
+        for parameter, argument in zip(call.kernel.parameters, call.arguments, strict=True):
+            if isinstance(argument, ir.Tensor):
+                text = self.name(argument)
+            else:
+                text = self.expression(argument, parameter.dtype, 0)
+            (outputs if is_output(parameter) else inputs).append(text)
+        if outputs:
+            inputs.append(f"out={joined(outputs)}")
+        return ", ".join(inputs)
 
     # --- statements ---
 
@@ -254,7 +285,8 @@ class _Printer(ExpressionPrinter):
 
     def mma(self, s: ir.Mma) -> str:
         left, right = self.operand(s.left), self.operand(s.right)
-        return f"mma {self.name(s.accumulator)} += {left} @ {right}{_how(s.how)}"
+        onto = "" if s.accumulate is None else f" onto {self.expression(s.accumulate, None, 0)}"
+        return f"mma {self.name(s.accumulator)} += {left} @ {right}{onto}{_how(s.how)}"
 
     def operand(self, operand: ir.Operand) -> str:
         place = self.element(operand.tensor, operand.origin)

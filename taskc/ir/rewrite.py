@@ -300,7 +300,7 @@ EXPRESSION_FIELDS: dict[type, tuple[str, ...]] = {
     ir.Pipeline: ("extent",),
     ir.Each: ("worker",),
     ir.Move: ("indices", "value", "guard"),
-    ir.Mma: ("left", "right"),
+    ir.Mma: ("left", "right", "accumulate"),
     ir.Print: ("values",),
     ir.Assert: ("condition",),
     ir.RingStep: ("step",),

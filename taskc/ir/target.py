@@ -3,7 +3,8 @@
 A matrix instruction is a row: which workers act together, which elements of the accumulator and of
 the operands each of them holds, and how it runs. It fits a `tc.mma` where the accumulator's mapping
 divides by the row's fragment: own = quotient * fragment. An operand in registers is then held as the
-quotient, projected on the operand's dimensions, times the operand's own fragment.
+quotient, projected on the operand's dimensions, times the operand's own fragment; one in shared memory
+lies in one of the row's forms. `taskc.ir.fragments` works both out.
 """
 
 from __future__ import annotations
@@ -11,14 +12,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from taskc.ir.mapping import Mapping, repeat, spatial
-from taskc.ir.types import DType, bf16, f16, f32, i8, i32, tf32
+from taskc.ir.types import DType, bf16, f8e4m3, f8e5m2, f16, f32, i8, i32, tf32
+
+
+@dataclass(frozen=True, slots=True)
+class SharedForm:
+    """How an operand may lie in SHARED memory: in atoms of eight lines of `width` bytes.
+
+    along    "k": a line is consecutive elements of k, and the eight lines are rows or columns of the
+             result; "mn": the other way round
+    width    16 without a swizzle; of 32, 64 or 128 bytes, 16-byte units are XORed with the line's number
+    """
+
+    along: str
+    width: int
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixInstruction:
     """`shape` is (m, n, k). The fragments cover m x n, m x k and k x n with `group` workers each.
 
-    A group is `group` consecutive workers, aligned to its size.
+    A group is `group` consecutive workers, aligned to its size. An operand without a fragment can't be
+    in registers; `memory` lists the forms that one in SHARED memory may have. An asynchronous
+    instruction runs on beside its workers, until they wait for it.
     """
 
     name: str
@@ -28,7 +44,9 @@ class MatrixInstruction:
     accumulator: DType
     accumulator_fragment: Mapping
     left_fragment: Mapping
-    right_fragment: Mapping
+    right_fragment: Mapping | None
+    memory: tuple[SharedForm, ...] = ()
+    asynchronous: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +76,22 @@ class Target:
     def matrix_instruction(self, name: str) -> MatrixInstruction:
         return next(row for row in self.matrix if row.name == name)
 
+    @property
+    def products(self) -> tuple[MatrixInstruction, ...]:
+        """Those that `tc.mma` may become."""
+        return tuple(row for row in self.matrix if not row.asynchronous)
+
+
+_PAIRS = repeat(2, 1) * spatial(8, 4) * repeat(1, 2)  # 16 x 8: four lanes span a row
+
+
+def _left_fragment(k: int) -> Mapping:
+    """16 x k: 4 bytes of consecutive k are one register."""
+    return repeat(2, 2, order=(1, 0)) * spatial(8, 4) * repeat(1, k // 8)
+
 
 def _mma_sync(name: str, operand: DType, accumulator: DType, k: int) -> MatrixInstruction:
-    """The m16n8 family of PTX: 4 bytes of consecutive k are one register, four lanes span a row."""
+    """The m16n8 family of PTX."""
     packed = k // 8
     return MatrixInstruction(
         name=name,
@@ -68,8 +99,8 @@ def _mma_sync(name: str, operand: DType, accumulator: DType, k: int) -> MatrixIn
         shape=(16, 8, k),
         operand=operand,
         accumulator=accumulator,
-        accumulator_fragment=repeat(2, 1) * spatial(8, 4) * repeat(1, 2),
-        left_fragment=repeat(2, 2, order=(1, 0)) * spatial(8, 4) * repeat(1, packed),
+        accumulator_fragment=_PAIRS,
+        left_fragment=_left_fragment(k),
         right_fragment=repeat(2, 1) * spatial(4, 8, order=(1, 0)) * repeat(packed, 1),
     )
 
@@ -80,6 +111,33 @@ _MMA_SYNC = (
     _mma_sync("mma.sync.m16n8k8.tf32", tf32, f32, 8),
     _mma_sync("mma.sync.m16n8k32.i8", i8, i32, 32),
 )
+
+_WARPS = spatial(4, 1)  # of a warpgroup: each has 16 rows
+_FORMS_ALONG_K = tuple(SharedForm("k", width) for width in (128, 64, 32, 16))
+_FORMS_ALONG_MN = tuple(SharedForm("mn", width) for width in (128, 64, 32, 16))
+
+
+def _wgmma(operand: DType, accumulator: DType, n: int) -> MatrixInstruction:
+    """The m64nN family of PTX: 32 bytes of k, by four warps; only 16-bit types are transposed."""
+    k = 32 // operand.nbytes
+    return MatrixInstruction(
+        name=f"wgmma.m64n{n}k{k}.{operand}",
+        group=128,
+        shape=(64, n, k),
+        operand=operand,
+        accumulator=accumulator,
+        accumulator_fragment=_WARPS * repeat(1, n // 8) * _PAIRS,
+        left_fragment=_WARPS * _left_fragment(k),
+        right_fragment=None,
+        memory=_FORMS_ALONG_K + (_FORMS_ALONG_MN if operand.nbytes == 2 else ()),
+        asynchronous=True,
+    )
+
+
+_COLUMNS = range(256, 0, -8)  # the widest first
+_WGMMA = tuple(
+    _wgmma(operand, f32, n) for operand in (f16, bf16, tf32, f8e4m3, f8e5m2) for n in _COLUMNS
+) + tuple(_wgmma(i8, i32, n) for n in _COLUMNS if n % 16 == 0 or n in (8, 24))
 
 GENERIC = Target(
     name="generic",
@@ -131,7 +189,17 @@ SM_90A = Target(
     shuffles=True,
     transports=("tma", "cp.async", "registers"),
     cluster=8,
-    matrix=_MMA_SYNC,
+    matrix=_MMA_SYNC + _WGMMA,
 )
 
 TARGETS: dict[str, Target] = {target.name: target for target in (GENERIC, SM_80, SM_89, SM_90A)}
+
+MATRIX_INSTRUCTIONS: dict[str, MatrixInstruction] = {
+    row.name: row for target in TARGETS.values() for row in target.matrix
+}
+
+
+def is_asynchronous(name: str | None) -> bool:
+    """Whether this is a matrix instruction that runs on beside its workers."""
+    row = MATRIX_INSTRUCTIONS.get(name or "")
+    return row is not None and row.asynchronous

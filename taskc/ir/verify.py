@@ -23,9 +23,11 @@ What a stage permits is data, in `taskc.ir.specification`. Types are the busines
 from __future__ import annotations
 
 from taskc.ir import nodes as ir
+from taskc.ir.fragments import misfit
 from taskc.ir.nodes import Statement
 from taskc.ir.rewrite import walk
 from taskc.ir.specification import SCALAR, SELECTED
+from taskc.ir.target import MATRIX_INSTRUCTIONS, is_asynchronous
 from taskc.ir.verify_expressions import broken
 from taskc.ir.verify_statements import StatementVerifier
 
@@ -183,6 +185,7 @@ class _Verifier(StatementVerifier):
         self.known(s.accumulator)
         for operand in (s.left, s.right):
             self.known(operand.tensor)
+            self.own(operand.tensor, "a matrix product")
             flat = self.stage >= SCALAR and len(operand.origin) == 1
             self.need(
                 flat or len(operand.origin) == len(operand.tensor.shape) >= 2,
@@ -190,6 +193,11 @@ class _Verifier(StatementVerifier):
             )
             for index in operand.origin:
                 self.index(index)
+        row = MATRIX_INSTRUCTIONS.get(s.how or "")
+        if s.accumulate is not None:
+            self.need(is_asynchronous(s.how), "only an asynchronous product may not accumulate")
+            self.uniform(self.expression(s.accumulate), "a condition")
+            self.is_bool(s.accumulate)
         (rows, inner), (depth, columns) = s.left.shape, s.right.shape
         self.need(inner == depth, f"the matrices {s.left.shape} and {s.right.shape} fit each other")
         if self.stage < SCALAR:
@@ -198,6 +206,9 @@ class _Verifier(StatementVerifier):
                 s.accumulator.shape == (rows, columns),
                 f"the accumulator {s.accumulator} is {rows} by {columns}",
             )
+            if row is not None and row.asynchronous:
+                wrong = misfit(s, row)
+                self.need(wrong is None, wrong or "")
 
     def fold(self, s: ir.Reduce | ir.Scan) -> None:
         what = "a reduction" if isinstance(s, ir.Reduce) else "a scan"

@@ -13,12 +13,13 @@ from typing import Any
 
 from taskc.ir import nodes as ir
 from taskc.ir.types import f64
-from taskc.lang import blocks, clusters, folds, loops, memory, room, snippets
+from taskc.lang import blocks, clusters, folds, loops, memory, room, snippets, warpgroups
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context
 from taskc.lang.conversions import condition, constant_integer, index, scalar, unify
 from taskc.lang.names import INTRINSICS, UNARY_FUNCTIONS
 from taskc.lang.operators import binary, check_operator, compute, select
+from taskc.lang.refusals import REFUSED_CALLS
 from taskc.lang.values import (
     NOTHING,
     Nothing,
@@ -246,4 +247,6 @@ HANDLERS: dict[str, Handler] = {
     **room.HANDLERS,
     **snippets.HANDLERS,
     **clusters.HANDLERS,
+    **warpgroups.HANDLERS,
+    **REFUSED_CALLS,
 }

@@ -12,6 +12,7 @@ from typing import Any
 
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
+from taskc.ir.program import Program
 from taskc.ir.rewrite import walk
 from taskc.ir.types import DType
 from taskc.lang.context import Context, Frame, Scope
@@ -110,8 +111,12 @@ def call_with(handlers: dict[str, Handler], on_builtins: dict[int, Handler]) -> 
         if isinstance(called, FunctionDefinition):
             return _inline(context, called, node)
         if isinstance(getattr(called, "ir", None), ir.Kernel):
-            hint = "make what they share a @tc.function"
+            hint = "make what they share a @tc.function, or call both in a @tc.program"
             raise context.error("a kernel can't call a kernel", node, hint)
+        if isinstance(getattr(called, "ir", None), Program):
+            raise context.error(
+                "a kernel can't call a program", node, "a @tc.program calls both, one after another"
+            )
         return _python_call(context, called, node)
 
     return call

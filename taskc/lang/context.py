@@ -57,7 +57,7 @@ class Context:
     top      the statements of the kernel's body, and
     block    those of the body that is being parsed
     each     the mappings of the loops around, outermost first
-    group    how many workers run the current statement
+    group    how many workers run the current statement, from number `first` on
     definitions  what the Lets of index arithmetic over unchanging names stand for
     lazy     why nothing may be executed before the current expression, or None
     peers    what is another block's memory
@@ -76,6 +76,7 @@ class Context:
     ) -> None:
         self.name = name
         self.group = workers
+        self.first = 0
         self.in_room = in_room
         self.worker = ir.Variable("worker")
         self.block_number = ir.Variable("block")

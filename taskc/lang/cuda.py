@@ -7,6 +7,7 @@
                             the blocks of a cluster, and their memory
     ptx(f32, text, x, ...)  a value in the words of PTX
     syncwarp(), syncrole()  barriers among a warp, and among the workers of a role
+    wgmma(acc, a, b)        an asynchronous matrix product of warpgroups
 
 and every operation of `taskc.ir.operations`, with underscores for dots: `cp_async`, `shuffle_xor`.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any, TypeAlias
@@ -10,43 +11,49 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from taskc.errors import CompileError
-from taskc.ir import nodes as ir
+from taskc.ir.nodes import Kernel, Tensor, Variable
+from taskc.ir.program import Program
 from taskc.ir.rounding import convert
+from taskc.ir.signature import inputs_of, named_type
 from taskc.ir.types import DType, boolean, f64
 from taskc.lang.names import Dimension
 from taskc.lang.parser import parse_kernel
+from taskc.lang.sizes import tracing
+from taskc.lang.tracing import current_trace, refuse_handles
 from taskc.lang.values import describe
 
 Example: TypeAlias = Callable[[np.random.Generator], Any]
-Runner: TypeAlias = "Callable[[KernelDefinition, tuple[Any, ...], dict[str, Any]], Any]"
+Runner: TypeAlias = "Callable[[Definition, tuple[Any, ...], dict[str, Any]], Any]"
 
 _runner: list[Runner] = []
 
 
 def set_runner(runner: Runner) -> None:
-    """What a call of a kernel does: compiling and running are above this layer."""
+    """What a call does: compiling and running are above this layer."""
     _runner[:] = [runner]
 
 
-class KernelDefinition:
-    """A kernel as its author wrote it: parsed, and not yet compiled for anything.
+class Definition(ABC):
+    """What a decorated function has become: something that can be called with arrays.
 
     name        of the function
-    ir          the kernel at stage parsed; for one of `tc.cuda`, synchronized
+    ir          the kernel or the program
     dimensions  the variables in it that stand for symbolic dimensions
     function    what was decorated
     """
 
+    ir: Kernel | Program
+
     def __init__(
         self,
         function: FunctionType,
-        kernel: ir.Kernel,
-        dimensions: dict[Dimension, ir.Variable],
+        made: Kernel | Program,
+        dimensions: dict[Dimension, Variable],
         example: Example | None,
     ) -> None:
         self.function = function
-        self.name = kernel.name
-        self.ir = kernel
+        self.name = made.name
+        self.ir = made
         self.dimensions = dimensions
         self._example = example
         self.__name__ = function.__name__
@@ -55,40 +62,48 @@ class KernelDefinition:
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
 
+    @property
+    @abstractmethod
+    def kernels(self) -> tuple[KernelDefinition, ...]:
+        """What a call runs, each once."""
+
     def __call__(self, *args: Any, **keywords: Any) -> Any:
         try:
+            trace = current_trace()
+            if trace is not None:
+                return trace.call(self, args, keywords)
+            refuse_handles((*args, *keywords.values()))
             return _runner[0](self, args, keywords)
         except CompileError as error:  # its location says where; our own frames would bury it
             raise error.with_traceback(None) from error.__cause__
 
-    def __repr__(self) -> str:
+    @property
+    def signature(self) -> str:
+        """As in `add(a: f32[64], y: out f32[64])`."""
         parts = []
         for item in self.ir.parameters:
-            if isinstance(item, ir.Tensor):
-                kind = f"{item.dtype}[{', '.join(map(str, item.shape))}]"
+            if isinstance(item, Tensor):
+                kind = named_type(item.dtype, item.shape)
                 parts.append(f"{item.name}: {kind if item.role == 'in' else f'{item.role} {kind}'}")
             else:
                 parts.append(f"{item.name}: {item.dtype}")
-        return f"<tc.kernel {self.name}({', '.join(parts)}), {self.ir.workers} workers>"
+        return f"{self.name}({', '.join(parts)})"
 
     def example(self, seed: int = 0) -> tuple[Any, ...]:
-        """Arguments to check the kernel with: those that are not tc.out, in order.
+        """Arguments to check it with: those that are not tc.out, in order.
 
-        From the kernel's own `example=`, or made from the types: floats from the standard normal
+        From its own `example=`, or made from the types: floats from the standard normal
         distribution, integers from 0 to 9, symbolic dimensions as their `example=` says.
         """
         random = np.random.default_rng(seed)
-        given = [
-            item
-            for item in self.ir.parameters
-            if isinstance(item, ir.Variable) or item.role != "out"
-        ]
+        given = inputs_of(self.ir.parameters)
         if self._example is not None:
             made = self._example(random)
             arguments = tuple(made) if isinstance(made, (tuple, list)) else (made,)
             if len(arguments) != len(given):
+                kind = "kernel" if isinstance(self.ir, Kernel) else "program"
                 raise CompileError(
-                    f"the example of '{self.name}' has {len(arguments)} arguments, and the kernel"
+                    f"the example of '{self.name}' has {len(arguments)} arguments, and the {kind}"
                     f" takes {len(given)}: {', '.join(item.name for item in given)}",
                     self.ir.loc,
                 )
@@ -97,11 +112,27 @@ class KernelDefinition:
         arrays = []
         for item in given:
             shape: tuple[int, ...] = ()
-            if isinstance(item, ir.Tensor):
+            if isinstance(item, Tensor):
                 shape = tuple([n if isinstance(n, int) else sizes[n] for n in item.shape])  # type: ignore[index]
             array = _random(random, item.dtype, shape)
-            arrays.append(array if isinstance(item, ir.Tensor) else array[()])
+            arrays.append(array if isinstance(item, Tensor) else array[()])
         return tuple(arrays)
+
+
+class KernelDefinition(Definition):
+    """A kernel as its author wrote it: parsed, and not yet compiled for anything.
+
+    `ir` is at stage parsed; for a kernel of `tc.cuda`, synchronized.
+    """
+
+    ir: Kernel
+
+    @property
+    def kernels(self) -> tuple[KernelDefinition, ...]:
+        return (self,)
+
+    def __repr__(self) -> str:
+        return f"<tc.kernel {self.signature}, {self.ir.workers} workers>"
 
 
 def _random(random: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
@@ -156,6 +187,7 @@ def _decorator(
             raise CompileError(
                 f"a kernel is made from a function, and this is {describe(function)}"
             )
+        token = tracing.set(None)  # a kernel that a program's body defines is no part of it
         try:
             parsed, dimensions = parse_kernel(
                 function,
@@ -166,6 +198,8 @@ def _decorator(
             )
         except CompileError as error:  # its location says where; our own frames would bury it
             raise error.with_traceback(None) from error.__cause__
+        finally:
+            tracing.reset(token)
         return KernelDefinition(function, parsed, dimensions, example)
 
     return decorate

@@ -19,22 +19,28 @@ from taskc.lang.views import view_of
 def _mma(context: Context, node: ast.Call) -> Nothing:
     """`tc.mma(acc, a, b)`"""
     bound = bind(context, node, "tc.mma", "acc a b")
-    require_phase(context, "tc.mma", node)
+    context.emit(product(context, bound, "tc.mma", node))
+    return NOTHING
+
+
+def product(context: Context, bound: dict[str, ast.expr], what: str, node: ast.Call) -> ir.Mma:
+    """The product of the arguments `acc`, `a` and `b`."""
+    require_phase(context, what, node)
     accumulator = context.evaluate(bound["acc"])
     if not isinstance(accumulator, ir.Tensor) or accumulator.scope != ir.TILE:
         raise context.error(
-            f"the accumulator of tc.mma is a tile, and this is {describe(accumulator)}",
+            f"the accumulator of {what} is a tile, and this is {describe(accumulator)}",
             bound["acc"],
         )
     if len(accumulator.shape) != 2:
         raise context.error(
-            f"the accumulator of tc.mma is a matrix, and this is {describe(accumulator)}",
+            f"the accumulator of {what} is a matrix, and this is {describe(accumulator)}",
             bound["acc"],
         )
-    left, right = (_operand(context, bound[side], accumulator.dtype) for side in "ab")
+    left, right = (_operand(context, bound[side], accumulator.dtype, what) for side in "ab")
     if left.tensor.dtype is not right.tensor.dtype:
         types = f"{left.tensor.dtype} and {right.tensor.dtype}"
-        raise context.error(f"the operands of tc.mma have different types: {types}", node)
+        raise context.error(f"the operands of {what} have different types: {types}", node)
     (m, k), (k2, n) = left.shape, right.shape
     if k != k2 or accumulator.shape != (m, n):
         acc = list(accumulator.shape)
@@ -43,24 +49,29 @@ def _mma(context: Context, node: ast.Call) -> Nothing:
             node,
             "[m, n] += [m, k] @ [k, n]; x.T transposes",
         )
-    context.emit(ir.Mma(accumulator, left, right, loc=context.locate(node)))
-    return NOTHING
+    return ir.Mma(accumulator, left, right, loc=context.locate(node))
 
 
-def _operand(context: Context, node: ast.expr, accumulator: DType) -> ir.Operand:
+def _operand(context: Context, node: ast.expr, accumulator: DType, what: str) -> ir.Operand:
     value = context.evaluate(node)
     transposed = isinstance(value, Transposed)
-    view = view_of(context, value.matrix if transposed else value, node, "an operand of tc.mma")
+    view = view_of(context, value.matrix if transposed else value, node, f"an operand of {what}")
     tensor = view.tensor
     if tensor.scope not in (ir.SHARED, ir.TILE):
         raise context.error(
-            "an operand of tc.mma is a block value, a tile or shared memory", node, "use tc.load"
+            f"an operand of {what} is a block value, a tile or shared memory",
+            node,
+            "copy it to tc.shared first" if context.in_room else "use tc.load",
+        )
+    if tensor in context.peers:
+        raise context.error(
+            f"{what} takes memory of its own block, and '{tensor.name}' is a peer's", node
         )
     row, column = (None, None, *view.dimensions)[-2:]
     ranges = [part for part in view.dimensions if isinstance(part, Range)]
     if len(ranges) != 2 or not isinstance(row, Range) or not isinstance(column, Range):
         raise context.error(
-            "an operand of tc.mma is a matrix in the last two dimensions, and this is"
+            f"an operand of {what} is a matrix in the last two dimensions, and this is"
             f" {describe(value)}",
             node,
         )

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from math import prod
+from typing import cast
 
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import BINARY_OPERATORS
+from taskc.ir.fragments import swizzle_of
 from taskc.ir.mapping import Mapping
 from taskc.ir.types import DType, TensorType, boolean
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context, Place
-from taskc.lang.conversions import literal, typed
+from taskc.lang.conversions import constant_integer, literal, typed
 from taskc.lang.expressions import boolean_type, place
 from taskc.lang.values import NOTHING, Value, View, describe, is_number, shape_text
 
@@ -98,7 +101,7 @@ def _typed_shape(context: Context, node: ast.expr, what: str) -> TensorType:
 
 
 def _shared(context: Context, node: ast.Call) -> ir.Tensor:
-    bound = bind(context, node, "tc.shared", "type")
+    bound = bind(context, node, "tc.shared", "type * swizzle?")
     require_phase(context, "tc.shared", node)
     kind = _typed_shape(context, bound["type"], "tc.shared")
     layout = kind.layout
@@ -106,20 +109,49 @@ def _shared(context: Context, node: ast.Call) -> ir.Tensor:
         check_layout(context, kind, bound["type"])
     name, loc = context.name_for(node, "shared"), context.locate(node)
     assert layout is None or isinstance(layout, Mapping)
-    return allocate(context, ir.Tensor(name, kind.dtype, kind.shape, ir.SHARED, layout, loc=loc))
+    swizzle = _swizzle(context, kind, bound["swizzle"]) if "swizzle" in bound else None
+    return allocate(
+        context, ir.Tensor(name, kind.dtype, kind.shape, ir.SHARED, layout, swizzle, loc=loc)
+    )
+
+
+def _swizzle(context: Context, kind: TensorType, node: ast.expr) -> ir.Swizzle | None:
+    """The hardware's swizzle of lines of 32, 64 or 128 bytes; 0 for none."""
+    if not context.in_room:
+        raise context.error(
+            "a swizzle is only for tc.cuda kernels", node, "elsewhere the compiler chooses one"
+        )
+    width = constant_integer(context, context.evaluate(node), node, "a swizzle")
+    if width not in (0, 32, 64, 128):
+        raise context.error(f"a swizzle is of 32, 64 or 128 bytes (0: none), not {width}", node)
+    if width == 0:
+        return None
+    size = prod(kind.shape) if kind.layout is None else cast("Mapping", kind.layout).slots
+    if size * kind.dtype.nbytes % width:
+        raise context.error(
+            f"{kind.dtype}{list(kind.shape)} is {size * kind.dtype.nbytes} bytes, and a swizzle of"
+            f" {width} moves elements within {width}",
+            node,
+        )
+    return swizzle_of(width, kind.dtype)
 
 
 def check_layout(context: Context, kind: TensorType, node: Place) -> None:
+    problem = layout_problem(kind)
+    if problem is not None:
+        raise context.error(problem, node)
+
+
+def layout_problem(kind: TensorType) -> str | None:
     """A layout has a place for every element; a symbolic outermost extent is taken on trust."""
     assert isinstance(kind.layout, Mapping)
     known = [
         extent if isinstance(extent, int) else full
         for extent, full in zip(kind.shape, kind.layout.shape, strict=True)
     ]
-    if not kind.layout.covers(known):
-        raise context.error(
-            f"the layout {kind.layout} has no place for all of {kind.dtype}{list(kind.shape)}", node
-        )
+    if kind.layout.covers(known):
+        return None
+    return f"the layout {kind.layout} has no place for all of {kind.dtype}{list(kind.shape)}"
 
 
 def _local(context: Context, node: ast.Call) -> ir.Tensor:

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from taskc.ir import arithmetic
-from taskc.ir.operations import OPERATIONS
+from taskc.ir.operations import OFFERED
 from taskc.ir.types import DType, TensorType, f64
+from taskc.lang.sizes import Symbolic
 
 INTRINSICS: dict[str, Intrinsic] = {}
 
@@ -38,8 +39,8 @@ class Intrinsic:
         return f"tc.{self.__name__}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Dimension:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Dimension(Symbolic):
     """An extent that is known only when the kernel is called, and is then a multiple of `multiple`.
 
     `example` is the extent that example arguments have.
@@ -49,7 +50,7 @@ class Dimension:
     multiple: int
     example: int
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self.name
 
 
@@ -99,8 +100,8 @@ inout = Role("inout")
 inf = math.inf
 
 
-def _cdiv(a: int, b: int) -> int:
-    return -(-a // b)
+def _cdiv(a: Any, b: int) -> Any:
+    return (a + (b - 1)) // b if isinstance(a, Symbolic) else -(-a // b)
 
 
 def _fma(a: float, b: float, c: float) -> float:
@@ -174,8 +175,9 @@ CUDA_NAMES = (
         "roles",
         "syncrole",
         "syncwarp",
+        "wgmma",
     ),
-    *(operation.replace(".", "_") for operation in OPERATIONS),
+    *(operation.name.replace(".", "_") for operation in OFFERED),
 )
 for _name in CUDA_NAMES:
     Intrinsic(f"cuda.{_name}")

@@ -18,7 +18,7 @@ from taskc.lang.names import Dimension
 from taskc.lang.operators import OPERATORS
 from taskc.lang.parameters import parameter
 from taskc.lang.refusals import REFUSED_EXPRESSIONS, REFUSED_STATEMENTS
-from taskc.lang.source import Source, source_of
+from taskc.lang.source import source_of
 from taskc.lang.statements import STATEMENTS
 
 _EVALUATORS = {
@@ -53,7 +53,7 @@ def parse_kernel(
     )
     dimensions = tuple(context.dimensions.values())
     context.run(source.tree.body, Scope({item.name: item for item in parameters}))
-    loc = _name_location(source)
+    loc = source.head()
     _check_grid(context)
     _check_uniform(context)
     _check_dimensions(context, dimensions, loc)
@@ -70,13 +70,6 @@ def parse_kernel(
         loc=loc,
     )
     return kernel, context.dimensions
-
-
-def _name_location(source: Source) -> Location:
-    """`def name`"""
-    whole = source.locate(source.tree)
-    end = whole.column + len("def ") + len(source.tree.name)
-    return Location(whole.file, whole.line, whole.column, whole.line, end, whole.text)
 
 
 def _check_grid(context: Context) -> None:

@@ -79,3 +79,10 @@ REFUSED_EXPRESSIONS = _refusals(
         "Slice": ("a slice stands only in the brackets of a tensor", None),
     }
 )
+
+REFUSED_CALLS = {
+    "empty": _refuse(
+        "tc.empty is for programs: a kernel allocates no global memory",
+        "use tc.shared, tc.tile or tc.local; or pass it as a parameter",
+    ),
+}

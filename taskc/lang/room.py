@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from taskc.ir import nodes as ir
-from taskc.ir.operations import OPERATIONS, Operation
+from taskc.ir.operations import OFFERED, Operation
 from taskc.ir.types import DType, boolean, u64
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context, Place
@@ -164,11 +164,11 @@ def roles_statement(context: Context, node: ast.With) -> None:
         warps = constant_integer(context, context.evaluate(warps_node), warps_node, "the number")
         if warps < 1:
             raise context.error("a role has at least 1 warp", warps_node)
-        context.group = warps * _WARP
+        context.group, context.first = warps * _WARP, first
         roles.append(ir.Role(name, first, context.group, context.body(statement.body)))
         first += context.group
     context.in_role = False
-    context.group = workers
+    context.group, context.first = workers, 0
     if first != workers:
         raise context.error(
             f"the roles have {first} workers together, and the kernel has {workers}", node
@@ -204,7 +204,7 @@ HANDLERS: dict[str, Handler] = {
     "cuda.roles": _only_with("cuda.roles"),
     "cuda.role": _only_with("cuda.role"),
     **{
-        f"cuda.{dotted.replace('.', '_')}": _operation(dotted.replace(".", "_"), row)
-        for dotted, row in OPERATIONS.items()
+        f"cuda.{row.name.replace('.', '_')}": _operation(row.name.replace(".", "_"), row)
+        for row in OFFERED
     },
 }

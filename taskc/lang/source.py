@@ -6,13 +6,19 @@ import ast
 import inspect
 import linecache
 import os
+import re
+import sys
 from collections.abc import Iterator
-from types import CodeType, FunctionType
-from typing import TypeAlias
+from itertools import islice
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType
+from typing import TypeAlias, cast
 
-from taskc.errors import CompileError, Location
+from taskc.errors import NOWHERE, CompileError, Location
 
 Node: TypeAlias = ast.expr | ast.stmt | ast.arg | ast.keyword
+
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
 _COMPOUND = (ast.For, ast.While, ast.If, ast.With, ast.FunctionDef)
 
@@ -53,6 +59,12 @@ class Source:
         end_line, end_column = self._place(end.end_lineno, end.end_col_offset)  # type: ignore[attr-defined]
         text = self._line(start.lineno)  # type: ignore[attr-defined]
         return Location(self.file, line, column, end_line, end_column, text)
+
+    def head(self) -> Location:
+        """`def name`"""
+        whole = self.locate(self.tree)
+        end = whole.column + len("def ") + len(self.tree.name)
+        return Location(whole.file, whole.line, whole.column, whole.line, end, whole.text)
 
     def text(self, node: ast.expr) -> str:
         """The source of an expression, on one line."""
@@ -182,3 +194,45 @@ def _definition(block: list[str], name: str) -> ast.FunctionDef | None:
     if not isinstance(found, ast.FunctionDef) or found.name != name:
         return None
     return found if 1 in (found.lineno, *(part.lineno for part in found.decorator_list)) else None
+
+
+# --- where running Python is -----------------------------------------------------------------
+
+
+def call_site() -> Location:
+    """The expression outside taskc that the current call comes from."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return NOWHERE if frame is None else running(frame, frame.f_lineno, frame.f_lasti)
+
+
+def running(frame: FrameType, line: int, instruction: int) -> Location:
+    """The expression of a frame that an instruction belongs to.
+
+    Before Python 3.11 only its line is known: then it is the statement, less what is assigned.
+    """
+    file, end_line = frame.f_code.co_filename, line
+    text = linecache.getline(file, line, frame.f_globals).rstrip("\r\n")
+    assigned = re.match(r"\s*(?:[\w\s,]+=(?!=)\s*)?", text)
+    start, end = len(assigned[0].encode()) if assigned else 0, len(text.encode())
+    if sys.version_info >= (3, 11):
+        found = next(islice(frame.f_code.co_positions(), instruction // 2, None))
+        if None not in found:
+            line, end_line, start, end = cast("tuple[int, int, int, int]", found)
+    text = linecache.getline(file, line, frame.f_globals).rstrip("\r\n")
+    last = linecache.getline(file, end_line, frame.f_globals)
+    place = os.path.abspath(file) if os.path.exists(file) else file
+    return Location(place, line, _column(text, start), end_line, _column(last, end), text)
+
+
+def _column(text: str, offset: int) -> int:
+    return len(text.encode()[:offset].decode(errors="replace")) + 1
+
+
+def assigned_names(site: Location, default: tuple[str, ...]) -> tuple[str, ...]:
+    """The names that a statement gives to the results of the call at a place."""
+    before = site.text[: max(site.column - 1, 0)]
+    found = re.fullmatch(r"\s*([^\W\d]\w*(?:\s*,\s*[^\W\d]\w*)*)\s*=\s*", before)
+    names = tuple(re.findall(r"\w+", found[1])) if found else ()
+    return names if len(names) == len(default) else default

@@ -25,6 +25,8 @@ from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
 from taskc.ir.types import DType, TensorType
+from taskc.lang.handles import Handle
+from taskc.lang.sizes import Size
 
 if TYPE_CHECKING:
     from taskc.lang.context import Context
@@ -189,6 +191,14 @@ def shape_text(shape: tuple[int | ir.Expression, ...]) -> str:
     return f"[{', '.join(names)}]"
 
 
+_KINDS = {
+    "FunctionDefinition": "function",
+    "KernelDefinition": "kernel",
+    "ProgramDefinition": "program",
+    "builtin_function_or_method": "function",
+}
+
+
 def describe(value: Value) -> str:
     """What a value is, for a message."""
     match value:
@@ -213,6 +223,10 @@ def describe(value: Value) -> str:
             return "a loop"
         case Nothing():
             return "nothing"
+        case Handle():
+            return value.described
+        case Size():
+            return f"the size {value}"
         case Pending() | Choice():
             return "a number"
     if is_expression(value):
@@ -220,6 +234,5 @@ def describe(value: Value) -> str:
     name, kind = getattr(value, "__name__", None), type(value).__name__
     if isinstance(value, ModuleType):
         return "tc.cuda" if name == "taskc.lang.cuda" else f"the module {name!r}"
-    if kind in ("FunctionDefinition", "KernelDefinition", "builtin_function_or_method"):
-        kind = "kernel" if kind == "KernelDefinition" else "function"
+    kind = _KINDS.get(kind, kind)
     return f"the {kind} {name!r}" if isinstance(name, str) else f"a {kind}"

@@ -3,7 +3,7 @@
 A mutant is the kernel at a stage from `synchronized` on with one change: a barrier, wait, arrival or fence
 deleted or moved across its neighbour, a ring's slot shifted, a buffer shrunk, a mapping perturbed. It is
 reported when the simulator finds an error under one of the schedules, or when the result differs from the
-one of the program as its author wrote it.
+one of the program as its author wrote it. A `@tc.program` is broken one kernel at a time.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from taskc.backend.sim import run
+from taskc.backend.sim import Report, run
 from taskc.errors import CompileError, Finding, InternalError, Location
 from taskc.ir.nodes import Kernel
+from taskc.ir.program import Program, kernels_of
+from taskc.launches import launches
 from taskc.mutation.changes import (
     Change,
     deletions,
@@ -55,18 +57,27 @@ class Mutant:
 
 
 def mutate(
-    kernel: Kernel, arguments: Sequence[Any], *, seeds: Sequence[int | None] = (None, 0, 1)
+    mutated: Kernel | Program,
+    arguments: Sequence[Any],
+    *,
+    seeds: Sequence[int | None] = (None, 0, 1),
 ) -> Iterator[Mutant]:
-    """The mutants of a kernel, each with what became of it."""
-    steps = {step.name: step.kernel for step in lower_steps(kernel)}
-    trial = _Trial(arguments, _result(kernel, arguments), seeds)
-    synchronized = steps.get("lower_rings", kernel)
-    *_, final = [kernel, *steps.values()]
-    for change in _changes(steps.get("synchronize"), synchronized):
-        yield trial.judge(change, "synchronized")
-    if final is not synchronized:
-        for change in deletions(final, is_ordering):
-            yield trial.judge(change, final.stage)
+    """The mutants of a kernel, or of each kernel of a program, each with what became of it.
+
+    `arguments` are one for each parameter, outputs too. What breaks a program's kernel is looked
+    for in the findings of its own runs, and in the result of the whole program.
+    """
+    kernels = [mutated] if isinstance(mutated, Kernel) else kernels_of(mutated).values()
+    for kernel in kernels:
+        steps = {step.name: step.kernel for step in lower_steps(kernel)}
+        trial = _Trial(mutated, kernel, arguments, _result(mutated, kernel, arguments), seeds)
+        synchronized = steps.get("lower_rings", kernel)
+        *_, final = [kernel, *steps.values()]
+        for change in _changes(steps.get("synchronize"), synchronized):
+            yield trial.judge(change, "synchronized")
+        if final is not synchronized:
+            for change in deletions(final, is_ordering):
+                yield trial.judge(change, final.stage)
 
 
 def _changes(with_ring_steps: Kernel | None, synchronized: Kernel) -> Iterator[Change]:
@@ -87,12 +98,39 @@ def _changes(with_ring_steps: Kernel | None, synchronized: Kernel) -> Iterator[C
     yield from other_changes(synchronized)
 
 
-def _result(kernel: Kernel, arguments: Sequence[Any]) -> list[Any]:
-    copies = _copies(arguments)
-    errors = [finding for finding in run(kernel, copies).findings if finding.severity == "error"]
-    if errors:
-        raise InternalError(f"the unmutated kernel is not clean: {errors[0]}")
-    return copies
+def _result(mutated: Kernel | Program, kernel: Kernel, arguments: Sequence[Any]) -> list[Any]:
+    error, values = _run(mutated, kernel, kernel, arguments, None)
+    if error is not None:
+        raise InternalError(f"the unmutated kernel is not clean: {error}")
+    return values
+
+
+def _run(
+    whole: Kernel | Program,
+    kernel: Kernel,
+    instead: Kernel,
+    arguments: Sequence[Any],
+    seed: int | None,
+) -> tuple[Finding | None, list[Any]]:
+    """The first error of a run with another kernel in place of one, and what its arguments are then.
+
+    The other kernels of a program run as their author wrote them.
+    """
+    values = _copies(arguments)
+    if isinstance(whole, Kernel):
+        return _first_error(run(instead, values, seed=seed)), values
+    for launch in launches(whole, values):
+        if launch.call.kernel is kernel:
+            error = _first_error(run(instead, launch.bound.values, seed=seed))
+        else:
+            error = _first_error(run(launch.call.kernel, launch.bound.values))
+        if error is not None:
+            return error, values
+    return None, values
+
+
+def _first_error(report: Report) -> Finding | None:
+    return next((finding for finding in report.findings if finding.severity == "error"), None)
 
 
 def _copies(arguments: Sequence[Any]) -> list[Any]:
@@ -101,6 +139,8 @@ def _copies(arguments: Sequence[Any]) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
+    whole: Kernel | Program
+    kernel: Kernel
     arguments: Sequence[Any]
     expected: Sequence[Any]
     seeds: Sequence[int | None]
@@ -119,11 +159,11 @@ class _Trial:
 
     def difference(self, kernel: Kernel, seed: int | None) -> Finding | str | None:
         """What a run of the kernel shows to be wrong."""
-        copies = _copies(self.arguments)
-        for finding in run(kernel, copies, seed=seed).findings:
-            if finding.severity == "error":
-                return finding
-        for parameter, mine, theirs in zip(kernel.parameters, copies, self.expected, strict=True):
+        error, values = _run(self.whole, self.kernel, kernel, self.arguments, seed)
+        if error is not None:
+            return error
+        parameters = self.whole.parameters
+        for parameter, mine, theirs in zip(parameters, values, self.expected, strict=True):
             if isinstance(mine, np.ndarray) and mine.tobytes() != theirs.tobytes():
                 return f"wrong result: `{parameter.name}` differs"
         return None

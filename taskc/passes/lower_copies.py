@@ -45,12 +45,13 @@ def matrix_instruction(
     Fragments are the innermost factors of all three mappings: each one's registers are consecutive.
     """
     assert mma.accumulator.owners is not None
+    assert row.right_fragment is not None
     quotient = mma.accumulator.owners / row.accumulator_fragment
     assert quotient.slot_modes is not None
     trips = [Variable(f"f{k}", loc=mma.loc) for k in range(len(quotient.slot_modes))]
 
     def first_slot(tensor: Tensor, dimension: int | None, fragment: Mapping) -> ir.Address:
-        number = _number(quotient.slot_modes or (), trips, dimension)
+        number = digits_number(quotient.slot_modes or (), trips, dimension)
         return ir.Address(tensor, (multiply(number, fragment.slots),), loc=mma.loc)
 
     statement: Statement = ir.Do(
@@ -69,8 +70,10 @@ def matrix_instruction(
     return statement
 
 
-def _number(modes: tuple[Mode, ...], trips: list[Variable], dimension: int | None) -> Expression:
-    """The number that the digits of one dimension spell (of all of them, for None)."""
+def digits_number(
+    modes: tuple[Mode, ...], trips: list[Variable], dimension: int | None
+) -> Expression:
+    """What the digits of one dimension spell: the number of a fragment, for None, or of its row or column."""
     number: Expression = ZERO
     for mode, variable in zip(modes, trips, strict=True):
         if dimension is None or mode.dimension == dimension:

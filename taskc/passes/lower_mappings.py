@@ -43,8 +43,9 @@ from taskc.ir.nodes import (
     Variable,
 )
 from taskc.ir.rewrite import map_children, map_expressions, map_statements, substitute, walk
-from taskc.ir.target import TARGETS
+from taskc.ir.target import TARGETS, MatrixInstruction
 from taskc.passes.lower_copies import asynchronous_copy, matrix_instruction
+from taskc.passes.lower_products import asynchronous_product
 from taskc.passes.register_slots import linear_form, slot_table, trip_number
 from taskc.passes.tasks import composed_tasks, enumerated_tasks, first_owner, within_limit
 from taskc.passes.widths import known_multiples
@@ -109,6 +110,8 @@ class _Lowering:
                 return self.each(_loop_of(statement), scope)
             case ir.Mma():
                 row = self.target.matrix_instruction(str(statement.how))
+                if row.asynchronous:
+                    return self.product(statement, row, scope)
                 registers = (self.register(t) for t in _mma_tensors(statement))
                 return matrix_instruction(statement, row, *registers)
             case ir.Allocate(tensor=Tensor(scope="tile")):
@@ -158,6 +161,12 @@ class _Lowering:
             loop, start=self.expression(loop.start, scope), stop=self.expression(loop.stop, scope)
         )
         return replace(loop, body=self.statement(loop.body, scope))
+
+    def product(self, mma: ir.Mma, row: MatrixInstruction, scope: _Scope) -> Statement:
+        left = self.register(mma.left.tensor) if mma.left.tensor.scope == TILE else None
+        given = map_expressions(mma, lambda e: self.expression(e, scope))
+        assert isinstance(given, ir.Mma)
+        return asynchronous_product(given, row, scope.number, self.register(mma.accumulator), left)
 
     # Mapping loops.
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
+from taskc.ir.fragments import alignment
 from taskc.ir.nodes import SHARED, Ring, Statement, Tensor
 from taskc.ir.rewrite import map_statements, replace_tensors, statements, tensors_of, walk
 from taskc.ir.target import TARGETS
@@ -122,9 +123,10 @@ def _lowest_free(life: Life, lives: list[Life], offsets: dict[Tensor, int]) -> i
         for other in lives
         if other.tensor in offsets and other.first <= life.last and life.first <= other.last
     )
+    step = max(ALIGNMENT, alignment(life.tensor))
     offset = 0
     for start, end in taken:
         if offset + size <= start:
             break
-        offset = max(offset, -(-end // ALIGNMENT) * ALIGNMENT)
+        offset = max(offset, -(-end // step) * step)
     return offset

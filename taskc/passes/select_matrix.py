@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from taskc.errors import Location
+from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, add, index
-from taskc.ir.mapping import Mapping, MappingError, Mode
+from taskc.ir.fragments import quotient_of, without_dimension
+from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import SHARED, TILE, Expression, Statement, Tensor, Variable
 from taskc.ir.target import MatrixInstruction, Target
 from taskc.ir.types import DType
@@ -29,13 +30,21 @@ def matrix_product(
     """The product in the target's terms; a fallback to fused multiply-adds adds a note."""
     owners = mma.accumulator.owners
     assert owners is not None
+    if mma.how is not None:
+        if all(row.name != mma.how for row in target.matrix):
+            raise CompileError(
+                f"{target.name} has no {mma.how}",
+                mma.loc,
+                hint="wgmma is an instruction of sm_90a; tc.mma takes what the target has",
+            )
+        return mma
     mma, before = _without_foreign_tiles(mma)
-    for row in target.matrix:
+    for row in target.products:
         quotient = _quotient(mma, owners, row)
         if quotient is not None:
             return _sequence(before, _instructions(mma, quotient, row))
-    if target.matrix:
-        names = ", ".join(row.name for row in target.matrix)
+    if target.products:
+        names = ", ".join(row.name for row in target.products)
         left, accumulator = mma.left.tensor.dtype, mma.accumulator.dtype
         notes.append(
             (
@@ -111,18 +120,15 @@ def _quotient(mma: ir.Mma, owners: Mapping, row: MatrixInstruction) -> Mapping |
     types = (mma.left.tensor.dtype, mma.right.tensor.dtype, mma.accumulator.dtype)
     if types != (row.operand, row.operand, row.accumulator) or mma.left.shape[1] % k:
         return None
-    try:
-        quotient = owners / row.accumulator_fragment
-    except MappingError:
-        return None
-    return quotient if quotient.is_composed and quotient.limit is None else None
+    return quotient_of(owners, row)
 
 
 def _instructions(mma: ir.Mma, quotient: Mapping, row: MatrixInstruction) -> Statement:
     k = row.shape[2]
     rows, columns = mma.left.shape[0], mma.right.shape[1]
-    left_owners = _without_dimension(quotient, 1) * row.left_fragment
-    right_owners = _without_dimension(quotient, 0) * row.right_fragment
+    left_owners = without_dimension(quotient, 1) * row.left_fragment
+    assert row.right_fragment is not None
+    right_owners = without_dimension(quotient, 0) * row.right_fragment
     step = Variable("kk", multiple=k, loc=mma.loc)
     left = Tensor("left", row.operand, (rows, k), TILE, owners=left_owners, loc=mma.loc)
     right = Tensor("right", row.operand, (k, columns), TILE, owners=right_owners, loc=mma.loc)
@@ -147,19 +153,3 @@ def _instructions(mma: ir.Mma, quotient: Mapping, row: MatrixInstruction) -> Sta
         (ir.Allocate(left), load_left, ir.Allocate(right), load_right, product), loc=mma.loc
     )
     return ir.For(step, ZERO, index(mma.left.shape[1]), k, body, loc=mma.loc)
-
-
-def _without_dimension(quotient: Mapping, dropped: int) -> Mapping:
-    """The quotient on one dimension of the result; in place of the other, the product's own, of extent 1."""
-    kept = 1 - dropped
-    projected = quotient.project((kept,))
-    assert projected.worker_modes is not None
-    assert projected.slot_modes is not None
-
-    def moved(mode: Mode) -> Mode:
-        return mode if mode.dimension is None else mode._replace(dimension=kept)
-
-    shape = (projected.shape[0], 1) if kept == 0 else (1, projected.shape[0])
-    return Mapping.from_modes(
-        shape, [moved(m) for m in projected.worker_modes], [moved(m) for m in projected.slot_modes]
-    )

@@ -204,6 +204,16 @@ TOTAL = "tile s: f32[8] by replicate(32).repeat(8)\n"
             "the accumulator t is 8",
         ),
         ("parsed", "mma c += a[0, 0].as(8, 4) @ a[0, 0].as(4, 32)", "the accumulator c is a tile"),
+        (
+            "selected",
+            TILE + "mma t += a[0, 0].as(8, 4) @ a[0, 0].as(4, 32) onto n > 0 how=fma",
+            "only an asynchronous product may not accumulate",
+        ),
+        (
+            "synchronized",
+            TILE + "mma t += a[0, 0].as(8, 4) @ a[0, 0].as(4, 32) how=wgmma.m64n8k16.bf16",
+            "wgmma.m64n8k16.bf16 is of bf16 and f32",
+        ),
         ("parsed", TILE + TOTAL + "reduce s = max over t axis=0", "s has the shape (32,)"),
         ("parsed", TILE + TOTAL + "reduce s = max over t axis=2", "t has no axis 2"),
         (

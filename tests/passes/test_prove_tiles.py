@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import textwrap
+
+from taskc.ir.parser import parse
 from taskc.passes.proofs.replicas import dropped_findings
 from taskc.passes.proofs.tiles import tile_findings
+from taskc.passes.prove import findings
 from tests.passes.proofs import Case, cases, check
 
 IN = "a: f32[64, 64]"
@@ -424,3 +428,22 @@ OUT = "a: f32[64, 64], y: out f32[2]"
 )  # fmt: skip
 def test_what_would_be_dropped(case: Case) -> None:
     check(case, dropped_findings)
+
+
+def test_a_role_has_tiles_of_its_own() -> None:
+    """Its workers are numbered from its first one on; `worker` is the number in the block."""
+    text = """
+        kernel k(y: out f32[96]) workers=96 stage=synchronized:
+            roles:
+                role one first=0 workers=32:
+                    barrier warp
+                role two first=32 workers=64:
+                    tile t: f32[64] by spatial(64) = 0.0
+                    each i in spatial(64):
+                        t[i] = 1.0
+                    each i_1 in spatial(64) on worker - 32:
+                        t[i_1] = t[{index}]
+        """
+    assert not findings(parse(textwrap.dedent(text.format(index="i_1")).strip()))
+    (error,) = findings(parse(textwrap.dedent(text.format(index="63 - i_1")).strip()))
+    assert error.message == "worker 0 does not own t[63] (task (0,)); worker 63 does"

@@ -47,6 +47,7 @@ class Accesses:
         self.written: frozenset[ir.Tensor] = frozenset()  # in the kernel
         self.phase_writes: frozenset[ir.Tensor] = frozenset()  # in the phase being compiled
         self.watch: Callable[[ir.Tensor, object, Location], Watch | None] = lambda *_: None
+        self.of_products: frozenset[ir.Tensor] = frozenset()  # asynchronous ones' registers
         self.issue: Issue | None = None  # stores being compiled are asynchronous copies
         self.tiles = Tiles(expressions, self.place)
         expressions.read = self.read
@@ -161,7 +162,7 @@ class Accesses:
             case ir.TILE:
                 return self.tiles.store(tensor, indices, node, loc)
             case ir.LOCAL | ir.REGISTER:
-                return store_private(tensor, self.place(tensor, indices, node, loc))
+                return store_private(tensor, self.place(tensor, indices, node, loc), node, loc)
         raise InternalError(f"{tensor.name} can't be stored to")
 
     def _store_memory(

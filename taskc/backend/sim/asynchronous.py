@@ -9,14 +9,16 @@ import numpy as np
 
 from taskc.backend.sim.bulk import issued, launch, task_indices
 from taskc.backend.sim.clusters import destinations
-from taskc.backend.sim.machine import Frame, Races, active_columns
+from taskc.backend.sim.machine import Frame, active_columns
 from taskc.backend.sim.mbarriers import Mbarrier, Mbarriers
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.operations import Operations
+from taskc.backend.sim.proxies import check_fences
+from taskc.backend.sim.races import Races
 from taskc.backend.sim.recording import memory_of
-from taskc.backend.sim.shadow import FEWEST, SEVERAL, SITE_BITS, SITE_MASK
+from taskc.backend.sim.shadow import SITE_BITS
 from taskc.backend.sim.statements import Code
-from taskc.backend.sim.statistics import physical
+from taskc.backend.sim.statistics import laid_out
 from taskc.backend.sim.synchronization import schedule_of
 from taskc.errors import InternalError, Location
 from taskc.ir import nodes as ir
@@ -91,7 +93,7 @@ class BulkCopies:
                 frame.fault("out-of-bounds", message, issuer, node.loc, node, np.asarray(start))
                 linear = np.where(beyond, 0, linear)
             if self.run.is_flat:
-                linear = physical(shared.tensor, self.run.shapes[shared.tensor], linear)
+                linear = laid_out(shared.tensor, self.run.shapes[shared.tensor], linear)
             first = [_of_column(origin(frame), column) for origin in origins]
             if len(first) != len(shape):  # one linear index
                 first = [int(i) for i in np.unravel_index(first[0], shape)]
@@ -104,11 +106,6 @@ class BulkCopies:
             return linear, np.where(inside, flat, 0), inside
 
         return elements
-
-    @staticmethod
-    def _first_block(frame: Frame) -> int:
-        """The block whose workers come first in the order."""
-        return int(frame.group.blocks[0]) - frame.group.rank
 
     def load(self, node: ir.Do) -> Code:
         is_multicast = node.operation == "tma.load.multicast"
@@ -163,12 +160,13 @@ class BulkCopies:
     ) -> None:
         """A copy is under way to these places, and its bytes to this mbarrier."""
         order = frame.group.order
-        if not self.mbarriers.is_set_up(frame, barrier, frame.worker_row[[column]], node):
+        issuer = frame.worker_row[column : column + 1]
+        if not self.mbarriers.is_set_up(frame, barrier, issuer, node):
             return
         clock = order.tick(0, barrier.channel)
         barrier.clock = clock
         barrier.flying.append(clock)
-        self._check_fences(frame, memory, at, column, node, "overwritten by a bulk copy")
+        check_fences(frame, memory, at, issuer, node, "overwritten by a bulk copy")
         launch(frame, memory, at, column, site, clock << SITE_BITS | (barrier.channel + 1))
         size = at.size * memory.tensor.dtype.nbytes
 
@@ -217,7 +215,8 @@ class BulkCopies:
                 message = f"{name} is stored before it is written"
                 frame.fault("uninitialized", message, np.ones((1, 1), np.bool_), node.loc, node)
             shadow.read(lanes, Races(frame, memory, site))
-            self._check_fences(frame, memory, at, column, node, "copied asynchronously")
+            issuer = frame.worker_row[column : column + 1]
+            check_fences(frame, memory, at, issuer, node, "copied asynchronously")
             if shadow.departing is None:
                 shadow.departing = np.zeros(shadow.size, np.int64)
             for granule in range(memory.granules):
@@ -227,7 +226,7 @@ class BulkCopies:
             if target.role == "out":
                 self.accesses.check_once(frame, distant, flat[inside], node.loc, node)
             if self.run.is_flat and target.layout is not None:
-                flat = physical(target, distant.shape, flat)
+                flat = laid_out(target, distant.shape, flat)
             distant.data[flat[inside]] = memory.data[at][inside]
             distant.mark(flat[inside])
             if distant.shadow is not None:
@@ -235,50 +234,6 @@ class BulkCopies:
                 distant.shadow.write(lanes, Races(frame, distant, site))
 
         return Code(run)
-
-    def _check_fences(
-        self, frame: Frame, memory: Memory, at: Array, column: int, node: ir.Do, what: str
-    ) -> None:
-        """Whoever wrote the elements with ordinary stores fenced, and the issuer knows of it.
-
-        What an earlier bulk copy has written needs no fence, and leaves no trace here.
-        """
-        shadow, order = memory.shadow, frame.group.order
-        assert shadow is not None
-        order.spread()
-        issuer = int(frame.worker_row[column])
-        touched = (at[:, None] * memory.granules + np.arange(memory.granules)).reshape(-1)
-        who = shadow.who[touched] & SEVERAL
-        clocks = shadow.when[touched] >> SITE_BITS
-        written = shadow.when[touched] != 0
-        for writer in np.unique(who[written]).tolist():
-            mine = written & (who == writer)
-            latest = int(clocks[mine].max())
-            base = (SEVERAL - writer) * order.block_workers
-            group = [writer] if writer < FEWEST else range(base, base + order.block_workers)
-            for worker in group:
-                after = [c for c in frame.group.fences.get(worker, ()) if c > latest]
-                if after and (worker == issuer or order.known[0, issuer, worker] >= min(after)):
-                    continue
-                first = int(np.argmax(mine))
-                site = int(shadow.when[touched[first]]) & SITE_MASK
-                name = frame.name_element(memory, int(touched[first]))
-                self.run.findings.add(
-                    "missing-fence",
-                    f"{name} is {what}; {frame.group.name_of(worker)}, who wrote it, has not executed"
-                    " fence.proxy.async in between",
-                    node.loc,
-                    count=int(np.count_nonzero(mine)),
-                    details=(
-                        ("block", worker // self.run.workers + self._first_block(frame)),
-                        ("worker", worker % self.run.workers),
-                    ),
-                    notes=(
-                        (f"{frame.group.name_of(worker)} writes it here", self.run.sites[site]),
-                    ),
-                    where=node,
-                )
-                return
 
     def commit(self, node: ir.Do) -> Code:
         def run(frame: Frame) -> None:

@@ -14,6 +14,7 @@ from taskc.backend.sim.expressions import narrowed, scalar
 from taskc.backend.sim.machine import Frame, active_blocks
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.operations import Operations
+from taskc.backend.sim.products import Products
 from taskc.backend.sim.recording import memory_of
 from taskc.backend.sim.schedule import Thread
 from taskc.backend.sim.statements import Code, Statements
@@ -23,18 +24,22 @@ from taskc.errors import Location
 from taskc.ir import arithmetic, nodes as ir
 from taskc.ir.mapping import Mapping
 from taskc.ir.rewrite import walk
+from taskc.ir.target import is_asynchronous
 from taskc.ir.types import DType
 
 
 class Collectives:
     """Compiles whole-block statements, as additions to `Statements`."""
 
-    def __init__(self, statements: Statements, operations: Operations) -> None:
+    def __init__(
+        self, statements: Statements, operations: Operations, products: Products | None
+    ) -> None:
         self.statements = statements
         self.operations = operations
         self.expressions = statements.expressions
         self.accesses = statements.accesses
         self.run = statements.state
+        self.products = products
         statements.makers[ir.Move] = self.move
         statements.makers[ir.Mma] = self.mma
         statements.makers[ir.Reduce] = self.reduce
@@ -155,16 +160,22 @@ class Collectives:
     # Mma.
 
     def mma(self, node: ir.Mma) -> Code:
+        if self.products is not None and is_asynchronous(node.how):
+            return self.products.mma(node)
         left = self._operand(node.left, node.loc)
         right = self._operand(node.right, node.loc)
         accumulator, dtype = node.accumulator, node.accumulator.dtype
+        onto = None if node.accumulate is None else self.expressions(node.accumulate)
 
         def run(frame: Frame) -> None:
             self._begin(frame)
             memory = memory_of(frame, accumulator)
             a = arithmetic.convert(left(frame), node.left.tensor.dtype, dtype)
             b = arithmetic.convert(right(frame), node.right.tensor.dtype, dtype)
-            total = self._gather(frame, memory, node.loc, node)
+            if onto is None or np.all(onto(frame)):
+                total = self._gather(frame, memory, node.loc, node)
+            else:
+                total = np.zeros((frame.count, *memory.shape), memory.data.dtype)
             for q in range(a.shape[2]):
                 total = arithmetic.fma(a[:, :, q, None], b[:, q, None, :], total, dtype)
             self._scatter(frame, memory, total)

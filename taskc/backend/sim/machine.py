@@ -15,7 +15,7 @@ import numpy as np
 from taskc.backend.sim.memory import LIVES, Arena, Array, Memory
 from taskc.backend.sim.order import Order
 from taskc.backend.sim.report import Findings, Traffic
-from taskc.backend.sim.shadow import FEWEST, SEVERAL, WORKER_BITS, Found, Lanes, Shadow
+from taskc.backend.sim.shadow import FEWEST, SEVERAL, WORKER_BITS, Lanes, Shadow
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
@@ -49,6 +49,7 @@ class Run:
         self.remote: set[ir.Tensor] = set()  # what other blocks have access to
         self.aborted = False
         self.channels: dict[ir.Tensor | ir.Ring, int] = {}
+        self.product_channel = 0  # of the first warpgroup's matrix products
         self.ring_of: dict[ir.Tensor, ir.Ring] = {}
 
     def site(self, loc: Location) -> int:
@@ -98,6 +99,7 @@ class Group:
         self.mbarriers: dict[tuple[ir.Tensor, int], Any] = {}
         self.fences: dict[int, list[int]] = {}  # the clocks at which each worker has fenced
         self.outgoing: dict[int, Any] = {}  # each worker's bulk stores
+        self.products: Any = None  # the asynchronous matrix products
 
     def shared(self, tensor: ir.Tensor) -> Memory:
         """The memory of a SHARED tensor, the same one whenever the tensor is allocated again."""
@@ -177,6 +179,8 @@ class Group:
         columns = slice(int(frame.columns[0]), int(frame.columns[0]) + frame.width)
         memory.complete = False
         memory.written[..., columns] = fill is not None
+        if memory.registers is not None:
+            memory.registers.touched[..., columns] = fill is not None
         if fill is not None:
             memory.data[..., columns] = fill(frame)
 
@@ -364,68 +368,3 @@ def active_columns(frame: Frame) -> Array:
     if frame.mask is None:
         return np.ones(frame.width, np.bool_)
     return np.asarray(np.broadcast_to(frame.mask, (1, frame.width))[0].copy())
-
-
-class Races:
-    """Turns what the shadow of a memory finds, for one access, into findings."""
-
-    def __init__(self, frame: Frame, memory: Memory, site: int) -> None:
-        self.frame = frame
-        self.memory = memory
-        self.site = site
-
-    def race(self, verb: str, other_verb: str, found: Found | None) -> None:
-        if found is None:
-            return
-        run = self.frame.run
-        at, mine, other, other_site, count = found
-        block, other_block = run.who(mine)[0], run.who(other)[0]
-        element = self.frame.name_element(self.memory, at)
-        who, whom = self._name(mine), self._name(other)
-        details: tuple[tuple[str, str | int], ...] = (("block", block), ("element", element))
-        details = (*details, ("worker", who), ("other", whom))
-        if block != other_block:
-            who, whom = f"{who} of block {block}", f"{whom} of block {other_block}"
-            same_cluster = block // run.cluster == other_block // run.cluster
-            why = "and nothing orders the two" if same_cluster else "blocks are not ordered"
-        elif run.by_phases:
-            why = "within one phase"
-        else:
-            why = "and nothing orders the two"
-        run.findings.add(
-            "race",
-            f"{who} {verb} {element}, which {whom} {other_verb} ({why})",
-            run.sites[self.site],
-            count=count,
-            details=details,
-            notes=((f"{whom} {other_verb} it here", run.sites[other_site]),),
-            where=self.site,
-        )
-
-    def unwaited(
-        self, verb: str, lanes: Lanes, wrong: Array, sites: Array, leaving: bool = False
-    ) -> None:
-        run = self.frame.run
-        first = int(np.argmax(wrong))
-        element = self.frame.name_element(self.memory, int(lanes.at[first]))
-        who = self._name(int(lanes.who[first]))
-        done = (
-            "a bulk store may not have read yet" if leaving else "a copy may not have reached yet"
-        )
-        run.findings.add(
-            "unwaited-copy",
-            f"{who} {verb} {element}, which {done}",
-            run.sites[self.site],
-            count=int(np.count_nonzero(wrong)),
-            details=(("block", run.who(int(lanes.who[first]))[0]), ("element", element)),
-            notes=(("the copy is issued here", run.sites[int(sites[0])]),),
-            where=self.site,
-        )
-
-    def _name(self, who: int) -> str:
-        run = self.frame.run
-        worker = run.who(who)[1]
-        if worker is None:
-            return "several workers" if run.workers > 1 else "its worker"
-        is_task = self.frame.anonymous and run.by_phases
-        return f"task {worker}" if is_task else f"worker {worker}"

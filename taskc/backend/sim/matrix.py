@@ -21,16 +21,29 @@ def matrix_product(
 
     Ascending k, one fused multiply-add a step, as `Mma` means it.
     """
-    whole = _gather(accumulator, row.accumulator_fragment)
-    lefts = convert(_gather(left, row.left_fragment), row.operand, row.accumulator)
-    rights = convert(_gather(right, row.right_fragment), row.operand, row.accumulator)
+    assert row.right_fragment is not None
+    whole = gathered(accumulator, row.accumulator_fragment)
+    lefts, rights = gathered(left, row.left_fragment), gathered(right, row.right_fragment)
+    return scattered(folded(row, whole, lefts, rights), row.accumulator_fragment)
+
+
+def folded(row: MatrixInstruction, total: Values, left: Values, right: Values) -> Values:
+    """total + left @ right on whole matrices [..., row, column]."""
+    lefts = convert(left, row.operand, row.accumulator)
+    rights = convert(right, row.operand, row.accumulator)
     for q in range(row.shape[2]):
-        whole = fma(lefts[..., :, q, None], rights[..., q, None, :], whole, row.accumulator)
-    tasks = row.accumulator_fragment.tasks
-    return whole[..., tasks[..., 0], tasks[..., 1]]
+        total = fma(lefts[..., :, q, None], rights[..., q, None, :], total, row.accumulator)
+    return total
 
 
-def _gather(registers: Values, fragment: Mapping) -> Values:
+def scattered(matrix: Values, fragment: Mapping) -> Values:
+    """The registers [..., worker of the group, register] that hold a matrix."""
+    tasks = fragment.tasks
+    held: Values = matrix[..., tasks[..., 0], tasks[..., 1]]
+    return held
+
+
+def gathered(registers: Values, fragment: Mapping) -> Values:
     """The matrix [..., row, column] that the registers are parts of."""
     matrix = np.empty((*registers.shape[:-2], *fragment.shape), registers.dtype)
     tasks = fragment.tasks

@@ -32,6 +32,7 @@ class Memory:
         "lanes",
         "number",
         "overlaid",
+        "registers",
         "rows",
         "shadow",
         "shape",
@@ -71,6 +72,7 @@ class Memory:
         self.granules = granules  # shadow entries that one element covers
         self.shadow = shadow
         self.complete = complete  # every element is known to be initialized
+        self.registers: Any = None  # of asynchronous matrix products: their state
         self.tried = True  # nothing has been written since that was last looked at
 
     def look(self) -> bool:

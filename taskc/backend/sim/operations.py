@@ -7,18 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from taskc.backend.sim.machine import Frame, Races
+from taskc.backend.sim.machine import Frame
 from taskc.backend.sim.matrix import matrix_product
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.order import WARP
+from taskc.backend.sim.races import Races
 from taskc.backend.sim.recording import memory_of
 from taskc.backend.sim.statements import Code, Statements
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.operations import OPERATIONS
-from taskc.ir.target import TARGETS, MatrixInstruction
-
-_MATRIX = {row.name: row for target in TARGETS.values() for row in target.matrix}
+from taskc.ir.target import MATRIX_INSTRUCTIONS, MatrixInstruction
 
 
 class Copies:
@@ -72,14 +71,18 @@ class Operations:
             "vote.ballot": self.vote,
             "setmaxnreg": lambda node: Code(lambda frame: None),
             "fence.proxy.async": self.fence,
+            "wgmma.fence": self.fence,
+            "wgmma.commit": self.fence,
+            "wgmma.wait": self.fence,
         }
         for name in ("xor", "index", "up", "down"):
             self.makers[f"shuffle.{name}"] = self.shuffle
         statements.makers[ir.Do] = self
 
     def __call__(self, node: ir.Do) -> Code:
-        if node.operation in _MATRIX:
-            return self.matrix(node, _MATRIX[node.operation])
+        row = MATRIX_INSTRUCTIONS.get(node.operation)
+        if row is not None and not row.asynchronous:
+            return self.matrix(node, row)
         maker = self.makers.get(node.operation)
         if maker is None:
             known = "" if node.operation in OPERATIONS else " (it is not a known operation)"
@@ -258,6 +261,7 @@ class Operations:
         return Code(run)
 
     def fence(self, node: ir.Do) -> Code:
+        """Where phases take effect one after another there is nothing to order."""
         return Code(lambda frame: None)
 
     # Matrix products of a warp's registers.
@@ -268,6 +272,7 @@ class Operations:
             assert isinstance(operand, ir.Address)
             place = self.accesses.place(operand.tensor, operand.indices, node, node.loc)
             places.append((operand.tensor, place))
+        assert row.right_fragment is not None
         fragments = (row.accumulator_fragment, row.left_fragment, row.right_fragment)
 
         def run(frame: Frame) -> None:

@@ -12,6 +12,8 @@ from taskc.backend.sim.expressions import Evaluate
 from taskc.backend.sim.machine import Frame
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.recording import flattened, memory_of, selection, uninitialized
+from taskc.backend.sim.registers import touch_registers
+from taskc.errors import Location
 from taskc.ir import nodes as ir
 
 
@@ -23,6 +25,8 @@ def read_private(node: ir.Read, place: Callable[[Frame], tuple[Any, Any]]) -> Ev
         memory = memory_of(frame, tensor)
         where = private_place(memory, at)
         value = memory.data[where]
+        if memory.registers is not None:
+            touch_registers(frame, memory, lambda array: (array, where), "read", loc, node)
         if not (memory.complete or memory.look()):
             missing = memory.written[where] == 0
             if missing.any():
@@ -35,7 +39,10 @@ def read_private(node: ir.Read, place: Callable[[Frame], tuple[Any, Any]]) -> Ev
 
 
 def store_private(
-    tensor: ir.Tensor, place: Callable[[Frame], tuple[Any, Any]]
+    tensor: ir.Tensor,
+    place: Callable[[Frame], tuple[Any, Any]],
+    node: object,
+    loc: Location,
 ) -> Callable[[Frame, Any], None]:
 
     def store(frame: Frame, value: Any) -> None:
@@ -43,6 +50,9 @@ def store_private(
         memory = memory_of(frame, tensor)
         where = frame.mask if illegal is None else selection(frame, illegal)
         memory.tried = False
+        if memory.registers is not None:
+            index = private_place(memory, at)
+            touch_registers(frame, memory, lambda array: (array, index), "written", loc, node)
         is_plain = where is None and np.shape(at)[-2:] == (1, 1)
         if is_plain and np.ndim(value) <= np.ndim(at) and len(memory.lanes) == 2:
             slots = at[..., 0, 0]

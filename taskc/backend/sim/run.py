@@ -17,12 +17,14 @@ from taskc.backend.sim.breakpoints import Breakpoints, Chosen, Stop, is_attended
 from taskc.backend.sim.clusters import Cluster, Clusters
 from taskc.backend.sim.collective import Collectives
 from taskc.backend.sim.expressions import Expressions
+from taskc.backend.sim.inflight import WARPGROUP, registers_of_products, report_unfinished
 from taskc.backend.sim.loops import Loops
 from taskc.backend.sim.machine import Frame, Group, Run
 from taskc.backend.sim.mbarriers import Mbarriers
 from taskc.backend.sim.memory import Arena, Array
 from taskc.backend.sim.operations import Operations
 from taskc.backend.sim.order import WARP, Order
+from taskc.backend.sim.products import Products
 from taskc.backend.sim.report import Findings, Report
 from taskc.backend.sim.results import report, store_results
 from taskc.backend.sim.rings import Rings
@@ -32,6 +34,7 @@ from taskc.backend.sim.statements import Code, Statements, constant_of, grid_til
 from taskc.backend.sim.synchronization import Synchronization
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
+from taskc.ir.target import is_asynchronous
 
 _LANES_AT_ONCE = 1 << 18
 _CLOCKS_AT_ONCE = 1 << 23
@@ -104,14 +107,17 @@ class _Simulation:
         self.accesses.written = frozenset(
             tensor for tensor in self.written if tensor.scope == ir.GLOBAL
         )
+        self.accesses.of_products = frozenset(registers_of_products(self.nodes))
         self.rings = Rings(self.state, self.expressions, self.accesses, self.nodes)
         self.statements = Statements(self.state, self.expressions, self.accesses)
         Loops(self.statements)
         operations = Operations(self.statements)
+        products = None
         if self.state.by_warps:
             BulkCopies(operations, Mbarriers(operations))
             Clusters(operations)
-        Collectives(self.statements, operations)
+            products = Products(operations)
+        Collectives(self.statements, operations, products)
         Synchronization(self.statements, self.rings)
 
     # The program.
@@ -196,8 +202,12 @@ class _Simulation:
                     found = True
                 case ir.Roles():
                     found = True
+                case ir.Mma(how=how) if is_asynchronous(how):
+                    found = True
                 case ir.Do(operation=operation):
-                    found = found or operation in _BY_WARPS
+                    found = found or operation in _BY_WARPS or operation.startswith("wgmma.")
+        self.state.product_channel = channels
+        channels += -(-self.state.workers // WARPGROUP)
         self.channels = channels
         return found
 
@@ -254,6 +264,7 @@ class _Simulation:
                 self.state.aborted = True
                 return
             for group in groups:
+                report_unfinished(group)
                 self._check_outgoing(group)
 
     def _check_outgoing(self, group: Group) -> None:

@@ -133,12 +133,20 @@ class Schedule:
             found = meeting
             yield Wait(lambda: found.generation > generation, what, node.loc, is_barrier=True)
 
-    def gather(self, key: object, frame: Frame, loc: Location, act: Callable[[], None]) -> Thread:
-        """All warps of a role execute a statement together; the last one to come does it.
+    def gather(
+        self,
+        key: object,
+        frame: Frame,
+        loc: Location,
+        act: Callable[[], None],
+        size: int | None = None,
+    ) -> Thread:
+        """All warps of a role, or of `size` workers, do something together: the last one to come does.
 
         That orders nothing.
         """
-        size = frame.members.stop - frame.members.start
+        if size is None:
+            size = frame.members.stop - frame.members.start
         meeting = self.meetings.get(key)
         if meeting is None:
             meeting = self.meetings[key] = Meeting(size)

@@ -6,7 +6,8 @@ This is FastTrack (Flanagan and Freund, 2009) on arrays: one write stamp an elem
 an element and warp.
 
 Asynchronous copies leave marks of their own. An element that one has yet to write is *in flight*
-until its arrival is known; one that a bulk store has yet to read is *departing*.
+until its arrival is known; one that a bulk store has yet to read is *departing*. What matrix products
+read asynchronously has the stamp of a channel of their warpgroup, which a wait for them makes known.
 """
 
 from __future__ import annotations
@@ -31,13 +32,21 @@ Found: TypeAlias = "tuple[int, int, int, int, int]"
 """A race: (element, this one's who, the other's who, the other's site, how many)."""
 
 
+def workers_of(number: int, order: Order) -> slice:
+    """Whose access has this number, in the order."""
+    if number < FEWEST:
+        return slice(number, number + 1)
+    first = (SEVERAL - number) * order.block_workers
+    return slice(first, first + order.block_workers)
+
+
 class Reporter(Protocol):
     """What turns races into findings."""
 
     def race(self, verb: str, other_verb: str, found: Found | None) -> None: ...
 
     def unwaited(
-        self, verb: str, lanes: Lanes, wrong: Array, sites: Array, leaving: bool = False
+        self, verb: str, lanes: Lanes, wrong: Array, sites: Array, what: str = "copy"
     ) -> None: ...
 
 
@@ -161,6 +170,7 @@ class Shadow:
         "flight",
         "is_global",
         "latest",
+        "products",
         "reads",
         "size",
         "when",
@@ -178,6 +188,7 @@ class Shadow:
         self.atomics: Touches | None = None
         self.flight: Flight | None = None
         self.departing: Array | None = None  # 1 + the site of the bulk store
+        self.products: dict[int, Array] = {}  # of each warpgroup's channel: the last that reads
 
     def read(self, lanes: Lanes, report: Reporter) -> None:
         self._against_writes(lanes, "reads", report)
@@ -262,7 +273,25 @@ class Shadow:
             leaving = self.departing[lanes.at] != 0
             if leaving.any():
                 sites = self.departing[lanes.at[leaving]] - 1
-                report.unwaited(verb, lanes, leaving, sites, leaving=True)
+                report.unwaited(verb, lanes, leaving, sites, "store")
+        for channel, stamps in self.products.items():
+            self._against_products(lanes, channel, stamps, verb, report)
+
+    def _against_products(
+        self, lanes: Lanes, channel: int, stamps: Array, verb: str, report: Reporter
+    ) -> None:
+        read = np.flatnonzero(stamps[lanes.at])
+        if not read.size:
+            return
+        found = stamps[lanes.at[read]]
+        channels = np.full(read.shape, channel)
+        knows = lanes.order.knows_channel(
+            lanes.block[read], lanes.workers(read), lanes.members, channels, found >> SITE_BITS
+        )
+        if not knows.all():
+            wrong = np.zeros(lanes.at.shape, np.bool_)
+            wrong[read] = ~knows
+            report.unwaited(verb, lanes, wrong, found[~knows] & SITE_MASK, "product")
 
     def _against_writes(self, lanes: Lanes, verb: str, report: Reporter) -> None:
         if self.is_global or self.latest >= np.min(lanes.floor):

@@ -19,6 +19,7 @@ from taskc.backend.sim.atomics import atomic
 from taskc.backend.sim.expressions import Expressions
 from taskc.backend.sim.machine import Frame, Run, active_blocks
 from taskc.backend.sim.memory import Array, Memory
+from taskc.backend.sim.registers import Registers
 from taskc.errors import CompileError, InternalError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.types import i64
@@ -160,6 +161,8 @@ class Statements:
             data = np.zeros((size, *lanes), storage)
             written = np.zeros((size, *lanes), np.int8)
             memory = Memory(tensor, shape, data, written, lanes=lanes)
+            if tensor in self.accesses.of_products:
+                memory.registers = Registers(data.shape, fill is not None)
             if initial is not None:
                 data[...] = initial(frame)
                 written[...] = 1

@@ -114,10 +114,19 @@ def warn(accesses: dict[int, Traffic], findings: Findings) -> None:
 
 def physical(tensor: ir.Tensor, shape: tuple[int, ...], linear: Array) -> Array:
     """Where elements lie, from their row-major offsets."""
-    if tensor.layout is not None:
-        tasks = np.stack(np.unravel_index(linear, shape), axis=-1)
-        linear = tensor.layout.find(0, tasks)
-    return swizzled(tensor, linear)
+    return swizzled(tensor, laid_out(tensor, shape, linear))
+
+
+def laid_out(tensor: ir.Tensor, shape: tuple[int, ...], linear: Array) -> Array:
+    """The layout's offsets of elements, from their row-major ones: what a flat access has.
+
+    The data of a run stand in this order: a swizzle exchanges places only in hardware, where it
+    decides about banks.
+    """
+    if tensor.layout is None:
+        return linear
+    tasks = np.stack(np.unravel_index(linear, shape), axis=-1)
+    return tensor.layout.find(0, tasks)
 
 
 def swizzled(tensor: ir.Tensor, linear: Array) -> Array:

@@ -13,6 +13,7 @@ from taskc.backend.sim.expressions import Evaluate, Expressions
 from taskc.backend.sim.machine import Frame
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.recording import flattened, memory_of, outside, selection, uninitialized
+from taskc.backend.sim.registers import Pick, touch_registers
 from taskc.errors import InternalError, Location
 from taskc.ir import nodes as ir
 
@@ -111,6 +112,8 @@ class Tiles:
             slots, missing, _ = place(frame)
             memory = memory_of(frame, tensor)
             value = tile_values(memory.data, slots, frame, memory)
+            if memory.registers is not None:
+                touch_registers(frame, memory, _picked(slots, frame, memory), "read", loc, node)
             if not (memory.complete or memory.look()):
                 lacking = tile_values(memory.written, slots, frame, memory) == 0
                 if lacking.any():
@@ -128,6 +131,8 @@ class Tiles:
             at, illegal = place(frame)
             memory = memory_of(frame, tensor)
             flat = first_owners(frame, memory, at)
+            if memory.registers is not None:
+                touch_registers(frame, memory, lambda a: (a.reshape(-1), flat), "read", loc, node)
             missing = memory.written.reshape(-1)[flat] == 0
             if missing.any():
                 uninitialized(frame, memory, at, missing, illegal, loc, node)
@@ -145,10 +150,16 @@ class Tiles:
             memory = memory_of(frame, tensor)
             if frame.anonymous:
                 at, illegal = collective(frame)
+                if memory.registers is not None:
+                    flat = first_owners(frame, memory, at)
+                    pick = lambda array: (array.reshape(-1), flat)  # noqa: E731
+                    touch_registers(frame, memory, pick, "written", loc, node)
                 self._store_to_owners(frame, memory, at, value, selection(frame, illegal))
                 return
             slots, missing, _ = place(frame)
             where = frame.mask if missing is None else selection(frame, missing)
+            if memory.registers is not None:
+                touch_registers(frame, memory, _picked(slots, frame, memory), "written", loc, node)
             tile_store(memory, slots, frame, value, where)
 
         return store
@@ -195,7 +206,7 @@ def _simplest(slots: Array, frame: Frame) -> Any:
     return slots
 
 
-def _cube(data: Array, frame: Frame, memory: Memory) -> Array:
+def cube_of(data: Array, frame: Frame, memory: Memory) -> Array:
     """The frame's workers' part of a tile, [slots, blocks, workers]."""
     cube = data.reshape(-1, *memory.lanes)
     if frame.width != memory.lanes[-1]:
@@ -204,8 +215,17 @@ def _cube(data: Array, frame: Frame, memory: Memory) -> Array:
     return cube
 
 
+def _picked(slots: Any, frame: Frame, memory: Memory) -> Pick:
+    index: Any = slots
+    if slots is Ellipsis:
+        index = np.arange(prod(frame.axes)).reshape(frame.axes)
+    elif isinstance(slots, np.ndarray):
+        index = slots, frame.block_row, np.arange(frame.width)
+    return lambda array: (cube_of(array, frame, memory), index)
+
+
 def tile_values(data: Array, slots: Any, frame: Frame, memory: Memory) -> Array:
-    cube = _cube(data, frame, memory)
+    cube = cube_of(data, frame, memory)
     if slots is Ellipsis:
         whole = cube if len(cube) == prod(frame.axes) else cube[: prod(frame.axes)]
         return whole.reshape(frame.full)
@@ -218,7 +238,7 @@ def tile_store(memory: Memory, slots: Any, frame: Frame, value: Any, where: Any)
     for data, new in ((memory.data, value), (memory.written, 1)):
         if new is not value and memory.complete:
             return
-        cube = _cube(data, frame, memory)
+        cube = cube_of(data, frame, memory)
         if slots is Ellipsis:
             view = cube[: prod(frame.axes)].reshape(frame.full)
             np.copyto(view, new, where=True if where is None else where)

@@ -108,10 +108,15 @@ class Enumerator:
            "unrolled": variables of all loops with constant bounds are enumerated, also outside of
            mapping loops
     fixed  values of variables that are decided from outside
+    role   whose workers they are, if not the block's
     """
 
     def __init__(
-        self, program: Program, mode: Mode, fixed: Dictionary[Variable, Any] | None = None
+        self,
+        program: Program,
+        mode: Mode,
+        fixed: Dictionary[Variable, Any] | None = None,
+        role: ir.Role | None = None,
     ) -> None:
         self.program = program
         self.mode = mode
@@ -121,8 +126,9 @@ class Enumerator:
         self.variables: dict[Variable, Form | None] = {}
         for variable, value in (fixed or {}).items():
             self.variables[variable] = Form({}, value)
-        self.workers = np.arange(program.kernel.workers)
-        self.variables.setdefault(program.kernel.worker, Form({}, self.workers))
+        self.workers = np.arange(program.kernel.workers if role is None else role.workers)
+        first = 0 if role is None else role.first
+        self.variables.setdefault(program.kernel.worker, Form({}, self.workers + first))
 
     # Integers.
 

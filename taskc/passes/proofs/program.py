@@ -79,6 +79,7 @@ class Program:
     results  the variables bound by atomics and target operations: each worker has its own
     names    the Lets and the loops, in program order
     axes     of a loop, by identity: the NumPy axis of its (first) variable
+    roles    of a tensor that a role allocates: that role
     """
 
     kernel: ir.Kernel
@@ -90,6 +91,7 @@ class Program:
     written: set[Tensor] = field(default_factory=set)
     names: list[ir.Let | Loop] = field(default_factory=list)
     axes: dict[int, int] = field(default_factory=dict)
+    roles: dict[Tensor, ir.Role] = field(default_factory=dict)
     grid: ir.Grid | None = None
 
     def axis(self, loop: Loop) -> int:
@@ -177,6 +179,12 @@ class _Walker:
                     self.expression(expression, path, phase, node)
                 if node.result is not None:
                     program.results.add(node.result)
+            case ir.Roles():
+                for role in node.roles:
+                    for below in walk(role.body):
+                        if isinstance(below, ir.Allocate):
+                            program.roles[below.tensor] = role
+                    self.visit(role.body, path, axis, phase)
             case _:
                 for expression in expressions(node):
                     self.expression(expression, path, phase, node)

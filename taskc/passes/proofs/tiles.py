@@ -34,7 +34,15 @@ def prove_tiles(kernel: ir.Kernel) -> ir.Kernel:
 
 
 def tile_findings(program: Program) -> Iterator[CompileError]:
-    enumerator = Enumerator(program, "unrolled")
+    enumerators: dict[int | None, Enumerator] = {}
+
+    def enumerator_of(tensor: Tensor) -> Enumerator:
+        role = program.roles.get(tensor)
+        first = None if role is None else role.first
+        if first not in enumerators:
+            enumerators[first] = Enumerator(program, "unrolled", role=role)
+        return enumerators[first]
+
     moves: dict[int, list[Access]] = {}
     for access in program.accesses:
         if access.tensor.scope != TILE:
@@ -42,6 +50,7 @@ def tile_findings(program: Program) -> Iterator[CompileError]:
         if isinstance(access.phase, ir.Move):
             moves.setdefault(id(access.phase), []).append(access)
             continue
+        enumerator = enumerator_of(access.tensor)
         error = _access(access, enumerator)
         if error is None and access.kind != READ:
             error = replica_findings(access, enumerator)
@@ -62,7 +71,7 @@ def tile_findings(program: Program) -> Iterator[CompileError]:
 
 def _access(access: Access, enumerator: Enumerator) -> CompileError | None:
     owners = _owners(access.tensor)
-    workers = enumerator.program.kernel.workers
+    workers = len(enumerator.workers)
     if owners.workers != workers:
         return CompileError(
             f"`{access.tensor.name}` is laid out over {owners.workers} workers,"

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import f32, i32, i64, spatial
+from taskc import bf16, f32, i32, i64, spatial
 from taskc.backend import sim
 from taskc.errors import CompileError
 from taskc.ir import difference, nodes as ir, parse, to_text, verify
@@ -77,6 +78,9 @@ def test_a_sum_over_the_cluster(blocks: int, cluster: int, workers: int) -> None
     )
 
 
+OWN = spatial(8, 8).repeat(1, 2)
+
+
 @tc.cuda.kernel(workers=96)
 def matmul(a: f32[32, 24], b: f32[24, 32], c: tc.out[f32[32, 32]]):
     for row, col in tc.tiles((32, 32), by=(8, 16), cluster=(2, 1)):
@@ -104,20 +108,18 @@ def matmul(a: f32[32, 24], b: f32[24, 32], c: tc.out[f32[32, 32]]):
                             sb[t % 2, half, 0], b[8 * t + half, col], full[t % 2], 3, 4, 16
                         )
             with tc.cuda.role("consumer", warps=2):
-                acc = tc.local(f32[2], 0)
-                i = (w - 32) // 8
-                j = (w - 32) % 8 * 2
+                acc = tc.tile(f32, OWN, 0)
                 for t in range(3):
                     tc.cuda.mbarrier_wait(full[t % 2], t // 2 % 2)
                     for q in range(8):
-                        for k in range(2):
-                            acc[k] += sa[t % 2, i, q] * sb[t % 2, q, j + k]
+                        for i, j in OWN:
+                            acc[i, j] += sa[t % 2, i, q] * sb[t % 2, q, j]
                     tc.cuda.syncwarp()
                     if w % 32 == 0:
                         tc.cuda.mbarrier_arrive(empty[t % 2])
                         tc.cuda.mbarrier_arrive(tc.cuda.peer(empty, 1 - rank)[t % 2])
-                for k in range(2):
-                    c[row + i, col + j + k] = acc[k]
+                for i, j in OWN:
+                    c[row + i, col + j] = acc[i, j]
         tc.cuda.cluster_sync()
 
 
@@ -126,6 +128,65 @@ def test_a_matmul_that_shares_its_right_operand() -> None:
     a = random.integers(-9, 9, (32, 24)).astype(np.float32)
     b = random.integers(-9, 9, (24, 32)).astype(np.float32)
     everywhere(matmul, a, b, np.zeros((32, 32), np.float32), expected=a @ b)
+
+
+def make_warpgroup_matmul(m: int, n: int, k: int):
+    """Two blocks, one above the other, each load half of what both multiply by, and send it to both."""
+    own = spatial(4, 1).repeat(1, 2).repeat(2, 1).spatial(8, 4).repeat(1, 2)
+    steps, stages, bn, bk = tc.cdiv(k, 64), 2, 16, 64
+
+    @tc.cuda.kernel(workers=160)
+    def kernel(a: bf16[m, k], b: bf16[n, k], c: tc.out[f32[m, n]]):
+        for row, col in tc.tiles((m, n), by=(64, bn), cluster=(2, 1)):
+            sa = tc.shared(bf16[stages, 64, bk], swizzle=128)
+            sb = tc.shared(bf16[stages, bn, bk], swizzle=128)
+            full = tc.cuda.barriers(stages)
+            empty = tc.cuda.barriers(stages)
+            w = tc.worker()
+            rank = tc.cuda.cluster_rank()
+            half = bn // 2 * rank
+            if w == 0:
+                for s in range(stages):
+                    tc.cuda.mbarrier_init(full[s], 1)
+                    tc.cuda.mbarrier_init(empty[s], 2)
+            tc.cuda.cluster_sync()
+            with tc.cuda.roles():
+                with tc.cuda.role("consumer", warps=4):
+                    acc = tc.tile(f32, own)
+                    tc.cuda.wgmma_fence()
+                    for t in range(steps):
+                        s = t % stages
+                        tc.cuda.mbarrier_wait(full[s], t // stages % 2)
+                        tc.cuda.wgmma(acc, sa[s, :, :], sb[s, :, :].T, accumulate=t > 0)
+                        tc.cuda.wgmma_commit()
+                        tc.cuda.wgmma_wait(0)
+                        if w < 2:
+                            tc.cuda.mbarrier_arrive(tc.cuda.peer(empty, w)[s])
+                    for i, j in own:
+                        if row + i < m and col + j < n:
+                            c[row + i, col + j] = acc[i, j]
+                with tc.cuda.role("producer", warps=1):
+                    if w == 128:
+                        for t in range(steps):
+                            s = t % stages
+                            tc.cuda.mbarrier_wait(empty[s], (t // stages + 1) % 2)
+                            tc.cuda.mbarrier_expect(full[s], (64 + bn) * bk * 2)
+                            tc.cuda.tma_load(sa[s, 0, 0], a[row, t * bk], full[s], 64, bk)
+                            tc.cuda.tma_load_multicast(
+                                sb[s, half, 0], b[col + half, t * bk], full[s], 3, bn // 2, bk
+                            )
+            tc.cuda.cluster_sync()
+
+    return kernel
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(128, 16, 256), (65, 25, 129), (128, 16, 1)])
+def test_warpgroups_that_share_their_right_operand(m: int, n: int, k: int) -> None:
+    random = np.random.default_rng(k)
+    a, b = (random.integers(-4, 5, (x, k)).astype(ml_dtypes.bfloat16) for x in (m, n))
+    expected = a.astype(np.float32) @ b.astype(np.float32).T
+    kernel = make_warpgroup_matmul(m, n, k)
+    everywhere(kernel, a, b, np.zeros((m, n), np.float32), expected=expected)
 
 
 def test_messages_from_block_to_block() -> None:

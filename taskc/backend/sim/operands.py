@@ -1,0 +1,176 @@
+"""What matrix products read in shared memory: where it lies, and whether it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from taskc.backend.sim.machine import Frame
+from taskc.backend.sim.memory import Array, Memory
+from taskc.backend.sim.operations import Operations
+from taskc.backend.sim.proxies import check_fences
+from taskc.backend.sim.races import Races
+from taskc.backend.sim.recording import memory_of
+from taskc.backend.sim.shadow import SEVERAL, SITE_BITS, SITE_MASK, WORKER_BITS, workers_of
+from taskc.errors import InternalError
+from taskc.ir import nodes as ir
+from taskc.ir.fragments import placement
+from taskc.ir.target import MatrixInstruction
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The elements [mn, k] of one fragment in a memory."""
+
+    memory: Memory
+    at: Array
+
+    def values(self) -> Array:
+        return np.asarray(self.memory.data[self.at])
+
+
+Find: TypeAlias = Callable[[list[Frame], int, int], "Window | None"]
+"""The fragment that lies so many elements further along mn and k; None where that is reported."""
+
+
+class SharedOperands:
+    def __init__(self, operations: Operations) -> None:
+        self.run = operations.run
+        self.accesses = operations.accesses
+
+    def find(
+        self,
+        tensor: ir.Tensor,
+        origin: tuple[ir.Expression, ...],
+        along: str,
+        row: MatrixInstruction,
+        is_left: bool,
+        node: ir.Mma | ir.Do,
+    ) -> Find:
+        found = placement(tensor, along, row, is_left=is_left)
+        if found is None:
+            raise InternalError(f"{tensor.name} does not lie as {row.name} takes it")
+        place = self.accesses.place(tensor, origin, node, node.loc)
+        mn, k = row.shape[0 if is_left else 1], row.shape[2]
+        shape = self.run.shapes[tensor]
+        extents = (mn, k) if along == "k" else (k, mn)
+        offsets = found.offsets(mn, k)
+        size = prod(shape)
+        if tensor.layout is not None:
+            size = prod(shape[: len(shape) - tensor.layout.rank]) * tensor.layout.slots
+
+        def window(frames: list[Frame], further_mn: int, further_k: int) -> Window | None:
+            starts = np.concatenate(
+                [np.broadcast_to(place(frame)[0], (1, frame.width)) for frame in frames], axis=1
+            )
+            start = int(starts[0, 0])
+            if (starts != start).any():
+                message = f"the workers of a warpgroup don't agree on where {tensor.name} begins"
+                wrong = np.ones((1, frames[0].width), np.bool_)
+                frames[0].fault("divergence", message, wrong, node.loc, node)
+            everyone = np.ones((1, frames[0].width), np.bool_)
+            memory = memory_of(frames[0], tensor)
+            if self.run.is_flat:
+                at = start + offsets
+                fits, lies = int(at.max()) < size, True
+            else:
+                *outer, first, second = (int(i) for i in np.unravel_index(start, shape))
+                further = (further_mn, further_k) if along == "k" else (further_k, further_mn)
+                first, second = first + further[0], second + further[1]
+                fits = first + extents[0] <= shape[-2] and second + extents[1] <= shape[-1]
+                rows, columns = np.indices(extents)
+                indices = (first + rows, second + columns)
+                if not fits:
+                    indices = (rows, columns)
+                at = np.ravel_multi_index((*outer, *indices), shape)
+                where = at
+                if tensor.layout is not None:
+                    tasks = np.stack(np.unravel_index(at, shape), axis=-1)
+                    where = tensor.layout.find(0, tasks[..., -tensor.layout.rank :])
+                at, where = (at, where) if along == "k" else (at.T, where.T)
+                start = int(where[0, 0])
+                lies = np.array_equal(where - start, offsets)
+            if not fits:
+                message = f"a fragment of {mn} by {k} reaches over the end of {tensor.name}"
+                frames[0].fault("out-of-bounds", message, everyone, node.loc, node)
+                return None
+            begins = start + (tensor.offset or 0) // tensor.dtype.nbytes
+            if not lies or not found.is_aligned(begins):
+                message = (
+                    f"a fragment of {tensor.name} does not begin with an atom of eight lines, at a"
+                    " multiple of 16 bytes"
+                )
+                frames[0].fault("misaligned", message, everyone, node.loc, node)
+            return Window(memory, at + int(np.max(memory.rows)))
+
+        return window
+
+    def check(self, frame: Frame, window: Window, node: ir.Mma | ir.Do, site: int) -> None:
+        """What a warp reads has arrived, and is visible to the asynchronous proxy and to it."""
+        memory = window.memory
+        shadow, order = memory.shadow, frame.group.order
+        assert shadow is not None
+        at = window.at.reshape(-1)
+        missing = memory.lacks(at) if not memory.complete else np.zeros(at.shape, np.bool_)
+        touched = (at[:, None] * memory.granules + np.arange(memory.granules)).reshape(-1)
+        known = order.known[0, frame.worker_row]
+        late = np.zeros(touched.shape, np.bool_)
+        if shadow.flight is not None:
+            state = shadow.flight.state[touched]
+            for one in np.unique(state[state != 0]).tolist():
+                channel = order.workers + (one & SITE_MASK) - 1
+                if one < 0 or (known[:, channel] <= one >> SITE_BITS).any():
+                    late |= state == one
+        if late.any():
+            lanes = frame.lanes(
+                (1, frame.width), touched, np.zeros(touched.shape, np.int64), site, False
+            )
+            sites = shadow.flight.site[touched[late]] if shadow.flight is not None else touched
+            Races(frame, memory, site).unwaited("reads", lanes, late, sites)
+        elif missing.any():
+            name = frame.name_element(memory, int(at[np.argmax(missing)]) * memory.granules)
+            everyone = np.ones((1, frame.width), np.bool_)
+            message = f"{name} is read before it is written"
+            frame.fault("uninitialized", message, everyone, node.loc, node)
+        self._check_writes(frame, memory, touched, site)
+        check_fences(frame, memory, at, frame.worker_row, node, "read by a matrix product")
+
+    def _check_writes(self, frame: Frame, memory: Memory, touched: Array, site: int) -> None:
+        """All workers of the warp come after all ordinary writes."""
+        shadow, order = memory.shadow, frame.group.order
+        assert shadow is not None
+        stamps, who = shadow.when[touched], shadow.who[touched]
+        known = order.known[0, frame.worker_row, : order.workers]
+        for writer in np.unique(who[stamps != 0]).tolist():
+            mine = (who == writer) & (stamps != 0)
+            latest = int(stamps[mine].max()) >> SITE_BITS
+            worker = writer & SEVERAL
+            late = (known[:, workers_of(worker, order)] <= latest).any(axis=1)
+            late &= frame.worker_row != worker
+            if late.any():
+                first = int(np.flatnonzero(mine)[np.argmax(stamps[mine])])
+                reader = int(frame.group.units[0]) << WORKER_BITS | int(
+                    frame.worker_row[np.argmax(late)]
+                )
+                found = (
+                    int(touched[first]),
+                    reader,
+                    int(who[first]),
+                    int(stamps[first]) & SITE_MASK,
+                    int(mine.sum()),
+                )
+                Races(frame, memory, site).race("reads", "writes", found)
+                return
+
+    def mark(self, window: Window, channel: int, stamp: int) -> None:
+        """The elements are read until the channel's clock is known."""
+        memory = window.memory
+        shadow: Any = memory.shadow
+        if channel not in shadow.products:
+            shadow.products[channel] = np.zeros(shadow.size, np.int64)
+        for granule in range(memory.granules):
+            shadow.products[channel][window.at * memory.granules + granule] = stamp

@@ -1,0 +1,348 @@
+"""Asynchronous matrix products of warpgroups: what they compute, and what is in flight until when.
+
+A product is computed when the last of its four warps issues it; whatever would make that differ from
+hardware, which computes it some time before the wait, is reported: ordinary code that touches its
+registers (see registers.py), and writes to what it reads in shared memory that don't come after a
+wait. For these each warpgroup has a channel, as an mbarrier has for the copies that it counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from taskc.backend.sim.inflight import WARPGROUP, Issued, Part, products_of, progress_of
+from taskc.backend.sim.machine import Frame, active_columns
+from taskc.backend.sim.matrix import folded, gathered, scattered
+from taskc.backend.sim.memory import Array
+from taskc.backend.sim.operands import Find, SharedOperands, Window
+from taskc.backend.sim.operations import Operations
+from taskc.backend.sim.order import WARP
+from taskc.backend.sim.recording import memory_of
+from taskc.backend.sim.schedule import Thread
+from taskc.backend.sim.shadow import SITE_BITS
+from taskc.backend.sim.statements import Code
+from taskc.backend.sim.synchronization import schedule_of
+from taskc.backend.sim.tiles import cube_of
+from taskc.errors import InternalError
+from taskc.ir import nodes as ir
+from taskc.ir.fragments import quotient_of, runs_along
+from taskc.ir.target import MATRIX_INSTRUCTIONS, MatrixInstruction, is_asynchronous
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """One instruction's work: from which slots on it has registers, or where its operands lie.
+
+    `step` of k is that of a product that takes several instructions.
+    """
+
+    accumulator: int
+    left: int | Window | None
+    right: Window | None
+    step: int = 0
+
+
+Plan: TypeAlias = Callable[[list[Frame]], Iterator[Fragment]]
+
+
+class Products:
+    def __init__(self, operations: Operations) -> None:
+        self.run = operations.run
+        self.accesses = operations.accesses
+        self.expressions = operations.expressions
+        self.operands = SharedOperands(operations)
+        operations.makers.update(
+            {"wgmma.fence": self.fence, "wgmma.commit": self.commit, "wgmma.wait": self.wait}
+        )
+        operations.makers.update(
+            {name: self.instruction for name in MATRIX_INSTRUCTIONS if is_asynchronous(name)}
+        )
+
+    # What a warp does by itself.
+
+    def fence(self, node: ir.Do) -> Code:
+        def run(frame: Frame) -> None:
+            if not _is_whole(frame, node):
+                return
+            progress_of(frame).has_fenced = True
+            for memory in frame.memories.values():
+                if memory.registers is not None:
+                    cube_of(memory.registers.touched, frame, memory)[...] = False
+
+        return Code(run)
+
+    def commit(self, node: ir.Do) -> Code:
+        def run(frame: Frame) -> None:
+            if _is_whole(frame, node):
+                progress = progress_of(frame)
+                progress.closed.append(progress.open)
+                progress.open = []
+
+        return Code(run)
+
+    def wait(self, node: ir.Do) -> Code:
+        (count,) = node.operands
+        assert isinstance(count, ir.Constant)
+        most = int(count.value)
+
+        def run(frame: Frame) -> None:
+            if not _is_whole(frame, node):
+                return
+            progress, order = progress_of(frame), frame.group.order
+            done = max(len(progress.closed) - most, 0)
+            for product in (p for group in progress.closed[:done] for p in group):
+                for part in (product.accumulator, product.left):
+                    if part is not None:
+                        held = cube_of(part.memory.registers.held, frame, part.memory)[part.slots]
+                        held[held == product.number] = 0
+                known = order.known[0, frame.worker_row, order.workers + product.channel]
+                order.known[0, frame.worker_row, order.workers + product.channel] = np.maximum(
+                    known, product.clock + 1
+                )
+            progress.closed = progress.closed[done:]
+
+        return Code(run)
+
+    # Products.
+
+    def mma(self, node: ir.Mma) -> Code:
+        """A whole product: the fragments of a warpgroup, for each step of k."""
+        row = MATRIX_INSTRUCTIONS[str(node.how)]
+        assert node.accumulator.owners is not None
+        quotient = quotient_of(node.accumulator.owners, row)
+        assert quotient is not None
+        m, n, k = row.shape
+        steps = node.left.shape[1] // k
+        in_registers = node.left.tensor.scope == ir.TILE
+        left = None if in_registers else self._operand(node, node.left, row)
+        right = self._operand(node, node.right, row)
+
+        def plan(frames: list[Frame]) -> Iterator[Fragment]:
+            group = (int(frames[0].worker_row[0]) - frames[0].first) // WARPGROUP
+            tasks = quotient(group)
+            lines = {line: i for i, line in enumerate(dict.fromkeys(i for i, _ in tasks))}
+            for step in range(steps):
+                for slot, (i, j) in enumerate(tasks):
+                    source: int | Window | None
+                    if left is None:
+                        source = (lines[i] * steps + step) * row.left_fragment.slots
+                    else:
+                        source = left(frames, i * m, step * k)
+                    first = slot * row.accumulator_fragment.slots
+                    yield Fragment(first, source, right(frames, j * n, step * k), step)
+
+        tensors = node.accumulator, node.left.tensor if in_registers else None
+        return self._issue(node, row, tensors, node.accumulate, plan)
+
+    def _operand(self, node: ir.Mma, operand: ir.Operand, row: MatrixInstruction) -> Find:
+        is_left = operand is node.left
+        along = runs_along(operand, is_left=is_left)
+        return self.operands.find(operand.tensor, operand.origin, along, row, is_left, node)
+
+    def instruction(self, node: ir.Do) -> Code:
+        row = MATRIX_INSTRUCTIONS[node.operation]
+        accumulator, left, right, accumulate, *transposed = node.operands
+        assert isinstance(accumulator, ir.Address)
+        assert isinstance(left, ir.Address)
+        assert isinstance(right, ir.Address)
+        in_registers = left.tensor.scope == ir.REGISTER
+        is_transposed = [bool(part.value) for part in transposed if isinstance(part, ir.Constant)]
+        first = self._slot(accumulator, node)
+        left_slot = self._slot(left, node) if in_registers else None
+        along = "mn" if is_transposed[0] else "k"
+        left_window = (
+            None
+            if in_registers
+            else self.operands.find(left.tensor, left.indices, along, row, True, node)
+        )
+        along = "k" if is_transposed[1] else "mn"
+        right_window = self.operands.find(right.tensor, right.indices, along, row, False, node)
+
+        def plan(frames: list[Frame]) -> Iterator[Fragment]:
+            source: int | Window | None = None
+            if left_slot is not None:
+                source = left_slot(frames[0])
+            elif left_window is not None:
+                source = left_window(frames, 0, 0)
+            yield Fragment(first(frames[0]), source, right_window(frames, 0, 0))
+
+        tensors = accumulator.tensor, left.tensor if in_registers else None
+        return self._issue(node, row, tensors, accumulate, plan)
+
+    def _slot(self, address: ir.Address, node: ir.Do) -> Callable[[Frame], int]:
+        place = self.accesses.place(address.tensor, address.indices, node, node.loc)
+        return lambda frame: int(np.max(place(frame)[0]))
+
+    def _issue(
+        self,
+        node: ir.Mma | ir.Do,
+        row: MatrixInstruction,
+        tensors: tuple[ir.Tensor, ir.Tensor | None],
+        accumulate: ir.Expression | None,
+        plan: Plan,
+    ) -> Code:
+        condition = None if accumulate is None else self.expressions(accumulate)
+        site = self.run.site(node.loc)
+
+        def act(frames: list[Frame]) -> None:
+            adds = np.concatenate(
+                [
+                    np.broadcast_to(True if condition is None else condition(f), (1, WARP))
+                    for f in frames
+                ],
+                axis=1,
+            )
+            if adds.any() != adds.all():
+                message = "the workers of a warpgroup don't agree on whether a product accumulates"
+                everyone = np.ones((1, WARP), np.bool_)
+                frames[0].fault("divergence", message, everyone, node.loc, node)
+            for fragment in plan(frames):
+                if fragment.left is None or fragment.right is None:
+                    continue
+                self._compute(
+                    frames,
+                    node,
+                    row,
+                    tensors,
+                    fragment,
+                    bool(adds.all()) or fragment.step > 0,
+                    site,
+                )
+
+        def steps(frame: Frame) -> Thread:
+            if frame.axes or frame.width != WARP:
+                raise InternalError(f"{row.name} is a statement of whole warps")
+            if not _is_whole(frame, node):
+                return
+            key = id(node), self._channel(frame)
+            party = products_of(frame.group).parties.setdefault(key, [])
+            party.append(frame)
+
+            def together() -> None:
+                frames = sorted(party, key=lambda f: int(f.worker_row[0]))
+                party.clear()
+                act(frames)
+
+            yield from schedule_of(frame).gather(key, frame, node.loc, together, WARPGROUP)
+
+        return Code(steps, waits=True)
+
+    def _channel(self, frame: Frame) -> int:
+        """That of the warpgroup's products."""
+        number = int(frame.numbers[0]) // WARPGROUP
+        return frame.group.first_channel + self.run.product_channel + number
+
+    def _compute(
+        self,
+        frames: list[Frame],
+        node: ir.Mma | ir.Do,
+        row: MatrixInstruction,
+        tensors: tuple[ir.Tensor, ir.Tensor | None],
+        fragment: Fragment,
+        adds: bool,
+        site: int,
+    ) -> None:
+        group = frames[0].group
+        channel = self._channel(frames[0])
+        clock = group.order.tick(0, channel)
+        slots = slice(fragment.accumulator, fragment.accumulator + row.accumulator_fragment.slots)
+        totals, lefts = [], []
+        for frame in frames:
+            accumulator = Part(memory_of(frame, tensors[0]), slots)
+            left: Part | None = None
+            if tensors[1] is not None:
+                assert isinstance(fragment.left, int)
+                end = fragment.left + row.left_fragment.slots
+                left = Part(memory_of(frame, tensors[1]), slice(fragment.left, end))
+            totals.append(self._registers(frame, node, row, accumulator, adds, is_left=False))
+            if left is not None:
+                lefts.append(self._registers(frame, node, row, left, True, is_left=True))
+            issued = products_of(group).issued
+            product = Issued(len(issued) + 1, row, channel, clock, accumulator, left, node.loc)
+            issued.append(product)
+            progress_of(frame).open.append(product)
+            for part in (accumulator, left):
+                if part is not None:
+                    cube_of(part.memory.registers.held, frame, part.memory)[part.slots] = (
+                        product.number
+                    )
+            for window in (fragment.left, fragment.right):
+                if isinstance(window, Window):
+                    self.operands.check(frame, window, node, site)
+        for window in (fragment.left, fragment.right):
+            if isinstance(window, Window):
+                self.operands.mark(window, channel, clock << SITE_BITS | site)
+        whole = gathered(np.concatenate(totals), row.accumulator_fragment)
+        if not adds:
+            whole = np.zeros_like(whole)
+        if isinstance(fragment.left, Window):
+            a = fragment.left.values()
+        else:
+            a = gathered(np.concatenate(lefts), row.left_fragment)
+        assert fragment.right is not None
+        result = scattered(
+            folded(row, whole, a, fragment.right.values().T), row.accumulator_fragment
+        )
+        for position, frame in enumerate(frames):
+            memory = memory_of(frame, tensors[0])
+            mine = result[position * WARP : (position + 1) * WARP]
+            cube_of(memory.data, frame, memory)[slots] = mine.T[:, None, :]
+            cube_of(memory.written, frame, memory)[slots] = 1
+            memory.tried = False
+
+    def _registers(
+        self,
+        frame: Frame,
+        node: ir.Mma | ir.Do,
+        row: MatrixInstruction,
+        part: Part,
+        is_read: bool,
+        *,
+        is_left: bool,
+    ) -> Array:
+        """A warp's registers, [worker, slot], which the product may take."""
+        memory, slots = part.memory, part.slots
+        registers = memory.registers
+        everyone = np.ones((1, WARP), np.bool_)
+        name = memory.tensor.name
+        if cube_of(registers.touched, frame, memory)[slots].any():
+            message = f"registers of {name} were touched after the last wgmma.fence"
+            frame.fault("missing-fence", message, everyone, node.loc, node)
+        elif not progress_of(frame).has_fenced:
+            message = "there is no wgmma.fence before the first matrix product"
+            frame.fault("missing-fence", message, everyone, node.loc, node)
+        issued = products_of(frame.group).issued
+        for held in np.unique(cube_of(registers.held, frame, memory)[slots]).tolist():
+            if not held:
+                continue
+            other = issued[held - 1]
+            theirs = other.left if is_left else other.accumulator
+            alike = is_left or other.row.shape == row.shape
+            if theirs is None or (theirs.memory, theirs.slots) != (memory, slots) or not alike:
+                frame.run.findings.add(
+                    "unwaited-product",
+                    f"registers of {name} are taken while a matrix product of another shape has them",
+                    node.loc,
+                    details=(("block", int(frame.group.blocks[0])),),
+                    notes=(("the product is issued here", other.loc),),
+                    where=node,
+                )
+        missing = cube_of(memory.written, frame, memory)[slots] == 0
+        if is_read and missing.any():
+            message = f"{name} is read before it is written"
+            frame.fault("uninitialized", message, missing.any(axis=0), node.loc, node)
+        values: Array = cube_of(memory.data, frame, memory)[slots][:, 0, :].T
+        return values
+
+
+def _is_whole(frame: Frame, node: ir.Mma | ir.Do) -> bool:
+    """Whether the warp comes here; that only some of its lanes do is reported."""
+    active = active_columns(frame)
+    if active.any() and not active.all():
+        message = "only some lanes of the warp take part"
+        frame.fault("inactive-lane", message, active[None], node.loc, node)
+    return bool(active.any())

@@ -1,0 +1,167 @@
+"""How the operands of a matrix instruction are held by its workers, or lie in shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taskc.ir.mapping import Mapping, MappingError, Mode, repeat
+from taskc.ir.nodes import Mma, Operand, Swizzle, Tensor
+from taskc.ir.target import MatrixInstruction, SharedForm
+from taskc.ir.types import DType
+
+UNIT = 16  # bytes that a swizzle moves together
+SWIZZLED_ROW = 128  # bytes of memory that have one number in a swizzle
+
+
+def quotient_of(owners: Mapping, row: MatrixInstruction) -> Mapping | None:
+    """The mapping of fragments: owners == quotient * fragment. None where the row doesn't fit."""
+    try:
+        quotient = owners / row.accumulator_fragment
+    except MappingError:
+        return None
+    return quotient if quotient.is_composed and quotient.limit is None else None
+
+
+def without_dimension(quotient: Mapping, dropped: int) -> Mapping:
+    """The quotient on one dimension of the result; in place of the other, the product's own, of extent 1."""
+    kept = 1 - dropped
+    projected = quotient.project((kept,))
+    assert projected.worker_modes is not None
+    assert projected.slot_modes is not None
+
+    def moved(mode: Mode) -> Mode:
+        return mode if mode.dimension is None else mode._replace(dimension=kept)
+
+    shape = (projected.shape[0], 1) if kept == 0 else (1, projected.shape[0])
+    return Mapping.from_modes(
+        shape, [moved(m) for m in projected.worker_modes], [moved(m) for m in projected.slot_modes]
+    )
+
+
+def left_owners(quotient: Mapping, row: MatrixInstruction, k: int) -> Mapping:
+    """Who has a left operand of `k` columns in registers."""
+    steps = repeat(1, k // row.shape[2])
+    return without_dimension(quotient, 1) * steps * row.left_fragment
+
+
+# --- shared memory ---------------------------------------------------------------------------
+
+
+def swizzle_of(width: int, dtype: DType) -> Swizzle | None:
+    """The swizzle of lines of so many bytes: 32, 64 or 128; of 16 there is none."""
+    bits = (width // UNIT).bit_length() - 1
+    unit, row = UNIT // dtype.nbytes, SWIZZLED_ROW // dtype.nbytes
+    return Swizzle(bits, unit.bit_length() - 1, row.bit_length() - 1) if bits else None
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A form with the distances that a descriptor has, in elements.
+
+    The first line's units of 16 bytes are `leading` apart where that isn't 16 bytes (none is
+    swizzled), or else lines of the next atom across; atoms of eight lines are `stride` apart.
+    """
+
+    form: SharedForm
+    nbytes: int
+    leading: int
+    stride: int
+
+    def offsets(self, mn: int, k: int) -> NDArray[Any]:
+        """Where the elements of a fragment lie, [mn, k], from the first one on, before any swizzle."""
+        line, unit = self.form.width // self.nbytes, UNIT // self.nbytes
+        rows, depth = np.indices((mn, k))
+        if self.form.along == "k":
+            across = unit if line > unit else self.leading
+            return rows % 8 * line + rows // 8 * self.stride + depth % unit + depth // unit * across
+        if line > unit:
+            lines, atoms = self.leading, self.stride
+        else:
+            lines, atoms = self.stride, self.leading
+        return rows % line + rows // line * lines + depth % 8 * line + depth // 8 * atoms
+
+    def is_aligned(self, start: int) -> bool:
+        """Whether a fragment may begin at this element: at a unit, and in the first line of an atom."""
+        at = start * self.nbytes
+        return at % UNIT == 0 and at // SWIZZLED_ROW % (self.form.width // UNIT) == 0
+
+
+def runs_along(operand: Operand, *, is_left: bool) -> str:
+    """Which elements of an operand are neighbours in its tensor: "k" or "mn"."""
+    return "mn" if operand.transposed == is_left else "k"
+
+
+def placement(
+    tensor: Tensor, along: str, row: MatrixInstruction, *, is_left: bool
+) -> Placement | None:
+    """How the instruction finds a fragment that begins at the tensor's first element, if it can."""
+    mn, k = row.shape[0 if is_left else 1], row.shape[2]
+    shape = tuple(n for n in tensor.shape[-2:] if isinstance(n, int))
+    extents = (mn, k) if along == "k" else (k, mn)
+    if len(shape) != 2 or any(a < b for a, b in zip(shape, extents, strict=True)):
+        return None
+    table = _addresses(tensor, extents)
+    if table is None:
+        return None
+    table = table if along == "k" else table.T
+    size = tensor.dtype.nbytes
+    for form in row.memory:
+        if form.along != along or tensor.swizzle != swizzle_of(form.width, tensor.dtype):
+            continue
+        line, unit = form.width // size, UNIT // size
+        if along == "k":
+            leading, stride = table[0, min(unit, k - 1)], table[8 if mn > 8 else 0, 0]
+        elif line > unit:
+            leading, stride = table[line if mn > line else 0, 0], table[0, 8]
+        else:
+            leading, stride = table[0, 8], table[unit if mn > unit else 0, 0]
+        found = Placement(form, size, int(leading), int(stride))
+        if np.array_equal(found.offsets(mn, k), table):
+            return found
+    return None
+
+
+def _addresses(tensor: Tensor, extents: tuple[int, int]) -> NDArray[Any] | None:
+    """The offsets of the first elements of a tensor's last two dimensions, before any swizzle."""
+    rows, columns = np.indices(extents)
+    layout = tensor.layout
+    if layout is None:
+        pitch = tensor.shape[-1]
+        assert isinstance(pitch, int)
+        return np.asarray(rows * pitch + columns)
+    if layout.rank < 2:
+        return None
+    leading = np.zeros((*extents, layout.rank - 2), np.int64)
+    tasks = np.concatenate((leading, rows[..., None], columns[..., None]), axis=-1)
+    return layout.find(0, tasks)
+
+
+def alignment(tensor: Tensor) -> int:
+    """The bytes after which a tensor's swizzle repeats: hardware swizzles whole addresses."""
+    swizzle = tensor.swizzle
+    return 1 if swizzle is None else tensor.dtype.nbytes << (swizzle.shift + swizzle.bits)
+
+
+def misfit(mma: Mma, row: MatrixInstruction) -> str | None:
+    """Why an instruction can't do a product; None: it can. The author's errors say more."""
+    owners = mma.accumulator.owners
+    assert owners is not None
+    m, n, k = row.shape
+    types = (mma.left.tensor.dtype, mma.right.tensor.dtype, mma.accumulator.dtype)
+    if types != (row.operand, row.operand, row.accumulator):
+        return f"{row.name} is of {row.operand} and {row.accumulator}"
+    quotient = quotient_of(owners, row)
+    if quotient is None or mma.left.shape[1] % k:
+        return f"{row.name} computes {m} by {n} by {k}, which does not divide the product"
+    for is_left, operand in ((True, mma.left), (False, mma.right)):
+        tensor = operand.tensor
+        if tensor.owners is not None:
+            if not is_left or tensor.owners != left_owners(quotient, row, mma.left.shape[1]):
+                return f"the owners of {tensor} are not those of {row.name}"
+        elif placement(tensor, runs_along(operand, is_left=is_left), row, is_left=is_left) is None:
+            return f"{tensor} does not lie as {row.name} takes it"
+    return None

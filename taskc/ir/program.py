@@ -1,0 +1,112 @@
+"""Programs: calls of kernels, one after another, on parameters and temporaries.
+
+    program    ::= Program(name, parameters, dimensions, temporaries, calls)
+    call       ::= Call(kernel, arguments)
+    argument   ::= Tensor                          for a tensor: a parameter or a temporary
+                 | expression                      for a scalar: of the program's scalars and dimensions
+
+A program is straight: what chose its calls was constant. Calls take effect one after another, each as a
+call of its kernel would. A temporary is uninitialized memory that lives from the program's start to its
+end; its extents are expressions of the program's dimensions. A program inside a program has been inlined.
+
+What holds of every program, since tracing has checked it:
+
+- an argument has its parameter's type, shape and layout, for all sizes of the dimensions;
+- what a call reads was written by a call before, or by the caller;
+- what a call writes is no other argument of it; an input is never written, and an output is the
+  `out` of exactly one call.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from taskc.errors import NOWHERE, Location
+from taskc.ir.nodes import Binary, Cast, Constant, Expression, Kernel, Tensor, Variable
+from taskc.ir.text_rules import identifier
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a kernel; `arguments` are one for each of its parameters, outputs too."""
+
+    kernel: Kernel
+    arguments: tuple[Tensor | Expression, ...]
+    loc: Location = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """See the head of this file. Parameters and dimensions are those of a kernel."""
+
+    name: str
+    parameters: tuple[Tensor | Variable, ...]
+    dimensions: tuple[Variable, ...]
+    temporaries: tuple[Tensor, ...]
+    calls: tuple[Call, ...]
+    loc: Location = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
+
+
+def kernels_of(program: Program) -> dict[str, Kernel]:
+    """The kernels that a program calls, each once, in the order of their first calls.
+
+    The names are their own; the second kernel that is called `copy` is `copy_1`.
+    """
+    named: dict[str, Kernel] = {}
+    for call in program.calls:
+        if not any(call.kernel is kernel for kernel in named.values()):
+            base = name = identifier(call.kernel.name)
+            number = 0
+            while name in named:
+                number += 1
+                name = f"{base}_{number}"
+            named[name] = call.kernel
+    return named
+
+
+def map_kernels(program: Program, change: Callable[[Kernel], Kernel]) -> Program:
+    """The program with its kernels exchanged: one that is called twice is still one."""
+    made = {id(kernel): change(kernel) for kernel in kernels_of(program).values()}
+    calls = [replace(call, kernel=made[id(call.kernel)]) for call in program.calls]
+    return replace(program, calls=tuple(calls))
+
+
+def bind_dimensions(
+    parameters: Sequence[Tensor | Variable], values: Sequence[Any]
+) -> dict[Variable, int]:
+    """What the symbolic dimensions are, given the arguments of a call."""
+    return {
+        extent: size
+        for parameter, value in zip(parameters, values, strict=True)
+        if isinstance(parameter, Tensor)
+        for extent, size in zip(parameter.shape, value.shape, strict=True)
+        if isinstance(extent, Variable)
+    }
+
+
+# What a size is computed with.
+_OPERATORS: dict[str, Callable[[int, int], int]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+}
+
+
+def evaluate(expression: Expression, values: dict[Variable, Any]) -> Any:
+    """The value of an extent or of a scalar argument, not yet held to its type."""
+    match expression:
+        case Constant():
+            return expression.value
+        case Variable():
+            return values[expression]
+        case Cast():
+            return evaluate(expression.operand, values)
+        case Binary() if expression.operator in _OPERATORS:
+            left, right = evaluate(expression.left, values), evaluate(expression.right, values)
+            return _OPERATORS[expression.operator](left, right)
+    raise TypeError(f"not an expression of sizes: {expression!r}")

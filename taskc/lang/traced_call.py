@@ -1,0 +1,338 @@
+"""One call in a program that is being traced: whether it fits, and what it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from taskc.errors import CompileError, Location
+from taskc.ir import nodes as ir
+from taskc.ir.build import index
+from taskc.ir.mapping import repeat
+from taskc.ir.printer import expression_text
+from taskc.ir.program import Call, Program
+from taskc.ir.rewrite import substitute
+from taskc.ir.rounding import as_storage
+from taskc.ir.signature import (
+    MatchError,
+    Parameter,
+    inputs_of,
+    is_output,
+    match,
+    misfit,
+    named_type,
+    outputs_of,
+)
+from taskc.ir.types import i64
+from taskc.lang.handles import Handle, ScalarHandle, TensorHandle
+from taskc.lang.sizes import Symbolic
+from taskc.lang.source import assigned_names, call_site
+from taskc.lang.values import describe
+
+if TYPE_CHECKING:
+    from taskc.lang.tracing import Trace
+
+Callee: TypeAlias = "ir.Kernel | Program"
+Value: TypeAlias = "ir.Tensor | ir.Expression"
+
+
+class TracedCall:
+    """One call of a kernel or a program, as far as it has been looked at."""
+
+    def __init__(self, trace: Trace, called: Callee) -> None:
+        self.trace = trace
+        self.called = called
+        self.site = call_site()
+        self.values: dict[str, Value] = {}
+        self.sizes: dict[ir.Variable, int | ir.Expression] = {}
+        self.told_by: dict[ir.Variable, str] = {}
+
+    def error(
+        self,
+        parameter: Parameter,
+        problem: str,
+        hint: str | None = None,
+        note: tuple[str, Location] | None = None,
+    ) -> CompileError:
+        kind = "output" if is_output(parameter) else "argument"
+        return CompileError(
+            f"{self.called.name}(): {kind} '{parameter.name}' {problem}",
+            self.site,
+            hint,
+            (note,) if note else (),
+        )
+
+    # Which argument is which parameter's.
+
+    def bind(self, args: Sequence[Any], keywords: dict[str, Any]) -> list[Handle]:
+        """Takes the arguments and returns the outputs."""
+        parameters = self.called.parameters
+        try:
+            given = match(f"{self.called.name}()", parameters, args, keywords)
+        except MatchError as error:
+            raise CompileError(str(error), self.site) from None
+        outputs = outputs_of(parameters)
+        for parameter in (*inputs_of(parameters), *outputs):
+            if parameter.name not in given:
+                continue
+            argument = given[parameter.name]
+            if isinstance(parameter, ir.Variable):
+                self.values[parameter.name] = self._scalar(parameter, argument)
+            else:
+                self.values[parameter.name] = self._tensor(parameter, argument)
+        names = assigned_names(self.site, tuple([output.name for output in outputs]))
+        for output, name in zip(outputs, names, strict=True):
+            if output.name not in given:
+                given[output.name] = self._allocated(output, name)
+        return [given[output.name] for output in outputs]
+
+    def _scalar(self, parameter: ir.Variable, value: Any) -> ir.Expression:
+        dtype = parameter.dtype
+        if isinstance(value, Handle):
+            self._check_owner(value)
+        if isinstance(value, ScalarHandle):
+            if value.dtype is not dtype:
+                raise self.error(parameter, f"must be a number of type {dtype}, not {value.dtype}")
+            return value.variable
+        if isinstance(value, Symbolic):
+            if not dtype.is_integer:
+                raise self.error(
+                    parameter, f"must be a number of type {dtype}, and a size is an integer"
+                )
+            expression = self.trace.expression(value)
+            return expression if dtype is i64 else ir.Cast(expression, dtype)
+        if isinstance(value, TensorHandle):
+            raise self.error(parameter, f"must be a number of type {dtype}, not {value.described}")
+        number = value.item() if isinstance(value, np.generic) else value
+        problem = misfit(number, dtype)
+        if problem is not None:
+            raise self.error(parameter, problem)
+        stored = as_storage(float(number) if dtype.is_float else number, dtype)
+        return ir.Constant(float(stored) if dtype.is_float else stored.item(), dtype)
+
+    def _tensor(self, parameter: ir.Tensor, value: Any) -> ir.Tensor:
+        expected = named_type(parameter.dtype, parameter.shape)
+        if isinstance(value, Handle):
+            self._check_owner(value)
+        if not isinstance(value, TensorHandle):
+            is_array = hasattr(value, "__dlpack__")
+            raise self.error(
+                parameter,
+                f"must be {expected}, a tensor of the program, not"
+                f" {'an array' if is_array else describe(value)}",
+                "make it a parameter of the program" if is_array else None,
+            )
+        tensor = value.tensor
+        if tensor.dtype is not parameter.dtype or len(tensor.shape) != len(parameter.shape):
+            raise self.error(parameter, f"must be {expected}, not {_typed(tensor)}")
+        for wanted, extent in zip(parameter.shape, tensor.shape, strict=True):
+            self._extent(parameter, wanted, extent, tensor)
+        self._check_layout(parameter, tensor)
+        return tensor
+
+    def _check_owner(self, handle: Handle) -> None:
+        if handle.trace is not self.trace:
+            raise CompileError(
+                f"'{handle.name}' belongs to program '{handle.trace.name}', and this call is in"
+                f" '{self.trace.name}'",
+                self.site,
+                "pass it as a parameter",
+            )
+
+    def _extent(
+        self,
+        parameter: ir.Tensor,
+        wanted: int | ir.Expression,
+        extent: int | ir.Expression,
+        tensor: ir.Tensor,
+    ) -> None:
+        trace = self.trace
+        expected = f"must be {named_type(parameter.dtype, parameter.shape)}"
+        if not isinstance(wanted, ir.Variable):
+            if not trace.are_equal(wanted, extent):
+                raise self.error(parameter, f"{expected}, not {_typed(tensor)}")
+            return
+        if not trace.divides(wanted.multiple, extent):
+            reason = f"{expected} with {wanted} a multiple of {wanted.multiple}"
+            hint = None
+            if isinstance(extent, ir.Variable):
+                hint = f'declare it so: tc.dim("{extent}", multiple={wanted.multiple})'
+            raise self.error(parameter, f"{reason}, not {_typed(tensor)}", hint)
+        known = self.sizes.setdefault(wanted, extent)
+        source = self.told_by.setdefault(wanted, parameter.name)
+        difference = trace.difference(known, extent)
+        if difference.is_constant and difference.constant == 0:
+            return
+        told = "" if source == parameter.name else f" (from '{source}')"
+        hint = None
+        if not difference.is_constant:
+            hint = "they have to be equal for all sizes; the same tc.dim in both would say so"
+        reason = f"{expected} with {wanted} = {expression_text(index(known))}{told}"
+        raise self.error(parameter, f"{reason}, not {_typed(tensor)}", hint)
+
+    def _check_layout(self, parameter: ir.Tensor, tensor: ir.Tensor) -> None:
+        if not _same_layout(parameter, tensor):
+            raise self.error(
+                parameter,
+                f"must lie {_laid(parameter)}, and '{tensor.name}' lies {_laid(tensor)}",
+                "a kernel can pack it: from one layout to the other",
+            )
+
+    def _allocated(self, output: ir.Tensor, name: str) -> Handle:
+        """A temporary for an output that wasn't given."""
+        shape: list[int | ir.Expression] = []
+        for extent in output.shape:
+            if isinstance(extent, int):
+                shape.append(extent)
+            elif isinstance(extent, ir.Variable) and extent in self.sizes:
+                shape.append(self.sizes[extent])
+            else:
+                problem = f"has the extent {extent}, which no argument tells; pass it as out="
+                raise self.error(output, problem)
+        tensor = ir.Tensor(
+            name, output.dtype, tuple(shape), ir.GLOBAL, output.layout, loc=self.site
+        )
+        self.values[output.name] = tensor
+        return self.trace.temporary(tensor)
+
+    # What it reads and writes.
+
+    def arguments(self, *roles: str) -> list[tuple[ir.Tensor, ir.Tensor]]:
+        """The tensor parameters of some roles, with what they are given."""
+        found = []
+        for parameter in self.called.parameters:
+            if isinstance(parameter, ir.Tensor) and parameter.role in roles:
+                value = self.values[parameter.name]
+                assert isinstance(value, ir.Tensor)
+                found.append((parameter, value))
+        return found
+
+    @property
+    def written(self) -> list[ir.Tensor]:
+        return [tensor for _, tensor in self.arguments("out", "inout")]
+
+    def check_memory(self) -> None:
+        """What is read has been written, and what is written may be."""
+        trace = self.trace
+        given = {item for item in trace.parameters if isinstance(item, ir.Tensor)}
+        for parameter, tensor in self.arguments("in", "inout"):
+            if tensor in trace.written or (tensor in given and tensor.role != "out"):
+                continue
+            what = f"the output '{tensor.name}'" if tensor in given else f"'{tensor.name}'"
+            hint = "it starts uninitialized: let a kernel fill it first, as its tc.out"
+            note = ("it is made here", tensor.loc)
+            raise self.error(
+                parameter, f"is read, and no call has written {what} before", hint, note
+            )
+        for parameter, tensor in self.arguments("out", "inout"):
+            if tensor in given and tensor.role == "in":
+                raise self.error(
+                    parameter,
+                    f"is written, and '{tensor.name}' is an input of program '{trace.name}'",
+                    f"declare it tc.inout[{_typed(tensor)}], or write to tc.empty({_typed(tensor)})",
+                    ("it is declared here", tensor.loc),
+                )
+        for parameter, tensor in self.arguments("out"):
+            if tensor in given and tensor.role == "out" and tensor in trace.written:
+                raise self.error(
+                    parameter,
+                    f"is written, and the output '{tensor.name}' has been written before",
+                    f"use a temporary for the first result, or declare '{tensor.name}' tc.inout",
+                    ("it was written here", trace.written[tensor]),
+                )
+        self._check_overlap()
+
+    def _check_overlap(self) -> None:
+        everything = self.arguments("in", "out", "inout")
+        for number, (first, tensor) in enumerate(everything):
+            for second, other in everything[number + 1 :]:
+                written, beside = (first, second) if first.role != "in" else (second, first)
+                if tensor is other and written.role != "in":
+                    raise self.error(
+                        written,
+                        f"is written, and '{tensor.name}' is also given for '{beside.name}'",
+                    )
+
+    # What it becomes.
+
+    def made(self) -> list[Call]:
+        """The call; of a program, its calls on the arguments of this one."""
+        if isinstance(self.called, Program):
+            return self._inlined(self.called)
+        arguments = [self.values[item.name] for item in self.called.parameters]
+        return [Call(self.called, tuple(arguments), loc=self.site)]
+
+    def _inlined(self, program: Program) -> list[Call]:
+        scalars: dict[ir.Variable, ir.Expression] = {
+            variable: index(size) for variable, size in self.sizes.items()
+        }
+        tensors: dict[ir.Tensor, ir.Tensor] = {}
+        for parameter in program.parameters:
+            value = self.values[parameter.name]
+            if isinstance(parameter, ir.Tensor):
+                assert isinstance(value, ir.Tensor)
+                tensors[parameter] = value
+            else:
+                assert not isinstance(value, ir.Tensor)
+                scalars[parameter] = value
+        for temporary in program.temporaries:
+            extents = [self._size(extent, scalars) for extent in temporary.shape]
+            lowest = min([extent for extent in extents if isinstance(extent, int)], default=0)
+            if lowest < 0:
+                problem = f"the temporary '{temporary.name}' would have the extent {lowest}"
+                raise CompileError(f"{program.name}(): {problem}", self.site)
+            tensors[temporary] = replace(temporary, shape=tuple(extents))
+            self.trace.temporaries.append(tensors[temporary])
+        calls = []
+        for call in program.calls:
+            arguments: list[Value] = []
+            for parameter, argument in zip(call.kernel.parameters, call.arguments, strict=True):
+                if isinstance(argument, ir.Tensor):
+                    arguments.append(tensors[argument])
+                else:
+                    what = f"{program.name}(): argument '{parameter.name}' of {call.kernel.name}()"
+                    arguments.append(self._number(what, argument, scalars))
+            calls.append(Call(call.kernel, tuple(arguments), loc=call.loc))
+        return calls
+
+    def _size(
+        self, extent: int | ir.Expression, scalars: dict[ir.Variable, ir.Expression]
+    ) -> int | ir.Expression:
+        return self.trace.extent(substitute(index(extent), scalars))
+
+    def _number(
+        self, what: str, argument: ir.Expression, scalars: dict[ir.Variable, ir.Expression]
+    ) -> ir.Expression:
+        """A scalar that is passed on; a size may have become a number."""
+        argument = substitute(argument, scalars)
+        if not isinstance(argument, (ir.Cast, ir.Binary)):
+            return argument
+        size = argument.operand if isinstance(argument, ir.Cast) else argument
+        number = self.trace.extent(size)
+        if not isinstance(number, int):
+            return argument
+        problem = misfit(number, argument.dtype)
+        if problem is not None:
+            raise CompileError(f"{what} {problem}", self.site)
+        return ir.Constant(number, argument.dtype)
+
+
+def _typed(tensor: ir.Tensor) -> str:
+    return named_type(tensor.dtype, [expression_text(index(n)) for n in tensor.shape])
+
+
+def _same_layout(parameter: ir.Tensor, tensor: ir.Tensor) -> bool:
+    a, b = parameter.layout, tensor.layout
+    if a is not None and b is not None:
+        return a == b
+    laid = a or b
+    # Row-major may be said, too.
+    extents = [n for n in tensor.shape if isinstance(n, int)]
+    return laid is None or (len(extents) == len(tensor.shape) and laid == repeat(*extents))
+
+
+def _laid(tensor: ir.Tensor) -> str:
+    return "row-major" if tensor.layout is None else f"as {tensor.layout}"

@@ -1,0 +1,69 @@
+"""A call of a program as the calls of kernels that it is: temporaries made, sizes known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from taskc.arguments import ArgumentError, Bound
+from taskc.ir.nodes import Tensor, Variable
+from taskc.ir.printer import expression_text
+from taskc.ir.program import Call, Program, bind_dimensions, evaluate
+from taskc.ir.rounding import as_storage
+from taskc.ir.signature import misfit
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel and what it is called with. Arrays are shared between launches: data flows."""
+
+    call: Call
+    bound: Bound
+
+
+def launches(program: Program, values: Sequence[Any]) -> tuple[Launch, ...]:
+    """The calls of a program, in order; `values` are one for each parameter, as in a `Bound`."""
+    sizes: dict[Variable, Any] = dict(bind_dimensions(program.parameters, values))
+    arrays: dict[Tensor, Any] = {}
+    for parameter, value in zip(program.parameters, values, strict=True):
+        if isinstance(parameter, Tensor):
+            arrays[parameter] = value
+        else:
+            sizes[parameter] = value
+    for tensor in program.temporaries:
+        arrays[tensor] = _allocated(program, tensor, sizes)
+    return tuple([Launch(call, _bound(program, call, arrays, sizes)) for call in program.calls])
+
+
+def _allocated(program: Program, tensor: Tensor, sizes: dict[Variable, Any]) -> Any:
+    shape = []
+    for extent in tensor.shape:
+        size = extent if isinstance(extent, int) else evaluate(extent, sizes)
+        if size < 0:
+            assert not isinstance(extent, int)
+            raise ArgumentError(
+                f"{program.name}(): temporary '{tensor.name}' has the extent"
+                f" {expression_text(extent)} = {size}, and an extent is 0 or more"
+            )
+        shape.append(size)
+    return np.empty(shape, tensor.dtype.numpy)
+
+
+def _bound(
+    program: Program, call: Call, arrays: dict[Tensor, Any], sizes: dict[Variable, Any]
+) -> Bound:
+    values = []
+    for parameter, argument in zip(call.kernel.parameters, call.arguments, strict=True):
+        if isinstance(argument, Tensor):
+            values.append(arrays[argument])
+            continue
+        number = evaluate(argument, sizes)
+        problem = misfit(number, parameter.dtype) if isinstance(number, int) else None
+        if problem is not None:
+            what = f"argument '{parameter.name}' of {call.kernel.name}()"
+            raise ArgumentError(f"{program.name}(): {what}, {expression_text(argument)}, {problem}")
+        values.append(as_storage(number, parameter.dtype)[()])
+    return Bound(tuple(values), bind_dimensions(call.kernel.parameters, values), None)
