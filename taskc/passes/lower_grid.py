@@ -9,8 +9,8 @@
     body
 
 `order=("grouped", g)` walks down the columns of groups of g tile rows, so that the blocks that run at one
-time share their operands in the cache. A persistent grid launches as many blocks as the target has
-processors; block b runs over the tiles b, b + processors, ...
+time share their operands in the cache. Persistent grids have been loops within plain ones since
+taskc/passes/persist.py.
 """
 
 from __future__ import annotations
@@ -31,35 +31,23 @@ from taskc.ir.build import (
 )
 from taskc.ir.nodes import Expression, Statement, Variable
 from taskc.ir.rewrite import map_statements, substitute, walk
-from taskc.ir.target import TARGETS
 
 
 def lower_grid(kernel: ir.Kernel) -> ir.Kernel:
-    processors = TARGETS[kernel.target].processors
     blocks: Expression = index(1)
     lets: dict[Variable, Expression] = {}
 
     def visit(statement: Statement) -> Statement:
         nonlocal blocks
         if isinstance(statement, ir.Grid):
-            counts = [
-                ceiling_divide(extent, by)
-                for extent, by in zip(statement.shape, statement.by, strict=True)
-            ]
             # Who launches the kernel knows its dimensions, not what it computes from them.
-            blocks = substitute(product(counts), lets)
+            blocks = substitute(number_of_tiles(statement), lets)
             if any(isinstance(node, ir.Read) for node in walk(blocks)):
                 raise CompileError(
                     "how many blocks there are depends on memory, and has to be known before",
                     statement.loc,
                 )
-            if not statement.persistent:
-                return _tile(statement, counts, kernel.block)
-            total = product(counts)
-            blocks = _minimum(blocks, processors)
-            tile = Variable("tile", loc=statement.loc)
-            body = _tile(statement, counts, tile)
-            return ir.For(tile, kernel.block, total, processors, body, loc=statement.loc)
+            return at_tile(statement, kernel.block)
         if isinstance(statement, ir.Let):
             lets[statement.variable] = substitute(statement.value, lets)
         if isinstance(statement, ir.Sequence):
@@ -70,14 +58,23 @@ def lower_grid(kernel: ir.Kernel) -> ir.Kernel:
     return replace(kernel, body=body, blocks=blocks)
 
 
-def _minimum(left: Expression, right: int) -> Expression:
+def number_of_tiles(grid: ir.Grid) -> Expression:
+    return product(_tile_counts(grid))
+
+
+def minimum(left: Expression, right: int) -> Expression:
     if isinstance(left, ir.Constant):
         return index(min(int(left.value), right))
     return ir.Binary("min", left, index(right))
 
 
-def _tile(grid: ir.Grid, counts: list[Expression], number: Expression) -> Statement:
+def _tile_counts(grid: ir.Grid) -> list[Expression]:
+    return [ceiling_divide(extent, by) for extent, by in zip(grid.shape, grid.by, strict=True)]
+
+
+def at_tile(grid: ir.Grid, number: Expression) -> Statement:
     """The body for the tile of this number."""
+    counts = _tile_counts(grid)
     if grid.order and grid.order[0] == "grouped":
         lets, digits = _grouped(counts, number, int(grid.order[1]), grid.loc)
     else:
@@ -112,6 +109,6 @@ def _grouped(
     lets: list[Statement] = [
         ir.Let(first, multiply(floor_divide(number, group_size), height), loc=loc),
         ir.Let(within, modulo(number, group_size), loc=loc),
-        ir.Let(group_rows, _minimum(subtract(rows, first), height), loc=loc),
+        ir.Let(group_rows, minimum(subtract(rows, first), height), loc=loc),
     ]
     return lets, [add(first, modulo(within, group_rows)), floor_divide(within, group_rows)]
