@@ -134,7 +134,7 @@ def _tile_loop(
         allocate, prologue, steady = _overlapped(
             steps, replace(loads, scalars=(*needed, *loads.scalars)), kernel, notes
         )
-        scalars += steps.setup
+        scalars += [*steps.setup, *steps.at_ring]
         allocations += allocate
         prologues.append(prologue)
         body += [*steps.at_run, steady]

@@ -49,9 +49,8 @@ class Place:
 class Steps:
     """How the steps of a ring are counted.
 
-    setup   binds what the rest uses, before the ring's first step
-    count   the steps of one run of the pipelined loop
-    total   the steps of all its runs
+    count   the steps of one run of the pipelined loop; `setup` binds it before the ring's first step
+    total   the steps of all its runs; `at_ring` binds it there, too, where it is asked for
     earlier the steps of earlier runs; `at_run` binds it in front of each run
     loop    over the tiles, where the ring runs on across them
     """
@@ -60,6 +59,7 @@ class Steps:
     count: Expression
     total: Expression
     setup: tuple[ir.Let, ...] = ()
+    at_ring: tuple[ir.Let, ...] = ()
     at_run: tuple[ir.Let, ...] = ()
     earlier: Expression = ZERO
     loop: ir.For | None = None
@@ -126,7 +126,8 @@ def steps_across_tiles(pipeline: ir.Pipeline, loop: ir.For, before: Sequence[Sta
         pipeline,
         count,
         total,
-        (*lets, ir.Let(total, multiply(tiles, count), loc=loc)),
+        tuple(lets),
+        (ir.Let(total, multiply(tiles, count), loc=loc),),
         (ir.Let(earlier, multiply(tile, count), loc=loc),),
         earlier,
         loop,
