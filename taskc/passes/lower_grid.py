@@ -62,7 +62,7 @@ def number_of_tiles(grid: ir.Grid) -> Expression:
     return product(_tile_counts(grid))
 
 
-def minimum(left: Expression, right: int) -> Expression:
+def _minimum(left: Expression, right: int) -> Expression:
     if isinstance(left, ir.Constant):
         return index(min(int(left.value), right))
     return ir.Binary("min", left, index(right))
@@ -109,6 +109,6 @@ def _grouped(
     lets: list[Statement] = [
         ir.Let(first, multiply(floor_divide(number, group_size), height), loc=loc),
         ir.Let(within, modulo(number, group_size), loc=loc),
-        ir.Let(group_rows, minimum(subtract(rows, first), height), loc=loc),
+        ir.Let(group_rows, _minimum(subtract(rows, first), height), loc=loc),
     ]
     return lets, [add(first, modulo(within, group_rows)), floor_divide(within, group_rows)]

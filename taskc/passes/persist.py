@@ -9,19 +9,21 @@
             let col = tile % ((n + 63) // 64) * 64
             body
 
-There are as many blocks as the target has processors; block b runs over the tiles b, b + processors, ...
-Where no block would get a second tile, the grid is a plain one.
+There are as many blocks as the target has processors, in whole clusters; block b runs over the tiles
+b, b + processors, ... Where no block would get a second tile, the grid is a plain one.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from taskc.ir import nodes as ir
+from taskc.ir.build import index
 from taskc.ir.nodes import Statement, Variable
 from taskc.ir.rewrite import map_statements
 from taskc.ir.target import TARGETS
-from taskc.passes.lower_grid import at_tile, minimum, number_of_tiles
+from taskc.passes.lower_grid import at_tile, number_of_tiles
 
 
 def persist(kernel: ir.Kernel) -> ir.Kernel:
@@ -40,10 +42,16 @@ def persist(kernel: ir.Kernel) -> ir.Kernel:
 
 def _blocks_of_tiles(grid: ir.Grid, processors: int) -> ir.Grid:
     loc, total = grid.loc, number_of_tiles(grid)
-    if isinstance(total, ir.Constant) and total.value <= processors:
-        return replace(grid, persistent=False)
+    size = prod(grid.cluster)
+    processors = max(size, processors // size * size)
+    blocks: int | ir.Expression = ir.Binary("min", total, index(processors))
+    if isinstance(total, ir.Constant):
+        if total.value <= processors:
+            return replace(grid, persistent=False)
+        blocks = processors
     first, tile = Variable("first_tile", loc=loc), Variable("tile", loc=loc)
-    blocks = minimum(total, processors)
     loop = ir.For(tile, first, total, processors, at_tile(grid, tile), loc=loc)
-    extent = int(blocks.value) if isinstance(blocks, ir.Constant) else blocks
-    return ir.Grid((first,), (extent,), (1,), ir.Sequence((loop,), loc=loc), loc=loc)
+    body = ir.Sequence((loop,), loc=loc)
+    return ir.Grid(
+        (first,), (blocks,), (1,), body, cluster=(size,) if grid.cluster else (), loc=loc
+    )
