@@ -27,11 +27,13 @@ from taskc.passes.select import select
 from taskc.passes.specialize import specialize
 from tests.passes.kernels import (
     after,
+    arguments_for,
     before_and_after,
     keeps_its_result,
     kernel,
     messages,
     nodes,
+    result,
     through,
 )
 
@@ -384,3 +386,53 @@ def test_two_pipelines_in_a_tile(first: str, second: str) -> None:
     set_up = [b for b in nodes(lowered, ir.Barrier) if "its first use" in b.orders]
     counted = [" specialize" in first, " transport=tma" in (first, second)]
     assert len(set_up) == sum(counted), "one, and one more within the consumer"
+
+
+def test_a_scalar_from_memory_for_each_tile() -> None:
+    """A gather of rows: the loads of the next tile read where it is by themselves."""
+    start = tiles_of(
+        LOAD.format(
+            load="x[top + i, p + j]",
+            before="let top = n[row // 8] % 49",
+            extent="32",
+            how=" transport=tma",
+            behind="pass",
+        ),
+        "x: f32[56, 64], n: i64[8], c: out f32[56, 8]",
+    )
+    made = after(start, "overlap")
+    assert messages(made) == []
+    assert order_of_operations(made)[0] == "acquire"
+    keeps_its_result(start)
+
+
+@pytest.mark.parametrize(("steps", "barriers"), [(2, 2), (3, 2), (4, 1), (5, 1)])
+def test_more_steps_than_stages_order_the_consumers(steps: int, barriers: int) -> None:
+    """Who has waited for a slot for the second time knows that all others are in this tile, too."""
+    start = kernel(
+        f"""
+        grid row in 56 by 8 persistent:
+            tile acc: f32[8, 8] by spatial(8, 8) = 0.0
+            pipeline p in {8 * steps} by 8 stages=3 transport=tma specialize:
+                constant shared s: f32[8, 8]
+                move s[i, j] = x[row + i, p + j] for (i, j) in (8, 8)
+                each (i, j) in spatial(8, 8):
+                    acc[i, j] = acc[i, j] + s[7 - i, j]
+            shared turned: f32[8, 8]
+            each (i, j) in spatial(8, 8):
+                turned[7 - i, j] = acc[i, j]
+            move c[row + i, j] = turned[i, j] for (i, j) in (8, 8) by spatial(8, 8)
+        """,
+        "x: f32[56, 40], c: out f32[56, 8]",
+        workers=64,
+        target="sm_90a",
+    )
+    keeps_its_result(start)
+    made = after(start, "synchronize")
+    assert [barrier.scope for barrier in nodes(made, ir.Barrier)] == ["role"] * barriers
+    for seed in range(5):
+        result(after(start, "lower_rings"), seed=seed)
+    arguments = arguments_for(start)
+    deleted = [m for m in mutate(start, arguments) if m.description == "the role barrier deleted"]
+    assert deleted
+    assert all(mutant.reported for mutant in deleted)
