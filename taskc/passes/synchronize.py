@@ -16,9 +16,9 @@ that it alone orders.
 
 What an asynchronous copy writes counts twice: when it is issued, by which time earlier readers must be
 done, and when its step is waited for, from when on its writers' next barrier lets others read. A copy that
-an mbarrier counts is ordered by that for everyone who waits. A ring between roles orders more than its slots:
-who waits for step k + s knows that all its readers have released step k. Mbarriers are set up behind the allocation of
-their ring, with a barrier that orders everything else, too.
+an mbarrier counts is ordered by that for everyone who waits. A ring between roles orders more than its
+slots: who has waited for step k + s knows that all readers have released step k. Mbarriers are set up behind
+the allocation of their ring, with a barrier that orders everything else, too.
 """
 
 from __future__ import annotations
