@@ -436,3 +436,29 @@ def test_more_steps_than_stages_order_the_consumers(steps: int, barriers: int) -
     deleted = [m for m in mutate(start, arguments) if m.description == "the role barrier deleted"]
     assert deleted
     assert all(mutant.reported for mutant in deleted)
+
+
+def test_a_warp_that_is_ahead_reads_what_all_read() -> None:
+    """What orders it is the ring, and the warps come to that one by one."""
+    start = kernel(
+        """
+        constant shared first: f32[64]
+        move first[i] = x[0, 0] for i in 64
+        tile acc: f32[8, 8] by spatial(8, 8) = 0.0
+        pipeline p in 32 by 8 stages=3 transport=tma specialize:
+            constant shared s: f32[8, 8]
+            move s[i, j] = x[i, p + j] for (i, j) in (8, 8)
+            each (i, j) in spatial(8, 8):
+                acc[i, j] = acc[i, j] + s[7 - i, j]
+        each (i, j) in spatial(8, 8):
+            acc[i, j] = acc[i, j] + first[0]
+        move c[i, j] = acc[i, j] for (i, j) in (8, 8) by spatial(8, 8)
+        """,
+        "x: f32[8, 32], c: out f32[8, 8]",
+        workers=64,
+        target="sm_90a",
+    )
+    assert not nodes(after(start, "synchronize"), ir.Barrier)
+    keeps_its_result(start)
+    for seed in range(5):
+        result(after(start, "lower_mappings"), seed=seed)
