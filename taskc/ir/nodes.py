@@ -81,7 +81,8 @@ Rings
 A Ring groups the block values of one pipelined loop. Each of its tensors has a leading dimension of
 `stages` slots; step k lives in slot k % stages. `acquire(k)`: the slot is free again; `commit(k)`: its
 copies are issued; `wait(k)`: they have arrived and every reader may see them; `release(k)`: its last reader
-has completed. Slots of k and k + d, 0 < d < stages, are distinct by definition.
+has completed. Slots of k and k + d, 0 < d < stages, are distinct by definition. A ring counts its steps from
+its allocation on: where a block runs over several tiles they go on from one tile to the next.
 """
 
 from __future__ import annotations
@@ -432,7 +433,8 @@ class Grid:
 
     order       the dimensions from slowest to fastest, or ("grouped", n): columns within
                 groups of n tile rows, which keeps a working set in the cache
-    persistent  as many blocks as fit the machine, each running over several tiles
+    persistent  as many blocks as fit the machine, each running over several tiles; from stage
+                selected on that is a loop in the body of a plain grid
     cluster     blocks per dimension that are scheduled together; they divide the numbers of tiles,
                 and are numbered one after another, row-major within the cluster
     """

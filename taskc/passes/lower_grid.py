@@ -9,8 +9,8 @@
     body
 
 `order=("grouped", g)` walks down the columns of groups of g tile rows, so that the blocks that run at one
-time share their operands in the cache. A persistent grid launches as many blocks as the target has
-processors; block b runs over the tiles b, b + processors, ...
+time share their operands in the cache. Persistent grids have been loops within plain ones since
+taskc/passes/persist.py.
 
 With `cluster=(2, 1)` the tiles of two rows are those of consecutive blocks, and it is clusters whose
 order `order` is. The cluster's extents divide the numbers of tiles, for every size.
@@ -50,27 +50,16 @@ def lower_grid(kernel: ir.Kernel) -> ir.Kernel:
     def visit(statement: Statement) -> Statement:
         nonlocal blocks, cluster
         if isinstance(statement, ir.Grid):
-            counts = [
-                ceiling_divide(extent, by)
-                for extent, by in zip(statement.shape, statement.by, strict=True)
-            ]
             cluster = prod(statement.cluster)
-            _check_cluster(statement, lets, target)
-            processors = target.processors // cluster * cluster
+            check_cluster(statement, lets, target)
             # Who launches the kernel knows its dimensions, not what it computes from them.
-            blocks = substitute(product(counts), lets)
+            blocks = substitute(number_of_tiles(statement), lets)
             if any(isinstance(node, ir.Read) for node in walk(blocks)):
                 raise CompileError(
                     "how many blocks there are depends on memory, and has to be known before",
                     statement.loc,
                 )
-            if not statement.persistent:
-                return _tile(statement, counts, kernel.block)
-            total = product(counts)
-            blocks = _minimum(blocks, processors)
-            tile = Variable("tile", loc=statement.loc)
-            body = _tile(statement, counts, tile)
-            return ir.For(tile, kernel.block, total, processors, body, loc=statement.loc)
+            return at_tile(statement, kernel.block)
         if isinstance(statement, ir.Let):
             lets[statement.variable] = substitute(statement.value, lets)
         if isinstance(statement, ir.Sequence):
@@ -81,7 +70,8 @@ def lower_grid(kernel: ir.Kernel) -> ir.Kernel:
     return replace(kernel, body=body, blocks=blocks, cluster=cluster)
 
 
-def _check_cluster(grid: ir.Grid, lets: dict[Variable, Expression], target: Target) -> None:
+def check_cluster(grid: ir.Grid, lets: dict[Variable, Expression], target: Target) -> None:
+    """The target has clusters of that size, and they divide the numbers of tiles."""
     size = prod(grid.cluster)
     if size > target.cluster:
         raise CompileError(
@@ -94,7 +84,7 @@ def _check_cluster(grid: ir.Grid, lets: dict[Variable, Expression], target: Targ
         extent = substitute(index(grid.shape[dimension]), lets)
         count = ceiling_divide(extent, grid.by[dimension])
         # Where tiles may stick out, only a constant tells how many there are.
-        if not (divisible(extent, grid.by[dimension] * by) or divisible(count, by)):
+        if not (_is_multiple(extent, grid.by[dimension] * by) or _is_multiple(count, by)):
             raise CompileError(
                 f"the {expression_text(count)} tiles of dimension {dimension} aren't surely a"
                 f" multiple of the cluster's {by}",
@@ -103,14 +93,29 @@ def _check_cluster(grid: ir.Grid, lets: dict[Variable, Expression], target: Targ
             )
 
 
+def _is_multiple(number: Expression, divisor: int) -> bool:
+    if isinstance(number, ir.Binary) and number.operator == "min":
+        return _is_multiple(number.left, divisor) and _is_multiple(number.right, divisor)
+    return divisible(number, divisor)
+
+
+def number_of_tiles(grid: ir.Grid) -> Expression:
+    return product(_tile_counts(grid))
+
+
 def _minimum(left: Expression, right: int) -> Expression:
     if isinstance(left, ir.Constant):
         return index(min(int(left.value), right))
     return ir.Binary("min", left, index(right))
 
 
-def _tile(grid: ir.Grid, counts: list[Expression], number: Expression) -> Statement:
+def _tile_counts(grid: ir.Grid) -> list[Expression]:
+    return [ceiling_divide(extent, by) for extent, by in zip(grid.shape, grid.by, strict=True)]
+
+
+def at_tile(grid: ir.Grid, number: Expression) -> Statement:
     """The body for the tile of this number."""
+    counts = _tile_counts(grid)
     rank = None
     if grid.cluster:
         size = prod(grid.cluster)

@@ -18,6 +18,7 @@ from taskc.ir.rewrite import walk
 from taskc.ir.target import TARGETS
 from taskc.passes import lower_grid as module
 from taskc.passes.lower_grid import lower_grid
+from taskc.passes.persist import persist
 from taskc.passes.select import select
 from tests.evaluator import Machine
 from tests.passes.kernels import before_and_after, keeps_its_result, kernel, refused, through
@@ -43,7 +44,7 @@ def counted(grid: str, shape: tuple[int, ...], order: bool = False) -> ir.Kernel
 
 def numbers(start: ir.Kernel, shape: tuple[int, ...]) -> np.ndarray:
     seen = np.zeros(shape, np.int64)
-    report = run(replace(lower_grid(start), stage="synchronized"), [seen])
+    report = run(replace(lower_grid(persist(start)), stage="synchronized"), [seen])
     assert report.ok, report
     return seen
 
@@ -63,7 +64,7 @@ def test_golden(golden: Golden) -> None:
         select,
     )
     start = replace(start, stage="synchronized")
-    golden("passes/lower_grid", before_and_after(start, through(start, lower_grid)))
+    golden("passes/lower_grid", before_and_after(start, through(start, persist, lower_grid)))
 
 
 @pytest.mark.parametrize("order", [(), (0, 1, 2), (2, 1, 0), (1, 2, 0)])
@@ -126,7 +127,7 @@ def test_persistent_blocks_share_the_tiles(
 ) -> None:
     monkeypatch.setitem(TARGETS, "generic", replace(TARGETS["generic"], processors=processors))
     start = counted(f"{order} persistent", (4, 6))
-    assert lower_grid(start).blocks == ir.Constant(min(24, processors))
+    assert lower_grid(persist(start)).blocks == ir.Constant(min(24, processors))
     assert (numbers(start, (4, 6)) == 1).all()
 
 

@@ -329,11 +329,13 @@ class Frame:
             if isinstance(worker, np.ndarray):
                 worker = worker[chosen]
         order = self.group.order
-        agents = None
+        agents, members = None, self.members
         if not isinstance(worker, np.ndarray) and self.width < len(order.agent_of):
-            first, last = order.agent_of[[int(self.worker_row[0]), int(self.worker_row[-1])]]
-            agents = range(int(first), int(last) + 1)
-        return Lanes(order, at, block, worker, self.members, who, site, agents)
+            # One warp: what the others know at this time is of no concern.
+            first, last = int(self.worker_row[0]), int(self.worker_row[-1])
+            agents = range(int(order.agent_of[first]), int(order.agent_of[last]) + 1)
+            members = slice(first, last + 1)
+        return Lanes(order, at, block, worker, members, who, site, agents)
 
     def name_element(self, memory: Memory, flat: int) -> str:
         """How a person calls an element: `s[3, 4]`."""

@@ -77,7 +77,7 @@ class Lanes:
         site: int,
         agents: Sequence[int] | None = None,
     ) -> None:
-        """`block` counts within the group; a `worker` of -1 is all members; `who` is global.
+        """`block` counts within the group; a `worker` of -1 is all `members`; `who` is global.
 
         agents  those that take part, if not all do; of use where `worker` is -1
         """
