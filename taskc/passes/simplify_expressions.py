@@ -21,6 +21,7 @@ from taskc.ir.nodes import (
     Constant,
     Expression,
     Fused,
+    Inline,
     Lookup,
     Read,
     Select,
@@ -102,6 +103,11 @@ class ExpressionSimplifier:
                 if type(index) is Constant and 0 <= index.value < node.table.values.size:
                     return Constant(int(node.table.values[int(index.value)]), i64)
                 return node if index is node.index else replace(node, index=index)
+            case Inline():
+                operands = tuple([self(operand, facts) for operand in node.operands])
+                if any(new is not old for new, old in zip(operands, node.operands, strict=True)):
+                    return replace(node, operands=operands)
+                return node
             case Read() | Address():
                 indices = tuple([self(index, facts) for index in node.indices])
                 if any(new is not old for new, old in zip(indices, node.indices, strict=True)):
@@ -351,6 +357,9 @@ def cost(node: Expression) -> int:
             case Lookup():
                 total += 20
                 stack.append(current.index)
+            case Inline():
+                total += 8
+                stack += current.operands
             case Read() | Address():
                 total += 20
                 stack += current.indices
