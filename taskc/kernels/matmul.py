@@ -38,8 +38,10 @@ class Schedule:
 
 # Tiles that leave registers for a row of b and an element of a, and how much of the peak they reach.
 _TILES = {
-    32: (((8, 3), 1.0), ((6, 4), 0.99), ((12, 2), 0.97), ((14, 2), 0.95), ((4, 4), 0.9))
-    + (((2, 8), 0.85), ((1, 8), 0.6), ((1, 4), 0.5)),
+    32: (
+        *(((8, 3), 1.0), ((6, 4), 0.99), ((12, 2), 0.97), ((14, 2), 0.95)),
+        *(((4, 4), 0.9), ((2, 8), 0.85), ((1, 8), 0.6), ((1, 4), 0.5)),
+    ),
     16: (((4, 3), 1.0), ((6, 2), 1.0), ((3, 4), 0.95), ((2, 4), 0.85), ((1, 8), 0.6), ((1, 4), 0.5)),
 }  # fmt: skip
 
@@ -77,7 +79,7 @@ def pack(b: Any, type: TensorType) -> tc.Packed:
     """A constant operand, as `packed_type` says."""
     import numpy as np
 
-    k, n = b.shape
+    n = b.shape[1]
     padded = np.zeros(type.shape, b.dtype)
     padded[:, :n] = b
     return tc.pack(padded, type)
