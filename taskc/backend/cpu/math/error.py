@@ -1,0 +1,58 @@
+"""erf and gelu, by the tail of the normal distribution."""
+
+from __future__ import annotations
+
+from math import inf, nan, sqrt
+
+from taskc.backend.cpu.math.exponential import reduced, times_power
+from taskc.backend.cpu.math.notation import Term
+from taskc.backend.cpu.math.tables import ERF, TAIL, TAIL_CENTER, TAIL_END
+from taskc.ir.types import f32, f64
+
+# From here on erf rounds to 1.
+_ERF_END = {f32: 4.0, f64: 6.0}
+
+
+def erf(x: Term) -> Term:
+    """x + x p(x**2) up to 1, and above it 1 - 2 Phi(-sqrt(2) x)."""
+    size = abs(x)
+    near = x.fused((x * x).polynomial(ERF), x)
+    root = size.clamped(high=_ERF_END[x.dtype]) * sqrt(2)
+    center = TAIL_CENTER[x.dtype][0]
+    inverse = 1 / (root + center)
+    smooth = inverse.fused(-2 * center, 1).polynomial(TAIL) * (inverse * 2)
+    more, shifted = _gauss(root)
+    far = 1 - times_power(smooth.fused(more, smooth), shifted)
+    return (size < 1).select(near, far.signed_as(x))
+
+
+def gelu(x: Term) -> Term:
+    """x Phi(x) = max(x, 0) - |x| Phi(-|x|), which has the sign of x and cancels nowhere.
+
+    Too many operations make the second product for each of them to be rounded: the sum and the product
+    below have a second part, which is what their rounding left.
+    """
+    size = abs(x)
+    clamped = size.clamped(high=TAIL_END[x.dtype][0])
+    center = TAIL_CENTER[x.dtype][0]
+    above = clamped.divided_by_sum(center, clamped)
+    t = above.fused(2, -1)
+    first, *others = TAIL[x.dtype]
+    slope = t.polynomial({x.dtype: tuple(others)})
+    smooth = t.fused(slope, first)
+    smooth_low = t.fused(slope, first - smooth)
+    product = above * smooth
+    product_low = above.fused(smooth_low, above.fused(smooth, -product))
+    more, shifted = _gauss(clamped)
+    lost = times_power(product + product.fused(more, product_low), shifted)
+    result = abs((x > 0).select(x, x.of(0)) - lost).signed_as(x)
+    # inf * 0
+    return x.equals(-inf).select(nan, result)
+
+
+def _gauss(x: Term) -> tuple[Term, Term]:
+    """exp(-x**2 / 2) as `reduced` has it. The square takes two parts: an absolute error in it is a relative
+    one in the exponential."""
+    halved = x * -0.5
+    square = halved * x
+    return reduced(square, halved.fused(x, -square))
