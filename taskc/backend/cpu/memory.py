@@ -20,7 +20,7 @@ from taskc.backend.cpu.builder import (
     vector_of,
 )
 from taskc.backend.cpu.elementwise import Elementwise, suffix_of
-from taskc.ir.nodes import Tensor
+from taskc.ir.nodes import SHARED, Tensor
 from taskc.ir.types import DType, boolean, i64
 
 WINDOW = 4  # vectors that may be loaded to pick one from
@@ -37,6 +37,16 @@ class Place:
     base: str
     index: Value
     offsets: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A vector of `width` elements, and which of them each lane takes, if it takes one."""
+
+    kind: str
+    width: int
+    text: str
+    picks: list[int | None]
 
 
 class Memory:
@@ -99,16 +109,57 @@ class Memory:
         )  # fmt: skip
 
     def _from_window(self, place: Place, low: int, length: int) -> str:
-        """Both ends are read by some lane, so what lies between is there, too."""
+        """Both ends are read by some lane, so what lies between is there, too.
+
+        It is loaded in whole vectors, which are joined two by two: a wider load is one that LLVM would
+        take apart into scalars.
+        """
         assert place.offsets is not None
         dtype = place.tensor.dtype
-        window = vector_of(stored_type(dtype), length)
-        address = self.address(place, low)
-        loaded = self.builder.impure(f"load {window}, ptr {address}, align {dtype.nbytes}")
-        picks = ", ".join(f"i32 {offset - low}" for offset in place.offsets)
-        return self.builder.pure(
-            f"shufflevector {window} {loaded}, {window} poison, <{self.lanes} x i32> <{picks}>"
+        low, length = self._aligned(place, low, length)
+        width = min(self.lanes, length)
+        window = vector_of(stored_type(dtype), width)
+        parts: list[_Part] = []
+        for start in range(0, length, width):
+            first = low + min(start, length - width)
+            inside = range(low + start, low + start + width)
+            picks = [offset - first if offset in inside else None for offset in place.offsets]
+            if any(pick is not None for pick in picks):
+                address = self.address(place, first)
+                text = self.builder.impure(f"load {window}, ptr {address}, align {dtype.nbytes}")
+                parts.append(_Part(window, width, text, picks))
+        kind = stored_type(dtype, self.lanes)
+        joined = [self._joined(kind, parts[k : k + 2]) for k in range(0, len(parts), 2)]
+        while len(joined) > 1:
+            joined = [self._joined(kind, joined[k : k + 2]) for k in range(0, len(joined), 2)]
+        return joined[0].text
+
+    def _aligned(self, place: Place, low: int, length: int) -> tuple[int, int]:
+        """Whole vectors of shared memory around a window, so that neighbouring windows load the same."""
+        tensor, number = place.tensor, place.index.number
+        if tensor.scope != SHARED or number is None:
+            return low, length
+        start = (int(number) + low) // self.lanes * self.lanes
+        stop = -(-(int(number) + low + length) // self.lanes) * self.lanes
+        size = prod(int(extent) for extent in tensor.shape)  # type: ignore[misc, arg-type]
+        return (start - int(number), stop - start) if stop <= size else (low, length)
+
+    def _joined(self, kind: str, parts: list[_Part]) -> _Part:
+        """What the lanes pick from one or two vectors of a kind, each in its lane."""
+        first, second = parts[0], parts[-1]
+        width = first.width
+        picks = [
+            a if a is not None else width + b if len(parts) > 1 and b is not None else None
+            for a, b in zip(first.picks, second.picks, strict=True)
+        ]
+        listed = ", ".join("i32 poison" if pick is None else f"i32 {pick}" for pick in picks)
+        other = second.text if len(parts) > 1 else "poison"
+        text = self.builder.pure(
+            f"shufflevector {first.kind} {first.text}, {first.kind} {other},"
+            f" <{self.lanes} x i32> <{listed}>"
         )
+        own = [None if pick is None else lane for lane, pick in enumerate(picks)]
+        return _Part(kind, self.lanes, text, own)
 
     def store(self, place: Place, value: Value, mask: Value | None) -> None:
         """Masked lanes write nothing. Where all lanes write one place they write one value."""

@@ -1,0 +1,151 @@
+"""An expression of one to four inputs, element by element, as NumPy broadcasts shapes.
+
+Axes that all inputs run along together are joined, so that what is left has at most four: a kernel sees
+its arrays as `views(shapes)` says, and contiguous arrays are reshaped for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import FunctionType
+from typing import Any
+
+import taskc as tc
+from taskc import CompileError, DType, KernelDefinition, f32, repeat, spatial
+
+_RANK = 4
+_MOST = 4
+
+
+def views(shapes: Sequence[Sequence[Any]]) -> tuple[tuple[Any, ...], ...]:
+    """How a kernel sees each of its inputs, and last its output: four axes each.
+
+    An extent of 1 is repeated along the others' axis; symbolic extents are joined to no others.
+    """
+    rank = max(map(len, shapes), default=0)
+    padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
+    columns = []
+    for extents in zip(*padded, strict=True):
+        found = {extent for extent in extents if not _is_one(extent)}
+        if len(found) > 1:
+            raise CompileError(
+                f"the shapes {', '.join(map(str, map(tuple, shapes)))} can't be broadcast",
+                hint=f"an axis has the extents {', '.join(map(str, extents))}",
+            )
+        if found:
+            columns.append((*extents, *found))
+    joined: list[tuple[Any, ...]] = []
+    for column in columns:
+        if joined and _same_inputs(joined[-1], column) and _are_numbers(joined[-1] + column):
+            before = joined.pop()
+            column = tuple([a * b for a, b in zip(before, column, strict=True)])
+        joined.append(column)
+    if len(joined) > _RANK:
+        raise CompileError(
+            f"the shapes {', '.join(map(str, map(tuple, shapes)))} alternate too often",
+            hint=f"with neighbours joined, {len(joined)} axes are left, and {_RANK} is the limit",
+        )
+    joined = [(1,) * (len(shapes) + 1)] * (_RANK - len(joined)) + joined
+    return tuple(zip(*joined, strict=True))
+
+
+def _is_one(extent: Any) -> bool:
+    return isinstance(extent, int) and extent == 1
+
+
+def _same_inputs(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
+    """Whether the same inputs are repeated along both axes."""
+    return [_is_one(extent) for extent in a] == [_is_one(extent) for extent in b]
+
+
+def _are_numbers(extents: tuple[Any, ...]) -> bool:
+    return all(isinstance(extent, int) for extent in extents)
+
+
+def elementwise(
+    expression: Callable[..., Any],
+    shapes: Sequence[Sequence[Any]],
+    dtypes: Sequence[DType] = (f32,),
+    *,
+    result: DType | None = None,
+    unroll: int = 4,
+) -> KernelDefinition:
+    """y = expression(a, b, ...), with the inputs' shapes and types, and the type of the result.
+
+    expression  a @tc.function, a Python function that could be one, or tc.gelu and its like
+    dtypes      one for each input, or one for all
+    result      the type of y; the first input's if it is None. The expression's value is converted
+    """
+    count = len(shapes)
+    if not 1 <= count <= _MOST:
+        raise CompileError(f"an expression of {count} inputs: there are 1 to {_MOST}")
+    types = tuple(dtypes) * count if len(dtypes) == 1 else tuple(dtypes)
+    if len(types) != count:
+        raise CompileError(f"{count} inputs, and {len(types)} types")
+    apply = tc.function(expression) if isinstance(expression, FunctionType) else expression
+    final = result or types[0]
+    *seen, whole = views(shapes)
+    inputs = [dtype[view] for dtype, view in zip(types, seen, strict=True)]
+    width = whole[-1]
+    lanes = tc.machine().lanes
+    while isinstance(width, int) and unroll > 1 and (unroll // 2) * lanes >= width:
+        unroll //= 2
+    own = repeat(unroll) * spatial(lanes)
+    output = final[whole]
+    once = [[_is_one(extent) for extent in view] for view in seen]
+
+    # A kernel has so many parameters as it is written with.
+    if count == 1:
+
+        @tc.kernel(workers=own.workers)
+        def elementwise(a: inputs[0], y: tc.out[output]):
+            for i, j, k, col in tc.tiles(whole, by=(1, 1, 1, unroll * lanes)):
+                for q in own:
+                    if col + q < width:
+                        y[i, j, k, col + q] = apply(_at(a, once[0], i, j, k, col + q)).to(final)
+
+    elif count == 2:
+
+        @tc.kernel(workers=own.workers)
+        def elementwise(a: inputs[0], b: inputs[1], y: tc.out[output]):
+            for i, j, k, col in tc.tiles(whole, by=(1, 1, 1, unroll * lanes)):
+                for q in own:
+                    if col + q < width:
+                        y[i, j, k, col + q] = apply(
+                            _at(a, once[0], i, j, k, col + q), _at(b, once[1], i, j, k, col + q)
+                        ).to(final)
+
+    elif count == 3:
+
+        @tc.kernel(workers=own.workers)
+        def elementwise(a: inputs[0], b: inputs[1], c: inputs[2], y: tc.out[output]):
+            for i, j, k, col in tc.tiles(whole, by=(1, 1, 1, unroll * lanes)):
+                for q in own:
+                    if col + q < width:
+                        y[i, j, k, col + q] = apply(
+                            _at(a, once[0], i, j, k, col + q),
+                            _at(b, once[1], i, j, k, col + q),
+                            _at(c, once[2], i, j, k, col + q),
+                        ).to(final)
+
+    else:
+
+        @tc.kernel(workers=own.workers)
+        def elementwise(a: inputs[0], b: inputs[1], c: inputs[2], d: inputs[3], y: tc.out[output]):
+            for i, j, k, col in tc.tiles(whole, by=(1, 1, 1, unroll * lanes)):
+                for q in own:
+                    if col + q < width:
+                        y[i, j, k, col + q] = apply(
+                            _at(a, once[0], i, j, k, col + q),
+                            _at(b, once[1], i, j, k, col + q),
+                            _at(c, once[2], i, j, k, col + q),
+                            _at(d, once[3], i, j, k, col + q),
+                        ).to(final)
+
+    return elementwise
+
+
+@tc.function
+def _at(x, once, i, j, k, col):
+    """The element that is repeated along the axes where there is one."""
+    return x[0 if once[0] else i, 0 if once[1] else j, 0 if once[2] else k, 0 if once[3] else col]
