@@ -28,6 +28,9 @@ class Row:
     peer_ms: float | None = None
     ratio: float | None = None
     fraction_of_peak: float | None = None
+    quartiles: tuple[float, float] | None = None
+    kept: int | None = None
+    discarded: int | None = None
 
 
 def parse_options(description: str) -> argparse.Namespace:

@@ -41,6 +41,7 @@ KINDS = {
     *("barrier-divergence", "inactive-lane", "deadlock", "over-arrival", "several-issuers"),
     *("stale-stage", "early-release", "slot-in-use", "not-acquired", "shared-memory"),
     *(f"bank-conflict {ways}" for ways in (2, 4, 8, 16, 32)),
+    *("unstarted-peer", "ended-peer", "unexpected-bytes"),
     "uncoalesced",
 }
 _MARKS = "expect|proof|fix|fix-out"

@@ -132,6 +132,8 @@ class Lanes:
                 return self._uniform_if(*map(self.form, (left, right, addend)))
             case ir.Cast(operand=operand):
                 return self._uniform_if(self.form(operand))
+            case ir.Inline(operands=operands):
+                return self._uniform_if(*map(self.form, operands))
         return VARYING
 
     def _uniform_if(self, *forms: Form) -> Form:

@@ -1,6 +1,6 @@
 """Whether two programs are one program under other names.
 
-Variables, tensors, rings and tables must correspond one to one. Everything else must be equal:
+Variables, tensors, rings, tables and snippets must correspond one to one. Everything else must be equal:
 floats by their bits, any NaN to any NaN. Locations, notes and the names of what corresponds don't
 count; nor does a Sequence around the one statement of a body, for the text has none there.
 """
@@ -20,7 +20,7 @@ from taskc.ir.rewrite import EXPRESSION_FIELDS, STATEMENT_TYPES
 from taskc.ir.text_rules import unwrapped
 from taskc.ir.types import i64
 
-_NAMES = (ir.Variable, ir.Tensor, ir.Ring, ir.Table)
+_NAMES = (ir.Variable, ir.Tensor, ir.Ring, ir.Table, ir.Snippet)
 
 # What makes out a node, and what has to agree where two names correspond.
 _FIELDS: dict[type, tuple[str, ...]] = {
@@ -130,7 +130,7 @@ def _told(x: Any, y: Any, what: str, around: tuple[Any, Any] | None) -> str:
 
 
 def _shown(x: Any) -> str:
-    if isinstance(x, (ir.Tensor, ir.Ring, ir.Table)):
+    if isinstance(x, (ir.Tensor, ir.Ring, ir.Table, ir.Snippet)):
         return x.name
     if type(x) in STATEMENT_TYPES:
         return f"`{statement_text(x).partition(chr(10))[0]}`"

@@ -17,6 +17,7 @@ from taskc.ir.nodes import (
     Constant,
     Expression,
     Fused,
+    Inline,
     Lookup,
     Read,
     Select,
@@ -208,6 +209,12 @@ def _lookup(scope: Scope, node: Lookup) -> Term:
     return Opaque("lookup", (node.table, index), node, interval, moving=index.moving)
 
 
+def _inline(scope: Scope, node: Inline) -> Term:
+    parts = tuple(scope.term(operand) for operand in node.operands)
+    interval = range_of(node.dtype) if node.dtype.is_integer else EVERYTHING
+    return Opaque("inline", (node.snippet, *parts), node, interval, moving=any_moving(parts))
+
+
 def any_moving(parts: tuple[Term, ...]) -> bool:
     return any(part.moving for part in parts)
 
@@ -223,4 +230,5 @@ CONVERT: dict[type, Callable[[Scope, Expression], Term]] = {
     Read: _read,  # type: ignore[dict-item]
     Address: _address,  # type: ignore[dict-item]
     Lookup: _lookup,  # type: ignore[dict-item]
+    Inline: _inline,  # type: ignore[dict-item]
 }

@@ -4,6 +4,7 @@
     statement  ::= Sequence(statement*)                 one after another; opens a scope
                  | Let(variable, value)                 a name, until the enclosing Sequence ends
                  | Allocate(tensor, fill?)              a tensor, until the enclosing Sequence ends
+                 | Peer(tensor, of, rank)               another block's tensor, likewise
                  | Store(tensor, indices, value)
                  | Atomic(operator, tensor, indices, value, result?)
                  | If(condition, then, otherwise?) | While(condition, body)
@@ -20,7 +21,7 @@
                  | Roles(roles)                                 warp specialization
                  | Do(operation, operands, result?)             an operation of one target
     expression ::= Constant | Variable | Unary | Binary | Fused | Select | Cast | Read
-                 | Lookup(table, index) | Address(tensor, indices)
+                 | Lookup(table, index) | Inline(snippet, operands) | Address(tensor, indices)
 
 Execution
 ---------
@@ -43,12 +44,22 @@ Each, to a task. REGISTER tensors are what tiles become at stage scalar: one arr
 slots known at compile time. BARRIER tensors are mbarriers. Uninitialized reads are errors. An access is
 legal when every index lies in [0, extent); what an access in a branch not taken would touch is not asked.
 
+Clusters. Blocks of a cluster run beside each other; `rank` numbers them. A Peer names, for each worker, the
+tensor `of` in the block of the rank that the worker gives: the same memory, of the same form. There it is
+read, stored, updated atomically, and named where an operation takes a "remote" place; nothing else. Who does
+so comes after that block has begun, and that block doesn't end before.
+
 Replication. Where several workers of an Each have one task, all of them run it; stores to SHARED and GLOBAL
 memory are done by the first owner alone, stores to a TILE or a LOCAL by every owner to its own copy.
 
 Evaluation. Select, `and` and `or` evaluate only the operands that decide them. Index arithmetic is in i64
 until stage lean. `Fused` is a*b+c rounded once; nothing else is contracted and no pass reassociates. The
 meaning of every operator is `taskc.ir.arithmetic`.
+
+Inline. The value is that of the snippet's `meaning` with its parameters bound to the operands; a backend
+for the language of its `text` emits that instead. A meaning is closed: it names its parameters and nothing
+else, reads no memory and has no Inline in it. So no pass looks into a snippet, and nothing can be captured;
+to a pass an Inline is a pure function that it doesn't know.
 
 Whole-block statements
 ----------------------
@@ -70,12 +81,14 @@ Rings
 A Ring groups the block values of one pipelined loop. Each of its tensors has a leading dimension of
 `stages` slots; step k lives in slot k % stages. `acquire(k)`: the slot is free again; `commit(k)`: its
 copies are issued; `wait(k)`: they have arrived and every reader may see them; `release(k)`: its last reader
-has completed. Slots of k and k + d, 0 < d < stages, are distinct by definition.
+has completed. Slots of k and k + d, 0 < d < stages, are distinct by definition. A ring counts its steps from
+its allocation on: where a block runs over several tiles they go on from one tile to the next.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 
@@ -184,6 +197,22 @@ class Table:
         return self.name
 
 
+@dataclass(eq=False, frozen=True, slots=True)
+class Snippet:
+    """A value in the words of a target (PTX), and what it means: `meaning` over `parameters`.
+
+    text  names the result %0 and the operands %1, %2, ...; `taskc.ir.ptx` says what it may hold
+    """
+
+    name: str
+    text: str
+    parameters: tuple[Variable, ...]
+    meaning: Expression
+
+    def __repr__(self) -> str:
+        return self.name
+
+
 # --- expressions -----------------------------------------------------------------------------
 
 
@@ -278,6 +307,19 @@ class Lookup:
 
 
 @dataclass(frozen=True, slots=True)
+class Inline:
+    """A snippet applied to operands of its parameters' types; see the head of this file."""
+
+    snippet: Snippet
+    operands: tuple[Expression, ...]
+    dtype: DType = field(init=False, compare=False, repr=False)
+    loc: Location = _location()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", self.snippet.meaning.dtype)
+
+
+@dataclass(frozen=True, slots=True)
 class Address:
     """A place in memory, as an operand of `Do`; it has no value of its own."""
 
@@ -290,7 +332,9 @@ class Address:
         object.__setattr__(self, "dtype", self.tensor.dtype)
 
 
-Expression = Constant | Variable | Unary | Binary | Fused | Select | Cast | Read | Lookup | Address
+Expression = (
+    Constant | Variable | Unary | Binary | Fused | Select | Cast | Read | Lookup | Inline | Address
+)
 
 
 # --- statements ------------------------------------------------------------------------------
@@ -315,6 +359,16 @@ class Allocate:
 
     tensor: Tensor
     fill: Constant | None = None
+    loc: Location = _location()
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """`tensor` is what `of`, SHARED or BARRIER memory, is in the block of this rank in the cluster."""
+
+    tensor: Tensor
+    of: Tensor
+    rank: Expression
     loc: Location = _location()
 
 
@@ -379,8 +433,10 @@ class Grid:
 
     order       the dimensions from slowest to fastest, or ("grouped", n): columns within
                 groups of n tile rows, which keeps a working set in the cache
-    persistent  as many blocks as fit the machine, each running over several tiles
-    cluster     blocks per dimension that are scheduled together
+    persistent  as many blocks as fit the machine, each running over several tiles; from stage
+                selected on that is a loop in the body of a plain grid
+    cluster     blocks per dimension that are scheduled together; they divide the numbers of tiles,
+                and are numbered one after another, row-major within the cluster
     """
 
     variables: tuple[Variable, ...]
@@ -561,6 +617,7 @@ Statement = (
     Sequence
     | Let
     | Allocate
+    | Peer
     | Store
     | Atomic
     | If
@@ -596,6 +653,7 @@ class Kernel:
     worker      its own number within the block, and
     block       the number of the block: from stage scalar on the body uses them
     blocks      how many blocks are launched, from stage scalar on (before, the Grid says it)
+    cluster     how many blocks of consecutive numbers are scheduled together; before, as blocks
     """
 
     name: str
@@ -609,6 +667,7 @@ class Kernel:
     worker: Variable = field(default_factory=lambda: Variable("worker"), compare=False)
     block: Variable = field(default_factory=lambda: Variable("block"), compare=False)
     blocks: Expression | None = None
+    cluster: int = 1
     notes: tuple[tuple[str, Location], ...] = field(default=(), compare=False)
     loc: Location = _location()
 
@@ -616,6 +675,13 @@ class Kernel:
 def constant(value: int) -> Constant:
     """An index constant."""
     return Constant(value, i64)
+
+
+def cluster_of(kernel: Kernel) -> int:
+    """How many blocks are scheduled together, at whatever stage."""
+    top = kernel.body.statements if isinstance(kernel.body, Sequence) else (kernel.body,)
+    grids = [statement for statement in top if isinstance(statement, Grid)]
+    return prod(grids[0].cluster) if grids else kernel.cluster
 
 
 def is_parameter_output(tensor: Tensor) -> bool:

@@ -14,10 +14,12 @@ from taskc.ir.types import DType, boolean, u32
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """operands: "place", "value" or "constant" each; a trailing "*" repeats the last one.
+    """operands: "place" (of the own block), "remote" (a place, perhaps a peer's), "value" or "constant"
+    each; a trailing "*" repeats the last one.
 
-    participants: "worker" (each on its own), "warp" (all 32 together), "warpgroup" (all 128) or
-    "one" (a single elected worker must execute it). result: None, a type, or "operand" (the type of the first operand).
+    participants: "worker" (each on its own), "warp" (all 32 together), "warpgroup" (all 128), "one"
+    (a single elected worker must execute it) or "cluster" (each, in kernels with a cluster). result:
+    None, a type, or "operand" (the type of the first operand).
     """
 
     name: str
@@ -44,9 +46,9 @@ _ROWS: tuple[Operation, ...] = (
         "Sets up an mbarrier that completes a phase after n arrivals and all expected bytes. Visible to"
         " others after a block barrier.",
     ),
-    Operation("mbarrier.arrive", ("place",), "worker", "One arrival; orders the worker's earlier accesses."),
+    Operation("mbarrier.arrive", ("remote",), "worker", "One arrival; orders the worker's earlier accesses."),
     Operation(
-        "mbarrier.expect", ("place", "value"), "worker",
+        "mbarrier.expect", ("remote", "value"), "worker",
         "One arrival that also adds n bytes to what the current phase waits for.",
     ),
     Operation(
@@ -58,6 +60,11 @@ _ROWS: tuple[Operation, ...] = (
         "tma.load", ("place", "place", "place", "constant*"), "one",
         "Starts a bulk copy of a box of the given extents from GLOBAL to SHARED; elements outside the"
         " tensor arrive as zeros. The whole box's bytes are credited to the mbarrier (third operand).",
+    ),
+    Operation(
+        "tma.load.multicast", ("place", "place", "place", "value", "constant*"), "cluster",
+        "tma.load, for the blocks of the cluster whose ranks' bits are set in the fourth operand: the box"
+        " arrives at the same place of each one's SHARED memory, and its bytes at each one's mbarrier.",
     ),
     Operation(
         "tma.store", ("place", "place", "constant*"), "one",
@@ -77,6 +84,15 @@ _ROWS: tuple[Operation, ...] = (
     Operation(
         "barrier.named", ("constant", "constant"), "warp",
         "Barrier number n (1 to 15) among m workers: whole warps, of any role.",
+    ),
+    Operation(
+        "cluster.arrive", (), "cluster",
+        "Comes to the barrier of the cluster, with all workers of its blocks, and goes on; orders the"
+        " worker's earlier accesses.",
+    ),
+    Operation(
+        "cluster.wait", (), "cluster",
+        "Waits until all have come to the barrier of the cluster at which this worker came last.",
     ),
     Operation("shuffle.xor", ("value", "value"), "warp", "The value of lane (lane ^ n).", "operand"),
     Operation("shuffle.index", ("value", "value"), "warp", "The value of lane n.", "operand"),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence as List
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -24,7 +25,7 @@ from taskc.ir.nodes import Expression, Statement
 from taskc.ir.operations import OPERATIONS
 from taskc.ir.parser_expressions import ExpressionBuilder, Node
 from taskc.ir.parser_text import syntax_tree
-from taskc.ir.text_rules import result_type
+from taskc.ir.text_rules import FUNCTIONS, result_type
 from taskc.ir.types import DType, boolean, i64
 
 T = TypeVar("T")
@@ -78,6 +79,7 @@ class _Builder(ExpressionBuilder):
             stage=stage,
             target=self.word(found["target"].children[0]) if "target" in found else "generic",
             helpers=self.option(found, "helpers", int, 0),
+            cluster=self.option(found, "clustered", int, 1),
             worker=numbers["worker"],
             block=numbers["block"],
             loc=self.location(name),
@@ -161,7 +163,7 @@ class _Builder(ExpressionBuilder):
         return statements[0] if len(statements) == 1 else ir.Sequence(statements)
 
     def statements(self, tree: Node) -> tuple[Statement, ...]:
-        """What stands in one scope; declarations of rings and tables leave nothing."""
+        """What stands in one scope; declarations of rings, tables and snippets leave nothing."""
         outer = self.names
         self.names = dict(outer)
         found = [self.statement(child) for child in tree.children]
@@ -300,6 +302,13 @@ class _Builder(ExpressionBuilder):
             raise self.error("a tensor is filled with a constant", fill_tree)
         return ir.Allocate(self.define(name, tensor), fill, loc=loc)
 
+    def peer(self, tree: Node, loc: Location) -> Statement:
+        name, other, rank = tree.children
+        of = self.find(other, ir.Tensor)
+        number = self.expression(rank, i64)
+        tensor = replace(of, name=str(name), offset=None, loc=self.location(name))
+        return ir.Peer(self.define(name, tensor), of, number, loc=loc)
+
     def store(self, tree: Node, loc: Location) -> Statement:
         tensor, indices = self.place(tree.children[0])
         return ir.Store(tensor, indices, self.expression(tree.children[1], tensor.dtype), loc=loc)
@@ -413,6 +422,17 @@ class _Builder(ExpressionBuilder):
             raise self.error("a table is a list of integers", text) from None
         self.define(name, ir.Table(str(name), values))
 
+    def snippet(self, tree: Node, loc: Location) -> None:
+        name, *binders, meaning, text = tree.children
+        outer = self.names
+        self.names = dict(outer)
+        parameters = tuple([self.bind(binder, i64) for binder in binders])
+        value = self.expression(meaning, None)
+        self.names = outer
+        if name in FUNCTIONS:
+            raise self.error(f"{name} is a function already", name)
+        self.define(name, ir.Snippet(str(name), self.string(text), parameters, value))
+
     # --- words ---
 
     def sizes(self, tree: Node) -> tuple[int, ...]:
@@ -437,7 +457,7 @@ _Statement = Callable[[_Builder, Node, Location], Statement | None]
 _STATEMENTS: dict[str, _Statement] = {
     name: getattr(_Builder, name)
     for name in (
-        "pass_ scope if_ while_ for_ grid pipeline each roles let allocate store atomic do move mma"
-        " reduce scan print assert_ breakpoint ring_step barrier ring table"
+        "pass_ scope if_ while_ for_ grid pipeline each roles let allocate peer store atomic do move mma"
+        " reduce scan print assert_ breakpoint ring_step barrier ring table snippet"
     ).split()
 }

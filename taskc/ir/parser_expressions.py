@@ -25,7 +25,7 @@ from taskc.ir.text_rules import (
 )
 from taskc.ir.types import DTYPES, DType, boolean, i64
 
-Named = ir.Variable | ir.Tensor | ir.Ring | ir.Table
+Named = ir.Variable | ir.Tensor | ir.Ring | ir.Table | ir.Snippet
 Node = Any  # a Token, or a Tree of tokens
 N = TypeVar("N", bound=Named)
 
@@ -34,6 +34,7 @@ _KINDS = {
     ir.Tensor: "a tensor",
     ir.Ring: "a ring",
     ir.Table: "a table",
+    ir.Snippet: "a snippet",
 }
 
 
@@ -249,6 +250,9 @@ class ExpressionBuilder:
             if len(trees) != 1 or not _is_number(trees[0]):
                 raise self.error(f"{name}(…) takes a number", tree, "a conversion is x.to(f32)")
             return self.expression(trees[0], DTYPES[name])
+        found = self.names.get(name)
+        if type(found) is ir.Snippet:
+            return ir.Inline(found, self.arguments(tree, found, trees), loc=loc)
         counts = {"select": 3, "fma": 3}
         count = (
             1 if name in UNARY_FUNCTIONS else 2 if name in BINARY_FUNCTIONS else counts.get(name)
@@ -269,6 +273,15 @@ class ExpressionBuilder:
             return ir.Unary(str(name), operands[0], loc=loc)
         left, right = operands
         return ir.Binary(str(name), left, right, loc=loc)
+
+    def arguments(
+        self, tree: Node, snippet: ir.Snippet, trees: List[Node]
+    ) -> tuple[Expression, ...]:
+        count = len(snippet.parameters)
+        if len(trees) != count:
+            raise self.error(f"{snippet} takes {count} operands, not {len(trees)}", tree)
+        pairs = zip(trees, snippet.parameters, strict=True)
+        return tuple([self.expression(part, parameter.dtype) for part, parameter in pairs])
 
 
 def _first(node: Node) -> Node:

@@ -9,8 +9,8 @@
                 ...
 
 Names are unique within a kernel: the second variable called `i` is `i_1`. A tensor of shape () is
-read and stored by its name alone. Rings are declared behind the last of their tensors and tables at
-the top of the body, though neither is a statement. Notes and locations are left out.
+read and stored by its name alone. Rings are declared behind the last of their tensors, tables and
+snippets at the top of the body, though none of them is a statement. Notes and locations are left out.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Printer(ExpressionPrinter):
 
     def kernel(self, kernel: ir.Kernel) -> str:
         first = self.header("kernel", kernel, f" {self.options(kernel)}")
-        tables: list[str] = []
+        declarations: list[str] = []
         rings: dict[ir.Ring, None] = {}
         for node in walk(kernel.body):
             if type(node) is ir.RingStep:
@@ -68,9 +68,17 @@ class _Printer(ExpressionPrinter):
             elif type(node) is ir.Lookup and node.table not in self.declared:
                 self.declared.add(node.table)
                 values = ", ".join(map(str, node.table.values.tolist()))
-                tables.append(f"    table {self.name(node.table)} = [{values}]")
+                declarations.append(f"    table {self.name(node.table)} = [{values}]")
+            elif type(node) is ir.Inline and node.snippet not in self.declared:
+                self.declared.add(node.snippet)
+                declarations.append(f"    {self.snippet(node.snippet)}")
         self.rings = list(rings)
-        return "\n".join([first, *tables, *self.block(kernel.body, "    "), ""])
+        return "\n".join([first, *declarations, *self.block(kernel.body, "    "), ""])
+
+    def snippet(self, snippet: ir.Snippet) -> str:
+        parameters = ", ".join([self.binder(parameter, None) for parameter in snippet.parameters])
+        meaning = self.expression(snippet.meaning, None, 0)
+        return f"snippet {self.name(snippet)}({parameters}) = {meaning} as {_quoted(snippet.text)}"
 
     def header(self, word: str, printed: ir.Kernel | Program, options: str = "") -> str:
         name = printed.name if printed.name.isidentifier() else _quoted(printed.name)
@@ -92,6 +100,8 @@ class _Printer(ExpressionPrinter):
                 options.append(f"{self.names[variable]}={variable.dtype}")
         if kernel.blocks is not None:
             options.append(f"blocks={self.expression(kernel.blocks, None, 0)}")
+        if kernel.cluster != 1:
+            options.append(f"cluster={kernel.cluster}")
         options.append(f"stage={kernel.stage}")
         if kernel.target != "generic":
             options.append(f"target={_word(kernel.target)}")
@@ -191,6 +201,10 @@ class _Printer(ExpressionPrinter):
         by = _by(tensor.owners)
         fill = "" if s.fill is None else f" = {self.expression(s.fill, tensor.dtype, 0)}"
         return f"{constant}{scope} {self.name(tensor)}: {type_text}{by}{fill}"
+
+    def peer(self, s: ir.Peer) -> str:
+        rank = self.expression(s.rank, i64, 0)
+        return f"peer {self.name(s.tensor)} = {self.name(s.of)} at {rank}"
 
     def store(self, s: ir.Store) -> str:
         place = self.element(s.tensor, s.indices)
@@ -333,6 +347,7 @@ def _word(text: str) -> str:
 _SIMPLE: dict[type, Callable[[_Printer, Any], str]] = {
     ir.Let: _Printer.let,
     ir.Allocate: _Printer.allocate,
+    ir.Peer: _Printer.peer,
     ir.Store: _Printer.store,
     ir.Atomic: _Printer.atomic,
     ir.Move: _Printer.move,

@@ -10,6 +10,7 @@ from taskc.ir.nodes import Expression
 from taskc.ir.text_rules import (
     BINARY_FUNCTIONS,
     COMPARISON,
+    FUNCTIONS,
     NOT,
     POSTFIX,
     PRECEDENCE,
@@ -23,7 +24,7 @@ from taskc.ir.text_rules import (
 )
 from taskc.ir.types import DType, boolean, i64
 
-Named = ir.Variable | ir.Tensor | ir.Ring | ir.Table
+Named = ir.Variable | ir.Tensor | ir.Ring | ir.Table | ir.Snippet
 
 
 class ExpressionPrinter:
@@ -42,7 +43,7 @@ class ExpressionPrinter:
             return found
         base = name = identifier(named.name)
         count = self.counts.get(base, 0)
-        while name in self.taken:
+        while name in self.taken or (type(named) is ir.Snippet and name in FUNCTIONS):
             count += 1
             name = f"{base}_{count}"
         self.counts[base] = count
@@ -161,6 +162,11 @@ class ExpressionPrinter:
     def lookup(self, e: ir.Lookup, _expected: DType | None, _level: int) -> str:
         return f"{self.name(e.table)}[{self.expression(e.index, i64, 0)}]"
 
+    def inline(self, e: ir.Inline, _expected: DType | None, _level: int) -> str:
+        pairs = zip(e.operands, e.snippet.parameters, strict=True)
+        operands = [self.expression(operand, parameter.dtype, 0) for operand, parameter in pairs]
+        return f"{self.name(e.snippet)}({', '.join(operands)})"
+
     def address(self, e: ir.Address, _expected: DType | None, _level: int) -> str:
         return "&" + self.element(e.tensor, e.indices)
 
@@ -188,5 +194,6 @@ _EXPRESSIONS: dict[type, Callable[[ExpressionPrinter, Any, DType | None, int], s
     ir.Cast: ExpressionPrinter.cast,
     ir.Read: ExpressionPrinter.read,
     ir.Lookup: ExpressionPrinter.lookup,
+    ir.Inline: ExpressionPrinter.inline,
     ir.Address: ExpressionPrinter.address,
 }

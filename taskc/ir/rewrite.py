@@ -225,7 +225,7 @@ def copy(node: Node, values: Dictionary[Variable, Expression] | None = None) -> 
                 changes[name] = tuple(fresh(variable) for variable in bound)
             elif bound is not None:
                 changes[name] = fresh(bound)
-        if type(current) is ir.Allocate:
+        if isinstance(current, (ir.Allocate, ir.Peer)):
             tensors[current.tensor] = replace(current.tensor)
         if changes:
             current = replace(current, **changes)
@@ -287,8 +287,10 @@ EXPRESSION_FIELDS: dict[type, tuple[str, ...]] = {
     ir.Cast: ("operand",),
     ir.Read: ("indices",),
     ir.Lookup: ("index",),
+    ir.Inline: ("operands",),
     ir.Address: ("indices",),
     ir.Let: ("value",),
+    ir.Peer: ("rank",),
     ir.Store: ("indices", "value"),
     ir.Atomic: ("indices", "value"),
     ir.If: ("condition",),
@@ -309,6 +311,7 @@ TENSOR_FIELDS: dict[type, tuple[str, ...]] = {
     ir.Read: ("tensor",),
     ir.Address: ("tensor",),
     ir.Allocate: ("tensor",),
+    ir.Peer: ("tensor", "of"),
     ir.Store: ("tensor",),
     ir.Atomic: ("tensor",),
     ir.Move: ("tensor",),
@@ -319,7 +322,7 @@ TENSOR_FIELDS: dict[type, tuple[str, ...]] = {
 
 STATEMENT_TYPES: frozenset[type] = frozenset(
     {
-        ir.Sequence, ir.Let, ir.Allocate, ir.Store, ir.Atomic, ir.If, ir.While, ir.For, ir.Grid,
+        ir.Sequence, ir.Let, ir.Allocate, ir.Peer, ir.Store, ir.Atomic, ir.If, ir.While, ir.For, ir.Grid,
         ir.Pipeline, ir.Each, ir.Move, ir.Mma, ir.Reduce, ir.Scan, ir.Print, ir.Assert,
         ir.Breakpoint, ir.RingStep, ir.Barrier, ir.Roles, ir.Do,
     }

@@ -10,8 +10,9 @@
     RingStep                         .       x        x           .         .     .
     Do Roles                         .       x        x           x         x     x
     Barrier                          .       .        x           x         x     x
+    Peer                             .       .        .           x         x     x
     Constant Variable Unary Binary   x       x        x           x         x     x
-    Fused Select Cast Read           x       x        x           x         x     x
+    Fused Select Cast Read Inline    x       x        x           x         x     x
     Address                          .       .        x           x         x     x
     Lookup                           .       .        .           .         x     x
     global shared local              x       x        x           x         x     x
@@ -50,8 +51,9 @@ _ROWS: tuple[tuple[tuple[type | str, ...], int, int], ...] = (
     ((ir.RingStep,), SELECTED, PIPELINED),
     ((ir.Do, ir.Roles), SELECTED, LEAN),
     ((ir.Barrier,), PIPELINED, LEAN),
+    ((ir.Peer,), SYNCHRONIZED, LEAN),
     ((ir.Constant, ir.Variable, ir.Unary, ir.Binary), PARSED, LEAN),
-    ((ir.Fused, ir.Select, ir.Cast, ir.Read), PARSED, LEAN),
+    ((ir.Fused, ir.Select, ir.Cast, ir.Read, ir.Inline), PARSED, LEAN),
     ((ir.Address,), PIPELINED, LEAN),
     ((ir.Lookup,), SCALAR, LEAN),
     ((ir.GLOBAL, ir.SHARED, ir.LOCAL), PARSED, LEAN),
@@ -77,6 +79,7 @@ class Attribute:
 ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute(ir.Kernel, "has no helpers", PARSED, PARSED, lambda k: k.helpers == 0),
     Attribute(ir.Kernel, "has no blocks", PARSED, PIPELINED, lambda k: k.blocks is None),
+    Attribute(ir.Kernel, "has no cluster", PARSED, PIPELINED, lambda k: k.cluster == 1),
     Attribute(ir.Move, "has no how", PARSED, PARSED, lambda s: s.how is None),
     Attribute(ir.Move, "has a by", SELECTED, SYNCHRONIZED, lambda s: s.by is not None),
     Attribute(ir.Mma, "has no how", PARSED, PARSED, lambda s: s.how is None),

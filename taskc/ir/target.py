@@ -57,6 +57,7 @@ class Target:
     banks         4-byte banks of shared memory, 0 where it has none
     processors    how many blocks a persistent grid launches
     shuffles      whether the workers of a warp can exchange registers
+    cluster       how many blocks may be scheduled together
     transports    how block values may travel in a pipeline, best first; none: loads don't overlap work
     narrow        whether offsets are 32-bit where that is enough
     """
@@ -70,6 +71,7 @@ class Target:
     banks: int
     shuffles: bool
     transports: tuple[str, ...]
+    cluster: int = 1
     matrix: tuple[MatrixInstruction, ...] = ()
     narrow: bool = True
 
@@ -149,6 +151,7 @@ GENERIC = Target(
     banks=32,
     shuffles=False,
     transports=("registers",),
+    cluster=8,
 )
 
 SM_80 = Target(
@@ -187,6 +190,7 @@ SM_90A = Target(
     banks=32,
     shuffles=True,
     transports=("tma", "cp.async", "registers"),
+    cluster=8,
     matrix=_MMA_SYNC + _WGMMA,
 )
 
@@ -202,6 +206,7 @@ def _processor(name: str, lanes: int) -> Target:
         shared_bytes=1 << 28,
         banks=0,
         shuffles=True,
+        cluster=8,  # they may as well run one after another
         transports=(),
         narrow=False,
     )

@@ -18,7 +18,7 @@ import numpy as np
 from taskc.ir.arithmetic import COMPARISONS, UNARY_OPERATORS, convert
 from taskc.ir.nodes import Constant, Expression, Sequence, Statement
 from taskc.ir.operations import OPERATIONS
-from taskc.ir.types import DType, boolean, f64, i64
+from taskc.ir.types import DTYPES, DType, boolean, f64, i64
 
 # Python's, from the loosest to the tightest. Comparisons don't chain.
 PRECEDENCE: dict[str, int] = {
@@ -41,13 +41,15 @@ PREFIXES: dict[str, int] = {"not": NOT, "-": SIGN, "~": SIGN}
 
 BINARY_FUNCTIONS = frozenset({"min", "max", "pow"})
 UNARY_FUNCTIONS = frozenset(UNARY_OPERATORS) - frozenset(PREFIXES)
+# What a call in an expression may name but for a snippet; a type makes a constant.
+FUNCTIONS = BINARY_FUNCTIONS | UNARY_FUNCTIONS | {"select", "fma", *DTYPES}
 
 # Words that may start a statement or an expression, so that no name may be spelled like them.
 RESERVED = frozenset(
     (
-        "let constant global shared tile local register mbarrier atomic if elif else while for grid"
+        "let constant peer global shared tile local register mbarrier atomic if elif else while for grid"
         " pipeline each move mma reduce scan print assert breakpoint acquire commit wait release"
-        " barrier roles role do ring table scope pass and or not True False inf nan worker block"
+        " barrier roles role do ring table snippet scope pass and or not True False inf nan worker block"
     ).split()
 )
 

@@ -15,6 +15,8 @@ What a stage permits is data, in `taskc.ir.specification`. Types are the busines
                may diverge, by `worker` for example, but not around a phase.
     groups     A mapping loop has as many workers as run it (the block's, or the role's), or names
                the worker; a tile's owners are that many workers and have its shape.
+    peers      A peer's memory is read, stored, updated atomically and named by operations, in a
+               cluster; whole-block statements take memory of the own block.
     values     Until selected a constant tensor is written by one Move and by nothing else.
 """
 
@@ -23,6 +25,7 @@ from __future__ import annotations
 from taskc.ir import nodes as ir
 from taskc.ir.fragments import misfit
 from taskc.ir.nodes import Statement
+from taskc.ir.rewrite import walk
 from taskc.ir.specification import SCALAR, SELECTED
 from taskc.ir.target import MATRIX_INSTRUCTIONS, is_asynchronous
 from taskc.ir.verify_expressions import broken
@@ -72,6 +75,7 @@ class _Verifier(StatementVerifier):
             self.bind(parameter)
         if kernel.blocks is not None:
             self.index(kernel.blocks)
+        self.need(kernel.cluster >= 1, "a cluster has at least one block")
         self.grid_position(kernel.body)
         self.body(kernel.body)
         if self.stage <= SELECTED:
@@ -150,6 +154,11 @@ class _Verifier(StatementVerifier):
             self.bind(variable)
             self.divergent.add(variable)
         self.inside += 1
+        for part in (*s.indices, s.value):
+            for node in walk(part):
+                if isinstance(node, ir.Read):
+                    self.own(node.tensor, "a move")
+        self.own(s.tensor, "a move")
         self.element(s.tensor, s.indices)
         self.expression(s.value)
         self.written(s.tensor, True)
@@ -176,6 +185,7 @@ class _Verifier(StatementVerifier):
         self.known(s.accumulator)
         for operand in (s.left, s.right):
             self.known(operand.tensor)
+            self.own(operand.tensor, "a matrix product")
             flat = self.stage >= SCALAR and len(operand.origin) == 1
             self.need(
                 flat or len(operand.origin) == len(operand.tensor.shape) >= 2,
@@ -256,6 +266,7 @@ class _Verifier(StatementVerifier):
 _Verifier.checks = {
     ir.Let: _Verifier.let,
     ir.Allocate: _Verifier.allocate,
+    ir.Peer: _Verifier.peer,
     ir.Store: _Verifier.store,
     ir.Atomic: _Verifier.atomic,
     ir.If: _Verifier.if_,

@@ -5,6 +5,7 @@
                 indices are i64 until lean, there i32 or i64; a constant is a value of its type
     elements    as many indices as the tensor has dimensions; at lean one linear offset
     places      an Address is an operand of `Do` and nothing else
+    snippets    an Inline has operands of its parameters' types; a meaning is closed; see ir/ptx.py
 
 It runs after every pass, so expressions are checked by a loop over a stack. Messages are made only
 when a rule is broken.
@@ -21,6 +22,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import BINARY_OPERATORS, UNARY_OPERATORS, Operator
 from taskc.ir.nodes import Expression, Statement
 from taskc.ir.printer import expression_text, statement_text, to_text
+from taskc.ir.ptx import fault_in_snippet
 from taskc.ir.specification import LEAN, SCALAR, STAGES, attributes, permitted, stages_of
 from taskc.ir.text_rules import is_representable
 from taskc.ir.types import DTYPES, DType, bf16, boolean, f16, f32, f64, i32, i64
@@ -70,6 +72,9 @@ class ExpressionVerifier:
         self.divergent_cells: set[ir.Tensor] = set(divergent_cells)
         self.outer_cells: set[ir.Tensor] = set()  # allocated outside mapping loops
         self.replicated: dict[ir.Tensor, bool] = {}
+        self.cluster = ir.cluster_of(kernel)
+        self.peers: set[ir.Tensor] = set()  # tensors that are other blocks'
+        self.snippets: set[ir.Snippet] = set()  # those that have been checked
         # The kernel's own numbers where the stage has them not.
         words = (("worker", kernel.worker), ("block", kernel.block))
         self.hidden = {variable: word for word, variable in words if word not in self.permitted}
@@ -229,8 +234,27 @@ class ExpressionVerifier:
             )
             self.index_type(e.index.dtype)
             stack.append(e.index)
+        elif kind is ir.Inline:
+            self.snippet(e.snippet)
+            types = [parameter.dtype for parameter in e.snippet.parameters]
+            given = [operand.dtype for operand in e.operands]
+            if types != given:
+                raise self.broken(f"the snippet {e.snippet} takes {types}, not {given}")
+            stack += reversed(e.operands)
         else:
             raise self.no_expression(e)
+
+    def snippet(self, snippet: ir.Snippet) -> None:
+        if snippet in self.snippets:
+            return
+        self.snippets.add(snippet)
+        fault = fault_in_snippet(snippet)
+        if fault is not None:
+            raise self.broken(f"in the snippet {snippet}, {fault}")
+        live = self.live
+        self.live = set(snippet.parameters)
+        self.expression(snippet.meaning)
+        self.live = live
 
     def differs(self, tensor: ir.Tensor) -> bool:
         """Whether an element may be another for each worker, outside mapping loops."""

@@ -108,6 +108,25 @@ class StatementVerifier(ExpressionVerifier):
         if not self.inside:
             self.outer_cells.add(tensor)
 
+    def peer(self, s: ir.Peer) -> None:
+        tensor, of = s.tensor, s.of
+        self.known(of)
+        self.need(of.scope in (ir.SHARED, ir.BARRIER), f"{of} has peers, so it is shared")
+        self.need(of not in self.peers, f"{of} is a peer's already")
+        self.need(self.cluster > 1, "peers are in a cluster, and there is none")
+        same = (tensor.dtype, tensor.shape, tensor.scope, tensor.layout, tensor.swizzle)
+        self.need(
+            same == (of.dtype, of.shape, of.scope, of.layout, of.swizzle) and tensor.offset is None,
+            f"{tensor} has the form of {of}, and its place",
+        )
+        self.index(s.rank)
+        self.bind(tensor)
+        self.peers.add(tensor)
+
+    def own(self, tensor: ir.Tensor, what: str) -> None:
+        """A tensor that is no peer's."""
+        self.need(tensor not in self.peers, f"{what} takes memory of its own block")
+
     def tensor(self, tensor: ir.Tensor, *, is_parameter: bool) -> None:
         self.attributes_of(tensor)
         for extent in tensor.shape:
@@ -221,6 +240,10 @@ class StatementVerifier(ExpressionVerifier):
         row = OPERATIONS.get(s.operation)
         if row is None:
             raise self.broken(f"there is no operation {s.operation!r}")
+        self.need(
+            row.participants != "cluster" or self.cluster > 1,
+            f"{s.operation} is for clusters, and there is none",
+        )
         kinds = list(row.operands)
         if kinds and kinds[-1].endswith("*"):
             last = kinds.pop()[:-1]
@@ -230,9 +253,11 @@ class StatementVerifier(ExpressionVerifier):
             f"{s.operation} takes {len(kinds)} operands, not {len(s.operands)}",
         )
         for kind, operand in zip(kinds, s.operands, strict=True):
-            if kind == "place":
+            if kind in ("place", "remote"):
                 self.need(type(operand) is ir.Address, f"an operand of {s.operation} is a place")
                 self.address(operand)  # type: ignore[arg-type]
+                if kind == "place":
+                    self.own(operand.tensor, s.operation)  # type: ignore[union-attr]
                 continue
             self.need(
                 kind != "constant" or type(operand) is ir.Constant,

@@ -236,6 +236,14 @@ def _move(
         hint = f"lambda {names}: {value_node.id}[{names}].to({tensor.dtype})"
     made = typed(context, value, tensor.dtype, value_node, what, hint)
     indices, pairs = elements(target, variables)
+    for part in (ir.Read(tensor, indices), *walk(made)):
+        if isinstance(part, ir.Read) and part.tensor in context.peers:
+            raise context.error(
+                f"a whole-block operation takes memory of its own block, and '{part.tensor.name}'"
+                " is a peer's",
+                node,
+                "copy it element by element: for i in mapping: ...",
+            )
     inside = conjunction((view_guard(context, target, pairs), guard))
     loc = context.locate(node)
     context.emit(ir.Move(tensor, indices, variables, target.shape, made, inside, by, loc=loc))

@@ -13,7 +13,7 @@ from typing import Any
 
 from taskc.ir import nodes as ir
 from taskc.ir.types import f64
-from taskc.lang import blocks, folds, loops, memory, room, warpgroups
+from taskc.lang import blocks, clusters, folds, loops, memory, room, snippets, warpgroups
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context
 from taskc.lang.conversions import condition, constant_integer, index, scalar, unify
@@ -245,6 +245,8 @@ HANDLERS: dict[str, Handler] = {
     **blocks.HANDLERS,
     **folds.HANDLERS,
     **room.HANDLERS,
+    **snippets.HANDLERS,
+    **clusters.HANDLERS,
     **warpgroups.HANDLERS,
     **REFUSED_CALLS,
 }

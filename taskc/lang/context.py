@@ -60,6 +60,7 @@ class Context:
     group    how many workers run the current statement, from number `first` on
     definitions  what the Lets of index arithmetic over unchanging names stand for
     lazy     why nothing may be executed before the current expression, or None
+    peers    what is another block's memory
     target   the name that the current statement assigns
     root     the expression that is the current statement's whole right-hand side
     """
@@ -69,6 +70,7 @@ class Context:
         name: str,
         workers: int,
         in_room: bool,
+        target: str,
         evaluators: dict[type, Callable[[Context, Any], Value]],
         executors: dict[type, Callable[[Context, Any], None]],
     ) -> None:
@@ -77,6 +79,10 @@ class Context:
         self.first = 0
         self.in_room = in_room
         self.worker = ir.Variable("worker")
+        self.block_number = ir.Variable("block")
+        self.target_name = target
+        self.cluster = 1  # blocks of it, in the loop over tiles
+        self.peers: set[ir.Tensor] = set()
         self.dimensions: dict[Dimension, ir.Variable] = {}
         self.frames: list[Frame] = []
         self.top: list[ir.Statement] = []

@@ -3,6 +3,9 @@
     kernel(workers=...)     the decorator
     barriers(n)             n mbarriers in shared memory
     roles(), role(...)      what different warps do beside each other
+    cluster_rank(), peer(buffer, rank), cluster_sync()
+                            the blocks of a cluster, and their memory
+    ptx(f32, text, x, ...)  a value in the words of PTX
     syncwarp(), syncrole()  barriers among a warp, and among the workers of a role
     wgmma(acc, a, b)        an asynchronous matrix product of warpgroups
 

@@ -63,6 +63,10 @@ def _operand(context: Context, node: ast.expr, accumulator: DType, what: str) ->
             node,
             "copy it to tc.shared first" if context.in_room else "use tc.load",
         )
+    if tensor in context.peers:
+        raise context.error(
+            f"{what} takes memory of its own block, and '{tensor.name}' is a peer's", node
+        )
     row, column = (None, None, *view.dimensions)[-2:]
     ranges = [part for part in view.dimensions if isinstance(part, Range)]
     if len(ranges) != 2 or not isinstance(row, Range) or not isinstance(column, Range):

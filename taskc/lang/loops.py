@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+from math import prod
 
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
 from taskc.ir.rewrite import walk
+from taskc.ir.target import TARGETS
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import UNBOUND, Context
 from taskc.lang.conversions import constant_integer, extent, flag, index
@@ -133,7 +135,9 @@ def _grid(context: Context, node: ast.For, loop: TilesLoop) -> None:
             )
     variables, names = _loop_variables(context, node.target, len(loop.shape), "the grid has")
     context.nonnegative.update(variables)
+    context.cluster = prod(loop.cluster)
     body = context.body(node.body, names)
+    context.cluster = 1
     loc = context.locate(node)
     context.emit(
         ir.Grid(
@@ -225,8 +229,36 @@ def _tiles(context: Context, node: ast.Call) -> TilesLoop:
         raise context.error(
             f"the grid has {len(shape)} dimensions, and 'cluster' {len(cluster)}", bound["cluster"]
         )
+    if cluster:
+        _check_cluster(context, shape, by, cluster, bound["cluster"])
     persistent = flag(context, bound.get("persistent"), "persistent")
     return TilesLoop(shape, by, order, persistent, cluster)
+
+
+def _check_cluster(
+    context: Context,
+    shape: tuple[int | ir.Expression, ...],
+    by: tuple[int, ...],
+    cluster: tuple[int, ...],
+    node: ast.expr,
+) -> None:
+    """What is known now; a symbolic shape is proved to be a multiple where the grid is lowered."""
+    target = TARGETS[context.target_name]
+    blocks = prod(cluster)
+    if target.cluster == 1 and blocks > 1:
+        raise context.error(f"{target.name} has no clusters", node, "they begin with sm_90a")
+    if blocks > target.cluster:
+        raise context.error(
+            f"a cluster has at most {target.cluster} blocks, and this {blocks}", node
+        )
+    for dimension, (size, step, count) in enumerate(zip(shape, by, cluster, strict=True)):
+        tiles = -(-size // step) if isinstance(size, int) else 0
+        if tiles % count:
+            raise context.error(
+                f"dimension {dimension} has {tiles} tiles, which is no multiple of {count}",
+                node,
+                "a cluster is scheduled whole, so its extents divide the numbers of tiles",
+            )
 
 
 def _sizes(context: Context, node: ast.expr, what: str) -> tuple[int, ...]:

@@ -165,7 +165,18 @@ worker = Intrinsic("worker")
 print = Intrinsic("print")
 
 CUDA_NAMES = (
-    *("barriers", "role", "roles", "syncrole", "syncwarp", "wgmma"),
+    *(
+        "barriers",
+        "cluster_rank",
+        "cluster_sync",
+        "peer",
+        "ptx",
+        "role",
+        "roles",
+        "syncrole",
+        "syncwarp",
+        "wgmma",
+    ),
     *(operation.name.replace(".", "_") for operation in OFFERED),
 )
 for _name in CUDA_NAMES:

@@ -45,7 +45,7 @@ def parse_kernel(
     name = function.__name__
     source = source_of(function, f"kernel '{name}'")
     outside = Outside(function, around)
-    context = Context(name, workers, in_room, _EVALUATORS, _EXECUTORS)
+    context = Context(name, workers, in_room, target or "generic", _EVALUATORS, _EXECUTORS)
     context.frames.append(Frame(source, outside, []))
     plain_parameters(source, f"kernel '{name}'")
     parameters = tuple(
@@ -66,6 +66,7 @@ def parse_kernel(
         stage="synchronized" if in_room else "parsed",
         target=target or "generic",
         worker=context.worker,
+        block=context.block_number,
         loc=loc,
     )
     return kernel, context.dimensions

@@ -97,7 +97,7 @@ def _traced(
     source = source_of(function, what)
     plain_parameters(source, what)
     outside = Outside(function, around)
-    context = Context(name, 1, False, {}, {})
+    context = Context(name, 1, False, "generic", {}, {})
     context.frames.append(Frame(source, outside, []))
     parameters = tuple(
         [parameter(context, function, outside, argument) for argument in source.tree.args.args]

@@ -59,7 +59,10 @@ REFUSED_STATEMENTS = _refusals(
 
 REFUSED_EXPRESSIONS = _refusals(
     {
-        "Lambda": ("a lambda is only for tc.load and tc.store", "use @tc.function for a helper"),
+        "Lambda": (
+            "a lambda is only for tc.load, tc.store and meanings",
+            "use @tc.function for a helper",
+        ),
         "ListComp": _COMPREHENSION,
         "SetComp": _COMPREHENSION,
         "DictComp": _COMPREHENSION,

@@ -26,6 +26,15 @@ def require_room(context: Context, what: str, node: Place) -> None:
         )
 
 
+def require_cluster(context: Context, what: str, node: Place) -> None:
+    if context.cluster == 1:
+        raise context.error(
+            f"{what} is for blocks of a cluster, and there is none",
+            node,
+            "say how many blocks it has: for i in tc.tiles(n, by=64, cluster=2): ...",
+        )
+
+
 def _barrier(what: str, scope: str) -> Handler:
     def handler(context: Context, node: ast.Call) -> Value:
         bind(context, node, what, "")
@@ -79,6 +88,8 @@ def _operation(name: str, row: Operation) -> Handler:
     def handler(context: Context, node: ast.Call) -> Value:
         require_room(context, what, node)
         context.require_statement(what, node)
+        if row.participants == "cluster":
+            require_cluster(context, what, node)
         if node.keywords:
             raise context.error(f"{what} takes no keywords", node.keywords[0])
         least = len(row.operands)
@@ -111,8 +122,12 @@ def _operation(name: str, row: Operation) -> Handler:
 
 
 def _operand(context: Context, what: str, kind: str, node: ast.expr) -> ir.Expression:
-    if kind == "place":
+    if kind in ("place", "remote"):
         tensor, indices = element_place(context, node, what)
+        if kind == "place" and tensor in context.peers:
+            raise context.error(
+                f"{what} takes memory of its own block, and '{tensor.name}' is a peer's", node
+            )
         return ir.Address(tensor, indices, loc=context.locate(node))
     value = context.evaluate(node)
     if kind == "constant":

@@ -17,7 +17,7 @@ ORDERING = frozenset(
     {
         "cp.async.commit", "cp.async.wait", "mbarrier.init", "mbarrier.arrive", "mbarrier.expect",
         "mbarrier.wait", "fence.proxy.async", "tma.commit", "tma.wait", "barrier.named",
-        "wgmma.fence", "wgmma.commit", "wgmma.wait",
+        "wgmma.fence", "wgmma.commit", "wgmma.wait", "cluster.arrive", "cluster.wait",
     }
 )  # fmt: skip
 
@@ -117,7 +117,9 @@ def _has_effect(statement: Statement) -> bool:
 
 
 def _binds(statements: Sequence[Statement]) -> bool:
-    return any(isinstance(s, ir.Allocate) and s.tensor.scope == BARRIER for s in statements)
+    return any(
+        isinstance(s, ir.Allocate | ir.Peer) and s.tensor.scope == BARRIER for s in statements
+    )
 
 
 def _slot_shifts(kernel: Kernel) -> Iterator[Change]:
@@ -155,16 +157,17 @@ def _smaller_buffers(kernel: Kernel) -> Iterator[Change]:
         tensor = node.tensor
         if tensor.scope not in (SHARED, BARRIER):
             continue
+        peers = [n.tensor for n in walk(kernel.body) if isinstance(n, ir.Peer) and n.of is tensor]
         for dimension, extent in enumerate(tensor.shape):
             if not isinstance(extent, int) or extent < 2:
                 continue
             shape = (*tensor.shape[:dimension], extent - 1, *tensor.shape[dimension + 1 :])
-            smaller = replace(tensor, shape=shape, layout=None)
+            smaller = {same: replace(same, shape=shape, layout=None) for same in (tensor, *peers)}
             yield Change(
                 "buffer",
                 f"{tensor.name} shrunk to {list(shape)}",
                 node.loc,
-                replace(kernel, body=replace_tensors(kernel.body, {tensor: smaller})),
+                replace(kernel, body=replace_tensors(kernel.body, smaller)),
             )
 
 

@@ -214,6 +214,8 @@ def conflict_scope(a: Access, b: Access, warp: int) -> str | None:
     """Who has to wait between two accesses: "block", "warp", or None where no two workers meet."""
     if not (a.writes or b.writes) or (a.atomic and b.atomic):
         return None
+    if a.writes and b.writes and a.tensor.role == "out":
+        return None  # every element is stored exactly once
     if a.tensor is not b.tensor:
         return "block" if share_bytes(a.tensor, b.tensor) else None
     first: list[Array] = []

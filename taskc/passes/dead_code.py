@@ -34,6 +34,8 @@ def _tensors_of(body: Statement) -> tuple[set[Tensor], set[Tensor]]:
             read.add(node.tensor)  # type: ignore[union-attr]
         elif kind is ir.Store or kind is ir.Move:
             mentioned.add(node.tensor)  # type: ignore[union-attr]
+        elif kind is ir.Peer:
+            read.add(node.of)  # type: ignore[union-attr]
         elif kind is ir.RingStep:
             mentioned.update(node.ring.tensors)  # type: ignore[union-attr]
         elif kind is ir.Mma or kind is ir.Reduce or kind is ir.Scan or kind is ir.Atomic:

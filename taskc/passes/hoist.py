@@ -142,7 +142,7 @@ class _Hoister:
                 if condition is node.condition and body is node.body:
                     return node
                 return replace(node, condition=condition, body=body)
-            case ir.Store() | ir.Atomic() | ir.Do() | ir.Print() | ir.Assert():
+            case ir.Store() | ir.Atomic() | ir.Do() | ir.Print() | ir.Assert() | ir.Peer():
                 result = getattr(node, "result", None)
                 if result is not None:
                     self.levels[result] = self.depth

@@ -9,19 +9,25 @@
     body
 
 `order=("grouped", g)` walks down the columns of groups of g tile rows, so that the blocks that run at one
-time share their operands in the cache. A persistent grid launches as many blocks as the target has
-processors; block b runs over the tiles b, b + processors, ...
+time share their operands in the cache. Persistent grids have been loops within plain ones since
+taskc/passes/persist.py.
+
+With `cluster=(2, 1)` the tiles of two rows are those of consecutive blocks, and it is clusters whose
+order `order` is. The cluster's extents divide the numbers of tiles, for every size.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
+from taskc.ir.affine import divisible
 from taskc.ir.build import (
     add,
     ceiling_divide,
+    digits_of,
     floor_divide,
     index,
     modulo,
@@ -30,36 +36,30 @@ from taskc.ir.build import (
     subtract,
 )
 from taskc.ir.nodes import Expression, Statement, Variable
+from taskc.ir.printer import expression_text
 from taskc.ir.rewrite import map_statements, substitute, walk
-from taskc.ir.target import TARGETS
+from taskc.ir.target import TARGETS, Target
 
 
 def lower_grid(kernel: ir.Kernel) -> ir.Kernel:
-    processors = TARGETS[kernel.target].processors
+    target = TARGETS[kernel.target]
     blocks: Expression = index(1)
+    cluster = 1
     lets: dict[Variable, Expression] = {}
 
     def visit(statement: Statement) -> Statement:
-        nonlocal blocks
+        nonlocal blocks, cluster
         if isinstance(statement, ir.Grid):
-            counts = [
-                ceiling_divide(extent, by)
-                for extent, by in zip(statement.shape, statement.by, strict=True)
-            ]
+            cluster = prod(statement.cluster)
+            check_cluster(statement, lets, target)
             # Who launches the kernel knows its dimensions, not what it computes from them.
-            blocks = substitute(product(counts), lets)
+            blocks = substitute(number_of_tiles(statement), lets)
             if any(isinstance(node, ir.Read) for node in walk(blocks)):
                 raise CompileError(
                     "how many blocks there are depends on memory, and has to be known before",
                     statement.loc,
                 )
-            if not statement.persistent:
-                return _tile(statement, counts, kernel.block)
-            total = product(counts)
-            blocks = _minimum(blocks, processors)
-            tile = Variable("tile", loc=statement.loc)
-            body = _tile(statement, counts, tile)
-            return ir.For(tile, kernel.block, total, processors, body, loc=statement.loc)
+            return at_tile(statement, kernel.block)
         if isinstance(statement, ir.Let):
             lets[statement.variable] = substitute(statement.value, lets)
         if isinstance(statement, ir.Sequence):
@@ -67,7 +67,40 @@ def lower_grid(kernel: ir.Kernel) -> ir.Kernel:
         return statement
 
     body = visit(kernel.body)
-    return replace(kernel, body=body, blocks=blocks)
+    return replace(kernel, body=body, blocks=blocks, cluster=cluster)
+
+
+def check_cluster(grid: ir.Grid, lets: dict[Variable, Expression], target: Target) -> None:
+    """The target has clusters of that size, and they divide the numbers of tiles."""
+    size = prod(grid.cluster)
+    if size > target.cluster:
+        raise CompileError(
+            f"{target.name} schedules at most {target.cluster} blocks together, and this is {size}"
+            if target.cluster > 1
+            else f"{target.name} has no clusters",
+            grid.loc,
+        )
+    for dimension, by in enumerate(grid.cluster):
+        extent = substitute(index(grid.shape[dimension]), lets)
+        count = ceiling_divide(extent, grid.by[dimension])
+        # Where tiles may stick out, only a constant tells how many there are.
+        if not (_is_multiple(extent, grid.by[dimension] * by) or _is_multiple(count, by)):
+            raise CompileError(
+                f"the {expression_text(count)} tiles of dimension {dimension} aren't surely a"
+                f" multiple of the cluster's {by}",
+                grid.loc,
+                hint="a cluster is scheduled whole: tc.dim(..., multiple=...) says what is known",
+            )
+
+
+def _is_multiple(number: Expression, divisor: int) -> bool:
+    if isinstance(number, ir.Binary) and number.operator == "min":
+        return _is_multiple(number.left, divisor) and _is_multiple(number.right, divisor)
+    return divisible(number, divisor)
+
+
+def number_of_tiles(grid: ir.Grid) -> Expression:
+    return product(_tile_counts(grid))
 
 
 def _minimum(left: Expression, right: int) -> Expression:
@@ -76,12 +109,28 @@ def _minimum(left: Expression, right: int) -> Expression:
     return ir.Binary("min", left, index(right))
 
 
-def _tile(grid: ir.Grid, counts: list[Expression], number: Expression) -> Statement:
+def _tile_counts(grid: ir.Grid) -> list[Expression]:
+    return [ceiling_divide(extent, by) for extent, by in zip(grid.shape, grid.by, strict=True)]
+
+
+def at_tile(grid: ir.Grid, number: Expression) -> Statement:
     """The body for the tile of this number."""
+    counts = _tile_counts(grid)
+    rank = None
+    if grid.cluster:
+        size = prod(grid.cluster)
+        rank, number = modulo(number, size), floor_divide(number, size)
+        counts = [floor_divide(n, by) for n, by in zip(counts, grid.cluster, strict=True)]
     if grid.order and grid.order[0] == "grouped":
         lets, digits = _grouped(counts, number, int(grid.order[1]), grid.loc)
     else:
         lets, digits = [], _row_major(counts, number, grid.order)
+    if rank is not None:
+        within = digits_of(rank, grid.cluster)
+        digits = [
+            add(multiply(digit, by), inner)
+            for digit, by, inner in zip(digits, grid.cluster, within, strict=True)
+        ]
     for variable, digit, by in zip(grid.variables, digits, grid.by, strict=True):
         lets.append(ir.Let(variable, multiply(digit, by), loc=grid.loc))
     body = grid.body.statements if isinstance(grid.body, ir.Sequence) else (grid.body,)

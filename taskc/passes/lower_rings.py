@@ -10,9 +10,10 @@
                 acquire(k) -> mbarrier.wait(&empty[k % stages], k // stages % 2 ^ 1)
     registers   nothing: barriers alone order it
 
-The number of a step counts from 0 each time the loop is entered. Where that happens more than once (a
-pipelined loop within a loop, a persistent grid) the mbarriers are set up again each time; between roles, where
-some may still wait for the old ones, behind one more barrier.
+The number of a step counts from 0 where the ring is allocated. Where that happens more than once (a pipelined
+loop within a loop, or in a tile whose steps can't be counted across tiles) the mbarriers are set up again each
+time; between roles, where some may still wait for the old ones, behind one more barrier. Rings that are
+allocated one after another are set up behind one barrier.
 
 Bulk copies write by another proxy than stores do. Where stores may have reached memory that the ring now
 takes (of a tensor that shares its bytes), every worker executes fence.proxy.async before the barrier behind
@@ -80,9 +81,7 @@ def _loops_around(body: Statement) -> dict[Tensor, Statement]:
     def visit(statement: Statement, loop: Statement | None) -> None:
         if isinstance(statement, ir.Allocate) and loop is not None:
             found[statement.tensor] = loop
-        repeats = isinstance(statement, (ir.For, ir.While)) or (
-            isinstance(statement, ir.Grid) and statement.persistent
-        )
+        repeats = isinstance(statement, (ir.For, ir.While))
         for inner in statements(statement):
             visit(inner, statement if loop is None and repeats else loop)
 
@@ -159,9 +158,16 @@ class _Lowering:
         return equal(self.worker, 0 if role is None else role.first)
 
     def sequence(self, statement: ir.Sequence, role: ir.Role | None) -> Statement:
-        """Behind the allocation of a counted ring's last tensor its mbarriers are set up."""
+        """Behind the allocation of a counted ring's last tensor its mbarriers are set up.
+
+        Rings that are allocated one after another need one barrier.
+        """
         parts: list[Statement] = []
+        pending: list[Ring] = []
         for inner in statement.statements:
+            if pending and not isinstance(inner, ir.Allocate):
+                parts.extend(self.ready(pending, role))
+                pending = []
             new = self.visit(inner, role)
             if (
                 new is not inner
@@ -175,6 +181,7 @@ class _Lowering:
                 ring = self.by_tensor[inner.tensor]
                 if inner.tensor is ring.tensors[-1]:
                     parts.extend(self.set_up(ring, self.rings[ring], role, inner.loc))
+                    pending.append(ring)
         return replace(statement, statements=tuple(parts))
 
     def set_up(
@@ -192,14 +199,22 @@ class _Lowering:
         (stages,) = counted.full.shape
         assert isinstance(stages, int)
         loop = ir.For(slot, index(0), index(stages), 1, ir.Sequence(inits), "unroll", loc=loc)
-        fence = ir.Do("fence.proxy.async", (), loc=loc)
         ended = ir.Barrier(everyone, f"last use of {counted.full.name}, its mbarrier.init", loc=loc)
         return [
             *(ir.Allocate(tensor, loc=loc) for tensor, _ in pairs),
             *([ended] if ring in self.again and counted.empty is not None else []),
             ir.If(self.is_first(role), loop, loc=loc),
-            *([fence] if ring in self.reused else []),
-            ir.Barrier(everyone, f"mbarrier.init of {counted.full.name}, its first use", loc=loc),
+        ]
+
+    def ready(self, rings: list[Ring], role: ir.Role | None) -> list[Statement]:
+        """What stands between the set-up of rings and their first use."""
+        last = rings[-1]
+        loc = last.tensors[-1].loc
+        full = self.rings[last].full.name
+        scope = "block" if role is None else "role"
+        return [
+            *([ir.Do("fence.proxy.async", (), loc=loc)] if self.reused & set(rings) else []),
+            ir.Barrier(scope, f"mbarrier.init of {full}, its first use", loc=loc),
         ]
 
     def step(self, step: ir.RingStep, role: ir.Role | None) -> Statement:

@@ -31,155 +31,66 @@ How the block values travel:
 A block value takes part when its load depends on nothing that the body computes but uniform scalars, and
 they on no memory that it writes. With
 `specialize` the loads become the body of a producer warp of their own (taskc/passes/specialize.py).
+
+In the loop over a block's tiles (taskc/passes/tile_loops.py) the ring runs on: its prologue stands before that
+loop, and the last steps of a tile issue the copies of the next one's first. Where the loads, or how many steps
+there are, depend on what a tile does, the ring is set up anew for each tile, and a note says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 
 from taskc.errors import Location
 from taskc.ir import nodes as ir
-from taskc.ir.build import add, ceiling_divide, index, less, modulo, multiply
-from taskc.ir.nodes import GLOBAL, TILE, Expression, Ring, Statement, Tensor, Variable
+from taskc.ir.build import add, index, less, modulo, multiply
+from taskc.ir.nodes import TILE, Expression, Ring, Statement, Tensor, Variable
 from taskc.ir.rewrite import copy, index_leading, map_statements, walk
-from taskc.ir.target import TARGETS, Target
+from taskc.ir.target import TARGETS
+from taskc.passes.loads import Loads, needed_scalars, split_loads
+from taskc.passes.tile_loops import (
+    Place,
+    Steps,
+    block_variables,
+    cant_count_across,
+    is_tile_loop,
+    steps_across_tiles,
+    steps_of_one_run,
+)
 from taskc.passes.transports import transport_for
+
+Notes = list[tuple[str, Location]]
 
 
 def overlap(kernel: ir.Kernel) -> ir.Kernel:
-    notes: list[tuple[str, Location]] = []
-    target = TARGETS[kernel.target]
+    notes: Notes = []
+    blocks = block_variables(kernel.body)
 
     def visit(statement: Statement) -> Statement:
         if isinstance(statement, ir.Each):
             return statement
+        if isinstance(statement, ir.For) and is_tile_loop(statement, blocks):
+            return _tile_loop(statement, kernel, visit, notes)
         statement = map_statements(statement, visit)
         if isinstance(statement, ir.Pipeline):
-            return pipelined(statement, kernel, target, notes)
+            return _pipeline(statement, kernel, notes)
         return statement
 
     body = visit(kernel.body)
     return replace(kernel, body=body, stage="pipelined", notes=(*kernel.notes, *notes))
 
 
-@dataclass(frozen=True, slots=True)
-class Loads:
-    """The part of a pipelined body that fetches, and what is left of it.
-
-    `scalars` are the uniform Lets that the moves need; they stay in the work too.
-    """
-
-    tensors: tuple[Tensor, ...]
-    scalars: tuple[ir.Let, ...]
-    moves: tuple[ir.Move, ...]
-    work: tuple[Statement, ...]
+def _is_plain(pipeline: ir.Pipeline, kernel: ir.Kernel) -> bool:
+    """Nothing overlaps: it wasn't asked for, or the target's loads don't run beside its work."""
+    return pipeline.stages == 1 or not TARGETS[kernel.target].transports
 
 
-def split_loads(
-    pipeline: ir.Pipeline,
-    notes: list[tuple[str, Location]],
-    beside: Sequence[Statement] = (),
-    before: Sequence[Statement] = (),
-) -> Loads:
-    """The block values at the top of the body whose loads don't depend on the work.
-
-    Where loads run beside more than the loop, those are the statements `beside`; of them, the
-    scalars that stand `before` the loop have to be computed by the loads themselves.
-    """
-    body = pipeline.body
-    statements = body.statements if isinstance(body, ir.Sequence) else (body,)
-    work_around = Work.of((body, *beside))
-    known = {s.variable: s for s in before if isinstance(s, ir.Let)}
-    scalars: dict[Variable, ir.Let] = {}
-    tensors: list[Tensor] = []
-    moves: list[ir.Move] = []
-    work: list[Statement] = []
-    needed: set[Variable] = set()
-    own = {s.tensor for s in statements if isinstance(s, ir.Allocate) and s.tensor.constant}
-    for statement in statements:
-        match statement:
-            case ir.Allocate(tensor=tensor) if tensor in own:
-                continue
-            case ir.Move(tensor=tensor) if tensor in own:
-                lets = _closure(_free_variables(statement), {**known, **scalars})
-                reason = work_around.needed_by((statement, *lets))
-                if reason is None:
-                    tensors.append(tensor)
-                    moves.append(statement)
-                    needed |= _free_variables(statement)
-                else:
-                    notes.append(
-                        (f"`{tensor.name}` is not pipelined: its load {reason}", statement.loc)
-                    )
-                    work += [ir.Allocate(tensor, loc=statement.loc), statement]
-                continue
-            case ir.Let():
-                scalars[statement.variable] = statement
-        work.append(statement)
-    kept = _closure(needed, scalars)
-    return Loads(tuple(tensors), kept, tuple(moves), tuple(work))
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What the statements that loads overlap write, and what those other than Lets compute."""
-
-    written: frozenset[Tensor]
-    computed: frozenset[Variable]
-
-    @staticmethod
-    def of(parts: Sequence[Statement]) -> Work:
-        written: set[Tensor] = set()
-        computed: set[Variable] = set()
-        for part in parts:
-            for node in walk(part):
-                if isinstance(node, (ir.Store, ir.Atomic, ir.Move)):
-                    written.add(node.tensor)
-                if isinstance(node, (ir.Atomic, ir.Do)) and node.result is not None:
-                    computed.add(node.result)
-        return Work(frozenset(written), frozenset(computed))
-
-    def needed_by(self, parts: Sequence[Statement]) -> str | None:
-        """Why these can't run ahead of the work; None where they can."""
-        for node in (node for part in parts for node in walk(part)):
-            if isinstance(node, ir.Read):
-                if node.tensor in self.written:
-                    return f"reads `{node.tensor.name}`, which the work writes"
-                if node.tensor.scope != GLOBAL:
-                    return f"reads `{node.tensor.name}`, which isn't in global memory"
-            elif isinstance(node, Variable) and node in self.computed:
-                return f"needs `{node.name}`, which the work computes"
-        return None
-
-
-def _free_variables(node: ir.Statement) -> set[Variable]:
-    return {v for v in walk(node) if isinstance(v, Variable)}
-
-
-def _closure(needed: set[Variable], scalars: dict[Variable, ir.Let]) -> tuple[ir.Let, ...]:
-    """The Lets that `needed` goes back to, in program order."""
-    for variable in reversed(scalars):
-        if variable in needed:
-            needed |= _free_variables(scalars[variable])
-    return tuple(let for variable, let in scalars.items() if variable in needed)
-
-
-def needed_scalars(before: Sequence[Statement], users: Sequence[Statement]) -> tuple[ir.Let, ...]:
-    """Those Lets of `before` that the users go back to."""
-    needed = {v for user in users for v in _free_variables(user)}
-    return _closure(needed, {s.variable: s for s in before if isinstance(s, ir.Let)})
-
-
-def pipelined(
-    pipeline: ir.Pipeline,
-    kernel: ir.Kernel,
-    target: Target,
-    notes: list[tuple[str, Location]],
-) -> Statement:
-    stages, loc = pipeline.stages, pipeline.loc
-    loads = split_loads(pipeline, notes)
-    if stages == 1 or not loads.moves or not target.transports:
+def _pipeline(pipeline: ir.Pipeline, kernel: ir.Kernel, notes: Notes) -> Statement:
+    """The loop with a ring that is set up in front of it."""
+    loads, loc = split_loads(pipeline), pipeline.loc
+    notes += loads.notes
+    if _is_plain(pipeline, kernel) or not loads.moves:
         return ir.For(
             pipeline.variable, index(0), pipeline.extent, pipeline.by, pipeline.body, loc=loc
         )
@@ -189,48 +100,113 @@ def pipelined(
         length = Variable("extent", loc=loc)
         extent.append(ir.Let(length, pipeline.extent, loc=loc))
         pipeline = replace(pipeline, extent=length)
-    transport = transport_for(pipeline, loads.moves, kernel, target, notes)
+    allocate, prologue, steady = _overlapped(steps_of_one_run(pipeline), loads, kernel, notes)
+    return ir.Sequence((*extent, *allocate, prologue, steady), loc=loc)
+
+
+def _tile_loop(
+    loop: ir.For, kernel: ir.Kernel, visit: Callable[[Statement], Statement], notes: Notes
+) -> Statement:
+    """The loop over a block's tiles, behind what sets up the rings that run on."""
+    assert isinstance(loop.body, ir.Sequence)
+    scalars: list[Statement] = []
+    allocations: list[Statement] = []
+    prologues: list[Statement] = []
+    body: list[Statement] = []
+    for at, statement in enumerate(loop.body.statements):
+        if not isinstance(statement, ir.Pipeline):
+            body.append(visit(statement))
+            continue
+        before = loop.body.statements[:at]
+        pipeline = map_statements(statement, visit)
+        assert isinstance(pipeline, ir.Pipeline)
+        alone = split_loads(pipeline)
+        if _is_plain(pipeline, kernel) or not alone.moves:
+            body.append(_pipeline(pipeline, kernel, notes))
+            continue
+        loads = split_loads(pipeline, (loop.body,), before)
+        refusal = cant_count_across(pipeline, loop, before)
+        if len(loads.moves) < len(alone.moves):
+            move, reason = next(r for r in loads.refusals if any(r[0] is m for m in alone.moves))
+            refusal = f"the load of `{move.tensor.name}` {reason}"
+        if refusal is not None:
+            notes.append((f"this pipeline does not run on across tiles: {refusal}", pipeline.loc))
+            body.append(_pipeline(pipeline, kernel, notes))
+            continue
+        notes += loads.notes
+        needed = needed_scalars(before, (*loads.scalars, *loads.moves))
+        steps = steps_across_tiles(pipeline, loop, before)
+        allocate, prologue, steady = _overlapped(
+            steps, replace(loads, scalars=(*needed, *loads.scalars)), kernel, notes
+        )
+        scalars += [*steps.setup, *steps.at_ring]
+        allocations += allocate
+        prologues.append(prologue)
+        body += [*steps.at_run, steady]
+    notes += [
+        ("this pipeline does not run on across tiles: it stands within another statement", node.loc)
+        for statement in loop.body.statements
+        for node in walk(statement)
+        if isinstance(node, ir.Pipeline) and node is not statement and node.stages > 1
+    ]
+    new = replace(loop, body=replace(loop.body, statements=tuple(body)))
+    if not allocations:
+        return new
+    # The rings are set up together: that takes one barrier.
+    return ir.Sequence((*scalars, *allocations, *prologues, new), loc=loop.loc)
+
+
+def _overlapped(
+    steps: Steps, loads: Loads, kernel: ir.Kernel, notes: Notes
+) -> tuple[list[ir.Allocate], Statement, Statement]:
+    """What allocates the ring, the copies before its first step, and the loop."""
+    pipeline = steps.pipeline
+    stages, loc = pipeline.stages, pipeline.loc
+    transport = transport_for(pipeline, loads.moves, kernel, TARGETS[kernel.target], notes)
     ring, slots = make_ring(loads, stages, transport)
-    count = ceiling_divide(pipeline.extent, pipeline.by)
 
     def step(operation: str, k: Expression) -> Statement:
         return ir.RingStep(operation, ring, k, loc=loc)
 
-    def fetch(k: Expression) -> list[Statement]:
-        return fetch_step(pipeline, loads, slots, k, stages, transport)
-
-    def issue(k: Expression) -> list[Statement]:
+    def issue(k: Expression, place: Place) -> list[Statement]:
         """The copies of step k. A step past the end is empty; cp.async counts it all the same."""
-        within = ir.If(less(k, count), ir.Sequence(tuple(fetch(k))), loc=loc)
+        fetch = fetch_step(loads, slots, k, place, stages, transport)
         if transport == "cp.async":
+            within = ir.If(less(k, steps.total), ir.Sequence(tuple(fetch)), loc=loc)
             return [step("acquire", k), within, step("commit", k)]
-        body = (step("acquire", k), *fetch(k), step("commit", k))
-        return [ir.If(less(k, count), ir.Sequence(body), loc=loc)]
+        body = (step("acquire", k), *fetch, step("commit", k))
+        return [ir.If(less(k, steps.total), ir.Sequence(body), loc=loc)]
 
     first, k = Variable("k", loc=loc), Variable("k", loc=loc)
     prologue = ir.For(
-        first, index(0), index(stages - 1), 1, ir.Sequence(tuple(issue(first))), "unroll", loc=loc
+        first,
+        index(0),
+        index(stages - 1),
+        1,
+        ir.Sequence(tuple(issue(first, steps.place_ahead(first, of_all=True)))),
+        "unroll",
+        loc=loc,
     )
+    number = steps.number(k)
     work = index_leading(
         ir.Sequence(
             (ir.Let(pipeline.variable, multiply(k, pipeline.by), loc=loc), *loads.work), loc=loc
         ),
         slots,
-        modulo(k, stages),
+        modulo(number, stages),
     )
-    later = add(k, stages - 1)
+    ahead = add(k, stages - 1)
+    later, place = steps.number(ahead), steps.place_ahead(ahead)
     if transport == "registers":
-        load, deliver = _through_registers(pipeline, loads, slots, later, stages)
-        condition = less(later, count)
+        load, deliver = _through_registers(loads, slots, later, stages)
+        condition = less(later, steps.total)
         allocations = [ir.Allocate(s.tensor) for s in load]
         body: list[Statement] = [
-            step("wait", k),
+            step("wait", number),
             *allocations,
-            ir.If(
-                condition, ir.Sequence(tuple(_with_scalars(pipeline, loads, later, load))), loc=loc
-            ),
+            ir.If(condition, ir.Sequence(tuple(_at(place, loads, load))), loc=loc),
             work,
-            step("release", k),
+            step("release", number),
             ir.If(
                 condition,
                 ir.Sequence((step("acquire", later), *deliver, step("commit", later))),
@@ -238,10 +214,10 @@ def pipelined(
             ),
         ]
     else:
-        body = [step("wait", k), *issue(later), work, step("release", k)]
-    steady = ir.For(k, index(0), count, 1, ir.Sequence(tuple(body)), loc=loc)
+        body = [step("wait", number), *issue(later, place), work, step("release", number)]
+    steady = ir.For(k, index(0), steps.count, 1, ir.Sequence(tuple(body)), loc=loc)
     allocate = [ir.Allocate(tensor, loc=tensor.loc) for tensor in ring.tensors]
-    return ir.Sequence((*extent, *allocate, prologue, steady), loc=loc)
+    return allocate, prologue, steady
 
 
 def make_ring(loads: Loads, stages: int, transport: str) -> tuple[Ring, dict[Tensor, Tensor]]:
@@ -253,32 +229,28 @@ def make_ring(loads: Loads, stages: int, transport: str) -> tuple[Ring, dict[Ten
     return Ring(name, tuple(slots.values()), stages, transport), slots
 
 
-def _with_scalars(
-    pipeline: ir.Pipeline, loads: Loads, k: Expression, moves: list[ir.Move]
-) -> list[Statement]:
-    """The moves for step k, behind their own copies of the scalars that they need."""
-    values = {pipeline.variable: multiply(k, pipeline.by)}
-    block = copy(ir.Sequence((*loads.scalars, *moves)), values)
+def _at(place: Place, loads: Loads, moves: list[ir.Move]) -> list[Statement]:
+    """The moves for a step, behind their own copies of the scalars that they need."""
+    block = copy(ir.Sequence((*loads.scalars, *moves)), place.values)
     assert isinstance(block, ir.Sequence)
-    return list(block.statements)
+    return [*place.lets, *block.statements]
 
 
 def fetch_step(
-    pipeline: ir.Pipeline,
     loads: Loads,
     slots: dict[Tensor, Tensor],
     k: Expression,
+    place: Place,
     stages: int,
     transport: str,
 ) -> list[Statement]:
     how = None if transport == "registers" else transport
     moves = [replace(move, how=how) for move in loads.moves]
-    statements = _with_scalars(pipeline, loads, k, moves)
+    statements = _at(place, loads, moves)
     return [index_leading(statement, slots, modulo(k, stages)) for statement in statements]
 
 
 def _through_registers(
-    pipeline: ir.Pipeline,
     loads: Loads,
     slots: dict[Tensor, Tensor],
     k: Expression,

@@ -10,8 +10,9 @@
 
 A tensor is alive from its allocation to the last statement, among those of the sequence that allocates it,
 in which it is used; a loop is one statement, and what a role allocates is alive while any role runs.
-Larger tensors choose first; each takes the lowest place that is free for its whole life. Barriers between
-the users of one place are `synchronize`'s business.
+What other blocks of a cluster reach is
+alive all the time. Larger tensors choose first; each takes the lowest place that is free for its whole
+life. Barriers between the users of one place are `synchronize`'s business.
 """
 
 from __future__ import annotations
@@ -40,6 +41,16 @@ class Life:
 
 def overlay(kernel: ir.Kernel) -> ir.Kernel:
     lives = _lives(kernel.body)
+    remote = {node.of for node in walk(kernel.body) if isinstance(node, ir.Peer)}
+    remote |= {
+        operand.tensor
+        for node in walk(kernel.body)
+        if isinstance(node, ir.Do) and node.operation == "tma.load.multicast"
+        for operand in node.operands
+        if isinstance(operand, ir.Address)
+    }
+    last = max((life.last for life in lives), default=0)
+    lives = [replace(life, first=0, last=last) if life.tensor in remote else life for life in lives]
     if not lives:
         return kernel
     offsets: dict[Tensor, int] = {}

@@ -22,6 +22,7 @@ from taskc.passes.lower_mappings import lower_mappings
 from taskc.passes.lower_rings import lower_rings
 from taskc.passes.overlap import overlap
 from taskc.passes.overlay import overlay
+from taskc.passes.persist import persist
 from taskc.passes.prove import prove
 from taskc.passes.select import select
 from taskc.passes.simplify import simplify
@@ -51,6 +52,8 @@ PASSES: tuple[Pass, ...] = (
     # Conditions that always hold would hide plain accesses from the choice of instructions.
     Pass(simplify),
     Pass(select, until="synchronized"),
+    # Rings run on from tile to tile, and roles run over tiles of their own: both have to see the loop.
+    Pass(persist, until="synchronized"),
     # Roles are cut out of whole pipelines, before those become loops.
     Pass(specialize, until="selected"),
     Pass(overlap, until="selected"),

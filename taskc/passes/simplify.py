@@ -202,7 +202,7 @@ def _is_empty(node: Statement) -> bool:
     match node:
         case ir.Sequence():
             return all(map(_is_empty, node.statements))
-        case ir.Let() | ir.Allocate():
+        case ir.Let() | ir.Allocate() | ir.Peer():
             return True
     return False
 

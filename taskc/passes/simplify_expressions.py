@@ -21,6 +21,7 @@ from taskc.ir.nodes import (
     Constant,
     Expression,
     Fused,
+    Inline,
     Lookup,
     Read,
     Select,
@@ -102,6 +103,11 @@ class ExpressionSimplifier:
                 if type(index) is Constant and 0 <= index.value < node.table.values.size:
                     return Constant(int(node.table.values[int(index.value)]), i64)
                 return node if index is node.index else replace(node, index=index)
+            case Inline():
+                operands = tuple([self(operand, facts) for operand in node.operands])
+                if any(new is not old for new, old in zip(operands, node.operands, strict=True)):
+                    return replace(node, operands=operands)
+                return node
             case Read() | Address():
                 indices = tuple([self(index, facts) for index in node.indices])
                 if any(new is not old for new, old in zip(indices, node.indices, strict=True)):
@@ -310,7 +316,8 @@ def _reduced(node: Binary, facts: Facts) -> Expression:
     return new if cost(new) < cost(node) else node
 
 
-_DIVISION, _BY_CONSTANT = 20, 8
+# A shift or a mask is one instruction, but what is linear can be hoisted, vectorized, an address.
+_DIVISION, _BY_CONSTANT, _NOT_LINEAR = 20, 8, 3
 
 
 def cost(node: Expression) -> int:
@@ -330,6 +337,8 @@ def cost(node: Expression) -> int:
                         total += 4 * _DIVISION
                     elif right.value <= 0 or right.value & (right.value - 1):  # type: ignore[operator]
                         total += 4 * _BY_CONSTANT
+                    else:
+                        total += 4 * _NOT_LINEAR
                 elif current.operator == "*" and type(right) is not Constant:
                     total += 4
                 stack += (current.left, right)
@@ -348,6 +357,9 @@ def cost(node: Expression) -> int:
             case Lookup():
                 total += 20
                 stack.append(current.index)
+            case Inline():
+                total += 8
+                stack += current.operands
             case Read() | Address():
                 total += 20
                 stack += current.indices

@@ -17,6 +17,9 @@
 
 The producer gets the loads with the uniform arithmetic that they need; the consumer is all the rest. Loads
 that depend on what the kernel computes or writes elsewhere stay with it, and a note says so.
+
+Where a block has several tiles, both roles run over them, and the producer is ahead across their ends, too
+(taskc/passes/tile_loops.py); where steps can't be counted across tiles, the roles are those of one tile.
 """
 
 from __future__ import annotations
@@ -26,12 +29,21 @@ from dataclasses import replace
 
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
-from taskc.ir.build import ceiling_divide, index, modulo, multiply
+from taskc.ir.build import index, modulo, multiply
 from taskc.ir.mapping import auto_map
-from taskc.ir.nodes import Statement, Variable
+from taskc.ir.nodes import Ring, Statement, Variable
 from taskc.ir.rewrite import copy, index_leading, map_statements, walk
 from taskc.ir.target import TARGETS, Target
-from taskc.passes.overlap import Loads, Work, fetch_step, make_ring, needed_scalars, split_loads
+from taskc.passes.loads import Loads, Work, needed_scalars, split_loads
+from taskc.passes.overlap import fetch_step, make_ring
+from taskc.passes.tile_loops import (
+    Steps,
+    block_variables,
+    cant_count_across,
+    is_tile_loop,
+    steps_across_tiles,
+    steps_of_one_run,
+)
 from taskc.passes.transports import refusal_of
 from taskc.passes.widths import known_multiples, move_width
 
@@ -62,75 +74,102 @@ class _Cutter:
         self.kernel = kernel
         self.pipeline = pipeline
         self.target = target
+        self.blocks = block_variables(kernel.body)
         self.notes: list[tuple[str, Location]] = []
         self.helpers = 0
         self.found = False
 
     def visit(self, statement: Statement) -> Statement:
-        if isinstance(statement, ir.Sequence) and any(
-            s is self.pipeline for s in statement.statements
-        ):
-            self.found = True
-            return self.cut(statement)
-        if isinstance(statement, ir.Sequence | ir.Grid):
-            return map_statements(statement, self.visit)
+        match statement:
+            case ir.For(body=ir.Sequence() as body) if is_tile_loop(statement, self.blocks):
+                if any(s is self.pipeline for s in body.statements):
+                    return self.cut(body, statement)
+            case ir.Sequence() if any(s is self.pipeline for s in statement.statements):
+                return self.cut(statement, None)
+            case ir.Sequence() | ir.Grid():
+                return map_statements(statement, self.visit)
         return statement
 
-    def cut(self, statement: ir.Sequence) -> Statement:
+    def cut(self, statement: ir.Sequence, tiles: ir.For | None) -> Statement:
+        """The roles, of one run of the statement or of all `tiles` that it is the body of."""
+        self.found = True
         pipeline, loc = self.pipeline, self.pipeline.loc
         at = next(k for k, s in enumerate(statement.statements) if s is pipeline)
         before, after = statement.statements[:at], statement.statements[at + 1 :]
-        loads = split_loads(pipeline, self.notes, (self.kernel.body,), before)
+        loads = split_loads(pipeline, (self.kernel.body,), before)
+        self.notes += loads.notes
         refusal = self.refusal(before)
         if not loads.moves:
             refusal = "there is nothing that a producer warp could load"
         if refusal is not None:
             self.notes.append((refusal, loc))
             plain = replace(pipeline, specialize=False)
-            return replace(statement, statements=(*before, plain, *after))
+            body = replace(statement, statements=(*before, plain, *after))
+            return body if tiles is None else replace(tiles, body=body)
+        around, steps = tiles, steps_of_one_run(pipeline)
+        if tiles is not None:
+            refusal = cant_count_across(pipeline, tiles, before)
+            if refusal is None:
+                around, steps = None, steps_across_tiles(pipeline, tiles, before)
+            else:
+                text = f"this pipeline does not run on across tiles: {refusal}"
+                self.notes.append((text, loc))
+        ring, produce, consume = self.loops(loads, steps)
+        producer: Statement = ir.Sequence((*needed_scalars(before, produce), *produce), loc=loc)
+        consumer: Statement = ir.Sequence((*before, *consume, *after), loc=loc)
+        if steps.loop is not None:
+            producer = ir.Sequence((replace(steps.loop, body=producer),), loc=loc)
+            consumer = ir.Sequence((replace(steps.loop, body=consumer),), loc=loc)
+        workers = self.kernel.workers
+        roles = ir.Roles(
+            (
+                ir.Role("producer", workers, self.target.warp, copy(producer)),
+                ir.Role("consumer", 0, workers, consumer),
+            ),
+            loc=loc,
+        )
+        allocations = [ir.Allocate(tensor, loc=tensor.loc) for tensor in ring.tensors]
+        cut = ir.Sequence((*steps.setup, *allocations, roles), loc=statement.loc)
+        return cut if around is None else replace(around, body=cut)
+
+    def loops(
+        self, loads: Loads, steps: Steps
+    ) -> tuple[Ring, tuple[Statement, ...], tuple[Statement, ...]]:
+        """The ring, the loop that fills it and the one that uses it."""
+        pipeline, loc = self.pipeline, self.pipeline.loc
         transport = self.transport(loads)
         self.helpers = self.target.warp
         loads = replace(loads, moves=tuple(self.by_producer(move) for move in loads.moves))
         ring, slots = make_ring(loads, pipeline.stages, transport)
-        count = ceiling_divide(pipeline.extent, pipeline.by)
 
-        def loop(k: Variable, body: Sequence[Statement]) -> Statement:
-            return ir.For(k, index(0), count, 1, ir.Sequence(tuple(body)), loc=loc)
+        def loop(k: Variable, body: Sequence[Statement]) -> tuple[Statement, ...]:
+            whole = ir.For(k, index(0), steps.count, 1, ir.Sequence(tuple(body)), loc=loc)
+            return *steps.at_run, whole
 
         k = Variable("k", loc=loc)
+        number, place = steps.number(k), steps.place(k)
         produce = loop(
             k,
             [
-                ir.RingStep("acquire", ring, k, loc=loc),
-                *fetch_step(pipeline, loads, slots, k, pipeline.stages, transport),
-                ir.RingStep("commit", ring, k, loc=loc),
+                ir.RingStep("acquire", ring, number, loc=loc),
+                *fetch_step(loads, slots, number, place, pipeline.stages, transport),
+                ir.RingStep("commit", ring, number, loc=loc),
             ],
         )
         k = Variable("k", loc=loc)
+        number = steps.number(k)
         work = ir.Sequence(
             (ir.Let(pipeline.variable, multiply(k, pipeline.by), loc=loc), *loads.work), loc=loc
         )
         consume = loop(
             k,
             [
-                ir.RingStep("wait", ring, k, loc=loc),
-                index_leading(work, slots, modulo(k, pipeline.stages)),
-                ir.RingStep("release", ring, k, loc=loc),
+                ir.RingStep("wait", ring, number, loc=loc),
+                index_leading(work, slots, modulo(number, pipeline.stages)),
+                ir.RingStep("release", ring, number, loc=loc),
             ],
         )
-        scalars = needed_scalars(before, (produce,))
-        producer = copy(ir.Sequence((*scalars, produce), loc=loc))
-        consumer = ir.Sequence((*before, consume, *after), loc=loc)
-        workers = self.kernel.workers
-        roles = ir.Roles(
-            (
-                ir.Role("producer", workers, self.target.warp, producer),
-                ir.Role("consumer", 0, workers, consumer),
-            ),
-            loc=loc,
-        )
-        allocations = [ir.Allocate(tensor, loc=tensor.loc) for tensor in ring.tensors]
-        return ir.Sequence((*allocations, roles), loc=statement.loc)
+        return ring, produce, consume
 
     def refusal(self, before: Sequence[Statement]) -> str | None:
         """Why a producer can't count the steps by itself; None where it can."""

@@ -16,8 +16,9 @@ that it alone orders.
 
 What an asynchronous copy writes counts twice: when it is issued, by which time earlier readers must be
 done, and when its step is waited for, from when on its writers' next barrier lets others read. A copy that
-an mbarrier counts is ordered by that for everyone who waits. Mbarriers are set up behind the allocation of
-their ring, with a barrier that orders everything else, too.
+an mbarrier counts is ordered by that for everyone who waits. A ring between roles orders more than its
+slots: who has waited for step k + s knows that all readers have released step k. Mbarriers are set up behind
+the allocation of their ring, with a barrier that orders everything else, too.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from taskc.ir import nodes as ir
-from taskc.ir.nodes import Expression, Statement, Tensor, Variable
+from taskc.ir.nodes import Expression, Ring, Statement, Tensor, Variable
 from taskc.ir.rewrite import map_statements, sequence, walk
 from taskc.ir.target import TARGETS
 from taskc.passes.accesses import Access, Crew, conflict_scope
@@ -47,24 +48,21 @@ def is_synchronized(kernel: ir.Kernel) -> bool:
 
 
 def _placer_for(kernel: ir.Kernel) -> _Placer:
-    shared = shared_tensors(kernel.body) - _ordered_by_mbarriers(kernel.body)
+    between_roles = rings_between_roles(kernel.body)
+    # The slots of these rings are ordered by mbarriers.
+    shared = shared_tensors(kernel.body) - {t for ring in between_roles for t in ring.tensors}
     phases = Phases(kernel.worker, Crew.everyone(kernel.workers), shared, _copies(kernel.body))
-    return _Placer(phases, TARGETS[kernel.target].warp, "block", _set_up_with_barriers(kernel.body))
+    set_up = _set_up_with_barriers(kernel.body, between_roles)
+    return _Placer(phases, TARGETS[kernel.target].warp, "block", set_up, between_roles)
 
 
-def _ordered_by_mbarriers(body: Statement) -> frozenset[Tensor]:
-    """The slots of rings between roles."""
-    return frozenset(tensor for ring in rings_between_roles(body) for tensor in ring.tensors)
-
-
-def _set_up_with_barriers(body: Statement) -> frozenset[Tensor]:
+def _set_up_with_barriers(body: Statement, between_roles: frozenset[Ring]) -> frozenset[Tensor]:
     """The last tensors of rings that mbarriers count: `lower_rings` puts a barrier behind them."""
-    between_roles = _ordered_by_mbarriers(body)
     return frozenset(
         step.ring.tensors[-1]
         for step in walk(body)
         if isinstance(step, ir.RingStep)
-        and (step.ring.transport == "tma" or step.ring.tensors[-1] in between_roles)
+        and (step.ring.transport == "tma" or step.ring in between_roles)
     )
 
 
@@ -95,8 +93,10 @@ class _Placer:
         warp: int,
         widest: str,
         set_up_with_barriers: frozenset[Tensor] = frozenset(),
+        between_roles: frozenset[Ring] = frozenset(),
     ) -> None:
         self.phases = phases
+        self.between_roles = between_roles
         self.set_up_with_barriers = set_up_with_barriers
         self.warp = warp
         self.widest = widest
@@ -206,8 +206,29 @@ class _Placer:
             _, after = self.walk(body, self.carried(statement, body, own), lets)
         if body is not statement.body:
             statement = replace(statement, body=body)
-        after = _union(state, self.moved(statement, after, "exit"))
+        if self.goes_round_a_ring(statement):
+            _, after = self.walk(body, self.carried(statement, body, own), lets)
+        after = self.moved(statement, after, "exit")
+        if not _surely_runs(statement):
+            after = _union(state, after)
         return (statement if barrier is None else sequence(barrier, statement)), after
+
+    def goes_round_a_ring(self, loop: Statement) -> bool:
+        """Whoever leaves it has waited for a slot that everyone released behind what came before it."""
+        match loop:
+            case ir.For(
+                start=ir.Constant(value=start),
+                stop=ir.Constant(value=stop),
+                body=ir.Sequence() as body,
+            ):
+                return any(
+                    isinstance(step, ir.RingStep)
+                    and step.operation == "release"
+                    and step.ring in self.between_roles
+                    and stop - start > step.ring.stages
+                    for step in body.statements
+                )
+        return False
 
     def roles(self, statement: ir.Roles, state: State, lets: Lets) -> tuple[Statement, State]:
         after: State = ()
@@ -216,7 +237,9 @@ class _Placer:
         for role in statement.roles:
             crew = Crew.everyone(role.workers, role.first)
             widest = "warp" if role.workers <= self.warp else "role"
-            placer = _Placer(replace(self.phases, crew=crew), self.warp, widest)
+            placer = _Placer(
+                replace(self.phases, crew=crew), self.warp, widest, between_roles=self.between_roles
+            )
             body = placer.place(role.body)
             probe, out = placer.walk(body, state, lets)
             if probe is not body and barrier is None:
@@ -279,7 +302,7 @@ class _Placer:
     # Iterations.
 
     def carried(self, loop: ir.For | ir.While | ir.Grid, body: Statement, state: State) -> State:
-        if isinstance(loop, ir.Grid) and not loop.persistent:
+        if isinstance(loop, ir.Grid):
             return ()
         exact = isinstance(loop, ir.For) and _always_synchronizes(body, self.widest)
         return self.moved(loop, state, "previous" if exact else "earlier")
@@ -368,8 +391,15 @@ def _always_synchronizes(body: Statement, widest: str) -> bool:
             return body.scope == widest
         case ir.Sequence():
             return any(_always_synchronizes(inner, widest) for inner in body.statements)
-        case ir.For(start=ir.Constant(value=start), stop=ir.Constant(value=stop)):
-            return start < stop and _always_synchronizes(body.body, widest)
+        case ir.For():
+            return _surely_runs(body) and _always_synchronizes(body.body, widest)
+    return False
+
+
+def _surely_runs(loop: Statement) -> bool:
+    match loop:
+        case ir.For(start=ir.Constant(value=start), stop=ir.Constant(value=stop), step=step):
+            return start < stop if step > 0 else start > stop
     return False
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from taskc.ir.affine import is_stable
-from taskc.ir.nodes import Address, Constant, Expression, Read, Variable
+from taskc.ir.nodes import Address, Constant, Expression, Inline, Lookup, Read, Variable
 from taskc.ir.rewrite import expressions
 
 
@@ -31,7 +31,9 @@ class Numbers:
                 # Memory that may change is equal to itself only.
                 key = Read, node.tensor if is_stable(node.tensor) else id(node), parts
             else:
-                what = getattr(node, "operator", None) or getattr(node, "table", None)
+                what: Hashable = getattr(node, "operator", None)
+                if isinstance(node, (Lookup, Inline)):
+                    what = node.table if isinstance(node, Lookup) else node.snippet
                 key = type(node), what, node.dtype, parts
                 if isinstance(node, Address):
                     key = (*key, node.tensor)

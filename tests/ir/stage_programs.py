@@ -20,6 +20,12 @@ def v(name: str, dtype: ir.DType = i64) -> Variable:
     return Variable(name, dtype)
 
 
+ROOT_OF = Variable("x", f32)
+SQUARE_ROOT = ir.Snippet(
+    "sqrt", 'sqrt.rn.f32 %0, %1; // "exact"\n', (ROOT_OF,), ir.Unary("sqrt", ROOT_OF)
+)
+
+
 def add(a: ir.Expression, b: ir.Expression) -> Binary:
     return Binary("+", a, b)
 
@@ -204,6 +210,7 @@ def pipelined() -> ir.Kernel:
 def synchronized() -> ir.Kernel:
     a, c, n = parameters()
     shared = Tensor("shared", f32, (32, 8), ir.SHARED, swizzle=ir.Swizzle(2, 0, 3), offset=1024)
+    there = Tensor("there", f32, (32, 8), ir.SHARED, swizzle=ir.Swizzle(2, 0, 3))
     worker, got = v("worker"), v("got", f32)
     i = v("i")
     body = ir.Sequence(
@@ -212,11 +219,16 @@ def synchronized() -> ir.Kernel:
             ir.Each((i,), spatial(32), None, Store(shared, (i, constant(0)), Constant(2.0, f32))),
             ir.Barrier("block", 'write of "shared" (line 3) before its read'),
             ir.Barrier("warp"),
+            ir.Do("cluster.arrive", ()),
+            ir.Peer(there, shared, Binary("%", worker, constant(2))),
+            Store(there, (worker, constant(1)), Constant(2.0, f32)),
             ir.Do("shuffle.xor", (Constant(1.0, f32), constant(16)), got),
             ir.If(Binary("==", worker, constant(0)), Store(c, (worker, constant(0)), got)),
         )
     )
-    return ir.Kernel("synchronized", (a, c), (n,), 32, body, "synchronized", worker=worker)
+    return ir.Kernel(
+        "synchronized", (a, c), (n,), 32, body, "synchronized", cluster=2, worker=worker
+    )
 
 
 def scalar() -> ir.Kernel:
@@ -238,7 +250,7 @@ def scalar() -> ir.Kernel:
                 Store(
                     registers,
                     (s,),
-                    ir.Cast(ir.Unary("-", Constant(3, i64)), f32),
+                    ir.Inline(SQUARE_ROOT, (ir.Cast(ir.Unary("-", Constant(3, i64)), f32),)),
                 ),
             ),
             ir.Barrier("block"),

@@ -623,6 +623,19 @@ def test_names_correspond_one_to_one() -> None:
         ),
         ("", 1, 61, "expected an indented block, not the end of the text"),
         ("    table t = [1, -, 2]\n", 2, 15, "a table is a list of integers"),
+        ('    snippet max(z) = z as "mov.b64 %0, %1;"\n', 2, 13, "max is a function already"),
+        (
+            '    snippet s(z) = z as "mov.b64 %0, %1;"\n    let y = s(1, 2)\n',
+            3,
+            13,
+            "s takes 1 operands, not 2",
+        ),
+        (
+            '    snippet s(z) = z as "mov.b64 %0, %1;"\n    let y = s\n',
+            3,
+            13,
+            "s is a snippet, not",
+        ),
     ],
 )
 def test_errors_say_what_and_where(body: str, line: int, column: int, message: str) -> None:

@@ -52,6 +52,8 @@ def text(body: str, stage: str = "parsed") -> ir.Kernel:
     return parse("".join(lines))
 
 
+_CLUSTER = "grid g in 8 by 1 cluster=2:\n    shared s: f32[4]\n"
+_SNIPPET = "snippet f(x: i32) = x"
 EACH = "each (i, j) in repeat(8, 1).spatial(1, 32):\n    "
 TILE = "tile t: f32[8, 32] by repeat(8, 1).spatial(1, 32)\n"
 TOTAL = "tile s: f32[8] by replicate(32).repeat(8)\n"
@@ -245,6 +247,57 @@ TOTAL = "tile s: f32[8] by replicate(32).repeat(8)\n"
         ("pipelined", "let y = block", "block belongs in the stages synchronized to lean"),
         ("parsed", "table t = [1]\nlet y = t[0]", "Lookup belongs in the stages scalar to lean"),
         ("scalar", "register t: f32[4]\nc[0, 0] = t[block]", None),
+        ("synchronized", f"{_CLUSTER}    peer p = s at 1\n    p[0] = 1.0", None),
+        (
+            "synchronized",
+            "shared s: f32[4]\npeer p = s at 1",
+            "peers are in a cluster, and there is none",
+        ),
+        (
+            "synchronized",
+            f"{_CLUSTER}    peer p = s at 1\n    peer q = p at 0",
+            "p is a peer's already",
+        ),
+        ("synchronized", f"{_CLUSTER}    peer p = c at 1", "c has peers, so it is shared"),
+        (
+            "synchronized",
+            f"{_CLUSTER}    mbarrier b: u64[1]\n    peer p = b at 1\n    do mbarrier.arrive(&p[0])",
+            None,
+        ),
+        (
+            "synchronized",
+            f"{_CLUSTER}    mbarrier b: u64[1]\n    peer p = b at 1\n    do mbarrier.wait(&p[0], 0)",
+            "mbarrier.wait takes memory of its own block",
+        ),
+        (
+            "synchronized",
+            f"{_CLUSTER}    peer p = s at 1\n    move p[i] = 1.0 for i in 4 by spatial(4)",
+            "a move takes memory of its own block",
+        ),
+        ("synchronized", "do cluster.wait()", "cluster.wait is for clusters, and there is none"),
+        ("pipelined", f"{_CLUSTER}    peer p = s at 1", "Peer belongs in the stages synchronized"),
+        ("parsed", f'{_SNIPPET} as "mov.b32 %0, %1;"\nlet y = f(1)', None),
+        (
+            "parsed",
+            f'{_SNIPPET} as "mov.b32 %0, %1;"\nlet y = f(n)',
+            "the snippet f takes [i32], not [i64]",
+        ),
+        ("parsed", f'{_SNIPPET} as ""\nlet y = f(1)', "in the snippet f, the text is empty"),
+        (
+            "parsed",
+            'snippet f(x: i32) = x // x as "div.s32 %0, %1, %1;"\nlet y = f(1)',
+            "in the snippet f, the meaning divides by what may be 0",
+        ),
+        (
+            "parsed",
+            'snippet f(x: i64) = x + n as "add.s64 %0, %1, %1;"\nlet y = f(1)',
+            "in the snippet f, the meaning names n, which is no parameter",
+        ),
+        (
+            "parsed",
+            'snippet f(x: i8) = x as "mov.b8 %0, %1;"\nlet y = f(1)',
+            "in the snippet f, i8 has no register",
+        ),
         ("lean", "c[0, 1] = 1.0", "c has one linear index, not 2"),
         ("lean", "let y = a[1, 2]", "a has one linear index, not 2"),
         ("lean", "let y = a[worker.to(i32)]", None),

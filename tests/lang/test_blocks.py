@@ -378,7 +378,7 @@ def test_a_cuda_kernel_is_born_synchronized() -> None:
     assert kernel("pass").stage == "parsed"
 
 
-ARGUMENTS = {"place": "b[0]", "constant": "1", "value": "x[0]"}
+ARGUMENTS = {"place": "b[0]", "remote": "b[0]", "constant": "1", "value": "x[0]"}
 
 
 @pytest.mark.parametrize("name", [row.name for row in OFFERED])
@@ -386,8 +386,10 @@ def test_every_operation_is_a_function(name: str) -> None:
     row = OPERATIONS[name]
     arguments = [ARGUMENTS[kind.rstrip("*")] for kind in row.operands]
     call = f"tc.cuda.{name.replace('.', '_')}({', '.join(arguments)})"
-    body = f"b = tc.shared(f32[8])\n{'v = ' if row.result else ''}{call}"
+    tiles = "for t in tc.tiles(2, by=1, cluster=2):\n    "
+    body = f"{tiles}b = tc.shared(f32[8])\n    {'v = ' if row.result else ''}{call}"
     made = cell(CUDA + "".join(f"    {line}\n" for line in body.splitlines()))["k"].ir
-    assert made.body.statements[-1].operation == name
+    last = made.body.body.statements[-1]
+    assert last.operation == name
     if row.result:
-        assert made.body.statements[-1].result.name == "v"
+        assert last.result.name == "v"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from taskc.ir.rewrite import walk
 from taskc.ir.target import TARGETS
 from taskc.passes import lower_grid as module
 from taskc.passes.lower_grid import lower_grid
+from taskc.passes.persist import persist
 from taskc.passes.select import select
 from tests.evaluator import Machine
 from tests.passes.kernels import before_and_after, keeps_its_result, kernel, refused, through
@@ -41,7 +44,7 @@ def counted(grid: str, shape: tuple[int, ...], order: bool = False) -> ir.Kernel
 
 def numbers(start: ir.Kernel, shape: tuple[int, ...]) -> np.ndarray:
     seen = np.zeros(shape, np.int64)
-    report = run(replace(lower_grid(start), stage="synchronized"), [seen])
+    report = run(replace(lower_grid(persist(start)), stage="synchronized"), [seen])
     assert report.ok, report
     return seen
 
@@ -61,7 +64,7 @@ def test_golden(golden: Golden) -> None:
         select,
     )
     start = replace(start, stage="synchronized")
-    golden("passes/lower_grid", before_and_after(start, through(start, lower_grid)))
+    golden("passes/lower_grid", before_and_after(start, through(start, persist, lower_grid)))
 
 
 @pytest.mark.parametrize("order", [(), (0, 1, 2), (2, 1, 0), (1, 2, 0)])
@@ -72,6 +75,21 @@ def test_orders(order: tuple[int, ...]) -> None:
     slowest_first = order or (0, 1, 2)
     expected = np.arange(24).reshape([shape[d] for d in slowest_first])
     assert (numbers(start, shape) - 1 == expected.transpose(np.argsort(slowest_first))).all()
+
+
+@pytest.mark.parametrize("order", [(), (1, 0), ("grouped", 2)])
+def test_the_tiles_of_a_cluster_are_consecutive(order: tuple[object, ...]) -> None:
+    """What `order` orders are the clusters."""
+    shape, cluster = (8, 6), (2, 3)
+    text = f" order=({', '.join(map(json.dumps, order))})" if order else ""
+    start = counted(f"{text} cluster=(2, 3)", shape, order=True)
+    found = numbers(start, shape) - 1
+    clusters = numbers(counted(text, (4, 2), order=True), (4, 2)) - 1
+    for row in range(8):
+        for column in range(6):
+            within = row % 2 * 3 + column % 3
+            assert found[row, column] == clusters[row // 2, column // 3] * 6 + within
+    assert lower_grid(start).cluster == prod(cluster)
 
 
 def grouped(number: int, rows: int, columns: int, height: int) -> tuple[int, int]:
@@ -109,7 +127,7 @@ def test_persistent_blocks_share_the_tiles(
 ) -> None:
     monkeypatch.setitem(TARGETS, "generic", replace(TARGETS["generic"], processors=processors))
     start = counted(f"{order} persistent", (4, 6))
-    assert lower_grid(start).blocks == ir.Constant(min(24, processors))
+    assert lower_grid(persist(start)).blocks == ir.Constant(min(24, processors))
     assert (numbers(start, (4, 6)) == 1).all()
 
 

@@ -100,13 +100,19 @@ def test_what_orders_bulk_copies_is_enough_and_no_more(
         (False, False, "none", 0),
         (False, False, "before", 1),  # the ring takes the addend's place
         (False, False, "after", 0),  # the addend takes the ring's place
-        (True, False, "after", 1),  # and the ring its place, in the next tile
+        (True, False, "before", 0),  # the ring runs on, so nothing else takes its place
+        (True, False, "after", 0),
         (True, True, "after", 0),  # beside each other
     ],
 )
 def test_a_fence_stands_where_a_ring_takes_the_place_of_stores(
-    persistent: bool, specialize: bool, addend: str, fences: int
+    persistent: bool,
+    specialize: bool,
+    addend: str,
+    fences: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setitem(TARGETS, "sm_90a", replace(TARGETS["sm_90a"], processors=2))
     definition = make(persistent, specialize, addend).ir
     kernel = lower(replace(definition, target="sm_90a"), "synchronized")
     found = [

@@ -61,7 +61,7 @@ def born(stage: str) -> ir.Kernel:
         ("synchronized", {"specialize", "overlap", "layout", "synchronize", "lower_rings"}),
         ("scalar", {
             "prove", "select", "specialize", "overlap", "layout", "overlay", "synchronize",
-            "lower_rings", "lower_grid", "lower_mappings",
+            "lower_rings", "lower_grid", "lower_mappings", "persist",
         }),
     ],
 )  # fmt: skip
@@ -99,7 +99,7 @@ def test_a_file_for_each_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert shown.workers == final.workers
     assert unchanged >= 1
     unchanged_files = {f.name for f in files if "(unchanged)" in f.read_text(encoding="utf-8")}
-    assert "k.03_specialize.txt" in unchanged_files
+    assert "k.04_specialize.txt" in unchanged_files
     assert "k.07_synchronize.txt" not in unchanged_files
 
 

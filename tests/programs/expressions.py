@@ -139,6 +139,8 @@ class Expressions:
         right = self.value(dtype, scope, depth)
         if kind < 0.45:
             third = self.value(dtype, scope, depth)
+            if kind < 0.25 and dtype in ("f16", "f32", "f64"):
+                return Apply("ptx", (left, right, third), dtype)
             if kind < 0.3:
                 return Apply("fma", (left, right, third), dtype)
             product = Apply("*", (left, right), dtype)

@@ -208,7 +208,7 @@ class Generator:
             order = ("grouped", pick.randint(1, 3))
         elif rank > 1 and pick.random() < 0.3:
             order = tuple(pick.sample(range(rank), rank))
-        grid = d.Tiles(names, extents, by, tuple(statements), order, pick.random() < 0.2)
+        grid = d.Tiles(names, extents, by, tuple(statements), order, pick.random() < 0.4)
         return (grid,)
 
     def some_fill(self, dtype: str) -> Any:

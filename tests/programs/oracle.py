@@ -210,7 +210,7 @@ class Oracle:
             for product, addend in ((second, first), (first, second)):
                 if isinstance(product, d.Apply) and product.operator == "*":
                     return self.fused((*product.operands, addend), dtype)
-        if operator == "fma":
+        if operator in ("fma", "ptx"):
             return self.fused(node.operands, dtype)
         compute = function(operator, dtype)
         if len(node.operands) == 1:

@@ -100,6 +100,12 @@ def text(node: d.Value) -> str:
             return f"(not {parts[0]})"
         case "cast":
             return f"{_operand(parts[0])}.to({_type(node.dtype)})"
+        case "ptx":
+            instruction = f'"fma.rn.{node.dtype} %0, %1, %2, %3;"'
+            meaning = "lambda a, b, c: tc.fma(a, b, c)"
+            return (
+                f"tc.cuda.ptx({node.dtype}, {instruction}, {', '.join(parts)}, meaning={meaning})"
+            )
         case "min" | "max" | "abs" | "round":
             return f"{operator}({', '.join(parts)})"
     return f"tc.{operator}({', '.join(parts)})"

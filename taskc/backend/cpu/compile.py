@@ -6,7 +6,7 @@ import ctypes
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import prod
 from typing import Any
 
@@ -31,7 +31,7 @@ from taskc.backend.cpu.processor import Processor
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import SHARED, Tensor
-from taskc.ir.rewrite import walk
+from taskc.ir.rewrite import map_children, substitute, walk
 from taskc.ir.types import TensorType
 from taskc.packed import packed_class
 
@@ -72,6 +72,7 @@ def compile_kernel(lean: ir.Kernel, processor: Processor) -> Compiled:
 
 def llvm_text(lean: ir.Kernel, processor: Processor) -> tuple[str, Emitter]:
     """The module, and what its block's emitter has learnt."""
+    lean = in_plain_words(lean)
     emitter = Emitter(lean, processor.lanes, math_function)
     parts = [emitter.emit()]
     vectors = -(-lean.workers // (emitter.lanes or 1))
@@ -79,6 +80,19 @@ def llvm_text(lean: ir.Kernel, processor: Processor) -> tuple[str, Emitter]:
     if has_entry(lean):
         parts.append(entry_text(lean, scratch_of(lean)))
     return module_text(lean, processor, parts), emitter
+
+
+def in_plain_words(kernel: ir.Kernel) -> ir.Kernel:
+    """The kernel with the meaning of each snippet of PTX in its place."""
+
+    def visit(node: Any) -> Any:
+        node = map_children(node, visit)
+        if not isinstance(node, ir.Inline):
+            return node
+        values = dict(zip(node.snippet.parameters, node.operands, strict=True))
+        return substitute(node.snippet.meaning, values)
+
+    return replace(kernel, body=visit(kernel.body))
 
 
 def assembly_of(lean: ir.Kernel, processor: Processor) -> str:

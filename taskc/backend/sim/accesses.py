@@ -123,7 +123,7 @@ class Accesses:
         races = self._races(tensor)
         site = self.run.site(loc)
         watch = self.watch(tensor, node, loc)
-        measured = not self.run.by_phases
+        measured = not (self.run.by_phases or tensor in self.run.peers)
 
         def read(frame: Frame) -> Any:
             at, illegal = place(frame)
@@ -174,7 +174,7 @@ class Accesses:
         site = self.run.site(loc)
         watch = self.watch(tensor, node, loc)
         issue = self.issue
-        measured = not self.run.by_phases
+        measured = not (self.run.by_phases or tensor in self.run.peers)
         if issue is not None:
 
             def start(frame: Frame, value: Any) -> None:

@@ -7,15 +7,28 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from taskc.ir import nodes as ir
+from taskc.ir.operations import OPERATIONS
 from taskc.ir.rewrite import statements, walk
 
 _SIMPLE = frozenset(
-    (ir.Let, ir.Allocate, ir.Store, ir.Atomic, ir.Move, ir.Print, ir.Assert, ir.Breakpoint, ir.Do)
+    (
+        ir.Let,
+        ir.Allocate,
+        ir.Peer,
+        ir.Store,
+        ir.Atomic,
+        ir.Move,
+        ir.Print,
+        ir.Assert,
+        ir.Breakpoint,
+        ir.Do,
+    )
 )
 _ONE_BY_ONE = (
     ir.Print,
     ir.Breakpoint,
     ir.Do,
+    ir.Peer,
     ir.Barrier,
     ir.RingStep,
     ir.Move,
@@ -50,7 +63,10 @@ def writes_among(nodes: Iterable[object]) -> Iterator[ir.Tensor]:
                 yield tensor
             case ir.Reduce(target=tensor) | ir.Scan(target=tensor):
                 yield tensor
-            case ir.Do(operation="cp.async" | "tma.load" | "tma.store", operands=operands):
+            case ir.Do(
+                operation="cp.async" | "tma.load" | "tma.load.multicast" | "tma.store",
+                operands=operands,
+            ):
                 place = operands[0]
                 if isinstance(place, ir.Address):
                     yield place.tensor
@@ -214,3 +230,24 @@ def constant_turns(loop: ir.For) -> int | None:
 def _overlaid(tensor: ir.Tensor, other: ir.Tensor) -> bool:
     """Both have been given places in shared memory: they may overlap."""
     return tensor is not other and tensor.offset is not None and other.offset is not None
+
+
+def is_cluster_at_work(nodes: Iterable[object]) -> bool:
+    """Blocks of a cluster have to do with each other; else each of them runs for itself."""
+    return any(
+        isinstance(node, ir.Peer)
+        or (isinstance(node, ir.Do) and OPERATIONS[node.operation].participants == "cluster")
+        for node in nodes
+    )
+
+
+def remote_tensors(nodes: Iterable[object]) -> set[ir.Tensor]:
+    """What other blocks of the cluster have access to."""
+    found: set[ir.Tensor] = set()
+    for node in nodes:
+        match node:
+            case ir.Peer(of=tensor):
+                found.add(tensor)
+            case ir.Do(operation="tma.load.multicast", operands=(ir.Address(tensor=tensor), *_)):
+                found.add(tensor)
+    return found

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from taskc.backend.sim.bulk import issued, launch, task_indices
-from taskc.backend.sim.machine import Frame, Races, active_columns
-from taskc.backend.sim.mbarriers import Mbarriers
+from taskc.backend.sim.clusters import destinations
+from taskc.backend.sim.machine import Frame, active_columns
+from taskc.backend.sim.mbarriers import Mbarrier, Mbarriers
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.operations import Operations
 from taskc.backend.sim.proxies import check_fences
+from taskc.backend.sim.races import Races
 from taskc.backend.sim.recording import memory_of
 from taskc.backend.sim.shadow import SITE_BITS
 from taskc.backend.sim.statements import Code
@@ -31,6 +33,7 @@ class BulkCopies:
         operations.makers.update(
             {
                 "tma.load": self.load,
+                "tma.load.multicast": self.load,
                 "tma.store": self.store,
                 "tma.commit": self.commit,
                 "tma.wait": self.wait_for_stores,
@@ -105,7 +108,9 @@ class BulkCopies:
         return elements
 
     def load(self, node: ir.Do) -> Code:
-        elements = self._box(node, 0, 1, 3)
+        is_multicast = node.operation == "tma.load.multicast"
+        elements = self._box(node, 0, 1, 4 if is_multicast else 3)
+        mask = self.expressions.index(node.operands[3]) if is_multicast else None
         barriers = self.mbarriers.named_by(node, 2)
         near, far = node.operands[0], node.operands[1]
         assert isinstance(near, ir.Address)
@@ -127,29 +132,52 @@ class BulkCopies:
             named = barriers(frame)
             if not named:
                 return
-            barrier, workers = named[0]
-            if not self.mbarriers.is_set_up(frame, barrier, workers[:1], node):
+            own = named[0][0]
+            place = at + int(np.max(memory.rows))
+            if mask is None:
+                self._send(frame, node, column, own, memory, place, values, site)
                 return
-            clock = frame.group.order.tick(0, barrier.channel)
-            barrier.clock = clock
-            barrier.flying.append(clock)
-            state = clock << SITE_BITS | (barrier.channel + 1)
-            at = at + int(np.max(memory.rows))
-            issuer = frame.worker_row[column : column + 1]
-            check_fences(frame, memory, at, issuer, node, "overwritten by a bulk copy")
-            launch(frame, memory, at, column, site, state)
-            size = at.size * target.dtype.nbytes
-
-            def arrive() -> None:
-                memory.data[at] = values
-                memory.mark(at)
-                barrier.flying.remove(clock)
-                barrier.bytes -= size
-                barrier.advance(frame.group.order.workers)
-
-            schedule_of(frame).arrivals.append(arrive)
+            bits = _of_column(mask(frame), column)
+            for group in destinations(frame, column, bits, node):
+                barrier = self.mbarriers.counterpart(own, frame.group, group)
+                there = place + (group.rank - frame.group.rank) * memory.stride
+                self._send(frame, node, column, barrier, memory, there, values, site)
+                if group is not frame.group:
+                    frame.group.cluster.sent(group, barrier, target.name, node)
 
         return Code(run)
+
+    def _send(
+        self,
+        frame: Frame,
+        node: ir.Do,
+        column: int,
+        barrier: Mbarrier,
+        memory: Memory,
+        at: Array,
+        values: Array,
+        site: int,
+    ) -> None:
+        """A copy is under way to these places, and its bytes to this mbarrier."""
+        order = frame.group.order
+        issuer = frame.worker_row[column : column + 1]
+        if not self.mbarriers.is_set_up(frame, barrier, issuer, node):
+            return
+        clock = order.tick(0, barrier.channel)
+        barrier.clock = clock
+        barrier.flying.append(clock)
+        check_fences(frame, memory, at, issuer, node, "overwritten by a bulk copy")
+        launch(frame, memory, at, column, site, clock << SITE_BITS | (barrier.channel + 1))
+        size = at.size * memory.tensor.dtype.nbytes
+
+        def arrive() -> None:
+            memory.data[at] = values
+            memory.mark(at)
+            barrier.flying.remove(clock)
+            barrier.bytes -= size
+            barrier.advance(order.workers)
+
+        schedule_of(frame).arrivals.append(arrive)
 
     def _global(self, memory: Memory) -> Array:
         """The elements, row-major, wherever they lie."""

@@ -129,7 +129,7 @@ class Breakpoints:
                     Stop(
                         node.loc,
                         int(frame.group.blocks[position]),
-                        int(frame.worker_row[column]),
+                        int(frame.numbers[column]),
                         None if tasks is None else tuple([value(task) for task in tasks]),
                         scalars,
                         look,
@@ -146,11 +146,11 @@ class Breakpoints:
         if self.chosen is None:
             mine = active & (frame.group.blocks == 0)[:, None]
             if mine.any() and key not in self.first:
-                self.first[key] = int(frame.worker_row[np.argmax(mine.any(axis=0))])
-            active = mine & (frame.worker_row == self.first.get(key, -1))
+                self.first[key] = int(frame.numbers[np.argmax(mine.any(axis=0))])
+            active = mine & (frame.numbers == self.first.get(key, -1))
         elif self.chosen != "all":
             block, worker = self.chosen
-            active = active & (frame.group.blocks == block)[:, None] & (frame.worker_row == worker)
+            active = active & (frame.group.blocks == block)[:, None] & (frame.numbers == worker)
         return [(int(position), int(column)) for position, column in np.argwhere(active)]
 
 

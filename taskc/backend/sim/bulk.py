@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from taskc.backend.sim.machine import Frame, Races
+from taskc.backend.sim.machine import Frame
 from taskc.backend.sim.memory import Array, Memory
+from taskc.backend.sim.races import Races
 from taskc.backend.sim.shadow import SITE_BITS, Lanes
 from taskc.backend.sim.synchronization import ring_state, schedule_of
 

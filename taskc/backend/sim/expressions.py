@@ -78,6 +78,7 @@ class Expressions:
             ir.Cast: self._cast,
             ir.Read: lambda node: (self.read(node), False),
             ir.Lookup: self._lookup,
+            ir.Inline: self._inline,
         }
 
     def __call__(self, node: ir.Expression) -> Evaluate:
@@ -252,6 +253,20 @@ class Expressions:
             return values[at]
 
         return lookup, False
+
+    def _inline(self, node: ir.Inline) -> Pure:
+        """The snippet's meaning, with its parameters bound to the operands."""
+        compiled = [self.compile(operand) for operand in node.operands]
+        operands = [evaluate for evaluate, _ in compiled]
+        meaning, pure = self.compile(node.snippet.meaning)
+        parameters = node.snippet.parameters
+
+        def inline(frame: Frame) -> Any:
+            values = [operand(frame) for operand in operands]
+            frame.env.update(zip(parameters, values, strict=True))
+            return meaning(frame)
+
+        return inline, pure and all(is_pure for _, is_pure in compiled)
 
 
 def _is_native(dtype: DType) -> bool:

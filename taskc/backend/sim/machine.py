@@ -15,7 +15,7 @@ import numpy as np
 from taskc.backend.sim.memory import LIVES, Arena, Array, Memory
 from taskc.backend.sim.order import Order
 from taskc.backend.sim.report import Findings, Traffic
-from taskc.backend.sim.shadow import SEVERAL, WORKER_BITS, Found, Lanes, Shadow
+from taskc.backend.sim.shadow import FEWEST, SEVERAL, WORKER_BITS, Lanes, Shadow
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
@@ -44,6 +44,9 @@ class Run:
         self.private_bytes: dict[ir.Tensor, int] = {}
         self.statistics = False
         self.by_warps = False  # each warp is a generator of its own
+        self.cluster = 1  # blocks that run together, since they have to do with each other
+        self.peers: dict[ir.Tensor, ir.Tensor] = {}  # what the tensors of other blocks are here
+        self.remote: set[ir.Tensor] = set()  # what other blocks have access to
         self.aborted = False
         self.channels: dict[ir.Tensor | ir.Ring, int] = {}
         self.product_channel = 0  # of the first warpgroup's matrix products
@@ -53,24 +56,45 @@ class Run:
         self.sites.append(loc)
         return len(self.sites) - 1
 
+    def who(self, identity: int) -> tuple[int, int | None]:
+        """The block, and the worker in it or None for several, of an access."""
+        unit, number = identity >> WORKER_BITS, identity & SEVERAL
+        if number >= FEWEST:
+            return unit * self.cluster + SEVERAL - number, None
+        if self.cluster == 1:
+            return unit, number
+        rank, worker = divmod(number, self.workers)
+        return unit * self.cluster + rank, worker
+
 
 class Group:
     """Blocks that are simulated together, and what belongs to them."""
 
     def __init__(
-        self, run: Run, blocks: Array, arena: Arena | None, order: Order | None = None
+        self,
+        run: Run,
+        blocks: Array,
+        arena: Arena | None,
+        order: Order | None = None,
+        rank: int = 0,
+        cluster: Any = None,
     ) -> None:
         self.run = run
         self.blocks = blocks  # their numbers, ascending
+        self.rank = rank
+        self.cluster = cluster  # what the blocks of a cluster have together; None without one
+        self.units = blocks // run.cluster
+        self.base = rank * run.workers  # the first worker's number in `order`
         self.order = order or Order(len(blocks), run.workers, run.by_phases)
         self.memories: dict[ir.Tensor, Memory] = dict(run.globals)
         self.arena = arena
-        self.width = run.workers
+        self.width = self.order.workers
         self.shared_seen: dict[ir.Tensor, Memory] = {}
         self.tiles: dict[ir.Tensor, Memory] = {}
         self.turns: dict[tuple[int, int], int] = {}  # how often each warp has come to an Allocate
         self.lives: dict[tuple[int, int], Memory] = {}  # what a turn of an Allocate gave
         self.rings: dict[ir.Ring, Any] = {}
+        self.first_channel = rank * (self.order.channels // run.cluster)
         self.schedule: Any = None
         self.mbarriers: dict[tuple[ir.Tensor, int], Any] = {}
         self.fences: dict[int, list[int]] = {}  # the clocks at which each worker has fenced
@@ -83,7 +107,9 @@ class Group:
         if memory is None:
             shape = self.run.shapes[tensor]
             number = self._number()
-            if self.arena is not None and tensor.offset is not None:
+            if self.cluster is not None:
+                memory = self.cluster.shared(tensor, shape).of_rank(self.rank)
+            elif self.arena is not None and tensor.offset is not None:
                 memory = self.arena.place(tensor, shape, number)
             else:
                 count = len(self.blocks)
@@ -99,6 +125,13 @@ class Group:
             self.shared_seen[tensor] = memory
         return memory
 
+    def name_of(self, worker: int) -> str:
+        """How a person calls a worker by its number in `order`."""
+        rank, number = divmod(worker, self.run.workers)
+        if rank == self.rank:
+            return f"worker {number}"
+        return f"worker {number} of block {int(self.units[0]) * self.run.cluster + rank}"
+
     def _number(self) -> int:
         """For what is written in one life of a tensor: a new one, as far as there are any."""
         return (len(self.shared_seen) + len(self.lives)) % LIVES + 1
@@ -112,6 +145,8 @@ class Group:
         the turn before has written: for them each turn is a memory of its own, at the same place.
         """
         memory = self.shared(tensor)
+        if tensor in self.run.remote and fill is None:
+            return memory
         if frame.width != self.width:
             turn = self.turns[id(node), frame.warp] = self.turns.get((id(node), frame.warp), 0) + 1
             life = self.lives.get((id(node), turn))
@@ -180,6 +215,7 @@ class Frame:
         "members",
         "memories",
         "owners_only",
+        "ranks",
         "run",
         "vector",
         "warp",
@@ -208,6 +244,7 @@ class Frame:
         self.warp = warp
         self.vector = 1  # turns of the innermost loop that are one access; 0 in a later one of them
         self.copies: Any = None
+        self.ranks: dict[ir.Tensor, Array] = {}  # whose the tensors of other blocks are
 
     def tasks(self, count: int) -> Frame:
         """A frame of unnamed workers, one for each of `count` tasks of a whole-block statement."""
@@ -220,9 +257,15 @@ class Frame:
         other.width = count
         other.first, other.members, other.warp = self.first, self.members, self.warp
         other.in_each = other.anonymous = True
+        other.ranks = self.ranks
         other.owners_only = other.loop = other.copies = None
         other.vector = 1
         return other
+
+    @property
+    def numbers(self) -> Array:
+        """The workers' numbers in their block."""
+        return self.worker_row - self.group.base
 
     @property
     def full(self) -> tuple[int, ...]:
@@ -242,7 +285,7 @@ class Frame:
         block = int(self.group.blocks[position[-2]])
         if self.anonymous or shape[-1] == 1 != self.width:
             return block, None, position
-        return block, int(self.worker_row[position[-1]]), position
+        return block, int(self.worker_row[position[-1]]) - self.group.base, position
 
     def fault(
         self,
@@ -272,10 +315,10 @@ class Frame:
 
         `together`: all workers of a block do it as one, and the shape has one column.
         """
-        numbers = self.group.blocks[:, None] << WORKER_BITS
+        numbers = self.group.units[:, None] << WORKER_BITS
         worker: Any = -1
         if (together and self.width > 1) or (self.anonymous and not self.run.by_phases):
-            identity = numbers | SEVERAL
+            identity = numbers | (SEVERAL - self.group.rank)
         else:
             worker = np.broadcast_to(self.worker_row, shape).reshape(-1)
             identity = numbers | self.worker_row
@@ -286,24 +329,32 @@ class Frame:
             if isinstance(worker, np.ndarray):
                 worker = worker[chosen]
         order = self.group.order
-        agents = None
+        agents, members = None, self.members
         if not isinstance(worker, np.ndarray) and self.width < len(order.agent_of):
-            first, last = order.agent_of[[int(self.worker_row[0]), int(self.worker_row[-1])]]
-            agents = range(int(first), int(last) + 1)
-        return Lanes(order, at, block, worker, self.members, who, site, agents)
+            # One warp: what the others know at this time is of no concern.
+            first, last = int(self.worker_row[0]), int(self.worker_row[-1])
+            agents = range(int(order.agent_of[first]), int(order.agent_of[last]) + 1)
+            members = slice(first, last + 1)
+        return Lanes(order, at, block, worker, members, who, site, agents)
 
     def name_element(self, memory: Memory, flat: int) -> str:
         """How a person calls an element: `s[3, 4]`."""
         tensor = memory.tensor
         if memory.granules != 1:
             flat //= memory.granules
-        if tensor.scope == ir.SHARED:
+        whose = ""
+        if memory.stride:
+            rank, flat = divmod(flat, memory.stride)
+            flat -= int(np.reshape(memory.rows, -1)[0]) % memory.stride
+            if rank != self.group.rank:
+                whose = f" of block {int(self.group.units[0]) * self.run.cluster + rank}"
+        elif tensor.scope == ir.SHARED:
             rows = np.reshape(memory.rows, -1)
             flat = int(min(flat - row for row in rows.tolist() if flat >= row))
         if self.run.is_flat or not memory.shape:
-            return f"{tensor.name}[{flat}]" if memory.shape else tensor.name
+            return (f"{tensor.name}[{flat}]" if memory.shape else tensor.name) + whose
         indices = np.unravel_index(flat, memory.shape) if flat < memory.size else (flat,)
-        return f"{tensor.name}[{', '.join(str(int(i)) for i in indices)}]"
+        return f"{tensor.name}[{', '.join(str(int(i)) for i in indices)}]{whose}"
 
 
 def active_blocks(frame: Frame) -> Array:
@@ -319,72 +370,3 @@ def active_columns(frame: Frame) -> Array:
     if frame.mask is None:
         return np.ones(frame.width, np.bool_)
     return np.asarray(np.broadcast_to(frame.mask, (1, frame.width))[0].copy())
-
-
-_PENDING = {
-    "copy": ("unwaited-copy", "a copy may not have reached yet", "the copy"),
-    "store": ("unwaited-copy", "a bulk store may not have read yet", "the copy"),
-    "product": ("unwaited-product", "a matrix product may not have read yet", "the product"),
-}
-
-
-class Races:
-    """Turns what the shadow of a memory finds, for one access, into findings."""
-
-    def __init__(self, frame: Frame, memory: Memory, site: int) -> None:
-        self.frame = frame
-        self.memory = memory
-        self.site = site
-
-    def race(self, verb: str, other_verb: str, found: Found | None) -> None:
-        if found is None:
-            return
-        run = self.frame.run
-        at, mine, other, other_site, count = found
-        block, other_block = mine >> WORKER_BITS, other >> WORKER_BITS
-        element = self.frame.name_element(self.memory, at)
-        who, whom = self._name(mine), self._name(other)
-        details: tuple[tuple[str, str | int], ...] = (("block", block), ("element", element))
-        details = (*details, ("worker", who), ("other", whom))
-        if block != other_block:
-            who, whom = f"{who} of block {block}", f"{whom} of block {other_block}"
-            why = "blocks are not ordered"
-        elif run.by_phases:
-            why = "within one phase"
-        else:
-            why = "and nothing orders the two"
-        run.findings.add(
-            "race",
-            f"{who} {verb} {element}, which {whom} {other_verb} ({why})",
-            run.sites[self.site],
-            count=count,
-            details=details,
-            notes=((f"{whom} {other_verb} it here", run.sites[other_site]),),
-            where=self.site,
-        )
-
-    def unwaited(
-        self, verb: str, lanes: Lanes, wrong: Array, sites: Array, what: str = "copy"
-    ) -> None:
-        run = self.frame.run
-        first = int(np.argmax(wrong))
-        element = self.frame.name_element(self.memory, int(lanes.at[first]))
-        who = self._name(int(lanes.who[first]))
-        kind, done, issued = _PENDING[what]
-        run.findings.add(
-            kind,
-            f"{who} {verb} {element}, which {done}",
-            run.sites[self.site],
-            count=int(np.count_nonzero(wrong)),
-            details=(("block", int(lanes.who[first]) >> WORKER_BITS), ("element", element)),
-            notes=((f"{issued} is issued here", run.sites[int(sites[0])]),),
-            where=self.site,
-        )
-
-    def _name(self, who: int) -> str:
-        worker = who & SEVERAL
-        run = self.frame.run
-        if worker == SEVERAL:
-            return "several workers" if run.workers > 1 else "its worker"
-        is_task = self.frame.anonymous and run.by_phases
-        return f"task {worker}" if is_task else f"worker {worker}"

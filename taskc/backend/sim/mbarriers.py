@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from taskc.backend.sim.machine import Frame, active_columns
+from taskc.backend.sim.clusters import groups_of
+from taskc.backend.sim.machine import Frame, Group, active_columns
 from taskc.backend.sim.memory import Array
 from taskc.backend.sim.operations import Operations
 from taskc.backend.sim.schedule import Thread, Wait
@@ -93,21 +94,29 @@ class Mbarriers:
                 active &= ~np.broadcast_to(illegal, (1, frame.width))[0]
             numbers = np.broadcast_to(at, (1, frame.width))[0]
             result = []
-            for number in np.unique(numbers[active]).tolist():
-                workers = frame.worker_row[active & (numbers == number)]
-                result.append((self._barrier(frame, tensor, number), workers))
+            for group, mine in groups_of(frame, tensor, active, node):
+                for number in np.unique(numbers[mine]).tolist():
+                    workers = frame.worker_row[mine & (numbers == number)]
+                    own = self.run.peers.get(tensor, tensor)
+                    result.append((self.barrier(group, own, number), workers))
             return result
 
         return barriers
 
-    def _barrier(self, frame: Frame, tensor: ir.Tensor, number: int) -> Mbarrier:
-        table = frame.group.mbarriers
+    def barrier(self, group: Group, tensor: ir.Tensor, number: int) -> Mbarrier:
+        table = group.mbarriers
         key = (tensor, number)
         if key not in table:
-            channel = self.run.channels[tensor] + number
-            table[key] = Mbarrier(f"{tensor.name}[{number}]", channel)
+            channel = group.first_channel + self.run.channels[tensor] + number
+            whose = f" of block {group.blocks[0]}" if group.cluster else ""
+            table[key] = Mbarrier(f"{tensor.name}[{number}]{whose}", channel)
         barrier: Mbarrier = table[key]
         return barrier
+
+    def counterpart(self, barrier: Mbarrier, mine: Group, group: Group) -> Mbarrier:
+        """The mbarrier that is in another block where this one is in ours."""
+        key = next(key for key, known in mine.mbarriers.items() if known is barrier)
+        return self.barrier(group, *key)
 
     def is_set_up(self, frame: Frame, barrier: Mbarrier, workers: Array, node: ir.Do) -> bool:
         worker, clock = barrier.made
@@ -145,7 +154,7 @@ class Mbarriers:
         """Whoever has used the mbarrier before it is set up again is known to have done so."""
         known = frame.group.order.known[0, worker]
         unknown = [w for w, clock in barrier.used.items() if w != worker and known[w] <= clock]
-        who = f"its use by worker {min(unknown)}" if unknown else ""
+        who = f"its use by {frame.group.name_of(min(unknown))}" if unknown else ""
         if barrier.flying:
             who = "the arrival of a bulk copy that it counts"
         if who:
@@ -195,7 +204,12 @@ class Mbarriers:
 
                 if not ready():
                     missing = f"{barrier.name} to complete its phase of parity {turn}"
-                    missing += f" ({barrier.left} arrivals and {barrier.bytes} bytes are missing)"
+                    if barrier.bytes < 0:
+                        missing += f" ({-barrier.bytes} bytes have come that nobody expected)"
+                    else:
+                        missing += (
+                            f" ({barrier.left} arrivals and {barrier.bytes} bytes are missing)"
+                        )
                     yield Wait(ready, missing, node.loc)
                 if barrier.known is not None:
                     order.acquire(0, workers, barrier.known)
@@ -208,11 +222,12 @@ class Mbarriers:
         number, size = node.operands
         assert isinstance(number, ir.Constant)
         assert isinstance(size, ir.Constant)
-        key = ("named", int(number.value))
+        barrier_number = int(number.value)
         count = int(size.value)
 
         def steps(frame: Frame) -> Thread:
             what = f"barrier {number.value} among {count} workers"
+            key = ("named", barrier_number, frame.group.base)
             return schedule_of(frame).meet(key, count, frame, node, what, is_named=True)
 
         return Code(steps, waits=True)

@@ -37,6 +37,7 @@ class Memory:
         "shadow",
         "shape",
         "size",
+        "stride",
         "tensor",
         "tried",
         "written",
@@ -56,6 +57,7 @@ class Memory:
         shadow: Shadow | None = None,
         complete: bool = False,
         overlaid: bool = False,
+        stride: int = 0,
     ) -> None:
         self.tensor = tensor
         self.shape = shape
@@ -63,6 +65,7 @@ class Memory:
         self.data = data
         self.written = written
         self.rows = rows  # SHARED: where each block's elements start, [blocks, 1]
+        self.stride = stride  # in a cluster: from a block's elements to those of the next
         self.lanes = lanes  # private memory: the shape of what has copies
         self.number = number
         self.overlaid = overlaid  # `written` is other tensors' too
@@ -97,17 +100,22 @@ class Memory:
 
     def again(self, number: int) -> Memory:
         """The same place, where nothing counts as initialized before it is written again."""
+        return self.seen_from(self.rows, number)
+
+    def seen_from(self, rows: Any, number: int | None = None) -> Memory:
+        """The same elements, of which a block has those at `rows`."""
         return Memory(
             self.tensor,
             self.shape,
             self.data,
             self.written,
-            rows=self.rows,
+            rows=rows,
             lanes=self.lanes,
-            number=number,
+            number=self.number if number is None else number,
             granules=self.granules,
             shadow=self.shadow,
             overlaid=True,
+            stride=self.stride,
         )
 
     def forget(self) -> None:

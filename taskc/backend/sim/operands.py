@@ -9,12 +9,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from taskc.backend.sim.machine import Frame, Races
+from taskc.backend.sim.machine import Frame
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.operations import Operations
 from taskc.backend.sim.proxies import check_fences
+from taskc.backend.sim.races import Races
 from taskc.backend.sim.recording import memory_of
-from taskc.backend.sim.shadow import SEVERAL, SITE_BITS, SITE_MASK, WORKER_BITS
+from taskc.backend.sim.shadow import SEVERAL, SITE_BITS, SITE_MASK, WORKER_BITS, workers_of
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.fragments import placement
@@ -148,13 +149,11 @@ class SharedOperands:
             mine = (who == writer) & (stamps != 0)
             latest = int(stamps[mine].max()) >> SITE_BITS
             worker = writer & SEVERAL
-            columns = slice(None) if worker == SEVERAL else worker
-            behind = known[:, columns] <= latest
-            late = behind.any(axis=1) if behind.ndim == 2 else behind
+            late = (known[:, workers_of(worker, order)] <= latest).any(axis=1)
             late &= frame.worker_row != worker
             if late.any():
                 first = int(np.flatnonzero(mine)[np.argmax(stamps[mine])])
-                reader = int(frame.group.blocks[0]) << WORKER_BITS | int(
+                reader = int(frame.group.units[0]) << WORKER_BITS | int(
                     frame.worker_row[np.argmax(late)]
                 )
                 found = (

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from taskc.backend.sim.machine import Frame, Races
+from taskc.backend.sim.machine import Frame
 from taskc.backend.sim.matrix import matrix_product
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.order import WARP
+from taskc.backend.sim.races import Races
 from taskc.backend.sim.recording import memory_of
 from taskc.backend.sim.statements import Code, Statements
 from taskc.errors import InternalError

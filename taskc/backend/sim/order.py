@@ -20,6 +20,8 @@ WARP = 32
 class Order:
     """What each worker of a group of blocks knows of the others.
 
+    The blocks of a cluster are one here, whose workers are all of theirs, one block after another.
+
     While all clocks are equal, as they are without warp barriers and mbarriers, `now` and `floor`
     are the whole truth; after that `clock`, `floors` and `known` are. Everyone knows what was done
     at a clock below the floor. Knowing the clock c of a worker is knowing what he did before it.
@@ -32,9 +34,11 @@ class Order:
         by_phases: bool,
         agent_of: Array | None = None,
         channels: int = 0,
+        cluster: int = 1,
     ) -> None:
         self.blocks = blocks
         self.workers = workers
+        self.block_workers = workers // cluster
         self.channels = channels  # mbarriers, whose arrivals are agents of their own
         if by_phases:
             agent_of = np.zeros(workers, np.int64)
@@ -115,8 +119,8 @@ class Order:
     ) -> Array:
         """Whether `worker` comes after what `other` did at `clock`.
 
-        A `worker` of -1 stands for all members; an `other` of -1 for all workers of its agent, or,
-        where that is -1 too, of the block.
+        A `worker` of -1 stands for all members; an `other` of -1 - r for all workers of its agent,
+        or, where that is -1, of the block of rank r.
         """
         if self.uniform:
             return np.asarray(clock < self.floor)
@@ -129,7 +133,8 @@ class Order:
             elif agent[i] >= 0:
                 columns = rows[:, : self.workers][:, self.agent_of == agent[i]]
             else:
-                columns = rows[:, : self.workers]
+                first = (-1 - int(other[i])) * self.block_workers
+                columns = rows[:, first : first + self.block_workers]
             known[i] = columns.min()
         return np.asarray(known > clock)
 

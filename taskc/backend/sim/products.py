@@ -218,8 +218,7 @@ class Products:
                 raise InternalError(f"{row.name} is a statement of whole warps")
             if not _is_whole(frame, node):
                 return
-            number = int(frame.worker_row[0]) // WARPGROUP
-            key = id(node), number
+            key = id(node), self._channel(frame)
             party = products_of(frame.group).parties.setdefault(key, [])
             party.append(frame)
 
@@ -232,6 +231,11 @@ class Products:
 
         return Code(steps, waits=True)
 
+    def _channel(self, frame: Frame) -> int:
+        """That of the warpgroup's products."""
+        number = int(frame.numbers[0]) // WARPGROUP
+        return frame.group.first_channel + self.run.product_channel + number
+
     def _compute(
         self,
         frames: list[Frame],
@@ -243,8 +247,7 @@ class Products:
         site: int,
     ) -> None:
         group = frames[0].group
-        number = int(frames[0].worker_row[0]) // WARPGROUP
-        channel = self.run.product_channel + number
+        channel = self._channel(frames[0])
         clock = group.order.tick(0, channel)
         slots = slice(fragment.accumulator, fragment.accumulator + row.accumulator_fragment.slots)
         totals, lefts = [], []

@@ -6,7 +6,7 @@ import numpy as np
 
 from taskc.backend.sim.machine import Frame
 from taskc.backend.sim.memory import Array, Memory
-from taskc.backend.sim.shadow import SEVERAL, SITE_BITS, SITE_MASK
+from taskc.backend.sim.shadow import SEVERAL, SITE_BITS, SITE_MASK, workers_of
 from taskc.ir import nodes as ir
 
 
@@ -19,6 +19,7 @@ def check_fences(
     """
     shadow, order = memory.shadow, frame.group.order
     assert shadow is not None
+    order.spread()
     touched = (at[:, None] * memory.granules + np.arange(memory.granules)).reshape(-1)
     who = shadow.who[touched] & SEVERAL
     clocks = shadow.when[touched] >> SITE_BITS
@@ -26,7 +27,7 @@ def check_fences(
     for writer in np.unique(who[written]).tolist():
         mine = written & (who == writer)
         latest = int(clocks[mine].max())
-        for worker in [writer] if writer != SEVERAL else range(order.workers):
+        for worker in np.arange(order.workers)[workers_of(writer, order)].tolist():
             after = [c for c in frame.group.fences.get(worker, ()) if c > latest]
             others = workers[workers != worker]
             if after and (order.known[0, others, worker] >= min(after)).all():
@@ -34,14 +35,17 @@ def check_fences(
             first = int(np.argmax(mine))
             site = int(shadow.when[touched[first]]) & SITE_MASK
             name = frame.name_element(memory, int(touched[first]))
+            whom = frame.group.name_of(worker)
+            rank, number = divmod(worker, frame.run.workers)
+            block = int(frame.group.units[0]) * frame.run.cluster + rank
             frame.run.findings.add(
                 "missing-fence",
-                f"{name} is {what}; worker {worker}, who wrote it, has not executed"
+                f"{name} is {what}; {whom}, who wrote it, has not executed"
                 " fence.proxy.async in between",
                 node.loc,
                 count=int(np.count_nonzero(mine)),
-                details=(("block", int(frame.group.blocks[0])), ("worker", worker)),
-                notes=((f"worker {worker} writes it here", frame.run.sites[site]),),
+                details=(("block", block), ("worker", number)),
+                notes=((f"{whom} writes it here", frame.run.sites[site]),),
                 where=node,
             )
             return

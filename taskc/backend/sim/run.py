@@ -14,6 +14,7 @@ from taskc.backend.sim.accesses import Accesses
 from taskc.backend.sim.asynchronous import BulkCopies
 from taskc.backend.sim.binding import bind_arguments, constant_value, shared_end, typed
 from taskc.backend.sim.breakpoints import Breakpoints, Chosen, Stop, is_attended, open_debugger
+from taskc.backend.sim.clusters import Cluster, Clusters
 from taskc.backend.sim.collective import Collectives
 from taskc.backend.sim.expressions import Expressions
 from taskc.backend.sim.inflight import WARPGROUP, registers_of_products, report_unfinished
@@ -31,6 +32,7 @@ from taskc.backend.sim.schedule import Schedule, Thread
 from taskc.backend.sim.shadow import Shadow
 from taskc.backend.sim.statements import Code, Statements, constant_of, grid_tiles
 from taskc.backend.sim.synchronization import Synchronization
+from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.target import is_asynchronous
 
@@ -96,6 +98,9 @@ class _Simulation:
         self.bound, self.results = bind_arguments(self.state, arguments)
         self.allocated: list[ir.Tensor] = []
         self._examine()
+        self.state.remote = analysis.remote_tensors(self.nodes)
+        if analysis.is_cluster_at_work(self.nodes):
+            self.state.cluster = ir.cluster_of(kernel)
         self.state.by_warps = self._runs_by_warps(seed)
         self.expressions = Expressions(self.state)
         self.accesses = Accesses(self.state, self.expressions)
@@ -110,6 +115,7 @@ class _Simulation:
         products = None
         if self.state.by_warps:
             BulkCopies(operations, Mbarriers(operations))
+            Clusters(operations)
             products = Products(operations)
         Collectives(self.statements, operations, products)
         Synchronization(self.statements, self.rings)
@@ -120,6 +126,9 @@ class _Simulation:
         self.nodes = list(analysis.statements_in(self.kernel.body))
         self.written = frozenset(analysis.writes_among(self.nodes))
         for node in self.nodes:
+            if isinstance(node, ir.Peer):
+                self.state.peers[node.tensor] = node.of
+                self.state.shapes[node.tensor] = self.state.shapes[node.of]
             if isinstance(node, ir.Allocate):
                 tensor = node.tensor
                 self.allocated.append(tensor)
@@ -141,7 +150,7 @@ class _Simulation:
             statement = pending.pop(0)
             if isinstance(statement, ir.Grid):
                 shape = [int(self.expressions(constant_of(n))(frame)) for n in statement.shape]
-                return prod(grid_tiles(shape, statement.by))
+                return prod(grid_tiles(shape, statement))
             if isinstance(statement, ir.Sequence):
                 pending = [*statement.statements, *pending]
             elif isinstance(statement, ir.Let):
@@ -178,7 +187,7 @@ class _Simulation:
         if self.state.by_phases:
             return False
         channels = 0
-        found = seed is not None
+        found = seed is not None or self.state.cluster > 1
         for node in self.nodes:
             match node:
                 case ir.Allocate(tensor=tensor) if tensor.scope == ir.BARRIER:
@@ -214,8 +223,11 @@ class _Simulation:
             for start, stop in pairwise(edges)
             for first in range(start, stop, WARP)
         ]
-        agent_of = np.repeat(np.arange(len(warps)), [len(warp) for warp in warps])
-        everyone = slice(0, self.state.workers)
+        size, all_workers = self.state.cluster, self.state.cluster * self.state.workers
+        if count % size:
+            raise CompileError(f"{count} blocks aren't a multiple of a cluster's {size}")
+        lengths = [len(warp) for warp in warps] * size
+        agent_of = np.repeat(np.arange(len(lengths)), lengths)
 
         def start(frame: Frame) -> Thread:
             if code.waits:
@@ -223,32 +235,48 @@ class _Simulation:
             else:
                 code.run(frame)
 
-        for number in range(count):
-            blocks = np.array([number])
-            order = Order(1, self.state.workers, False, agent_of, self.channels)
-            group = Group(self.state, blocks, self._arena(1), order)
-            seed = None if self.seed is None else self.seed * 1_000_003 + number
-            group.schedule = Schedule(group, seed)
-            frames = []
-            for warp, workers in enumerate(warps):
-                frame = Frame(group, workers, everyone, warp)
-                frame.env.update(self.bound)
-                frame.env[self.kernel.worker] = typed(workers[None, :], self.kernel.worker)
-                frame.env[self.kernel.block] = typed(blocks[:, None], self.kernel.block)
-                frames.append(frame)
-            if not group.schedule.run(frames, start):
+        for unit in range(count // size):
+            order = Order(1, all_workers, False, agent_of, self.channels * size, size)
+            arena = self._arena(size)
+            cluster = Cluster(self.state, order, arena) if size > 1 else None
+            groups = []
+            for rank in range(size):
+                blocks = np.array([unit * size + rank])
+                groups.append(Group(self.state, blocks, arena, order, rank, cluster))
+            if cluster is not None:
+                cluster.admit(groups)
+            seed = None if self.seed is None else self.seed * 1_000_003 + unit
+            schedule = Schedule(groups[0], seed)
+            frames: list[Frame] = []
+            for group in groups:
+                group.schedule = schedule
+                everyone = slice(group.base, group.base + self.state.workers)
+                for workers in warps:
+                    frame = Frame(group, group.base + workers, everyone, len(frames))
+                    frame.env.update(self.bound)
+                    frame.env[self.kernel.worker] = typed(workers[None, :], self.kernel.worker)
+                    frame.env[self.kernel.block] = typed(group.blocks[:, None], self.kernel.block)
+                    frames.append(frame)
+            finished = schedule.run(frames, start)
+            if cluster is not None:
+                cluster.end(finished)
+            if not finished:
                 self.state.aborted = True
                 return
-            report_unfinished(group)
-            for outgoing in group.outgoing.values():
-                for memory, _, _, loc in outgoing.left():
-                    self.state.findings.add(
-                        "unwaited-copy",
-                        f"the block ends while a bulk store still reads {memory.tensor.name}",
-                        loc,
-                        details=(("block", number),),
-                        where=memory,
-                    )
+            for group in groups:
+                report_unfinished(group)
+                self._check_outgoing(group)
+
+    def _check_outgoing(self, group: Group) -> None:
+        for outgoing in group.outgoing.values():
+            for memory, _, _, loc in outgoing.left():
+                self.state.findings.add(
+                    "unwaited-copy",
+                    f"the block ends while a bulk store still reads {memory.tensor.name}",
+                    loc,
+                    details=(("block", int(group.blocks[0])),),
+                    where=memory,
+                )
 
     def _most_lanes(self) -> int:
         """How many values one block has at a time."""
@@ -265,7 +293,7 @@ class _Simulation:
         if self.state.by_phases:
             return 1
         roles = sum(len(node.roles) for node in self.nodes if isinstance(node, ir.Roles))
-        return -(-self.state.workers // WARP) + 2 * roles
+        return (-(-self.state.workers // WARP) + 2 * roles) * self.state.cluster
 
     def _arena(self, blocks: int) -> Arena | None:
         placed = [t for t in self.allocated if t.scope == ir.SHARED and t.offset is not None]

@@ -87,7 +87,7 @@ class Schedule:
         A named barrier may be met from several places of the program; other workers than before
         may meet in it when something orders that.
         """
-        run, block = self.group.run, int(self.group.blocks[0])
+        run, block = self.group.run, int(frame.group.blocks[0])
         order = self.group.order
         details: tuple[tuple[str, str | int], ...] = (("block", block),)
         meeting = self.meetings.get(key)
@@ -99,7 +99,7 @@ class Schedule:
             if (order.known[0, first, meeting.before] < meeting.clocks).all():
                 run.findings.add(
                     "race",
-                    f"worker {first} comes to {what}, in which others have met, and nothing"
+                    f"worker {frame.numbers[0]} comes to {what}, in which others have met, and nothing"
                     " orders the two",
                     node.loc,
                     details=details,
@@ -111,7 +111,7 @@ class Schedule:
         elif meeting.size != size or not (is_named or meeting.node is node):
             run.findings.add(
                 "barrier-divergence",
-                f"worker {first} comes to {what}, others to another one",
+                f"worker {frame.numbers[0]} comes to {what}, others to another one",
                 node.loc,
                 details=details,
                 notes=(("the other barrier is here", meeting.node.loc),),
@@ -166,10 +166,12 @@ class Schedule:
         ended = len(threads) < len(frames)
         waits = [(frame, wait) for frame, _, wait in threads.values() if wait is not None]
         waits.sort(key=lambda pair: int(pair[0].worker_row[0]))
-        first = waits[0][1]
+        stuck, first = waits[0]
         notes: list[tuple[str, Location]] = []
         for frame, wait in waits:
-            workers = f"{frame.worker_row[0]}..{frame.worker_row[-1]}"
+            workers = f"{frame.numbers[0]}..{frame.numbers[-1]}"
+            if self.group.run.cluster > 1:
+                workers += f" of block {frame.group.blocks[0]}"
             notes.append((f"workers {workers} wait for {wait.what}", wait.loc))
         if all(wait.is_barrier for _, wait in waits):
             kind = "barrier-divergence"
@@ -177,13 +179,13 @@ class Schedule:
             message = f"some workers come to this barrier, but {others}"
         else:
             kind, message = "deadlock", f"nobody can go on; here it is {first.what} that is missing"
-            first = next(wait for _, wait in waits if not wait.is_barrier)
+            stuck, first = next(pair for pair in waits if not pair[1].is_barrier)
             message = f"nobody can go on: workers wait for {first.what}"
         self.group.run.findings.add(
             kind,
             message,
             first.loc,
-            details=(("block", int(self.group.blocks[0])),),
+            details=(("block", int(stuck.group.blocks[0])),),
             notes=tuple(notes[:8]),
             where=first.what,
         )

@@ -25,10 +25,19 @@ Array: TypeAlias = npt.NDArray[Any]
 SITE_BITS = 20
 SITE_MASK = (1 << SITE_BITS) - 1
 WORKER_BITS = 24
-SEVERAL = (1 << WORKER_BITS) - 1  # the number that stands for more than one worker
+SEVERAL = (1 << WORKER_BITS) - 1  # the number that stands for more than one worker; less the
+FEWEST = SEVERAL - 15  # block's rank, in a cluster
 
 Found: TypeAlias = "tuple[int, int, int, int, int]"
 """A race: (element, this one's who, the other's who, the other's site, how many)."""
+
+
+def workers_of(number: int, order: Order) -> slice:
+    """Whose access has this number, in the order."""
+    if number < FEWEST:
+        return slice(number, number + 1)
+    first = (SEVERAL - number) * order.block_workers
+    return slice(first, first + order.block_workers)
 
 
 class Reporter(Protocol):
@@ -68,7 +77,7 @@ class Lanes:
         site: int,
         agents: Sequence[int] | None = None,
     ) -> None:
-        """`block` counts within the group; a `worker` of -1 is all members; `who` is global.
+        """`block` counts within the group; a `worker` of -1 is all `members`; `who` is global.
 
         agents  those that take part, if not all do; of use where `worker` is -1
         """
@@ -119,7 +128,8 @@ class Touches:
             who[at] = lanes.who
             shared |= who[at] != lanes.who
             if shared.any():
-                who[at[shared]] = (lanes.who | SEVERAL)[shared]
+                ranks = lanes.worker[shared] // order.block_workers
+                who[at[shared]] = (lanes.who | SEVERAL)[shared] - ranks
         self.latest = max(self.latest, int(np.max(lanes.stamp)) >> SITE_BITS)
         if self.block is not None:
             here = lanes.who >> WORKER_BITS
@@ -299,14 +309,15 @@ def _conflict(
     elsewhere = (stamps != 0) & (others >> WORKER_BITS != here)
     if block is not None:
         elsewhere |= block[lanes.at] == -2
-    several = (others & SEVERAL) == SEVERAL
+    several = (others & SEVERAL) >= FEWEST
     racing = (clocks >= lanes.floor) & (stamps != 0) & ((others != lanes.who) | several)
     hot = np.flatnonzero(racing | elsewhere)
     if not hot.size:
         return None
     if not lanes.order.uniform:
         there = others[hot] & SEVERAL
-        there = np.where((there == SEVERAL) | elsewhere[hot], -1, there)
+        there = np.where(there >= FEWEST, there - SEVERAL - 1, there)
+        there = np.where(elsewhere[hot], -1, there)
         agents = np.full(hot.shape, -1 if agent is None else agent)
         knows = lanes.order.knows(
             lanes.block[hot], lanes.workers(hot), lanes.members, there, agents, clocks[hot]

@@ -20,7 +20,7 @@ from taskc.backend.sim.expressions import Expressions
 from taskc.backend.sim.machine import Frame, Run, active_blocks
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.registers import Registers
-from taskc.errors import InternalError, Location
+from taskc.errors import CompileError, InternalError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.types import i64
 
@@ -75,7 +75,7 @@ class Statements:
                 self.scope.append(variable)
             case ir.Atomic(result=ir.Variable() as result) | ir.Do(result=ir.Variable() as result):
                 self.scope.append(result)
-            case ir.Allocate(tensor=tensor):
+            case ir.Allocate(tensor=tensor) | ir.Peer(tensor=tensor):
                 self.scope.append(tensor)
         return code
 
@@ -284,7 +284,7 @@ class Statements:
         shape = [self.expressions(constant_of(extent)) for extent in node.shape]
 
         def bind(frame: Frame) -> None:
-            tiles = grid_tiles([int(np.max(extent(frame))) for extent in shape], node.by)
+            tiles = grid_tiles([int(np.max(extent(frame))) for extent in shape], node)
             origin = grid_origin(frame.group.blocks, tiles, node)
             for variable, value in zip(node.variables, origin, strict=True):
                 frame.env[variable] = value[:, None]
@@ -307,13 +307,26 @@ def constant_of(extent: int | ir.Expression) -> ir.Expression:
     return ir.Constant(extent, i64) if isinstance(extent, int) else extent
 
 
-def grid_tiles(shape: list[int], by: tuple[int, ...]) -> list[int]:
-    return [-(-extent // step) for extent, step in zip(shape, by, strict=True)]
+def grid_tiles(shape: list[int], node: ir.Grid) -> list[int]:
+    tiles = [-(-extent // step) for extent, step in zip(shape, node.by, strict=True)]
+    for dimension, (count, by) in enumerate(zip(tiles, node.cluster, strict=False)):
+        if count % by:
+            raise CompileError(
+                f"the {count} tiles of dimension {dimension} aren't a multiple of the cluster's {by}",
+                node.loc,
+            )
+    return tiles
 
 
 def grid_origin(blocks: Array, tiles: list[int], node: ir.Grid) -> list[Array]:
     """Where the tiles of some blocks begin, in each dimension."""
     rank = len(tiles)
+    inner: tuple[Array, ...] = ()
+    if node.cluster:
+        size = prod(node.cluster)
+        inner = np.unravel_index(blocks % size, node.cluster)
+        blocks = blocks // size
+        tiles = [n // by for n, by in zip(tiles, node.cluster, strict=True)]
     if node.order and node.order[0] == "grouped" and rank >= 2:
         group = int(node.order[1])
         *outer, rows, columns = tiles
@@ -327,6 +340,9 @@ def grid_origin(blocks: Array, tiles: list[int], node: ir.Grid) -> list[Array]:
         order = [int(i) for i in node.order] if node.order else list(range(rank))
         spelled = np.unravel_index(blocks, [tiles[i] for i in order]) if rank else ()
         numbers = [spelled[order.index(i)] for i in range(rank)]
+    if node.cluster:
+        parts = zip(numbers, node.cluster, inner, strict=True)
+        numbers = [n * by + place for n, by, place in parts]
     return [np.asarray(n, np.int64) * by for n, by in zip(numbers, node.by, strict=True)]
 
 

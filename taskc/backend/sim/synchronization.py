@@ -43,7 +43,7 @@ class Synchronization:
                 return
             size = WARP if is_warp else max(frame.width, 1)
             for first in range(0, frame.width, size):
-                every = _whole(frame, slice(first, first + size), node, node.scope)
+                every = whole(frame, slice(first, first + size), node, node.scope)
                 if is_warp:
                     for block in np.flatnonzero(every).tolist():
                         order.join_workers(block, frame.worker_row[first : first + size])
@@ -56,15 +56,17 @@ class Synchronization:
         if node.scope == "warp":
 
             def run(frame: Frame) -> None:
-                _whole(frame, slice(0, frame.width), node, "warp")
+                whole(frame, slice(0, frame.width), node, "warp")
                 frame.group.order.join_workers(0, frame.worker_row)
 
             return Code(run)
         what = f"the {node.scope} barrier"
 
         def steps(frame: Frame) -> Thread:
-            _whole(frame, slice(0, frame.width), node, node.scope)
-            members = slice(0, self.run.workers) if node.scope == "block" else frame.members
+            whole(frame, slice(0, frame.width), node, node.scope)
+            base = frame.group.base
+            everyone = slice(base, base + self.run.workers)
+            members = everyone if node.scope == "block" else frame.members
             size = members.stop - members.start
             return schedule_of(frame).meet((members.start, size), size, frame, node, what)
 
@@ -83,9 +85,9 @@ class Synchronization:
         def steps(frame: Frame) -> Thread:
             outer = frame.members, frame.first
             for role, body in parts:
-                if role.first <= int(frame.worker_row[0]) < role.first + role.workers:
-                    frame.members = slice(role.first, role.first + role.workers)
-                    frame.first = role.first
+                if role.first <= int(frame.numbers[0]) < role.first + role.workers:
+                    frame.first = frame.group.base + role.first
+                    frame.members = slice(frame.first, frame.first + role.workers)
                     if body.waits:
                         yield from body.run(frame)
                     else:
@@ -259,7 +261,8 @@ class Counted:
 def ring_state(frame: Frame, ring: ir.Ring) -> Counted:
     rings = frame.group.rings
     if ring not in rings:
-        rings[ring] = Counted(ring.stages, frame.run.channels.get(ring, 0))
+        channel = frame.group.first_channel + frame.run.channels.get(ring, 0)
+        rings[ring] = Counted(ring.stages, channel)
     counted: Counted = rings[ring]
     return counted
 
@@ -269,7 +272,7 @@ def schedule_of(frame: Frame) -> Schedule:
     return schedule
 
 
-def _whole(frame: Frame, part: slice, node: ir.Barrier, scope: str) -> Any:
+def whole(frame: Frame, part: slice, node: ir.Barrier | ir.Do, scope: str) -> Any:
     """In which blocks all of these workers come to the barrier; reports those in which some do."""
     if frame.mask is None:
         return np.ones(frame.count, np.bool_)

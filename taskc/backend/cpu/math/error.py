@@ -16,35 +16,43 @@ _ERF_END = {f32: 4.0, f64: 6.0}
 def erf(x: Term) -> Term:
     """x + x p(x**2) up to 1, and above it 1 - 2 Phi(-sqrt(2) x)."""
     size = abs(x)
-    z = x * x
-    near = x.fused(z.polynomial(ERF), x)
-    above, rest, shifted = _tail(size.clamped(high=_ERF_END[x.dtype]) * sqrt(2))
-    # Phi is (1 - above) / center * rest: less of it than of 1, so the difference loses nothing.
-    scale = 2 / TAIL_CENTER[x.dtype][0]
-    far = 1 - times_power(above.fused(-scale, scale) * rest, shifted)
+    near = x.fused((x * x).polynomial(ERF), x)
+    root = size.clamped(high=_ERF_END[x.dtype]) * sqrt(2)
+    center = TAIL_CENTER[x.dtype][0]
+    inverse = 1 / (root + center)
+    smooth = inverse.fused(-2 * center, 1).polynomial(TAIL) * (inverse * 2)
+    more, shifted = _gauss(root)
+    far = 1 - times_power(smooth.fused(more, smooth), shifted)
     return (size < 1).select(near, far.signed_as(x))
 
 
 def gelu(x: Term) -> Term:
-    """x Phi(x) = max(x, 0) - |x| Phi(-|x|), which has the sign of x and cancels nowhere."""
+    """x Phi(x) = max(x, 0) - |x| Phi(-|x|), which has the sign of x and cancels nowhere.
+
+    Too many operations make the second product for each of them to be rounded: the sum and the product
+    below have a second part, which is what their rounding left.
+    """
     size = abs(x)
-    above, rest, shifted = _tail(size.clamped(high=TAIL_END[x.dtype][0]))
-    lost = times_power(above * rest, shifted)
+    clamped = size.clamped(high=TAIL_END[x.dtype][0])
+    center = TAIL_CENTER[x.dtype][0]
+    above = clamped.divided_by_sum(center, clamped)
+    t = above.fused(2, -1)
+    first, *others = TAIL[x.dtype]
+    slope = t.polynomial({x.dtype: tuple(others)})
+    smooth = t.fused(slope, first)
+    smooth_low = t.fused(slope, first - smooth)
+    product = above * smooth
+    product_low = above.fused(smooth_low, above.fused(smooth, -product))
+    more, shifted = _gauss(clamped)
+    lost = times_power(product + product.fused(more, product_low), shifted)
     result = abs((x > 0).select(x, x.of(0)) - lost).signed_as(x)
     # inf * 0
     return x.equals(-inf).select(nan, result)
 
 
-def _tail(x: Term) -> tuple[Term, Term, Term]:
-    """x Phi(-x) = a * b * 2**n for 0 <= x <= TAIL_END: a = x / (x + center), b and n with magic added.
-
-    Phi(-x) = exp(-x**2 / 2) / (x + center) * p(t), t = (x - center) / (x + center) = 2 a - 1. The square
-    takes two parts, for an absolute error in it is a relative one in the exponential.
-    """
-    center = TAIL_CENTER[x.dtype][0]
-    above = x.divided_by_sum(center, x)
+def _gauss(x: Term) -> tuple[Term, Term]:
+    """exp(-x**2 / 2) as `reduced` has it. The square takes two parts: an absolute error in it is a relative
+    one in the exponential."""
     halved = x * -0.5
     square = halved * x
-    more, shifted = reduced(square, halved.fused(x, -square))
-    smooth = above.fused(2, -1).polynomial(TAIL)
-    return above, smooth.fused(more, smooth), shifted
+    return reduced(square, halved.fused(x, -square))

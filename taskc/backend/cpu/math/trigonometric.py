@@ -21,23 +21,32 @@ _LARGE = {f32: 2.0**16, f64: 2.0**30}
 
 def sin(x: Term) -> Term:
     """sin(r), cos(r), -sin(r), -cos(r), by n mod 4; odd in x."""
-    quadrant, r = _reduced(abs(x))
+    quadrant, r, _ = _reduced(abs(x))
     return _flipped(_sin_or_cos(quadrant, r), quadrant, x.sign())
 
 
 def cos(x: Term) -> Term:
     """sin a quarter further, and even in x."""
-    quadrant, r = _reduced(abs(x))
+    quadrant, r, _ = _reduced(abs(x))
     quadrant = quadrant + 1
     return _flipped(_sin_or_cos(quadrant, r), quadrant, x.sign().of(0))
 
 
 def tan(x: Term) -> Term:
-    """tan(r) or -1 / tan(r), by n mod 2; odd in x."""
-    quadrant, r = _reduced(abs(x))
+    """tan(r) or -1 / tan(r), by n mod 2; odd in x.
+
+    Near pi / 4 an error in r counts twice, hence a second part of it and of the tangent.
+    """
+    quadrant, r, r_low = _reduced(abs(x))
     z = r * r
-    near = (r * z).fused(z.polynomial(TAN), r)
-    result = (quadrant & 1).differs(0).select(-1 / near, near)
+    more = (r * z).fused(z.polynomial(TAN), r_low.fused(z, r_low))
+    near = r + more
+    near_low = r - near + more
+    inverse = -1 / near
+    missing = inverse.fused(near_low, inverse.fused(near, 1))
+    far = inverse.fused(missing, inverse)
+    # tan(0) is 0, and has no inverse.
+    result = (quadrant & 1).differs(0).select(far, near)
     return (result.bits() ^ x.sign()).float()
 
 
@@ -54,28 +63,37 @@ def _flipped(x: Term, quadrant: Term, sign: Term) -> Term:
     return (x.bits() ^ (half ^ sign)).float()
 
 
-def _reduced(x: Term) -> tuple[Term, Term]:
-    """n, of which the two low bits are right, and r, for x >= 0."""
+def _reduced(x: Term) -> tuple[Term, Term, Term]:
+    """n, of which the two low bits are right, and r in two parts, for x >= 0."""
     dtype, elementwise = x.dtype, x.elementwise
     magic = 3 * 2.0 ** (dtype.mantissa_bits - 1)
     shifted = x.fused(TWO_OVER_PI[dtype][0], magic)
     n = shifted - magic
-    r = x
-    for part in HALF_PI[dtype]:
-        r = n.fused(-part, r)
+    first, second, third = HALF_PI[dtype]
+    exact = n.fused(-first, x)
+    r = n.fused(-third, n.fused(-second, exact))
+    # What is left: the difference of two roundings, and what each operation of the other one left.
+    product = n * second
+    near = exact - product
+    left = exact - near - product - n.fused(second, -product)
+    low = n.fused(-third, near - r + left)
     quadrant = shifted.bits()
     is_large = x >= _LARGE[dtype]
 
     def compute() -> tuple[Value, ...]:
-        wide, rest = _reduced_large(is_large.select(x, x.of(_LARGE[dtype])).convert(f64))
-        return wide.convert(quadrant.dtype).value, rest.convert(dtype).value
+        wide, rest, rest_low = _reduced_large(is_large.select(x, x.of(_LARGE[dtype])).convert(f64))
+        narrow = rest.convert(dtype)
+        narrow_low = (rest - narrow.convert(f64) + rest_low).convert(dtype)
+        return wide.convert(quadrant.dtype).value, narrow.value, narrow_low.value
 
-    near = (quadrant.value, r.value)
-    far = elementwise.where_rare(is_large.value, compute, near)
-    return Term(elementwise, far[0]), Term(elementwise, far[1])
+    usual = (quadrant.value, r.value, low.value)
+    n, r, low = (
+        Term(elementwise, value) for value in elementwise.where_rare(is_large.value, compute, usual)
+    )
+    return n, r, low
 
 
-def _reduced_large(x: Term) -> tuple[Term, Term]:
+def _reduced_large(x: Term) -> tuple[Term, Term, Term]:
     """The same for large numbers, as an f64.
 
     x = m 2**e, and the digits of 2 / pi that count begin with the one that is worth 2 / 2**e: m times
@@ -103,10 +121,12 @@ def _reduced_large(x: Term) -> tuple[Term, Term]:
     upper = (fraction - few).reinterpreted(i64).convert(f64) * 2.0**-62
     lower = few.convert(f64).fused(2.0**-62, low.convert(f64) * 2.0**-126)
     half_pi, half_pi_low, _ = HALF_PI[f64]
-    r = upper * half_pi
-    left = lower.fused(half_pi, upper.fused(half_pi, -r))
+    product = upper * half_pi
+    left = lower.fused(half_pi, upper.fused(half_pi, -product))
+    low = upper.fused(half_pi_low, left)
     # An infinity has no r.
-    return n, r + upper.fused(half_pi_low, left) + (x - x)
+    r = product + low + (x - x)
+    return n, r, product - r + low
 
 
 def _product(a: Term, b: Term) -> tuple[Term, Term]:

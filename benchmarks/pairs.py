@@ -1,0 +1,97 @@
+"""Interleaved measurements: ours and each peer's calls alternate, with a probe of the peak between."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median, quantiles
+
+import numpy as np
+
+import taskc as tc
+from taskc import f32, repeat, spatial
+
+Call = Callable[[], object]
+_DRIFT = 0.05
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """ours and theirs are medians in ms; ratio is the median of theirs / ours, with its quartiles."""
+
+    ours: float
+    theirs: float
+    ratio: float
+    quartiles: tuple[float, float]
+    kept: int
+    discarded: int
+
+
+def seconds(call: Call, times: int = 1) -> float:
+    start = time.perf_counter()
+    for _ in range(times):
+        call()
+    return (time.perf_counter() - start) / times
+
+
+class Probe:
+    """A loop of fused multiply-adds that nothing but the processor's clock can slow down."""
+
+    def __init__(self, threads: int) -> None:
+        lanes = tc.machine().lanes
+        own = repeat(12) * spatial(lanes)
+        trips = 20_000
+
+        @tc.kernel(workers=lanes)
+        def fma_loop(x: f32[1], y: tc.out[f32[threads, 12 * lanes]]):
+            for (row,) in tc.tiles((threads,), by=(1,)):
+                acc = tc.tile(f32, own, 0)
+                for _ in range(trips):
+                    for i in own:
+                        acc[i] = acc[i] * x[0] + x[0]
+                for i in own:
+                    y[row, i] = acc[i]
+
+        self.x = np.full(1, 0.5, np.float32)
+        self.y = np.empty((threads, 12 * lanes), np.float32)
+        self.kernel = fma_loop
+        self.operations = 2 * 12 * lanes * trips * threads
+        self()
+
+    def __call__(self) -> object:
+        return self.kernel(self.x, out=self.y)
+
+    def gflops(self) -> float:
+        return self.operations / min(seconds(self) for _ in range(20)) / 1e9
+
+
+def pairs(ours: Call, theirs: Call, probe: Probe, *, budget: float, least: int = 15) -> Pairs:
+    """At least so many pairs, and more as long as the budget of seconds lasts."""
+    for call in (ours, theirs):
+        call()
+    once = max(1e-7, seconds(ours), seconds(theirs))
+    times = max(1, int(1e-3 / once))
+    samples: list[tuple[float, float, float]] = []
+    end = time.perf_counter() + budget
+    while len(samples) < least or (time.perf_counter() < end and len(samples) < 200):
+        clock = seconds(probe)
+        first, second = (ours, theirs) if len(samples) % 2 else (theirs, ours)
+        a, b = seconds(first, times), seconds(second, times)
+        if first is theirs:
+            a, b = b, a
+        samples.append((max(clock, seconds(probe)), a, b))
+    best = sorted(clock for clock, _, _ in samples)[len(samples) // 4]
+    kept = [s for s in samples if s[0] <= best * (1 + _DRIFT)]
+    if len(kept) < least:  # a restless machine: the calmest samples
+        kept = sorted(samples)[:least]
+    ratios = [b / a for _, a, b in kept]
+    low, _, high = quantiles(ratios, n=4)
+    return Pairs(
+        1e3 * median(a for _, a, _ in kept),
+        1e3 * median(b for _, _, b in kept),
+        median(ratios),
+        (low, high),
+        len(kept),
+        len(samples) - len(kept),
+    )

@@ -1,0 +1,134 @@
+"""The loop over a block's tiles, as the rings of the pipelines in it see it.
+
+    grid first_tile in 132 by 1:
+        for tile in first_tile..tiles step 132:
+            let row = tile * 64
+            pipeline p in 512 by 8 stages=3: ...
+
+A ring belongs to the block: it runs on from tile to tile, and so do the numbers of its steps. Step k of a
+tile is step (tile - first_tile) // 132 * 64 + k of the ring, for 64 steps a tile, and step k + 2 lies in this
+tile or, where k + 2 is 64 or more, in the next one; where tiles have one step, in the one behind that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from taskc.ir import nodes as ir
+from taskc.ir.build import ZERO, add, ceiling_divide, floor_divide, modulo, multiply, subtract
+from taskc.ir.nodes import Expression, Statement, Variable
+from taskc.ir.rewrite import copy, walk
+from taskc.passes.loads import Work, needed_scalars
+
+
+def block_variables(body: Statement) -> frozenset[Variable]:
+    """What numbers the blocks of a grid of single tiles: there a loop over a block's tiles starts."""
+    grids = [node for node in walk(body) if isinstance(node, ir.Grid)]
+    return frozenset(grid.variables[0] for grid in grids if grid.by == (1,))
+
+
+def is_tile_loop(statement: Statement, blocks: frozenset[Variable]) -> bool:
+    return (
+        isinstance(statement, ir.For)
+        and statement.start in blocks
+        and statement.step > 0
+        and isinstance(statement.body, ir.Sequence)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A step's tile and its origin within the tile: `values` of their variables, by way of `lets`."""
+
+    lets: tuple[ir.Let, ...]
+    values: dict[Variable, Expression]
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """How the steps of a ring are counted.
+
+    count   the steps of one run of the pipelined loop; `setup` binds it before the ring's first step
+    total   the steps of all its runs; `at_ring` binds it there, too, where it is asked for
+    earlier the steps of earlier runs; `at_run` binds it in front of each run
+    loop    over the tiles, where the ring runs on across them
+    """
+
+    pipeline: ir.Pipeline
+    count: Expression
+    total: Expression
+    setup: tuple[ir.Let, ...] = ()
+    at_ring: tuple[ir.Let, ...] = ()
+    at_run: tuple[ir.Let, ...] = ()
+    earlier: Expression = ZERO
+    loop: ir.For | None = None
+
+    def number(self, k: Expression) -> Expression:
+        return add(self.earlier, k)
+
+    def place(self, k: Expression) -> Place:
+        """Where step k of this run is."""
+        return Place((), {self.pipeline.variable: multiply(k, self.pipeline.by)})
+
+    def place_ahead(self, k: Expression, *, of_all: bool = False) -> Place:
+        """The same for a step that may lie behind the run's end; or of step k `of_all` runs."""
+        if self.loop is None:
+            return self.place(k)
+        position, by, loc = self.pipeline.variable, self.pipeline.by, self.pipeline.loc
+        tile = self.loop.start if of_all else self.loop.variable
+        ahead = multiply(floor_divide(k, self.count), self.loop.step)
+        later_tile = Variable(self.loop.variable.name, loc=loc)
+        origin = Variable(position.name, loc=loc)
+        return Place(
+            (
+                ir.Let(later_tile, add(tile, ahead), loc=loc),
+                ir.Let(origin, multiply(modulo(k, self.count), by), loc=loc),
+            ),
+            {self.loop.variable: later_tile, position: origin},
+        )
+
+
+def steps_of_one_run(pipeline: ir.Pipeline) -> Steps:
+    count = ceiling_divide(pipeline.extent, pipeline.by)
+    return Steps(pipeline, count, count)
+
+
+def cant_count_across(
+    pipeline: ir.Pipeline, loop: ir.For, before: Sequence[Statement]
+) -> str | None:
+    """Why the steps of all tiles can't be counted before the first; None where they can."""
+    length = ir.Let(Variable("extent"), pipeline.extent)
+    needed = (*needed_scalars(before, (length,)), length)
+    if any(node is loop.variable for let in needed for node in walk(let)):
+        return "how many steps it has depends on the tile"
+    reason = Work.of((loop.body,)).needed_by(needed)
+    return None if reason is None else f"how many steps it has {reason}"
+
+
+def steps_across_tiles(pipeline: ir.Pipeline, loop: ir.For, before: Sequence[Statement]) -> Steps:
+    """Of a pipeline behind the statements `before`, which count its steps alike in all tiles."""
+    loc = pipeline.loc
+    length = ir.Let(
+        Variable("steps", loc=loc), ceiling_divide(pipeline.extent, pipeline.by), loc=loc
+    )
+    setup = copy(ir.Sequence((*needed_scalars(before, (length,)), length)))
+    assert isinstance(setup, ir.Sequence)
+    *lets, last = (s for s in setup.statements if isinstance(s, ir.Let))
+    count: Expression = last.value
+    if not isinstance(count, ir.Constant):
+        lets.append(last)
+        count = last.variable
+    total, earlier = Variable("all_steps", loc=loc), Variable("earlier_steps", loc=loc)
+    tiles = ceiling_divide(subtract(loop.stop, loop.start), loop.step)
+    tile = floor_divide(subtract(loop.variable, loop.start), loop.step)
+    return Steps(
+        pipeline,
+        count,
+        total,
+        tuple(lets),
+        (ir.Let(total, multiply(tiles, count), loc=loc),),
+        (ir.Let(earlier, multiply(tile, count), loc=loc),),
+        earlier,
+        loop,
+    )

@@ -1,0 +1,29 @@
+"""A multicast goes to both blocks, of which the second one expects nothing."""
+
+from __future__ import annotations
+
+import taskc as tc
+from taskc import f32
+
+
+@tc.cuda.kernel(workers=32)
+def kernel(x: f32[32], y: tc.out[f32[2, 32]]):
+    for i in tc.tiles(2, by=1, cluster=2):
+        s = tc.shared(f32[32])
+        full = tc.cuda.barriers(1)
+        w = tc.worker()
+        rank = tc.cuda.cluster_rank()
+        mask = 3  # fix: mask = 1
+        if w == 0:
+            tc.cuda.mbarrier_init(full[0], 1)
+        tc.cuda.cluster_sync()
+        if rank == 0:
+            if w == 0:
+                tc.cuda.mbarrier_expect(full[0], 128)
+                tc.cuda.tma_load_multicast(s[0], x[0], full[0], mask, 32)
+                # ^ expect: unexpected-bytes
+            tc.cuda.mbarrier_wait(full[0], 0)
+            y[i, w] = s[w]
+        if rank == 1:
+            y[i, w] = x[w]
+        tc.cuda.cluster_sync()
