@@ -16,11 +16,11 @@ _ERF_END = {f32: 4.0, f64: 6.0}
 def erf(x: Term) -> Term:
     """x + x p(x**2) up to 1, and above it 1 - 2 Phi(-sqrt(2) x)."""
     size = abs(x)
-    near = x.fused((x * x).polynomial(ERF), x)
+    near = x.fused((x * x).polynomial(ERF[x.dtype]), x)
     root = size.clamped(high=_ERF_END[x.dtype]) * sqrt(2)
     center = TAIL_CENTER[x.dtype][0]
     inverse = 1 / (root + center)
-    smooth = inverse.fused(-2 * center, 1).polynomial(TAIL) * (inverse * 2)
+    smooth = inverse.fused(-2 * center, 1).polynomial(TAIL[x.dtype]) * (inverse * 2)
     more, shifted = _gauss(root)
     far = 1 - times_power(smooth.fused(more, smooth), shifted)
     return (size < 1).select(near, far.signed_as(x))
@@ -29,8 +29,8 @@ def erf(x: Term) -> Term:
 def gelu(x: Term) -> Term:
     """x Phi(x) = max(x, 0) - |x| Phi(-|x|), which has the sign of x and cancels nowhere.
 
-    Too many operations make the second product for each of them to be rounded: the sum and the product
-    below have a second part, which is what their rounding left.
+    The second product takes too many operations for each of them to be rounded: the polynomial and the
+    product have a second part, which is what their rounding left.
     """
     size = abs(x)
     clamped = size.clamped(high=TAIL_END[x.dtype][0])
@@ -38,7 +38,7 @@ def gelu(x: Term) -> Term:
     above = clamped.divided_by_sum(center, clamped)
     t = above.fused(2, -1)
     first, *others = TAIL[x.dtype]
-    slope = t.polynomial({x.dtype: tuple(others)})
+    slope = t.polynomial(tuple(others))
     smooth = t.fused(slope, first)
     smooth_low = t.fused(slope, first - smooth)
     product = above * smooth

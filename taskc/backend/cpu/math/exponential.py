@@ -48,7 +48,7 @@ def reduced(x: Term, low: Term | None = None) -> tuple[Term, Term]:
     n = shifted - magic(x.dtype)
     rest = n.fused(-ln2, x)
     r = n.fused(-ln2_low, rest if low is None else rest + low)
-    return r.fused(r * r.polynomial(EXP), r), shifted
+    return r.fused(r * r.polynomial(EXP[x.dtype]), r), shifted
 
 
 def exp(x: Term) -> Term:
@@ -64,7 +64,7 @@ def exp2(x: Term, low: Term | None = None) -> Term:
     r = x - (shifted - magic(x.dtype))
     if low is not None:
         r = r + low
-    return times_power(r.polynomial(EXP2).fused(r, 1), shifted)
+    return times_power(r.polynomial(EXP2[x.dtype]).fused(r, 1), shifted)
 
 
 def sigmoid(x: Term) -> Term:

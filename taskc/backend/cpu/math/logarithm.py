@@ -71,7 +71,7 @@ def _log_above(f: Term) -> Term:
     """log(1 + f) = 2 s + s z p(z), s = f / (2 + f), z = s**2; here as f - s (f - z p(z)), for 2 s = f - s f."""
     s = f / (f + 2)
     z = s * s
-    return (-s).fused((-z).fused(z.polynomial(LOG), f), f)
+    return (-s).fused((-z).fused(z.polynomial(LOG[f.dtype]), f), f)
 
 
 def _special(x: Term, result: Term) -> Term:
@@ -104,7 +104,7 @@ def _log2_extended(x: Term) -> tuple[Term, Term]:
     third, third_low = TWO_THIRDS[x.dtype]
     linear = z * third
     linear_low = z.fused(third, -linear) + z_low.fused(third, z * third_low)
-    square = z * z * z.polynomial(LOG_EXTENDED)
+    square = z * z * z.polynomial(LOG_EXTENDED[x.dtype])
     more = linear + square
     more_low = linear - more + square + linear_low
     w = more + 2

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from taskc.backend.cpu.builder import Value, constant
 from taskc.backend.cpu.elementwise import Elementwise
-from taskc.backend.cpu.math.tables import Table
 from taskc.ir.types import DType, f32, f64, u32, u64
 
 Number = int | float
@@ -157,9 +156,9 @@ class Term:
         """This, which has no sign, with the sign of another."""
         return (self.bits() | other.sign()).float()
 
-    def polynomial(self, table: Table) -> Term:
-        """By Horner's rule, from a table that begins with the lowest power."""
-        *lower, highest = table[self.dtype]
+    def polynomial(self, coefficients: tuple[float, ...]) -> Term:
+        """By Horner's rule; the coefficients begin with that of the lowest power."""
+        *lower, highest = coefficients
         result = self.of(highest)
         for coefficient in reversed(lower):
             result = result.fused(self, coefficient)
