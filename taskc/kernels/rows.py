@@ -18,11 +18,11 @@ _STEPS = 17
 _KEPT = 1 << 14
 
 
-def _strip(n: object) -> Mapping:
-    """The part of a row that a block takes at a time."""
+def _strip(n: object, *, most: int = 4, steps: int = _STEPS) -> Mapping:
+    """The part of a row that a block takes at a time: `most` vectors, unless that makes few steps."""
     lanes = tc.machine().lanes
-    unroll = 4
-    while isinstance(n, int) and unroll > 1 and n < _STEPS * unroll * lanes:
+    unroll = most
+    while isinstance(n, int) and unroll > 1 and n < steps * unroll * lanes:
         unroll //= 2
     return repeat(1, unroll) * spatial(1, lanes)
 
@@ -35,13 +35,13 @@ def _wide(dtype: DType) -> DType:
 def softmax(m: object, n: object, *, dtype: DType = f32) -> KernelDefinition:
     """exp(x - peak) / sum(exp(x - peak)) for each row, with the row's largest element as its peak."""
     own, wide = _strip(n), _wide(dtype)
-    step = own.shape[1]
+    step, broad = own.shape[1], _strip(n, most=8, steps=1)
     most = min(n, _KEPT) if isinstance(n, int) else _KEPT
 
     @tc.kernel(workers=own.workers)
     def softmax(x: dtype[m, n], y: tc.out[dtype[m, n]]):
         for row in tc.tiles(m, by=1):
-            peak = _peak(x, row, own, wide)
+            peak = _peak(x, row, broad, wide)
             powers = tc.shared(wide[1, most])
             totals = tc.tile(wide, own, 0)
             for col in range(0, n, step):
@@ -69,12 +69,12 @@ def softmax(m: object, n: object, *, dtype: DType = f32) -> KernelDefinition:
 def log_softmax(m: object, n: object, *, dtype: DType = f32) -> KernelDefinition:
     """x - peak - log(sum(exp(x - peak))) for each row."""
     own, wide = _strip(n), _wide(dtype)
-    step = own.shape[1]
+    step, broad = own.shape[1], _strip(n, most=8, steps=1)
 
     @tc.kernel(workers=own.workers)
     def log_softmax(x: dtype[m, n], y: tc.out[dtype[m, n]]):
         for row in tc.tiles(m, by=1):
-            peak = _peak(x, row, own, wide)
+            peak = _peak(x, row, broad, wide)
             totals = tc.tile(wide, own, 0)
             for col in range(0, n, step):
                 for i, j in own:
@@ -94,7 +94,7 @@ def log_softmax(m: object, n: object, *, dtype: DType = f32) -> KernelDefinition
 
 @tc.function
 def _peak(x, row, own, wide):
-    """The largest element of a row."""
+    """The largest element of a row. A maximum is short: eight of them go on side by side."""
     peaks = tc.tile(wide, own, -tc.inf)
     for col in range(0, x.shape[1], own.shape[1]):
         for i, j in own:

@@ -18,7 +18,7 @@ from math import prod
 from typing import Any
 
 import taskc as tc
-from taskc import CompileError, DType, KernelDefinition, f32, repeat, spatial
+from taskc import CompileError, DType, KernelDefinition, boolean, f32, repeat, spatial
 
 _RANK = 4
 _SQUARES = 16  # along each side of a block
@@ -96,6 +96,7 @@ def _turn_squares(
     rows, columns = _squares(height, lanes), _squares(width, lanes)
     by = [1] * _RANK
     by[across], by[-1] = rows * lanes, columns * lanes
+    outside = False if dtype is boolean else 0
     line = repeat(lanes, 1) * spatial(1, lanes)
     first = repeat(quarter, 4, 1, 1) * spatial(1, 1, quarter, 4)
     second = repeat(quarter, 4, 1, 1) * spatial(1, 1, quarter, 4)
@@ -111,7 +112,7 @@ def _turn_squares(
                         square[i, j] = (
                             x[_replaced(across, a, b, c, row + i, col + j)]
                             if row + i < height and col + j < width
-                            else 0
+                            else outside
                         )
                     part = tc.shared(dtype[4, quarter, quarter, 4])
                     for r1, c0, c1, r0 in first:
@@ -125,7 +126,7 @@ def _turn_squares(
 
 
 def _squares(extent: Any, lanes: int) -> int:
-    return min(_SQUARES, -(-extent // lanes)) if isinstance(extent, int) else _SQUARES
+    return max(1, min(_SQUARES, -(-extent // lanes))) if isinstance(extent, int) else _SQUARES
 
 
 @tc.function

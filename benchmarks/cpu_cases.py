@@ -1,0 +1,175 @@
+"""What is measured on the CPU besides products: softmax, layer norm, gelu, transposition.
+
+Each function gives the same work for us and for every peer that is installed, on the same arrays. Peers
+write into memory that they are given, where they can. Results are compared before anything is timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import taskc as tc
+from taskc.kernels.elementwise import elementwise
+from taskc.kernels.rows import layer_norm, softmax
+from taskc.kernels.transpose import transpose
+
+Call = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Case:
+    """moved: the bytes that have to be read and written; `copy` moves as many."""
+
+    benchmark: str
+    case: str
+    ours: Call
+    copy: Call
+    moved: int
+    peers: dict[str, Call] = field(default_factory=dict)
+
+
+def memory_cases(threads: int, quick: bool) -> Iterator[Case]:
+    for m, n in ((4096, 1024),) if quick else ((4096, 1024), (4096, 768), (512, 4099)):
+        yield softmax_case(threads, m, n)
+        yield layer_norm_case(threads, m, n)
+    for size in (1 << 20,) if quick else (1 << 20, 1 << 24):
+        yield gelu_case(threads, size)
+    for m, n in ((1024, 1024),) if quick else ((1024, 1024), (4096, 4096), (4095, 4097)):
+        yield transpose_case(threads, m, n)
+
+
+def softmax_case(threads: int, m: int, n: int) -> Case:
+    x, y = _arrays(m, n)
+    kernel = softmax(m, n)
+    kernel(x, out=y)
+    powers = np.exp(x - x.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(y, powers / powers.sum(axis=1, keepdims=True), rtol=1e-5)
+    peers: dict[str, Call] = {}
+    if torch := _torch(threads):
+        a, b = torch.from_numpy(x), torch.empty(m, n)
+        peers["torch"] = lambda: torch.softmax(a, 1, out=b)
+    if run := _session("Softmax", [x], threads, axis=-1):
+        peers["onnxruntime"] = run
+    return _case("softmax", f"{m}x{n}", lambda: kernel(x, out=y), x, y, peers)
+
+
+def layer_norm_case(threads: int, m: int, n: int) -> Case:
+    x, y = _arrays(m, n)
+    scale, shift = _arrays(2, n)[0]
+    kernel = layer_norm(m, n)
+    kernel(x, scale, shift, out=y)
+    normal = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(y, normal * scale + shift, rtol=1e-4, atol=1e-4)
+    peers: dict[str, Call] = {}
+    if torch := _torch(threads):
+        a, w, b = (torch.from_numpy(array) for array in (x, scale, shift))
+        peers["torch"] = lambda: torch.nn.functional.layer_norm(a, (n,), w, b)
+    if run := _session("LayerNormalization", [x, scale, shift], threads, axis=-1, epsilon=1e-5):
+        peers["onnxruntime"] = run
+    return _case("layer_norm", f"{m}x{n}", lambda: kernel(x, scale, shift, out=y), x, y, peers)
+
+
+def gelu_case(threads: int, size: int) -> Case:
+    x, y = _arrays(1, 1, 1, size)
+    kernel = elementwise(tc.gelu, ((size,),))
+    kernel(x, out=y)
+    peers: dict[str, Call] = {}
+    if torch := _torch(threads):
+        a, b = torch.from_numpy(x), torch.empty(1, 1, 1, size)
+        peers["torch"] = lambda: torch._C._nn.gelu(a, out=b)
+        peers["torch"]()
+        np.testing.assert_allclose(y, b.numpy(), rtol=1e-4, atol=1e-5)
+    if run := _session("Gelu", [x], threads):
+        peers["onnxruntime"] = run
+    return _case("gelu", f"{size}", lambda: kernel(x, out=y), x, y, peers)
+
+
+def transpose_case(threads: int, m: int, n: int) -> Case:
+    x = _arrays(1, 1, m, n)[0]
+    y, z = np.empty((1, 1, n, m), np.float32), np.empty((n, m), np.float32)
+    kernel = transpose((m, n))
+    kernel(x, out=y)
+    turned = x[0, 0].T
+    np.testing.assert_array_equal(y[0, 0], turned)
+    peers: dict[str, Call] = {"numpy": lambda: np.copyto(z, turned)}
+    if torch := _torch(threads):
+        a, b = torch.from_numpy(x[0, 0]).t(), torch.empty(n, m)
+        peers["torch"] = lambda: b.copy_(a)
+    if run := _session("Transpose", [x[0, 0]], threads, perm=[1, 0]):
+        peers["onnxruntime"] = run
+    return _case("transpose", f"{m}x{n}", lambda: kernel(x, out=y), x, y, peers)
+
+
+def _arrays(*shape: int) -> tuple[np.ndarray, np.ndarray]:
+    x = np.random.default_rng(0).standard_normal(shape, np.float32)
+    return x, np.empty_like(x)
+
+
+def _case(
+    benchmark: str, case: str, ours: Call, x: np.ndarray, y: np.ndarray, peers: dict[str, Call]
+) -> Case:
+    """The copy is our own: it is on as many threads."""
+    kernel = elementwise(_same, ((x.size,),))
+    a, b = x.reshape(1, 1, 1, -1), np.empty((1, 1, 1, x.size), np.float32)
+    return Case(benchmark, case, ours, lambda: kernel(a, out=b), x.nbytes + y.nbytes, peers)
+
+
+def _same(x: Any) -> Any:
+    return x
+
+
+def _torch(threads: int) -> Any:
+    try:
+        import torch
+    except ImportError:
+        return None
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(False)
+    return torch
+
+
+def _session(
+    operator: str, arrays: list[np.ndarray], threads: int, **attributes: Any
+) -> Call | None:
+    """One operator in ONNX Runtime, with all optimizations and bound memory."""
+    try:
+        import onnx
+        import onnxruntime
+    except ImportError:
+        return None
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    names = ["a", "b", "c"][: len(arrays)]
+    graph = helper.make_graph(
+        [helper.make_node(operator, names, ["y"], **attributes)],
+        operator,
+        [helper.make_tensor_value_info("a", kind, arrays[0].shape)],
+        [helper.make_tensor_value_info("y", kind, None)],
+        [
+            onnx.numpy_helper.from_array(b, name)
+            for name, b in zip(names[1:], arrays[1:], strict=False)
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
+    model.ir_version = 9
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    shape = arrays[0].shape[::-1] if operator == "Transpose" else arrays[0].shape
+    result = np.empty(shape, np.float32)
+    binding = session.io_binding()
+    binding.bind_cpu_input("a", arrays[0])
+    binding.bind_output("y", "cpu", 0, np.float32, shape, result.ctypes.data)
+    kept = result  # the binding has only its address
+
+    def run() -> object:
+        session.run_with_iobinding(binding)
+        return kept
+
+    return run

@@ -1,0 +1,110 @@
+"""Reductions along any axes against f64, and against the simulator."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import taskc as tc
+from taskc.kernels.reductions import reduction, views
+
+SIZES = (1, 2, 3, 15, 16, 17, 127, 129, 1009)
+OPERATORS = ("sum", "mean", "prod", "max", "min")
+
+
+def numbers(shape: tuple[int, ...]) -> np.ndarray:
+    # Near 1, so that a product of many is no zero.
+    return (1 + np.random.default_rng(7).standard_normal(shape) / 64).astype(np.float32)
+
+
+def check(operator: str, shape: tuple[int, ...], axes: tuple[int, ...], same_bits: Any) -> None:
+    x = numbers(shape)
+    seen, result = views(shape, axes)
+    y = same_bits(lambda: reduction(operator, shape, axes), x.reshape(seen))
+    assert y.shape == result
+    exact = getattr(np, operator)(x.astype(np.float64), axis=axes)
+    # Each of the operations rounds once, and no partial result is larger than the last by much.
+    rounded = 0 if operator in ("max", "min") else x.size
+    bound = rounded * 2.0**-23 * np.maximum(np.abs(exact), 1)
+    assert (np.abs(y.reshape(exact.shape) - exact) <= bound).all()
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_sizes(operator: str, n: int, same_bits: Any) -> None:
+    check(operator, (n,), (0,), same_bits)
+    check(operator, (3, n), (0,), same_bits)
+    check(operator, (n, 3), (0,), same_bits)
+
+
+@pytest.mark.parametrize(
+    "axes", [(0,), (1,), (2,), (3,), (0, 2), (1, 3), (0, 3), (0, 1, 2, 3), (2, -1), (0, 1, 3), ()]
+)
+def test_axes(axes: tuple[int, ...], same_bits: Any) -> None:
+    for operator in ("sum", "max"):
+        check(operator, (2, 3, 5, 18), axes, same_bits)
+
+
+def test_in_two_steps(same_bits: Any) -> None:
+    """Many numbers make few: each part by its own block."""
+    assert isinstance(reduction("sum", (200_003,), (0,)), tc.ProgramDefinition)
+    check("mean", (200_003,), (0,), same_bits)
+    check("max", (200_003,), (0,), same_bits)
+    check("sum", (70_001, 3), (0,), same_bits)
+
+
+@pytest.mark.parametrize("shape", ["n", "mn", "nk", "kn"])
+def test_symbolic_sizes(shape: str) -> None:
+    m, n = tc.dim("m"), tc.dim("n")
+    extents = tuple([{"m": m, "n": n, "k": 5}[letter] for letter in shape])
+    for axis in range(len(extents)):
+        kernels = [reduction(operator, extents, (axis,)) for operator in ("sum", "max", "mean")]
+        for size in (1, 17, 300):
+            sizes = tuple([{"m": 3, "n": size, "k": 5}[letter] for letter in shape])
+            x = numbers(sizes)
+            view = [
+                sizes[extents.index(extent)] if extent in extents and extent != 1 else 1
+                for extent in views(extents, (axis,))[0]
+            ]
+            for kernel, operator in zip(kernels, (np.sum, np.max, np.mean), strict=True):
+                y, exact = kernel(x.reshape(view)), operator(x.astype(np.float64), axis=axis)
+                assert np.abs(y.reshape(exact.shape) - exact).max() <= 2e-5 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("dtype", [tc.i8, tc.u8, tc.i32, tc.i64, tc.f16, tc.bf16, tc.f64])
+def test_types(dtype: tc.DType, same_bits: Any) -> None:
+    x = np.random.default_rng(3).integers(0, 7, (6, 35)).astype(dtype.numpy)
+    for axis, operator in ((0, "sum"), (1, "max"), (1, "min"), (0, "prod")):
+        seen, _ = views((6, 35), (axis,))
+        y = same_bits(lambda: reduction(operator, (6, 35), (axis,), dtype=dtype), x.reshape(seen))  # noqa: B023
+        with np.errstate(over="ignore"):
+            exact = getattr(np, operator)(x.astype(np.int64), axis=axis).astype(dtype.numpy)
+        if operator != "prod" or dtype.is_integer:
+            assert np.array_equal(y.reshape(exact.shape), exact)
+
+
+def test_no_elements() -> None:
+    assert reduction("sum", (3, 0), (1,))(np.zeros((1, 1, 3, 0, 1), np.float32)).tolist() == [
+        [[[[0.0]], [[0.0]], [[0.0]]]]
+    ]
+    with pytest.raises(tc.CompileError, match="the max of no elements has no value"):
+        reduction("max", (3, 0), (1,))
+
+
+def test_a_missing_number_is_not_lost() -> None:
+    x = numbers((1, 1, 1, 100, 1))
+    x[0, 0, 0, 77] = np.nan
+    assert np.isnan(reduction("max", (100,), (0,))(x)).all()
+
+
+def test_refusals() -> None:
+    with pytest.raises(tc.CompileError, match="there is no reduction 'median'"):
+        reduction("median", (3,), (0,))
+    with pytest.raises(tc.CompileError, match="axis 2 is not one of 2"):
+        reduction("sum", (3, 4), (2,))
+    with pytest.raises(tc.CompileError, match="there is no mean of i32"):
+        reduction("mean", (3,), (0,), dtype=tc.i32)
+    with pytest.raises(tc.CompileError, match=r"axes \[0, 2, 4\] of 5 lie in more than two groups"):
+        reduction("sum", (2, 2, 2, 2, 2), (0, 2, 4))
+    with pytest.raises(tc.CompileError, match="can't be joined: a size is symbolic"):
+        reduction("sum", (tc.dim("m"), 3), (0, 1))

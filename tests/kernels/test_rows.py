@@ -1,0 +1,127 @@
+"""Softmax and normalizations against f64: ragged rows, types, large and infinite numbers."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import taskc as tc
+from taskc.kernels.rows import layer_norm, log_softmax, rms_norm, softmax
+
+SIZES = (1, 2, 3, 15, 16, 17, 127, 129, 1009)
+ULP = 2.0**-23
+
+
+def numbers(m: int, n: int, scale: float = 1.0) -> np.ndarray:
+    return (scale * np.random.default_rng(n).standard_normal((m, n))).astype(np.float32)
+
+
+def exact_softmax(x: np.ndarray) -> np.ndarray:
+    powers = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
+    result: np.ndarray = powers / powers.sum(axis=1, keepdims=True)
+    return result
+
+
+def exact_layer_norm(x: np.ndarray, epsilon: float = 1e-5) -> np.ndarray:
+    off = x - x.astype(np.float64).mean(axis=1, keepdims=True)
+    result: np.ndarray = off / np.sqrt((off**2).mean(axis=1, keepdims=True) + epsilon)
+    return result
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("scale", [1.0, 30.0])
+def test_softmax(n: int, scale: float) -> None:
+    x = numbers(5, n, scale)
+    exact = exact_softmax(x)
+    y = softmax(5, n)(x)
+    # Of exp(d), an error of half an ulp in d is one of |d| / 2 ulps in the power.
+    bound = (8 + np.abs(x - x.max(axis=1, keepdims=True))) * ULP * exact + 1e-37
+    assert (np.abs(y - exact) <= bound).all()
+    logarithms = log_softmax(5, n)(x)
+    assert (np.abs(logarithms - np.log(exact)) <= 8 * ULP * (1 + np.abs(np.log(exact)))).all()
+
+
+def test_softmax_of_rows_too_long_to_keep() -> None:
+    x = numbers(2, 20_000)
+    for kernel in (softmax(2, 20_000), softmax(tc.dim("m"), tc.dim("n"))):
+        exact = exact_softmax(x)
+        assert (np.abs(kernel(x) - exact) <= 16 * ULP * exact).all()
+
+
+def test_softmax_of_infinite_numbers() -> None:
+    x = np.zeros((3, 20), np.float32)
+    x[0, 3] = -np.inf
+    x[1, :] = 3e38
+    x[2, 5] = np.nan
+    y = softmax(3, 20)(x)
+    assert y[0, 3] == 0
+    assert np.allclose(y[0].sum(), 1)
+    assert np.allclose(y[1], 1 / 20)
+    assert np.isnan(y[2]).all()
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_layer_norm(n: int) -> None:
+    x, scale, shift = numbers(4, n), numbers(1, n)[0], numbers(2, n)[1]
+    exact = exact_layer_norm(x)
+    bound = 16 * ULP * (1 + np.abs(exact))
+    pairs = [
+        (layer_norm(4, n, scaled=False, shifted=False)(x), exact),
+        (layer_norm(4, n, shifted=False)(x, scale), exact * scale),
+        (layer_norm(4, n, scaled=False)(x, shift), exact + shift),
+        (layer_norm(4, n)(x, scale, shift), exact * scale + shift),
+    ]
+    for y, expected in pairs:
+        assert (np.abs(y - expected) <= bound * 4).all()
+
+
+def test_a_mean_far_from_zero_keeps_the_variance() -> None:
+    x = numbers(3, 1000) + np.float32(1000)
+    y = layer_norm(3, 1000, scaled=False, shifted=False)(x)
+    # The mean itself is rounded to f32: an ulp of 1000 in numbers of size 1.
+    assert np.abs(y - exact_layer_norm(x)).max() <= 1000 * ULP
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_rms_norm(n: int) -> None:
+    x, scale = numbers(4, n), numbers(1, n)[0]
+    exact = x / np.sqrt((x.astype(np.float64) ** 2).mean(axis=1, keepdims=True) + 1e-5)
+    bound = 8 * ULP * (1 + np.abs(exact))
+    assert (np.abs(rms_norm(4, n, scaled=False)(x) - exact) <= bound).all()
+    assert (np.abs(rms_norm(4, n)(x, scale) - exact * scale) <= 4 * bound).all()
+
+
+@pytest.mark.parametrize("shape", [(3, 17), (2, 129)])
+def test_as_in_the_simulator(shape: tuple[int, int], same_bits: Any) -> None:
+    """There is no mathematical function in these but the square root, which is exact."""
+    x, scale = numbers(*shape), numbers(1, shape[1])[0]
+    same_bits(lambda: rms_norm(*shape), x, scale)
+    same_bits(lambda: layer_norm(*shape), x, scale, scale)
+
+
+def test_symbolic_sizes_share_a_kernel() -> None:
+    m, n = tc.dim("m"), tc.dim("n")
+    kernels = softmax(m, n), layer_norm(m, n, scaled=False, shifted=False)
+    for rows, columns in ((1, 1), (3, 17), (7, 1009), (0, 5), (5, 0)):
+        x = numbers(rows, columns)
+        for kernel, exact in zip(kernels, (exact_softmax, exact_layer_norm), strict=True):
+            y = kernel(x)
+            assert y.shape == x.shape
+            if x.size:
+                assert np.abs(y - exact(x)).max() <= 1e-5
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [(tc.f16, 11), (tc.bf16, 8), (tc.f64, 53)])
+def test_types(dtype: tc.DType, bits: int) -> None:
+    x = numbers(4, 70).astype(dtype.numpy)
+    bound = 2.0 ** (2 - bits) if dtype is tc.f64 else 2.0**-bits
+    for make, exact in ((softmax, exact_softmax), (rms_norm, None)):
+        y = make(4, 70, dtype=dtype, **({} if exact else {"scaled": False}))(x).astype(np.float64)
+        wide = x.astype(np.float64)
+        expected = (
+            exact_softmax(wide)
+            if exact
+            else wide / np.sqrt((wide**2).mean(axis=1, keepdims=True) + 1e-5)
+        )
+        # Half an ulp for the last rounding, and what the arithmetic before it has lost.
+        assert (np.abs(y - expected) <= (bound + 16 * ULP) * np.abs(expected) + 1e-7).all()

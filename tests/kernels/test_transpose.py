@@ -1,0 +1,72 @@
+"""Transposition: every order, ragged sizes, every width of element."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import taskc as tc
+from taskc.kernels.transpose import transpose, views
+
+SIZES = (1, 2, 3, 15, 16, 17, 127, 129)
+
+
+def numbers(shape: tuple[int, ...], dtype: type = np.float32) -> np.ndarray:
+    return np.arange(np.prod(shape), dtype=np.int64).reshape(shape).astype(dtype)
+
+
+def check(shape: tuple[int, ...], order: tuple[int, ...], same_bits: Any = None) -> None:
+    x = numbers(shape)
+    seen, _, _ = views(shape, order)
+    arguments = (lambda: transpose(shape, order), x.reshape(seen))
+    y = same_bits(*arguments) if same_bits else arguments[0]()(arguments[1])
+    expected = x.transpose(order)
+    assert np.array_equal(y.reshape(expected.shape), expected)
+
+
+@pytest.mark.parametrize("m", SIZES)
+def test_matrices(m: int) -> None:
+    for n in SIZES:
+        check((m, n), (1, 0))
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_every_order_of_four(order: tuple[int, ...]) -> None:
+    check((3, 2, 17, 5), order)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (17, 33), (5, 1, 18), (257, 16)])
+def test_as_in_the_simulator(shape: tuple[int, ...], same_bits: Any) -> None:
+    check(shape, tuple(range(len(shape)))[::-1], same_bits)
+
+
+def test_symbolic_sizes_share_a_kernel() -> None:
+    kernel = transpose((tc.dim("m"), tc.dim("n")))
+    for m, n in itertools.product((0, 1, 17, 300), (1, 16, 129)):
+        x = numbers((1, 1, m, n))
+        assert np.array_equal(kernel(x)[0, 0], x[0, 0].T)
+
+
+@pytest.mark.parametrize("dtype", [tc.i8, tc.u16, tc.f16, tc.i32, tc.f64, tc.boolean])
+def test_types(dtype: tc.DType) -> None:
+    x = (numbers((1, 1, 35, 50)) % 5).astype(dtype.numpy)
+    assert np.array_equal(transpose((35, 50), dtype=dtype)(x)[0, 0], x[0, 0].T)
+
+
+def test_empty() -> None:
+    assert transpose((0, 5))(numbers((1, 1, 0, 5))).shape == (1, 1, 5, 0)
+
+
+def test_axes_that_stay_together_are_joined() -> None:
+    assert views((2, 3, 4, 5, 6), (0, 1, 4, 2, 3)) == (
+        (1, 6, 20, 6), (0, 1, 3, 2), (1, 6, 6, 20),
+    )  # fmt: skip
+    assert views((4, 1, 5), (1, 0, 2)) == ((1, 1, 1, 20), (0, 1, 2, 3), (1, 1, 1, 20))
+
+
+def test_refusals() -> None:
+    with pytest.raises(tc.CompileError, match=r"\(0, 0\) is no order of the axes of \(2, 3\)"):
+        transpose((2, 3), (0, 0))
+    with pytest.raises(tc.CompileError, match="apart too often\n  hint: .* 5 are left, and 4"):
+        transpose((2, 3, 4, 5, 6), (4, 3, 2, 1, 0))
