@@ -194,6 +194,7 @@ def _processor() -> Target:
     folders = [package / name for name in ("ir", "passes", "backend")]
     version = cpu.sources_version(VERSION, *folders)
     kept = Cache(cache_folder() / "cpu")
+    cpu.keep_code(kept, version)
     cpu.limit_threads(thread_limit())
 
     def compile(kernel: Kernel, facts: Hashable) -> Runner:

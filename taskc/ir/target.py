@@ -210,9 +210,10 @@ def _processor(name: str, lanes: int) -> Target:
 AVX512 = _processor("avx512", 16)
 AVX2 = _processor("avx2", 8)
 NEON = _processor("neon", 4)
+SSE2 = _processor("sse2", 4)
 
 TARGETS: dict[str, Target] = {
-    target.name: target for target in (GENERIC, SM_80, SM_89, SM_90A, AVX512, AVX2, NEON)
+    target.name: target for target in (GENERIC, SM_80, SM_89, SM_90A, AVX512, AVX2, NEON, SSE2)
 }
 
 MATRIX_INSTRUCTIONS: dict[str, MatrixInstruction] = {
