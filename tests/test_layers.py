@@ -32,7 +32,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "launches": ("arguments",),
     "driver": (
         *("lang", "passes", "backend.cpu", "backend.cuda", "backend.sim"),
-        *("launches", "settings"),
+        *("launches", "machine", "settings"),
     ),
     "checking": ("driver",),
     "mutation": ("checking",),

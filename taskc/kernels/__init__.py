@@ -1,0 +1,1 @@
+"""The operator library, in the DSL: templates that return kernels and programs."""
