@@ -1,0 +1,49 @@
+"""Mathematical functions, on one number or on one of each lane, without branches but for large angles.
+
+Results are within 2 ulps, pow within 4. f16 and bf16 are computed in f32 and rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from taskc.backend.cpu.builder import Value
+from taskc.backend.cpu.elementwise import Elementwise
+from taskc.backend.cpu.math.error import erf, gelu
+from taskc.backend.cpu.math.exponential import exp, exp2, sigmoid, tanh
+from taskc.backend.cpu.math.logarithm import log, log2, pow
+from taskc.backend.cpu.math.notation import Term
+from taskc.backend.cpu.math.trigonometric import cos, sin, tan
+from taskc.ir.types import bf16, f16, f32
+
+__all__ = ["math_function"]
+
+
+def _rsqrt(x: Term) -> Term:
+    return 1 / x.unary("sqrt")
+
+
+_FUNCTIONS: dict[str, Callable[..., Term]] = {
+    "pow": pow,
+    "rsqrt": _rsqrt,
+    "exp": exp,
+    "exp2": exp2,
+    "log": log,
+    "log2": log2,
+    "sin": sin,
+    "cos": cos,
+    "tan": tan,
+    "tanh": tanh,
+    "sigmoid": sigmoid,
+    "erf": erf,
+    "gelu": gelu,
+}
+
+
+def math_function(elementwise: Elementwise, name: str, operands: tuple[Value, ...]) -> Value:
+    """A function of MATH_FUNCTIONS."""
+    dtype = operands[0].dtype
+    terms = [Term(elementwise, operand) for operand in operands]
+    if dtype in (f16, bf16):
+        return _FUNCTIONS[name](*(term.convert(f32) for term in terms)).convert(dtype).value
+    return _FUNCTIONS[name](*terms).value

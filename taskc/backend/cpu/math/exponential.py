@@ -1,0 +1,79 @@
+"""exp, exp2, and what is made of them: sigmoid, tanh."""
+
+from __future__ import annotations
+
+from taskc.backend.cpu.math.notation import Term
+from taskc.backend.cpu.math.tables import EXP, EXP2, LN2, LOG2_E
+from taskc.ir.types import DType, f32, f64
+
+# Beyond these the results of exp and exp2 are 0 and infinity.
+_EXP_RANGE = {f32: (-104.0, 89.0), f64: (-746.0, 710.0)}
+_EXP2_RANGE = {f32: (-151.0, 129.0), f64: (-1076.0, 1025.0)}
+# exp of it is so large that 1 more makes no difference to a quotient.
+_TANH_END = {f32: 20.0, f64: 40.0}
+
+
+def magic(dtype: DType) -> float:
+    """A sum with this is rounded to an integer n, and its low bits are those of n + 2 * bias."""
+    return float(3 * 2 ** (dtype.mantissa_bits - 1) + 2 * bias(dtype))
+
+
+def bias(dtype: DType) -> int:
+    """Of exponents."""
+    return int(2 ** (dtype.exponent_bits - 1) - 1)
+
+
+def times_power(x: Term, shifted: Term) -> Term:
+    """x * 2**n, where `shifted` is n + magic. One power may be out of range; half of it, twice, is not.
+
+    Either half's bits are 2 * bias + n, halved: an exponent field, and bits above it that are shifted out.
+    """
+    mantissa_bits = x.dtype.mantissa_bits
+    doubled = shifted.bits()
+    half = doubled >> 1
+    rest = doubled - half
+    return x * (half << mantissa_bits).float() * (rest << mantissa_bits).float()
+
+
+def reduced(x: Term, low: Term | None = None) -> tuple[Term, Term]:
+    """exp(x + low) as 1 + the first times 2 to the second, less magic.
+
+    x = n log(2) + r, |r| <= log(2) / 2; exp(r) - 1 = r + r**2 p(r).
+    """
+    ln2, ln2_low = LN2[x.dtype]
+    shifted = x.fused(LOG2_E[x.dtype][0], magic(x.dtype))
+    n = shifted - magic(x.dtype)
+    rest = n.fused(-ln2, x)
+    r = n.fused(-ln2_low, rest if low is None else rest + low)
+    return r.fused(r * r.polynomial(EXP), r), shifted
+
+
+def exp(x: Term) -> Term:
+    """exp(r) * 2**n; see reduced."""
+    more, shifted = reduced(x.clamped(*_EXP_RANGE[x.dtype]))
+    return times_power(more + 1, shifted)
+
+
+def exp2(x: Term, low: Term | None = None) -> Term:
+    """2**(x + low) = 2**r * 2**n; 2**r = 1 + r * p(r), |r| <= 1/2."""
+    x = x.clamped(*_EXP2_RANGE[x.dtype])
+    shifted = x + magic(x.dtype)
+    r = x - (shifted - magic(x.dtype))
+    if low is not None:
+        r = r + low
+    return times_power(r.polynomial(EXP2).fused(r, 1), shifted)
+
+
+def sigmoid(x: Term) -> Term:
+    """1 / (1 + exp(-x)); below 0 exp(x) / (1 + exp(x)), which doesn't overflow."""
+    power = exp(-abs(x))
+    return (x < 0).select(power, power.of(1)).divided_by_sum(1, power)
+
+
+def tanh(x: Term) -> Term:
+    """m / (m + 2), where m = exp(2 |x|) - 1 = 2**n * (exp(r) - 1) + (2**n - 1)."""
+    more, shifted = reduced((abs(x) * 2).clamped(high=_TANH_END[x.dtype]))
+    # The low bits are n + 2 * bias; the bits above them are shifted out.
+    power = ((shifted.bits() - bias(x.dtype)) << x.dtype.mantissa_bits).float()
+    minus_one = more.fused(power, power - 1)
+    return minus_one.divided_by_sum(2, minus_one).signed_as(x)

@@ -1,0 +1,118 @@
+"""sin, cos and tan.
+
+|x| = n pi / 2 + r, |r| <= pi / 4. Small n: by subtraction of n times pi / 2 in parts, each step
+exact or with an error that is relative to what is left. Large n: x is an integer times a power of two,
+and of 2 / pi only the digits count whose product with it isn't a multiple of 4.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from taskc.backend.cpu.builder import Value
+from taskc.backend.cpu.math.exponential import bias
+from taskc.backend.cpu.math.notation import Term
+from taskc.backend.cpu.math.tables import COS, HALF_PI, SIN, TAN, TWO_OVER_PI, TWO_OVER_PI_WORDS
+from taskc.ir.types import f32, f64, i64, u64
+
+# From here on n is large: what the parts of pi / 2 leave out, times n, begins to be seen in r.
+_LARGE = {f32: 2.0**16, f64: 2.0**30}
+
+
+def sin(x: Term) -> Term:
+    """sin(r), cos(r), -sin(r), -cos(r), by n mod 4; odd in x."""
+    quadrant, r = _reduced(abs(x))
+    return _flipped(_sin_or_cos(quadrant, r), quadrant, x.sign())
+
+
+def cos(x: Term) -> Term:
+    """sin a quarter further, and even in x."""
+    quadrant, r = _reduced(abs(x))
+    quadrant = quadrant + 1
+    return _flipped(_sin_or_cos(quadrant, r), quadrant, x.sign().of(0))
+
+
+def tan(x: Term) -> Term:
+    """tan(r) or -1 / tan(r), by n mod 2; odd in x."""
+    quadrant, r = _reduced(abs(x))
+    z = r * r
+    near = (r * z).fused(z.polynomial(TAN), r)
+    result = (quadrant & 1).differs(0).select(-1 / near, near)
+    return (result.bits() ^ x.sign()).float()
+
+
+def _sin_or_cos(quadrant: Term, r: Term) -> Term:
+    z = r * r
+    sine = (r * z).fused(z.polynomial(SIN), r)
+    cosine = (z * z).fused(z.polynomial(COS), z.fused(-0.5, 1))
+    return (quadrant & 1).differs(0).select(cosine, sine)
+
+
+def _flipped(x: Term, quadrant: Term, sign: Term) -> Term:
+    """The sign changed by `sign`, and for quadrants 2 and 3."""
+    half = (quadrant & 2) << x.dtype.bits - 2
+    return (x.bits() ^ (half ^ sign)).float()
+
+
+def _reduced(x: Term) -> tuple[Term, Term]:
+    """n, of which the two low bits are right, and r, for x >= 0."""
+    dtype, elementwise = x.dtype, x.elementwise
+    magic = 3 * 2.0 ** (dtype.mantissa_bits - 1)
+    shifted = x.fused(TWO_OVER_PI[dtype][0], magic)
+    n = shifted - magic
+    r = x
+    for part in HALF_PI[dtype]:
+        r = n.fused(-part, r)
+    quadrant = shifted.bits()
+    is_large = x >= _LARGE[dtype]
+
+    def compute() -> tuple[Value, ...]:
+        wide, rest = _reduced_large(is_large.select(x, x.of(_LARGE[dtype])).convert(f64))
+        return wide.convert(quadrant.dtype).value, rest.convert(dtype).value
+
+    near = (quadrant.value, r.value)
+    far = elementwise.where_rare(is_large.value, compute, near)
+    return Term(elementwise, far[0]), Term(elementwise, far[1])
+
+
+def _reduced_large(x: Term) -> tuple[Term, Term]:
+    """The same for large numbers, as an f64.
+
+    x = m 2**e, and the digits of 2 / pi that count begin with the one that is worth 2 / 2**e: m times
+    192 digits from there are n mod 4 with 62 digits in `high`, and 64 more in `low`.
+    """
+    bits = x.bits()
+    m = (bits & 2**52 - 1) | 2**52
+    first = (bits >> 52) - (bias(f64) + 52 + 2 - 64)
+    index, shift = first >> 6, first & 63
+
+    def word(number: int) -> Term:
+        at = (index + number).value
+        return Term(x.elementwise, x.elementwise.lookup("two_over_pi", TWO_OVER_PI_WORDS, at))
+
+    words = [word(number) for number in range(4)]
+    digits = [a << shift | b >> 64 - shift for a, b in pairwise(words)]
+    second_high, second_low = _product(m, digits[1])
+    low = second_low + _product(m, digits[2])[0]
+    carry = (low < second_low).convert(u64)
+    high = m * digits[0] + second_high + carry
+    n = (high + 2**61) >> 62
+    # r in quarters of a turn; an f64 takes the upper digits exactly, and the others are added to it.
+    fraction = high - (n << 62)
+    few = fraction & 0x7FF
+    upper = (fraction - few).reinterpreted(i64).convert(f64) * 2.0**-62
+    lower = few.convert(f64).fused(2.0**-62, low.convert(f64) * 2.0**-126)
+    half_pi, half_pi_low, _ = HALF_PI[f64]
+    r = upper * half_pi
+    left = lower.fused(half_pi, upper.fused(half_pi, -r))
+    # An infinity has no r.
+    return n, r + upper.fused(half_pi_low, left) + (x - x)
+
+
+def _product(a: Term, b: Term) -> tuple[Term, Term]:
+    """The upper and the lower 64 bits of a product."""
+    a_low, a_high = a & 2**32 - 1, a >> 32
+    b_low, b_high = b & 2**32 - 1, b >> 32
+    middle = a_high * b_low + ((a_low * b_low) >> 32)
+    other = a_low * b_high + (middle & 2**32 - 1)
+    return a_high * b_high + (middle >> 32) + (other >> 32), a * b
