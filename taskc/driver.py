@@ -8,6 +8,7 @@ target. TASKC_TARGET names another target: `sim` proves every kernel, and runs i
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import weakref
@@ -87,9 +88,7 @@ def call(definition: Definition, args: tuple[Any, ...], keywords: dict[str, Any]
     elif isinstance(definition, KernelDefinition):
         (runner,) = _run_all([(definition, bound)])
         if definition.direct is None:
-            definition.direct = runner.direct(
-                lambda *args, **keywords: call(definition, args, keywords)
-            )
+            definition.direct = runner.direct(definition.call)
     return bound.returned
 
 
@@ -247,6 +246,19 @@ class _Entry:
 
 _entries: weakref.WeakKeyDictionary[Definition, _Entry] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
+
+
+def _forget_locks() -> None:
+    """Whoever has one in the parent of a fork isn't in the child, which compiles for itself."""
+    global _lock
+    _lock = threading.Lock()
+    for entry in _entries.values():
+        for once in entry.compiled.values():
+            once.lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_locks)
 
 
 def _entry(definition: Definition) -> _Entry:

@@ -28,7 +28,7 @@ from taskc.ir.types import DType, boolean, f32, f64, i64
 CONTEXT = ("run", "ndarray", "empty", "out", "failed")
 _WORTH = 40_000  # operations, about ten microseconds: below that, other threads come too late
 
-# How buffers name element types: C's `long` and `long long` are both 64 bits here.
+# How buffers name element types. Whether C's `long` has 64 bits, the size of an element tells.
 _FORMATS = {
     "bool": "?", "i8": "b", "i16": "h", "i32": "i", "i64": "lq", "u8": "B", "u16": "H",
     "u32": "I", "u64": "LQ", "f16": "e", "f32": "f", "f64": "d",
@@ -41,6 +41,7 @@ declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 declare void @PyErr_Clear()
+declare ptr @PyErr_Occurred()
 declare ptr @PyTuple_New(i64)
 declare i32 @PyTuple_SetItem(ptr, i64, ptr)
 declare i64 @PyTuple_Size(ptr)
@@ -256,6 +257,7 @@ class _Entry:
         self.need(fits)
         second = self.new(f"getelementptr i8, ptr {text}, i64 1")
         self.need_equal("i8", self.new(f"load i8, ptr {second}"), 0)
+        self.need_equal("i64", self.field(view, "i64", 3), item.dtype.nbytes)
         self.need_equal("i32", self.field(view, "i32", 5), len(item.shape))
         shape = self.field(view, "ptr", 7)
         for number, extent in enumerate(item.shape):
@@ -298,12 +300,12 @@ class _Entry:
         else:
             self.need_equal("ptr", kind, "@PyLong_Type")
             number = self.new(f"call i64 @PyLong_AsLongLong(ptr {value})")
+            error = self.new("call ptr @PyErr_Occurred()")  # it doesn't fit 64 bits
+            self.need(self.new(f"icmp eq ptr {error}, null"))
             self._integer(item.dtype, number)
             self.emit(f"store i{item.dtype.bits} {self._narrow(number, item.dtype)}, ptr {place}")
 
     def _integer(self, dtype: DType, number: str) -> None:
-        """-1 may mean that it doesn't fit 64 bits: `slow` looks again."""
-        self.need(self.new(f"icmp ne i64 {number}, -1"))
         if dtype.bits < 64:
             low = self.new(f"icmp sge i64 {number}, {dtype.minimum}")
             high = self.new(f"icmp sle i64 {number}, {dtype.maximum}")

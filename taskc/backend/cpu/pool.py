@@ -33,12 +33,18 @@ _PAUSE = {"x86_64": "pause", "aarch64": "yield", "arm64": "yield"}
 # first job after a while without one.
 _ASLEEP = """
 declare i64 @syscall(i64, ...)
+define internal i64 @futex(i32 %operation, i32 %number) {{
+  %place = getelementptr i8, ptr @pool, i64 4
+  %result = call i64 (i64, ...) @syscall(
+    i64 {0}, ptr %place, i32 %operation, i32 %number, ptr null, ptr null, i32 0)
+  ret i64 %result
+}}
 define internal void @sleep(i32 %generation) {{
-  %s = call i64 (i64, ...) @syscall(i64 {0}, ptr getelementptr (i8, ptr @pool, i64 4), i32 128, i32 %generation, ptr null, ptr null, i32 0)
+  %result = call i64 @futex(i32 128, i32 %generation)
   ret void
 }}
 define internal void @wake() {{
-  %w = call i64 (i64, ...) @syscall(i64 {0}, ptr getelementptr (i8, ptr @pool, i64 4), i32 129, i32 2147483647, ptr null, ptr null, i32 0)
+  %result = call i64 @futex(i32 129, i32 2147483647)
   ret void
 }}
 """
