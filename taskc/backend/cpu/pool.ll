@@ -7,8 +7,8 @@
 ;
 ; Whoever has `busy` owns all of the rest: a job, or Python, which sets the pool up.
 ;
-; What it needs of the system follows it: @pause for a moment, @sleep while the generation is as given,
-; and @wake all who sleep.
+; What it needs of the system follows it: @pause for a moment, @sleep while the generation is as given
+; (the result is how many moments to leave out before the next sleep), and @wake all who sleep.
 
 %pool = type {
   i64, [56 x i8],       ; 0  state, on a cache line of its own
@@ -55,7 +55,7 @@ define ptr @helper(ptr %number) {
   br label %look
 look:
   %seen = phi i64 [ 0, %0 ], [ %seen, %spin ], [ %seen, %join ], [ %seen, %slept ], [ %generation, %worked ]
-  %spins = phi i64 [ 0, %0 ], [ %more, %spin ], [ %spins, %join ], [ 0, %slept ], [ 0, %worked ]
+  %spins = phi i64 [ 0, %0 ], [ %more, %spin ], [ %spins, %join ], [ %rested, %slept ], [ 0, %worked ]
   %state = load atomic i64, ptr @pool acquire, align 64
   %generation = lshr i64 %state, 32
   %is_new = icmp ne i64 %generation, %seen
@@ -86,7 +86,7 @@ spin:
 sleep:
   %s = atomicrmw add ptr getelementptr (%pool, ptr @pool, i32 0, i32 9), i32 1 seq_cst
   %expected = trunc i64 %generation to i32
-  call void @sleep(i32 %expected)
+  %rested = call i64 @sleep(i32 %expected)
   %w = atomicrmw sub ptr getelementptr (%pool, ptr @pool, i32 0, i32 9), i32 1 seq_cst
   br label %slept
 slept:

@@ -29,8 +29,8 @@ from taskc.backend.cpu.processor import host
 _FUTEX = {"x86_64": 202, "aarch64": 98}  # the system call
 _PAUSE = {"x86_64": "pause", "aarch64": "yield", "arm64": "yield"}
 
-# A futex is Linux's. Elsewhere who is tired looks again now and then, which costs up to 0.2 ms for the
-# first job after a while without one.
+# A futex is Linux's. Elsewhere who is tired looks again twice a millisecond, so the first job after a
+# while without one begins with fewer threads.
 _ASLEEP = """
 declare i64 @syscall(i64, ...)
 define internal i64 @futex(i32 %operation, i32 %number) {{
@@ -39,9 +39,9 @@ define internal i64 @futex(i32 %operation, i32 %number) {{
     i64 {0}, ptr %place, i32 %operation, i32 %number, ptr null, ptr null, i32 0)
   ret i64 %result
 }}
-define internal void @sleep(i32 %generation) {{
+define internal i64 @sleep(i32 %generation) {{
   %result = call i64 @futex(i32 128, i32 %generation)
-  ret void
+  ret i64 0
 }}
 define internal void @wake() {{
   %result = call i64 @futex(i32 129, i32 2147483647)
@@ -50,9 +50,9 @@ define internal void @wake() {{
 """
 _NAPPING = """
 declare i32 @usleep(i32)
-define internal void @sleep(i32 %generation) {
-  %s = call i32 @usleep(i32 200)
-  ret void
+define internal i64 @sleep(i32 %generation) {
+  %s = call i32 @usleep(i32 500)
+  ret i64 1000000
 }
 define internal void @wake() {
   ret void
