@@ -220,7 +220,7 @@ class _Examination:
         self.errors: dict[Any, Finding] = {}
         self.steps: list[Examined] = []
         self.expected: list[Any] | None = None
-        self.comparison = _comparison(kernel)
+        self.comparison = comparison_of(kernel)
 
     def found(self) -> tuple[Finding, ...]:
         """The errors of all programs. What is only slow counts where it is so in the last one."""
@@ -320,7 +320,7 @@ def _copies(kernel: ir.Kernel | Program, bound: Bound) -> list[Any]:
     ]
 
 
-def _comparison(kernel: ir.Kernel) -> str:
+def comparison_of(kernel: ir.Kernel) -> str:
     """How far two schedules must agree: "exact", "close", or "none" where old values are taken."""
     atomics = [node for node in walk(kernel.body) if isinstance(node, ir.Atomic)]
     if any(node.result is not None or node.operator == "exchange" for node in atomics):

@@ -77,6 +77,11 @@ class Target:
         return next(row for row in self.matrix if row.name == name)
 
     @property
+    def is_processor(self) -> bool:
+        """Whether a worker is a lane of a CPU's vectors."""
+        return self.banks == 0
+
+    @property
     def products(self) -> tuple[MatrixInstruction, ...]:
         """Those that `tc.mma` may become."""
         return tuple(row for row in self.matrix if not row.asynchronous)

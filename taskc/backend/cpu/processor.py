@@ -20,6 +20,15 @@ _TARGETS = (
 )
 
 
+# A processor of a name that LLVM knows for each target: where it runs, and what it is called.
+_TYPICAL = {
+    "avx512": ("x86_64-unknown-linux-gnu", "x86-64-v4"),
+    "avx2": ("x86_64-unknown-linux-gnu", "x86-64-v3"),
+    "sse2": ("x86_64-unknown-linux-gnu", "x86-64"),
+    "neon": ("aarch64-unknown-linux-gnu", "generic"),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Processor:
     """`features` decide what is emitted: LLVM may not know the processor's name.
@@ -61,6 +70,14 @@ def host() -> Processor:
     except RuntimeError:
         features = {}
     return processor(llvm.get_process_triple(), llvm.get_host_cpu_name(), features)
+
+
+def typical(target: str) -> Processor:
+    """One that has what a target needs and little else, whatever this runs on."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    triple, name = _TYPICAL[target]
+    return processor(triple, name, dict.fromkeys(dict(_TARGETS).get(target, ()), True))
 
 
 def processor(triple: str, name: str, features: Mapping[str, bool]) -> Processor:
