@@ -193,8 +193,11 @@ class _Slow:
         self.needs = needs
         self.definition: _MethodDefinition | None = None
 
-    def __call__(self, /, *args: Any, **keywords: Any) -> Any:
-        return self.slow(*args, **keywords)
+    def __call__(self, values: tuple[Any, ...], names: tuple[str, ...] | None) -> Any:
+        """With all arguments, and the names of the last of them."""
+        count = len(values) - len(names or ())
+        keywords = dict(zip(names or (), values[count:], strict=True))
+        return self.slow(*values[:count], **keywords)
 
 
 def _objects_are_plain() -> bool:
