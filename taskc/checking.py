@@ -22,6 +22,7 @@ from taskc.backend import sim
 from taskc.driver import signature
 from taskc.errors import CompileError, Finding, InternalError
 from taskc.ir import nodes as ir
+from taskc.ir.arithmetic import MATH_FUNCTIONS
 from taskc.ir.printer import to_text
 from taskc.ir.program import Program, kernels_of, map_kernels
 from taskc.ir.rewrite import walk
@@ -328,3 +329,17 @@ def comparison_of(kernel: ir.Kernel) -> str:
     if any(node.operator == "+" and node.tensor.dtype.is_float for node in atomics):
         return "close"
     return "exact"
+
+
+def comparison_across_targets(definition: Definition) -> str:
+    """How far two targets must agree: as two schedules, but each has mathematical functions of its own."""
+    kinds = {comparison_of(kernel.ir) for kernel in definition.kernels}
+    operators = {
+        node.operator
+        for kernel in definition.kernels
+        for node in walk(kernel.ir.body)
+        if isinstance(node, ir.Unary | ir.Binary)
+    }
+    if "none" in kinds:
+        return "none"
+    return "close" if "close" in kinds or operators & MATH_FUNCTIONS else "exact"

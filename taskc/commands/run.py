@@ -13,13 +13,11 @@ from typing import Any
 import numpy as np
 
 from taskc.arguments import Array
-from taskc.checking import comparison_of
+from taskc.checking import comparison_across_targets
 from taskc.commands.loading import example_of, load_kernel
 from taskc.commands.terminal import many, write, write_text
 from taskc.driver import call, default_target
 from taskc.ir import nodes as ir
-from taskc.ir.arithmetic import MATH_FUNCTIONS
-from taskc.ir.rewrite import walk
 from taskc.ir.signature import inputs_of, named_type
 from taskc.ir.types import DType
 from taskc.lang.definition import Definition
@@ -50,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     comparison, different = "", ""
     if options.check:
         expected, _ = _outcome(definition, arguments, "sim")
-        comparison = _comparison(definition)
+        comparison = comparison_across_targets(definition)
         different = _difference(made, expected, comparison)
         answer |= {"comparison": comparison, "difference": different}
     if options.json:
@@ -130,20 +128,6 @@ def _digest(array: Array) -> str:
 
 def _name_of(definition: Definition, name: str) -> DType:
     return next(item.dtype for item in definition.ir.parameters if item.name == name)
-
-
-def _comparison(definition: Definition) -> str:
-    """How far the targets must agree: "exact", "close" or "none"."""
-    kinds = {comparison_of(kernel.ir) for kernel in definition.kernels}
-    operators = {
-        node.operator
-        for kernel in definition.kernels
-        for node in walk(kernel.ir.body)
-        if isinstance(node, ir.Unary | ir.Binary)
-    }
-    if "none" in kinds:
-        return "none"
-    return "close" if "close" in kinds or operators & MATH_FUNCTIONS else "exact"
 
 
 def _difference(made: dict[str, Array], expected: dict[str, Array], comparison: str) -> str:
