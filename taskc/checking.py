@@ -22,6 +22,7 @@ from taskc.backend import sim
 from taskc.driver import signature
 from taskc.errors import CompileError, Finding, InternalError
 from taskc.ir import nodes as ir
+from taskc.ir.arithmetic import MATH_FUNCTIONS
 from taskc.ir.printer import to_text
 from taskc.ir.program import Program, kernels_of, map_kernels
 from taskc.ir.rewrite import walk
@@ -220,7 +221,7 @@ class _Examination:
         self.errors: dict[Any, Finding] = {}
         self.steps: list[Examined] = []
         self.expected: list[Any] | None = None
-        self.comparison = _comparison(kernel)
+        self.comparison = comparison_of(kernel)
 
     def found(self) -> tuple[Finding, ...]:
         """The errors of all programs. What is only slow counts where it is so in the last one."""
@@ -320,7 +321,7 @@ def _copies(kernel: ir.Kernel | Program, bound: Bound) -> list[Any]:
     ]
 
 
-def _comparison(kernel: ir.Kernel) -> str:
+def comparison_of(kernel: ir.Kernel) -> str:
     """How far two schedules must agree: "exact", "close", or "none" where old values are taken."""
     atomics = [node for node in walk(kernel.body) if isinstance(node, ir.Atomic)]
     if any(node.result is not None or node.operator == "exchange" for node in atomics):
@@ -328,3 +329,17 @@ def _comparison(kernel: ir.Kernel) -> str:
     if any(node.operator == "+" and node.tensor.dtype.is_float for node in atomics):
         return "close"
     return "exact"
+
+
+def comparison_across_targets(definition: Definition) -> str:
+    """How far two targets must agree: as two schedules, but each has mathematical functions of its own."""
+    kinds = {comparison_of(kernel.ir) for kernel in definition.kernels}
+    operators = {
+        node.operator
+        for kernel in definition.kernels
+        for node in walk(kernel.ir.body)
+        if isinstance(node, ir.Unary | ir.Binary)
+    }
+    if "none" in kinds:
+        return "none"
+    return "close" if "close" in kinds or operators & MATH_FUNCTIONS else "exact"

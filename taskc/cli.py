@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from taskc import __version__
 from taskc.arguments import ArgumentError
+from taskc.commands.show import NATIVE
 from taskc.commands.terminal import UsageError, write_error
 from taskc.driver import CheckError
 from taskc.errors import CompileError, InternalError
@@ -98,11 +99,36 @@ def _parser() -> argparse.ArgumentParser:
     )
     _kernel(show)
     show.add_argument(
-        "--stage", choices=STAGES, metavar="NAME", help=f"the end of a stage: {', '.join(STAGES)}"
+        "--stage",
+        choices=(*STAGES, *NATIVE),
+        metavar="NAME",
+        help=f"the end of a stage: {', '.join(STAGES)}; or what the CPU runs: {', '.join(NATIVE)}",
     )
     show.add_argument("--all", action="store_true", help="after every pass, with its time")
     show.add_argument("--diff", action="store_true", help="what each pass changes")
     _target(show)
+
+    started = add(
+        "run",
+        "run a kernel or a program on its own example inputs",
+        "Runs a kernel or a program on its example inputs, and prints the outputs' shapes, a digest\n"
+        "of their bits, and the median time of a call, whose first ones don't count.",
+        _KERNEL_HELP,
+    )
+    _kernel(started)
+    started.add_argument(
+        "--repeat", metavar="N", type=_positive, default=20, help="calls to time (default 20)"
+    )
+    started.add_argument(
+        "--check",
+        action="store_true",
+        help="compare with the simulator: bit for bit, closely where there are mathematical functions\n"
+        "or sums of floats by atomics; exits with 1 where it differs",
+    )
+    started.add_argument(
+        "--target", choices=("cpu", "sim"), metavar="T", help="where it runs: cpu or sim"
+    )
+    _json(started)
 
     check = add(
         "check",

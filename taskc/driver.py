@@ -8,6 +8,7 @@ target. TASKC_TARGET names another target: `sim` proves every kernel, and runs i
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import weakref
@@ -67,13 +68,19 @@ class Target:
     facts: Callable[[Kernel, Bound], Hashable] = lambda kernel, bound: ()
 
 
-def call(definition: Definition, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+def call(
+    definition: Definition,
+    args: tuple[Any, ...],
+    keywords: dict[str, Any],
+    target: str | None = None,
+) -> Any:
     """Runs a kernel or a program on arguments, compiled before for such ones if need be.
 
     args      what isn't `tc.out`, in the order of the parameters: scalars, and arrays of NumPy or
               of anything that exports DLPack from the CPU's memory. `tc.inout` ones are modified.
     keywords  the same by name; outputs too, which are then written in place. `out=` is the output,
               or a tuple of all
+    target    where it runs, if not where calls do
 
     Returns the outputs, one or a tuple, new arrays where none were given. All of it is checked
     before anything runs; the array of a parameter with a layout (`.laid`) is the logical one, and
@@ -83,13 +90,11 @@ def call(definition: Definition, args: tuple[Any, ...], keywords: dict[str, Any]
     if isinstance(definition, ProgramDefinition):
         kernels = {id(kernel.ir): kernel for kernel in definition.kernels}
         steps = launches(definition.ir, bound.values)
-        _run_all([(kernels[id(step.call.kernel)], step.bound) for step in steps])
+        _run_all([(kernels[id(step.call.kernel)], step.bound) for step in steps], target)
     elif isinstance(definition, KernelDefinition):
-        (runner,) = _run_all([(definition, bound)])
-        if definition.direct is None:
-            definition.direct = runner.direct(
-                lambda *args, **keywords: call(definition, args, keywords)
-            )
+        (runner,) = _run_all([(definition, bound)], target)
+        if definition.direct is None and target is None:
+            definition.direct = runner.direct(definition.call)
     return bound.returned
 
 
@@ -99,7 +104,9 @@ def default_target(kernel: Kernel) -> str:
     return "sim" if looks or kernel.stage != "parsed" else "cpu"
 
 
-def _run_all(calls: list[tuple[KernelDefinition, Bound]]) -> list[Runner]:
+def _run_all(
+    calls: list[tuple[KernelDefinition, Bound]], target: str | None = None
+) -> list[Runner]:
     """Kernels, one after another, once all of them are compiled.
 
     The whole list is known here before any of it runs: a target that can take it at once, as a
@@ -107,9 +114,9 @@ def _run_all(calls: list[tuple[KernelDefinition, Bound]]) -> list[Runner]:
     """
     runners = []
     for definition, bound in calls:
-        target = target_name(default_target(definition.ir))
-        facts = find_target(target).facts(definition.ir, bound)
-        runners.append(compile(definition, target, facts))
+        chosen = target or target_name(default_target(definition.ir))
+        facts = find_target(chosen).facts(definition.ir, bound)
+        runners.append(compile(definition, chosen, facts))
     for runner, (_, bound) in zip(runners, calls, strict=True):
         runner.run(bound)
     return runners
@@ -194,6 +201,7 @@ def _processor() -> Target:
     folders = [package / name for name in ("ir", "passes", "backend")]
     version = cpu.sources_version(VERSION, *folders)
     kept = Cache(cache_folder() / "cpu")
+    cpu.keep_code(kept, version)
     cpu.limit_threads(thread_limit())
 
     def compile(kernel: Kernel, facts: Hashable) -> Runner:
@@ -246,6 +254,19 @@ class _Entry:
 
 _entries: weakref.WeakKeyDictionary[Definition, _Entry] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
+
+
+def _forget_locks() -> None:
+    """Whoever has one in the parent of a fork isn't in the child, which compiles for itself."""
+    global _lock
+    _lock = threading.Lock()
+    for entry in _entries.values():
+        for once in entry.compiled.values():
+            once.lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_locks)
 
 
 def _entry(definition: Definition) -> _Entry:

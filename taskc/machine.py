@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from taskc.settings import thread_limit
+
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
@@ -26,9 +28,10 @@ class Machine:
 @cache
 def machine() -> Machine:
     """The processor that calls run on."""
-    from taskc.backend.cpu.pool import thread_count
+    from taskc.backend.cpu.pool import limit_threads, thread_count
     from taskc.backend.cpu.processor import host
 
+    limit_threads(thread_limit())
     lanes = host().lanes
     return Machine(lanes, 32 if lanes != 8 else 16, thread_count(), _near())
 

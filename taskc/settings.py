@@ -6,6 +6,8 @@ import os
 import sys
 from pathlib import Path
 
+from taskc.errors import CompileError
+
 VERSION = "0.1.0"
 
 # All of them: the name, and what it is for. There are to be five at most.
@@ -27,8 +29,8 @@ def thread_limit() -> int | None:
     given = os.environ.get("TASKC_THREADS")
     if not given:
         return None
-    if not given.isdecimal() or int(given) < 1:
-        raise ValueError(f"TASKC_THREADS is a number of at least 1, not {given!r}")
+    if not (given.isascii() and given.isdecimal()) or int(given) < 1:
+        raise CompileError(f"TASKC_THREADS is a number of at least 1, not {given!r}")
     return int(given)
 
 

@@ -73,6 +73,23 @@ def unlucky(x: tc.inout[f32[4]]):
 number = 5
 """
 
+RUNNING = """\
+import taskc as tc
+from taskc import f32, repeat, spatial
+
+
+@tc.kernel(workers=4)
+def bump(x: tc.inout[f32[4]]):
+    for i in spatial(4):
+        x[i] += 1.0
+
+
+@tc.kernel(workers=32)
+def exponential(x: f32[64], y: tc.out[f32[64]]):
+    for i in spatial(32) * repeat(2):
+        y[i] = tc.exp(x[i])
+"""
+
 PROGRAMS = """\
 import taskc as tc
 from taskc import f32, spatial
@@ -116,6 +133,7 @@ def unlucky():
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("kernels")
     (folder / "03_kernels.py").write_text(KERNELS)
+    (folder / "running.py").write_text(RUNNING)
     (folder / "programs.py").write_text(PROGRAMS)
     (folder / "a_helper.py").write_text("WORKERS = 32\n")
     (folder / "empty.py").write_text("x = 1\n")
@@ -163,7 +181,7 @@ def process(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]
 def test_version_and_help(run: Any) -> None:
     assert run("--version").out == f"taskc {tc.__version__}\n"
     text = run("--help").out
-    for command in ("demo", "show", "check", "map", "mutate", "doctor"):
+    for command in ("demo", "show", "run", "check", "map", "mutate", "doctor"):
         assert re.search(rf"^    {command} ", text, re.MULTILINE)
         assert run(command, "--help").code == 0
 
@@ -552,6 +570,93 @@ def test_mutate_breaks_a_real_kernel(run: Any) -> None:
     assert all(mutant["reported"] for mutant in barriers)
 
 
+# --- run -------------------------------------------------------------------------------------
+
+
+def test_run_says_what_comes_out_and_how_long_it_takes(run: Any) -> None:
+    ended = run("run", "03_kernels.py:add", "--repeat", "5", "--check")
+    assert (ended.code, ended.err) == (0, "")
+    output, took, compared = ended.out.splitlines()
+    assert re.fullmatch(r"c: f32\[64\], digest [0-9a-f]{12}", output)
+    assert re.fullmatch(r"[\d.e-]+ ms, the median of 5 calls \(cpu, \d+ threads?\)", took)
+    assert compared == "the same bits as in the simulator"
+    simulated = run("run", "03_kernels.py:add", "--repeat", "1", "--target", "sim").out
+    assert simulated.splitlines()[0] == output
+    assert simulated.endswith("the median of 1 call (sim, 1 thread)\n")
+
+
+def test_run_a_program_and_what_it_modifies(run: Any) -> None:
+    ended = run("run", "programs.py:twice", "--check")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.startswith("y: f32[4], digest ")
+    answer = json.loads(run("run", "running.py:bump", "--json", "--check").out)
+    assert answer["outputs"][0]["name"] == "x"
+    assert answer["outputs"][0]["shape"] == [4]
+    assert answer["calls"] == 20
+    assert (answer["comparison"], answer["difference"]) == ("exact", "")
+    # Each call has arrays of its own, so that the result is that of one call.
+    again = json.loads(run("run", "running.py:bump", "--json", "--repeat", "3").out)
+    assert again["outputs"] == answer["outputs"]
+    assert "comparison" not in again
+
+
+def test_run_allows_for_the_rounding_of_mathematical_functions(run: Any) -> None:
+    ended = run("run", "running.py:exponential", "--check")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.splitlines()[-1].startswith("close to what the simulator gives: ")
+
+
+def test_run_reports_what_the_simulator_gives_otherwise(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from taskc.commands import run as run_command
+
+    def wrong(definition: Any, args: Any, keywords: Any, target: str) -> Any:
+        made = call(definition, args, keywords, target)
+        made[5] += 1
+        return made
+
+    call = run_command.call
+    monkeypatch.setattr(run_command, "call", wrong)
+    ended = run("run", "03_kernels.py:add", "--check")
+    assert ended.code == 1
+    last = ended.out.splitlines()[-1]
+    assert re.fullmatch(r"not what the simulator gives: c\[5\] is \S+ and not \S+", last)
+    answer = json.loads(run("run", "03_kernels.py:add", "--check", "--json").out)
+    assert answer["difference"].startswith("c[5] is ")
+
+
+def test_run_what_goes_wrong(run: Any) -> None:
+    ended = run("run", "03_kernels.py:unlucky")
+    assert ended.code == 1
+    assert "ValueError: no such data" in ended.err
+    assert run("run", "03_kernels.py:add", "--repeat", "0").code == 2
+    assert run("run", "03_kernels.py:add", "--target", "sm_80").code == 2
+    ended = run("run", "03_kernels.py:racy", "--target", "sim")
+    assert ended.code == 1
+    assert ": error: " in ended.err
+
+
+def test_show_what_the_processor_runs(run: Any) -> None:
+    ended = run("show", "03_kernels.py:add", "--stage", "llvm", "--target", "avx512")
+    assert (ended.code, ended.err) == (0, "")
+    assert "fadd <16 x float>" in ended.out
+    note = "note: add for avx512: 16 lanes; a worker keeps 0 bytes in memory across barriers"
+    assert ended.out.splitlines()[-1] == note
+    assert (
+        "<8 x float>" in run("show", "03_kernels.py:add", "--stage", "llvm", "--target", "avx2").out
+    )
+    assembly = run("show", "03_kernels.py:add", "--stage", "asm", "--target", "avx2").out
+    assert "vaddps" in assembly
+    assert "%ymm" in assembly
+    assert "fadd\tv" in run("show", "03_kernels.py:add", "--stage", "asm", "--target", "neon").out
+    assert run("show", "03_kernels.py:add", "--stage", "asm").code == 0
+    ended = run("show", "03_kernels.py:add", "--stage", "asm", "--target", "sm_80")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == "error: --stage asm is for CPUs: avx512, avx2, neon, sse2\n"
+    assert run("show", "03_kernels.py:add", "--stage", "llvm", "--all").code == 2
+
+
 # --- doctor and demo -------------------------------------------------------------------------
 
 
@@ -563,6 +668,10 @@ def test_doctor_says_what_is_there(
     assert ended.code == 0
     assert re.search(rf"^  taskc +{re.escape(tc.__version__)} ", ended.out, re.MULTILINE)
     assert re.search(rf"^  cache +{re.escape(str(tmp_path))}$", ended.out, re.MULTILINE)
+    assert re.search(r"^  target +\w+: \d+ lanes of f32, \d+ threads?, \d+ KiB", ended.out, re.M)
+    (tmp_path / "cpu").mkdir()
+    (tmp_path / "cpu" / "entry").write_bytes(bytes(1 << 20))
+    assert re.search(r"^  cache .* \(1 file, 1\.0 MiB\)$", run("doctor").out, re.MULTILINE)
     for word in ("numpy", "cores", "driver", "TASKC_DUMP", "TASKC_TARGET", "TASKC_CACHE"):
         assert re.search(rf"^  {word}\b", ended.out, re.MULTILINE)
 

@@ -25,9 +25,9 @@ BELOW: dict[str, tuple[str, ...]] = {
     "backend.cuda": ("backend",),
     "backend.sim": ("backend",),
     "dlpack": (),
-    "settings": (),
+    "settings": ("errors",),
     "packed": ("ir",),
-    "machine": ("backend.cpu",),
+    "machine": ("backend.cpu", "settings"),
     "arguments": ("ir", "dlpack", "packed"),
     "launches": ("arguments",),
     "driver": (

@@ -12,7 +12,8 @@ from importlib import metadata
 from pathlib import Path
 
 from taskc import __version__
-from taskc.commands.terminal import columns, write, write_text
+from taskc.commands.terminal import columns, many, write, write_text
+from taskc.machine import machine
 from taskc.settings import VARIABLES, cache_folder
 
 _PACKAGES = (
@@ -32,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     _section("processor", _processor())
     _section("CUDA", [("driver", _driver())])
     folder = cache_folder()
-    _section("folders", [("cache", f"{folder}{'' if folder.is_dir() else ' (not there yet)'}")])
+    _section("folders", [("cache", f"{folder}{_contents(folder)}")])
     unset = "not set"
     rows = [(name, os.environ.get(name) or unset, use) for name, use in VARIABLES]
     _section("environment variables", rows)
@@ -67,7 +68,25 @@ def _processor() -> list[tuple[str, ...]]:
         ("name", name),
         ("features", features),
         ("cores", f"{usable} of {total} may be used by this process"),
+        ("target", _target()),
     ]
+
+
+def _target() -> str:
+    """What kernels are compiled for, and what they run on."""
+    from taskc.backend.cpu.processor import host
+
+    used = machine()
+    threads = many(used.threads, "thread")
+    near = f"{used.near >> 10} KiB of cache each"
+    return f"{host().target}: {many(used.lanes, 'lane')} of f32, {threads}, {near}"
+
+
+def _contents(folder: Path) -> str:
+    if not folder.is_dir():
+        return " (not there yet)"
+    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+    return f" ({many(len(sizes), 'file')}, {sum(sizes) / (1 << 20):.1f} MiB)" if sizes else ""
 
 
 def _cpu() -> tuple[str, str]:

@@ -12,12 +12,15 @@ from dataclasses import replace
 
 from taskc.checking import for_target
 from taskc.commands.loading import load_kernel
-from taskc.commands.terminal import write, write_diff, write_finding, write_text
+from taskc.commands.terminal import UsageError, many, write, write_diff, write_finding, write_text
 from taskc.errors import Finding
 from taskc.ir import nodes as ir
 from taskc.ir.printer import to_text
 from taskc.ir.program import kernels_of
+from taskc.ir.target import TARGETS
 from taskc.passes.pipeline import Step, lower, lower_steps
+
+NATIVE = ("llvm", "asm")  # what follows the last stage on the CPU
 
 
 def run(options: argparse.Namespace) -> int:
@@ -33,6 +36,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show(kernel: ir.Kernel, options: argparse.Namespace) -> None:
+    if options.stage in NATIVE:
+        _show_native(kernel, options)
+        return
     kernel = for_target(kernel, options.target)
     if options.all or options.diff:
         kernel = _every_pass(kernel, options.stage, is_diff=options.diff)
@@ -41,6 +47,27 @@ def _show(kernel: ir.Kernel, options: argparse.Namespace) -> None:
         write_text(to_text(kernel))
     for note in dict.fromkeys(kernel.notes):
         write_finding(str(Finding("note", "note", *note)))
+
+
+def _show_native(kernel: ir.Kernel, options: argparse.Namespace) -> None:
+    """What the CPU target makes of the last stage, for this processor or for another kind."""
+    from taskc.backend.cpu.compile import assembly_of, llvm_text, refuse
+    from taskc.backend.cpu.processor import host, typical
+
+    if options.all or options.diff:
+        raise UsageError(f"--stage {options.stage} goes with neither --all nor --diff")
+    refuse(kernel)
+    processors = [name for name, target in TARGETS.items() if target.is_processor]
+    if options.target not in (None, *processors):
+        raise UsageError(f"--stage {options.stage} is for CPUs: {', '.join(processors)}")
+    processor = host() if options.target is None else typical(options.target)
+    lean = lower(for_target(kernel, processor.target))
+    text, emitter = llvm_text(lean, processor)
+    write_text(text if options.stage == "llvm" else assembly_of(lean, processor))
+    lanes = many(emitter.lanes or 1, "lane")
+    spilled = many(emitter.spilled, "byte")
+    about = f"{lanes}; a worker keeps {spilled} in memory across barriers"
+    write_finding(f"note: {kernel.name} for {processor.target}: {about}")
 
 
 def _every_pass(kernel: ir.Kernel, stage: str | None, *, is_diff: bool) -> ir.Kernel:

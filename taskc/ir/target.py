@@ -79,6 +79,11 @@ class Target:
         return next(row for row in self.matrix if row.name == name)
 
     @property
+    def is_processor(self) -> bool:
+        """Whether a worker is a lane of a CPU's vectors."""
+        return self.banks == 0
+
+    @property
     def products(self) -> tuple[MatrixInstruction, ...]:
         """Those that `tc.mma` may become."""
         return tuple(row for row in self.matrix if not row.asynchronous)
@@ -215,9 +220,10 @@ def _processor(name: str, lanes: int) -> Target:
 AVX512 = _processor("avx512", 16)
 AVX2 = _processor("avx2", 8)
 NEON = _processor("neon", 4)
+SSE2 = _processor("sse2", 4)
 
 TARGETS: dict[str, Target] = {
-    target.name: target for target in (GENERIC, SM_80, SM_89, SM_90A, AVX512, AVX2, NEON)
+    target.name: target for target in (GENERIC, SM_80, SM_89, SM_90A, AVX512, AVX2, NEON, SSE2)
 }
 
 MATRIX_INSTRUCTIONS: dict[str, MatrixInstruction] = {

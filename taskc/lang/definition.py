@@ -69,9 +69,13 @@ class Definition(ABC):
     def kernels(self) -> tuple[KernelDefinition, ...]:
         """What a call runs, each once."""
 
-    def __call__(self, *args: Any, **keywords: Any) -> Any:
-        if self.direct is not None:
+    def __call__(self, /, *args: Any, **keywords: Any) -> Any:
+        if self.direct is not None and tracing.get() is None:
             return self.direct(*args, **keywords)
+        return self.call(*args, **keywords)
+
+    def call(self, /, *args: Any, **keywords: Any) -> Any:
+        """A call whose arguments are looked at here, and not by compiled code."""
         try:
             trace = current_trace()
             if trace is not None:

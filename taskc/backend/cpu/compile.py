@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import sys
+import sysconfig
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import prod
@@ -164,7 +165,7 @@ class Loaded:
 
         What it doesn't take it hands to `slow`; `failed` raises what an assertion says.
         """
-        if not self.compiled.has_entry or sys.implementation.name != "cpython":
+        if not self.compiled.has_entry or not _objects_are_plain():
             return None
         outputs = outputs_of(self.kernel)
         classes = [
@@ -178,7 +179,8 @@ class Loaded:
         context[0] = pool().run
         for number, item in enumerate(objects, start=1):
             context[number] = id(item)
-        return _builtin(self.kernel.name, self.library["entry"], slow, (self.library, objects))
+        needs = self.library, objects
+        return _builtin(self.kernel.name, self.library["entry"], _Slow(slow, needs))
 
 
 class _MethodDefinition(ctypes.Structure):
@@ -193,19 +195,45 @@ class _MethodDefinition(ctypes.Structure):
 
 
 _FASTCALL, _KEYWORDS = 0x80, 0x02
-_kept: list[object] = []
 
 
-def _builtin(
-    name: str, address: int, slow: Callable[..., Any], needs: object
-) -> Callable[..., Any]:
+class _Slow:
+    """What compiled code hands a call to. It also holds what that code needs, for as long."""
+
+    __slots__ = ("definition", "needs", "slow")
+
+    def __init__(self, slow: Callable[..., Any], needs: object) -> None:
+        self.slow = slow
+        self.needs = needs
+        self.definition: _MethodDefinition | None = None
+
+    def __call__(self, values: tuple[Any, ...], names: tuple[str, ...] | None) -> Any:
+        """With all arguments, and the names of the last of them."""
+        count = len(values) - len(names or ())
+        keywords = dict(zip(names or (), values[count:], strict=True))
+        return self.slow(*values[:count], **keywords)
+
+
+def _objects_are_plain() -> bool:
+    """Whether an object is what compiled code takes it for: a count of references, then its type.
+
+    So it is in CPython, but not where threads run without its lock, nor where it traces references.
+    """
+    if sys.implementation.name != "cpython" or sys.maxsize < 1 << 62:
+        return False
+    if object.__basicsize__ != 16 or sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return False
+    probe = object()
+    return ctypes.c_void_p.from_address(id(probe) + 8).value == id(object)
+
+
+def _builtin(name: str, address: int, slow: _Slow) -> Callable[..., Any]:
     """The C function at an address as a Python function, with `slow` as its self."""
     definition = _MethodDefinition(name.encode(), address, _FASTCALL | _KEYWORDS, None)
+    slow.definition = definition  # to which Python keeps a pointer
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype = ctypes.py_object
     make.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
-    # Python keeps a pointer to the definition; code that may be called can't be unloaded.
-    _kept.append((definition, needs))
     function: Callable[..., Any] = make(ctypes.addressof(definition), slow, None)
     return function
 

@@ -3,8 +3,8 @@
     PyObject *entry(PyObject *slow, PyObject *const *args, Py_ssize_t count, PyObject *names)
 
 takes contiguous arrays of NumPy that fit the parameters, and Python's own numbers. Anything else, and
-anything wrong, goes to `slow`, a Python callable with the same arguments, which copies, packs, and says
-what is wrong.
+anything wrong, goes to `slow`, which copies, packs, and says what is wrong: a Python callable that takes
+a tuple of all arguments, and None or the names of the last of them.
 
     i64 count(ptr arguments)
 
@@ -28,7 +28,7 @@ from taskc.ir.types import DType, boolean, f32, f64, i64
 CONTEXT = ("run", "ndarray", "empty", "out", "failed")
 _WORTH = 40_000  # operations, about ten microseconds: below that, other threads come too late
 
-# How buffers name element types: C's `long` and `long long` are both 64 bits here.
+# How buffers name element types. Whether C's `long` has 64 bits, the size of an element tells.
 _FORMATS = {
     "bool": "?", "i8": "b", "i16": "h", "i32": "i", "i64": "lq", "u8": "B", "u16": "H",
     "u32": "I", "u64": "LQ", "f16": "e", "f32": "f", "f64": "d",
@@ -37,10 +37,11 @@ _FORMATS = {
 _DECLARATIONS = """\
 declare i32 @PyObject_GetBuffer(ptr, ptr, i32)
 declare void @PyBuffer_Release(ptr)
-declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
+declare ptr @PyObject_VectorcallDict(ptr, ptr, i64, ptr)
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 declare void @PyErr_Clear()
+declare ptr @PyErr_Occurred()
 declare ptr @PyTuple_New(i64)
 declare i32 @PyTuple_SetItem(ptr, i64, ptr)
 declare i64 @PyTuple_Size(ptr)
@@ -59,9 +60,49 @@ declare double @llvm.fabs.f64(double)
 declare i64 @llvm.abs.i64(i64, i1)
 %buffer = type { ptr, ptr, i64, i64, i32, i32, ptr, ptr, ptr, ptr, ptr }
 """
-# PyObject_Vectorcall may use the place before the operands.
+# PyObject_VectorcallDict may use the place before the operands.
 _ONE_OPERAND, _TWO_OPERANDS = 1 - 2**63, 2 - 2**63
 _CONTIGUOUS, _WRITABLE = 0x20 | 0x10 | 0x08 | 0x04, 0x01
+
+
+# PyObject_Vectorcall would pass names on, but no library has it before Python 3.11.
+_ASK = f"""\
+  call void @PyErr_Clear()
+  %is_named = icmp ne ptr %names, null
+  br i1 %is_named, label %named, label %gather
+named:
+  %named_count = call i64 @PyTuple_Size(ptr %names)
+  br label %gather
+gather:
+  %more = phi i64 [ 0, %slow ], [ %named_count, %named ]
+  %keywords = phi ptr [ @_Py_NoneStruct, %slow ], [ %names, %named ]
+  %total = add i64 %count, %more
+  %values = call ptr @PyTuple_New(i64 %total)
+  %is_made = icmp ne ptr %values, null
+  br i1 %is_made, label %each, label %nothing
+each:
+  %index = phi i64 [ 0, %gather ], [ %following, %put ]
+  %is_left = icmp slt i64 %index, %total
+  br i1 %is_left, label %put, label %ask
+put:
+  %place = getelementptr ptr, ptr %args, i64 %index
+  %value = load ptr, ptr %place
+  call void @Py_IncRef(ptr %value)
+  %status = call i32 @PyTuple_SetItem(ptr %values, i64 %index, ptr %value)
+  %following = add i64 %index, 1
+  br label %each
+ask:
+  %first = getelementptr ptr, ptr %pair, i64 1
+  store ptr %values, ptr %first
+  %second = getelementptr ptr, ptr %pair, i64 2
+  store ptr %keywords, ptr %second
+  %answer = call ptr @PyObject_VectorcallDict(
+    ptr %self, ptr %first, i64 {_TWO_OPERANDS}, ptr null)
+  call void @Py_DecRef(ptr %values)
+  ret ptr %answer
+nothing:
+  ret ptr null
+"""
 
 
 def has_entry(kernel: ir.Kernel) -> bool:
@@ -256,6 +297,7 @@ class _Entry:
         self.need(fits)
         second = self.new(f"getelementptr i8, ptr {text}, i64 1")
         self.need_equal("i8", self.new(f"load i8, ptr {second}"), 0)
+        self.need_equal("i64", self.field(view, "i64", 3), item.dtype.nbytes)
         self.need_equal("i32", self.field(view, "i32", 5), len(item.shape))
         shape = self.field(view, "ptr", 7)
         for number, extent in enumerate(item.shape):
@@ -298,12 +340,12 @@ class _Entry:
         else:
             self.need_equal("ptr", kind, "@PyLong_Type")
             number = self.new(f"call i64 @PyLong_AsLongLong(ptr {value})")
+            error = self.new("call ptr @PyErr_Occurred()")  # it doesn't fit 64 bits
+            self.need(self.new(f"icmp eq ptr {error}, null"))
             self._integer(item.dtype, number)
             self.emit(f"store i{item.dtype.bits} {self._narrow(number, item.dtype)}, ptr {place}")
 
     def _integer(self, dtype: DType, number: str) -> None:
-        """-1 may mean that it doesn't fit 64 bits: `slow` looks again."""
-        self.need(self.new(f"icmp ne i64 {number}, -1"))
         if dtype.bits < 64:
             low = self.new(f"icmp sge i64 {number}, {dtype.minimum}")
             high = self.new(f"icmp sle i64 {number}, {dtype.maximum}")
@@ -341,7 +383,7 @@ class _Entry:
         operands = self.new("getelementptr ptr, ptr %pair, i64 1")
         empty = self.context(CONTEXT.index("empty"))
         fresh = self.new(
-            f"call ptr @PyObject_Vectorcall(ptr {empty}, ptr {operands}, i64 {_TWO_OPERANDS}, ptr null)"
+            f"call ptr @PyObject_VectorcallDict(ptr {empty}, ptr {operands}, i64 {_TWO_OPERANDS}, ptr null)"
         )
         self.emit(f"call void @Py_DecRef(ptr {shape})")
         self.need(self.new(f"icmp ne ptr {fresh}, null"))
@@ -394,7 +436,7 @@ class _Entry:
         operands = self.new("getelementptr ptr, ptr %pair, i64 1")
         failed = self.context(CONTEXT.index("failed"))
         self.new(
-            f"call ptr @PyObject_Vectorcall(ptr {failed}, ptr {operands}, i64 {_ONE_OPERAND}, ptr null)"
+            f"call ptr @PyObject_VectorcallDict(ptr {failed}, ptr {operands}, i64 {_ONE_OPERAND}, ptr null)"
         )
         self.emit(f"call void @Py_DecRef(ptr {made})")
         for _, release, _ in reversed(self.releases):
@@ -422,6 +464,4 @@ class _Entry:
             yield f"  {release}"
             yield f"  br label %{following}"
         yield "slow:"
-        yield "  call void @PyErr_Clear()"
-        yield "  %answer = call ptr @PyObject_Vectorcall(ptr %self, ptr %args, i64 %count, ptr %names)"
-        yield "  ret ptr %answer"
+        yield _ASK

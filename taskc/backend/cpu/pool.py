@@ -1,7 +1,8 @@
 """The threads that run blocks: how many, when they start, what they are given.
 
 pool.ll is what they do. They are made at the first call that needs them, again in the child of a fork, and
-live as long as the process: they never touch Python, so that its exit doesn't wait for them.
+live as long as the process: they never touch Python, so that its exit doesn't wait for them, and signals
+are left to Python's own threads.
 """
 
 from __future__ import annotations
@@ -9,16 +10,55 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import signal
+import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from taskc.backend.cache import Cache, key_of
 from taskc.backend.cpu import jit
+from taskc.backend.cpu.module import optimized
+from taskc.backend.cpu.processor import host
 
-_FUTEX = {"x86_64": 202, "aarch64": 98}
-_PAUSE = {
-    "x86_64": 'call void asm sideeffect "pause", ""()',
-    "aarch64": 'call void asm sideeffect "yield", ""()',
+_FUTEX = {"x86_64": 202, "aarch64": 98}  # the system call
+_PAUSE = {"x86_64": "pause", "aarch64": "yield", "arm64": "yield"}
+
+# A futex is Linux's. Elsewhere who is tired looks again twice a millisecond, so the first job after a
+# while without one begins with fewer threads.
+_ASLEEP = """
+declare i64 @syscall(i64, ...)
+define internal i64 @futex(i32 %operation, i32 %number) {{
+  %place = getelementptr i8, ptr @pool, i64 4
+  %result = call i64 (i64, ...) @syscall(
+    i64 {0}, ptr %place, i32 %operation, i32 %number, ptr null, ptr null, i32 0)
+  ret i64 %result
+}}
+define internal i64 @sleep(i32 %generation) {{
+  %result = call i64 @futex(i32 128, i32 %generation)
+  ret i64 0
+}}
+define internal void @wake() {{
+  %result = call i64 @futex(i32 129, i32 2147483647)
+  ret void
+}}
+"""
+_NAPPING = """
+declare i32 @usleep(i32)
+define internal i64 @sleep(i32 %generation) {
+  %s = call i32 @usleep(i32 500)
+  ret i64 1000000
 }
+define internal void @wake() {
+  ret void
+}
+"""
+
 _LINE = 64
 _LEAST_SCRATCH = 1 << 20
 
@@ -50,94 +90,137 @@ def thread_count() -> int:
     count = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
-    for limit in (_cgroup_limit(), *_limits):
+    for limit in (container_limit(Path("/sys/fs/cgroup")), *_limits):
         if limit is not None:
             count = min(count, limit)
     return max(1, count)
 
 
-def _cgroup_limit() -> int | None:
-    """Whole processors' worth of time that the container has."""
+def container_limit(folder: Path) -> int | None:
+    """Whole processors' worth of time that the container has, by either version of control groups."""
     try:
-        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:
-            quota, period = file.read().split()
-        return None if quota == "max" else max(1, int(quota) // int(period))
+        quota, period = (folder / "cpu.max").read_text(encoding="ascii").split()
     except (OSError, ValueError):
+        try:
+            quota, period = (
+                (folder / "cpu" / f"cpu.cfs_{name}_us").read_text(encoding="ascii")
+                for name in ("quota", "period")
+            )
+        except (OSError, ValueError):
+            return None
+    try:
+        return max(1, int(quota) // int(period)) if int(quota) > 0 else None
+    except (ValueError, ZeroDivisionError):  # "max"
         return None
+
+
+def pool_text(system: str, machine: str) -> str:
+    """pool.ll, and what it needs of a system and a processor."""
+    text = (files("taskc.backend.cpu") / "pool.ll").read_text(encoding="utf-8")
+    is_linux = system == "linux" and machine in _FUTEX
+    rest = _ASLEEP.format(_FUTEX[machine]) if is_linux else _NAPPING
+    pause = f'call void asm sideeffect "{_PAUSE[machine]}", ""()' if machine in _PAUSE else ""
+    return f"{text}{rest}\ndefine internal void @pause() {{\n  {pause}\n  ret void\n}}\n"
+
+
+def _code() -> bytes:
+    """The pool as an object, from the cache if it is there."""
+    processor = host()
+    text = pool_text(sys.platform, platform.machine())
+    cache, version = _kept[0] if _kept else (None, "")
+    key = key_of("pool", text, processor.fingerprint, version)
+    found = cache and cache.get(key)
+    if not found:
+        found = processor.machine.emit_object(optimized(text, processor))
+        if cache is not None:
+            cache.put(key, found)
+    return bytes(found)
+
+
+_kept: list[tuple[Cache, str]] = []
+
+
+def keep_code(cache: Cache, version: str) -> None:
+    """Where the pool's own code is kept, under the version of what makes it."""
+    _kept[:] = [(cache, version)]
 
 
 class Pool:
     def __init__(self) -> None:
-        machine = platform.machine()
-        text = (files("taskc.backend.cpu") / "pool.ll").read_text(encoding="utf-8")
-        text = text.replace("$PAUSE", _PAUSE[machine]).replace("$FUTEX", str(_FUTEX[machine]))
-        self.library = jit.load_text(text, "taskc.pool", ("pool", "run", "helper"))
+        self.library = jit.load_object(
+            _code(), "taskc.pool", ("pool", "run", "helper", "claim", "release")
+        )
         self.run = self.library["run"]
         self._memory = _Pool.from_address(self.library["pool"])
-        self._helper = self.library["helper"]
+        self._claim = ctypes.CFUNCTYPE(None)(self.library["claim"])
+        self._release = ctypes.CFUNCTYPE(None)(self.library["release"])
         self._lock = threading.Lock()
-        self._scratch: list[ctypes.Array[ctypes.c_char]] = []
+        self._scratch: list[np.ndarray[Any, Any]] = []
         self._table: ctypes.Array[ctypes.c_void_p] | None = None
-        self._threads = 0
+        self._started = 1  # threads, the calling one among them
+        self._wanted: int | None = None
         os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
         """A child of a fork has none of its parent's threads, and perhaps their half-done work."""
         self._lock = threading.Lock()
-        self._threads = 0
+        self._started = 1
         self._memory.state = 0
         self._memory.busy = self._memory.sleepers = self._memory.ready = 0
 
-    def prepare(self, scratch: int, threads: int | None = None) -> None:
-        """Threads run, and each has so many bytes. Asked again with more, it grows.
-
-        What was given to a running job stays alive: it may still be in use.
-        """
+    def prepare(self, scratch: int) -> None:
+        """Threads run, and each has so many bytes. Asked again with more, it grows."""
         with self._lock:
-            memory = self._memory
-            threads = threads or self._threads or thread_count()
-            size = max(scratch, memory.bytes, _LEAST_SCRATCH)
-            if threads > self._threads or size > memory.bytes or not memory.ready:
-                table = (ctypes.c_void_p * threads)()
-                for number in range(threads):
-                    block = ctypes.create_string_buffer(size + 2 * _LINE)
-                    self._scratch.append(block)
-                    table[number] = (ctypes.addressof(block) + _LINE) & -_LINE
-                self._claim()
-                self._table = table
-                memory.scratch, memory.bytes = ctypes.addressof(table), size
-                self._start(threads)
-                memory.ready = 1
-                memory.busy = 0
+            self._claim()
+            try:
+                self._grow(scratch)
+            finally:
+                self._release()
 
-    def _claim(self) -> None:
-        """Waits until no job runs, and keeps others from beginning one on the pool."""
+    def _grow(self, scratch: int) -> None:
         memory = self._memory
-        while memory.ready and memory.busy:
-            os.sched_yield()
-        memory.ready = 0
+        threads = self._wanted or thread_count()
+        size = max(scratch, memory.bytes, _LEAST_SCRATCH)
+        if threads > len(self._scratch) or size > memory.bytes:
+            memory.ready = 0
+            self._scratch = [np.empty(size + _LINE, np.uint8) for _ in range(threads)]
+            addresses = [(block.ctypes.data + _LINE - 1) & -_LINE for block in self._scratch]
+            self._table = (ctypes.c_void_p * threads)(*addresses)
+            memory.scratch, memory.bytes = ctypes.addressof(self._table), size
+        self._start(threads)
+        memory.helpers = min(threads, self._started) - 1
+        memory.ready = 1
 
     def _start(self, threads: int) -> None:
+        """Starts those that are missing; fewer where the system has no more."""
         create = ctypes.CDLL(None).pthread_create
-        for number in range(max(1, self._threads), threads):
-            thread = ctypes.c_void_p()
-            failed = create(
-                ctypes.byref(thread), None, ctypes.c_void_p(self._helper), ctypes.c_void_p(number)
-            )
-            if failed:
-                threads = number
-                break
-        self._threads = threads
-        self._memory.helpers = threads - 1
+        with _no_signals():
+            while self._started < threads:
+                thread = ctypes.c_void_p()
+                helper, number = ctypes.c_void_p(self.library["helper"]), self._started
+                if create(ctypes.byref(thread), None, helper, ctypes.c_void_p(number)):
+                    break
+                self._started += 1
 
     @property
     def threads(self) -> int:
         return int(self._memory.helpers) + 1
 
     def limit(self, threads: int) -> None:
-        """Uses no more than so many threads from now on; for measurements."""
-        self.prepare(0, threads)
-        self._memory.helpers = threads - 1
+        """Uses so many threads from now on, whatever there is; for measurements and tests."""
+        self._wanted = threads
+        self.prepare(0)
+
+
+@contextmanager
+def _no_signals() -> Iterator[None]:
+    """Threads that are made here never take a signal, but those for their own faults."""
+    faults = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - faults)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 _pool: list[Pool] = []
@@ -150,3 +233,11 @@ def pool() -> Pool:
             if not _pool:
                 _pool.append(Pool())
     return _pool[0]
+
+
+def _forget_lock() -> None:
+    global _making
+    _making = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_lock)

@@ -1,52 +1,100 @@
-"""What the processor at hand can do, and LLVM's description of it."""
+"""What a processor can do, and LLVM's description of it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import llvmlite
 import llvmlite.binding as llvm
 
-# LLVM's names of what a kernel needs, and the target (a name of ir/target.py) that has it, best first.
+from taskc.ir.target import TARGETS
+
+# LLVM's names of what a kernel needs, and the target that has it, best first.
 _TARGETS = (
     ("avx512", ("avx512f", "avx512bw", "avx512dq", "avx512vl", "fma")),
     ("avx2", ("avx2", "fma", "f16c")),
     ("neon", ("neon",)),
 )
-_VECTOR_BITS = {"avx512": 512, "avx2": 256, "neon": 128}
+
+
+# A processor of a name that LLVM knows for each target: where it runs, and what it is called.
+_TYPICAL = {
+    "avx512": ("x86_64-unknown-linux-gnu", "x86-64-v4"),
+    "avx2": ("x86_64-unknown-linux-gnu", "x86-64-v3"),
+    "sse2": ("x86_64-unknown-linux-gnu", "x86-64"),
+    "neon": ("aarch64-unknown-linux-gnu", "generic"),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """`features` decide what is emitted: LLVM may not know the processor's name."""
+    """`features` decide what is emitted: LLVM may not know the processor's name.
+
+    target   the name of what ir/target.py says about it
+    machine  LLVM's
+    """
 
     target: str
+    name: str
     triple: str
     layout: str
     features: str
     machine: Any
 
     @property
-    def vector_bits(self) -> int:
-        return _VECTOR_BITS[self.target]
+    def lanes(self) -> int:
+        """f32 numbers in a vector."""
+        return TARGETS[self.target].warp
 
     @property
-    def lanes(self) -> int:
-        return self.vector_bits // 32
+    def vector_bits(self) -> int:
+        return 32 * self.lanes
+
+    @property
+    def fingerprint(self) -> str:
+        """What compiled code depends on."""
+        return f"{self.target} {self.triple} {self.name} {self.features} {llvmlite.__version__}"
 
 
 @cache
 def host() -> Processor:
+    """The one that this runs on."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()  # the pool has a line of it
-    features = llvm.get_host_cpu_features()
-    has = {name for name, there in features.items() if there}
-    target = next((name for name, needs in _TARGETS if has.issuperset(needs)), "neon")
-    triple = llvm.get_process_triple()
-    name = llvm.get_host_cpu_name()
-    machine = llvm.Target.from_triple(triple).create_target_machine(
-        cpu=name, features=features.flatten(), opt=2, reloc="pic", codemodel="default"
+    try:
+        features = llvm.get_host_cpu_features()
+    except RuntimeError:
+        features = {}
+    return processor(llvm.get_process_triple(), llvm.get_host_cpu_name(), features)
+
+
+def typical(target: str) -> Processor:
+    """One that has what a target needs and little else, whatever this runs on."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    triple, name = _TYPICAL[target]
+    return processor(triple, name, dict.fromkeys(dict(_TARGETS).get(target, ()), True))
+
+
+def processor(triple: str, name: str, features: Mapping[str, bool]) -> Processor:
+    """The processor of a name that LLVM may not know, with these features and no others.
+
+    LLVM can't tell the features on every system; a 64-bit Arm always has NEON, a 64-bit x86 SSE2.
+    """
+    has = {feature for feature, there in features.items() if there}
+    is_arm = triple.startswith(("aarch64", "arm64"))
+    if is_arm:
+        has.add("neon")
+    basic = "neon" if is_arm else "sse2"
+    target = next((name for name, needs in _TARGETS if has.issuperset(needs)), basic)
+    listed = ",".join(
+        f"{'+' if feature in has else '-'}{feature}" for feature in sorted({*has, *features})
     )
-    return Processor(target, triple, str(machine.target_data), features.flatten(), machine)
+    machine = llvm.Target.from_triple(triple).create_target_machine(
+        cpu=name, features=listed, opt=2, reloc="pic", codemodel="default"
+    )
+    return Processor(target, name, triple, str(machine.target_data), listed, machine)

@@ -7,17 +7,15 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-import llvmlite
-
 from taskc.backend.cache import Cache, key_of
 from taskc.backend.cpu.compile import Compiled, Loaded, compile_kernel, refuse
-from taskc.backend.cpu.pool import limit_threads
-from taskc.backend.cpu.processor import Processor, host
+from taskc.backend.cpu.pool import keep_code, limit_threads
+from taskc.backend.cpu.processor import host
 from taskc.ir import nodes as ir
 from taskc.ir.printer import to_text
 from taskc.ir.rewrite import walk
 
-__all__ = ["limit_threads", "load", "sources_version"]
+__all__ = ["keep_code", "limit_threads", "load", "sources_version"]
 
 Lower = Callable[[ir.Kernel], ir.Kernel]
 
@@ -31,17 +29,13 @@ def load(kernel: ir.Kernel, lower: Lower, cache: Cache, version: str) -> Loaded:
     refuse(kernel)
     processor = host()
     places = [node.loc for node in walk(kernel.body) if isinstance(node, ir.Assert)]
-    key = key_of(to_text(kernel), repr(places), _fingerprint(processor), version)
+    key = key_of(to_text(kernel), repr(places), processor.fingerprint, version)
     kept = cache.get(key)
     if kept is not None:
         return Loaded(kernel, Compiled.from_bytes(kept))
     compiled = compile_kernel(lower(replace(kernel, target=processor.target)), processor)
     cache.put(key, compiled.to_bytes())
     return Loaded(kernel, compiled)
-
-
-def _fingerprint(processor: Processor) -> str:
-    return f"{processor.target} {processor.triple} {processor.features} {llvmlite.__version__}"
 
 
 @cache

@@ -1,0 +1,149 @@
+"""taskc run: a kernel or a program on its example inputs: what it gives, and how long it takes."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from taskc.arguments import Array
+from taskc.checking import comparison_across_targets
+from taskc.commands.loading import example_of, load_kernel
+from taskc.commands.terminal import many, write, write_text
+from taskc.driver import call, default_target
+from taskc.ir import nodes as ir
+from taskc.ir.signature import inputs_of, named_type
+from taskc.ir.types import DType
+from taskc.lang.definition import Definition
+from taskc.machine import machine
+from taskc.settings import target_name
+
+_WARM = 3  # calls that aren't timed
+_CLOSE = {16: 1e-2, 32: 1e-4, 64: 1e-9}  # by the bits of a float
+
+
+def run(options: argparse.Namespace) -> int:
+    definition = load_kernel(options.kernel)
+    arguments = example_of(definition)
+    target = options.target or target_name(_default_target(definition))
+    made, _ = _outcome(definition, arguments, options.target)
+    times = _times(definition, arguments, options)
+    answer: dict[str, Any] = {
+        "kernel": options.kernel,
+        "target": target,
+        "threads": machine().threads if target == "cpu" else 1,
+        "outputs": [
+            {"name": name, "type": str(array.dtype), "shape": array.shape, "digest": _digest(array)}
+            for name, array in made.items()
+        ],
+        "calls": len(times),
+        "median_ms": statistics.median(times) * 1e3,
+    }
+    comparison, different = "", ""
+    if options.check:
+        expected, _ = _outcome(definition, arguments, "sim")
+        comparison = comparison_across_targets(definition)
+        different = _difference(made, expected, comparison)
+        answer |= {"comparison": comparison, "difference": different}
+    if options.json:
+        write_text(json.dumps(answer, indent=2))
+        return 1 if different else 0
+    for name, array in made.items():
+        shown = named_type(_name_of(definition, name), array.shape)
+        write((name, "bold"), f": {shown}, digest {_digest(array)}")
+    on = f"{target}, {many(answer['threads'], 'thread')}"
+    write(f"{answer['median_ms']:.3g} ms, the median of {many(len(times), 'call')} ({on})")
+    if different:
+        write(("not what the simulator gives: ", "bold red"), different)
+    elif options.check:
+        write((_AGREES[comparison], "bold green"))
+    return 1 if different else 0
+
+
+_AGREES = {
+    "exact": "the same bits as in the simulator",
+    "close": "close to what the simulator gives: mathematical functions, and sums by atomics, round "
+    "their own way",
+    "none": "not compared with the simulator: it takes old values from atomics, in any order",
+}
+
+
+def _default_target(definition: Definition) -> str:
+    targets = {default_target(kernel.ir) for kernel in definition.kernels}
+    return targets.pop() if len(targets) == 1 else "sim"
+
+
+def _outcome(
+    definition: Definition, arguments: tuple[Any, ...], target: str | None
+) -> tuple[dict[str, Array], float]:
+    """What is written by a call on arrays of its own, by name, and the seconds that it took."""
+    inputs = inputs_of(definition.ir.parameters)
+    passed = _copies(inputs, arguments)
+    start = time.perf_counter()
+    if target is None:
+        returned = definition(*passed)
+    else:
+        returned = call(definition, tuple(passed), {}, target)
+    seconds = time.perf_counter() - start
+    made = {
+        item.name: value
+        for item, value in zip(inputs, passed, strict=True)
+        if isinstance(item, ir.Tensor) and item.role == "inout"
+    }
+    outputs = [p for p in definition.ir.parameters if isinstance(p, ir.Tensor) and p.role == "out"]
+    if returned is not None:
+        values = returned if isinstance(returned, tuple) else (returned,)
+        made |= {item.name: value for item, value in zip(outputs, values, strict=True)}
+    return made, seconds
+
+
+def _copies(inputs: Sequence[ir.Tensor | ir.Variable], arguments: Sequence[Any]) -> list[Any]:
+    """So that what a call modifies is the same each time."""
+    return [
+        value.copy() if isinstance(item, ir.Tensor) and item.role == "inout" else value
+        for item, value in zip(inputs, arguments, strict=True)
+    ]
+
+
+def _times(
+    definition: Definition, arguments: tuple[Any, ...], options: argparse.Namespace
+) -> list[float]:
+    def timed() -> float:
+        return _outcome(definition, arguments, options.target)[1]
+
+    for _ in range(min(_WARM, options.repeat)):
+        timed()
+    return [timed() for _ in range(options.repeat)]
+
+
+def _digest(array: Array) -> str:
+    return hashlib.sha256(array.tobytes()).hexdigest()[:12]
+
+
+def _name_of(definition: Definition, name: str) -> DType:
+    return next(item.dtype for item in definition.ir.parameters if item.name == name)
+
+
+def _difference(made: dict[str, Array], expected: dict[str, Array], comparison: str) -> str:
+    """The first element that differs by more than it may, in words; empty where none does."""
+    for name, mine in made.items():
+        theirs = expected[name]
+        if comparison == "none" or mine.tobytes() == theirs.tobytes():
+            continue
+        a, b = np.atleast_1d(mine.astype(np.float64)), np.atleast_1d(theirs.astype(np.float64))
+        bits = np.dtype(f"u{mine.itemsize}")
+        wrong = np.atleast_1d(mine.view(bits) != theirs.view(bits)) & ~(np.isnan(a) & np.isnan(b))
+        if comparison == "close":
+            bound = _CLOSE.get(mine.itemsize * 8, 1e-1) if mine.dtype.kind not in "iub" else 0
+            wrong &= ~np.isclose(a, b, bound, bound, equal_nan=True)
+        if wrong.any():
+            at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+            element = f"{name}[{', '.join(str(int(i)) for i in at)}]"
+            return f"{element} is {a[at]!r} and not {b[at]!r}"
+    return ""

@@ -1,0 +1,37 @@
+"""Processors that this one can stand in for, and kernels compiled for them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from taskc.backend.cpu.compile import Loaded, compile_kernel
+from taskc.backend.cpu.processor import Processor, host, typical
+from taskc.ir import nodes as ir
+from taskc.passes.pipeline import lower
+
+# An x86 processor runs what was compiled for lesser ones.
+_LESSER = {"avx512": ("avx2", "sse2"), "avx2": ("sse2",)}
+NAMES = ("host", *_LESSER.get(host().target, ()))
+
+
+@cache
+def processor(name: str) -> Processor:
+    return host() if name == "host" else typical(name)
+
+
+def loaded_for(kernel: ir.Kernel, name: str = "host") -> Loaded:
+    chosen = processor(name)
+    lean = lower(replace(kernel, target=chosen.target))
+    return Loaded(kernel, compile_kernel(lean, chosen))
+
+
+def sizes_of(kernel: ir.Kernel, arguments: dict[str, Any]) -> dict[ir.Variable, int]:
+    return {
+        extent: size
+        for parameter in kernel.parameters
+        if isinstance(parameter, ir.Tensor)
+        for extent, size in zip(parameter.shape, arguments[parameter.name].shape, strict=True)
+        if isinstance(extent, ir.Variable)
+    }

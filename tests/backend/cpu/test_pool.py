@@ -1,0 +1,347 @@
+"""Threads that share blocks: forks, exits, signals, many callers, and how many there are."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import taskc as tc
+from taskc.backend.cpu import pool as pools
+from taskc.backend.cpu.pool import container_limit, pool, pool_text, thread_count
+from taskc.backend.cpu.target import load
+
+ROOT = Path(__file__).parents[3]
+
+BLOCKS, SIZE = 64, 1024
+
+
+@tc.kernel(workers=16)
+def mixed(x: tc.f32[BLOCKS, SIZE], rounds: tc.i32, y: tc.out[tc.f32[BLOCKS, SIZE]]):
+    """Shared memory that every block writes and reads, so that one thread's would show in another's."""
+    for row, _ in tc.tiles((BLOCKS, SIZE), by=(1, SIZE)):
+        s = tc.shared(tc.f32[SIZE])
+        for i in tc.spatial(16).repeat(SIZE // 16):
+            s[i] = x[row, i]
+        for _ in range(rounds):
+            for i in tc.spatial(16).repeat(SIZE // 16):
+                s[i] = tc.fma(s[i], 0.5, 1.0)
+        for i in tc.spatial(16).repeat(SIZE // 16):
+            y[row, i] = s[SIZE - 1 - i]
+
+
+def expected(x: np.ndarray, rounds: int) -> np.ndarray:
+    for _ in range(rounds):
+        x = (x * np.float32(0.5) + np.float32(1)).astype(np.float32)  # the product is exact
+    return x[:, ::-1]
+
+
+def example(seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((BLOCKS, SIZE)).astype(np.float32)
+
+
+@pytest.fixture
+def threads() -> Iterator[Any]:
+    """Sets how many threads run blocks, whatever there is."""
+    yield pool().limit
+    pool().limit(thread_count())
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 3])
+def test_the_same_bits_on_any_number_of_threads(threads: Any, count: int) -> None:
+    threads(count)
+    assert pool().threads == count
+    for seed in range(5):
+        x = example(seed)
+        np.testing.assert_array_equal(mixed(x, 9), expected(x, 9))
+
+
+def test_fewer_threads_leave_the_others_asleep(threads: Any) -> None:
+    threads(5)
+    mixed(example(), 50)
+    threads(1)
+    before = time.thread_time(), time.process_time()
+    for _ in range(20):
+        mixed(example(), 50)
+    mine, all_of_us = time.thread_time() - before[0], time.process_time() - before[1]
+    assert all_of_us < 1.5 * mine + 0.05
+
+
+def test_many_threads_call_at_once_and_compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = []
+
+    def counting(*args: Any) -> Any:
+        compiled.append(args)
+        return load(*args)
+
+    monkeypatch.setattr("taskc.backend.cpu.target.load", counting)
+
+    @tc.kernel(workers=8)
+    def add(a: tc.f32[64], b: tc.f32, c: tc.out[tc.f32[64]]):
+        for i in tc.spatial(8).repeat(8):
+            c[i] = a[i] + b
+
+    start = threading.Barrier(8)
+
+    def work(number: int) -> int:
+        a = np.full(64, number, np.float32)
+        start.wait()
+        return sum(int(add(a, float(k))[k % 64] == number + k) for k in range(10_000))
+
+    with ThreadPoolExecutor(8) as executor:
+        assert list(executor.map(work, range(8))) == [10_000] * 8
+    assert len(compiled) == 1
+
+
+def test_many_threads_share_the_pool_while_it_grows(threads: Any) -> None:
+    threads(3)
+    done = threading.Event()
+
+    def grow() -> None:
+        size = 1 << 20
+        while not done.is_set():
+            pool().prepare(size)
+            size = size + (1 << 16) if size < 1 << 23 else size
+            time.sleep(0)
+
+    def work(number: int) -> None:
+        x = example(number)
+        y = expected(x, number)
+        for _ in range(100):
+            np.testing.assert_array_equal(mixed(x, number), y)
+
+    growing = threading.Thread(target=grow)
+    growing.start()
+    try:
+        with ThreadPoolExecutor(4) as executor:
+            list(executor.map(work, range(4)))
+    finally:
+        done.set()
+        growing.join()
+
+
+def test_more_scratch_than_there_is_memory() -> None:
+    with pytest.raises(MemoryError):
+        pool().prepare(1 << 60)
+    np.testing.assert_array_equal(mixed(example(), 1), expected(example(), 1))
+
+
+# --- processes -------------------------------------------------------------------------------
+
+
+def run(program: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    head = (
+        "import os, signal, sys, threading, time\n"
+        "import numpy as np\n"
+        "from tests.backend.cpu.test_pool import mixed, expected, example, pool\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    return subprocess.run(
+        [sys.executable, "-c", head + program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def succeeds(program: str, **variables: str) -> str:
+    ended = run(program, **variables)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    return ended.stdout
+
+
+def in_child(seed: int) -> bool:
+    x = example(seed)
+    return bool((mixed(x, 7) == expected(x, 7)).all())
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_multiprocessing(method: str) -> None:
+    # In a process of its own: a fork of this one, with its threads, is what Python 3.12 warns of.
+    program = f"""
+import multiprocessing, warnings
+from tests.backend.cpu.test_pool import in_child
+if __name__ == "__main__":
+    warnings.simplefilter("ignore", DeprecationWarning)
+    pool().limit(3)
+    assert in_child(0)
+    with multiprocessing.get_context("{method}").Pool(2) as workers:
+        print(workers.map(in_child, range(8)))
+    assert in_child(1)
+"""
+    assert succeeds(program) == f"{[True] * 8}\n"
+
+
+def test_a_fork_while_other_threads_run() -> None:
+    program = """
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)
+pool().limit(3)
+x = example()
+y = mixed(x, 30)
+done = False
+def work():
+    while not done:
+        mixed(x, 30)
+        pool().prepare(0)
+threads = [threading.Thread(target=work) for _ in range(3)]
+for thread in threads:
+    thread.start()
+for _ in range(20):
+    child = os.fork()
+    if not child:
+        signal.alarm(30)
+        for _ in range(3):
+            if not (mixed(x, 30) == y).all():
+                os._exit(1)
+        os._exit(0 if pool().threads > 1 else 2)
+    status = os.waitpid(child, 0)[1]
+    if status:
+        break
+done = True
+for thread in threads:
+    thread.join()
+sys.exit(status)
+"""
+    succeeds(program)
+
+
+@pytest.mark.parametrize("pause", ["0", "0.02"])
+def test_exit_while_helpers_spin_sleep_and_work(pause: str) -> None:
+    program = f"""
+pool().limit(4)
+x = example()
+mixed(x, 3)
+def work():
+    while True:
+        mixed(x, 2000)
+if {pause}:
+    for _ in range(2):
+        threading.Thread(target=work, daemon=True).start()
+    time.sleep({pause})
+"""
+    for _ in range(3):
+        succeeds(program)
+
+
+def test_an_interrupt_waits_for_the_kernel() -> None:
+    program = """
+mixed(example(), 1)
+threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+x = example()
+try:
+    for _ in range(100):
+        y = None
+        y = mixed(x, 5000)
+    print("not interrupted")
+except KeyboardInterrupt:
+    print("interrupted")
+np.testing.assert_array_equal(mixed(x, 5), expected(x, 5))
+"""
+    assert succeeds(program) == "interrupted\n"
+
+
+def test_signals_are_for_threads_of_python() -> None:
+    pool().limit(3)
+    tasks = Path("/proc/self/task")
+    if not tasks.exists():
+        pytest.skip("the masks of threads are read from /proc")
+    blocked = 0
+    for task in tasks.iterdir():
+        status = dict(
+            line.split(":\t", 1)
+            for line in (task / "status").read_text().splitlines()
+            if ":\t" in line
+        )
+        blocked += int(status["SigBlk"], 16) >> (signal.SIGINT - 1) & 1
+    pool().limit(thread_count())
+    assert blocked >= 2
+
+
+# --- how many --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("given", "most"), [("1", 1), ("2", 2), ("64", 10**6), ("", 10**6)])
+def test_the_variable_lowers_the_number_of_threads(given: str, most: int) -> None:
+    program = "mixed(example(), 100)\nimport taskc\nprint(pool().threads, taskc.machine().threads)"
+    used, told = map(int, succeeds(program, TASKC_THREADS=given).split())
+    assert used == told == min(most, len(os.sched_getaffinity(0)), used)
+    told_first = "import taskc\nprint(taskc.machine().threads)"
+    assert int(succeeds(told_first, TASKC_THREADS=given)) == told
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "two", "1.5", " "])
+def test_a_number_of_threads_that_is_none(given: str) -> None:
+    ended = run("mixed(example(), 1)", TASKC_THREADS=given)
+    assert ended.returncode == 1
+    last = ended.stderr.splitlines()[-1]
+    assert last.endswith(f"TASKC_THREADS is a number of at least 1, not {given!r}")
+    assert "CompileError" in last
+
+
+def test_without_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "container_limit", lambda folder: None)
+    monkeypatch.delattr("os.sched_getaffinity")
+    monkeypatch.setattr("os.cpu_count", lambda: 7)
+    assert thread_count() == 7
+    monkeypatch.setattr("os.cpu_count", lambda: None)
+    assert thread_count() == 1
+    monkeypatch.setattr("os.cpu_count", lambda: 7)
+    monkeypatch.setattr(pools, "container_limit", lambda folder: 3)
+    assert thread_count() == 3
+
+
+@pytest.mark.parametrize(
+    ("files", "limit"),
+    [
+        ({}, None),
+        ({"cpu.max": "max 100000\n"}, None),
+        ({"cpu.max": "250000 100000\n"}, 2),
+        ({"cpu.max": "50000 100000\n"}, 1),
+        ({"cpu.max": "nonsense"}, None),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
+        ({"cpu/cpu.cfs_quota_us": "400000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 4),
+        ({"cpu/cpu.cfs_quota_us": "400000\n", "cpu/cpu.cfs_period_us": "0\n"}, None),
+    ],
+)
+def test_limits_of_a_container(tmp_path: Path, files: dict[str, str], limit: int | None) -> None:
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert container_limit(tmp_path) == limit
+
+
+def test_where_there_is_no_futex() -> None:
+    text = pool_text("darwin", "arm64")
+    assert '"yield"' in text
+    assert "usleep" in text
+    assert "syscall" not in text
+    assert "i64 98, ptr %place" in pool_text("linux", "aarch64")
+    # The same on this processor, run: helpers nap and look again.
+    program = """
+import platform
+from taskc.backend.cpu import pool as pools
+text = pools.pool_text("darwin", platform.machine())
+pools.pool_text = lambda *_: text
+pool().limit(3)
+x = example()
+for rounds in range(20):
+    np.testing.assert_array_equal(mixed(x, rounds), expected(x, rounds))
+    time.sleep(0.002)
+before = time.process_time()
+time.sleep(0.5)
+assert time.process_time() - before < 0.1
+"""
+    succeeds(program)

@@ -1,0 +1,145 @@
+"""Matrix products of the library: every variant, ragged shapes, and the simulator's bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import taskc as tc
+from taskc import driver
+from taskc.kernels.matmul import Schedule, choose, matmul, pack, packed_type
+from taskc.machine import Machine
+
+RAGGED = [(1, 1, 1), (2, 3, 5), (3, 15, 2), (15, 17, 16), (16, 48, 8), (17, 127, 3), (129, 49, 1)]
+TYPES = [(tc.f32, None), (tc.f64, None), (tc.bf16, tc.f32), (tc.f16, tc.f32), (tc.i8, tc.i32)]
+
+
+def operands(m: int, n: int, k: int, dtype: tc.DType) -> tuple[Any, Any]:
+    random = np.random.default_rng(m * 7 + n)
+    if dtype.is_integer:
+        return tuple(
+            random.integers(-128, 128, shape).astype(dtype.numpy) for shape in ((m, k), (k, n))
+        )  # type: ignore[return-value]
+    return tuple(random.standard_normal(shape).astype(dtype.numpy) for shape in ((m, k), (k, n)))  # type: ignore[return-value]
+
+
+def in_order(a: Any, b: Any, total: tc.DType) -> Any:
+    """The sum of the language: k ascending, one fused step each."""
+    from taskc.ir.arithmetic import fma
+
+    result = np.zeros((a.shape[0], b.shape[1]), total.numpy)
+    for q in range(a.shape[1]):
+        left, right = a[:, q : q + 1].astype(total.numpy), b[q : q + 1].astype(total.numpy)
+        result = fma(*np.broadcast_arrays(left, right, result), total)
+    return result
+
+
+def simulated(kernel: tc.KernelDefinition, *arguments: Any) -> Any:
+    bound = driver.signature(kernel).bind(arguments, {})
+    driver.compile(kernel, "sim").run(bound)
+    return bound.returned
+
+
+@pytest.mark.parametrize("shape", RAGGED, ids=str)
+def test_ragged_shapes(shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    a, b = operands(m, n, k, tc.f32)
+    expected = in_order(a, b, tc.f32)
+    kernel = matmul(m, n, k)
+    np.testing.assert_array_equal(kernel(a, b), expected)
+    np.testing.assert_array_equal(kernel(a, b), expected)  # compiled code takes the arguments now
+    np.testing.assert_array_equal(simulated(kernel, a, b), expected)
+
+
+@pytest.mark.parametrize(("dtype", "total"), TYPES, ids=lambda t: str(t))
+@pytest.mark.parametrize("shape", [(5, 7, 9), (33, 50, 17)], ids=str)
+def test_types(shape: tuple[int, int, int], dtype: tc.DType, total: tc.DType | None) -> None:
+    m, n, k = shape
+    a, b = operands(m, n, k, dtype)
+    kernel = matmul(m, n, k, dtype=dtype, total=total)
+    np.testing.assert_array_equal(kernel(a, b), in_order(a, b, total or dtype))
+
+
+@pytest.mark.parametrize("transpose_a", [False, True])
+@pytest.mark.parametrize("transpose_b", [False, True])
+@pytest.mark.parametrize("m", [2, 50])
+def test_transposed(m: int, transpose_a: bool, transpose_b: bool) -> None:
+    a, b = operands(m, 70, 19, tc.f32)
+    kernel = matmul(m, 70, 19, transpose_a=transpose_a, transpose_b=transpose_b)
+    left = np.ascontiguousarray(a.T) if transpose_a else a
+    right = np.ascontiguousarray(b.T) if transpose_b else b
+    np.testing.assert_array_equal(kernel(left, right), in_order(a, b, tc.f32))
+
+
+@tc.function
+def relu(x):
+    return max(x, 0)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("shape", [(1, 70, 40), (30, 100, 12)], ids=str)
+def test_bias_and_activation(shape: tuple[int, int, int], packed: bool) -> None:
+    m, n, k = shape
+    a, b = operands(m, n, k, tc.f32)
+    bias = np.linspace(-1, 1, n, dtype=np.float32)
+    kernel = matmul(m, n, k, bias=True, activation=relu, packed=packed)
+    right = pack(b, packed_type(n, k, m=m)) if packed else b
+    expected = np.maximum(in_order(a, b, tc.f32) + bias, 0)
+    np.testing.assert_array_equal(kernel(a, right, bias), expected)
+
+
+@pytest.mark.parametrize("m", [1, 5, 64, 131])
+def test_packed(m: int) -> None:
+    a, b = operands(m, 131, 33, tc.f32)
+    panels = pack(b, packed_type(131, 33, m=m))
+    kernel = matmul(m, 131, 33, packed=True)
+    expected = in_order(a, b, tc.f32)
+    np.testing.assert_array_equal(kernel(a, panels), expected)
+    np.testing.assert_array_equal(kernel(a, panels), expected)
+
+
+def test_one_kernel_for_all_heights() -> None:
+    m = tc.dim("m")
+    kernel = matmul(m, 50, 20)
+    for rows in (1, 7, 64, 129):
+        a, b = operands(rows, 50, 20, tc.f32)
+        np.testing.assert_array_equal(kernel(a, b), in_order(a, b, tc.f32))
+
+
+def test_an_empty_sum_is_zero() -> None:
+    a, b = np.zeros((3, 0), np.float32), np.zeros((0, 5), np.float32)
+    assert not matmul(3, 5, 0)(a, b).any()
+
+
+def test_a_packed_operand_has_its_own_order() -> None:
+    with pytest.raises(ValueError, match=r"pack b\.T"):
+        matmul(4, 4, 4, packed=True, transpose_b=True)
+
+
+def test_the_mapping_decides_the_registers() -> None:
+    """A tile of another mapping is other assembly: as many accumulators as it has registers."""
+    from dataclasses import replace
+
+    from taskc.backend.cpu.compile import assembly_of
+    from taskc.backend.cpu.processor import host
+    from taskc.passes.pipeline import lower
+
+    lanes = tc.machine().lanes
+    for rows, vectors in ((2, 2), (4, 3), (6, 2)):
+        plan = Schedule(rows, vectors, 4 * rows, lanes)
+        kernel = matmul(4 * rows, 2 * plan.wide, 64, schedule=plan)
+        lean = lower(replace(kernel.ir, target=host().target))
+        text = assembly_of(lean, host())
+        products = [line for line in text.splitlines() if "vfmadd" in line or "fmla" in line]
+        assert len(products) == rows * vectors
+
+
+def test_schedules_fit_the_machine() -> None:
+    wide, narrow = Machine(16, 32, 2, 1 << 20), Machine(8, 16, 2, 1 << 20)
+    for machine in (wide, narrow):
+        for m in (1, 8, 100, 2039):
+            plan = choose(m, 768, 768, machine, packed=False)
+            assert plan.rows * plan.vectors < machine.registers
+            assert plan.tall % plan.rows == 0
