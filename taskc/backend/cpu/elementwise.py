@@ -134,6 +134,10 @@ class Elementwise:
         text = self.builder.pure(f"call {result.type} @{function}({listed})")
         return Value(text, result.dtype, result.lanes)
 
+    def less(self, a: Value, b: Value) -> Value:
+        """a - b, or the smallest number where that is smaller still."""
+        return self._intrinsic("ssub.sat", a, a, b)
+
     def scale(self, value: Value, power: Value) -> Value | None:
         """value * 2**power, rounded once, for whole powers; None where no instruction does it.
 

@@ -33,7 +33,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import MATH_FUNCTIONS
 from taskc.ir.nodes import GLOBAL, SHARED, Expression, Statement, Table, Tensor, Variable
 from taskc.ir.rewrite import walk
-from taskc.ir.types import boolean, i64
+from taskc.ir.types import boolean, i32, i64
 
 Math = Callable[[Elementwise, str, tuple[Value, ...]], Value]
 
@@ -483,10 +483,32 @@ class Emitter:
                 None if otherwise is None else lambda: self._statement(otherwise),
             )
             return
+        whole = self._holds_everywhere(condition)
+        if whole is not None and otherwise is None and self._active() is None:
+            # Edges are rare: what is inside of them needs no mask.
+            self._branch(
+                whole,
+                lambda: self._statement(then),
+                lambda: self._masked(self.spread(condition), then),
+            )
+            return
         holds = self.spread(condition)
         self._masked(holds, then)
         if otherwise is not None:
             self._masked(self.elementwise.unary("not", holds), otherwise)
+
+    def _holds_everywhere(self, condition: Expression) -> Value | None:
+        """Whether `place < end` holds on all lanes, told by lane 0's; the lanes' offsets don't wrap then."""
+        if not isinstance(condition, ir.Binary) or condition.operator != "<":
+            return None
+        place, end = self.forms.form(condition.left), self.forms.form(condition.right)
+        if place.offsets is None or min(place.offsets) < 0 or not end.is_uniform:
+            return None
+        if condition.left.dtype not in (i32, i64):
+            return None
+        first, last = self.scalar(condition.left), self.scalar(condition.right)
+        reach = constant(max(place.offsets), first.dtype)
+        return self.elementwise.binary("<", first, self.elementwise.less(last, reach))
 
     def _masked(self, holds: Value, body: Statement) -> None:
         mask = self._both(self.mask, holds)
