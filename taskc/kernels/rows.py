@@ -34,7 +34,7 @@ def _wide(dtype: DType) -> DType:
 
 def softmax(m: object, n: object, *, dtype: DType = f32) -> KernelDefinition:
     """exp(x - peak) / sum(exp(x - peak)) for each row, with the row's largest element as its peak."""
-    own, wide = _strip(n), _wide(dtype)
+    own, wide = _strip(n, steps=5), _wide(dtype)
     step, broad = own.shape[1], _strip(n, most=8, steps=1)
     most = min(n, _KEPT) if isinstance(n, int) else _KEPT
 
