@@ -113,7 +113,7 @@ HALF_LN2 = LN2 / 2 * Real("1.001")
 LARGEST_S2 = ((mp.sqrt(2) - 1) / (mp.sqrt(2) + 1)) ** 2 * Real("1.001")
 QUARTER_PI2 = (PI / 4 * Real("1.01")) ** 2
 # Among those that need few coefficients, the best after rounding.
-CENTERS = {24: Real("2.3125"), 53: Real(5)}
+CENTERS = {24: Real("2.3125"), 53: Real("2.875")}
 # Where x * Phi(-x) is below half of the smallest subnormal number.
 ENDS = {24: Real("14.5"), 53: Real("38.75")}
 
@@ -191,7 +191,7 @@ POLYNOMIALS = (
             {bits: (Real(-1), (ENDS[bits] - CENTERS[bits]) / (ENDS[bits] + CENTERS[bits]))},
             {bits: count},
         )
-        for bits, count in ((24, 11), (53, 24))
+        for bits, count in ((24, 11), (53, 25))
     ),
 )
 

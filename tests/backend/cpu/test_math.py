@@ -79,7 +79,7 @@ def test_f32(name: str) -> None:
 
 @pytest.mark.parametrize("name", ONE_OPERAND)
 def test_f64(name: str) -> None:
-    x = sample(f64, 1200)
+    x = sample(f64, 2500)
     got = evaluate(name, f64, 8, x)
     check_doubles(name, got, 2, x)
 

@@ -16,11 +16,11 @@ _ERF_END = {f32: 4.0, f64: 6.0}
 def erf(x: Term) -> Term:
     """x + x p(x**2) up to 1, and above it 1 - 2 Phi(-sqrt(2) x)."""
     size = abs(x)
-    near = x.fused((x * x).polynomial(ERF), x)
+    near = x.fused((x * x).polynomial(ERF[x.dtype]), x)
     root = size.clamped(high=_ERF_END[x.dtype]) * sqrt(2)
     center = TAIL_CENTER[x.dtype][0]
     inverse = 1 / (root + center)
-    smooth = inverse.fused(-2 * center, 1).polynomial(TAIL) * (inverse * 2)
+    smooth = inverse.fused(-2 * center, 1).polynomial(TAIL[x.dtype]) * (inverse * 2)
     more, shifted = _gauss(root)
     far = 1 - times_power(smooth.fused(more, smooth), shifted)
     return (size < 1).select(near, far.signed_as(x))
@@ -29,21 +29,26 @@ def erf(x: Term) -> Term:
 def gelu(x: Term) -> Term:
     """x Phi(x) = max(x, 0) - |x| Phi(-|x|), which has the sign of x and cancels nowhere.
 
-    Too many operations make the second product for each of them to be rounded: the sum and the product
-    below have a second part, which is what their rounding left.
+    |x| Phi(-|x|) = a p(2 a - 1) exp(-x**2 / 2), a = |x| / (|x| + center). That is too many operations for
+    each of them to be rounded: a, p and their product have a second part, which is what rounding left.
     """
-    size = abs(x)
-    clamped = size.clamped(high=TAIL_END[x.dtype][0])
+    size = abs(x).clamped(high=TAIL_END[x.dtype][0])
     center = TAIL_CENTER[x.dtype][0]
-    above = clamped.divided_by_sum(center, clamped)
-    t = above.fused(2, -1)
+    divisor = size + center
+    divisor_low = size - (divisor - center)
+    inverse = 1 / divisor
+    a = size * inverse
+    a_low = (-a).fused(divisor_low, (-a).fused(divisor, size)) * inverse
+    t = a.fused(2, -1)
     first, *others = TAIL[x.dtype]
-    slope = t.polynomial({x.dtype: tuple(others)})
-    smooth = t.fused(slope, first)
-    smooth_low = t.fused(slope, first - smooth)
-    product = above * smooth
-    product_low = above.fused(smooth_low, above.fused(smooth, -product))
-    more, shifted = _gauss(clamped)
+    slope = t.polynomial(tuple(others))
+    p = t.fused(slope, first)
+    p_low = t.fused(slope, first - p)
+    product = a * p
+    # The derivative of a p(2 a - 1), nearly.
+    growth = (a + a).fused(slope, p)
+    product_low = a_low.fused(growth, a.fused(p_low, a.fused(p, -product)))
+    more, shifted = _gauss(size)
     lost = times_power(product + product.fused(more, product_low), shifted)
     result = abs((x > 0).select(x, x.of(0)) - lost).signed_as(x)
     # inf * 0

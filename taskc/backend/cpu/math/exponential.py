@@ -32,7 +32,7 @@ def times_power(x: Term, shifted: Term) -> Term:
     doubled = shifted.bits()
     half = doubled >> 1
     rest = doubled - half
-    return x * (half << mantissa_bits).float() * (rest << mantissa_bits).float()
+    return x * (half << mantissa_bits).as_float() * (rest << mantissa_bits).as_float()
 
 
 def reduced(x: Term, low: Term | None = None) -> tuple[Term, Term]:
@@ -45,7 +45,7 @@ def reduced(x: Term, low: Term | None = None) -> tuple[Term, Term]:
     n = shifted - magic(x.dtype)
     rest = n.fused(-ln2, x)
     r = n.fused(-ln2_low, rest if low is None else rest + low)
-    return r.fused(r * r.polynomial(EXP), r), shifted
+    return r.fused(r * r.polynomial(EXP[x.dtype]), r), shifted
 
 
 def exp(x: Term) -> Term:
@@ -61,7 +61,7 @@ def exp2(x: Term, low: Term | None = None) -> Term:
     r = x - (shifted - magic(x.dtype))
     if low is not None:
         r = r + low
-    return times_power(r.polynomial(EXP2).fused(r, 1), shifted)
+    return times_power(r.polynomial(EXP2[x.dtype]).fused(r, 1), shifted)
 
 
 def sigmoid(x: Term) -> Term:
@@ -74,6 +74,6 @@ def tanh(x: Term) -> Term:
     """m / (m + 2), where m = exp(2 |x|) - 1 = 2**n * (exp(r) - 1) + (2**n - 1)."""
     more, shifted = reduced((abs(x) * 2).clamped(high=_TANH_END[x.dtype]))
     # The low bits are n + 2 * bias; the bits above them are shifted out.
-    power = ((shifted.bits() - bias(x.dtype)) << x.dtype.mantissa_bits).float()
+    power = ((shifted.bits() - bias(x.dtype)) << x.dtype.mantissa_bits).as_float()
     minus_one = more.fused(power, power - 1)
     return minus_one.divided_by_sum(2, minus_one).signed_as(x)

@@ -44,7 +44,7 @@ def pow(x: Term, y: Term) -> Term:
     is_integer = y.unary("floor").equals(y)
     is_odd = is_integer & half.unary("floor").differs(half)
     sign = is_odd.select(x.sign(), x.sign().of(0))
-    result = (result.bits() ^ sign).float()
+    result = (result.bits() ^ sign).as_float()
     has_none = (x < 0) & (x > -inf) & is_integer.unary("not")
     return has_none.select(nan, result)
 
@@ -61,9 +61,9 @@ def _split(x: Term) -> tuple[Term, Term]:
     large = 2**mantissa_bits
     above = bias(dtype) + large
     large_bits = bias(dtype) + mantissa_bits << mantissa_bits
-    field = (moved >> mantissa_bits | large_bits).float()
+    field = (moved >> mantissa_bits | large_bits).as_float()
     exponent = field - is_small.select(above + lift, field.of(above))
-    m = ((moved & 2**mantissa_bits - 1) + _LOWEST[dtype]).float()
+    m = ((moved & 2**mantissa_bits - 1) + _LOWEST[dtype]).as_float()
     return exponent, m - 1
 
 
@@ -71,7 +71,7 @@ def _log_above(f: Term) -> Term:
     """log(1 + f) = 2 s + s z p(z), s = f / (2 + f), z = s**2; here as f - s (f - z p(z)), for 2 s = f - s f."""
     s = f / (f + 2)
     z = s * s
-    return (-s).fused((-z).fused(z.polynomial(LOG), f), f)
+    return (-s).fused((-z).fused(z.polynomial(LOG[f.dtype]), f), f)
 
 
 def _special(x: Term, result: Term) -> Term:
@@ -104,7 +104,7 @@ def _log2_extended(x: Term) -> tuple[Term, Term]:
     third, third_low = TWO_THIRDS[x.dtype]
     linear = z * third
     linear_low = z.fused(third, -linear) + z_low.fused(third, z * third_low)
-    square = z * z * z.polynomial(LOG_EXTENDED)
+    square = z * z * z.polynomial(LOG_EXTENDED[x.dtype])
     more = linear + square
     more_low = linear - more + square + linear_low
     w = more + 2

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from taskc.backend.cpu.builder import Value, constant
 from taskc.backend.cpu.elementwise import Elementwise
-from taskc.backend.cpu.math.tables import Table
 from taskc.ir.types import DType, f32, f64, u32, u64
 
 Number = int | float
@@ -137,7 +136,7 @@ class Term:
         """A float as an unsigned integer."""
         return self.reinterpreted(u32 if self.dtype is f32 else u64)
 
-    def float(self) -> Term:
+    def as_float(self) -> Term:
         """Bits as the float of their size."""
         return self.reinterpreted(f32 if self.dtype is u32 else f64)
 
@@ -150,11 +149,11 @@ class Term:
 
     def signed_as(self, other: Term) -> Term:
         """This, which has no sign, with the sign of another."""
-        return (self.bits() | other.sign()).float()
+        return (self.bits() | other.sign()).as_float()
 
-    def polynomial(self, table: Table) -> Term:
-        """By Horner's rule, from a table that begins with the lowest power."""
-        *lower, highest = table[self.dtype]
+    def polynomial(self, coefficients: tuple[float, ...]) -> Term:
+        """By Horner's rule; the coefficients begin with that of the lowest power."""
+        *lower, highest = coefficients
         result = self.of(highest)
         for coefficient in reversed(lower):
             result = result.fused(self, coefficient)

@@ -39,7 +39,7 @@ def tan(x: Term) -> Term:
     """
     quadrant, r, r_low = _reduced(abs(x))
     z = r * r
-    more = (r * z).fused(z.polynomial(TAN), r_low.fused(z, r_low))
+    more = (r * z).fused(z.polynomial(TAN[r.dtype]), r_low.fused(z, r_low))
     near = r + more
     near_low = r - near + more
     inverse = -1 / near
@@ -47,20 +47,20 @@ def tan(x: Term) -> Term:
     far = inverse.fused(missing, inverse)
     # tan(0) is 0, and has no inverse.
     result = (quadrant & 1).differs(0).select(far, near)
-    return (result.bits() ^ x.sign()).float()
+    return (result.bits() ^ x.sign()).as_float()
 
 
 def _sin_or_cos(quadrant: Term, r: Term) -> Term:
     z = r * r
-    sine = (r * z).fused(z.polynomial(SIN), r)
-    cosine = (z * z).fused(z.polynomial(COS), z.fused(-0.5, 1))
+    sine = (r * z).fused(z.polynomial(SIN[r.dtype]), r)
+    cosine = (z * z).fused(z.polynomial(COS[r.dtype]), z.fused(-0.5, 1))
     return (quadrant & 1).differs(0).select(cosine, sine)
 
 
 def _flipped(x: Term, quadrant: Term, sign: Term) -> Term:
     """The sign changed by `sign`, and for quadrants 2 and 3."""
     half = (quadrant & 2) << x.dtype.bits - 2
-    return (x.bits() ^ (half ^ sign)).float()
+    return (x.bits() ^ (half ^ sign)).as_float()
 
 
 def _reduced(x: Term) -> tuple[Term, Term, Term]:
@@ -87,10 +87,8 @@ def _reduced(x: Term) -> tuple[Term, Term, Term]:
         return wide.convert(quadrant.dtype).value, narrow.value, narrow_low.value
 
     usual = (quadrant.value, r.value, low.value)
-    n, r, low = (
-        Term(elementwise, value) for value in elementwise.where_rare(is_large.value, compute, usual)
-    )
-    return n, r, low
+    values = elementwise.where_rare(is_large.value, compute, usual)
+    return Term(elementwise, values[0]), Term(elementwise, values[1]), Term(elementwise, values[2])
 
 
 def _reduced_large(x: Term) -> tuple[Term, Term, Term]:
