@@ -134,6 +134,22 @@ class Elementwise:
         text = self.builder.pure(f"call {result.type} @{function}({listed})")
         return Value(text, result.dtype, result.lanes)
 
+    def scale(self, value: Value, power: Value) -> Value | None:
+        """value * 2**power, rounded once, for whole powers; None where no instruction does it.
+
+        Only AVX-512 has vectors of 16 numbers of 32 bits.
+        """
+        if (value.dtype, value.lanes) != (f32, 16):
+            return None
+        function = "llvm.x86.avx512.mask.scalef.ps.512"
+        kind = value.type
+        self.builder.declare(kind, function, kind, kind, kind, "i16", "i32")
+        text = self.builder.pure(
+            f"call {kind} @{function}({value.typed}, {power.typed}, {kind} zeroinitializer,"
+            " i16 -1, i32 4)"
+        )
+        return Value(text, f32, 16)
+
     def _extreme(self, operator: str, a: Value, b: Value) -> Value:
         if a.dtype is boolean:
             return self._plain("and" if operator == "min" else "or", a, b)

@@ -28,6 +28,9 @@ def times_power(x: Term, shifted: Term) -> Term:
 
     Either half's bits are 2 * bias + n, halved: an exponent field, and bits above it that are shifted out.
     """
+    scaled = x.times_power(shifted - magic(x.dtype))
+    if scaled is not None:
+        return scaled
     mantissa_bits = x.dtype.mantissa_bits
     doubled = shifted.bits()
     half = doubled >> 1

@@ -120,6 +120,11 @@ class Term:
             result = (result.of(high) < result).select(high, result)
         return result
 
+    def times_power(self, power: Term) -> Term | None:
+        """self * 2**power, for whole powers, where the processor does it."""
+        scaled = self.elementwise.scale(self.value, power.value)
+        return None if scaled is None else self._with(scaled)
+
     def divided_by_sum(self, first: Number, second: Term) -> Term:
         """self / (first + second); the quotient makes up for the rounding of the sum."""
         divisor = second + first
