@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 from taskc.errors import CompileError
@@ -38,11 +39,14 @@ def cache_folder() -> Path:
     """Where compiled kernels are kept. The folder need not exist."""
     given = os.environ.get("TASKC_CACHE")
     if given:
-        return Path(given)
-    if sys.platform == "win32":
-        local = os.environ.get("LOCALAPPDATA")
-        return (Path(local) if local else Path.home() / "AppData" / "Local") / "taskc" / "cache"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "taskc"
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "taskc"
+        return Path(given).absolute()
+    variable = {"win32": "LOCALAPPDATA", "darwin": ""}.get(sys.platform, "XDG_CACHE_HOME")
+    base = os.environ.get(variable)
+    if base:
+        return Path(base) / "taskc"
+    try:
+        home = Path.home()
+    except RuntimeError:  # a user without a name and a home, as containers have
+        return Path(tempfile.gettempdir()) / f"taskc-{os.getuid()}"
+    folders = {"win32": ("AppData", "Local"), "darwin": ("Library", "Caches")}
+    return home.joinpath(*folders.get(sys.platform, (".cache",))) / "taskc"

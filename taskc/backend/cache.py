@@ -51,9 +51,7 @@ class Cache:
             if not self._is_private():
                 logger.warning("%s can be written by others: nothing is kept there", self.folder)
                 return
-            with tempfile.NamedTemporaryFile(dir=self.folder, delete=False) as file:
-                file.write(_MAGIC + hashlib.sha256(payload).digest() + payload)
-            os.replace(file.name, self.folder / key)
+            self._write(key, _MAGIC + hashlib.sha256(payload).digest() + payload)
         except OSError as error:
             logger.debug("nothing is kept in %s: %s", self.folder, error)
             return
@@ -61,14 +59,27 @@ class Cache:
             self.prune()
         self._writes += 1
 
+    def _write(self, key: str, content: bytes) -> None:
+        """Under another name first: who reads at the same time finds all of it or nothing."""
+        with tempfile.NamedTemporaryFile(dir=self.folder, delete=False) as file:
+            try:
+                file.write(content)
+                file.close()
+                os.replace(file.name, self.folder / key)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(file.name)
+                raise
+
     def prune(self) -> None:
         """Deletes what was used longest ago, until the rest is within the limit."""
         entries = []
         try:
             with os.scandir(self.folder) as found:
                 for entry in found:
-                    status = entry.stat()
-                    entries.append((status.st_mtime, status.st_size, entry.path))
+                    with suppress(FileNotFoundError):  # another process prunes, too
+                        status = entry.stat()
+                        entries.append((status.st_mtime, status.st_size, entry.path))
         except OSError:
             return
         total = sum(size for _, size, _ in entries)

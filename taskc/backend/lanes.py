@@ -11,6 +11,9 @@ vector w // n. A form says how far each lane's value is from lane 0's:
 
 So an index is uniform arithmetic on lane 0's value plus a constant vector, whatever a mapping did with
 the worker's number: `worker // 4` and `worker % 4` are known on 16 lanes, since 4 divides 16.
+
+Integers wrap. Offsets and divisors that are powers of two don't mind; quotients and wider types do, so they
+are known only of i64, where it would take a value within a vector of 2**63.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from math import gcd
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import LOCAL, REGISTER, Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import statements
+from taskc.ir.types import i64
 
 Offsets = tuple[int, ...]
 
@@ -47,9 +51,8 @@ class Form:
         if self.offsets is None or len(self.offsets) < 2:
             return None
         step = self.offsets[1]
-        return (
-            step if self.offsets == tuple(range(0, step * len(self.offsets), step or 1)) else None
-        )
+        is_even = all(offset == step * lane for lane, offset in enumerate(self.offsets))
+        return step if is_even else None
 
     @property
     def is_contiguous(self) -> bool:
@@ -106,11 +109,19 @@ class Lanes:
                 is_integer = expression.dtype.is_integer
                 return self.uniform(abs(int(value)) if is_integer else 1)
             case ir.Binary() if expression.dtype.is_integer:
-                return self._binary(expression.operator, expression.left, expression.right)
+                form = self._binary(expression.operator, expression.left, expression.right)
+                if expression.dtype is i64 or form.offsets is None:
+                    return form
+                # Only what workers are counted in has offsets: others are the same on all lanes.
+                return self.uniform(_power_of_two(form.divisor)) if form.is_uniform else VARYING
             case ir.Cast(operand=operand, dtype=dtype) if dtype.is_integer:
                 form = self.form(operand)
+                if dtype is operand.dtype:
+                    return form
+                if not form.is_uniform:
+                    return VARYING
                 is_wider = operand.dtype.is_integer and dtype.bits >= operand.dtype.bits
-                return form if is_wider else self._uniform_if(form)
+                return self.uniform(_power_of_two(form.divisor) if is_wider else 1)
             case ir.Select(condition=condition, then=then, otherwise=otherwise):
                 if not self.is_uniform(condition):
                     return VARYING
@@ -186,6 +197,11 @@ class Lanes:
                 uniform = uniform and self.is_uniform(condition)
         for below in statements(statement):
             self._visit(below, uniform)
+
+
+def _power_of_two(number: int) -> int:
+    """The largest that divides a number; 0 for 0."""
+    return number & -number
 
 
 def _alike(a: Form, b: Form) -> bool:

@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     write()
     write_summary("linear", examination, summarize(kernel.ir, examination), margin="    ")
 
-    _heading(4, "Called like a function, and compared with NumPy")
+    _heading(4, "Called like a function, compiled for this CPU, and compared with NumPy")
     agrees = _compare(kernel)
 
     _heading(5, "A mistake: a neighbour's element is read in the phase that writes it")
@@ -50,7 +50,10 @@ def run(options: argparse.Namespace) -> int:
     caught = _write_race()
 
     write()
-    write(("Next:", "bold"), " taskc check FILE:KERNEL, taskc show FILE:KERNEL --all, taskc --help")
+    write(
+        ("Next:", "bold"),
+        " taskc run FILE:KERNEL, taskc check FILE:KERNEL, taskc show FILE:KERNEL --all, taskc --help",
+    )
     write(f"This took {time.perf_counter() - start:.1f} s.")
     return 0 if examination.ok and agrees and caught else 1
 

@@ -10,6 +10,7 @@ lies in one of the row's forms. `taskc.ir.fragments` works both out.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from taskc.ir.mapping import Mapping, repeat, spatial
 from taskc.ir.types import DType, bf16, f8e4m3, f8e5m2, f16, f32, i8, i32, tf32
@@ -92,6 +93,7 @@ class Target:
 _PAIRS = repeat(2, 1) * spatial(8, 4) * repeat(1, 2)  # 16 x 8: four lanes span a row
 
 
+@cache
 def _left_fragment(k: int) -> Mapping:
     """16 x k: 4 bytes of consecutive k are one register."""
     return repeat(2, 2, order=(1, 0)) * spatial(8, 4) * repeat(1, k // 8)
@@ -124,6 +126,16 @@ _FORMS_ALONG_K = tuple(SharedForm("k", width) for width in (128, 64, 32, 16))
 _FORMS_ALONG_MN = tuple(SharedForm("mn", width) for width in (128, 64, 32, 16))
 
 
+@cache
+def _of_warpgroup(columns: int) -> Mapping:
+    return _WARPS * repeat(1, columns // 8) * _PAIRS
+
+
+@cache
+def _left_of_warpgroup(k: int) -> Mapping:
+    return _WARPS * _left_fragment(k)
+
+
 def _wgmma(operand: DType, accumulator: DType, n: int) -> MatrixInstruction:
     """The m64nN family of PTX: 32 bytes of k, by four warps; only 16-bit types are transposed."""
     k = 32 // operand.nbytes
@@ -133,8 +145,8 @@ def _wgmma(operand: DType, accumulator: DType, n: int) -> MatrixInstruction:
         shape=(64, n, k),
         operand=operand,
         accumulator=accumulator,
-        accumulator_fragment=_WARPS * repeat(1, n // 8) * _PAIRS,
-        left_fragment=_WARPS * _left_fragment(k),
+        accumulator_fragment=_of_warpgroup(n),
+        left_fragment=_left_of_warpgroup(k),
         right_fragment=None,
         memory=_FORMS_ALONG_K + (_FORMS_ALONG_MN if operand.nbytes == 2 else ()),
         asynchronous=True,

@@ -76,7 +76,7 @@ def test_types(dtype: tc.DType, same_bits: Any) -> None:
     x = np.random.default_rng(3).integers(0, 7, (6, 35)).astype(dtype.numpy)
     for axis, operator in ((0, "sum"), (1, "max"), (1, "min"), (0, "prod")):
         seen, _ = views((6, 35), (axis,))
-        y = same_bits(lambda: reduction(operator, (6, 35), (axis,), dtype=dtype), x.reshape(seen))  # noqa: B023
+        y = same_bits(lambda: reduction(operator, (6, 35), (axis,), dtype=dtype), x.reshape(seen))
         with np.errstate(over="ignore"):
             exact = getattr(np, operator)(x.astype(np.int64), axis=axis).astype(dtype.numpy)
         if operator != "prod" or dtype.is_integer:

@@ -9,6 +9,8 @@ dimensions, and a last one for the number of the assertion that failed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
 
 import llvmlite.binding as llvm
 
@@ -41,12 +43,18 @@ def module_text(kernel: ir.Kernel, processor: Processor, parts: Sequence[str]) -
             "@nowhere = internal global [1024 x i8] zeroinitializer, align 64",
             *lines,
             *bodies,
+            *([_conversions_of_half()] if processor.target == "sse2" else []),
             _job(kernel),
             f"attributes #0 = {{ alwaysinline {attributes} }}",
             f"attributes #1 = {{ {attributes} }}",
             "",
         ]
     )
+
+
+@cache
+def _conversions_of_half() -> str:
+    return (files("taskc.backend.cpu") / "half.ll").read_text(encoding="utf-8")
 
 
 def _job(kernel: ir.Kernel) -> str:

@@ -29,21 +29,26 @@ def erf(x: Term) -> Term:
 def gelu(x: Term) -> Term:
     """x Phi(x) = max(x, 0) - |x| Phi(-|x|), which has the sign of x and cancels nowhere.
 
-    The second product takes too many operations for each of them to be rounded: the polynomial and the
-    product have a second part, which is what their rounding left.
+    |x| Phi(-|x|) = a p(2 a - 1) exp(-x**2 / 2), a = |x| / (|x| + center). That is too many operations for
+    each of them to be rounded: a, p and their product have a second part, which is what rounding left.
     """
-    size = abs(x)
-    clamped = size.clamped(high=TAIL_END[x.dtype][0])
+    size = abs(x).clamped(high=TAIL_END[x.dtype][0])
     center = TAIL_CENTER[x.dtype][0]
-    above = clamped.divided_by_sum(center, clamped)
-    t = above.fused(2, -1)
+    divisor = size + center
+    divisor_low = size - (divisor - center)
+    inverse = 1 / divisor
+    a = size * inverse
+    a_low = (-a).fused(divisor_low, (-a).fused(divisor, size)) * inverse
+    t = a.fused(2, -1)
     first, *others = TAIL[x.dtype]
     slope = t.polynomial(tuple(others))
-    smooth = t.fused(slope, first)
-    smooth_low = t.fused(slope, first - smooth)
-    product = above * smooth
-    product_low = above.fused(smooth_low, above.fused(smooth, -product))
-    more, shifted = _gauss(clamped)
+    p = t.fused(slope, first)
+    p_low = t.fused(slope, first - p)
+    product = a * p
+    # The derivative of a p(2 a - 1), nearly.
+    growth = (a + a).fused(slope, p)
+    product_low = a_low.fused(growth, a.fused(p_low, a.fused(p, -product)))
+    more, shifted = _gauss(size)
     lost = times_power(product + product.fused(more, product_low), shifted)
     result = abs((x > 0).select(x, x.of(0)) - lost).signed_as(x)
     # inf * 0

@@ -35,7 +35,7 @@ def times_power(x: Term, shifted: Term) -> Term:
     doubled = shifted.bits()
     half = doubled >> 1
     rest = doubled - half
-    return x * (half << mantissa_bits).float() * (rest << mantissa_bits).float()
+    return x * (half << mantissa_bits).as_float() * (rest << mantissa_bits).as_float()
 
 
 def reduced(x: Term, low: Term | None = None) -> tuple[Term, Term]:
@@ -77,6 +77,6 @@ def tanh(x: Term) -> Term:
     """m / (m + 2), where m = exp(2 |x|) - 1 = 2**n * (exp(r) - 1) + (2**n - 1)."""
     more, shifted = reduced((abs(x) * 2).clamped(high=_TANH_END[x.dtype]))
     # The low bits are n + 2 * bias; the bits above them are shifted out.
-    power = ((shifted.bits() - bias(x.dtype)) << x.dtype.mantissa_bits).float()
+    power = ((shifted.bits() - bias(x.dtype)) << x.dtype.mantissa_bits).as_float()
     minus_one = more.fused(power, power - 1)
     return minus_one.divided_by_sum(2, minus_one).signed_as(x)

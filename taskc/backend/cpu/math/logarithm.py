@@ -44,7 +44,7 @@ def pow(x: Term, y: Term) -> Term:
     is_integer = y.unary("floor").equals(y)
     is_odd = is_integer & half.unary("floor").differs(half)
     sign = is_odd.select(x.sign(), x.sign().of(0))
-    result = (result.bits() ^ sign).float()
+    result = (result.bits() ^ sign).as_float()
     has_none = (x < 0) & (x > -inf) & is_integer.unary("not")
     return has_none.select(nan, result)
 
@@ -61,9 +61,9 @@ def _split(x: Term) -> tuple[Term, Term]:
     large = 2**mantissa_bits
     above = bias(dtype) + large
     large_bits = bias(dtype) + mantissa_bits << mantissa_bits
-    field = (moved >> mantissa_bits | large_bits).float()
+    field = (moved >> mantissa_bits | large_bits).as_float()
     exponent = field - is_small.select(above + lift, field.of(above))
-    m = ((moved & 2**mantissa_bits - 1) + _LOWEST[dtype]).float()
+    m = ((moved & 2**mantissa_bits - 1) + _LOWEST[dtype]).as_float()
     return exponent, m - 1
 
 

@@ -141,7 +141,7 @@ class Term:
         """A float as an unsigned integer."""
         return self.reinterpreted(u32 if self.dtype is f32 else u64)
 
-    def float(self) -> Term:
+    def as_float(self) -> Term:
         """Bits as the float of their size."""
         return self.reinterpreted(f32 if self.dtype is u32 else f64)
 
@@ -154,7 +154,7 @@ class Term:
 
     def signed_as(self, other: Term) -> Term:
         """This, which has no sign, with the sign of another."""
-        return (self.bits() | other.sign()).float()
+        return (self.bits() | other.sign()).as_float()
 
     def polynomial(self, coefficients: tuple[float, ...]) -> Term:
         """By Horner's rule; the coefficients begin with that of the lowest power."""

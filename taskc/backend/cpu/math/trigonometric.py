@@ -47,7 +47,7 @@ def tan(x: Term) -> Term:
     far = inverse.fused(missing, inverse)
     # tan(0) is 0, and has no inverse.
     result = (quadrant & 1).differs(0).select(far, near)
-    return (result.bits() ^ x.sign()).float()
+    return (result.bits() ^ x.sign()).as_float()
 
 
 def _sin_or_cos(quadrant: Term, r: Term) -> Term:
@@ -60,7 +60,7 @@ def _sin_or_cos(quadrant: Term, r: Term) -> Term:
 def _flipped(x: Term, quadrant: Term, sign: Term) -> Term:
     """The sign changed by `sign`, and for quadrants 2 and 3."""
     half = (quadrant & 2) << x.dtype.bits - 2
-    return (x.bits() ^ (half ^ sign)).float()
+    return (x.bits() ^ (half ^ sign)).as_float()
 
 
 def _reduced(x: Term) -> tuple[Term, Term, Term]:

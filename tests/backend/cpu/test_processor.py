@@ -1,0 +1,94 @@
+"""Processors: which target one has, and what those without wide vectors need instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import taskc as tc
+from taskc.backend.cpu.processor import host, processor, typical
+from tests.backend.cpu.processors import NAMES, loaded_for
+
+AVX512 = dict.fromkeys(("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma", "f16c"), True)
+
+
+@pytest.mark.parametrize(
+    ("triple", "features", "target", "lanes"),
+    [
+        ("x86_64-unknown-linux-gnu", AVX512, "avx512", 16),
+        ("x86_64-unknown-linux-gnu", AVX512 | {"avx512vl": False}, "avx2", 8),
+        ("x86_64-unknown-linux-gnu", {"avx2": True, "fma": True}, "sse2", 4),
+        ("x86_64-unknown-linux-gnu", {}, "sse2", 4),
+        ("aarch64-unknown-linux-gnu", {"neon": True, "sve": True}, "neon", 4),
+        ("arm64-apple-darwin23.0.0", {}, "neon", 4),
+    ],
+)
+def test_the_target_follows_from_the_features(
+    triple: str, features: dict[str, bool], target: str, lanes: int
+) -> None:
+    typical("neon")  # so that LLVM knows all of its targets
+    made = processor(triple, "generic", features)
+    assert (made.target, made.lanes, made.vector_bits) == (target, lanes, 32 * lanes)
+    assert made.fingerprint != host().fingerprint
+
+
+def test_a_cache_tells_processors_apart() -> None:
+    prints = {typical(name).fingerprint for name in ("avx512", "avx2", "sse2", "neon")}
+    assert len(prints | {host().fingerprint}) == 5
+
+
+def converting(source: Any, result: Any, count: int) -> Any:
+    @tc.kernel(workers=16)
+    def convert(x: source[count], y: tc.out[result[count]]):
+        for start in tc.tiles(count, by=64):
+            for i in tc.spatial(16).repeat(4):
+                if start + i < count:
+                    y[start + i] = x[start + i].to(result)
+
+    return convert
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_conversions_of_half_precision(name: str) -> None:
+    """All of the 65536 numbers to f32; from f32, what lies on, between and around them."""
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    wide = np.empty(1 << 16, np.float32)
+    loaded_for(converting(tc.f16, tc.f32, 1 << 16).ir, name).run([halves, wide], {})
+    expected = halves.astype(np.float32)
+    is_number = ~np.isnan(expected)
+    np.testing.assert_array_equal(
+        wide[is_number].view(np.uint32), expected[is_number].view(np.uint32)
+    )
+    assert np.isnan(wide[~is_number]).all()
+
+    finite = np.sort(expected[np.isfinite(expected)])
+    between = (finite[:-1].astype(np.float64) + finite[1:]) / 2
+    middles = between.astype(np.float32)  # exact: f32 has enough bits
+    around = [np.nextafter(middles, np.float32(side)) for side in (-np.inf, np.inf)]
+    special = [65504, 65519.996, 65520, 65536, 3e38, np.inf, 1e-45, 2.0**-25, 2.0**-24, np.nan]
+    both = np.array(special, np.float32)
+    given = np.concatenate([finite, middles, *around, both, -both])
+    with np.errstate(over="ignore", under="ignore"):
+        wanted = given.astype(np.float16)
+    made = np.empty(len(given), np.float16)
+    loaded_for(converting(tc.f32, tc.f16, len(given)).ir, name).run([given, made], {})
+    is_number = ~np.isnan(wanted)
+    np.testing.assert_array_equal(
+        made[is_number].view(np.uint16), wanted[is_number].view(np.uint16)
+    )
+    assert np.isnan(made[~is_number]).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fused_products_round_once(name: str) -> None:
+    @tc.kernel(workers=16)
+    def fused(x: tc.f32[16], y: tc.out[tc.f32[16]]):
+        for i in tc.spatial(16):
+            y[i] = tc.fma(x[i], x[i], -1.0)
+
+    x = (1 + np.arange(16, dtype=np.float32) * 2.0**-20).astype(np.float32)
+    y = np.empty(16, np.float32)
+    loaded_for(fused.ir, name).run([x, y], {})
+    np.testing.assert_array_equal(y, (x.astype(np.float64) ** 2 - 1).astype(np.float32))
