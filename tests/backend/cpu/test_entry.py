@@ -145,7 +145,7 @@ def test_memory_maps(tmp_path: Path) -> None:
         X,
         5,
     ],
-    ids=lambda x: type(x).__name__,
+    ids=lambda out: f"{type(out).__name__} {getattr(out, 'dtype', '')} {getattr(out, 'shape', '')}",
 )
 def test_outputs_of_all_kinds(out: Any) -> None:
     same(scale, X, 2.0, out=out)
