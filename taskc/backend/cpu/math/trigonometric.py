@@ -13,7 +13,7 @@ from taskc.backend.cpu.math.exponential import bias
 from taskc.backend.cpu.math.notation import Term
 from taskc.backend.cpu.math.rare import Terms, lookup, where_rare
 from taskc.backend.cpu.math.tables import COS, HALF_PI, SIN, TAN, TWO_OVER_PI, TWO_OVER_PI_WORDS
-from taskc.ir.types import DType, f32, f64, i64, u64
+from taskc.ir.types import f32, f64, i64, u64
 
 # From here on n is large: what the parts of pi / 2 leave out, times n, begins to be seen in r.
 _LARGE = {f32: 2.0**16, f64: 2.0**30}
@@ -77,28 +77,22 @@ def _reduced(x: Term) -> Terms:
     near = exact - product
     left = exact - near - product - n.fused(second, -product)
     low = n.fused(-third, near - r + left)
-    large = _LARGE[dtype]
-    # A number that isn't large, in another lane, is replaced: its digits would lie before the table's.
-    return where_rare(
-        x >= large,
-        "large_angle",
-        lambda x: _narrowed(
-            *_reduced_large((x >= large).select(x, x.of(large)).convert(f64)), dtype
-        ),
-        x,
-        (shifted.bits(), r, low),
-    )
+    usual = shifted.bits(), r, low
+    return where_rare(x >= _LARGE[dtype], "large_angle", _reduced_if_large, x, usual)
 
 
-def _narrowed(n: Term, r: Term, low: Term, dtype: DType) -> Terms:
-    """n and r in two parts of a type."""
-    first = r.convert(dtype)
-    second = (r - first.convert(f64) + low).convert(dtype)
+def _reduced_if_large(x: Term) -> Terms:
+    """The same for numbers that are large, in f64 for f32 too."""
+    large = _LARGE[x.dtype]
+    # Another number's digits would lie before those of the table.
+    n, r, low = _reduced_large((x >= large).select(x, x.of(large)).convert(f64))
+    first = r.convert(x.dtype)
+    second = (r - first.convert(f64) + low).convert(x.dtype)
     return n.convert(first.bits().dtype), first, second
 
 
 def _reduced_large(x: Term) -> Terms:
-    """The same for numbers that are large, in f64 for f32 too.
+    """n and r of a large f64.
 
     x = m 2**e, and the digits of 2 / pi that count begin with the one that is worth 2 / 2**e: m times
     192 digits from there are n mod 4 with 62 digits in `high`, and 64 more in `low`.
