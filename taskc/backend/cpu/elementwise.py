@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from taskc.backend.cpu.builder import (
@@ -17,7 +16,7 @@ from taskc.backend.cpu.builder import (
 from taskc.errors import InternalError
 from taskc.ir import arithmetic
 from taskc.ir.arithmetic import COMPARISONS, MATH_FUNCTIONS
-from taskc.ir.types import DType, bf16, boolean, f16, f32, f64, i16, i32, i64, u32, u64
+from taskc.ir.types import DType, bf16, boolean, f16, f32, f64, i16, i32, i64, u32
 
 _SIGNED = {"<": "slt", "<=": "sle", ">": "sgt", ">=": "sge", "==": "eq", "!=": "ne"}
 _UNSIGNED = {"<": "ult", "<=": "ule", ">": "ugt", ">=": "uge", "==": "eq", "!=": "ne"}
@@ -311,50 +310,6 @@ class Elementwise:
             return replace(value, dtype=dtype)
         into = type_of(dtype, value.lanes)
         return Value(self.builder.pure(f"bitcast {value.typed} to {into}"), dtype, value.lanes)
-
-    def where_rare(
-        self,
-        condition: Value,
-        compute: Callable[[], tuple[Value, ...]],
-        otherwise: tuple[Value, ...],
-    ) -> tuple[Value, ...]:
-        """`compute` where a condition holds; skipped if that is nowhere."""
-        builder = self.builder
-        before, inside, end = builder.block, builder.label("rare"), builder.label("end")
-        builder.branch(self.any(condition), inside, end)
-        builder.start(inside)
-        with builder.nested():
-            chosen = [
-                self.select(condition, *pair) for pair in zip(compute(), otherwise, strict=True)
-            ]
-        after = builder.block
-        builder.jump(end)
-        builder.start(end)
-        phis = [
-            builder.impure(f"phi {old.type} [ {old.text}, %{before} ], [ {new.text}, %{after} ]")
-            for old, new in zip(otherwise, chosen, strict=True)
-        ]
-        return tuple(
-            Value(phi, old.dtype, old.lanes) for phi, old in zip(phis, otherwise, strict=True)
-        )
-
-    def lookup(self, name: str, numbers: tuple[int, ...], index: Value) -> Value:
-        """numbers[index], each a u64, in a table called `name`."""
-        builder, lanes = self.builder, index.lanes
-        listed = ", ".join(f"i64 {number}" for number in numbers)
-        builder.declared.setdefault(
-            name, f"@{name} = private constant [{len(numbers)} x i64] [{listed}]"
-        )
-        address = builder.pure(f"getelementptr i64, ptr @{name}, {index.typed}")
-        if not lanes:
-            return Value(builder.pure(f"load i64, ptr {address}"), u64)
-        pointers, mask, kind = vector_of("ptr", lanes), vector_of("i1", lanes), type_of(u64, lanes)
-        function = f"llvm.masked.gather.v{lanes}i64.v{lanes}p0"
-        builder.declare(kind, function, pointers, mask, kind)
-        text = builder.pure(
-            f"call {kind} @{function}({pointers} align 8 {address}, {mask} splat (i1 true), {kind} poison)"
-        )
-        return Value(text, u64, lanes)
 
     # Conversions.
 

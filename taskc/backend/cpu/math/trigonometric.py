@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from taskc.backend.cpu.builder import Value
 from taskc.backend.cpu.math.exponential import bias
 from taskc.backend.cpu.math.notation import Term
+from taskc.backend.cpu.math.rare import Terms, lookup, where_rare
 from taskc.backend.cpu.math.tables import COS, HALF_PI, SIN, TAN, TWO_OVER_PI, TWO_OVER_PI_WORDS
 from taskc.ir.types import f32, f64, i64, u64
 
@@ -63,9 +63,9 @@ def _flipped(x: Term, quadrant: Term, sign: Term) -> Term:
     return (x.bits() ^ (half ^ sign)).as_float()
 
 
-def _reduced(x: Term) -> tuple[Term, Term, Term]:
+def _reduced(x: Term) -> Terms:
     """n, of which the two low bits are right, and r in two parts, for x >= 0."""
-    dtype, elementwise = x.dtype, x.elementwise
+    dtype = x.dtype
     magic = 3 * 2.0 ** (dtype.mantissa_bits - 1)
     shifted = x.fused(TWO_OVER_PI[dtype][0], magic)
     n = shifted - magic
@@ -77,22 +77,22 @@ def _reduced(x: Term) -> tuple[Term, Term, Term]:
     near = exact - product
     left = exact - near - product - n.fused(second, -product)
     low = n.fused(-third, near - r + left)
-    quadrant = shifted.bits()
-    is_large = x >= _LARGE[dtype]
-
-    def compute() -> tuple[Value, ...]:
-        wide, rest, rest_low = _reduced_large(is_large.select(x, x.of(_LARGE[dtype])).convert(f64))
-        narrow = rest.convert(dtype)
-        narrow_low = (rest - narrow.convert(f64) + rest_low).convert(dtype)
-        return wide.convert(quadrant.dtype).value, narrow.value, narrow_low.value
-
-    usual = (quadrant.value, r.value, low.value)
-    values = elementwise.where_rare(is_large.value, compute, usual)
-    return Term(elementwise, values[0]), Term(elementwise, values[1]), Term(elementwise, values[2])
+    usual = shifted.bits(), r, low
+    return where_rare(x >= _LARGE[dtype], "large_angle", _reduced_if_large, x, usual)
 
 
-def _reduced_large(x: Term) -> tuple[Term, Term, Term]:
-    """The same for large numbers, as an f64.
+def _reduced_if_large(x: Term) -> Terms:
+    """The same for numbers that are large, in f64 for f32 too."""
+    large = _LARGE[x.dtype]
+    # Another number's digits would lie before those of the table.
+    n, r, low = _reduced_large((x >= large).select(x, x.of(large)).convert(f64))
+    first = r.convert(x.dtype)
+    second = (r - first.convert(f64) + low).convert(x.dtype)
+    return n.convert(first.bits().dtype), first, second
+
+
+def _reduced_large(x: Term) -> Terms:
+    """n and r of a large f64.
 
     x = m 2**e, and the digits of 2 / pi that count begin with the one that is worth 2 / 2**e: m times
     192 digits from there are n mod 4 with 62 digits in `high`, and 64 more in `low`.
@@ -101,12 +101,7 @@ def _reduced_large(x: Term) -> tuple[Term, Term, Term]:
     m = (bits & 2**52 - 1) | 2**52
     first = (bits >> 52) - (bias(f64) + 52 + 2 - 64)
     index, shift = first >> 6, first & 63
-
-    def word(number: int) -> Term:
-        at = (index + number).value
-        return Term(x.elementwise, x.elementwise.lookup("two_over_pi", TWO_OVER_PI_WORDS, at))
-
-    words = [word(number) for number in range(4)]
+    words = [lookup("two_over_pi", TWO_OVER_PI_WORDS, index + k) for k in range(4)]
     digits = [a << shift | b >> 64 - shift for a, b in pairwise(words)]
     second_high, second_low = _product(m, digits[1])
     low = second_low + _product(m, digits[2])[0]

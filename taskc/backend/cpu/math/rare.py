@@ -1,0 +1,85 @@
+"""What is needed for few operands only: a function that is called where one of the lanes needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from taskc.backend.cpu.builder import Builder, Value, type_of, vector_of
+from taskc.backend.cpu.elementwise import Elementwise
+from taskc.backend.cpu.math.notation import Term
+from taskc.ir.types import u64
+
+Terms = tuple[Term, ...]
+
+
+def where_rare(
+    condition: Term, name: str, compute: Callable[[Term], Terms], x: Term, usual: Terms
+) -> Terms:
+    """`compute` of x where a condition holds, else `usual`.
+
+    The function has a name, and is written once a module: inline, it would be most of an unrolled loop.
+    Operands pass through memory.
+    """
+    elementwise, builder = x.elementwise, x.elementwise.builder
+    function = f"{name}.{x.dtype}.{x.value.lanes}"
+    if function not in builder.declared:
+        builder.declared[function] = _definition(function, compute, x, builder)
+    start, rare, end = builder.block, builder.label("rare"), builder.label("end")
+    builder.branch(elementwise.any(condition.value), rare, end)
+    builder.start(rare)
+    places = [builder.allocate(term.value.type, "rare") for term in (x, *usual)]
+    builder.emit(f"store {x.value.typed}, ptr {places[0]}")
+    builder.emit(f"call void @{function}({', '.join(f'ptr {place}' for place in places)})")
+    with builder.nested():
+        chosen = []
+        for term, place in zip(usual, places[1:], strict=True):
+            found = builder.impure(f"load {term.value.type}, ptr {place}")
+            chosen.append(
+                condition.select(
+                    replace(term, value=replace(term.value, text=found, number=None)), term
+                )
+            )
+    builder.jump(end)
+    builder.start(end)
+    joined = []
+    for term, other in zip(usual, chosen, strict=True):
+        ways = f"[ {term.value.text}, %{start} ], [ {other.value.text}, %{rare} ]"
+        text = builder.impure(f"phi {term.value.type} {ways}")
+        joined.append(replace(term, value=replace(term.value, text=text, number=None)))
+    return tuple(joined)
+
+
+def _definition(function: str, compute: Callable[[Term], Terms], x: Term, around: Builder) -> str:
+    builder = Builder(declared=around.declared)
+    value = builder.impure(f"load {x.value.type}, ptr %x")
+    results = compute(Term(Elementwise(builder), Value(value, x.dtype, x.value.lanes)))
+    for number, result in enumerate(results):
+        builder.emit(f"store {result.value.typed}, ptr %r{number}")
+    places = ", ".join(f"ptr noalias %r{number}" for number in range(len(results)))
+    return "\n".join(
+        [
+            f"define internal void @{function}(ptr noalias %x, {places}) noinline cold nounwind {{",
+            *builder.lines,
+            "  ret void",
+            "}",
+        ]
+    )
+
+
+def lookup(name: str, numbers: tuple[int, ...], index: Term) -> Term:
+    """numbers[index], each a u64, in a table called `name`."""
+    builder, lanes = index.elementwise.builder, index.value.lanes
+    listed = ", ".join(f"i64 {number}" for number in numbers)
+    table = f"@{name} = private constant [{len(numbers)} x i64] [{listed}]"
+    builder.declared.setdefault(name, table)
+    address = builder.pure(f"getelementptr i64, ptr @{name}, {index.value.typed}")
+    if not lanes:
+        text = builder.pure(f"load i64, ptr {address}")
+        return Term(index.elementwise, Value(text, u64))
+    kind, pointers, mask = (vector_of(each, lanes) for each in (type_of(u64), "ptr", "i1"))
+    function = f"llvm.masked.gather.v{lanes}i64.v{lanes}p0"
+    builder.declare(kind, function, pointers, mask, kind)
+    operands = f"{pointers} align 8 {address}, {mask} splat (i1 true), {kind} poison"
+    text = builder.pure(f"call {kind} @{function}({operands})")
+    return Term(index.elementwise, Value(text, u64, lanes))
