@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from math import gcd
 
 from taskc.ir.interval import EVERYTHING, Interval, range_of
-from taskc.ir.linear import ZERO, Affine, Atom, Opaque, factors_of, is_wide_product
-from taskc.ir.linearize import CONVERT, Term, any_moving, is_stable
+from taskc.ir.linear import WRAPPED, ZERO, Affine, Atom, Opaque, factors_of, is_wide_product
+from taskc.ir.linearize import CONVERT, Term, is_stable
 from taskc.ir.nodes import Binary, Cast, Expression, Variable
 from taskc.ir.types import DType, i64
 
@@ -202,12 +202,12 @@ class Scope:
         self._forms[id(expression)] = expression, result
         return result
 
-    def exact(self, form: Affine, expression: Expression, kind: str, *parts: Term) -> Term:
+    def exact(self, form: Affine, expression: Expression) -> Term:
         """The form, if its value surely fits the type of the expression; else an atom."""
         if self.fits(form, expression.dtype):
             return form
         interval = range_of(expression.dtype)
-        return Opaque(f"wrapped {kind}", parts, expression, interval, moving=any_moving(parts))
+        return Opaque(WRAPPED, (form, expression.dtype), expression, interval, moving=form.moving)
 
     def fits(self, form: Affine, dtype: DType) -> bool:
         """The form's value is surely one of the type's."""

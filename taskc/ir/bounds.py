@@ -23,6 +23,7 @@ from taskc.ir.linear import factors_of
 from taskc.ir.nodes import Binary, Constant, Expression, Statement, Unary, Variable
 from taskc.ir.prover import is_nonpositive
 from taskc.ir.types import boolean
+from taskc.ir.wrapping import unwrapped
 
 __all__ = ["Facts", "Interval"]
 
@@ -170,6 +171,11 @@ class Facts:
 
     def _with(self, form: Affine) -> Facts:
         """And form <= 0."""
+        facts = self._with_exactly(form)
+        exact = unwrapped(facts, form)
+        return facts if exact is None else facts._with_exactly(exact)
+
+    def _with_exactly(self, form: Affine) -> Facts:
         if not form.terms:
             return self
         intervals = self.intervals
@@ -376,7 +382,10 @@ class Facts:
             return True
         if low is not None and low > 0:
             return False
-        return is_nonpositive(self, form)
+        if is_nonpositive(self, form):
+            return True
+        exact = unwrapped(self, form)
+        return exact is not None and self.nonpositive(exact)
 
 
 def _number(value: int) -> Affine:

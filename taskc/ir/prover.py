@@ -62,7 +62,7 @@ class _Search:
         self.steps -= 1
         if left:
             for fact in self.facts.inequalities:
-                combined = self._cancelling(form, fact)
+                combined = cancelling(form, fact)
                 if combined is not None and self.proves(combined, left - 1):
                     return True
         atoms = sorted(form.terms, key=self._depth, reverse=True)
@@ -74,15 +74,6 @@ class _Search:
             return 1 << 30
         known = self.facts.scope.ranges.get(atom)  # type: ignore[arg-type]
         return -1 if known is None else known.order
-
-    def _cancelling(self, form: Affine, fact: Affine) -> Affine | None:
-        """u*form - v*fact without an atom that both have with the same sign."""
-        for atom, theirs in fact.terms.items():
-            ours = form.terms.get(atom, 0)
-            if ours * theirs > 0:
-                common = gcd(ours, theirs)
-                return form.scaled(abs(theirs) // common) - fact.scaled(abs(ours) // common)
-        return None
 
     def _replacing(self, form: Affine, atom: Atom, left: int) -> bool:
         factor = form.terms[atom]
@@ -174,6 +165,16 @@ class _Search:
             else:
                 return None
         return None
+
+
+def cancelling(form: Affine, fact: Affine) -> Affine | None:
+    """u*form - v*fact without an atom that both have with the same sign."""
+    for atom, theirs in fact.terms.items():
+        ours = form.terms.get(atom, 0)
+        if ours * theirs > 0:
+            common = gcd(ours, theirs)
+            return form.scaled(abs(theirs) // common) - fact.scaled(abs(ours) // common)
+    return None
 
 
 def _without_floor(form: Affine, atom: Opaque, inner: Affine, n: int) -> Affine:

@@ -18,6 +18,7 @@ from taskc.errors import NOWHERE, CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.bounds import Facts
 from taskc.ir.build import add
+from taskc.ir.linear import WRAPPED, Affine, Opaque
 from taskc.ir.nodes import TILE, Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import expressions, tensors_of, walk
 from taskc.passes.proofs.enumeration import LIMIT, Enumerator, all_blocks, size_of
@@ -219,10 +220,11 @@ class _Prover:
         if isinstance(conclusion, str):
             message = conclusion.format(tensor.name)
             return CompileError(message, loc, hint=f"guard the access with `if {guard}:`")
+        hint = f"guard the access with `if {guard}:`, or state it before: `assert {guard}`"
         return CompileError(
             f"can't prove that index `{name}` of `{tensor.name}` is {claim}",
             loc,
-            hint=f"guard the access with `if {guard}:`, or state it before: `assert {guard}`",
+            hint=_wrapping_hint(form, end, state.now) or hint,
         )
 
     def _enumerate(self, index: Expression, end: Expression, state: _State) -> bool | str | None:
@@ -258,6 +260,26 @@ class _Prover:
         where = f" at {', '.join(place)}" if place else ""
         number, size = at(form.base, position), at(extent.base, position)
         return f"index {number} is outside `{{}}` (extent {size}){where}"
+
+
+def _wrapping_hint(form: Affine, end: Expression, facts: Facts) -> str | None:
+    """For a sum with one number that may be any: the range in which the index is in bounds."""
+    atoms = [atom for atom in form.terms if isinstance(atom, Opaque) and atom.kind == WRAPPED]
+    if len(atoms) != 1 or form.terms != {atoms[0]: 1}:
+        return None
+    whole = atoms[0].parts[0] + form.constant
+    wide = [a for a in whole.terms if facts.interval_of(facts.scope.atom_form(a)).is_wide]
+    if len(wide) != 1 or whole.terms[wide[0]] != 1:
+        return None
+    low, high = facts.interval_of(whole.without(wide[0]))
+    if low is None or high is None:
+        return None
+    size = facts.affine(end) - (high + 1)
+    if size.is_constant and size.constant < -low:
+        return None
+    name = spelled(wide[0].expression if isinstance(wide[0], Opaque) else wide[0])
+    guard = f"{-low} <= {name} <= {spelled(size.to_expression())}"
+    return f"`{name}` may be any {atoms[0].parts[1]}, and so the sum may wrap; state before: `assert {guard}`"
 
 
 def _reads(condition: Expression) -> frozenset[Tensor]:

@@ -1,0 +1,63 @@
+"""Sums that wrap in their type, but not where enough is known of their parts.
+
+    n: i64                    i + n  is an atom: a form reduced modulo 2**64
+    assert 0 < n <= 4         i + n  is the form itself
+
+A form is exact where its value surely is one of its type's. Atoms without a finite range count
+nothing, as everywhere (taskc.ir.interval): so n <= size - 32 is enough for i + n, too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from taskc.ir.interval import range_of
+from taskc.ir.linear import WRAPPED, Affine, Opaque
+from taskc.ir.prover import cancelling
+from taskc.ir.types import DType, i64
+
+if TYPE_CHECKING:
+    from taskc.ir.bounds import Facts
+
+
+def unwrapped(facts: Facts, form: Affine) -> Affine | None:
+    """The form with every atom that surely doesn't wrap as what it is made of; None as it was."""
+    found = None
+    for atom in form.terms:
+        if type(atom) is Opaque and atom.kind == WRAPPED:
+            inner, dtype = atom.parts
+            inner = unwrapped(facts, inner) or inner
+            if _is_exact(facts, atom, inner, dtype):
+                found = (found or form).replacing(atom, inner)
+    return found
+
+
+def _is_exact(facts: Facts, atom: Opaque, form: Affine, dtype: DType) -> bool:
+    """The form's value is one of the type's."""
+    allowed = range_of(dtype)
+    assert allowed.low is not None and allowed.high is not None
+    if _stays_below(facts, form, allowed.high, dtype):
+        return _stays_below(facts, -form, -allowed.low, dtype)
+    # What exceeds the type by less than a turn, and wraps, is negative.
+    low, high = facts.interval_of(form)
+    least = facts.interval_of(facts.scope.atom_form(atom)).low
+    natural = low is not None and low >= 0 and least is not None and least >= 0
+    return natural and dtype.is_signed and high is not None and high < 1 << dtype.bits
+
+
+def _stays_below(facts: Facts, form: Affine, limit: int, dtype: DType) -> bool:
+    """form <= limit, a natural number; directly, or by one of the facts."""
+    candidates = (cancelling(form, fact) for fact in facts.inequalities)
+    for larger in (form, *(candidate for candidate in candidates if candidate is not None)):
+        highest = larger.constant
+        for atom, factor in larger.terms.items():
+            part = facts.scope.atom_form(atom).scaled(factor)
+            high = facts.interval_of(part).high
+            if high is None and dtype is not i64:
+                break
+            # A number from memory may be large, however it is mixed with infinite ones.
+            highest += part.magnitude if high is None else high
+        else:
+            if highest <= limit:
+                return True
+    return False
