@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from taskc.ir.interval import range_of
 from taskc.ir.linear import WRAPPED, Affine, Opaque
 from taskc.ir.prover import cancelling
 from taskc.ir.types import DType, i64
@@ -34,10 +33,8 @@ def unwrapped(facts: Facts, form: Affine) -> Affine | None:
 
 def _is_exact(facts: Facts, atom: Opaque, form: Affine, dtype: DType) -> bool:
     """The form's value is one of the type's."""
-    allowed = range_of(dtype)
-    assert allowed.low is not None and allowed.high is not None
-    if _stays_below(facts, form, allowed.high, dtype):
-        return _stays_below(facts, -form, -allowed.low, dtype)
+    if _stays_below(facts, form, int(dtype.maximum), dtype):
+        return _stays_below(facts, -form, -int(dtype.minimum), dtype)
     # What exceeds the type by less than a turn, and wraps, is negative.
     low, high = facts.interval_of(form)
     least = facts.interval_of(facts.scope.atom_form(atom)).low

@@ -79,6 +79,8 @@ class Program:
     results  the variables bound by atomics and target operations: each worker has its own
     names    the Lets and the loops, in program order
     axes     of a loop, by identity: the NumPy axis of its (first) variable
+    above    of a loop, by identity: the path to it
+    homes    the path to each Allocate
     """
 
     kernel: ir.Kernel
@@ -90,6 +92,8 @@ class Program:
     written: set[Tensor] = field(default_factory=set)
     names: list[ir.Let | Loop] = field(default_factory=list)
     axes: dict[int, int] = field(default_factory=dict)
+    above: dict[int, Path] = field(default_factory=dict)
+    homes: dict[Tensor, Path] = field(default_factory=dict)
     grid: ir.Grid | None = None
 
     def axis(self, loop: Loop) -> int:
@@ -156,6 +160,8 @@ class _Walker:
                 self.expression(node.value, path, phase, node)
                 program.lets[node.variable] = (node.value, phase is None)
                 program.names.append(node)
+            case ir.Allocate():
+                program.homes[node.tensor] = path
             case ir.If():
                 self.expression(node.condition, path, phase, node)
                 self.visit(node.then, (*path, Guard(node.condition)), axis, phase)
@@ -206,6 +212,7 @@ class _Walker:
         self.program.names.append(node)
         each = isinstance(node, ir.Each)
         self.program.axes[id(node)] = axis
+        self.program.above[id(node)] = path
         for position, variable in enumerate(variables):
             place = axis if each else axis + position
             shared = phase is None and not each
