@@ -15,13 +15,14 @@ from memory have the range of their type.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd
 
 from taskc.ir.interval import EVERYTHING, Interval, range_of
 from taskc.ir.linear import WRAPPED, ZERO, Affine, Atom, Opaque, factors_of, is_wide_product
 from taskc.ir.linearize import CONVERT, Term, is_stable
-from taskc.ir.nodes import Binary, Cast, Expression, Variable
+from taskc.ir.nodes import Binary, Cast, Expression, Tensor, Variable
 from taskc.ir.types import DType, i64
 
 __all__ = [
@@ -55,9 +56,10 @@ class Range:
 class Scope:
     """What is known of names; `bind` and `define` are called when their binders are entered."""
 
-    __slots__ = ("_forms", "_intervals", "definitions", "ranges")
+    __slots__ = ("_forms", "_intervals", "cells", "definitions", "ranges")
 
-    def __init__(self) -> None:
+    def __init__(self, cells: Mapping[Tensor, Interval] | None = None) -> None:
+        self.cells = cells or {}
         self.ranges: dict[Variable, Range] = {}
         self.definitions: dict[Variable, Affine] = {}
         # By the identity of the expression, which is kept so that the number stays its own.

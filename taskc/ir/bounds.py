@@ -13,6 +13,7 @@ conditions make new frames. How a condition is proved is told in taskc.ir.prover
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import gcd
 
@@ -51,9 +52,11 @@ class Facts:
     _proofs: dict[int, tuple[Expression, bool | None]] = field(default_factory=dict)
 
     @staticmethod
-    def empty(kernel: ir.Kernel | None = None) -> Facts:
-        """At the top of a kernel."""
-        scope = Scope()
+    def empty(
+        kernel: ir.Kernel | None = None, cells: Mapping[ir.Tensor, Interval] | None = None
+    ) -> Facts:
+        """At the top of a kernel; `cells` says between which numbers some tensors' elements stay."""
+        scope = Scope(cells)
         if kernel is None:
             return Facts(scope)
         natural = Affine(0, {}, 0)

@@ -192,7 +192,9 @@ def is_stable(tensor: Tensor) -> bool:
 def _read(scope: Scope, node: Read) -> Term:
     parts = tuple(scope.term(index) for index in node.indices)
     moving = not is_stable(node.tensor) or any_moving(parts)
-    interval = range_of(node.dtype) if node.dtype.is_integer else EVERYTHING
+    interval = scope.cells.get(node.tensor)
+    if interval is None:
+        interval = range_of(node.dtype) if node.dtype.is_integer else EVERYTHING
     return Opaque("read", (node.tensor, *parts), node, interval, moving=moving)
 
 

@@ -24,7 +24,8 @@ from taskc.ir.rewrite import walk
 from taskc.passes.proofs.enumeration import LIMIT, Array, Enumerator, all_blocks, size_of
 from taskc.passes.proofs.folding import folded_alike, is_opaque
 from taskc.passes.proofs.forms import Form
-from taskc.passes.proofs.program import ATOMIC, READ, WRITE, Access, Guard, Program, used_variables
+from taskc.passes.proofs.paths import Guard
+from taskc.passes.proofs.program import ATOMIC, READ, WRITE, Access, Program, used_variables
 
 HINT = "index it with the variables of tc.tiles, or use tc.atomic_add and its like"
 

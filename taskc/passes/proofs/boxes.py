@@ -22,7 +22,8 @@ from taskc.ir.nodes import Binary, Expression, Variable
 from taskc.passes.proofs.enumeration import LIMIT, Array, Enumerator, size_of
 from taskc.passes.proofs.folding import Row, folded, is_opaque
 from taskc.passes.proofs.forms import Form
-from taskc.passes.proofs.program import Access, Guard, Path, Program
+from taskc.passes.proofs.paths import Guard, Path
+from taskc.passes.proofs.program import Access, Program
 from taskc.passes.proofs.wording import spelled
 
 

@@ -21,7 +21,8 @@ from taskc.ir import nodes as ir
 from taskc.ir.nodes import GLOBAL, Expression, Tensor, Variable
 from taskc.passes.proofs.boxes import Box, NoBoxError, box_of, enumerated_loops
 from taskc.passes.proofs.enumeration import LIMIT, Array, Enumerator, all_blocks, size_of
-from taskc.passes.proofs.program import ATOMIC, READ, Access, Guard, Program, collect
+from taskc.passes.proofs.paths import Guard
+from taskc.passes.proofs.program import ATOMIC, READ, Access, Program, collect
 from taskc.passes.proofs.wording import at, element, task_of, task_text
 
 HINT = "a parameter that is updated in place or scattered into is declared tc.inout[...]"

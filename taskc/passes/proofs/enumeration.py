@@ -35,7 +35,8 @@ from taskc.passes.proofs.forms import (
     conjunction,
     negated,
 )
-from taskc.passes.proofs.program import Frame, Guard, Program
+from taskc.passes.proofs.paths import Frame, Guard
+from taskc.passes.proofs.program import Program
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Mode = Literal["phase", "iterations", "unrolled"]

@@ -9,33 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from taskc.errors import NOWHERE, Location
 from taskc.ir import nodes as ir
 from taskc.ir.bounds import Facts
+from taskc.ir.interval import Interval
 from taskc.ir.nodes import Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import expressions, statements, walk
+from taskc.passes.proofs.cells import cell_ranges
+from taskc.passes.proofs.paths import Guard, Loop, Path, Phase
 
 READ, WRITE, ATOMIC = "read", "write", "atomic"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Guard:
-    """`condition` is true below, or false where `holds` is False.
-
-    An `asserted` one is the promise of an Assert: nothing is skipped because of it.
-    """
-
-    condition: Expression
-    holds: bool = True
-    asserted: bool = False
-
-
-Loop: TypeAlias = ir.Grid | ir.For | ir.Pipeline | ir.While | ir.Each | ir.Move
-Phase: TypeAlias = ir.Each | ir.Move
-Frame: TypeAlias = Loop | Guard
-Path: TypeAlias = tuple[Frame, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,6 +65,7 @@ class Program:
     axes     of a loop, by identity: the NumPy axis of its (first) variable
     above    of a loop, by identity: the path to it
     homes    the path to each Allocate
+    ranges   of the cells whose values have bounds
     """
 
     kernel: ir.Kernel
@@ -94,6 +79,7 @@ class Program:
     axes: dict[int, int] = field(default_factory=dict)
     above: dict[int, Path] = field(default_factory=dict)
     homes: dict[Tensor, Path] = field(default_factory=dict)
+    ranges: dict[Tensor, Interval] = field(default_factory=dict)
     grid: ir.Grid | None = None
 
     def axis(self, loop: Loop) -> int:
@@ -101,7 +87,7 @@ class Program:
 
     def facts(self, path: Path) -> Facts:
         """What is known at the end of a path."""
-        facts = Facts.empty(self.kernel)
+        facts = Facts.empty(self.kernel, self.ranges)
         loops = {id(frame) for frame in path}
         for name in self.names:
             if isinstance(name, ir.Let) or id(name) in loops:
@@ -116,7 +102,7 @@ class Program:
 
 
 def collect(kernel: ir.Kernel) -> Program:
-    walker = _Walker(Program(kernel))
+    walker = _Walker(Program(kernel, ranges=cell_ranges(kernel)))
     walker.visit(kernel.body, (), 1, None)
     return walker.program
 

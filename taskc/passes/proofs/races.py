@@ -29,16 +29,8 @@ from taskc.passes.proofs.blocks import block_findings
 from taskc.passes.proofs.enumeration import LIMIT, Array, Enumerator, all_blocks, along, size_of
 from taskc.passes.proofs.folding import folded_alike
 from taskc.passes.proofs.forms import Form
-from taskc.passes.proofs.program import (
-    ATOMIC,
-    WRITE,
-    Access,
-    Guard,
-    Phase,
-    Program,
-    collect,
-    used_variables,
-)
+from taskc.passes.proofs.paths import Guard, Phase
+from taskc.passes.proofs.program import ATOMIC, WRITE, Access, Program, collect, used_variables
 from taskc.passes.proofs.wording import at, element, form_text, task_of, task_text
 
 HINT = "give each element to one worker, use tc.atomic_add and its like, or end the loop in between"

@@ -12,7 +12,7 @@ from taskc.ir.nodes import Expression, Tensor
 from taskc.ir.printer import expression_text
 from taskc.passes.proofs.enumeration import Enumerator
 from taskc.passes.proofs.forms import Form
-from taskc.passes.proofs.program import Path
+from taskc.passes.proofs.paths import Path
 
 
 def spelled(node: Expression) -> str:
