@@ -98,6 +98,10 @@ class Scope:
             self._forms.clear()
         self.ranges[variable] = new
 
+    def bind_within(self, variable: Variable, interval: Interval) -> None:
+        """`variable`, which no loop binds in a way that is known, is one of these numbers."""
+        self.ranges[variable] = Range(None, None, interval, 1, 0, len(self.ranges))
+
     def define(self, variable: Variable, value: Expression) -> None:
         """`variable` is `value`; kept as a form unless memory that may change decides it."""
         if not variable.dtype.is_integer:

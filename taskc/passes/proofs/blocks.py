@@ -24,6 +24,7 @@ from taskc.ir.rewrite import walk
 from taskc.passes.proofs.enumeration import LIMIT, Array, Enumerator, all_blocks, size_of
 from taskc.passes.proofs.folding import folded_alike, is_opaque
 from taskc.passes.proofs.forms import Form
+from taskc.passes.proofs.pairs import kept_apart
 from taskc.passes.proofs.paths import Guard
 from taskc.passes.proofs.program import ATOMIC, READ, WRITE, Access, Program, used_variables
 
@@ -76,6 +77,8 @@ def _tensor(
             if second.kind == WRITE and second.order < first.order:
                 continue
             if _apart(first, second, enumerator, moving):
+                continue
+            if program.grid is not None and kept_apart(first, second, program, program.grid):
                 continue
             conclusion = _enumerate(first, second, program)
             if conclusion is None:

@@ -66,7 +66,7 @@ def _stored(
     for touch in touches(kernel, Facts.empty(kernel, known)):
         if touch.value is None or touch.tensor not in cells:
             continue
-        if not (_tensors(touch.value, lets) & cells.keys()) <= known.keys():
+        if not (tensors_read(touch.value, lets) & cells.keys()) <= known.keys():
             continue  # what it is computed from has not been stored, so far
         allowed = range_of(touch.tensor.dtype)
         value = touch.state.now.interval(touch.value).meet(allowed)
@@ -74,7 +74,7 @@ def _stored(
     return result
 
 
-def _tensors(node: Expression, lets: dict[Variable, Expression]) -> set[Tensor]:
+def tensors_read(node: Expression, lets: dict[Variable, Expression]) -> set[Tensor]:
     """The tensors that an expression reads, in the values of its names too."""
     found: set[Tensor] = set()
     seen: set[Variable] = set()

@@ -29,6 +29,7 @@ from taskc.passes.proofs.blocks import block_findings
 from taskc.passes.proofs.enumeration import LIMIT, Array, Enumerator, all_blocks, along, size_of
 from taskc.passes.proofs.folding import folded_alike
 from taskc.passes.proofs.forms import Form
+from taskc.passes.proofs.pairs import kept_apart
 from taskc.passes.proofs.paths import Guard, Phase
 from taskc.passes.proofs.program import ATOMIC, WRITE, Access, Program, collect, used_variables
 from taskc.passes.proofs.wording import at, element, form_text, task_of, task_text
@@ -137,7 +138,11 @@ def _search(accesses: list[Access], enumerator: Enumerator) -> _Meeting | None:
             meeting = _meet(first, second)
             if meeting is not None and meeting.definite:
                 return meeting
-            found = found or meeting
+            if found is None and meeting is not None:
+                phase = second.access.phase
+                assert phase is not None
+                if not kept_apart(first.access, second.access, enumerator.program, phase):
+                    found = meeting
     return found
 
 
