@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, prod
 
 from taskc.ir.interval import EVERYTHING, Interval, range_of
 from taskc.ir.linear import WRAPPED, ZERO, Affine, Atom, Opaque, factors_of, is_wide_product
@@ -187,13 +187,14 @@ class Scope:
         if low is not None and high is not None:
             return max(abs(low), abs(high))
         magnitude = max(abs(low or 0), abs(high or 0))
+        if type(atom) is Opaque and atom.kind == "*":
+            factors = factors_of(atom).items()
+            return prod(max(1, self._magnitude_of_atom(part)) ** power for part, power in factors)
         if type(atom) is Opaque:
             # A number from memory may wrap, however it is mixed with infinite ones.
             for part in atom.parts:
                 for inner in part if isinstance(part, frozenset) else (part,):
-                    if isinstance(inner, tuple):
-                        magnitude = max(magnitude, self._magnitude_of_atom(inner[0]))
-                    elif type(inner) is Affine:
+                    if type(inner) is Affine:
                         magnitude = max(magnitude, inner.magnitude)
         return magnitude
 

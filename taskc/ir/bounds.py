@@ -305,7 +305,15 @@ class Facts:
 
     def _interval_of_atom(self, atom: Atom) -> Interval:
         found = self.intervals.get(atom)
-        return self.scope.interval_of_atom(atom) if found is None else found
+        if found is None:
+            found = self.scope.interval_of_atom(atom)
+            if type(atom) is Opaque and atom.kind == "*" and self.intervals:
+                product = Interval(1, 1)
+                for factor, power in factors_of(atom).items():
+                    for _ in range(power):
+                        product = product.times(self._interval_of_atom(factor))
+                found = found.meet(product)
+        return found
 
     def prove(self, condition: Expression) -> bool | None:
         """True or False where the condition surely does or doesn't hold here, else None."""

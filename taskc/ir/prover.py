@@ -14,10 +14,12 @@ proof of the last form is one of the first; failing to find any says nothing. Wi
     k*select(c, a, b)         ->  both
     k*x*y, y >= 0             ->  k*high*y
     a known fact f <= 0       g     ->  u*g - v*f               u, v > 0, so that an atom cancels
+                              g     ->  u*g - v*y*f             y >= 0, so that products cancel
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import gcd
 from typing import TYPE_CHECKING
 
@@ -33,14 +35,18 @@ _MOST_FACTS = 2  # that one proof subtracts
 
 def is_nonpositive(facts: Facts, form: Affine) -> bool:
     """form <= 0 surely holds."""
-    return _Search(facts).proves(form, _MOST_FACTS)
+    if _Search(facts).proves(form, _MOST_FACTS):
+        return True
+    return _products(form) > 0 and _Search(facts, multiplies=True).proves(form, _MOST_FACTS)
 
 
 class _Search:
-    """One proof; it remembers the forms that it failed at."""
+    """One proof; it remembers the forms that it failed at. Multiples of facts are many: they are
+    tried where nothing else helped."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, *, multiplies: bool = False) -> None:
         self.facts = facts
+        self.multiplies = multiplies
         self.steps = _MOST_STEPS
         self.seen: dict[Affine, int] = {}
 
@@ -60,6 +66,8 @@ class _Search:
             return False
         self.seen[form] = left
         self.steps -= 1
+        if any(self.proves(simpler, left) for simpler in self._with_fewer_products(form)):
+            return True
         if left:
             for fact in self.facts.inequalities:
                 combined = cancelling(form, fact)
@@ -74,6 +82,30 @@ class _Search:
             return 1 << 30
         known = self.facts.scope.ranges.get(atom)  # type: ignore[arg-type]
         return -1 if known is None else known.order
+
+    def _with_fewer_products(self, form: Affine) -> list[Affine]:
+        """The form less multiples of facts that rid it of products; fewest first."""
+        products = _products(form) if self.multiplies else 0
+        facts = self.facts.inequalities if products else ()
+        found = [other for fact in facts for other in self._cancelling_products(form, fact)]
+        return sorted((other for other in found if _products(other) < products), key=_products)
+
+    def _cancelling_products(self, form: Affine, fact: Affine) -> Iterator[Affine]:
+        """u*form - v*y*fact for each natural y with which the fact has a product of the form."""
+        scope = self.facts.scope
+        for product, ours in form.terms.items():
+            if type(product) is not Opaque or product.kind != "*":
+                continue
+            for atom, theirs in fact.terms.items():
+                rest = exact_quotient(scope, scope.atom_form(product), atom)
+                if ours * theirs < 0 or rest is None or rest.is_constant:
+                    continue
+                low = self.facts.interval_of(rest).low
+                scaled = scope.product(fact, rest, product.expression)
+                if low is None or low < 0 or not isinstance(scaled, Affine):
+                    continue
+                common = gcd(ours, theirs)
+                yield form.scaled(abs(theirs) // common) - scaled.scaled(abs(ours) // common)
 
     def _replacing(self, form: Affine, atom: Atom, left: int) -> bool:
         factor = form.terms[atom]
@@ -165,6 +197,10 @@ class _Search:
             else:
                 return None
         return None
+
+
+def _products(form: Affine) -> int:
+    return sum(type(atom) is Opaque and atom.kind == "*" for atom in form.terms)
 
 
 def cancelling(form: Affine, fact: Affine) -> Affine | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from taskc.ir.linear import WRAPPED, Affine, Opaque
+from taskc.ir.linear import WRAPPED, Affine, Atom, Opaque, factors_of
 from taskc.ir.prover import cancelling
 from taskc.ir.types import DType, i64
 
@@ -48,13 +48,25 @@ def _stays_below(facts: Facts, form: Affine, limit: int, dtype: DType) -> bool:
     for larger in (form, *(candidate for candidate in candidates if candidate is not None)):
         highest = larger.constant
         for atom, factor in larger.terms.items():
-            part = facts.scope.atom_form(atom).scaled(factor)
-            high = facts.interval_of(part).high
+            high = facts.interval_of(facts.scope.atom_form(atom)).scaled(factor).high
             if high is None and dtype is not i64:
                 break
             # A number from memory may be large, however it is mixed with infinite ones.
-            highest += part.magnitude if high is None else high
+            highest += abs(factor) * _magnitude(facts, atom) if high is None else high
         else:
             if highest <= limit:
                 return True
     return False
+
+
+def _magnitude(facts: Facts, atom: Atom) -> int:
+    """Of an infinite atom: of what is in it, without the sizes."""
+    if type(atom) is not Opaque or atom.kind != "*":
+        return facts.scope.atom_form(atom).magnitude
+    product = 1
+    for factor, power in factors_of(atom).items():
+        low, high = facts.interval_of(facts.scope.atom_form(factor))
+        is_finite = low is not None and high is not None
+        known = max(abs(low or 0), abs(high or 0)) if is_finite else _magnitude(facts, factor)
+        product *= max(1, known) ** power
+    return product
