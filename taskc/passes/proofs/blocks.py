@@ -27,6 +27,7 @@ from taskc.passes.proofs.forms import Form
 from taskc.passes.proofs.pairs import kept_apart
 from taskc.passes.proofs.paths import Guard
 from taskc.passes.proofs.program import ATOMIC, READ, WRITE, Access, Program, used_variables
+from taskc.passes.proofs.unfolding import unfolded_alike
 
 HINT = "index it with the variables of tc.tiles, or use tc.atomic_add and its like"
 
@@ -67,7 +68,8 @@ def _tensor(
     if all(access.kind != WRITE for access in accesses):
         return None
     if any(is_opaque(enumerator.form(index)) for a in accesses for index in a.indices):
-        accesses = folded_alike(accesses, program) or accesses
+        changed = folded_alike(accesses, program) or unfolded_alike(accesses, program)
+        accesses = changed or accesses
     for first in accesses:
         if first.kind != WRITE:
             continue

@@ -50,13 +50,20 @@ Interval = tuple[int, "int | None"]
 Box = tuple[Interval, ...]
 
 
-def box_of(access: Access, program: Program, enumerator: Enumerator) -> Box | None:
-    """The box that a store fills once; None where it never happens. Raises NoBoxError."""
-    return _Store(access, program, enumerator).box()
+def box_of(
+    access: Access, program: Program, enumerator: Enumerator, row: Row | None = None
+) -> Box | None:
+    """The box that a store fills once; None where it never happens. Raises NoBoxError.
+
+    `row` has the indices and extents to look at, if not the access's own.
+    """
+    return _Store(access, program, enumerator, row).box()
 
 
 class _Store:
-    def __init__(self, access: Access, program: Program, enumerator: Enumerator) -> None:
+    def __init__(
+        self, access: Access, program: Program, enumerator: Enumerator, row: Row | None
+    ) -> None:
         self.access = access
         self.program = program
         self.enumerator = enumerator
@@ -65,6 +72,9 @@ class _Store:
         )
         self.facts = program.facts(promises)
         indices, extents = access.indices, access.tensor.shape
+        if row is not None:
+            indices, extents = row.indices, row.extents
+        self.rank = len(indices)
         self.forms = [enumerator.form(index) for index in indices]
         if any(map(is_opaque, self.forms)):
             row = folded(Row(indices, extents), program, self.facts)
@@ -100,11 +110,11 @@ class _Store:
         intervals = [self._interval(d, digits[d], offsets[d]) for d in range(len(forms))]
         for d in self.turned:
             intervals[d] = self._turned(d, intervals[d])
-        if len(intervals) == len(self.access.tensor.shape):
+        if len(intervals) == self.rank:
             return tuple(intervals)
         if any(interval != (0, None) for interval in intervals):
             self._unknown("its division into rows does not cover whole rows")
-        return ((0, None),) * len(self.access.tensor.shape)
+        return ((0, None),) * self.rank
 
     def _unknown(self, reason: str) -> NoReturn:
         raise NoBoxError(reason)
@@ -140,7 +150,8 @@ class _Store:
         if not symbolic:
             return pinned
         facts = self.facts
-        for index, extent in zip(self.indices, self.extents, strict=True):
+        given = zip(self.access.indices, self.access.tensor.shape, strict=True)
+        for index, extent in (*given, *zip(self.indices, self.extents, strict=True)):
             facts = facts.assume(Binary(">=", index, ir.constant(0)))
             facts = facts.assume(Binary("<", index, _end(extent)))
         for condition, holds in symbolic:

@@ -21,8 +21,10 @@ from taskc.ir import nodes as ir
 from taskc.ir.nodes import GLOBAL, Expression, Tensor, Variable
 from taskc.passes.proofs.boxes import Box, NoBoxError, box_of, enumerated_loops
 from taskc.passes.proofs.enumeration import LIMIT, Array, Enumerator, all_blocks, size_of
+from taskc.passes.proofs.folding import Row
 from taskc.passes.proofs.paths import Guard
 from taskc.passes.proofs.program import ATOMIC, READ, Access, Program, collect
+from taskc.passes.proofs.unfolding import unfolded
 from taskc.passes.proofs.wording import at, element, task_of, task_text
 
 HINT = "a parameter that is updated in place or scattered into is declared tc.inout[...]"
@@ -56,6 +58,9 @@ def _output(tensor: Tensor, program: Program) -> CompileError | None:
     stores = _complementary(stores)
     problem = _by_structure(tensor, stores, program)
     if problem is None:
+        return None
+    rows = unfolded(stores, program)
+    if rows is not None and _by_structure(tensor, stores, program, rows) is None:
         return None
     counted = _by_enumeration(tensor, stores, program)
     if counted is None or isinstance(counted, CompileError):
@@ -101,12 +106,16 @@ def _joined(first: Access, second: Access) -> Access | None:
 # Boxes.
 
 
-def _by_structure(tensor: Tensor, stores: list[Access], program: Program) -> CompileError | None:
+def _by_structure(
+    tensor: Tensor, stores: list[Access], program: Program, rows: list[Row] | None = None
+) -> CompileError | None:
+    """What is wrong, if the tensor is looked at as each store's row of indices and extents says."""
     enumerator = Enumerator(program, "iterations")
     boxes: list[tuple[Box, Access]] = []
-    for store in stores:
+    extents = tensor.shape if rows is None else rows[0].extents
+    for number, store in enumerate(stores):
         try:
-            box = box_of(store, program, enumerator)
+            box = box_of(store, program, enumerator, None if rows is None else rows[number])
         except NoBoxError as error:
             return _unproved(tensor, store.loc, error.reason)
         if box is not None:
@@ -115,10 +124,10 @@ def _by_structure(tensor: Tensor, stores: list[Access], program: Program) -> Com
         return _unproved(tensor, stores[0].loc, "its stores never happen")
     cuts = [
         sorted({0, *(cut for box, _ in boxes for cut in _ends(box[d]))})
-        for d in range(len(tensor.shape))
+        for d in range(len(extents))
     ]
     for corner in product(*cuts):
-        if not _exists(corner, tensor):
+        if not _exists(corner, extents):
             continue
         inside = [store for box, store in boxes if _contains(box, corner)]
         name = element(tensor, corner)
@@ -142,10 +151,10 @@ def _contains(box: Box, corner: tuple[int, ...]) -> bool:
     )
 
 
-def _exists(corner: tuple[int, ...], tensor: Tensor) -> bool:
+def _exists(corner: tuple[int, ...], extents: tuple[int | Expression, ...]) -> bool:
     return all(
         not isinstance(extent, int) or place < extent
-        for place, extent in zip(corner, tensor.shape, strict=True)
+        for place, extent in zip(corner, extents, strict=True)
     )
 
 

@@ -32,6 +32,7 @@ from taskc.passes.proofs.forms import Form
 from taskc.passes.proofs.pairs import kept_apart
 from taskc.passes.proofs.paths import Guard, Phase
 from taskc.passes.proofs.program import ATOMIC, WRITE, Access, Program, collect, used_variables
+from taskc.passes.proofs.unfolding import unfolded_alike
 from taskc.passes.proofs.wording import at, element, form_text, task_of, task_text
 
 HINT = "give each element to one worker, use tc.atomic_add and its like, or end the loop in between"
@@ -109,9 +110,10 @@ def _phase(accesses: list[Access], enumerator: Enumerator) -> CompileError | Non
     """One phase and one tensor."""
     meeting = _search(accesses, enumerator)
     if meeting is not None and not meeting.definite:
-        together = folded_alike(accesses, enumerator.program)
-        if together is not None and _search(together, enumerator) is None:
-            return None
+        for alike in (folded_alike, unfolded_alike):
+            changed = alike(accesses, enumerator.program)
+            if changed is not None and _search(changed, enumerator) is None:
+                return None
     if meeting is None:
         return None
     if not meeting.definite:
