@@ -60,8 +60,12 @@ def _output(tensor: Tensor, program: Program) -> CompileError | None:
     if problem is None:
         return None
     rows = unfolded(stores, program)
-    if rows is not None and _by_structure(tensor, stores, program, rows) is None:
-        return None
+    if rows is not None:
+        precise = _by_structure(tensor, stores, program, rows)
+        if precise is None:
+            return None
+        if len(tensor.shape) == 1 and all(isinstance(n, int) for n in rows[0].extents[1:]):
+            problem = precise
     counted = _by_enumeration(tensor, stores, program)
     if counted is None or isinstance(counted, CompileError):
         return counted
@@ -130,13 +134,21 @@ def _by_structure(
         if not _exists(corner, extents):
             continue
         inside = [store for box, store in boxes if _contains(box, corner)]
-        name = element(tensor, corner)
+        name = element(tensor, corner if rows is None else _put_together(corner, extents))
         if not inside:
             return CompileError(f"{name} is never stored", boxes[-1][1].loc, hint=HINT)
         if len(inside) > 1:
             note = (f"{name} is stored here too", inside[0].loc)
             return CompileError(f"{name} is stored twice", inside[1].loc, hint=HINT, notes=(note,))
     return None
+
+
+def _put_together(corner: tuple[int, ...], extents: tuple[int | Expression, ...]) -> tuple[int]:
+    """The index that was taken apart."""
+    number = corner[0]
+    for place, extent in zip(corner[1:], extents[1:], strict=True):
+        number = number * (extent if isinstance(extent, int) else 1) + place
+    return (number,)
 
 
 def _ends(interval: tuple[int, int | None]) -> list[int]:
