@@ -170,7 +170,18 @@ IN = "a: f32[64]"
             s[at[i]] = 1.0
         """,
         "can't prove that two workers never meet at one element of `s`, which this writes",
-        "s[at[i]]", "tc.atomic_add",
+        "s[at[i]]", "`tc.atomic_exchange(s[at[i]], f32(1.0))`; to combine them, tc.atomic_add",
+    ),
+    Case(
+        "a histogram", "at: i64[4]",
+        """
+        shared s: f32[4] = 1.0
+        each i in spatial(4):
+            let k = at[i]
+            s[k] = s[k] + 1.0
+        """,
+        "can't prove that two workers never meet at one element of `s`, which this writes",
+        "s[k] =", "update it with `tc.atomic_add(s[k], f32(1.0))`",
     ),
     Case(
         "an atomic scatter", "at: i64[4]",

@@ -19,7 +19,7 @@ import numpy as np
 
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
-from taskc.ir.nodes import GLOBAL, Expression, Tensor, Variable
+from taskc.ir.nodes import GLOBAL, Expression, Variable
 from taskc.ir.rewrite import walk
 from taskc.passes.proofs.enumeration import LIMIT, Array, Enumerator, all_blocks, size_of
 from taskc.passes.proofs.folding import folded_alike, is_opaque
@@ -28,6 +28,7 @@ from taskc.passes.proofs.pairs import kept_apart
 from taskc.passes.proofs.paths import Guard
 from taskc.passes.proofs.program import ATOMIC, READ, WRITE, Access, Program, used_variables
 from taskc.passes.proofs.unfolding import unfolded_alike
+from taskc.passes.proofs.wording import scatter_hint
 
 HINT = "index it with the variables of tc.tiles, or use tc.atomic_add and its like"
 
@@ -85,7 +86,7 @@ def _tensor(
             conclusion = _enumerate(first, second, program)
             if conclusion is None:
                 continue
-            return _report(first, second, tensor, conclusion)
+            return _report(first, second, program, conclusion)
     return None
 
 
@@ -240,14 +241,16 @@ def _block_name(number: Any, program: Program) -> tuple[int, ...]:
     return tuple(int(p) for p in np.unravel_index(int(number), counts))
 
 
-def _report(first: Access, second: Access, tensor: Tensor, conclusion: Any) -> CompileError:
+def _report(first: Access, second: Access, program: Program, conclusion: Any) -> CompileError:
+    tensor = first.tensor
     early, late = sorted((first, second), key=lambda access: access.order)
     notes = () if early is late else ((f"the other access {early.verb} it", early.loc),)
     if conclusion is True:
         text = f"can't prove that no two blocks meet at one element of `{tensor.name}`"
         if early is not late:
             text += f", which this {late.verb}"
-        return CompileError(text, late.loc, hint=HINT, notes=notes)
+        hint = scatter_hint(late, program) or HINT
+        return CompileError(text, late.loc, hint=hint, notes=notes)
     place, block, block_too = conclusion
     name = f"{tensor.name}[{', '.join(map(str, place))}]"
     if early is late:

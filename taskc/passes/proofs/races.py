@@ -33,7 +33,7 @@ from taskc.passes.proofs.pairs import kept_apart
 from taskc.passes.proofs.paths import Guard, Phase
 from taskc.passes.proofs.program import ATOMIC, WRITE, Access, Program, collect, used_variables
 from taskc.passes.proofs.unfolding import unfolded_alike
-from taskc.passes.proofs.wording import at, element, form_text, task_of, task_text
+from taskc.passes.proofs.wording import at, element, form_text, scatter_hint, task_of, task_text
 
 HINT = "give each element to one worker, use tc.atomic_add and its like, or end the loop in between"
 TRIED_VALUES = 256  # of block-wide loop variables
@@ -296,7 +296,7 @@ def _report(meeting: _Meeting, enumerator: Enumerator) -> CompileError:
             f"can't prove that {what} never meet at one element of `{tensor.name}`,"
             f" which this {late.access.verb}",
             late.access.loc,
-            hint=HINT,
+            hint=scatter_hint(late.access, enumerator.program) or HINT,
             notes=notes,
         )
     forms = [form for form in late.forms if form is not None]
