@@ -29,6 +29,11 @@ from taskc.passes.proofs.wording import at, element, task_of, task_text
 
 HINT = "a parameter that is updated in place or scattered into is declared tc.inout[...]"
 
+ON_HINT = (
+    "workers with the same number in .on(...) do the same tasks, and each of them stores; of the"
+    " replicas in mapping * replicate(n) only the first one stores"
+)
+
 
 def prove_coverage(kernel: ir.Kernel) -> ir.Kernel:
     for error in coverage_findings(collect(kernel)):
@@ -280,7 +285,9 @@ def _twice(tensor: Tensor, place: Any, number: int, everything: list[_Executions
     other = first.store is not second.store
     notes = (("the other store", first.store.loc),) if other else ()
     text = f"{element(tensor, place)} is stored twice: {who}"
-    return CompileError(text, second.store.loc, hint=HINT, notes=notes)
+    loops = [frame for frame in second.store.path if isinstance(frame, ir.Each)]
+    hint = ON_HINT if by != by_too and any(loop.worker is not None for loop in loops) else HINT
+    return CompileError(text, second.store.loc, hint=hint, notes=notes)
 
 
 def _agent(executions: _Executions, place: tuple[int, ...]) -> str:
