@@ -46,7 +46,6 @@ from taskc.lang.names import (
     ceil,
     copy,
     cos,
-    dim,
     erf,
     exp,
     exp2,
@@ -82,6 +81,7 @@ from taskc.lang.names import (
     where,
     worker,
 )
+from taskc.lang.sizes import dim
 
 if TYPE_CHECKING:
     from taskc.arguments import ArgumentError, CopyWarning

@@ -17,6 +17,8 @@ import numpy as np
 
 from taskc import dlpack
 from taskc.ir import nodes as ir
+from taskc.ir.extents import extent_value
+from taskc.ir.printer import extent_text
 from taskc.ir.rounding import as_storage
 from taskc.ir.types import DType, from_numpy
 
@@ -67,6 +69,7 @@ class Signature:
         for item in (*self.inputs, *self.outputs):
             if item.name in given:
                 call.take(item, given[item.name])
+        call.check_computed()
         for output in self.outputs:
             if output.name not in given:
                 call.allocate(output)
@@ -135,6 +138,7 @@ class _Call:
     dimensions: dict[ir.Variable, int] = field(default_factory=dict)
     told_by: dict[ir.Variable, str] = field(default_factory=dict)
     scattered: list[str] = field(default_factory=list)
+    computed: list[tuple[ir.Tensor, ir.Expression, int]] = field(default_factory=list)
 
     def fail(self, parameter: Parameter, problem: str) -> ArgumentError:
         kind = "output" if _is_output(parameter) else "argument"
@@ -195,8 +199,31 @@ class _Call:
                 told = "" if source == parameter.name else f" (from '{source}')"
                 reason = f"with {extent.name} = {self.dimensions[extent]}{told}"
                 raise self._misfit(parameter, array, reason)
+        elif not isinstance(extent, int):
+            self.computed.append((parameter, extent, size))
         elif extent != size:
             raise self._misfit(parameter, array)
+
+    def check_computed(self) -> None:
+        """The extents that are computed from the dimensions, which are all known by now."""
+        for parameter, extent, size in self.computed:
+            expected = self._computed(parameter, extent)
+            if expected != size:
+                array = self.values[parameter.name]
+                reason = f"with {extent_text(extent)} = {expected}"
+                raise self._misfit(parameter, array, reason)
+
+    def _computed(self, parameter: ir.Tensor, extent: ir.Expression) -> int:
+        try:
+            return extent_value(extent, self.dimensions)
+        except KeyError as error:
+            unknown = error.args[0]
+            if extent is unknown:
+                problem = f"has the extent {unknown}, which no argument tells; pass it as out="
+            else:
+                written = extent_text(extent)
+                problem = f"has the extent {written}, and no argument has the extent {unknown}"
+            raise self.fail(parameter, problem) from None
 
     def _misfit(self, parameter: ir.Tensor, array: Array, reason: str = "") -> ArgumentError:
         expected = _shown(parameter.dtype, parameter.shape)
@@ -226,11 +253,9 @@ class _Call:
         """A new array for an output that wasn't given."""
         shape = []
         for extent in output.shape:
-            size = self.dimensions.get(extent) if isinstance(extent, ir.Variable) else extent
-            if not isinstance(size, int):
-                raise self.fail(
-                    output, f"has the extent {extent}, which no argument tells; pass it as out="
-                )
+            size = extent if isinstance(extent, int) else self._computed(output, extent)
+            if size < 0:
+                raise self.fail(output, f"would have the extent {extent_text(extent)} = {size}")
             shape.append(size)
         self.values[output.name] = np.empty(shape, output.dtype.numpy)
 
@@ -289,7 +314,7 @@ def _overlap(a: Array, b: Array) -> bool:
 
 def _shown(dtype: DType | np.dtype[Any], shape: Sequence[Any]) -> str:
     """A type and a shape as the language writes them."""
-    extents = ", ".join(map(str, shape)) or "()"
+    extents = ", ".join(map(extent_text, shape)) or "()"
     if isinstance(dtype, DType):
         return f"{dtype}[{extents}]"
     native = dtype.newbyteorder("=")

@@ -41,6 +41,10 @@ def statement_text(statement: Statement) -> str:
     return "\n".join(_Printer(None).statement(statement, ""))
 
 
+def extent_text(extent: int | Expression) -> str:
+    return str(extent) if isinstance(extent, int) else expression_text(extent)
+
+
 def expression_text(expression: Expression) -> str:
     """An expression as it would look in a kernel; for messages."""
     return ExpressionPrinter(None).expression(expression, None, 0)

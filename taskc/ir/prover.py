@@ -174,6 +174,11 @@ class _Search:
                     return True
         return False
 
+    def _is_positive(self, divisor: Affine) -> bool:
+        """For a divisor of 0 a quotient is 0, not at most q - 1."""
+        low = self.facts.interval_of(divisor).low
+        return (low is not None and low > 0) or self.facts.nonpositive(-divisor + 1)
+
     def _quotient_bound(self, inner: Affine, divisor: Affine) -> Affine | None:
         """q - 1 where inner < divisor * q, for a positive divisor that is one atom."""
         low = self.facts.interval_of(divisor).low
@@ -182,13 +187,15 @@ class _Search:
         ((symbol, factor),) = divisor.terms.items()
         if factor != 1:
             return None
+        for fact in self.facts.inequalities:
+            quotient = exact_quotient(self.facts.scope, inner - fact + 1, symbol)
+            if quotient is not None:
+                return quotient - 1 if self._is_positive(divisor) else None
         upper = inner
         for _ in range(len(inner.terms) + 1):
             quotient = exact_quotient(self.facts.scope, upper + 1, symbol)
             if quotient is not None:
-                # For a divisor of 0 the value is 0, not at most q - 1.
-                positive = low > 0 or self.facts.nonpositive(-divisor + 1)
-                return quotient - 1 if positive else None
+                return quotient - 1 if self._is_positive(divisor) else None
             for atom in sorted(upper.terms, key=self._depth, reverse=True):
                 bound = self._bound(atom, upper.terms[atom] > 0)
                 if bound is not None:

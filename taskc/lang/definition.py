@@ -11,10 +11,12 @@ import numpy as np
 
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
+from taskc.ir.extents import extent_value
+from taskc.ir.printer import extent_text
 from taskc.ir.rounding import convert
 from taskc.ir.types import DType, boolean, f64
-from taskc.lang.names import Dimension
 from taskc.lang.parser import parse_kernel
+from taskc.lang.sizes import Dimension
 from taskc.lang.values import describe
 
 Example: TypeAlias = Callable[[np.random.Generator], Any]
@@ -65,7 +67,7 @@ class KernelDefinition:
         parts = []
         for item in self.ir.parameters:
             if isinstance(item, ir.Tensor):
-                kind = f"{item.dtype}[{', '.join(map(str, item.shape))}]"
+                kind = f"{item.dtype}[{', '.join(map(extent_text, item.shape))}]"
                 parts.append(f"{item.name}: {kind if item.role == 'in' else f'{item.role} {kind}'}")
             else:
                 parts.append(f"{item.name}: {item.dtype}")
@@ -98,7 +100,7 @@ class KernelDefinition:
         for item in given:
             shape: tuple[int, ...] = ()
             if isinstance(item, ir.Tensor):
-                shape = tuple([n if isinstance(n, int) else sizes[n] for n in item.shape])  # type: ignore[index]
+                shape = tuple([extent_value(n, sizes) for n in item.shape])
             array = _random(random, item.dtype, shape)
             arrays.append(array if isinstance(item, ir.Tensor) else array[()])
         return tuple(arrays)

@@ -38,34 +38,6 @@ class Intrinsic:
         return f"tc.{self.__name__}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Dimension:
-    """An extent that is known only when the kernel is called, and is then a multiple of `multiple`.
-
-    `example` is the extent that example arguments have.
-    """
-
-    name: str
-    multiple: int
-    example: int
-
-    def __str__(self) -> str:
-        return self.name
-
-
-def dim(name: str, *, multiple: int = 1, example: int | None = None) -> Dimension:
-    """A symbolic dimension: one compiled kernel serves all its sizes."""
-    if not name.isidentifier():
-        raise ValueError(f"a dimension's name is an identifier, not {name!r}")
-    if multiple < 1:
-        raise ValueError(f"a dimension is a multiple of 1 or more, not of {multiple}")
-    if example is None:
-        example = multiple * max(1, 37 // multiple)
-    if example < 0 or example % multiple:
-        raise ValueError(f"the example {example} of {name!r} isn't a multiple of {multiple}")
-    return Dimension(name, multiple, example)
-
-
 @dataclass(frozen=True, slots=True)
 class ParameterType:
     """`tc.out[f32[m, n]]`"""

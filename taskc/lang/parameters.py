@@ -13,7 +13,8 @@ from taskc.lang.calls import Outside
 from taskc.lang.context import Context
 from taskc.lang.expressions import boolean_type
 from taskc.lang.memory import check_layout
-from taskc.lang.names import Dimension, ParameterType, Role
+from taskc.lang.names import ParameterType, Role
+from taskc.lang.sizes import Dimension, Extent
 from taskc.lang.values import describe
 
 
@@ -64,7 +65,7 @@ def parameter(
     if given.layout is not None:
         check_layout(context, given, node.annotation)
     for extent in given.shape:
-        if not isinstance(extent, (int, Dimension)):
+        if not isinstance(extent, (int, Dimension, Extent)):
             raise context.error(
                 f"an extent is an integer or a tc.dim, and this is {describe(extent)}",
                 node.annotation,
