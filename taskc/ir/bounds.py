@@ -288,7 +288,8 @@ class Facts:
 
     def interval(self, expression: Expression) -> Interval:
         """Numeric bounds of an integer expression."""
-        return self.interval_of(self.scope.form(expression))
+        form = self.scope.form(expression)
+        return self.interval_of(unwrapped(self, form) or form)
 
     def interval_of(self, form: Affine) -> Interval:
         general = self.scope.interval_of(form)

@@ -12,6 +12,9 @@ bound, and often a tighter one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import count
+
 from taskc.ir import nodes as ir
 from taskc.ir.bounds import Facts
 from taskc.ir.interval import Interval, range_of
@@ -19,7 +22,7 @@ from taskc.ir.nodes import LOCAL, Expression, Tensor, Variable
 from taskc.ir.rewrite import expressions, walk
 from taskc.passes.proofs.flow import touches, written_by
 
-_TIGHTENINGS = 2
+_STEPS = 3  # that bounds may take before they are widened
 
 
 def cell_ranges(kernel: ir.Kernel) -> dict[Tensor, Interval]:
@@ -28,16 +31,32 @@ def cell_ranges(kernel: ir.Kernel) -> dict[Tensor, Interval]:
     if not cells:
         return {}
     lets = {node.variable: node.value for node in walk(kernel.body) if isinstance(node, ir.Let)}
-    known: dict[Tensor, Interval] = {}
-    while True:
-        stored = _stored(kernel, cells, lets, known)
-        wider = {cell: _widened(known.get(cell), stored[cell], cell) for cell in stored}
+
+    def stored(known: dict[Tensor, Interval]) -> dict[Tensor, Interval]:
+        return _stored(kernel, cells, lets, known)
+
+    known = _ascended({}, tuple(cells), stored)
+    for cell in known:
+        # Each one alone: it may have grown only for as long as the others did.
+        others = {other: interval for other, interval in known.items() if other is not cell}
+        known[cell] = _ascended(others, (cell,), stored)[cell]
+    return known
+
+
+def _ascended(
+    known: dict[Tensor, Interval],
+    cells: tuple[Tensor, ...],
+    stored: Callable[[dict[Tensor, Interval]], dict[Tensor, Interval]],
+) -> dict[Tensor, Interval]:
+    """Bounds of these cells, from nothing up, where those of others are known."""
+    for step in count():
+        found = stored(known)
+        around = _joined if step < _STEPS else _widened
+        wider = known | {c: around(known.get(c), found[c], c) for c in cells if c in found}
         if wider == known:
             break
         known = wider
-    for _ in range(_TIGHTENINGS):
-        known = _stored(kernel, cells, lets, known)
-    return known
+    return known | {cell: found[cell] for cell in cells if cell in found}
 
 
 def _cells(kernel: ir.Kernel) -> dict[Tensor, Interval | None]:
@@ -92,11 +111,15 @@ def tensors_read(node: Expression, lets: dict[Variable, Expression]) -> set[Tens
     return found
 
 
+def _joined(known: Interval | None, stored: Interval, cell: Tensor) -> Interval:
+    return stored if known is None else known.join(stored)
+
+
 def _widened(known: Interval | None, stored: Interval, cell: Tensor) -> Interval:
     """An interval around both; an end that moved is where it can't move again."""
     if known is None:
         return stored
-    low, high = known.join(stored)
+    low, high = _joined(known, stored, cell)
     if low != known.low:
         low = 0 if low is not None and low >= 0 else int(cell.dtype.minimum)
     if high != known.high:

@@ -54,12 +54,15 @@ class State:
         written = frozenset(written_by(node))
         if self.reads.isdisjoint(written):
             return self
-        path = tuple(
-            frame
-            for frame in self.path
-            if not isinstance(frame, Guard) or _reads(frame.condition).isdisjoint(written)
-        )
-        return State(self.lasting, self.lasting, frozenset(), path)
+        now, reads, path = self.lasting, frozenset[Tensor](), []
+        for frame in self.path:
+            read = _reads(frame.condition) if isinstance(frame, Guard) else frozenset[Tensor]()
+            if read.isdisjoint(written):
+                path.append(frame)
+                if isinstance(frame, Guard) and read:
+                    now = now.assume(frame.condition, holds=frame.holds, lasting=False)
+                    reads |= read
+        return State(now, self.lasting, reads, tuple(path))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

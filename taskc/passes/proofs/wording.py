@@ -82,7 +82,10 @@ def scatter_hint(access: Access, program: Program) -> str | None:
     """For a store at a place that is read from memory: the atomic to write instead."""
     store = access.statement
     lets = {variable: value for variable, (value, _) in program.lets.items()}
-    if not isinstance(store, ir.Store) or not any(tensors_read(i, lets) for i in access.indices):
+    if not isinstance(store, ir.Store):
+        return None
+    read = [tensor for index in access.indices for tensor in tensors_read(index, lets)]
+    if all(tensor.scope == ir.LOCAL for tensor in read):
         return None
     # An index is widened without being asked.
     indices = [i.operand if isinstance(i, ir.Cast) else i for i in store.indices]
