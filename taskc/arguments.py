@@ -17,6 +17,7 @@ import numpy as np
 
 from taskc import dlpack
 from taskc.ir import nodes as ir
+from taskc.ir.affine import affine
 from taskc.ir.extents import extent_value
 from taskc.ir.printer import extent_text
 from taskc.ir.rounding import as_storage
@@ -69,7 +70,7 @@ class Signature:
         for item in (*self.inputs, *self.outputs):
             if item.name in given:
                 call.take(item, given[item.name])
-        call.check_computed()
+        call.check_computed(self.outputs)
         for output in self.outputs:
             if output.name not in given:
                 call.allocate(output)
@@ -204,8 +205,18 @@ class _Call:
         elif extent != size:
             raise self._misfit(parameter, array)
 
-    def check_computed(self) -> None:
-        """The extents that are computed from the dimensions, which are all known by now."""
+    def check_computed(self, outputs: Iterable[ir.Tensor]) -> None:
+        """The extents that are computed from dimensions. A dimension that only outputs have, which
+        may not be there yet, follows from `n + 2`, but not from `m * n`."""
+        wanted = {n for output in outputs for n in output.shape if isinstance(n, ir.Variable)}
+        for parameter, extent, size in self.computed:
+            form = affine(extent)
+            if len(form.terms) == 1 and size >= form.constant:
+                ((unknown, factor),) = form.terms.items()
+                if factor == 1 and isinstance(unknown, ir.Variable) and unknown in wanted:
+                    self._extent(
+                        parameter, unknown, size - form.constant, self.values[parameter.name]
+                    )
         for parameter, extent, size in self.computed:
             expected = self._computed(parameter, extent)
             if expected != size:

@@ -42,6 +42,23 @@ def test_a_difference() -> None:
         smooth(np.ones(1, np.float32))
 
 
+def test_a_dimension_that_only_the_output_has() -> None:
+    @tc.kernel(workers=8)
+    def pairs(x: f32[n + 1], y: tc.out[f32[n]]):
+        for start in tc.tiles(n, by=8):
+            for i in spatial(8):
+                if start + i < n:
+                    y[start + i] = x[start + i] + x[start + i + 1]
+
+    x = np.arange(10, dtype=np.float32)
+    np.testing.assert_array_equal(pairs(x), x[1:] + x[:-1])
+    assert pairs(x[:1]).shape == (0,)
+    with pytest.raises(ArgumentError, match=r"'x' has the extent n \+ 1, and no argument has"):
+        pairs(x[:0])
+    with pytest.raises(ArgumentError, match=r"'x' must be f32\[n \+ 1\] with n = 8 \(from 'y'\)"):
+        pairs(x, out=np.empty(8, np.float32))
+
+
 def test_what_does_not_fit() -> None:
     x = np.ones((5, 4), np.float32)
     message = r"output 'y' must be f32\[m \* n\] with m \* n = 20, not f32\[21\]"

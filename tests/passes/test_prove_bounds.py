@@ -198,7 +198,7 @@ def test_guarded_tiles_of_any_constant_size(m: int, n: int) -> None:
                 t = t + 1
                 s[i] = a[t]
         """,
-        "can't prove that index `t` of `a` is in [0, m)", "a[t]", dimensions="m",
+        "can't prove that index `t` of `a` is below its extent m", "a[t]", dimensions="m",
     ),
     Case(
         "a shift of a stated range", "n: i64, a: f32[8], c: out f32[4]",

@@ -222,6 +222,41 @@ CANT + "elements where `row + i < m // 2` does not hold are not stored", "c[2 * 
         "c[1] is never stored", "c[2", dimensions="m",
     ),
     Case(
+        "two halves", "c: out f32[m]",
+        """
+        grid row in m // 2 by 4:
+            each i in spatial(4):
+                if row + i < m // 2:
+                    c[row + i] = 1.0
+                    c[row + i + m // 2] = 2.0
+        """,
+        dimensions="m multiple=2",
+    ),
+    Case(
+        "two halves of an odd number", "c: out f32[m]",
+        """
+        grid row in m // 2 by 4:
+            each i in spatial(4):
+                if row + i < m // 2:
+                    c[row + i] = 1.0
+                    c[row + i + m // 2] = 2.0
+        """,
+        CANT + "elements where `row + i < m // 2` does not hold are not stored", "c[row + i] =",
+        dimensions="m",
+    ),
+    Case(
+        "the second half twice", "c: out f32[m]",
+        """
+        grid row in m // 2 by 4:
+            each i in spatial(4):
+                if row + i < m // 2:
+                    c[row + i + m // 2] = 1.0
+                    c[row + i + m // 2] = 2.0
+        """,
+        CANT + "index `row + i + m // 2` is not a sum of loop variables",
+        "c[row + i + m // 2] = 1", dimensions="m multiple=2",
+    ),
+    Case(
         "real parts twice", "c: out f32[2 * m]",
         """
         grid row in m by 4:

@@ -22,8 +22,8 @@ from taskc.ir.nodes import Binary, Expression, Variable
 from taskc.passes.proofs.enumeration import LIMIT, Array, Enumerator, size_of
 from taskc.passes.proofs.folding import Row, folded, is_opaque
 from taskc.passes.proofs.forms import Form
-from taskc.passes.proofs.paths import Guard, Path
-from taskc.passes.proofs.program import Access, Program
+from taskc.passes.proofs.paths import Guard, Path, conjuncts
+from taskc.passes.proofs.program import Access, Program, used_variables
 from taskc.passes.proofs.wording import spelled
 
 
@@ -129,7 +129,7 @@ class _Store:
             if isinstance(frame, Guard):
                 if frame.asserted:
                     continue
-                for condition, holds in _conjuncts(frame.condition, frame.holds):
+                for condition, holds in conjuncts(frame.condition, frame.holds):
                     truth = self.enumerator.frame(Guard(condition, holds))
                     if truth.must is truth.may:
                         live = live & truth.must
@@ -209,6 +209,9 @@ class _Store:
             if not users:
                 if count == 1:
                     continue
+                for index in self.indices:
+                    if variable in used_variables(self.program, [index]):
+                        self._unknown(f"index `{spelled(index)}` is not a sum of loop variables")
                 self._unknown(f"it is stored again for each `{variable.name}`")
             if len(users) > 1:
                 self._unknown(f"`{variable.name}` is in two dimensions of its index")
@@ -353,20 +356,6 @@ def enumerated_loops(path: Path, enumerator: Enumerator) -> list[Array]:
                 continue
         arrays += [form.base for form in forms if form is not None and not form.is_uniform]
     return arrays
-
-
-def _conjuncts(condition: Expression, holds: bool) -> Iterable[tuple[Expression, bool]]:
-    match condition:
-        case ir.Unary(operator="not"):
-            yield from _conjuncts(condition.operand, not holds)
-        case Binary(operator="and") if holds:
-            yield from _conjuncts(condition.left, True)
-            yield from _conjuncts(condition.right, True)
-        case Binary(operator="or") if not holds:
-            yield from _conjuncts(condition.left, False)
-            yield from _conjuncts(condition.right, False)
-        case _:
-            yield condition, holds
 
 
 def _factored(values: Array) -> list[Digit]:

@@ -16,7 +16,7 @@ from taskc.ir.bounds import Facts
 from taskc.ir.build import add
 from taskc.ir.nodes import Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import expressions, tensors_of, walk
-from taskc.passes.proofs.paths import Guard, Path
+from taskc.passes.proofs.paths import Guard, Path, conjuncts
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,13 @@ class State:
         return replace(self.enter(loop), path=(*self.path, loop))
 
     def assume(self, condition: Expression, holds: bool = True) -> State:
+        """A part of it may still be known when what another part reads has changed."""
+        state = self
+        for part, part_holds in conjuncts(condition, holds):
+            state = state._assume(part, part_holds)
+        return state
+
+    def _assume(self, condition: Expression, holds: bool) -> State:
         reads = self.reads | _reads(condition)
         lasting = self.lasting.assume(condition, holds=holds)
         now = self.now.assume(condition, holds=holds, lasting=False) if reads else lasting

@@ -19,7 +19,7 @@ from taskc.ir.nodes import GLOBAL, LOCAL, SHARED, Binary, Expression, Statement,
 from taskc.ir.rewrite import substitute, walk
 from taskc.ir.types import i64
 from taskc.passes.proofs.cells import tensors_read
-from taskc.passes.proofs.paths import Guard, Path
+from taskc.passes.proofs.paths import Guard, Path, conjuncts
 from taskc.passes.proofs.program import READ, Access, Program, used_variables
 
 Agents = ir.Grid | ir.Each | ir.Move
@@ -112,9 +112,10 @@ class _Copy:
             facts = facts.assume(Binary(">=", self.names[worker], ir.constant(0)))
         for frame in self.path:
             if isinstance(frame, Guard):
-                if self._is_fixed(frame.condition):
-                    condition = self._renamed(frame.condition)
-                    facts = facts.assume(condition, holds=frame.holds, lasting=False)
+                for condition, holds in conjuncts(frame.condition, frame.holds):
+                    if self._is_fixed(condition):
+                        renamed = self._renamed(condition)
+                        facts = facts.assume(renamed, holds=holds, lasting=False)
             elif not isinstance(frame, ir.While):
                 loop = self._loop(frame)
                 if loop is None:

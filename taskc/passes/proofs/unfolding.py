@@ -2,6 +2,7 @@
 
     c[row * n + col]              ->  c'[row, col]      where 0 <= col < n, and c' is (m, n)
     c[2 * i]  and  c[2 * i + 1]   ->  c'[i, 0]  and  c'[i, 1]
+    c[i]  and  c[i + n // 2]      ->  c'[0, i]  and  c'[1, i]      where c' is (2, n // 2)
 
 Two such elements are the same exactly where both parts are, so proofs may look at the parts. The
 opposite of taskc/passes/proofs/folding.py.
@@ -18,7 +19,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.bounds import Facts
 from taskc.ir.nodes import Binary, Constant, Expression, Unary
 from taskc.passes.proofs.folding import Row, resolved
-from taskc.passes.proofs.program import Access, Program
+from taskc.passes.proofs.program import Access, Program, used_variables
 
 T = TypeVar("T")
 
@@ -30,13 +31,13 @@ def unfolded(accesses: list[Access], program: Program) -> list[Row] | None:
     rows = [Row(access.indices, shape) for access in accesses]
     d, is_new = 0, False
     while d < len(rows[0].extents):
-        for divisor in _divisors(rows, d, program):
+        for divisor, whole in _divisors(rows, d, program):
             parts = [
                 _parts(row.indices[d], divisor, program, known)
                 for row, known in zip(rows, facts, strict=True)
             ]
             if all(part is not None for part in parts):
-                extents = _whole(rows[0].extents[d], divisor), _plain(divisor)
+                extents = whole, _plain(divisor)
                 rows = [
                     Row(_at(row.indices, d, part), _at(row.extents, d, extents))
                     for row, part in zip(rows, parts, strict=True)
@@ -58,15 +59,32 @@ def unfolded_alike(accesses: list[Access], program: Program) -> list[Access] | N
     ]
 
 
-def _divisors(rows: list[Row], d: int, program: Program) -> Iterator[Expression]:
-    """What the last part of an index may count to: a factor of the extent, or of all indices."""
+def _divisors(
+    rows: list[Row], d: int, program: Program
+) -> Iterator[tuple[Expression, int | Expression]]:
+    """What the last part of an index may count to, and the first one: two factors of the extent, a
+    step that all indices have, or a part of the extent that sets two indices apart."""
     extent = rows[0].extents[d]
     factors = [] if isinstance(extent, int) else list(_factors(extent, program))
-    if len(factors) > 1:
-        yield from reversed(factors)
+    for position, factor in reversed(list(enumerate(factors))):
+        if len(factors) > 1:
+            yield factor, _plain(_product(factors[:position] + factors[position + 1 :]))
     step = gcd(*(_step(row.indices[d], program) for row in rows))
     if step > 1 and extent != step:
-        yield ir.constant(step)
+        if isinstance(extent, int):
+            yield ir.constant(step), -(-extent // step)
+        else:
+            above = Binary("+", extent, ir.constant(step - 1))
+            yield ir.constant(step), Binary("//", above, ir.constant(step))
+    if isinstance(extent, int):
+        return
+    sizes = Facts.empty(program.kernel)
+    for addend in [addend for row in rows for addend, _ in _addends(row.indices[d], program)]:
+        if used_variables(program, [addend]) <= set(program.kernel.dimensions):
+            for count in range(2, len(rows) + 1):
+                parts = Binary("*", ir.constant(count), addend)
+                if sizes.prove(Binary("==", parts, extent)):
+                    yield addend, count
 
 
 def _step(index: Expression, program: Program) -> int:
@@ -149,25 +167,6 @@ def _product(factors: list[Expression]) -> Expression:
     for factor in factors:
         total = factor if total is None else Binary("*", total, factor)
     return ir.constant(1) if total is None else total
-
-
-def _whole(extent: int | Expression, divisor: Expression) -> int | Expression:
-    """How many values the first part of an index may have: the extent, divided and rounded up."""
-    if isinstance(extent, int):
-        return -(-extent // int(divisor.value)) if isinstance(divisor, Constant) else extent
-    factors = _written_factors(extent)
-    for position, factor in enumerate(factors):
-        if factor is divisor or (isinstance(divisor, Constant) and factor == divisor):
-            return _plain(_product(factors[:position] + factors[position + 1 :]))
-    assert isinstance(divisor, Constant)
-    above = Binary("+", extent, ir.constant(int(divisor.value) - 1))
-    return Binary("//", above, divisor)
-
-
-def _written_factors(extent: Expression) -> list[Expression]:
-    if isinstance(extent, Binary) and extent.operator == "*":
-        return [*_written_factors(extent.left), *_written_factors(extent.right)]
-    return [extent]
 
 
 def _plain(extent: Expression) -> int | Expression:
