@@ -502,6 +502,18 @@ def test_both_places_are_named() -> None:
         dimensions="m",
     ),
     Case(
+        "what all blocks read first", "c: inout f32[m]",
+        """
+        let first = c[0]
+        grid row in m by 4:
+            each i in spatial(4):
+                if row + i < m:
+                    c[row + i] = first
+        """,
+        "can't prove that no two blocks meet at one element of `c`, which this writes", "c[row",
+        dimensions="m",
+    ),
+    Case(
         "a stride of less than a tile", "n: i64, c: inout f32[m]",
         """
         grid row in m by 4:

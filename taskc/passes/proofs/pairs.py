@@ -27,6 +27,8 @@ Agents = ir.Grid | ir.Each | ir.Move
 
 def kept_apart(first: Access, second: Access, program: Program, agents: Agents) -> bool:
     """Different tasks of the loop, which both accesses are in, surely touch different elements."""
+    if not all(any(frame is agents for frame in access.path) for access in (first, second)):
+        return False
     own, other = (_Copy(access, program, agents, n) for n, access in enumerate((first, second)))
     if own.indices is None or other.indices is None:
         return False
