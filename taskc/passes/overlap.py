@@ -81,11 +81,13 @@ def split_loads(
     notes: list[tuple[str, Location]],
     beside: Sequence[Statement] = (),
     before: Sequence[Statement] = (),
+    refused: str = "is not pipelined",
 ) -> Loads:
     """The block values at the top of the body whose loads don't depend on the work.
 
     Where loads run beside more than the loop, those are the statements `beside`; of them, the
-    scalars that stand `before` the loop have to be computed by the loads themselves.
+    scalars that stand `before` the loop have to be computed by the loads themselves. Of a load that
+    stays where it is, a note says that it is `refused`, and why.
     """
     body = pipeline.body
     statements = body.statements if isinstance(body, ir.Sequence) else (body,)
@@ -109,9 +111,7 @@ def split_loads(
                     moves.append(statement)
                     needed |= _free_variables(statement)
                 else:
-                    notes.append(
-                        (f"`{tensor.name}` is not pipelined: its load {reason}", statement.loc)
-                    )
+                    notes.append((f"`{tensor.name}` {refused}: its load {reason}", statement.loc))
                     work += [ir.Allocate(tensor, loc=statement.loc), statement]
                 continue
             case ir.Let():

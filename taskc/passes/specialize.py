@@ -80,7 +80,8 @@ class _Cutter:
         pipeline, loc = self.pipeline, self.pipeline.loc
         at = next(k for k, s in enumerate(statement.statements) if s is pipeline)
         before, after = statement.statements[:at], statement.statements[at + 1 :]
-        loads = split_loads(pipeline, self.notes, (self.kernel.body,), before)
+        refused = "is not loaded by the producer warp"
+        loads = split_loads(pipeline, self.notes, (self.kernel.body,), before, refused)
         refusal = self.refusal(before)
         if not loads.moves:
             refusal = "there is nothing that a producer warp could load"
