@@ -46,7 +46,6 @@ from taskc.lang.names import (
     ceil,
     copy,
     cos,
-    dim,
     erf,
     exp,
     exp2,
@@ -83,6 +82,7 @@ from taskc.lang.names import (
     worker,
 )
 from taskc.lang.program import ProgramDefinition, empty, program
+from taskc.lang.sizes import dim
 
 if TYPE_CHECKING:
     from taskc.arguments import ArgumentError, CopyWarning

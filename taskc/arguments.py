@@ -16,6 +16,8 @@ import numpy as np
 
 from taskc import dlpack
 from taskc.ir import nodes as ir
+from taskc.ir.extents import extent_value, told
+from taskc.ir.printer_expressions import extent_text
 from taskc.ir.program import Program
 from taskc.ir.rounding import as_storage
 from taskc.ir.signature import (
@@ -78,6 +80,7 @@ class Signature:
         for item in (*self.inputs, *self.outputs):
             if item.name in given:
                 call.take(item, given[item.name])
+        call.check_computed(self.outputs)
         for output in self.outputs:
             if output.name not in given:
                 call.allocate(output)
@@ -101,6 +104,7 @@ class _Call:
     dimensions: dict[ir.Variable, int] = field(default_factory=dict)
     told_by: dict[ir.Variable, str] = field(default_factory=dict)
     scattered: list[str] = field(default_factory=list)
+    computed: list[tuple[ir.Tensor, ir.Expression, int]] = field(default_factory=list)
 
     def fail(self, parameter: Parameter, problem: str) -> ArgumentError:
         kind = "output" if is_output(parameter) else "argument"
@@ -161,8 +165,38 @@ class _Call:
                 told = "" if source == parameter.name else f" (from '{source}')"
                 reason = f"with {extent.name} = {self.dimensions[extent]}{told}"
                 raise self._misfit(parameter, array, reason)
+        elif not isinstance(extent, int):
+            self.computed.append((parameter, extent, size))
         elif extent != size:
             raise self._misfit(parameter, array)
+
+    def check_computed(self, outputs: Iterable[ir.Tensor]) -> None:
+        """The extents that are computed from dimensions. A dimension that only outputs have, which
+        may not be there yet, follows from `n + 2`, but not from `m * n`."""
+        wanted = {n for output in outputs for n in output.shape if isinstance(n, ir.Variable)}
+        for parameter, extent, size in self.computed:
+            known = told(extent)
+            if known is not None and known.dimension in wanted and size >= known.more:
+                array = self.values[parameter.name]
+                self._extent(parameter, known.dimension, size - known.more, array)
+        for parameter, extent, size in self.computed:
+            expected = self._computed(parameter, extent)
+            if expected != size:
+                array = self.values[parameter.name]
+                reason = f"with {extent_text(extent)} = {expected}"
+                raise self._misfit(parameter, array, reason)
+
+    def _computed(self, parameter: ir.Tensor, extent: ir.Expression) -> int:
+        try:
+            return extent_value(extent, self.dimensions)
+        except KeyError as error:
+            unknown = error.args[0]
+            if extent is unknown:
+                problem = f"has the extent {unknown}, which no argument tells; pass it as out="
+            else:
+                written = extent_text(extent)
+                problem = f"has the extent {written}, and no argument has the extent {unknown}"
+            raise self.fail(parameter, problem) from None
 
     def _misfit(self, parameter: ir.Tensor, array: Array, reason: str = "") -> ArgumentError:
         expected = _shown(parameter.dtype, parameter.shape)
@@ -187,11 +221,9 @@ class _Call:
         """A new array for an output that wasn't given."""
         shape = []
         for extent in output.shape:
-            size = self.dimensions.get(extent) if isinstance(extent, ir.Variable) else extent
-            if not isinstance(size, int):
-                raise self.fail(
-                    output, f"has the extent {extent}, which no argument tells; pass it as out="
-                )
+            size = extent if isinstance(extent, int) else self._computed(output, extent)
+            if size < 0:
+                raise self.fail(output, f"would have the extent {extent_text(extent)} = {size}")
             shape.append(size)
         self.values[output.name] = np.empty(shape, output.dtype.numpy)
 

@@ -11,14 +11,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from taskc.errors import CompileError
+from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Kernel, Tensor, Variable
 from taskc.ir.program import Program
 from taskc.ir.rounding import convert
 from taskc.ir.signature import inputs_of, named_type
 from taskc.ir.types import DType, boolean, f64
-from taskc.lang.names import Dimension
 from taskc.lang.parser import parse_kernel
-from taskc.lang.sizes import tracing
+from taskc.lang.sizes import Dimension, tracing
 from taskc.lang.tracing import current_trace, refuse_handles
 from taskc.lang.values import describe
 
@@ -113,7 +113,7 @@ class Definition(ABC):
         for item in given:
             shape: tuple[int, ...] = ()
             if isinstance(item, Tensor):
-                shape = tuple([n if isinstance(n, int) else sizes[n] for n in item.shape])  # type: ignore[index]
+                shape = tuple([extent_value(n, sizes) for n in item.shape])
             array = _random(random, item.dtype, shape)
             arrays.append(array if isinstance(item, Tensor) else array[()])
         return tuple(arrays)

@@ -62,7 +62,8 @@ def _worker(context: Context, node: ast.Call) -> ir.Variable:
         raise context.error(
             "in a kernel of phases tc.worker() is only for naming the worker of a loop",
             node,
-            "for i, j in mapping.on(tc.worker() // 32): ...",
+            "a worker is known by its task: for i in spatial(64): ...; that of another worker is"
+            " for i in mapping.on(tc.worker() ^ 1): ...",
         )
     return context.worker
 

@@ -84,7 +84,7 @@ def overlap(kernel: ir.Kernel) -> ir.Kernel:
 def _pipeline(pipeline: ir.Pipeline, kernel: ir.Kernel, notes: Notes) -> Statement:
     """The loop with a ring that is set up in front of it."""
     loads, loc = split_loads(pipeline), pipeline.loc
-    notes += loads.notes
+    notes += loads.notes()
     if pipeline.stages == 1 or not loads.moves:
         return ir.For(
             pipeline.variable, index(0), pipeline.extent, pipeline.by, pipeline.body, loc=loc
@@ -128,7 +128,7 @@ def _tile_loop(
             notes.append((f"this pipeline does not run on across tiles: {refusal}", pipeline.loc))
             body.append(_pipeline(pipeline, kernel, notes))
             continue
-        notes += loads.notes
+        notes += loads.notes()
         needed = needed_scalars(before, (*loads.scalars, *loads.moves))
         steps = steps_across_tiles(pipeline, loop, before)
         allocate, prologue, steady = _overlapped(

@@ -170,7 +170,18 @@ IN = "a: f32[64]"
             s[at[i]] = 1.0
         """,
         "can't prove that two workers never meet at one element of `s`, which this writes",
-        "s[at[i]]", "tc.atomic_add",
+        "s[at[i]]", "`tc.atomic_exchange(s[at[i]], f32(1.0))`; to combine them, tc.atomic_add",
+    ),
+    Case(
+        "a histogram", "at: i64[4]",
+        """
+        shared s: f32[4] = 1.0
+        each i in spatial(4):
+            let k = at[i]
+            s[k] = s[k] + 1.0
+        """,
+        "can't prove that two workers never meet at one element of `s`, which this writes",
+        "s[k] =", "update it with `tc.atomic_add(s[k], f32(1.0))`",
     ),
     Case(
         "an atomic scatter", "at: i64[4]",
@@ -242,6 +253,106 @@ IN = "a: f32[64]"
         move s[i] = s[i + 1] for i in 7
         """,
         "race: task (1,) writes s[1], which task (0,) reads in the same phase", "move",
+    ),
+    Case(
+        "a tree of run-time strides", "n: i64",
+        """
+        shared s: f32[4] = 1.0
+        local half: i64 = 2
+        while half > 0:
+            each i in spatial(4):
+                if i < half:
+                    s[i] = s[i] + s[i + half]
+            half = half // 2
+        """,
+    ),
+    Case(
+        "a tree in which one too many takes part", "n: i64",
+        """
+        shared s: f32[4] = 1.0
+        local half: i64 = 2
+        while half > 0:
+            each i in spatial(4):
+                if i <= half:
+                    s[i] = s[i] + s[i + half]
+            half = half // 2
+        """,
+        "can't prove that two workers never meet at one element of `s`, which this writes",
+        "s[i] =",
+    ),
+    Case(
+        "a stride that changes within the phase", "n: i64",
+        """
+        shared s: f32[8] = 1.0
+        each i in spatial(4):
+            local half: i64 = 2
+            if i < half:
+                half = 0
+                s[i] = s[i] + s[i + half + 1]
+        """,
+        "can't prove that two workers never meet at one element of `s`, which this writes",
+        "s[i] =",
+    ),
+    Case(
+        "a stride of before", "n: i64",
+        """
+        shared s: f32[8] = 1.0
+        local half: i64 = 4
+        while half > 0:
+            let before = half
+            half = half // 2
+            each i in spatial(4):
+                if i < half:
+                    s[i] = s[i] + s[i + before]
+        """,
+        "can't prove that two workers never meet at one element of `s`, which this writes",
+        "s[i] =",
+    ),
+    Case(
+        "a guard of before", "n: i64",
+        """
+        shared s: f32[8] = 1.0
+        local half: i64 = 4
+        while half > 0:
+            if half > 3:
+                half = half // 4
+                each i in spatial(4):
+                    s[i] = s[i] + s[i + half]
+        """,
+        "can't prove that two workers never meet at one element of `s`, which this writes",
+        "s[i] =",
+    ),
+    Case(
+        "a guard that holds in the phase", "n: i64",
+        """
+        shared s: f32[8] = 1.0
+        local half: i64 = 4
+        while half > 0:
+            half = half // 4
+            each i in spatial(4):
+                if half > 3:
+                    s[i] = s[i] + s[i + half]
+        """,
+    ),
+    Case(
+        "a stride of at least one", "n: i64",
+        """
+        shared s: f32[64] = 1.0
+        assert 1 <= n and n <= 16, "n"
+        each i in spatial(4):
+            s[i * n] = 1.0
+        """,
+    ),
+    Case(
+        "a stride of none", "n: i64",
+        """
+        shared s: f32[64] = 1.0
+        assert 0 <= n and n <= 16, "n"
+        each i in spatial(4):
+            s[i * n] = 1.0
+        """,
+        "can't prove that two workers never meet at one element of `s`, which this writes",
+        "s[i * n]",
     ),
     Case(
         "a symbolic guard", "n: i64",
@@ -378,6 +489,55 @@ def test_both_places_are_named() -> None:
                     c[(t + i) // n, (t + i) % n] = c[(t + i) // n, (t + i) % n] + 1.0
         """,
         dimensions="m, n",
+    ),
+    Case(
+        "a stride of at least one", "n: i64, c: inout f32[m]",
+        """
+        grid row in m by 4:
+            assert 1 <= n and n <= 16, "n"
+            each i in spatial(4):
+                if (row + i) * n < m:
+                    c[(row + i) * n] = 1.0
+        """,
+        dimensions="m",
+    ),
+    Case(
+        "what all blocks read first", "c: inout f32[m]",
+        """
+        let first = c[0]
+        grid row in m by 4:
+            each i in spatial(4):
+                if row + i < m:
+                    c[row + i] = first
+        """,
+        "can't prove that no two blocks meet at one element of `c`, which this writes", "c[row",
+        dimensions="m",
+    ),
+    Case(
+        "a stride of less than a tile", "n: i64, c: inout f32[m]",
+        """
+        grid row in m by 4:
+            assert 1 <= n and n <= 16, "n"
+            each i in spatial(4):
+                if row * n + i < m:
+                    c[row * n + 2 * i] = 1.0
+        """,
+        "can't prove that no two blocks meet at one element of `c`", "c[row",
+        dimensions="m",
+    ),
+    Case(
+        "a block's own variable", "c: inout f32[m]",
+        """
+        grid row in m by 4:
+            local k: i64 = 0
+            while k < row:
+                k = k + 5
+            each i in spatial(4):
+                if k + i < m:
+                    c[k + i] = 1.0
+        """,
+        "can't prove that no two blocks meet at one element of `c`", "c[k",
+        dimensions="m",
     ),
     Case(
         "reading an output back", "c: out f32[m]",
