@@ -308,7 +308,11 @@ class Let:
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """`fill`, a constant, initializes every element; without it they are uninitialized."""
+    """`fill`, a constant, initializes every element; without it they are uninitialized.
+
+    Only what each worker has for itself (TILE, LOCAL, REGISTER) is filled. What a block shares is
+    stored to by somebody, and ordered before its readers as any other store: by a Move, for example.
+    """
 
     tensor: Tensor
     fill: Constant | None = None

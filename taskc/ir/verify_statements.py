@@ -100,6 +100,10 @@ class StatementVerifier(ExpressionVerifier):
         self.tensor(tensor, is_parameter=False)
         if s.fill is not None:
             self.need(type(s.fill) is ir.Constant, "a tensor is filled with a constant")
+            self.need(
+                tensor.scope in (ir.TILE, ir.LOCAL, ir.REGISTER),
+                f"the {tensor.scope} tensor {tensor} isn't filled by its allocation, but by stores",
+            )
             self.expression(s.fill)
             self.same_type(tensor.dtype, s.fill.dtype, f"{tensor} and its fill")
         self.bind(tensor)

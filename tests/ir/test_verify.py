@@ -99,6 +99,11 @@ TOTAL = "tile s: f32[8] by replicate(32).repeat(8)\n"
             *("parsed", "constant shared s: f32[4]\n" + 2 * "move s[i] = 1.0 for i in 4\n"),
             "the block value s is written once, not 2 times",
         ),
+        (
+            "scalar",
+            "shared s: f32[4] = 0.0",
+            "the shared tensor s isn't filled by its allocation, but by stores",
+        ),
         # loops and their kinds
         (
             "parsed",

@@ -101,9 +101,7 @@ class Group:
         """For what is written in one life of a tensor: a new one, as far as there are any."""
         return (len(self.shared_seen) + len(self.lives)) % LIVES + 1
 
-    def allocate(
-        self, tensor: ir.Tensor, frame: Frame, fill: Callable[[Frame], Any] | None, node: object
-    ) -> Memory:
+    def allocate(self, tensor: ir.Tensor, frame: Frame, node: object) -> Memory:
         """A SHARED tensor begins a new life, in the blocks that are active.
 
         Warps that run by themselves come here one after another, while others may still read what
@@ -115,26 +113,17 @@ class Group:
             life = self.lives.get((id(node), turn))
             if life is not None:
                 return life
-            memory = self.lives[id(node), turn] = memory.again(self._number())
-            if fill is None:
-                return memory
+            self.lives[id(node), turn] = memory.again(self._number())
+            return self.lives[id(node), turn]
         if frame.mask is None and not memory.overlaid:
             memory.forget()
-            if fill is not None:
-                memory.data[...] = fill(frame)
-                memory.written[...] = memory.number
-                memory.complete = True
             return memory
         blocks = np.flatnonzero(active_blocks(frame))
         elements = np.arange(memory.size) + np.broadcast_to(memory.rows, (self.blocks.size, 1))
         at = elements[blocks].reshape(-1)
         memory.complete = False
-        if fill is not None:
-            memory.data[at] = fill(frame)
-            memory.mark(at)
-        else:
-            for granule in range(memory.granules):
-                memory.written[at * memory.granules + granule] = 0
+        for granule in range(memory.granules):
+            memory.written[at * memory.granules + granule] = 0
         return memory
 
     def reset_tile(self, memory: Memory, frame: Frame, fill: Callable[[Frame], Any] | None) -> None:

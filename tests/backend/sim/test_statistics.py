@@ -10,10 +10,15 @@ from tests.backend.sim.checking import simulate
 
 
 def access(tensor: str, index: str, workers: int = 32) -> Report:
+    size, place = (1024, "t // 32, t % 32") if "32, 32" in tensor else (2048, "t")
     return simulate(
         f"""
         kernel k(x: f32[2048], y: inout f32[64]) workers={workers} blocks=1 stage=scalar:
-            shared s: {tensor} = 0.0
+            shared s: {tensor}
+            if worker == 0:
+                for t in range(0, {size}, 1):
+                    s[{place}] = 0.0
+            barrier block
             y[worker] = s[{index}].to(f32) + x[worker]
         """,
         np.zeros(2048, np.float32),
@@ -79,7 +84,11 @@ def test_wide_accesses_take_turns(factor: int, ways: int) -> None:
     report = simulate(
         f"""
         kernel k(y: inout f32[128]) workers=32 blocks=1 stage=lean:
-            shared s: f32[2048] = 0.0
+            shared s: f32[2048]
+            if worker == 0:
+                for t in range(0, 2048, 1):
+                    s[t] = 0.0
+            barrier block
             register r: f32[4]
             for t in vector(4):
                 r[t] = s[worker * {factor} + t]
