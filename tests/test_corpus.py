@@ -33,7 +33,7 @@ KINDS = {
     *("barrier-divergence", "inactive-lane", "deadlock", "over-arrival", "several-issuers"),
     *("stale-stage", "early-release", "slot-in-use", "not-acquired", "shared-memory"),
     *(f"bank-conflict {ways}" for ways in (2, 4, 8, 16, 32)),
-    "uncoalesced",
+    *("uncoalesced", "not-a-vector"),
 }
 _MARKS = "expect|proof|fix|fix-out"
 _MARK = re.compile(rf"#\s*(\^\s*)?({_MARKS}):\s*(.*?)\s*(?=#\s*(?:{_MARKS}):|$)")

@@ -361,8 +361,11 @@ class While:
 class For:
     """variable = start, start + step, ... while below stop (above it, for a negative step).
 
-    kind: "serial"; "unroll": the bounds are constant, and backends unroll it fully; "vector": as
-    unroll, and its iterations run as one SIMD or 128-bit access (stage lean).
+    kind: "serial"; "unroll": the bounds are constant, and backends unroll it fully; "vector" (stage
+    lean): as unroll, and its iterations run as one, statement by statement. It holds Lets and Stores;
+    no iteration touches what another one stores. In GLOBAL and SHARED memory, which start at
+    multiples of 16 bytes, an access is to the same element in all of them (a read), or one access
+    to neighbours, at a multiple of their bytes (of 16, for more than that).
     """
 
     variable: Variable

@@ -202,6 +202,11 @@ class StatementVerifier(ExpressionVerifier):
                 s.kind == "serial" or type(bound) is ir.Constant,
                 f"the bounds of a loop of kind {s.kind!r} are constant",
             )
+        parts = s.body.statements if isinstance(s.body, ir.Sequence) else (s.body,)
+        self.need(
+            s.kind != "vector" or all(isinstance(part, (ir.Let, ir.Store)) for part in parts),
+            "a vector loop holds names and stores only",
+        )
         self.bind(s.variable)
         if diverges:
             self.divergent.add(s.variable)

@@ -111,6 +111,11 @@ TOTAL = "tile s: f32[8] by replicate(32).repeat(8)\n"
             "the bounds of a loop of kind 'unroll' are con",
         ),
         ("scalar", "for i in vector(4):\n    pass", "a For is no vector loop in the stages parsed"),
+        (
+            "lean",
+            "for i in vector(4):\n    if n == 3:\n        c[i] = 0.0",
+            "a vector loop holds names and stores only",
+        ),
         ("parsed", "for i in range(0, 8, 0):\n    pass", "a loop's step is not 0"),
         ("parsed", 'print "{} {}", n', "2 places for 1 values"),
         # tensors

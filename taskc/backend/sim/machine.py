@@ -16,7 +16,7 @@ from taskc.backend.sim.memory import LIVES, Arena, Array, Memory
 from taskc.backend.sim.order import Order
 from taskc.backend.sim.report import Findings, Traffic
 from taskc.backend.sim.shadow import SEVERAL, WORKER_BITS, Found, Lanes, Shadow
-from taskc.errors import Location
+from taskc.errors import Location, Notes
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
 
@@ -135,6 +135,16 @@ class Group:
             memory.data[..., columns] = fill(frame)
 
 
+class Touched(NamedTuple):
+    """An access in a vector loop; `where`: by whom, None for all."""
+
+    memory: Memory
+    at: Any
+    where: Any
+    loc: Location
+    is_store: bool
+
+
 class Loop(NamedTuple):
     """The innermost mapping loop: its variables' values, and which slots they are the tasks of.
 
@@ -166,6 +176,7 @@ class Frame:
         "memories",
         "owners_only",
         "run",
+        "touched",
         "vector",
         "warp",
         "width",
@@ -191,7 +202,8 @@ class Frame:
         self.anonymous = False
         self.owners_only: Any = None  # where a replicated task is this worker's to store
         self.warp = warp
-        self.vector = 1  # turns of the innermost loop that are one access; 0 in a later one of them
+        self.vector = 1  # how many elements an access is of; 0 where it has been counted before
+        self.touched: list[Touched] | None = None  # in a vector loop whose turns may conflict
         self.copies: Any = None
 
     def tasks(self, count: int) -> Frame:
@@ -205,7 +217,7 @@ class Frame:
         other.width = count
         other.first, other.members, other.warp = self.first, self.members, self.warp
         other.in_each = other.anonymous = True
-        other.owners_only = other.loop = other.copies = None
+        other.owners_only = other.loop = other.copies = other.touched = None
         other.vector = 1
         return other
 
@@ -237,6 +249,7 @@ class Frame:
         location: Location,
         site: object,
         value: Any = None,
+        notes: Notes = (),
     ) -> None:
         """A finding about the lanes where `where` holds; `{}` in the message is `value` there."""
         block, worker, position = self.someone(where)
@@ -248,7 +261,9 @@ class Frame:
         if worker is not None:
             details = (*details, ("worker", worker))
         count = int(np.count_nonzero(where))
-        self.run.findings.add(kind, message, location, details=details, count=count, where=site)
+        self.run.findings.add(
+            kind, message, location, details=details, count=count, notes=notes, where=site
+        )
 
     def lanes(
         self, shape: tuple[int, ...], at: Array, chosen: Array | None, site: int, together: bool

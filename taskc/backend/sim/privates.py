@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from taskc.backend.sim.expressions import Evaluate
-from taskc.backend.sim.machine import Frame
+from taskc.backend.sim.machine import Frame, Touched
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.recording import flattened, memory_of, selection, uninitialized
+from taskc.errors import Location
 from taskc.ir import nodes as ir
 
 
@@ -21,6 +22,8 @@ def read_private(node: ir.Read, place: Callable[[Frame], tuple[Any, Any]]) -> Ev
     def read(frame: Frame) -> Any:
         at, illegal = place(frame)
         memory = memory_of(frame, tensor)
+        if frame.touched is not None:
+            frame.touched.append(Touched(memory, at, frame.mask, loc, False))
         where = private_place(memory, at)
         value = memory.data[where]
         if not (memory.complete or memory.look()):
@@ -35,13 +38,15 @@ def read_private(node: ir.Read, place: Callable[[Frame], tuple[Any, Any]]) -> Ev
 
 
 def store_private(
-    tensor: ir.Tensor, place: Callable[[Frame], tuple[Any, Any]]
+    tensor: ir.Tensor, place: Callable[[Frame], tuple[Any, Any]], loc: Location
 ) -> Callable[[Frame, Any], None]:
 
     def store(frame: Frame, value: Any) -> None:
         at, illegal = place(frame)
         memory = memory_of(frame, tensor)
         where = frame.mask if illegal is None else selection(frame, illegal)
+        if frame.touched is not None:
+            frame.touched.append(Touched(memory, at, where, loc, True))
         memory.tried = False
         is_plain = where is None and np.shape(at)[-2:] == (1, 1)
         if is_plain and np.ndim(value) <= np.ndim(at) and len(memory.lanes) == 2:

@@ -122,23 +122,6 @@ def test_a_wide_access_of_a_part_of_the_lanes() -> None:
     assert {(traffic.sectors, traffic.ideal) for traffic in report.accesses} == {(16, 16)}
 
 
-def test_a_wide_access_is_one_in_turns_that_depend_on_each_other_too() -> None:
-    report = simulate(
-        """
-        kernel k(y: inout f32[32]) workers=32 blocks=1 stage=lean:
-            shared s: f32[256] = 0.0
-            register total: f32[1] = 0.0
-            for t in vector(4):
-                total[0] = total[0] * 2.0 + s[worker * 4 + t]
-            y[worker] = total[0]
-        """,
-        np.zeros(32, np.float32),
-        statistics=True,
-    )
-    assert not report.findings
-    assert {traffic.ways for traffic in report.accesses if traffic.tensor == "s"} == {1}
-
-
 def test_an_asynchronous_copy_is_one_access() -> None:
     report = simulate(
         """
