@@ -14,7 +14,7 @@ import numpy as np
 
 from taskc.backend.sim.machine import Frame, Touched
 from taskc.backend.sim.memory import Array, Memory
-from taskc.backend.sim.statistics import swizzled
+from taskc.backend.sim.statistics import physical, swizzled
 from taskc.errors import Location
 
 WIDEST = 16  # bytes; GLOBAL and SHARED memory starts at multiples of them
@@ -25,9 +25,9 @@ def check_vector(
 ) -> None:
     """Reports an access in a vector loop that isn't one access of its elements."""
     count = frame.vector
-    if not frame.axes:
-        return
     rank = len(frame.axes) + 2
+    if not frame.axes:  # an asynchronous copy: `at` is its first element
+        at, rank = at + np.arange(count).reshape(count, 1, 1), 3
     active: Any = np.atleast_2d(True if where is None else where)
     if active.ndim == rank and len(active) == count:
         partly = active.any(axis=0) & ~active.all(axis=0)
@@ -38,7 +38,11 @@ def check_vector(
     elif active.ndim == rank:
         active = active[0]
     tensor = memory.tensor
-    offsets = swizzled(tensor, at - memory.rows)
+    offsets = at - memory.rows
+    if frame.run.is_flat:
+        offsets = swizzled(tensor, offsets)
+    else:
+        offsets = physical(tensor, memory.shape, np.clip(offsets, 0, memory.size - 1))
     steps = np.diff(offsets, axis=0) if np.ndim(at) == rank and len(at) > 1 else np.zeros(1)
     if not steps.any():
         if is_store and count > 1 and active.any():
@@ -47,34 +51,20 @@ def check_vector(
         return
     gaps = (steps != 1).any(axis=0) & active
     if gaps.any():
-        message = f"the turns of a vector loop access {tensor.name}, but not side by side"
+        message = (
+            f"{count} elements of {tensor.name} are accessed at once, and don't lie side by side"
+        )
         frame.fault("not-a-vector", message, gaps, loc, node)
         return
-    check_alignment(frame, memory, offsets[0], count, active, loc, node)
-
-
-def check_alignment(
-    frame: Frame,
-    memory: Memory,
-    offset: Any,
-    count: int,
-    active: Any,
-    loc: Location,
-    node: object,
-) -> None:
-    """Reports an access to `count` elements that isn't aligned; `offset` is where the first lies."""
-    tensor = memory.tensor
     size = min(count * tensor.dtype.nbytes, WIDEST)
-    wrong = (offset * tensor.dtype.nbytes + (tensor.offset or 0)) % size != 0
-    if not np.any(wrong):
-        return
-    where = np.atleast_2d(wrong if active is None else wrong & active)
-    if where.any():
+    wrong = (offsets[0] * tensor.dtype.nbytes + (tensor.offset or 0)) % size != 0
+    wrong = wrong & active
+    if wrong.any():
         message = (
             f"{count} elements of {tensor.name} are accessed at once from offset {{}} on,"
             f" which isn't at a multiple of {size} bytes"
         )
-        frame.fault("misaligned", message, where, loc, node, offset)
+        frame.fault("misaligned", message, wrong, loc, node, offsets[0])
 
 
 class _Span(NamedTuple):
