@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from taskc.backend.sim.advice import Request
 from taskc.backend.sim.memory import LIVES, Arena, Array, Memory
 from taskc.backend.sim.order import Order
 from taskc.backend.sim.report import Findings, Traffic
@@ -41,6 +42,9 @@ class Run:
         self.sites: list[Location] = []
         self.globals: dict[ir.Tensor, Memory] = {}
         self.accesses: dict[int, Traffic] = {}
+        self.requests: dict[
+            int, tuple[ir.Tensor, dict[bytes, Request]]
+        ] = {}  # kinds, of SHARED ones
         self.private_bytes: dict[ir.Tensor, int] = {}
         self.statistics = False
         self.by_warps = False  # each warp is a generator of its own

@@ -42,7 +42,7 @@ def store_results(run: Run, results: list[tuple[Array, Memory]]) -> None:
 
 def report(run: Run, allocated: Iterable[ir.Tensor], shared_limit: int | None) -> Report:
     if run.statistics:
-        warn(run.accesses, run.findings)
+        warn(run, run.findings)
     shared = _shared_bytes(run, allocated)
     if shared_limit is not None and shared > shared_limit:
         run.findings.add(

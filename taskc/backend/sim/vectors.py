@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from taskc.backend.sim.advice import swizzled
 from taskc.backend.sim.machine import Frame, Touched
 from taskc.backend.sim.memory import Array, Memory
-from taskc.backend.sim.statistics import physical, swizzled
+from taskc.backend.sim.statistics import physical
 from taskc.errors import Location
 
 WIDEST = 16  # bytes; GLOBAL and SHARED memory starts at multiples of them

@@ -5,7 +5,6 @@ from __future__ import annotations
 import taskc as tc
 from taskc import f32, repeat
 
-
 ROWS = repeat(16, 3)  # fix: ROWS = repeat(16, 4)
 
 
