@@ -43,10 +43,10 @@ def load_kernel(text: str) -> KernelDefinition:
     return _find(module, file, name.strip())
 
 
-def example_of(definition: KernelDefinition) -> tuple[Any, ...]:
+def example_of(definition: KernelDefinition, seed: int = 0, larger: int = 0) -> tuple[Any, ...]:
     """The kernel's own example arguments, which the user's code may make."""
     with _blaming(definition.function.__code__.co_filename):
-        return definition.example()
+        return definition.example(seed, larger)
 
 
 def load_module(path: Path) -> ModuleType:

@@ -12,7 +12,7 @@ from taskc.commands.loading import example_of, load_kernel
 from taskc.commands.terminal import Progress, columns, many, write, write_text
 from taskc.driver import signature
 from taskc.errors import Finding
-from taskc.mutation import Mutant, mutate
+from taskc.mutation import EXAMPLES, Mutant, mutate
 
 ENOUGH = 0.95  # of the mutants that are not proved equivalent have to be reported
 
@@ -20,11 +20,12 @@ ENOUGH = 0.95  # of the mutants that are not proved equivalent have to be report
 def run(options: argparse.Namespace) -> int:
     definition = load_kernel(options.kernel)
     kernel = for_target(definition.ir, options.target)
-    arguments = signature(definition).bind(example_of(definition), {}).values
+    called = signature(definition)
+    inputs = [called.bind(example_of(definition, *which), {}).values for which in EXAMPLES]
     mutants: list[Mutant] = []
     with Progress() as progress:
         progress(f"{options.kernel}: lowering")
-        for mutant in mutate(kernel, arguments, seeds=(None, *range(options.seeds))):
+        for mutant in mutate(kernel, inputs, seeds=(None, *range(options.seeds))):
             mutants.append(mutant)
             progress(f"{options.kernel}: {many(len(mutants), 'mutant')}, {mutant.description}")
     reported = sum(mutant.reported for mutant in mutants)

@@ -71,11 +71,12 @@ class KernelDefinition:
                 parts.append(f"{item.name}: {item.dtype}")
         return f"<tc.kernel {self.name}({', '.join(parts)}), {self.ir.workers} workers>"
 
-    def example(self, seed: int = 0) -> tuple[Any, ...]:
+    def example(self, seed: int = 0, larger: int = 0) -> tuple[Any, ...]:
         """Arguments to check the kernel with: those that are not tc.out, in order.
 
         From the kernel's own `example=`, or made from the types: floats from the standard normal
-        distribution, integers from 0 to 9, symbolic dimensions as their `example=` says.
+        distribution, integers from 0 to 9, symbolic dimensions as their `example=` says, or so many
+        of their multiples larger.
         """
         random = np.random.default_rng(seed)
         given = [
@@ -93,7 +94,10 @@ class KernelDefinition:
                     self.ir.loc,
                 )
             return arguments
-        sizes = {variable: dimension.example for dimension, variable in self.dimensions.items()}
+        sizes = {
+            variable: dimension.example + larger * dimension.multiple
+            for dimension, variable in self.dimensions.items()
+        }
         arrays = []
         for item in given:
             shape: tuple[int, ...] = ()

@@ -3,20 +3,24 @@
 A mutant is the kernel at a stage from `synchronized` on with one change: a barrier, wait, arrival or fence
 deleted or moved across its neighbour, a ring's slot shifted, a buffer shrunk, a mapping perturbed. It is
 reported when the simulator finds an error under one of the schedules, or when the result differs from the
-one of the program as its author wrote it.
+one of the program as its author wrote it. What survives that is run with other inputs, of other sizes
+where they are symbolic, before it counts as equivalent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from taskc.backend.sim import run
+from taskc.driver import signature
 from taskc.errors import CompileError, Finding, InternalError, Location
 from taskc.ir.nodes import Kernel
+from taskc.lang.definition import KernelDefinition
 from taskc.mutation.changes import (
     Change,
     deletions,
@@ -35,7 +39,7 @@ from taskc.passes.synchronize import is_synchronized
 class Mutant:
     """kind      "delete", "move", "slot", "buffer" or "mapping"
     finding   what reported it: a Finding, or a sentence (a wrong result, a refusal)
-    reason    of one that was not reported: why it is no bug, where that is proved
+    reason    of one that was not reported: why it is no bug, where that is proved, or shown by runs
     """
 
     kind: str
@@ -54,12 +58,28 @@ class Mutant:
         return self.finding is None and bool(self.reason)
 
 
+EXAMPLES = ((0, 0), (1, 1))  # seeds and sizes: the kernel's own example, another for what survives
+
+
+def inputs_of(definition: KernelDefinition) -> list[Sequence[Any]]:
+    """What `mutate` runs a kernel with."""
+    called = signature(definition)
+    return [called.bind(definition.example(*which), {}).values for which in EXAMPLES]
+
+
 def mutate(
-    kernel: Kernel, arguments: Sequence[Any], *, seeds: Sequence[int | None] = (None, 0, 1)
+    kernel: Kernel,
+    inputs: Sequence[Sequence[Any]],
+    *,
+    seeds: Sequence[int | None] = (None, 0, 1),
 ) -> Iterator[Mutant]:
-    """The mutants of a kernel, each with what became of it."""
+    """The mutants of a kernel, each with what became of it.
+
+    inputs  the arguments of one call, and those of others for what survives that
+    """
     steps = {step.name: step.kernel for step in lower_steps(kernel)}
-    trial = _Trial(arguments, _result(kernel, arguments), seeds)
+    calls = tuple((given, _result(kernel, given)) for given in inputs)
+    trial = _Trial(calls, seeds, below_phases="synchronize" not in steps)
     synchronized = steps.get("lower_rings", kernel)
     *_, final = [kernel, *steps.values()]
     for change in _changes(steps.get("synchronize"), synchronized):
@@ -101,15 +121,17 @@ def _copies(arguments: Sequence[Any]) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    arguments: Sequence[Any]
-    expected: Sequence[Any]
+    """`calls` are arguments with their results. Kernels below phases place their barriers themselves."""
+
+    calls: tuple[tuple[Sequence[Any], Sequence[Any]], ...]
     seeds: Sequence[int | None]
+    below_phases: bool
 
     def judge(self, change: Change, stage: str) -> Mutant:
         finding: Finding | str | None = None
         try:
-            for seed in self.seeds:
-                finding = self.difference(change.kernel, seed)
+            for call, seed in product(range(len(self.calls)), self.seeds):
+                finding = self.difference(change.kernel, call, seed)
                 if finding is not None:
                     break
         except (CompileError, InternalError) as error:
@@ -117,13 +139,14 @@ class _Trial:
         reason = "" if finding is not None else self.reason(change)
         return Mutant(change.kind, stage, change.description, change.location, finding, reason)
 
-    def difference(self, kernel: Kernel, seed: int | None) -> Finding | str | None:
+    def difference(self, kernel: Kernel, call: int, seed: int | None) -> Finding | str | None:
         """What a run of the kernel shows to be wrong."""
-        copies = _copies(self.arguments)
+        arguments, expected = self.calls[call]
+        copies = _copies(arguments)
         for finding in run(kernel, copies, seed=seed).findings:
             if finding.severity == "error":
                 return finding
-        for parameter, mine, theirs in zip(kernel.parameters, copies, self.expected, strict=True):
+        for parameter, mine, theirs in zip(kernel.parameters, copies, expected, strict=True):
             if isinstance(mine, np.ndarray) and mine.tobytes() != theirs.tobytes():
                 return f"wrong result: `{parameter.name}` differs"
         return None
@@ -132,12 +155,29 @@ class _Trial:
         """Why a change that nothing reports is no bug.
 
         Which arrivals complete a phase of an mbarrier depends on no schedule, and the shadow demands
-        that they order every two conflicting accesses: so clean runs prove the order.
+        that they order every two conflicting accesses: so clean runs prove the order. The same holds
+        of barriers; but it is asked only of one that was moved, where nothing else can tell: one that
+        can be left out is for its author to look at.
         """
         if change.reason:
             return change.reason
         if "mbarrier" in change.description:
-            return "the arrivals that are left order every conflicting pair of accesses of this run"
-        if change.probe is not None and self.difference(change.probe, None) is None:
-            return "each store that it drops changes nothing, or reaches no output"
+            return (
+                f"the arrivals that are left order every conflicting pair of accesses{self.where}"
+            )
+        if self.below_phases and change.kind == "move" and "barrier" in change.description:
+            return f"the barriers order every conflicting pair of accesses{self.where}"
+        if change.probe is not None and not any(
+            self.difference(change.probe, call, None) for call in range(len(self.calls))
+        ):
+            return f"each store that it drops changes nothing, or reaches no output{self.where}"
         return ""
+
+    @property
+    def where(self) -> str:
+        """For what inputs a reason that comes from running has been found."""
+        return (
+            " of this run"
+            if len(self.calls) == 1
+            else f" of the runs with {len(self.calls)} inputs"
+        )
