@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import copysign, gcd
+from math import copysign, gcd, prod
 
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
@@ -183,6 +183,8 @@ def _box_refusal(move: ir.Move, known: Multiples) -> str | None:
         return "has rows that are not a multiple of 16 bytes"
     if len(source.indices) > 1 and divisor(source.tensor.shape[-1], known) * size % 16:
         return "comes from rows that are not a multiple of 16 bytes"
+    if prod(move.shape) * size % 128:
+        return "takes slots that are not a multiple of 128 bytes"
     if any(extent > BOX_EXTENT for extent in move.shape):
         return f"is wider than {BOX_EXTENT}"
     return None

@@ -40,9 +40,10 @@ def check_vector(
         active = active[0]
     tensor = memory.tensor
     offsets = at - memory.rows
-    if frame.run.is_flat:
+    if frame.run.is_flat or tensor.layout is None:
         offsets = swizzled(tensor, offsets)
     else:
+        active = active & (offsets[-1] < memory.size)  # what is outside has been reported
         offsets = physical(tensor, memory.shape, np.clip(offsets, 0, memory.size - 1))
     steps = np.diff(offsets, axis=0) if np.ndim(at) == rank and len(at) > 1 else np.zeros(1)
     if not steps.any():
