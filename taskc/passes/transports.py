@@ -97,14 +97,14 @@ def _is_negative_zero(constant: ir.Constant) -> bool:
 def copy_elements(move: ir.Move, target: Target, known: Multiples) -> int:
     """How many elements one asynchronous copy takes; 0 where not even 4 bytes are aligned."""
     size = move.tensor.dtype.nbytes
-    width = gcd(move_width(move, target, known), _run(move))
+    width = gcd(move_width(move, target, known), run_of(move))
     read = plain_read(move)
     if read is not None and read[1] is not None:
         width = min(width, _condition_width(read[1], move.variables[-1], known))
     return next((n // size for n in COPY_BYTES if n % size == 0 and n // size <= width), 0)
 
 
-def _run(move: ir.Move) -> int:
+def run_of(move: ir.Move) -> int:
     """How many consecutive elements of the last dimension one worker has in consecutive slots."""
     assert move.by is not None
     modes = move.by.slot_modes

@@ -294,7 +294,10 @@ class Frame:
         if not isinstance(worker, np.ndarray) and self.width < len(order.agent_of):
             first, last = order.agent_of[[int(self.worker_row[0]), int(self.worker_row[-1])]]
             agents = range(int(first), int(last) + 1)
-        return Lanes(order, at, block, worker, self.members, who, site, agents)
+        members = self.members
+        if not self.anonymous:  # the other warps of a role may not be there yet
+            members = slice(int(self.worker_row[0]), int(self.worker_row[-1]) + 1)
+        return Lanes(order, at, block, worker, members, who, site, agents)
 
     def name_element(self, memory: Memory, flat: int) -> str:
         """How a person calls an element: `s[3, 4]`."""

@@ -33,14 +33,16 @@ def measure(frame: Frame, memory: Memory, at: Any, where: Any, site: int) -> Non
     elements = np.broadcast_to(at - memory.rows, shape)
     active = np.broadcast_to(True if where is None else where, shape)
     together = 1
-    if frame.vector > 1:  # the turns of the innermost axis are one access
-        if len(frame.axes) and frame.axes[0] == frame.vector and len(shape) == len(frame.axes) + 2:
-            grows = (np.diff(elements, axis=0) == 1) | ~active[1:]
-            if grows.all():
-                together = frame.vector
-                elements, active = elements[0], active[0]
-        else:
+    if not frame.axes:  # an asynchronous copy's first element, or nothing of the kind
+        together = frame.vector
+    elif frame.vector > 1 and len(shape) == len(frame.axes) + 2:
+        # The turns of the innermost axis are one access, where they aren't to one element.
+        steps = np.diff(elements, axis=0)
+        if not steps.any():
+            elements, active = elements[0], active[0]
+        elif ((steps == 1) | ~active[1:]).all():
             together = frame.vector
+            elements, active = elements[0], active[0]
     elements = elements.reshape(-1, frame.width)
     active = active.reshape(-1, frame.width)
     if not run.statistics:

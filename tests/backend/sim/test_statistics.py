@@ -157,6 +157,22 @@ def test_wide_accesses_take_turns(factor: int, ways: int) -> None:
     assert (traffic["y"].sectors, traffic["y"].ideal) == (16, 16)
 
 
+def test_an_element_that_all_turns_read_is_no_wide_access() -> None:
+    report = simulate(
+        """
+        kernel k(x: inout f32[128], y: inout f32[128]) workers=32 blocks=1 stage=lean:
+            shared s: f32[64]
+            s[worker * 2] = 1.0
+            for t in vector(4):
+                y[worker * 4 + t] = s[worker * 2] + s[(worker * 8 + t) // 4]
+        """,
+        np.zeros(128, np.float32),
+        np.zeros(128, np.float32),
+        statistics=True,
+    )
+    assert [traffic.ways for traffic in report.accesses if traffic.tensor == "s"] == [2, 2, 2]
+
+
 def test_a_wide_access_of_a_part_of_the_lanes() -> None:
     report = simulate(
         """
