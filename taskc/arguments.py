@@ -35,6 +35,7 @@ from taskc.ir.types import DType, from_numpy
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
 _PACKAGE = str(Path(__file__).parent)
+_ALIGNMENT = 16  # bytes: what kernels may take for granted of where a parameter starts
 _OVERLAP_WORK = 10_000  # steps that the exact test of overlap may take, of strided arrays
 
 
@@ -86,7 +87,7 @@ class Signature:
                 call.allocate(output)
                 given[output.name] = call.values[output.name]
         call.check_overlap(self.parameters)
-        call.copy_what_is_scattered()
+        call.copy_what_is_misplaced()
         returned = tuple([given[output.name] for output in self.outputs])
         return Bound(
             tuple([call.values[item.name] for item in self.parameters]),
@@ -105,6 +106,7 @@ class _Call:
     told_by: dict[ir.Variable, str] = field(default_factory=dict)
     scattered: list[str] = field(default_factory=list)
     computed: list[tuple[ir.Tensor, ir.Expression, int]] = field(default_factory=list)
+    shifted: list[str] = field(default_factory=list)
 
     def fail(self, parameter: Parameter, problem: str) -> ArgumentError:
         kind = "output" if is_output(parameter) else "argument"
@@ -129,8 +131,17 @@ class _Call:
                     "is written in place, so it must be contiguous and row-major; this array has"
                     f" the shape {array.shape} and strides of {array.strides} bytes",
                 )
+            if _is_shifted(array):
+                behind = array.ctypes.data % _ALIGNMENT
+                raise self.fail(
+                    parameter,
+                    f"is written in place, so it must start at a multiple of {_ALIGNMENT} bytes;"
+                    f" this array starts {behind} behind one",
+                )
         elif not is_placed:
             self.scattered.append(parameter.name)
+        elif _is_shifted(array):
+            self.shifted.append(parameter.name)
         self.values[parameter.name] = array
 
     def _array(self, parameter: ir.Tensor, value: Any) -> Array:
@@ -239,17 +250,20 @@ class _Call:
                         written[0], f"is written, and it overlaps '{other.name}' in memory"
                     )
 
-    def copy_what_is_scattered(self) -> None:
-        if not self.scattered:
+    def copy_what_is_misplaced(self) -> None:
+        self._copy(self.scattered, "contiguous", "np.ascontiguousarray")
+        self._copy(self.shifted, f"at a multiple of {_ALIGNMENT} bytes", "np.copy")
+
+    def _copy(self, names: list[str], where: str, remedy: str) -> None:
+        if not names:
             return
-        for name in self.scattered:
+        for name in names:
             self.values[name] = np.array(self.values[name], order="C", copy=True)
-        listed = ", ".join(f"'{name}'" for name in self.scattered)
-        subject = f"input {listed} isn't" if len(self.scattered) == 1 else f"inputs {listed} aren't"
+        listed = ", ".join(f"'{name}'" for name in names)
+        subject = f"input {listed} isn't" if len(names) == 1 else f"inputs {listed} aren't"
         # Python's own rule is one warning for each text and place: this is one per call site.
         warnings.warn(
-            f"{self.kernel}: {subject} contiguous, and each call copies; np.ascontiguousarray, used"
-            " once, saves that",
+            f"{self.kernel}: {subject} {where}, and each call copies; {remedy}, used once, saves that",
             CopyWarning,
             stacklevel=_levels_to_the_caller(),
         )
@@ -261,6 +275,11 @@ def _levels_to_the_caller() -> int:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame, level = frame.f_back, level + 1
     return level
+
+
+def _is_shifted(array: Array) -> bool:
+    """Loads and stores of several elements at once would not be aligned."""
+    return array.size > 0 and array.ctypes.data % _ALIGNMENT != 0
 
 
 def _overlap(a: Array, b: Array) -> bool:

@@ -89,11 +89,12 @@ class Definition(ABC):
                 parts.append(f"{item.name}: {item.dtype}")
         return f"{self.name}({', '.join(parts)})"
 
-    def example(self, seed: int = 0) -> tuple[Any, ...]:
+    def example(self, seed: int = 0, larger: int = 0) -> tuple[Any, ...]:
         """Arguments to check it with: those that are not tc.out, in order.
 
         From its own `example=`, or made from the types: floats from the standard normal
-        distribution, integers from 0 to 9, symbolic dimensions as their `example=` says.
+        distribution, integers from 0 to 9, symbolic dimensions as their `example=` says, or so many
+        of their multiples larger.
         """
         random = np.random.default_rng(seed)
         given = inputs_of(self.ir.parameters)
@@ -108,7 +109,10 @@ class Definition(ABC):
                     self.ir.loc,
                 )
             return arguments
-        sizes = {variable: dimension.example for dimension, variable in self.dimensions.items()}
+        sizes = {
+            variable: dimension.example + larger * dimension.multiple
+            for dimension, variable in self.dimensions.items()
+        }
         arrays = []
         for item in given:
             shape: tuple[int, ...] = ()

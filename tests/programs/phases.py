@@ -684,6 +684,8 @@ def pipeline(g: Generator, around: Around, grid: tuple[tuple[str, ...], Shape, S
     elif plain and g.target != "generic" and pick.random() < 0.5 and stages > 1:
         transport = "cp.async"
     dtype = pick.choice(["f32", "f32", "i32", "f32", "i64", "f64"] if plain else list(DTYPES))
+    if transport == "tma" and by[0] * bk * int(dtype[1:]) % (128 * 8):
+        transport = None  # bulk copies go to whole lines, of 128 bytes
     statements: list[d.Statement] = []
     body: list[d.Statement] = []
     scope = around.scope.with_indices((step, max(extent, 1)))
