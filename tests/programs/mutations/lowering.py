@@ -1,4 +1,4 @@
-"""Bugs in `lower_grid`, `lower_mappings` and `flatten`."""
+"""Bugs in `persist`, `lower_grid`, `lower_mappings` and `flatten`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from taskc.passes import (
     flatten,
     lower_grid,
     lower_mappings,
+    persist,
     tasks,
 )
 from tests.programs.mutations.mutation import Mutation, always, edited, rounded_down
@@ -62,17 +63,19 @@ MUTATIONS = (
              lower_grid, "_grouped",
              edited("[add(first, modulo(within, group_rows)), floor_divide(within, group_rows)]",
                     "[add(first, floor_divide(within, columns)), modulo(within, group_rows)]")),
-    Mutation("lower_grid", "a persistent grid's blocks all begin at the first tile",
-             lower_grid, "lower_grid",
-             edited("ir.For(tile, kernel.block, total,", "ir.For(tile, index(0), total,")),
-    Mutation("lower_grid", "a persistent grid's blocks go on to the next tile",
-             lower_grid, "lower_grid",
-             edited("ir.For(tile, kernel.block, total, processors,",
-                    "ir.For(tile, kernel.block, total, max(1, processors - 1),")),
-    Mutation("lower_grid", "a persistent grid has one tile a block",
-             lower_grid, "lower_grid",
-             edited("ir.For(tile, kernel.block, total,",
-                    "ir.For(tile, kernel.block, _minimum(total, processors),")),
+    Mutation("persist", "a persistent grid's blocks all begin at the first tile",
+             persist, "_blocks_of_tiles",
+             edited("ir.For(tile, first, total,", "ir.For(tile, index(0), total,")),
+    Mutation("persist", "a persistent grid's blocks go on to the next tile",
+             persist, "_blocks_of_tiles",
+             edited("ir.For(tile, first, total, processors,",
+                    "ir.For(tile, first, total, max(1, processors - 1),")),
+    Mutation("persist", "a persistent grid has one tile a block",
+             persist, "_blocks_of_tiles",
+             edited("ir.For(tile, first, total,",
+                    'ir.For(tile, first, ir.Binary("min", total, index(processors)),')),
+    Mutation("persist", "all tiles of a block are its first",
+             persist, "_blocks_of_tiles", edited("at_tile(grid, tile)", "at_tile(grid, first)")),
     Mutation("lower_grid", "the order of dimensions is that of their places",
              lower_grid, "_row_major",
              edited("return [digits[d] for d in range(len(counts))]",
