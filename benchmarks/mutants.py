@@ -15,11 +15,10 @@ from pathlib import Path
 
 from report import parse_options
 
-from taskc.driver import signature
 from taskc.ir.nodes import Kernel
 from taskc.ir.program import Program, map_kernels
 from taskc.lang.definition import Definition
-from taskc.mutation import mutate
+from taskc.mutation import inputs_of, mutate
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 
@@ -51,9 +50,9 @@ def main() -> None:
     totals: Counter[str] = Counter()
     rows = []
     for name, definition in definitions():
-        arguments = signature(definition).bind(definition.example(), {}).values
+        inputs = inputs_of(definition)
         for target in ("generic",) if options.quick else ("generic", "sm_80", "sm_90a"):
-            mutants = list(mutate(on(target, definition.ir), arguments))
+            mutants = list(mutate(on(target, definition.ir), inputs))
             survivors = [m for m in mutants if not m.reported]
             print(f"{name:28} {target:8} {len(mutants) - len(survivors):4} of {len(mutants):4}")
             for m in survivors:

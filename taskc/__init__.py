@@ -46,7 +46,6 @@ from taskc.lang.names import (
     ceil,
     copy,
     cos,
-    dim,
     erf,
     exp,
     exp2,
@@ -83,6 +82,7 @@ from taskc.lang.names import (
     worker,
 )
 from taskc.lang.program import ProgramDefinition, empty, program
+from taskc.lang.sizes import dim
 from taskc.machine import Machine, machine
 from taskc.packed import Packed, pack
 from taskc.settings import VERSION

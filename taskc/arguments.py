@@ -16,6 +16,8 @@ import numpy as np
 
 from taskc import dlpack
 from taskc.ir import nodes as ir
+from taskc.ir.extents import extent_value, told
+from taskc.ir.printer_expressions import extent_text
 from taskc.ir.program import Program
 from taskc.ir.rounding import as_storage
 from taskc.ir.signature import (
@@ -34,6 +36,8 @@ from taskc.packed import Packed
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
 _PACKAGE = str(Path(__file__).parent)
+# Bytes: what kernels take for granted of where a parameter starts, on most targets.
+ALIGNMENT = 16
 _OVERLAP_WORK = 10_000  # steps that the exact test of overlap may take, of strided arrays
 
 
@@ -69,22 +73,25 @@ class Signature:
         self.inputs = inputs_of(called.parameters)
         self.outputs = outputs_of(called.parameters)
 
-    def bind(self, args: Sequence[Any], keywords: dict[str, Any]) -> Bound:
+    def bind(
+        self, args: Sequence[Any], keywords: dict[str, Any], alignment: int = ALIGNMENT
+    ) -> Bound:
         """The arguments of a call, checked; an `ArgumentError` names the parameter."""
         try:
             given = match(self.name, self.parameters, args, keywords)
         except MatchError as error:
             raise ArgumentError(str(error)) from None
-        call = _Call(self.name)
+        call = _Call(self.name, alignment)
         for item in (*self.inputs, *self.outputs):
             if item.name in given:
                 call.take(item, given[item.name])
+        call.check_computed(self.outputs)
         for output in self.outputs:
             if output.name not in given:
                 call.allocate(output)
                 given[output.name] = call.values[output.name]
         call.check_overlap(self.parameters)
-        call.copy_what_is_scattered()
+        call.copy_what_is_misplaced()
         returned = tuple([given[output.name] for output in self.outputs])
         return Bound(
             tuple([call.values[item.name] for item in self.parameters]),
@@ -98,10 +105,13 @@ class _Call:
     """The arguments of one call, as far as they have been looked at."""
 
     kernel: str
+    alignment: int
     values: dict[str, Any] = field(default_factory=dict)
     dimensions: dict[ir.Variable, int] = field(default_factory=dict)
     told_by: dict[ir.Variable, str] = field(default_factory=dict)
     scattered: list[str] = field(default_factory=list)
+    computed: list[tuple[ir.Tensor, ir.Expression, int]] = field(default_factory=list)
+    shifted: list[str] = field(default_factory=list)
 
     def fail(self, parameter: Parameter, problem: str) -> ArgumentError:
         kind = "output" if is_output(parameter) else "argument"
@@ -129,8 +139,17 @@ class _Call:
                     "is written in place, so it must be contiguous and row-major; this array has"
                     f" the shape {array.shape} and strides of {array.strides} bytes",
                 )
+            if self._is_shifted(array):
+                behind = array.ctypes.data % self.alignment
+                raise self.fail(
+                    parameter,
+                    f"is written in place, so it must start at a multiple of {self.alignment} bytes;"
+                    f" this array starts {behind} behind one",
+                )
         elif not is_placed:
             self.scattered.append(parameter.name)
+        elif self._is_shifted(array):
+            self.shifted.append(parameter.name)
         self.values[parameter.name] = array
 
     def _packed(self, parameter: ir.Tensor, value: Packed) -> None:
@@ -146,6 +165,10 @@ class _Call:
         for extent, size in zip(parameter.shape, given.shape, strict=True):
             self._extent(parameter, extent, size, given)
         self.values[parameter.name] = value
+
+    def _is_shifted(self, array: Array) -> bool:
+        """Loads and stores of several elements at once would not be aligned."""
+        return array.size > 0 and array.ctypes.data % self.alignment != 0
 
     def _array(self, parameter: ir.Tensor, value: Any) -> Array:
         """The argument as an array of the same memory."""
@@ -183,8 +206,38 @@ class _Call:
                 told = "" if source == parameter.name else f" (from '{source}')"
                 reason = f"with {extent.name} = {self.dimensions[extent]}{told}"
                 raise self._misfit(parameter, array, reason)
+        elif not isinstance(extent, int):
+            self.computed.append((parameter, extent, size))
         elif extent != size:
             raise self._misfit(parameter, array)
+
+    def check_computed(self, outputs: Iterable[ir.Tensor]) -> None:
+        """The extents that are computed from dimensions. A dimension that only outputs have, which
+        may not be there yet, follows from `n + 2`, but not from `m * n`."""
+        wanted = {n for output in outputs for n in output.shape if isinstance(n, ir.Variable)}
+        for parameter, extent, size in self.computed:
+            known = told(extent)
+            if known is not None and known.dimension in wanted and size >= known.more:
+                array = self.values[parameter.name]
+                self._extent(parameter, known.dimension, size - known.more, array)
+        for parameter, extent, size in self.computed:
+            expected = self._computed(parameter, extent)
+            if expected != size:
+                array = self.values[parameter.name]
+                reason = f"with {extent_text(extent)} = {expected}"
+                raise self._misfit(parameter, array, reason)
+
+    def _computed(self, parameter: ir.Tensor, extent: ir.Expression) -> int:
+        try:
+            return extent_value(extent, self.dimensions)
+        except KeyError as error:
+            unknown = error.args[0]
+            if extent is unknown:
+                problem = f"has the extent {unknown}, which no argument tells; pass it as out="
+            else:
+                written = extent_text(extent)
+                problem = f"has the extent {written}, and no argument has the extent {unknown}"
+            raise self.fail(parameter, problem) from None
 
     def _misfit(
         self, parameter: ir.Tensor, array: Array | TensorType, reason: str = ""
@@ -211,11 +264,9 @@ class _Call:
         """A new array for an output that wasn't given."""
         shape = []
         for extent in output.shape:
-            size = self.dimensions.get(extent) if isinstance(extent, ir.Variable) else extent
-            if not isinstance(size, int):
-                raise self.fail(
-                    output, f"has the extent {extent}, which no argument tells; pass it as out="
-                )
+            size = extent if isinstance(extent, int) else self._computed(output, extent)
+            if size < 0:
+                raise self.fail(output, f"would have the extent {extent_text(extent)} = {size}")
             shape.append(size)
         self.values[output.name] = np.empty(shape, output.dtype.numpy)
 
@@ -231,17 +282,20 @@ class _Call:
                         written[0], f"is written, and it overlaps '{other.name}' in memory"
                     )
 
-    def copy_what_is_scattered(self) -> None:
-        if not self.scattered:
+    def copy_what_is_misplaced(self) -> None:
+        self._copy(self.scattered, "contiguous", "np.ascontiguousarray")
+        self._copy(self.shifted, f"at a multiple of {self.alignment} bytes", "np.copy")
+
+    def _copy(self, names: list[str], where: str, remedy: str) -> None:
+        if not names:
             return
-        for name in self.scattered:
+        for name in names:
             self.values[name] = np.array(self.values[name], order="C", copy=True)
-        listed = ", ".join(f"'{name}'" for name in self.scattered)
-        subject = f"input {listed} isn't" if len(self.scattered) == 1 else f"inputs {listed} aren't"
+        listed = ", ".join(f"'{name}'" for name in names)
+        subject = f"input {listed} isn't" if len(names) == 1 else f"inputs {listed} aren't"
         # Python's own rule is one warning for each text and place: this is one per call site.
         warnings.warn(
-            f"{self.kernel}: {subject} contiguous, and each call copies; np.ascontiguousarray, used"
-            " once, saves that",
+            f"{self.kernel}: {subject} {where}, and each call copies; {remedy}, used once, saves that",
             CopyWarning,
             stacklevel=_levels_to_the_caller(),
         )

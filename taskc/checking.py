@@ -37,9 +37,6 @@ Progress: TypeAlias = Callable[[str], None]
 
 _CLOSE = 1e-3  # how far float atomics may be apart, which are folded in any order
 
-# A kernel may name a family of targets: it is lowered for the member that offers most.
-_FAMILIES = {"cuda": "sm_90a"}
-
 
 @dataclass(frozen=True, slots=True)
 class Examined:
@@ -182,7 +179,6 @@ def _examine(
 def for_target(kernel: ir.Kernel, target: str | None) -> ir.Kernel:
     """The kernel as it is lowered for a target; None leaves it at its own."""
     name = kernel.target if target is None else target
-    name = _FAMILIES.get(name, name)
     if name not in TARGETS:
         hint = f"there is {', '.join(TARGETS)}"
         raise CompileError(f"there is no target {name!r}", kernel.loc, hint)

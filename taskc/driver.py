@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from taskc.arguments import Bound, Signature
+from taskc.arguments import ALIGNMENT, Bound, Signature
 from taskc.errors import CompileError, Finding
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Kernel
+from taskc.ir.program import Program, kernels_of
 from taskc.ir.rewrite import walk
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.lang.program import ProgramDefinition
@@ -62,10 +63,12 @@ class Target:
     compile  makes a runner of a kernel, given the facts
     facts    what a compilation takes for granted about a call's arguments (a stride of 1, a size
              that is a multiple of 16): one is made for each that occurs. Finite in number.
+    alignment  at what multiples of bytes an argument starts
     """
 
     compile: Callable[[Kernel, Hashable], Runner]
     facts: Callable[[Kernel, Bound], Hashable] = lambda kernel, bound: ()
+    alignment: int = ALIGNMENT
 
 
 def call(
@@ -86,7 +89,7 @@ def call(
     before anything runs; the array of a parameter with a layout (`.laid`) is the logical one, and
     the target packs it.
     """
-    bound = signature(definition).bind(args, keywords)
+    bound = signature(definition).bind(args, keywords, _alignment(definition, target))
     if isinstance(definition, ProgramDefinition):
         kernels = {id(kernel.ir): kernel for kernel in definition.kernels}
         steps = launches(definition.ir, bound.values)
@@ -96,6 +99,13 @@ def call(
         if definition.direct is None and target is None:
             definition.direct = runner.direct(definition.call)
     return bound.returned
+
+
+def _alignment(definition: Definition, target: str | None) -> int:
+    """What all kernels of a definition ask of where arguments start."""
+    kernels = kernels_of(definition.ir) if isinstance(definition.ir, Program) else (definition.ir,)
+    names = {target or target_name(default_target(kernel)) for kernel in kernels}
+    return max((find_target(name).alignment for name in names), default=1)
 
 
 def default_target(kernel: Kernel) -> str:
@@ -219,7 +229,7 @@ def _processor() -> Target:
 
         return Runner(run, direct=lambda otherwise: loaded.entry(otherwise, failed))
 
-    return Target(compile)
+    return Target(compile, alignment=1)
 
 
 register_target("cpu", _processor)

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from taskc.arguments import ArgumentError, Bound
-from taskc.ir.nodes import Tensor, Variable
+from taskc.ir.extents import extent_value
+from taskc.ir.nodes import Constant, Expression, Tensor, Variable
 from taskc.ir.printer import expression_text
-from taskc.ir.program import Call, Program, bind_dimensions, evaluate
+from taskc.ir.program import Call, Program, bind_dimensions
 from taskc.ir.rounding import as_storage
 from taskc.ir.signature import misfit
 
@@ -41,7 +42,7 @@ def launches(program: Program, values: Sequence[Any]) -> tuple[Launch, ...]:
 def _allocated(program: Program, tensor: Tensor, sizes: dict[Variable, Any]) -> Any:
     shape = []
     for extent in tensor.shape:
-        size = extent if isinstance(extent, int) else evaluate(extent, sizes)
+        size = extent_value(extent, sizes)
         if size < 0:
             assert not isinstance(extent, int)
             raise ArgumentError(
@@ -60,10 +61,20 @@ def _bound(
         if isinstance(argument, Tensor):
             values.append(arrays[argument])
             continue
-        number = evaluate(argument, sizes)
+        number = _number(argument, sizes)
         problem = misfit(number, parameter.dtype) if isinstance(number, int) else None
         if problem is not None:
             what = f"argument '{parameter.name}' of {call.kernel.name}()"
             raise ArgumentError(f"{program.name}(): {what}, {expression_text(argument)}, {problem}")
         values.append(as_storage(number, parameter.dtype)[()])
     return Bound(tuple(values), bind_dimensions(call.kernel.parameters, values), None)
+
+
+def _number(argument: Expression, sizes: dict[Variable, Any]) -> Any:
+    """A scalar that is passed, not yet held to its type."""
+    match argument:
+        case Constant():
+            return argument.value
+        case Variable():
+            return sizes[argument]
+    return extent_value(argument, sizes)

@@ -42,7 +42,7 @@ KINDS = {
     *("stale-stage", "early-release", "slot-in-use", "not-acquired", "shared-memory"),
     *(f"bank-conflict {ways}" for ways in (2, 4, 8, 16, 32)),
     *("unstarted-peer", "ended-peer", "unexpected-bytes"),
-    "uncoalesced",
+    *("uncoalesced", "not-a-vector"),
 }
 _MARKS = "expect|proof|fix|fix-out"
 _MARK = re.compile(rf"#\s*(\^\s*)?({_MARKS}):\s*(.*?)\s*(?=#\s*(?:{_MARKS}):|$)")

@@ -338,7 +338,7 @@ def test_scalars_are_checked_for_type_and_range(args: Any, expected: str) -> Non
 def test_outputs_may_not_overlap_each_other_nor_an_inout() -> None:
     memory = np.zeros(40, np.float32)
     (x,) = arrays(16)
-    text = refused(x, 1, out=(memory[:16], memory[15:31]), of=split)
+    text = refused(x, 1, out=(memory[:16], memory[12:28]), of=split)
     assert text == "split(): output 'low' is written, and it overlaps 'high' in memory"
     text = refused(memory[:16], 1, low=memory[8:24], of=split)
     assert text == "split(): argument 'x' is written, and it overlaps 'low' in memory"
@@ -347,8 +347,8 @@ def test_outputs_may_not_overlap_each_other_nor_an_inout() -> None:
 
 
 def test_interleaved_memory_does_not_overlap() -> None:
-    table = np.ones((8, 3), np.float32)
-    column, row = table[:, 2], np.ndarray((2,), np.float32, table, offset=12)
+    table = np.ones((8, 4), np.float32)
+    column, row = table[:, 3], np.ndarray((2,), np.float32, table, offset=16)
     assert not np.shares_memory(column, row)
 
     @tc.kernel(workers=2)
@@ -358,7 +358,7 @@ def test_interleaved_memory_does_not_overlap() -> None:
 
     with pytest.warns(tc.CopyWarning):
         first(column, out=row)
-    assert table[1].tolist() == [2, 2, 1]
+    assert table[1].tolist() == [2, 2, 1, 1]
 
 
 def test_an_extent_that_no_argument_tells() -> None:
@@ -406,6 +406,21 @@ def test_an_unaligned_input_is_copied() -> None:
     assert not a.flags.aligned
     with pytest.warns(tc.CopyWarning):
         assert not add(a, a.copy()).any()
+
+
+def test_a_parameter_starts_at_a_multiple_of_16_bytes() -> None:
+    """Kernels load and store four floats at once, and have to know where they lie."""
+    memory = np.arange(40, dtype=np.float32)
+    with pytest.warns(tc.CopyWarning, match="input 'a' isn't at a multiple of 16 bytes") as caught:
+        result = add(memory[1:17], memory[4:20])
+    np.testing.assert_array_equal(result, memory[1:17] + memory[4:20])
+    assert str(caught[0].message).endswith("np.copy, used once, saves that")
+    text = refused(memory[:16], memory[:16], out=memory[17:33])
+    assert text == (
+        "add(): output 'c' is written in place, so it must start at a multiple of 16 bytes;"
+        " this array starts 4 behind one"
+    )
+    add(memory[:0], memory[1:1], out=memory[3:3])  # nothing is anywhere
 
 
 def test_a_transposed_matrix_is_copied() -> None:

@@ -61,6 +61,16 @@ class Import:
     eager: bool  # runs when the file is imported: not inside a function
 
 
+def absolute(name: str, package: str) -> str:
+    """A module's full name; each leading dot but the first leaves a package."""
+    rest = name.lstrip(".")
+    if rest == name:
+        return name
+    parents = package.split(".")
+    kept = parents[: len(parents) - (len(name) - len(rest)) + 1]
+    return ".".join([*kept, *([rest] if rest else [])])
+
+
 def imports(source: str, package: str) -> Iterator[Import]:
     """All of a file's imports; `package` is what its relative ones start from."""
 
@@ -70,16 +80,15 @@ def imports(source: str, package: str) -> Iterator[Import]:
                 for alias in names:
                     yield Import(node.lineno, alias.name, eager)
             case ast.ImportFrom(module=module, names=names, level=level):
-                parents = package.split(".")
-                base = parents[: len(parents) - level + 1] if level else []
+                base = absolute("." * level + (module or ""), package)
                 for alias in names:
-                    path = [*base, *([module] if module else []), alias.name]
-                    yield Import(node.lineno, ".".join(path), eager)
+                    yield Import(node.lineno, f"{base}.{alias.name}", eager)
             case ast.Call(
-                func=ast.Attribute(attr="import_module") | ast.Name(id="import_module"),
+                func=ast.Attribute(attr="import_module" | "__import__")
+                | ast.Name(id="import_module" | "__import__"),
                 args=[ast.Constant(value=str(name)), *_],
             ):
-                yield Import(node.lineno, name, eager)
+                yield Import(node.lineno, absolute(name, package), eager)
         inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         for child in ast.iter_child_nodes(node):
             yield from walk(child, eager and not inside)
@@ -163,6 +172,27 @@ def test_importing_taskc_loads_no_heavy_module() -> None:
             "import importlib\nimportlib.import_module('taskc.tune')",
             ["driver may not import tune"],
         ),
+        (
+            "taskc.ir.types",
+            "def f():\n    def g():\n        from ..lang.parse import parse",
+            ["ir may not import lang"],
+        ),
+        (
+            "taskc.backend.sim.run",
+            "class A:\n    def f(self):\n        from ...passes import lean",
+            ["backend.sim may not import passes"],
+        ),
+        (
+            "taskc.passes.proofs.races",
+            "def f():\n    from ... import driver",
+            ["passes may not import driver"],
+        ),
+        (
+            "taskc.passes.proofs.races",
+            "def f():\n    import_module('...lang', __package__)",
+            ["passes may not import lang"],
+        ),
+        ("taskc.ir.types", "f = lambda: __import__('taskc.lang')", ["ir may not import lang"]),
         ("taskc.driver", "import onnx.helper", ["onnx at module level belongs in onnx"]),
         (
             "taskc.backend.sim.run",
@@ -191,3 +221,9 @@ def test_a_planted_import_is_caught(module: str, source: str, expected: list[str
 )
 def test_imports_that_are_in_order(module: str, source: str) -> None:
     assert violations(source, module) == []
+
+
+def test_a_package_s_own_file_counts_as_inside() -> None:
+    (found,) = violations("def f():\n    from ..lang import parse", "taskc.ir", package=True)
+    assert found.endswith("ir may not import lang")
+    assert violations("from .types import f32", "taskc.ir", package=True) == []

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+import taskc as tc
 from taskc.backend.sim import run
-from taskc.driver import signature
 from taskc.ir import nodes as ir
 from taskc.lang.definition import KernelDefinition
-from taskc.mutation import Mutant, mutate
+from taskc.mutation import Mutant, inputs_of, mutate
 from taskc.passes.pipeline import lower_steps
 from tests.test_examples import FILES, arguments_of, definitions_of, example, kernels_of
 
@@ -29,7 +29,7 @@ KERNELS = [
 
 def mutants_of(definition: KernelDefinition, target: str | None = None) -> list[Mutant]:
     kernel = definition.ir if target is None else replace(definition.ir, target=target)
-    return list(mutate(kernel, arguments_of(definition)))
+    return list(mutate(kernel, inputs_of(definition)))
 
 
 @pytest.mark.parametrize("definition", KERNELS)
@@ -59,8 +59,7 @@ def test_an_unbroken_kernel_is_clean_under_five_schedules(definition: KernelDefi
 
 def test_a_program_is_broken_one_kernel_at_a_time() -> None:
     program = definitions_of(example("split_k"))["split_k"]
-    bound = signature(program).bind(program.example(), {})
-    mutants = list(mutate(program.ir, bound.values))
+    mutants = list(mutate(program.ir, inputs_of(program)))
     assert [m.description for m in mutants if not (m.reported or m.reason)] == []
     alone = [mutants_of(kernel) for kernel in program.kernels]
     assert [(m.kind, m.stage, m.description) for m in mutants] == [
@@ -75,6 +74,46 @@ def test_a_survivor_without_a_reason_shows(monkeypatch: pytest.MonkeyPatch) -> N
     deleted = [m for m in mutants_of(definition) if m.kind == "delete"]
     assert deleted
     assert not any(m.reported or m.reason for m in deleted)
+
+
+n = tc.dim("n", example=31)
+
+
+@tc.kernel(workers=32)
+def copy_of_odd_size(x: tc.f32[n], y: tc.out[tc.f32[n]]):
+    for start in tc.tiles(n, by=32):
+        for i in tc.spatial(32):
+            if start + i < n:
+                y[start + i] = x[start + i]
+
+
+def test_survivors_are_tried_with_inputs_of_another_size() -> None:
+    """The last worker has nothing to do for 31 elements, and something for 32."""
+    kernel, inputs = copy_of_odd_size.ir, inputs_of(copy_of_odd_size)
+    assert [[array.size for array in given] for given in inputs] == [[31, 31], [32, 32]]
+    few, more = list(mutate(kernel, inputs[:1])), list(mutate(kernel, inputs))
+    assert [(m.description, m.is_equivalent) for m in few] == [("each limited to (31,)", True)]
+    assert [m.reported for m in more] == [True]
+
+
+@tc.cuda.kernel(workers=64)
+def with_barriers_of_its_own(x: tc.f32[64], y: tc.out[tc.f32[64]]):
+    s = tc.shared(tc.f32[64])
+    w = tc.worker()
+    s[w] = x[w]
+    tc.sync()
+    mine = s[w]
+    theirs = s[63 - w]
+    y[w] = theirs - mine
+
+
+def test_a_barrier_may_move_where_workers_are_by_themselves() -> None:
+    """Behind the read of what a worker wrote itself, and no further."""
+    made = list(mutate(with_barriers_of_its_own.ir, inputs_of(with_barriers_of_its_own)))
+    left = [m for m in made if not m.reported]
+    assert [(m.kind, m.is_equivalent) for m in left] == [("move", True)]
+    assert left[0].description.startswith("the block barrier moved behind let")
+    assert left[0].reason.endswith("of the runs with 2 inputs")
 
 
 @pytest.mark.sweep

@@ -43,10 +43,10 @@ def load_kernel(text: str) -> Definition:
     return _find(module, file, name.strip())
 
 
-def example_of(definition: Definition) -> tuple[Any, ...]:
+def example_of(definition: Definition, seed: int = 0, larger: int = 0) -> tuple[Any, ...]:
     """Its own example arguments, which the user's code may make."""
     with _blaming(definition.function.__code__.co_filename):
-        return definition.example()
+        return definition.example(seed, larger)
 
 
 def load_module(path: Path) -> ModuleType:

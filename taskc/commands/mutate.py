@@ -14,7 +14,7 @@ from taskc.driver import signature
 from taskc.errors import Finding
 from taskc.ir.nodes import Kernel
 from taskc.ir.program import Program, map_kernels
-from taskc.mutation import Mutant, mutate
+from taskc.mutation import EXAMPLES, Mutant, mutate
 
 ENOUGH = 0.95  # of the mutants that are not proved equivalent have to be reported
 
@@ -26,11 +26,12 @@ def run(options: argparse.Namespace) -> int:
         mutated = map_kernels(definition.ir, lambda kernel: for_target(kernel, options.target))
     else:
         mutated = for_target(definition.ir, options.target)
-    arguments = signature(definition).bind(example_of(definition), {}).values
+    called = signature(definition)
+    inputs = [called.bind(example_of(definition, *which), {}).values for which in EXAMPLES]
     mutants: list[Mutant] = []
     with Progress() as progress:
         progress(f"{options.kernel}: lowering")
-        for mutant in mutate(mutated, arguments, seeds=(None, *range(options.seeds))):
+        for mutant in mutate(mutated, inputs, seeds=(None, *range(options.seeds))):
             mutants.append(mutant)
             progress(f"{options.kernel}: {many(len(mutants), 'mutant')}, {mutant.description}")
     reported = sum(mutant.reported for mutant in mutants)

@@ -15,13 +15,14 @@ from memory have the range of their type.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, prod
 
 from taskc.ir.interval import EVERYTHING, Interval, range_of
-from taskc.ir.linear import ZERO, Affine, Atom, Opaque, factors_of, is_wide_product
-from taskc.ir.linearize import CONVERT, Term, any_moving, is_stable
-from taskc.ir.nodes import Binary, Cast, Expression, Variable
+from taskc.ir.linear import WRAPPED, ZERO, Affine, Atom, Opaque, factors_of, is_wide_product
+from taskc.ir.linearize import CONVERT, Term, is_stable
+from taskc.ir.nodes import Binary, Cast, Expression, Tensor, Variable
 from taskc.ir.types import DType, i64
 
 __all__ = [
@@ -55,9 +56,10 @@ class Range:
 class Scope:
     """What is known of names; `bind` and `define` are called when their binders are entered."""
 
-    __slots__ = ("_forms", "_intervals", "definitions", "ranges")
+    __slots__ = ("_forms", "_intervals", "cells", "definitions", "ranges")
 
-    def __init__(self) -> None:
+    def __init__(self, cells: Mapping[Tensor, Interval] | None = None) -> None:
+        self.cells = cells or {}
         self.ranges: dict[Variable, Range] = {}
         self.definitions: dict[Variable, Affine] = {}
         # By the identity of the expression, which is kept so that the number stays its own.
@@ -95,6 +97,10 @@ class Scope:
         if known is not None and known != new:
             self._forms.clear()
         self.ranges[variable] = new
+
+    def bind_within(self, variable: Variable, interval: Interval) -> None:
+        """`variable`, which no loop binds in a way that is known, is one of these numbers."""
+        self.ranges[variable] = Range(None, None, interval, 1, 0, len(self.ranges))
 
     def define(self, variable: Variable, value: Expression) -> None:
         """`variable` is `value`; kept as a form unless memory that may change decides it."""
@@ -181,13 +187,14 @@ class Scope:
         if low is not None and high is not None:
             return max(abs(low), abs(high))
         magnitude = max(abs(low or 0), abs(high or 0))
+        if type(atom) is Opaque and atom.kind == "*":
+            factors = factors_of(atom).items()
+            return prod(max(1, self._magnitude_of_atom(part)) ** power for part, power in factors)
         if type(atom) is Opaque:
             # A number from memory may wrap, however it is mixed with infinite ones.
             for part in atom.parts:
                 for inner in part if isinstance(part, frozenset) else (part,):
-                    if isinstance(inner, tuple):
-                        magnitude = max(magnitude, self._magnitude_of_atom(inner[0]))
-                    elif type(inner) is Affine:
+                    if type(inner) is Affine:
                         magnitude = max(magnitude, inner.magnitude)
         return magnitude
 
@@ -202,12 +209,12 @@ class Scope:
         self._forms[id(expression)] = expression, result
         return result
 
-    def exact(self, form: Affine, expression: Expression, kind: str, *parts: Term) -> Term:
+    def exact(self, form: Affine, expression: Expression) -> Term:
         """The form, if its value surely fits the type of the expression; else an atom."""
         if self.fits(form, expression.dtype):
             return form
         interval = range_of(expression.dtype)
-        return Opaque(f"wrapped {kind}", parts, expression, interval, moving=any_moving(parts))
+        return Opaque(WRAPPED, (form, expression.dtype), expression, interval, moving=form.moving)
 
     def fits(self, form: Affine, dtype: DType) -> bool:
         """The form's value is surely one of the type's."""

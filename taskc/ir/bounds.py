@@ -13,6 +13,7 @@ conditions make new frames. How a condition is proved is told in taskc.ir.prover
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import gcd
 
@@ -23,6 +24,7 @@ from taskc.ir.linear import factors_of
 from taskc.ir.nodes import Binary, Constant, Expression, Statement, Unary, Variable
 from taskc.ir.prover import is_nonpositive
 from taskc.ir.types import boolean
+from taskc.ir.wrapping import unwrapped
 
 __all__ = ["Facts", "Interval"]
 
@@ -50,9 +52,11 @@ class Facts:
     _proofs: dict[int, tuple[Expression, bool | None]] = field(default_factory=dict)
 
     @staticmethod
-    def empty(kernel: ir.Kernel | None = None) -> Facts:
-        """At the top of a kernel."""
-        scope = Scope()
+    def empty(
+        kernel: ir.Kernel | None = None, cells: Mapping[ir.Tensor, Interval] | None = None
+    ) -> Facts:
+        """At the top of a kernel; `cells` says between which numbers some tensors' elements stay."""
+        scope = Scope(cells)
         if kernel is None:
             return Facts(scope)
         natural = Affine(0, {}, 0)
@@ -170,6 +174,11 @@ class Facts:
 
     def _with(self, form: Affine) -> Facts:
         """And form <= 0."""
+        facts = self._with_exactly(form)
+        exact = unwrapped(facts, form)
+        return facts if exact is None else facts._with_exactly(exact)
+
+    def _with_exactly(self, form: Affine) -> Facts:
         if not form.terms:
             return self
         intervals = self.intervals
@@ -279,7 +288,8 @@ class Facts:
 
     def interval(self, expression: Expression) -> Interval:
         """Numeric bounds of an integer expression."""
-        return self.interval_of(self.scope.form(expression))
+        form = self.scope.form(expression)
+        return self.interval_of(unwrapped(self, form) or form)
 
     def interval_of(self, form: Affine) -> Interval:
         general = self.scope.interval_of(form)
@@ -296,7 +306,15 @@ class Facts:
 
     def _interval_of_atom(self, atom: Atom) -> Interval:
         found = self.intervals.get(atom)
-        return self.scope.interval_of_atom(atom) if found is None else found
+        if found is None:
+            found = self.scope.interval_of_atom(atom)
+            if type(atom) is Opaque and atom.kind == "*" and self.intervals:
+                product = Interval(1, 1)
+                for factor, power in factors_of(atom).items():
+                    for _ in range(power):
+                        product = product.times(self._interval_of_atom(factor))
+                found = found.meet(product)
+        return found
 
     def prove(self, condition: Expression) -> bool | None:
         """True or False where the condition surely does or doesn't hold here, else None."""
@@ -376,7 +394,10 @@ class Facts:
             return True
         if low is not None and low > 0:
             return False
-        return is_nonpositive(self, form)
+        if is_nonpositive(self, form):
+            return True
+        exact = unwrapped(self, form)
+        return exact is not None and self.nonpositive(exact)
 
 
 def _number(value: int) -> Affine:

@@ -27,6 +27,12 @@ class Interval(NamedTuple):
     def is_point(self) -> bool:
         return self.low is not None and self.low == self.high
 
+    @property
+    def is_wide(self) -> bool:
+        """A number, not a size, that with another one added may leave 64 bits."""
+        low, high = self
+        return (high is not None and high >= _WIDE) or (low is not None and low <= -_WIDE)
+
     def inside(self, other: Interval) -> bool:
         """Every number of this one, which is finite, is in the other."""
         if self.low is None or self.high is None:
@@ -111,4 +117,5 @@ def _tighter(pick: Callable[[int, int], int], a: int | None, b: int | None) -> i
     return a if b is None else pick(a, b)
 
 
+_WIDE = 1 << 62
 _RANGES: dict[DType, Interval] = {}

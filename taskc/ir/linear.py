@@ -201,6 +201,7 @@ class Affine:
 
 
 ZERO = Affine(0, {}, 0)
+WRAPPED = "wrapped"  # the kind of an atom that is a form reduced to what its type holds
 _BALANCE_FROM = 8
 _WIDEST_PRODUCT = 16
 

@@ -53,7 +53,7 @@ def _unary(scope: Scope, node: Unary) -> Term:
     if type(operand) is not Affine:
         return Opaque(node.operator, (operand,), node, moving=operand.moving)
     if node.operator == "-":
-        return scope.exact(-operand, node, "-", operand)
+        return scope.exact(-operand, node)
     interval = range_of(node.dtype)
     if node.operator == "abs":
         known = scope.interval_of(operand)
@@ -63,7 +63,7 @@ def _unary(scope: Scope, node: Unary) -> Term:
         if absolute.high is not None and absolute.high <= int(node.dtype.maximum):
             interval = absolute
     if node.operator == "~":  # -x - 1 in two's complement; of unsigned numbers it would wrap
-        return scope.exact(-operand - 1, node, "~", operand)
+        return scope.exact(-operand - 1, node)
     return Opaque(node.operator, (operand,), node, interval, moving=operand.moving)
 
 
@@ -75,14 +75,14 @@ def _binary(scope: Scope, node: Binary) -> Term:
         return Opaque(operator, (left, right), node, moving=moving)
     match operator:
         case "+":
-            return scope.exact(left + right, node, operator, left, right)
+            return scope.exact(left + right, node)
         case "-":
-            return scope.exact(left - right, node, operator, left, right)
+            return scope.exact(left - right, node)
         case "*":
             if not right.terms:
-                return scope.exact(left.scaled(right.constant), node, operator, left, right)
+                return scope.exact(left.scaled(right.constant), node)
             if not left.terms:
-                return scope.exact(right.scaled(left.constant), node, operator, left, right)
+                return scope.exact(right.scaled(left.constant), node)
             if node.dtype is not i64:
                 interval = scope.interval_of(left).times(scope.interval_of(right))
                 interval = _fitting(interval, node)
@@ -92,7 +92,7 @@ def _binary(scope: Scope, node: Binary) -> Term:
             if type(product) is Opaque:
                 product = scope.atom_form(product)
             assert type(product) is Affine
-            return scope.exact(product, node, operator, left, right)
+            return scope.exact(product, node)
         case "//" | "%" if not right.terms and right.constant > 0:
             by = divisions.floor_divided if operator == "//" else divisions.modulo
             return by(scope, left, right.constant, node.dtype, node)
@@ -101,7 +101,7 @@ def _binary(scope: Scope, node: Binary) -> Term:
         case ">>" if not right.terms and 0 <= right.constant < node.dtype.bits:
             return divisions.floor_divided(scope, left, 1 << right.constant, node.dtype)
         case "<<" if not right.terms and 0 <= right.constant < node.dtype.bits:
-            return scope.exact(left.scaled(1 << right.constant), node, operator, left, right)
+            return scope.exact(left.scaled(1 << right.constant), node)
         case "&" if not right.terms and right.constant >= 0:
             if not right.constant & (right.constant + 1):
                 return divisions.modulo(scope, left, right.constant + 1, node.dtype)
@@ -182,7 +182,7 @@ def _cast(scope: Scope, node: Cast) -> Term:
         return Opaque("cast", (operand, node.dtype), node, interval, moving=operand.moving)
     if not node.dtype.is_integer:
         return Opaque("cast", (operand, node.dtype), node, moving=operand.moving)
-    return scope.exact(operand, node, "cast", operand)
+    return scope.exact(operand, node)
 
 
 def is_stable(tensor: Tensor) -> bool:
@@ -193,7 +193,9 @@ def is_stable(tensor: Tensor) -> bool:
 def _read(scope: Scope, node: Read) -> Term:
     parts = tuple(scope.term(index) for index in node.indices)
     moving = not is_stable(node.tensor) or any_moving(parts)
-    interval = range_of(node.dtype) if node.dtype.is_integer else EVERYTHING
+    interval = scope.cells.get(node.tensor)
+    if interval is None:
+        interval = range_of(node.dtype) if node.dtype.is_integer else EVERYTHING
     return Opaque("read", (node.tensor, *parts), node, interval, moving=moving)
 
 

@@ -216,7 +216,7 @@ class Mapping:
         slot = self.form.find(workers * known, [safe[..., i] for i in range(self.rank)])
         if not (known.all() and inside.all()):  # slot may be large
             slot = np.where(known & inside, slot, -1)
-        return np.asarray(slot)
+        return np.broadcast_to(slot, np.broadcast_shapes(workers.shape, tasks.shape[:-1]))
 
     def multiplicity(self) -> Integers:
         """How many (worker, slot) pairs hold each task, an array of the full shape."""

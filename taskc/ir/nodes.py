@@ -355,7 +355,11 @@ class Let:
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """`fill`, a constant, initializes every element; without it they are uninitialized."""
+    """`fill`, a constant, initializes every element; without it they are uninitialized.
+
+    Only what each worker has for itself (TILE, LOCAL, REGISTER) is filled. What a block shares is
+    stored to by somebody, and ordered before its readers as any other store: by a Move, for example.
+    """
 
     tensor: Tensor
     fill: Constant | None = None
@@ -414,8 +418,11 @@ class While:
 class For:
     """variable = start, start + step, ... while below stop (above it, for a negative step).
 
-    kind: "serial"; "unroll": the bounds are constant, and backends unroll it fully; "vector": as
-    unroll, and its iterations run as one SIMD or 128-bit access (stage lean).
+    kind: "serial"; "unroll": the bounds are constant, and backends unroll it fully; "vector" (stage
+    lean): as unroll, and its iterations run as one, statement by statement. It holds Lets and Stores;
+    no iteration touches what another one stores. In GLOBAL and SHARED memory, which start at
+    multiples of 16 bytes, an access is to the same element in all of them (a read), or one access
+    to neighbours, at a multiple of their bytes (of 16, for more than that).
     """
 
     variable: Variable

@@ -180,6 +180,11 @@ class ExpressionPrinter:
         return ", ".join([self.expression(argument, None, 0) for argument in arguments])
 
 
+def extent_text(extent: int | Expression) -> str:
+    """An extent as it would look in a kernel; for messages."""
+    return ExpressionPrinter(None).extent(extent)
+
+
 def joined(items: Iterable[str]) -> str:
     items = list(items)
     return items[0] if len(items) == 1 else f"({', '.join(items)})"

@@ -19,13 +19,12 @@ What holds of every program, since tracing has checked it:
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from taskc.errors import NOWHERE, Location
-from taskc.ir.nodes import Binary, Cast, Constant, Expression, Kernel, Tensor, Variable
+from taskc.ir.nodes import Expression, Kernel, Tensor, Variable
 from taskc.ir.text_rules import identifier
 
 
@@ -85,28 +84,3 @@ def bind_dimensions(
         for extent, size in zip(parameter.shape, value.shape, strict=True)
         if isinstance(extent, Variable)
     }
-
-
-# What a size is computed with.
-_OPERATORS: dict[str, Callable[[int, int], int]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "//": operator.floordiv,
-    "%": operator.mod,
-}
-
-
-def evaluate(expression: Expression, values: dict[Variable, Any]) -> Any:
-    """The value of an extent or of a scalar argument, not yet held to its type."""
-    match expression:
-        case Constant():
-            return expression.value
-        case Variable():
-            return values[expression]
-        case Cast():
-            return evaluate(expression.operand, values)
-        case Binary() if expression.operator in _OPERATORS:
-            left, right = evaluate(expression.left, values), evaluate(expression.right, values)
-            return _OPERATORS[expression.operator](left, right)
-    raise TypeError(f"not an expression of sizes: {expression!r}")

@@ -14,10 +14,12 @@ proof of the last form is one of the first; failing to find any says nothing. Wi
     k*select(c, a, b)         ->  both
     k*x*y, y >= 0             ->  k*high*y
     a known fact f <= 0       g     ->  u*g - v*f               u, v > 0, so that an atom cancels
+                              g     ->  u*g - v*y*f             y >= 0, so that products cancel
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import gcd
 from typing import TYPE_CHECKING
 
@@ -33,14 +35,18 @@ _MOST_FACTS = 2  # that one proof subtracts
 
 def is_nonpositive(facts: Facts, form: Affine) -> bool:
     """form <= 0 surely holds."""
-    return _Search(facts).proves(form, _MOST_FACTS)
+    if _Search(facts).proves(form, _MOST_FACTS):
+        return True
+    return _products(form) > 0 and _Search(facts, multiplies=True).proves(form, _MOST_FACTS)
 
 
 class _Search:
-    """One proof; it remembers the forms that it failed at."""
+    """One proof; it remembers the forms that it failed at. Multiples of facts are many: they are
+    tried where nothing else helped."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, *, multiplies: bool = False) -> None:
         self.facts = facts
+        self.multiplies = multiplies
         self.steps = _MOST_STEPS
         self.seen: dict[Affine, int] = {}
 
@@ -60,9 +66,11 @@ class _Search:
             return False
         self.seen[form] = left
         self.steps -= 1
+        if any(self.proves(simpler, left) for simpler in self._with_fewer_products(form)):
+            return True
         if left:
             for fact in self.facts.inequalities:
-                combined = self._cancelling(form, fact)
+                combined = cancelling(form, fact)
                 if combined is not None and self.proves(combined, left - 1):
                     return True
         atoms = sorted(form.terms, key=self._depth, reverse=True)
@@ -75,14 +83,29 @@ class _Search:
         known = self.facts.scope.ranges.get(atom)  # type: ignore[arg-type]
         return -1 if known is None else known.order
 
-    def _cancelling(self, form: Affine, fact: Affine) -> Affine | None:
-        """u*form - v*fact without an atom that both have with the same sign."""
-        for atom, theirs in fact.terms.items():
-            ours = form.terms.get(atom, 0)
-            if ours * theirs > 0:
+    def _with_fewer_products(self, form: Affine) -> list[Affine]:
+        """The form less multiples of facts that rid it of products; fewest first."""
+        products = _products(form) if self.multiplies else 0
+        facts = self.facts.inequalities if products else ()
+        found = [other for fact in facts for other in self._cancelling_products(form, fact)]
+        return sorted((other for other in found if _products(other) < products), key=_products)
+
+    def _cancelling_products(self, form: Affine, fact: Affine) -> Iterator[Affine]:
+        """u*form - v*y*fact for each natural y with which the fact has a product of the form."""
+        scope = self.facts.scope
+        for product, ours in form.terms.items():
+            if type(product) is not Opaque or product.kind != "*":
+                continue
+            for atom, theirs in fact.terms.items():
+                rest = exact_quotient(scope, scope.atom_form(product), atom)
+                if ours * theirs < 0 or rest is None or rest.is_constant:
+                    continue
+                low = self.facts.interval_of(rest).low
+                scaled = scope.product(fact, rest, product.expression)
+                if low is None or low < 0 or not isinstance(scaled, Affine):
+                    continue
                 common = gcd(ours, theirs)
-                return form.scaled(abs(theirs) // common) - fact.scaled(abs(ours) // common)
-        return None
+                yield form.scaled(abs(theirs) // common) - scaled.scaled(abs(ours) // common)
 
     def _replacing(self, form: Affine, atom: Atom, left: int) -> bool:
         factor = form.terms[atom]
@@ -151,6 +174,11 @@ class _Search:
                     return True
         return False
 
+    def _is_positive(self, divisor: Affine) -> bool:
+        """For a divisor of 0 a quotient is 0, not at most q - 1."""
+        low = self.facts.interval_of(divisor).low
+        return (low is not None and low > 0) or self.facts.nonpositive(-divisor + 1)
+
     def _quotient_bound(self, inner: Affine, divisor: Affine) -> Affine | None:
         """q - 1 where inner < divisor * q, for a positive divisor that is one atom."""
         low = self.facts.interval_of(divisor).low
@@ -159,13 +187,15 @@ class _Search:
         ((symbol, factor),) = divisor.terms.items()
         if factor != 1:
             return None
+        for fact in self.facts.inequalities:
+            quotient = exact_quotient(self.facts.scope, inner - fact + 1, symbol)
+            if quotient is not None:
+                return quotient - 1 if self._is_positive(divisor) else None
         upper = inner
         for _ in range(len(inner.terms) + 1):
             quotient = exact_quotient(self.facts.scope, upper + 1, symbol)
             if quotient is not None:
-                # For a divisor of 0 the value is 0, not at most q - 1.
-                positive = low > 0 or self.facts.nonpositive(-divisor + 1)
-                return quotient - 1 if positive else None
+                return quotient - 1 if self._is_positive(divisor) else None
             for atom in sorted(upper.terms, key=self._depth, reverse=True):
                 bound = self._bound(atom, upper.terms[atom] > 0)
                 if bound is not None:
@@ -174,6 +204,20 @@ class _Search:
             else:
                 return None
         return None
+
+
+def _products(form: Affine) -> int:
+    return sum(type(atom) is Opaque and atom.kind == "*" for atom in form.terms)
+
+
+def cancelling(form: Affine, fact: Affine) -> Affine | None:
+    """u*form - v*fact without an atom that both have with the same sign."""
+    for atom, theirs in fact.terms.items():
+        ours = form.terms.get(atom, 0)
+        if ours * theirs > 0:
+            common = gcd(ours, theirs)
+            return form.scaled(abs(theirs) // common) - fact.scaled(abs(ours) // common)
+    return None
 
 
 def _without_floor(form: Affine, atom: Opaque, inner: Affine, n: int) -> Affine:

@@ -10,7 +10,8 @@ import difflib
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from taskc.ir.nodes import Tensor, Variable
+from taskc.ir.nodes import Expression, Tensor, Variable
+from taskc.ir.printer_expressions import extent_text
 from taskc.ir.types import DType
 
 Parameter: TypeAlias = "Tensor | Variable"
@@ -104,6 +105,6 @@ def misfit(number: object, dtype: DType) -> str | None:
     return None
 
 
-def named_type(dtype: object, shape: Sequence[Any]) -> str:
+def named_type(dtype: object, shape: Sequence[int | Expression]) -> str:
     """A type and a shape as the language writes them."""
-    return f"{dtype}[{', '.join(map(str, shape)) or '()'}]"
+    return f"{dtype}[{', '.join(map(extent_text, shape)) or '()'}]"

@@ -100,6 +100,10 @@ class StatementVerifier(ExpressionVerifier):
         self.tensor(tensor, is_parameter=False)
         if s.fill is not None:
             self.need(type(s.fill) is ir.Constant, "a tensor is filled with a constant")
+            self.need(
+                tensor.scope in (ir.TILE, ir.LOCAL, ir.REGISTER),
+                f"the {tensor.scope} tensor {tensor} isn't filled by its allocation, but by stores",
+            )
             self.expression(s.fill)
             self.same_type(tensor.dtype, s.fill.dtype, f"{tensor} and its fill")
         self.bind(tensor)
@@ -217,6 +221,11 @@ class StatementVerifier(ExpressionVerifier):
                 s.kind == "serial" or type(bound) is ir.Constant,
                 f"the bounds of a loop of kind {s.kind!r} are constant",
             )
+        parts = s.body.statements if isinstance(s.body, ir.Sequence) else (s.body,)
+        self.need(
+            s.kind != "vector" or all(isinstance(part, (ir.Let, ir.Store)) for part in parts),
+            "a vector loop holds names and stores only",
+        )
         self.bind(s.variable)
         if diverges:
             self.divergent.add(s.variable)

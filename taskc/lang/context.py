@@ -14,7 +14,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
 from taskc.ir.rewrite import map_statements, walk
 from taskc.ir.types import DType, i64
-from taskc.lang.names import Dimension
+from taskc.lang.sizes import Dimension, Size
 from taskc.lang.source import Node, Source
 from taskc.lang.values import NOTHING, Cell, Value, plain
 
@@ -257,9 +257,9 @@ class Context:
 
     def symbolic(self, value: Value) -> Value:
         """A constant from outside, with its symbolic dimensions as variables of this kernel."""
-        if isinstance(value, Dimension):
-            return self.symbol(value)
-        if type(value) in (tuple, list) and any(isinstance(item, Dimension) for item in value):
+        if isinstance(value, Size):
+            return value.over(self.symbol)
+        if type(value) in (tuple, list) and any(isinstance(item, Size) for item in value):
             return type(value)(map(self.symbolic, value))
         return value
 

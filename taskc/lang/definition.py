@@ -11,14 +11,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from taskc.errors import CompileError
+from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Kernel, Tensor, Variable
 from taskc.ir.program import Program
 from taskc.ir.rounding import convert
 from taskc.ir.signature import inputs_of, named_type
 from taskc.ir.types import DType, boolean, f64
-from taskc.lang.names import Dimension
 from taskc.lang.parser import parse_kernel
-from taskc.lang.sizes import tracing
+from taskc.lang.sizes import Dimension, tracing
 from taskc.lang.tracing import current_trace, refuse_handles
 from taskc.lang.values import describe
 
@@ -97,11 +97,12 @@ class Definition(ABC):
                 parts.append(f"{item.name}: {item.dtype}")
         return f"{self.name}({', '.join(parts)})"
 
-    def example(self, seed: int = 0) -> tuple[Any, ...]:
+    def example(self, seed: int = 0, larger: int = 0) -> tuple[Any, ...]:
         """Arguments to check it with: those that are not tc.out, in order.
 
         From its own `example=`, or made from the types: floats from the standard normal
-        distribution, integers from 0 to 9, symbolic dimensions as their `example=` says.
+        distribution, integers from 0 to 9, symbolic dimensions as their `example=` says, or so many
+        of their multiples larger.
         """
         random = np.random.default_rng(seed)
         given = inputs_of(self.ir.parameters)
@@ -116,12 +117,15 @@ class Definition(ABC):
                     self.ir.loc,
                 )
             return arguments
-        sizes = {variable: dimension.example for dimension, variable in self.dimensions.items()}
+        sizes = {
+            variable: dimension.example + larger * dimension.multiple
+            for dimension, variable in self.dimensions.items()
+        }
         arrays = []
         for item in given:
             shape: tuple[int, ...] = ()
             if isinstance(item, Tensor):
-                shape = tuple([n if isinstance(n, int) else sizes[n] for n in item.shape])  # type: ignore[index]
+                shape = tuple([extent_value(n, sizes) for n in item.shape])
             array = _random(random, item.dtype, shape)
             arrays.append(array if isinstance(item, Tensor) else array[()])
         return tuple(arrays)

@@ -15,6 +15,8 @@ from taskc.lang.memory import allocate, require_phase
 from taskc.lang.values import NOTHING, Nothing, Range, Transposed, describe
 from taskc.lang.views import view_of
 
+_ACCUMULATOR = "acc = tc.tile(f32, mapping, 0), over a mapping of rows and columns"
+
 
 def _mma(context: Context, node: ast.Call) -> Nothing:
     """`tc.mma(acc, a, b)`"""
@@ -31,11 +33,13 @@ def product(context: Context, bound: dict[str, ast.expr], what: str, node: ast.C
         raise context.error(
             f"the accumulator of {what} is a tile, and this is {describe(accumulator)}",
             bound["acc"],
+            _ACCUMULATOR,
         )
     if len(accumulator.shape) != 2:
         raise context.error(
             f"the accumulator of {what} is a matrix, and this is {describe(accumulator)}",
             bound["acc"],
+            _ACCUMULATOR,
         )
     left, right = (_operand(context, bound[side], accumulator.dtype, what) for side in "ab")
     if left.tensor.dtype is not right.tensor.dtype:

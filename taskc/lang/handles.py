@@ -74,7 +74,7 @@ class TensorHandle(Handle):
     __slots__ = ("shape", "tensor")
 
     def __init__(self, tensor: ir.Tensor, trace: Trace, shape: tuple[Any, ...]) -> None:
-        kind = named_type(tensor.dtype, shape)
+        kind = named_type(tensor.dtype, tensor.shape)
         super().__init__(tensor.name, f"the tensor '{tensor.name}': {kind}", trace)
         self.tensor = tensor
         self.shape = shape

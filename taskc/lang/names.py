@@ -15,7 +15,7 @@ import numpy as np
 from taskc.ir import arithmetic
 from taskc.ir.operations import OFFERED
 from taskc.ir.types import DType, TensorType, f64
-from taskc.lang.sizes import Symbolic
+from taskc.lang.sizes import Size
 
 INTRINSICS: dict[str, Intrinsic] = {}
 
@@ -37,34 +37,6 @@ class Intrinsic:
 
     def __repr__(self) -> str:
         return f"tc.{self.__name__}"
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Dimension(Symbolic):
-    """An extent that is known only when the kernel is called, and is then a multiple of `multiple`.
-
-    `example` is the extent that example arguments have.
-    """
-
-    name: str
-    multiple: int
-    example: int
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-def dim(name: str, *, multiple: int = 1, example: int | None = None) -> Dimension:
-    """A symbolic dimension: one compiled kernel serves all its sizes."""
-    if not name.isidentifier():
-        raise ValueError(f"a dimension's name is an identifier, not {name!r}")
-    if multiple < 1:
-        raise ValueError(f"a dimension is a multiple of 1 or more, not of {multiple}")
-    if example is None:
-        example = multiple * max(1, 37 // multiple)
-    if example < 0 or example % multiple:
-        raise ValueError(f"the example {example} of {name!r} isn't a multiple of {multiple}")
-    return Dimension(name, multiple, example)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +73,7 @@ inf = math.inf
 
 
 def _cdiv(a: Any, b: int) -> Any:
-    return (a + (b - 1)) // b if isinstance(a, Symbolic) else -(-a // b)
+    return (a + (b - 1)) // b if isinstance(a, Size) else -(-a // b)
 
 
 def _fma(a: float, b: float, c: float) -> float:

@@ -13,7 +13,8 @@ from taskc.lang.calls import Outside
 from taskc.lang.context import Context
 from taskc.lang.expressions import boolean_type
 from taskc.lang.memory import check_layout
-from taskc.lang.names import Dimension, ParameterType, Role
+from taskc.lang.names import ParameterType, Role
+from taskc.lang.sizes import Size
 from taskc.lang.values import describe
 
 
@@ -64,9 +65,10 @@ def parameter(
     if given.layout is not None:
         check_layout(context, given, node.annotation)
     for extent in given.shape:
-        if not isinstance(extent, (int, Dimension)):
+        if not isinstance(extent, (int, Size)):
             raise context.error(
-                f"an extent is an integer or a tc.dim, and this is {describe(extent)}",
+                "an extent is an integer, a tc.dim or computed from some, and this is"
+                f" {describe(extent)}",
                 node.annotation,
             )
     shape = tuple([context.symbolic(extent) for extent in given.shape])

@@ -14,10 +14,10 @@ from taskc.lang.calls import Outside, call_with, plain_parameters
 from taskc.lang.context import Context, Frame, Scope
 from taskc.lang.expressions import EXPRESSIONS
 from taskc.lang.loops import for_loop
-from taskc.lang.names import Dimension
 from taskc.lang.operators import OPERATORS
 from taskc.lang.parameters import parameter
 from taskc.lang.refusals import REFUSED_EXPRESSIONS, REFUSED_STATEMENTS
+from taskc.lang.sizes import Dimension
 from taskc.lang.source import source_of
 from taskc.lang.statements import STATEMENTS
 

@@ -14,9 +14,9 @@ from taskc.lang.calls import Outside, plain_parameters
 from taskc.lang.context import Context, Frame
 from taskc.lang.definition import Definition, Example, KernelDefinition
 from taskc.lang.handles import Handle
-from taskc.lang.names import Dimension, Intrinsic
+from taskc.lang.names import Intrinsic
 from taskc.lang.parameters import parameter
-from taskc.lang.sizes import tracing
+from taskc.lang.sizes import Dimension, tracing
 from taskc.lang.source import Source, call_site, running, source_of
 from taskc.lang.tracing import Trace, current_trace
 from taskc.lang.values import describe

@@ -62,7 +62,8 @@ def _worker(context: Context, node: ast.Call) -> ir.Variable:
         raise context.error(
             "in a kernel of phases tc.worker() is only for naming the worker of a loop",
             node,
-            "for i, j in mapping.on(tc.worker() // 32): ...",
+            "a worker is known by its task: for i in spatial(64): ...; that of another worker is"
+            " for i in mapping.on(tc.worker() ^ 1): ...",
         )
     return context.worker
 
@@ -107,6 +108,7 @@ def _operation(name: str, row: Operation) -> Handler:
                 for kind, part in zip(kinds_of, node.args, strict=True)
             ]
         )
+        _check_numbers(context, what, row.name, operands, node)
         loc = context.locate(node)
         dtype = operands[0].dtype if row.result == "operand" else row.result
         if dtype is None:
@@ -119,6 +121,49 @@ def _operation(name: str, row: Operation) -> Handler:
         return result
 
     return handler
+
+
+def _check_numbers(
+    context: Context,
+    what: str,
+    operation: str,
+    operands: tuple[ir.Expression, ...],
+    node: ast.Call,
+) -> None:
+    """The hardware's limits of what is constant."""
+    match operation, operands:
+        case "cp.async", (
+            ir.Address() as target,
+            ir.Address() as source,
+            ir.Constant() as count,
+            _,
+        ):
+            if target.dtype != source.dtype:
+                raise context.error(
+                    f"{what} copies {source.dtype} into {target.dtype}, and converts nothing", node
+                )
+            size = int(count.value) * target.dtype.nbytes
+            if size not in (4, 8, 16):
+                raise context.error(
+                    f"{what} copies 4, 8 or 16 bytes at once, and this is {size}", node.args[2]
+                )
+        case "barrier.named", (ir.Constant(value=number), ir.Constant(value=workers)):
+            if not 1 <= number <= 15:
+                raise context.error(
+                    f"the numbers of named barriers are 1 to 15, and this is {number}",
+                    node.args[0],
+                    "tc.sync() is the barrier of all" if number == 0 else None,
+                )
+            if workers < 1 or workers % _WARP:
+                raise context.error(
+                    f"whole warps of {_WARP} workers meet at {what}, and this counts {workers}",
+                    node.args[1],
+                )
+        case "mbarrier.init", (_, ir.Constant(value=arrivals)):
+            if arrivals < 1:
+                raise context.error(
+                    f"an mbarrier counts at least 1 arrival, and this {arrivals}", node.args[1]
+                )
 
 
 def _operand(context: Context, what: str, kind: str, node: ast.expr) -> ir.Expression:

@@ -1,13 +1,15 @@
-"""Sizes that are known only at a call, as the Python of a program that is being traced sees them.
+"""Sizes that are known only at a call: symbolic dimensions, and what is computed from them.
 
-A symbolic dimension can be computed with: `k // 4` and `tc.cdiv(m, 32)` are sizes, too, of temporaries
-or as scalar arguments. Python can't branch on what only a call tells, so a comparison is an error
-unless it comes out alike for all sizes.
+    x: f32[m, n], y: tc.out[f32[m * n]]     extents of parameters
+    tc.empty(f32[tc.cdiv(m, 32)])           in a program: extents of temporaries, and scalars
+
+Python can't branch on what only a call tells: while a program is traced, a comparison is an error unless
+it comes out alike for all sizes. Elsewhere sizes are objects like others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any, TypeAlias
 
@@ -20,17 +22,35 @@ from taskc.ir.interval import Interval
 from taskc.ir.linear import ZERO
 from taskc.ir.nodes import Expression, Variable
 from taskc.ir.printer import expression_text
+from taskc.ir.rewrite import substitute, walk
+from taskc.ir.types import i64
 from taskc.lang.source import call_site
 
-Number: TypeAlias = "int | Symbolic"
+Number: TypeAlias = "int | Size"
 
 _HINT = "what a program does is decided while it is traced; a choice by size belongs in a kernel"
 
 
-class Symbolic:
-    """A dimension, or what was computed from some. Outside of a trace a dimension is only a name."""
+class Size:
+    """A dimension, or what was computed from some: `m * n`, `n // 2 + 1`.
 
-    __slots__ = ()
+    expression  over the variables of the dimensions
+    dimensions  those in it, by their variables
+    """
+
+    __slots__ = ("dimensions", "expression")
+
+    def __init__(self, expression: Expression, dimensions: Mapping[Variable, Dimension]) -> None:
+        self.expression = expression
+        self.dimensions = dimensions
+
+    def over(self, variable_of: Callable[[Dimension], Variable]) -> Expression:
+        """The size as a kernel or a program has it, which have variables of their own."""
+        values = {own: variable_of(dimension) for own, dimension in self.dimensions.items()}
+        return substitute(self.expression, values)
+
+    def __repr__(self) -> str:
+        return expression_text(self.expression)
 
     def __add__(self, other: object) -> Any:
         return _compute("+", self, other)
@@ -86,73 +106,79 @@ class Symbolic:
         return _compare(">=", self, other)
 
     def __bool__(self) -> bool:
-        if tracing.get() is None and not isinstance(self, Size):
-            return True
-        return bool(_compare("!=", self, 0))
+        return tracing.get() is None or bool(_compare("!=", self, 0))
 
     def __int__(self) -> int:
-        raise _unknown(f"the value of '{self}'")
+        raise _no_number(self)
 
     def __index__(self) -> int:
-        raise _unknown(f"the value of '{self}'")
+        raise _no_number(self)
 
     def __float__(self) -> float:
-        raise _unknown(f"the value of '{self}'")
+        raise _no_number(self)
 
 
-class Size(Symbolic):
-    """Arithmetic on the dimensions of one program."""
+class Dimension(Size):
+    """An extent that is known only at a call, and is then a multiple of `multiple`.
 
-    __slots__ = ("_expression", "_owner")
+    `example` is the extent that example arguments have.
+    """
 
-    def __init__(self, expression: Expression, owner: Sizes) -> None:
-        self._expression = expression
-        self._owner = owner
+    __slots__ = ("example", "variable")
 
-    def __repr__(self) -> str:
-        return expression_text(self._expression)
+    def __init__(self, variable: Variable, example: int) -> None:
+        super().__init__(variable, {variable: self})
+        self.variable = variable
+        self.example = example
+
+    @property
+    def name(self) -> str:
+        return self.variable.name
+
+    @property
+    def multiple(self) -> int:
+        return self.variable.multiple
+
+
+def dim(name: str, *, multiple: int = 1, example: int | None = None) -> Dimension:
+    """A symbolic dimension: one compiled kernel serves all its sizes."""
+    if not name.isidentifier():
+        raise ValueError(f"a dimension's name is an identifier, not {name!r}")
+    if multiple < 1:
+        raise ValueError(f"a dimension is a multiple of 1 or more, not of {multiple}")
+    if example is None:
+        example = multiple * max(1, 37 // multiple)
+    if example < 0 or example % multiple:
+        raise ValueError(f"the example {example} of {name!r} isn't a multiple of {multiple}")
+    return Dimension(Variable(name, i64, multiple), example)
 
 
 class Sizes:
     """What a program that is being traced knows of its sizes."""
 
-    def __init__(self, name: str, dimensions: dict[Any, Variable]) -> None:
+    def __init__(self, name: str, dimensions: dict[Dimension, Variable]) -> None:
         self.name = name
-        self._variables: dict[Symbolic, Variable] = dimensions
-        self._dimensions: dict[Variable, Symbolic] = {
-            variable: dimension for dimension, variable in dimensions.items()
-        }
-        self._scope = Scope()
-        for variable in dimensions.values():
-            self._scope.bind(variable, ZERO, None)
+        self._variables = dimensions
+        self._scope = _scope(dimensions.values())
 
     def expression(self, value: Number) -> Expression:
         """A size as an expression of the program's dimensions."""
-        if isinstance(value, Size):
-            if value._owner is not self:
-                raise CompileError(
-                    f"the size '{value}' belongs to program '{value._owner.name}'", call_site()
-                )
-            return value._expression
-        if isinstance(value, Symbolic):
-            if value not in self._variables:
-                raise CompileError(
-                    f"the dimension '{value}' is not an extent of any parameter of '{self.name}'",
-                    call_site(),
-                    "its size is learned from the arguments of a call",
-                )
-            return self._variables[value]
-        return build.index(int(value))
+        return value.over(self._variable) if isinstance(value, Size) else build.index(int(value))
+
+    def _variable(self, dimension: Dimension) -> Variable:
+        if dimension not in self._variables:
+            raise CompileError(
+                f"the dimension '{dimension}' is not an extent of any parameter of '{self.name}'",
+                call_site(),
+                "its size is learned from the arguments of a call",
+            )
+        return self._variables[dimension]
 
     def number(self, expression: Expression) -> Number:
-        """An expression as the program's Python sees it: an int or a dimension where it is one."""
-        form = self._scope.form(expression)
-        if form.is_constant:
-            return form.constant
-        for variable, dimension in self._dimensions.items():
-            if form == self._scope.form(variable):
-                return dimension
-        return Size(expression, self)
+        """An expression as the program's Python sees it."""
+        own = {variable: dimension.variable for dimension, variable in self._variables.items()}
+        dimensions = {dimension.variable: dimension for dimension in self._variables}
+        return _number(substitute(expression, own), dimensions)
 
     def extent(self, expression: Expression) -> int | Expression:
         """An expression as the extent of a tensor."""
@@ -205,41 +231,66 @@ def _below(interval: Interval, most: int) -> bool:
 
 
 def _is_size(value: object) -> bool:
-    return isinstance(value, (int, np.integer, Symbolic)) and not isinstance(value, bool)
+    return isinstance(value, (int, np.integer, Size)) and not isinstance(value, bool)
 
 
-def _owner(left: object, right: object) -> Sizes | None:
-    owner = tracing.get()
-    if owner is None and (isinstance(left, Size) or isinstance(right, Size)):
-        size = left if isinstance(left, Size) else right
-        raise CompileError(f"the size '{size}' is used outside its program", call_site())
-    return owner
+def _scope(variables: Iterable[Variable]) -> Scope:
+    """Sizes are 0 or more."""
+    scope = Scope()
+    for variable in variables:
+        scope.bind(variable, ZERO, None)
+    return scope
+
+
+def _number(expression: Expression, known: Mapping[Variable, Dimension]) -> Number:
+    """A size: an int or a dimension where it is one."""
+    used = dict.fromkeys([node for node in walk(expression) if isinstance(node, Variable)])
+    scope = _scope(used)
+    form = scope.form(expression)
+    if form.is_constant:
+        return form.constant
+    for variable in used:
+        if form == scope.form(variable):
+            return known[variable]
+    return Size(expression, {variable: known[variable] for variable in used})
 
 
 def _compute(operator: str, left: Any, right: Any) -> Any:
-    owner = _owner(left, right)
-    if owner is None or not (_is_size(left) and _is_size(right)):
+    if not (_is_size(left) and _is_size(right)):
         return NotImplemented
-    if operator in ("//", "%") and (isinstance(right, Symbolic) or right < 1):
+    if operator in ("//", "%") and (isinstance(right, Size) or right < 1):
         raise CompileError(
             f"a size is divided by a constant of at least 1, and this is {right}", call_site()
         )
-    made = _BUILD[operator](owner.expression(left), owner.expression(right))
-    return owner.number(made)
+    known: dict[Variable, Dimension] = {}
+    sides = []
+    for side in (left, right):
+        if isinstance(side, Size):
+            known.update(side.dimensions)
+            sides.append(side.expression)
+        else:
+            sides.append(build.index(int(side)))
+    return _number(_BUILD[operator](*sides), known)
 
 
 def _compare(operator: str, left: Any, right: Any) -> Any:
-    owner = _owner(left, right)
-    if owner is None or not (_is_size(left) and _is_size(right)):
+    trace = tracing.get()
+    if trace is None or not (_is_size(left) and _is_size(right)):
         return NotImplemented
-    form = owner.difference(owner.expression(left), owner.expression(right))
-    difference = owner.interval(form)
+    form = trace.difference(trace.expression(left), trace.expression(right))
+    difference = trace.interval(form)
     holds, fails = _TESTS[operator]
     if holds(difference):
         return True
     if fails(difference):
         return False
     raise _unknown(f"whether {left} {operator} {right}")
+
+
+def _no_number(size: Size) -> Exception:
+    if tracing.get() is None:
+        return TypeError(f"the value of '{size}' is known only at a call")
+    return _unknown(f"the value of '{size}'")
 
 
 def _unknown(what: str) -> CompileError:

@@ -10,11 +10,12 @@ import numpy as np
 
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
-from taskc.ir.build import index
+from taskc.ir.build import index, subtract
+from taskc.ir.extents import told
 from taskc.ir.mapping import repeat
-from taskc.ir.printer import expression_text
+from taskc.ir.printer_expressions import extent_text
 from taskc.ir.program import Call, Program
-from taskc.ir.rewrite import substitute
+from taskc.ir.rewrite import substitute, walk
 from taskc.ir.rounding import as_storage
 from taskc.ir.signature import (
     MatchError,
@@ -28,7 +29,7 @@ from taskc.ir.signature import (
 )
 from taskc.ir.types import i64
 from taskc.lang.handles import Handle, ScalarHandle, TensorHandle
-from taskc.lang.sizes import Symbolic
+from taskc.lang.sizes import Size
 from taskc.lang.source import assigned_names, call_site
 from taskc.lang.values import describe
 
@@ -49,6 +50,7 @@ class TracedCall:
         self.values: dict[str, Value] = {}
         self.sizes: dict[ir.Variable, int | ir.Expression] = {}
         self.told_by: dict[ir.Variable, str] = {}
+        self.computed: list[tuple[ir.Tensor, ir.Expression, int | ir.Expression, ir.Tensor]] = []
 
     def error(
         self,
@@ -83,6 +85,7 @@ class TracedCall:
                 self.values[parameter.name] = self._scalar(parameter, argument)
             else:
                 self.values[parameter.name] = self._tensor(parameter, argument)
+        self._check_computed(outputs)
         names = assigned_names(self.site, tuple([output.name for output in outputs]))
         for output, name in zip(outputs, names, strict=True):
             if output.name not in given:
@@ -97,7 +100,7 @@ class TracedCall:
             if value.dtype is not dtype:
                 raise self.error(parameter, f"must be a number of type {dtype}, not {value.dtype}")
             return value.variable
-        if isinstance(value, Symbolic):
+        if isinstance(value, Size):
             if not dtype.is_integer:
                 raise self.error(
                     parameter, f"must be a number of type {dtype}, and a size is an integer"
@@ -151,9 +154,12 @@ class TracedCall:
     ) -> None:
         trace = self.trace
         expected = f"must be {named_type(parameter.dtype, parameter.shape)}"
-        if not isinstance(wanted, ir.Variable):
+        if isinstance(wanted, int):
             if not trace.are_equal(wanted, extent):
                 raise self.error(parameter, f"{expected}, not {_typed(tensor)}")
+            return
+        if not isinstance(wanted, ir.Variable):
+            self.computed.append((parameter, wanted, extent, tensor))
             return
         if not trace.divides(wanted.multiple, extent):
             reason = f"{expected} with {wanted} a multiple of {wanted.multiple}"
@@ -163,15 +169,50 @@ class TracedCall:
             raise self.error(parameter, f"{reason}, not {_typed(tensor)}", hint)
         known = self.sizes.setdefault(wanted, extent)
         source = self.told_by.setdefault(wanted, parameter.name)
-        difference = trace.difference(known, extent)
+        where = "" if source == parameter.name else f" (from '{source}')"
+        self._check_equal(parameter, wanted, known, extent, tensor, where)
+
+    def _check_equal(
+        self,
+        parameter: ir.Tensor,
+        wanted: ir.Expression,
+        known: int | ir.Expression,
+        extent: int | ir.Expression,
+        tensor: ir.Tensor,
+        where: str = "",
+    ) -> None:
+        """`wanted`, an extent of the parameter, is known to be what the argument has."""
+        difference = self.trace.difference(known, extent)
         if difference.is_constant and difference.constant == 0:
             return
-        told = "" if source == parameter.name else f" (from '{source}')"
         hint = None
         if not difference.is_constant:
             hint = "they have to be equal for all sizes; the same tc.dim in both would say so"
-        reason = f"{expected} with {wanted} = {expression_text(index(known))}{told}"
+        expected = f"must be {named_type(parameter.dtype, parameter.shape)}"
+        reason = f"{expected} with {extent_text(wanted)} = {extent_text(known)}{where}"
         raise self.error(parameter, f"{reason}, not {_typed(tensor)}", hint)
+
+    def _check_computed(self, outputs: Sequence[ir.Tensor]) -> None:
+        """As at a call with arrays: what outputs need to know may follow from `n + 2`."""
+        needed = {n for output in outputs for n in output.shape if isinstance(n, ir.Variable)}
+        for parameter, wanted, extent, tensor in self.computed:
+            known = told(wanted)
+            if known is not None and known.dimension in needed:
+                rest = self.trace.extent(subtract(extent, known.more))
+                self._extent(parameter, known.dimension, rest, tensor)
+        for parameter, wanted, extent, tensor in self.computed:
+            self._check_equal(parameter, wanted, self._known(parameter, wanted), extent, tensor)
+
+    def _known(self, parameter: ir.Tensor, extent: ir.Expression) -> int | ir.Expression:
+        """A computed extent, in the sizes of the caller."""
+        for node in walk(extent):
+            if isinstance(node, ir.Variable) and node not in self.sizes:
+                written = extent_text(extent)
+                problem = f"has the extent {written}, and no argument has the extent {node}"
+                if extent is node:
+                    problem = f"has the extent {node}, which no argument tells; pass it as out="
+                raise self.error(parameter, problem)
+        return self._size(extent, {variable: index(n) for variable, n in self.sizes.items()})
 
     def _check_layout(self, parameter: ir.Tensor, tensor: ir.Tensor) -> None:
         if not _same_layout(parameter, tensor):
@@ -185,13 +226,10 @@ class TracedCall:
         """A temporary for an output that wasn't given."""
         shape: list[int | ir.Expression] = []
         for extent in output.shape:
-            if isinstance(extent, int):
-                shape.append(extent)
-            elif isinstance(extent, ir.Variable) and extent in self.sizes:
-                shape.append(self.sizes[extent])
-            else:
-                problem = f"has the extent {extent}, which no argument tells; pass it as out="
-                raise self.error(output, problem)
+            size = extent if isinstance(extent, int) else self._known(output, extent)
+            if isinstance(size, int) and size < 0:
+                raise self.error(output, f"would have the extent {extent_text(extent)} = {size}")
+            shape.append(size)
         tensor = ir.Tensor(
             name, output.dtype, tuple(shape), ir.GLOBAL, output.layout, loc=self.site
         )
@@ -321,7 +359,7 @@ class TracedCall:
 
 
 def _typed(tensor: ir.Tensor) -> str:
-    return named_type(tensor.dtype, [expression_text(index(n)) for n in tensor.shape])
+    return named_type(tensor.dtype, tensor.shape)
 
 
 def _same_layout(parameter: ir.Tensor, tensor: ir.Tensor) -> bool:

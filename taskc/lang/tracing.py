@@ -22,7 +22,7 @@ from taskc.ir.types import TensorType
 from taskc.lang.handles import Handle, ScalarHandle, TensorHandle
 from taskc.lang.memory import layout_problem
 from taskc.lang.names import ParameterType
-from taskc.lang.sizes import Sizes, Symbolic, tracing
+from taskc.lang.sizes import Size, Sizes, tracing
 from taskc.lang.source import assigned_names, call_site
 from taskc.lang.traced_call import TracedCall
 from taskc.lang.values import describe
@@ -66,7 +66,7 @@ class Trace(Sizes):
                 "for example tc.empty(f32[64, 64])",
             )
         for extent in kind.shape:
-            if not isinstance(extent, (int, Symbolic)):
+            if not isinstance(extent, (int, Size)):
                 raise CompileError(
                     "an extent is an integer, a tc.dim or computed from some, and this is"
                     f" {describe(extent)}",

@@ -3,21 +3,25 @@
 A mutant is the kernel at a stage from `synchronized` on with one change: a barrier, wait, arrival or fence
 deleted or moved across its neighbour, a ring's slot shifted, a buffer shrunk, a mapping perturbed. It is
 reported when the simulator finds an error under one of the schedules, or when the result differs from the
-one of the program as its author wrote it. A `@tc.program` is broken one kernel at a time.
+one of the program as its author wrote it. What survives that is run with other inputs, of other sizes
+where they are symbolic, before it counts as equivalent. A `@tc.program` is broken one kernel at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from taskc.backend.sim import Report, run
+from taskc.driver import signature
 from taskc.errors import CompileError, Finding, InternalError, Location
 from taskc.ir.nodes import Kernel
 from taskc.ir.program import Program, kernels_of
+from taskc.lang.definition import Definition
 from taskc.launches import launches
 from taskc.mutation.changes import (
     Change,
@@ -37,7 +41,7 @@ from taskc.passes.synchronize import is_synchronized
 class Mutant:
     """kind      "delete", "move", "slot", "buffer" or "mapping"
     finding   what reported it: a Finding, or a sentence (a wrong result, a refusal)
-    reason    of one that was not reported: why it is no bug, where that is proved
+    reason    of one that was not reported: why it is no bug, where that is proved, or shown by runs
     """
 
     kind: str
@@ -56,21 +60,33 @@ class Mutant:
         return self.finding is None and bool(self.reason)
 
 
+EXAMPLES = ((0, 0), (1, 1))  # seeds and sizes: its own example, another for what survives
+
+
+def inputs_of(definition: Definition) -> list[Sequence[Any]]:
+    """What `mutate` runs a kernel or a program with."""
+    called = signature(definition)
+    return [called.bind(definition.example(*which), {}).values for which in EXAMPLES]
+
+
 def mutate(
     mutated: Kernel | Program,
-    arguments: Sequence[Any],
+    inputs: Sequence[Sequence[Any]],
     *,
     seeds: Sequence[int | None] = (None, 0, 1),
 ) -> Iterator[Mutant]:
     """The mutants of a kernel, or of each kernel of a program, each with what became of it.
 
-    `arguments` are one for each parameter, outputs too. What breaks a program's kernel is looked
-    for in the findings of its own runs, and in the result of the whole program.
+    inputs  the arguments of one call, outputs too, and those of others for what survives that
+
+    What breaks a program's kernel is looked for in the findings of its own runs, and in the result
+    of the whole program.
     """
     kernels = [mutated] if isinstance(mutated, Kernel) else kernels_of(mutated).values()
     for kernel in kernels:
         steps = {step.name: step.kernel for step in lower_steps(kernel)}
-        trial = _Trial(mutated, kernel, arguments, _result(mutated, kernel, arguments), seeds)
+        calls = tuple((given, _result(mutated, kernel, given)) for given in inputs)
+        trial = _Trial(mutated, kernel, calls, seeds, below_phases="synchronize" not in steps)
         synchronized = steps.get("lower_rings", kernel)
         *_, final = [kernel, *steps.values()]
         for change in _changes(steps.get("synchronize"), synchronized):
@@ -139,17 +155,19 @@ def _copies(arguments: Sequence[Any]) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
+    """`calls` are arguments with their results. Kernels below phases place their barriers themselves."""
+
     whole: Kernel | Program
     kernel: Kernel
-    arguments: Sequence[Any]
-    expected: Sequence[Any]
+    calls: tuple[tuple[Sequence[Any], Sequence[Any]], ...]
     seeds: Sequence[int | None]
+    below_phases: bool
 
     def judge(self, change: Change, stage: str) -> Mutant:
         finding: Finding | str | None = None
         try:
-            for seed in self.seeds:
-                finding = self.difference(change.kernel, seed)
+            for call, seed in product(range(len(self.calls)), self.seeds):
+                finding = self.difference(change.kernel, call, seed)
                 if finding is not None:
                     break
         except (CompileError, InternalError) as error:
@@ -157,13 +175,14 @@ class _Trial:
         reason = "" if finding is not None else self.reason(change)
         return Mutant(change.kind, stage, change.description, change.location, finding, reason)
 
-    def difference(self, kernel: Kernel, seed: int | None) -> Finding | str | None:
+    def difference(self, kernel: Kernel, call: int, seed: int | None) -> Finding | str | None:
         """What a run of the kernel shows to be wrong."""
-        error, values = _run(self.whole, self.kernel, kernel, self.arguments, seed)
+        arguments, expected = self.calls[call]
+        error, values = _run(self.whole, self.kernel, kernel, arguments, seed)
         if error is not None:
             return error
         parameters = self.whole.parameters
-        for parameter, mine, theirs in zip(parameters, values, self.expected, strict=True):
+        for parameter, mine, theirs in zip(parameters, values, expected, strict=True):
             if isinstance(mine, np.ndarray) and mine.tobytes() != theirs.tobytes():
                 return f"wrong result: `{parameter.name}` differs"
         return None
@@ -172,12 +191,29 @@ class _Trial:
         """Why a change that nothing reports is no bug.
 
         Which arrivals complete a phase of an mbarrier depends on no schedule, and the shadow demands
-        that they order every two conflicting accesses: so clean runs prove the order.
+        that they order every two conflicting accesses: so clean runs prove the order. The same holds
+        of barriers; but it is asked only of one that was moved, where nothing else can tell: one that
+        can be left out is for its author to look at.
         """
         if change.reason:
             return change.reason
         if "mbarrier" in change.description:
-            return "the arrivals that are left order every conflicting pair of accesses of this run"
-        if change.probe is not None and self.difference(change.probe, None) is None:
-            return "each store that it drops changes nothing, or reaches no output"
+            return (
+                f"the arrivals that are left order every conflicting pair of accesses{self.where}"
+            )
+        if self.below_phases and change.kind == "move" and "barrier" in change.description:
+            return f"the barriers order every conflicting pair of accesses{self.where}"
+        if change.probe is not None and not any(
+            self.difference(change.probe, call, None) for call in range(len(self.calls))
+        ):
+            return f"each store that it drops changes nothing, or reaches no output{self.where}"
         return ""
+
+    @property
+    def where(self) -> str:
+        """For what inputs a reason that comes from running has been found."""
+        return (
+            " of this run"
+            if len(self.calls) == 1
+            else f" of the runs with {len(self.calls)} inputs"
+        )

@@ -9,7 +9,15 @@ from typing import Any
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
-from taskc.ir.nodes import BARRIER, SHARED, TILE, Kernel, Statement, Tensor
+from taskc.ir.nodes import (
+    BARRIER,
+    SHARED,
+    TILE,
+    Kernel,
+    Statement,
+    Tensor,
+    is_parameter_output,
+)
 from taskc.ir.rewrite import map_children, replace_tensors, walk
 from taskc.ir.types import boolean
 
@@ -110,8 +118,13 @@ def _harmless(node: Statement, crossed: Sequence[Statement]) -> str:
 
 
 def _has_effect(statement: Statement) -> bool:
+    """Others may see it, or it may see what others do: a barrier across it changes something."""
     return any(
-        isinstance(node, ir.Store | ir.Move | ir.Atomic | ir.Do | ir.Mma | ir.Read | ir.Each)
+        isinstance(node, ir.Do | ir.Mma)
+        or (
+            isinstance(node, ir.Store | ir.Move | ir.Atomic | ir.Read)
+            and (node.tensor.scope == SHARED or is_parameter_output(node.tensor))
+        )
         for node in walk(statement)
     )
 

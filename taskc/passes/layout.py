@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import gcd
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from taskc.ir.target import TARGETS, Target
 from taskc.passes.accesses import Access, Array, Crew
 from taskc.passes.overlay import place
 from taskc.passes.phases import Phases, shared_tensors
+from taskc.passes.transports import run_of
 from taskc.passes.widths import known_multiples, move_width
 
 PADDINGS = (1, 2, 4, 8, 16)
@@ -61,7 +63,9 @@ def _requests(kernel: ir.Kernel, target: Target) -> dict[Tensor, list[_Request]]
     known = known_multiples(kernel.body)
     requests: dict[Tensor, list[_Request]] = {}
     for statement, weight, crew in _phases(kernel.body, 1, Crew.everyone(kernel.workers)):
-        width = move_width(statement, target, known) if isinstance(statement, ir.Move) else 1
+        width = 1
+        if isinstance(statement, ir.Move):
+            width = gcd(move_width(statement, target, known), run_of(statement))
         phases = Phases(kernel.worker, crew, shared - bulk, {}, masked=False)
         for access in phases.of(statement, {}):
             request = _request(access, target.warp, width, weight)

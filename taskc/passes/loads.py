@@ -25,10 +25,10 @@ class Loads:
     work: tuple[Statement, ...]
     refusals: tuple[tuple[ir.Move, str], ...]
 
-    @property
-    def notes(self) -> list[tuple[str, Location]]:
+    def notes(self, refused: str = "is not pipelined") -> list[tuple[str, Location]]:
+        """Of each load that stays where it is: that it is `refused`, and why."""
         return [
-            (f"`{move.tensor.name}` is not pipelined: its load {reason}", move.loc)
+            (f"`{move.tensor.name}` {refused}: its load {reason}", move.loc)
             for move, reason in self.refusals
         ]
 

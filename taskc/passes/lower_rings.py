@@ -33,7 +33,7 @@ from taskc.ir.build import equal, floor_divide, index, modulo
 from taskc.ir.nodes import BARRIER, Expression, Ring, Statement, Tensor, Variable
 from taskc.ir.rewrite import map_statements, statements, substitute, walk
 from taskc.ir.types import u64
-from taskc.passes.accesses import share_bytes
+from taskc.passes.accesses import share_bytes, size_in_bytes
 from taskc.passes.phases import rings_between_roles
 
 
@@ -51,6 +51,18 @@ def lower_rings(kernel: ir.Kernel) -> ir.Kernel:
     rings = _counted_rings(kernel)
     lowering = _Lowering(kernel, rings)
     return replace(kernel, body=lowering.visit(kernel.body, None), stage="synchronized")
+
+
+def mbarrier_bytes(kernel: ir.Kernel) -> int:
+    """What mbarriers take of a block's shared memory: the author's, and those that rings get here."""
+    counted = _counted_rings(kernel).values()
+    tensors = [t for c in counted for t in (c.full, c.empty) if t is not None]
+    tensors += {
+        node.tensor
+        for node in walk(kernel.body)
+        if isinstance(node, ir.Allocate) and node.tensor.scope == BARRIER
+    }
+    return sum(size_in_bytes(tensor) for tensor in tensors)
 
 
 def _counted_rings(kernel: ir.Kernel) -> dict[Ring, _Counted]:

@@ -89,7 +89,7 @@ def _is_plain(pipeline: ir.Pipeline, kernel: ir.Kernel) -> bool:
 def _pipeline(pipeline: ir.Pipeline, kernel: ir.Kernel, notes: Notes) -> Statement:
     """The loop with a ring that is set up in front of it."""
     loads, loc = split_loads(pipeline), pipeline.loc
-    notes += loads.notes
+    notes += loads.notes()
     if _is_plain(pipeline, kernel) or not loads.moves:
         return ir.For(
             pipeline.variable, index(0), pipeline.extent, pipeline.by, pipeline.body, loc=loc
@@ -133,7 +133,7 @@ def _tile_loop(
             notes.append((f"this pipeline does not run on across tiles: {refusal}", pipeline.loc))
             body.append(_pipeline(pipeline, kernel, notes))
             continue
-        notes += loads.notes
+        notes += loads.notes()
         needed = needed_scalars(before, (*loads.scalars, *loads.moves))
         steps = steps_across_tiles(pipeline, loop, before)
         allocate, prologue, steady = _overlapped(

@@ -10,9 +10,9 @@
 
 A tensor is alive from its allocation to the last statement, among those of the sequence that allocates it,
 in which it is used; a loop is one statement, and what a role allocates is alive while any role runs.
-What other blocks of a cluster reach is
-alive all the time. Larger tensors choose first; each takes the lowest place that is free for its whole
-life. Barriers between the users of one place are `synchronize`'s business.
+What other blocks of a cluster reach is alive all the time. Larger tensors choose first; each takes the
+lowest place that is free for its whole life. Barriers between the users of one place are `synchronize`'s
+business. Mbarriers lie behind it all.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from taskc.ir.nodes import SHARED, Ring, Statement, Tensor
 from taskc.ir.rewrite import map_statements, replace_tensors, statements, tensors_of, walk
 from taskc.ir.target import TARGETS
 from taskc.passes.accesses import size_in_bytes
+from taskc.passes.lower_rings import mbarrier_bytes
 
 ALIGNMENT = 128
+MBARRIER = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +59,16 @@ def overlay(kernel: ir.Kernel) -> ir.Kernel:
     for life in sorted(lives, key=lambda life: (-size_in_bytes(life.tensor), life.first)):
         offsets[life.tensor] = _lowest_free(life, lives, offsets)
     limit = TARGETS[kernel.target].shared_bytes
-    used = max(offset + size_in_bytes(tensor) for tensor, offset in offsets.items())
+    end = max(offset + size_in_bytes(tensor) for tensor, offset in offsets.items())
+    mbarriers = mbarrier_bytes(kernel)
+    used = -(-end // MBARRIER) * MBARRIER + mbarriers if mbarriers else end
     if used > limit:
         largest = max(lives, key=lambda life: size_in_bytes(life.tensor)).tensor
         raise CompileError(
             f"a block needs {used} bytes of shared memory; {kernel.target} has {limit}",
             largest.loc,
-            hint=f"`{largest.name}` alone takes {size_in_bytes(largest)}",
+            hint=f"`{largest.name}` alone takes {size_in_bytes(largest)}"
+            + (f", and the mbarriers {mbarriers}" if mbarriers else ""),
         )
     return place(kernel, {tensor: replace(tensor, offset=at) for tensor, at in offsets.items()})
 

@@ -97,7 +97,7 @@ class _Cutter:
         at = next(k for k, s in enumerate(statement.statements) if s is pipeline)
         before, after = statement.statements[:at], statement.statements[at + 1 :]
         loads = split_loads(pipeline, (self.kernel.body,), before)
-        self.notes += loads.notes
+        self.notes += loads.notes("is not loaded by the producer warp")
         refusal = self.refusal(before)
         if not loads.moves:
             refusal = "there is nothing that a producer warp could load"

@@ -10,7 +10,8 @@
 A walk in program order keeps the accesses that no barrier has ordered yet. A statement that conflicts with
 one of them gets the narrowest barrier that is enough in front of it. A loop's body is walked once for
 itself, again behind the accesses of an earlier iteration, and where it conflicts with what came before the
-loop, a barrier goes in front of the loop. Then every barrier is taken away once: where all conflicts stay
+loop, a barrier goes in front of the loop. What its bounds read is read before it, what a while asks also
+behind each iteration. Then every barrier is taken away once: where all conflicts stay
 ordered without it, it is gone for good. So the result is irredundant, and each barrier names a conflict
 that it alone orders.
 
@@ -191,26 +192,33 @@ class _Placer:
             for expression in _bounds(statement)
             for access in self.accesses_of(expression, lets)
         )
+        barrier, state = self.order(state, accesses, statement)
+        asked = tuple(map(_Open, accesses))
         body = statement.body
         while True:
-            body, own = self.walk(body, tuple(map(_Open, accesses)), lets)
+            body, own = self.walk(body, asked, lets)
+            if isinstance(statement, ir.While):  # its condition is asked again behind the body
+                late, own = self.order(own, accesses, statement)
+                if late is not None:
+                    body = sequence(body, late)
             again, _ = self.walk(body, self.carried(statement, body, own), lets)
             if again is body:
                 break
             body = again
-        probe, after = self.walk(body, _union(state, self.carried(statement, body, own)), lets)
-        barrier = None
-        if probe is not body:
+        before = (*state, *asked)
+        probe, after = self.walk(body, _union(before, self.carried(statement, body, own)), lets)
+        if probe is not body and (barrier is None or barrier.scope != self.widest):
             barrier = ir.Barrier(self.widest, _first_new(body, probe), loc=statement.loc)
             state = ()
-            _, after = self.walk(body, self.carried(statement, body, own), lets)
+            before = asked
+            _, after = self.walk(body, _union(before, self.carried(statement, body, own)), lets)
         if body is not statement.body:
             statement = replace(statement, body=body)
         if self.goes_round_a_ring(statement):
-            _, after = self.walk(body, self.carried(statement, body, own), lets)
-        after = self.moved(statement, after, "exit")
-        if not _surely_runs(statement):
-            after = _union(state, after)
+            _, after = self.walk(body, _union(asked, self.carried(statement, body, own)), lets)
+        after = _union(
+            asked if _surely_runs(statement) else before, self.moved(statement, after, "exit")
+        )
         return (statement if barrier is None else sequence(barrier, statement)), after
 
     def goes_round_a_ring(self, loop: Statement) -> bool:

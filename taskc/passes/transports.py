@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import copysign, gcd
+from math import copysign, gcd, prod
 
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
@@ -97,14 +97,14 @@ def _is_negative_zero(constant: ir.Constant) -> bool:
 def copy_elements(move: ir.Move, target: Target, known: Multiples) -> int:
     """How many elements one asynchronous copy takes; 0 where not even 4 bytes are aligned."""
     size = move.tensor.dtype.nbytes
-    width = gcd(move_width(move, target, known), _run(move))
+    width = gcd(move_width(move, target, known), run_of(move))
     read = plain_read(move)
     if read is not None and read[1] is not None:
         width = min(width, _condition_width(read[1], move.variables[-1], known))
     return next((n // size for n in COPY_BYTES if n % size == 0 and n // size <= width), 0)
 
 
-def _run(move: ir.Move) -> int:
+def run_of(move: ir.Move) -> int:
     """How many consecutive elements of the last dimension one worker has in consecutive slots."""
     assert move.by is not None
     modes = move.by.slot_modes
@@ -183,6 +183,8 @@ def _box_refusal(move: ir.Move, known: Multiples) -> str | None:
         return "has rows that are not a multiple of 16 bytes"
     if len(source.indices) > 1 and divisor(source.tensor.shape[-1], known) * size % 16:
         return "comes from rows that are not a multiple of 16 bytes"
+    if prod(move.shape) * size % 128:
+        return "takes slots that are not a multiple of 128 bytes"
     if any(extent > BOX_EXTENT for extent in move.shape):
         return f"is wider than {BOX_EXTENT}"
     return None

@@ -12,8 +12,9 @@ access is wider than the target's, 16 bytes on a GPU, and in every vector of tha
   - each access has a linear offset that is either the same in all iterations or grows by one, from
     a multiple of the width; GLOBAL and SHARED memory starts at multiples of 16 bytes; some of it
     grows;
-  - each condition, of an If around the stores or of a Select in a value, has one outcome: then it
-    is tested for the first iteration, an If outside the loop;
+  - each condition, of an If around the stores, or of a Select in a value or an `and` that decides
+    whether memory is read, has one outcome: it is tested for the first iteration, an If outside the
+    loop;
   - no iteration reads what another one writes: a tensor that is stored is read at the offset of
     the store only, and two stores to one tensor are a multiple of the width apart.
 
@@ -24,6 +25,7 @@ comes before hoist, which takes offsets apart.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeGuard
 
 from taskc.ir import nodes as ir
 from taskc.ir.affine import Affine, Opaque
@@ -190,6 +192,13 @@ def _widest(body: Statement, target: Target) -> int:
     return target.vector_bytes // max(sizes) if sizes else 0
 
 
+def _is_lazy(node: Expression) -> TypeGuard[Binary]:
+    """An `and` or `or` whose left operand decides whether memory is read."""
+    if type(node) is not Binary or node.operator not in ("and", "or"):
+        return False
+    return any(isinstance(part, ir.Read) for part in walk(node.right))
+
+
 class _Check:
     """Whether `width` iterations of a body are one vector; `lane` is the loop's variable."""
 
@@ -290,6 +299,12 @@ class _Check:
                     return current
                 if condition is not current.condition:
                     current = replace(current, condition=condition)
+            elif _is_lazy(current):
+                left = self.uniform(current.left)
+                if left is None:
+                    legal = False
+                    return current
+                current = current if left is current.left else replace(current, left=left)
             elif type(current) is ir.Read:
                 offset = self.access(current.tensor, current.indices)
                 if offset is None:

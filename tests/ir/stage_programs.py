@@ -86,8 +86,8 @@ def parsed() -> ir.Kernel:
     u, w = v("u"), v("w")
     body = ir.Sequence(
         (
-            ir.Allocate(acc, Constant(0.0, f32)),
-            ir.Allocate(other, Constant(float("nan"), f32)),
+            ir.Allocate(acc, Constant(float("nan"), f32)),
+            ir.Allocate(other),
             ir.Allocate(total),
             ir.Allocate(prefix),
             ir.Allocate(cell, constant(3)),
@@ -143,8 +143,8 @@ def selected() -> ir.Kernel:
     t, h = v("t"), v("h")
     body = ir.Sequence(
         (
-            ir.Allocate(acc, Constant(1.5, f32)),
-            ir.Allocate(left, Constant(0.0, f16)),
+            ir.Allocate(acc, Constant(float(np.float32(1e-5)), f32)),
+            ir.Allocate(left),
             ir.Mma(
                 acc,
                 ir.Operand(left, (constant(0), constant(0)), (32, 16)),
@@ -215,7 +215,7 @@ def synchronized() -> ir.Kernel:
     i = v("i")
     body = ir.Sequence(
         (
-            ir.Allocate(shared, Constant(float(np.float32(1e-5)), f32)),
+            ir.Allocate(shared),
             ir.Each((i,), spatial(32), None, Store(shared, (i, constant(0)), Constant(2.0, f32))),
             ir.Barrier("block", 'write of "shared" (line 3) before its read'),
             ir.Barrier("warp"),

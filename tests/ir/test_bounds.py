@@ -136,6 +136,13 @@ def test_numbers_from_memory_may_wrap() -> None:
     assert facts.prove(b("==", b("//", b("*", x, 8), 8), x)) is None
     assert facts.prove(b("<", b("max", x, m), b("+", b("max", x, m), 1))) is None
     assert facts.prove(b("<", m, b("+", m, 1))) is True
+    # A product of two narrow numbers fits, times a third one it may not.
+    s, t = Variable("s", i32), Variable("t", i32)
+    wide = [ir.Cast(number, i64) for number in (s, t)]
+    twice = b("*", b("*", m, wide[0]), wide[1])
+    thrice = b("*", twice, wide[0])
+    assert facts.prove(b("<", twice, b("+", twice, 1))) is True
+    assert facts.prove(b("<", thrice, b("+", thrice, 1))) is None
 
 
 def symbolic() -> tuple[Kernel, Variable, Variable]:
@@ -159,6 +166,23 @@ def test_tiles_of_symbolic_sizes() -> None:
     offset = b("+", b("*", b("+", row, i), n), col)
     assert facts.prove(b("<", offset, b("*", m, n))) is True
     assert facts.prove(b(">=", offset, 0)) is True
+
+
+def test_a_fact_times_a_size() -> None:
+    kernel, m, n = symbolic()
+    row, col, p = Variable("row"), Variable("col"), Variable("p")
+    facts = Facts.empty(kernel).enter(loop(p, 0, n))
+    for condition in (b("<=", 0, row), b("<", row, m), b("<=", 0, col), b("<", col, n)):
+        facts = facts.assume(condition)
+    flat = b("+", b("*", row, n), col)
+    assert facts.prove(b("<", flat, b("*", m, n))) is True
+    assert facts.prove(b("<", flat, b("-", b("*", m, n), 1))) is None
+    assert facts.prove(b("<", b("+", b("*", flat, n), p), b("*", b("*", m, n), n))) is True
+    assert facts.prove(b("<", b("+", b("*", row, m), col), b("*", m, n))) is None
+    later = facts.assume(b("<", row, p))
+    assert later.prove(b("<", flat, b("*", p, n))) is True
+    assert later.prove(b("==", flat, b("+", b("*", p, n), 1))) is False
+    assert later.prove(b("==", flat, b("-", b("*", p, n), 1))) is None
 
 
 def test_tiles_from_block_numbers() -> None:

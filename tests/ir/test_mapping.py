@@ -437,3 +437,10 @@ def test_the_picture_is_xml() -> None:
     assert texts[-1] == "128 × 128 tasks, the corners shown"
     ElementTree.fromstring(repeat(2, 2, 2).within(1, 2, 2)._repr_html_())
     assert "<code>spatial(2, 3)</code>" in spatial(2, 3)._repr_html_()
+
+
+def test_find_answers_in_the_shape_of_the_question() -> None:
+    for m in (repeat(1), spatial(1), replicate(1), mapping((1,), 1, lambda w: [(0,)])):
+        assert m.find(0, [[0], [0]]).tolist() == [0, 0]
+        assert m.find([[0], [0]], [[0], [0], [0]]).shape == (2, 3)
+        assert m.find(0, [0]).shape == ()

@@ -101,6 +101,11 @@ TOTAL = "tile s: f32[8] by replicate(32).repeat(8)\n"
             *("parsed", "constant shared s: f32[4]\n" + 2 * "move s[i] = 1.0 for i in 4\n"),
             "the block value s is written once, not 2 times",
         ),
+        (
+            "scalar",
+            "shared s: f32[4] = 0.0",
+            "the shared tensor s isn't filled by its allocation, but by stores",
+        ),
         # loops and their kinds
         (
             "parsed",
@@ -108,6 +113,11 @@ TOTAL = "tile s: f32[8] by replicate(32).repeat(8)\n"
             "the bounds of a loop of kind 'unroll' are con",
         ),
         ("scalar", "for i in vector(4):\n    pass", "a For is no vector loop in the stages parsed"),
+        (
+            "lean",
+            "for i in vector(4):\n    if n == 3:\n        c[i] = 0.0",
+            "a vector loop holds names and stores only",
+        ),
         ("parsed", "for i in range(0, 8, 0):\n    pass", "a loop's step is not 0"),
         ("parsed", 'print "{} {}", n', "2 places for 1 values"),
         # tensors

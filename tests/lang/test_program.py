@@ -206,7 +206,7 @@ def test_a_dimension_is_only_a_name_outside_of_programs() -> None:
     assert bool(m)
     assert (m == 4) is False
     assert {m: 1}[m] == 1
-    for wrong in (lambda: m + 1, lambda: m < 1, lambda: 2 // m):
+    for wrong in (lambda: m < 1, lambda: int(m), lambda: m + 1 >= k):
         with pytest.raises(TypeError):
             wrong()
 

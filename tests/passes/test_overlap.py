@@ -294,6 +294,24 @@ def test_a_transport_that_does_not_fit(transport: str, case: dict[str, Any], why
     keeps_its_result(start)
 
 
+def test_bulk_copies_go_to_whole_lines() -> None:
+    start = kernel(
+        """
+        pipeline p in 32 by 2 stages=2 transport=tma:
+            constant shared s: f32[2, 4]
+            move s[i, j] = x[p + i, j] for (i, j) in (2, 4)
+            each (i, j) in spatial(2, 4):
+                c[p + i, j] = s[1 - i, j]
+        """,
+        "x: f32[32, 4], c: out f32[32, 4]",
+        workers=8,
+        target="sm_90a",
+    )
+    error = refused(start, select, overlap)
+    why = "takes slots that are not a multiple of 128 bytes"
+    assert error.message == f"this pipeline can't travel by tma: the load of `s` {why}"
+
+
 def test_a_transport_that_the_target_lacks() -> None:
     error = refused(pipeline(how=" transport=tma", target="sm_80"), select, overlap)
     assert error.message == "this pipeline can't travel by tma: sm_80 does not have it"

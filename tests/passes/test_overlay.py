@@ -162,6 +162,31 @@ def test_more_than_there_is() -> None:
     overlay(select(small("shared a: f32[41728]", target="sm_80")))  # all of it
 
 
+def test_mbarriers_need_room_too() -> None:
+    def ring(rows: int) -> ir.Kernel:
+        return kernel(
+            f"""
+            shared rest: f32[{rows}, 64]
+            each i in spatial(32):
+                rest[0, i] = x[i, 0]
+            pipeline p in 512 by 64 stages=2 transport=tma:
+                constant shared s: f32[32, 64]
+                move s[i, j] = x[i, p + j] for (i, j) in (32, 64)
+                each i in spatial(32):
+                    c[i, p // 64] = s[31 - i, 1] + rest[0, 31 - i]
+            """,
+            "x: f32[32, 512], c: out f32[32, 8]",
+            target="sm_90a",
+        )
+
+    limit = 227 * 1024
+    rows = (limit - 2 * 32 * 64 * 4) // 256
+    overlay(overlap(select(ring(rows - 1))))
+    error = refused(ring(rows), select, overlap, overlay)
+    assert error.message == f"a block needs {limit + 16} bytes of shared memory; sm_90a has {limit}"
+    assert error.hint == f"`rest` alone takes {rows * 256}, and the mbarriers 16"
+
+
 def test_without_shared_memory_nothing_changes() -> None:
     start = select(small("move c[i] = x[i] for i in 32"))
     assert overlay(start) is start

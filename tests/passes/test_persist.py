@@ -222,7 +222,7 @@ def test_orders_of_tiles(way: str, order: Any) -> None:
 def test_every_barrier_is_needed(way: str, sizes: tuple[int, int, int], stages: int) -> None:
     m, n, _ = sizes
     arguments = [*inputs(*sizes), np.zeros((m, n), np.float32)]
-    mutants = list(mutate(product(*sizes, stages=stages, **WAYS[way]), arguments))
+    mutants = list(mutate(product(*sizes, stages=stages, **WAYS[way]), [arguments]))
     deleted = [m for m in mutants if m.kind == "delete" and "barrier" in m.description]
     assert deleted
     kept = [m.description for m in deleted if not m.reported and "mbarrier" not in m.description]
@@ -433,7 +433,7 @@ def test_more_steps_than_stages_order_the_consumers(steps: int, barriers: int) -
     for seed in range(5):
         result(after(start, "lower_rings"), seed=seed)
     arguments = arguments_for(start)
-    deleted = [m for m in mutate(start, arguments) if m.description == "the role barrier deleted"]
+    deleted = [m for m in mutate(start, [arguments]) if m.description == "the role barrier deleted"]
     assert deleted
     assert all(mutant.reported for mutant in deleted)
 

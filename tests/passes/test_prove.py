@@ -44,7 +44,7 @@ def test_matmul_of_any_size(m: object, n: object, k: object, dims: str) -> None:
 
 WRONG = """
 kernel k(a: f32[8], c: out f32[8]) workers=4 stage={stage}:
-    shared s: f32[8] = 0.0
+    shared s: f32[8]
     tile t: f32[4] by spatial(4) = 0.0
     each i in spatial(4):
         t[3 - i] = a[i + 8]

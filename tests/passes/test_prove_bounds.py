@@ -198,7 +198,54 @@ def test_guarded_tiles_of_any_constant_size(m: int, n: int) -> None:
                 t = t + 1
                 s[i] = a[t]
         """,
-        "can't prove that index `t` of `a` is in [0, m)", "a[t]", dimensions="m",
+        "can't prove that index `t` of `a` is below its extent m", "a[t]", dimensions="m",
+    ),
+    Case(
+        "a shift of a stated range", "n: i64, a: f32[8], c: out f32[4]",
+        """
+        assert 0 < n and n <= 4, "n"
+        each i in spatial(4):
+            c[i] = a[i + n]
+        """,
+    ),
+    Case(
+        "a shift of one too many", "n: i64, a: f32[8], c: out f32[4]",
+        """
+        assert 0 < n and n <= 5, "n"
+        each i in spatial(4):
+            c[i] = a[i + n]
+        """,
+        "can't prove that index `i + n` of `a` is below its extent 8", "a[i + n]",
+        "guard the access with `if i + n < 8:`",
+    ),
+    Case(
+        "a shift of any range", "n: i64, a: f32[8], c: out f32[4]",
+        """
+        each i in spatial(4):
+            c[i] = a[i + n]
+        """,
+        "can't prove that index `i + n` of `a` is in [0, 8)", "a[i + n]",
+        "`n` may be any i64, and so the sum may wrap; state before: `assert 0 <= n <= 4`",
+    ),
+    Case(
+        "a shift whose guard may wrap", "n: i64, a: f32[m], c: out f32[4]",
+        """
+        assert 0 <= n and n + 4 <= m, "n"
+        each i in spatial(4):
+            c[i] = a[i + n]
+        """,
+        "can't prove that index `i + n` of `a` is in [0, m)", "a[i + n]",
+        "`n` may be any i64, and so the sum may wrap; state before: `assert 0 <= n <= m - 4`",
+        dimensions="m",
+    ),
+    Case(
+        "a shift within a size", "n: i64, a: f32[m], c: out f32[4]",
+        """
+        assert 0 <= n and n <= m - 4, "n"
+        each i in spatial(4):
+            c[i] = a[i + n]
+        """,
+        dimensions="m",
     ),
     Case(
         "by enumeration", "c: inout f32[16]",

@@ -13,7 +13,7 @@ IN = "a: f32[64]"
     Case(
         "each its own", IN,
         """
-        shared s: f32[8] = 0.0
+        shared s: f32[8]
         each i in spatial(4).repeat(2):
             s[i] = s[i] + a[i]
         """,
@@ -21,7 +21,7 @@ IN = "a: f32[64]"
     Case(
         "all the same", IN,
         """
-        shared s: f32[1] = 0.0
+        shared s: f32[1]
         each i in spatial(4):
             s[0] = a[i]
         """,
@@ -31,7 +31,7 @@ IN = "a: f32[64]"
     Case(
         "one worker", IN,
         """
-        shared s: f32[1] = 0.0
+        shared s: f32[1]
         each i in spatial(4):
             if i == 2:
                 s[0] = a[i]
@@ -40,7 +40,7 @@ IN = "a: f32[64]"
     Case(
         "replicas", IN,
         """
-        shared s: f32[4] = 0.0
+        shared s: f32[4]
         each i in spatial(4).replicate(2):
             s[i] = a[i]
         """,
@@ -49,7 +49,7 @@ IN = "a: f32[64]"
     Case(
         "reading the neighbour", IN,
         """
-        shared s: f32[8] = 0.0
+        shared s: f32[8]
         each i in spatial(4).repeat(2):
             s[i] = s[(i + 1) % 8] + a[i]
         """,
@@ -60,7 +60,7 @@ IN = "a: f32[64]"
     Case(
         "reading the neighbour before writing, in two phases", IN,
         """
-        shared s: f32[8] = 0.0
+        shared s: f32[8]
         shared t: f32[8]
         each i in spatial(4).repeat(2):
             t[i] = s[(i + 1) % 8] + a[i]
@@ -71,7 +71,7 @@ IN = "a: f32[64]"
     Case(
         "two stores", IN,
         """
-        shared s: f32[8] = 0.0
+        shared s: f32[8]
         each i in spatial(4):
             s[i] = a[i]
             s[i + 2] = a[i]
@@ -83,7 +83,7 @@ IN = "a: f32[64]"
     Case(
         "two stores, apart", IN,
         """
-        shared s: f32[8] = 0.0
+        shared s: f32[8]
         each i in spatial(4):
             s[i] = a[i]
             s[i + 4] = a[i]
@@ -92,7 +92,7 @@ IN = "a: f32[64]"
     Case(
         "two stores of one worker", IN,
         """
-        shared s: f32[8] = 0.0
+        shared s: f32[8]
         each i in spatial(4):
             s[2 * i] = a[i]
             s[2 * i + 1] = a[i]
@@ -102,7 +102,7 @@ IN = "a: f32[64]"
     Case(
         "uniform offsets that cancel", "a: f32[n]",
         """
-        shared s: f32[64, 4] = 0.0
+        shared s: f32[64, 4]
         for p in range(0, n, 1):
             each i in spatial(4):
                 s[p, i] = s[p, i] + a[p]
@@ -112,7 +112,7 @@ IN = "a: f32[64]"
     Case(
         "uniform offsets that differ", "n: i64, m: i64",
         """
-        shared s: f32[64] = 0.0
+        shared s: f32[64]
         each i in spatial(4):
             s[n + i] = s[m + i]
         """,
@@ -122,7 +122,7 @@ IN = "a: f32[64]"
     Case(
         "a double buffer", IN,
         """
-        shared s: f32[2, 8] = 0.0
+        shared s: f32[2, 8]
         for p in range(0, 16, 1):
             each i in spatial(4).repeat(2):
                 s[(p + 1) % 2, i] = s[p % 2, (i + 1) % 8]
@@ -131,7 +131,7 @@ IN = "a: f32[64]"
     Case(
         "a double buffer that is used as one", IN,
         """
-        shared s: f32[2, 8] = 0.0
+        shared s: f32[2, 8]
         for p in range(0, 16, 1):
             each i in spatial(4).repeat(2):
                 s[(p + 2) % 2, i] = s[p % 2, (i + 1) % 8]
@@ -142,7 +142,7 @@ IN = "a: f32[64]"
     Case(
         "a pivot", IN,
         """
-        shared s: f32[4] = 1.0
+        shared s: f32[4]
         for p in range(0, 4, 1):
             each i in spatial(4):
                 if i > p:
@@ -152,7 +152,7 @@ IN = "a: f32[64]"
     Case(
         "a pivot that is written", IN,
         """
-        shared s: f32[4] = 1.0
+        shared s: f32[4]
         for p in range(0, 4, 1):
             each i in spatial(4):
                 if i >= p:
@@ -165,17 +165,28 @@ IN = "a: f32[64]"
     Case(
         "a scatter", "at: i64[4]",
         """
-        shared s: f32[4] = 1.0
+        shared s: f32[4]
         each i in spatial(4):
             s[at[i]] = 1.0
         """,
         "can't prove that two workers never meet at one element of `s`, which this writes",
-        "s[at[i]]", "tc.atomic_add",
+        "s[at[i]]", "`tc.atomic_exchange(s[at[i]], f32(1.0))`; to combine them, tc.atomic_add",
+    ),
+    Case(
+        "a histogram", "at: i64[4]",
+        """
+        shared s: f32[4] = 1.0
+        each i in spatial(4):
+            let k = at[i]
+            s[k] = s[k] + 1.0
+        """,
+        "can't prove that two workers never meet at one element of `s`, which this writes",
+        "s[k] =", "update it with `tc.atomic_add(s[k], f32(1.0))`",
     ),
     Case(
         "an atomic scatter", "at: i64[4]",
         """
-        shared s: f32[4] = 1.0
+        shared s: f32[4]
         each i in spatial(4):
             atomic s[at[i]] += 1.0
         """,
@@ -183,7 +194,7 @@ IN = "a: f32[64]"
     Case(
         "an atomic and a store", "at: i64[4]",
         """
-        shared s: f32[4] = 1.0
+        shared s: f32[4]
         each i in spatial(4):
             s[i] = 0.0
             atomic s[at[i]] += 1.0
@@ -194,7 +205,7 @@ IN = "a: f32[64]"
     Case(
         "an atomic of replicas", "at: i64[4]",
         """
-        shared s: f32[4] = 1.0
+        shared s: f32[4]
         each i in spatial(2).replicate(2):
             atomic s[i] += 1.0
         """,
@@ -204,7 +215,7 @@ IN = "a: f32[64]"
     Case(
         "an atomic of all workers", IN,
         """
-        shared s: f32[4] = 1.0
+        shared s: f32[4]
         atomic s[0] += 1.0
         """,
         "all 4 workers would update `s`: this atomic is in no mapping loop", "atomic",
@@ -212,7 +223,7 @@ IN = "a: f32[64]"
     Case(
         "a row each, of unknown length", "n: i64",
         """
-        shared s: f32[4, 64] = 1.0
+        shared s: f32[4, 64]
         each i in spatial(4):
             for q in range(0, n, 1):
                 s[i, q] = s[i, 0]
@@ -221,7 +232,7 @@ IN = "a: f32[64]"
     Case(
         "a column each iteration, of unknown length", "n: i64",
         """
-        shared s: f32[64] = 1.0
+        shared s: f32[64]
         each i in spatial(4):
             for q in range(0, n, 1):
                 s[q] = 1.0
@@ -231,22 +242,122 @@ IN = "a: f32[64]"
     Case(
         "a move in place", IN,
         """
-        shared s: f32[8] = 1.0
+        shared s: f32[8]
         move s[i] = s[i] + 1.0 for i in 8
         """,
     ),
     Case(
         "a shifting move", IN,
         """
-        shared s: f32[8] = 1.0
+        shared s: f32[8]
         move s[i] = s[i + 1] for i in 7
         """,
         "race: task (1,) writes s[1], which task (0,) reads in the same phase", "move",
     ),
     Case(
-        "a symbolic guard", "n: i64",
+        "a tree of run-time strides", "n: i64",
+        """
+        shared s: f32[4] = 1.0
+        local half: i64 = 2
+        while half > 0:
+            each i in spatial(4):
+                if i < half:
+                    s[i] = s[i] + s[i + half]
+            half = half // 2
+        """,
+    ),
+    Case(
+        "a tree in which one too many takes part", "n: i64",
+        """
+        shared s: f32[4] = 1.0
+        local half: i64 = 2
+        while half > 0:
+            each i in spatial(4):
+                if i <= half:
+                    s[i] = s[i] + s[i + half]
+            half = half // 2
+        """,
+        "can't prove that two workers never meet at one element of `s`, which this writes",
+        "s[i] =",
+    ),
+    Case(
+        "a stride that changes within the phase", "n: i64",
         """
         shared s: f32[8] = 1.0
+        each i in spatial(4):
+            local half: i64 = 2
+            if i < half:
+                half = 0
+                s[i] = s[i] + s[i + half + 1]
+        """,
+        "can't prove that two workers never meet at one element of `s`, which this writes",
+        "s[i] =",
+    ),
+    Case(
+        "a stride of before", "n: i64",
+        """
+        shared s: f32[8] = 1.0
+        local half: i64 = 4
+        while half > 0:
+            let before = half
+            half = half // 2
+            each i in spatial(4):
+                if i < half:
+                    s[i] = s[i] + s[i + before]
+        """,
+        "can't prove that two workers never meet at one element of `s`, which this writes",
+        "s[i] =",
+    ),
+    Case(
+        "a guard of before", "n: i64",
+        """
+        shared s: f32[8] = 1.0
+        local half: i64 = 4
+        while half > 0:
+            if half > 3:
+                half = half // 4
+                each i in spatial(4):
+                    s[i] = s[i] + s[i + half]
+        """,
+        "can't prove that two workers never meet at one element of `s`, which this writes",
+        "s[i] =",
+    ),
+    Case(
+        "a guard that holds in the phase", "n: i64",
+        """
+        shared s: f32[8] = 1.0
+        local half: i64 = 4
+        while half > 0:
+            half = half // 4
+            each i in spatial(4):
+                if half > 3:
+                    s[i] = s[i] + s[i + half]
+        """,
+    ),
+    Case(
+        "a stride of at least one", "n: i64",
+        """
+        shared s: f32[64] = 1.0
+        assert 1 <= n and n <= 16, "n"
+        each i in spatial(4):
+            s[i * n] = 1.0
+        """,
+    ),
+    Case(
+        "a stride of none", "n: i64",
+        """
+        shared s: f32[64] = 1.0
+        assert 0 <= n and n <= 16, "n"
+        each i in spatial(4):
+            s[i * n] = 1.0
+        """,
+        "can't prove that two workers never meet at one element of `s`, which this writes",
+        "s[i * n]",
+    ),
+    Case(
+        "a symbolic guard", "n: i64",
+        """
+        shared s: f32[8]
         each i in spatial(4):
             if i < n:
                 s[i // 2] = 1.0
@@ -263,7 +374,7 @@ def test_both_places_are_named() -> None:
     case = Case(
         "", IN,
         """
-        shared s: f32[8] = 0.0
+        shared s: f32[8]
         each i in spatial(4):
             s[i] = a[i]
             s[i + 1] = 0.0
@@ -378,6 +489,55 @@ def test_both_places_are_named() -> None:
                     c[(t + i) // n, (t + i) % n] = c[(t + i) // n, (t + i) % n] + 1.0
         """,
         dimensions="m, n",
+    ),
+    Case(
+        "a stride of at least one", "n: i64, c: inout f32[m]",
+        """
+        grid row in m by 4:
+            assert 1 <= n and n <= 16, "n"
+            each i in spatial(4):
+                if (row + i) * n < m:
+                    c[(row + i) * n] = 1.0
+        """,
+        dimensions="m",
+    ),
+    Case(
+        "what all blocks read first", "c: inout f32[m]",
+        """
+        let first = c[0]
+        grid row in m by 4:
+            each i in spatial(4):
+                if row + i < m:
+                    c[row + i] = first
+        """,
+        "can't prove that no two blocks meet at one element of `c`, which this writes", "c[row",
+        dimensions="m",
+    ),
+    Case(
+        "a stride of less than a tile", "n: i64, c: inout f32[m]",
+        """
+        grid row in m by 4:
+            assert 1 <= n and n <= 16, "n"
+            each i in spatial(4):
+                if row * n + i < m:
+                    c[row * n + 2 * i] = 1.0
+        """,
+        "can't prove that no two blocks meet at one element of `c`", "c[row",
+        dimensions="m",
+    ),
+    Case(
+        "a block's own variable", "c: inout f32[m]",
+        """
+        grid row in m by 4:
+            local k: i64 = 0
+            while k < row:
+                k = k + 5
+            each i in spatial(4):
+                if k + i < m:
+                    c[k + i] = 1.0
+        """,
+        "can't prove that no two blocks meet at one element of `c`", "c[k",
+        dimensions="m",
     ),
     Case(
         "reading an output back", "c: out f32[m]",

@@ -51,7 +51,7 @@ class Program:
     @property
     def text(self) -> str:
         lines = [
-            "shared s: f32[8] = 0.0",
+            "shared s: f32[8]",
             f"grid row in {self.span} by {self.by}:",
             f"    for p in range(0, {self.steps}, 1):",
             f"        each i in {self.mapping}:",

@@ -141,7 +141,7 @@ def test_what_the_consumer_computes_stays_with_it(start: ir.Kernel, why: str) ->
     assert not nodes(made, ir.Roles)
     assert made.helpers == 0
     (reason, nothing) = messages(made)
-    assert reason.startswith(f"`s` is not pipelined: its load {why}")
+    assert reason.startswith(f"`s` is not loaded by the producer warp: its load {why}")
     assert nothing == "there is nothing that a producer warp could load"
     keeps_its_result(start)
 

@@ -141,6 +141,34 @@ def test_global_memory_that_is_written_and_read() -> None:
     assert barriers(small(body.replace("63 - i", "i").format("1.0"))) == []
 
 
+COUNT = """
+shared n: i64[1]
+each i in spatial(64):
+    if i == 0:
+        n[0] = 3
+{}
+    each i in spatial(64):
+        if i == 0:
+            n[0] = n[0] - 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("loop", "around"),
+    [
+        ("for k in range(n[0]):", ["loop", "  block", "  write n", "end"]),
+        ("for k in range(3 - n[0]):", ["loop", "  block", "  write n", "end"]),
+        # The condition is asked again behind the body.
+        ("while n[0] > 0:", ["loop", "  block", "  write n", "  block", "end"]),
+    ],
+)
+def test_what_a_loop_asks_waits_for_writes(loop: str, around: list[str]) -> None:
+    made = after(small(COUNT.format(loop), stage="selected"), "synchronize")
+    assert where(made.body) == ["write n", "block", *around]
+    assert is_synchronized(made)
+    assert run(lower_rings(made), arguments_for(made)).ok
+
+
 def test_one_barrier_for_many() -> None:
     body = """
         shared s: f32[64]

@@ -12,7 +12,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.nodes import Binary, Constant, Expression, For, Select, Swizzle, Variable, constant
 from taskc.ir.printer import to_text
 from taskc.ir.rewrite import walk
-from taskc.ir.types import f16, f32
+from taskc.ir.types import boolean, f16, f32
 from taskc.passes.pipeline import lower_steps
 from taskc.passes.vectorize import vectorize
 from tests.ir.test_bounds import b, loop
@@ -151,6 +151,19 @@ def test_registers_alone_are_not_vectors() -> None:
     acc = ir.Tensor("acc", f32, (16,), ir.REGISTER)
     kernel = kernel_of(over(4, ir.Store(acc, (E,), ZERO)))
     assert vectorize(kernel) is kernel
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(N, 1), (M, 0)])
+def test_a_read_behind_and_is_for_all_lanes_or_none(limit: Variable, expected: int) -> None:
+    """The machine reads all of a vector; `limit` may lie within it."""
+    flags = ir.Tensor("flags", boolean, (512,), ir.GLOBAL)
+    marks = ir.Tensor("marks", boolean, (512,), ir.GLOBAL, role="inout")
+    value = Binary("and", Binary("<", AT, limit), ir.Read(flags, (AT,)))
+    body = over(4, ir.Store(marks, (AT,), value))
+    kernel = replace(kernel_of(body), parameters=(flags, marks))
+    assert sum(n.kind == "vector" for n in walk(vectorize(kernel).body) if isinstance(n, For)) == (
+        expected
+    )
 
 
 def test_guarded_copy(golden: Any) -> None:

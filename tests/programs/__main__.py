@@ -1,4 +1,7 @@
-"""Random programs from the command line: `python -m tests.programs --count 50000 --seed 7`."""
+"""Random programs from the command line: `python -m tests.programs --count 50000 --seed 7`.
+
+With `--mutations`: which of them show the bugs that tests/programs/mutations plants in passes.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from tests.programs.minimize import minimal
 from tests.programs.oracle import Oracle, OracleError
 from tests.programs.render import source
 from tests.programs.runner import Failure, check, run_many
+from tests.programs.search import RECORD, refresh
 
 CHUNK = 25
 
@@ -25,7 +29,12 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the number of the first program")
     parser.add_argument("--workers", type=int, default=1, help="processes (default 1)")
     parser.add_argument("--program", type=int, help="only this one, with its source")
+    parser.add_argument(
+        "--mutations", action="store_true", help="bring caught_by.txt up to date, and nothing else"
+    )
     options = parser.parse_args()
+    if options.mutations:
+        return _mutations(options.workers)
     if options.program is not None:
         return _one(options.seed, options.program)
     start = time.monotonic()
@@ -61,6 +70,16 @@ def _results(
         return
     with ProcessPoolExecutor(options.workers) as pool:
         yield from pool.map(run_many, [options.seed] * len(chunks), chunks)
+
+
+def _mutations(workers: int) -> int:
+    start = time.monotonic()
+    lines = []
+    for line in refresh(workers):
+        print(line, flush=True)
+        lines.append(line)
+    print(f"{RECORD.name} is up to date, {time.monotonic() - start:.0f} s", file=sys.stderr)
+    return 1 if any(line.startswith("none ") for line in lines) else 0
 
 
 def _one(seed: int, number: int) -> int:

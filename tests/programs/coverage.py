@@ -17,10 +17,8 @@ LEAST = 20
 NODES = tuple(
     sorted(
         kind.__name__
-        # A breakpoint computes nothing: tests/backend/sim/test_breakpoints.py has those. Peers are
-        # below phases, where no random program is: tests/backend/sim/test_clusters.py.
-        for kind in {*STATEMENT_TYPES, *EXPRESSION_FIELDS, ir.Constant, ir.Variable}
-        - {ir.Breakpoint, ir.Peer}
+        # Peers are below phases, where no random program is: tests/backend/sim/test_clusters.py.
+        for kind in {*STATEMENT_TYPES, *EXPRESSION_FIELDS, ir.Constant, ir.Variable} - {ir.Peer}
     )
 )
 # What passes decide, as `kinds_of` names it.

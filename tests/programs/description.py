@@ -263,6 +263,11 @@ class Scan:
 
 
 @dataclass(frozen=True)
+class Breakpoint:
+    """Where the simulator may stop; it computes nothing."""
+
+
+@dataclass(frozen=True)
 class Print:
     text: str
     values: tuple[Value, ...]
@@ -276,7 +281,8 @@ class Assert:
 
 Statement: TypeAlias = (
     "Let | Assign | Tile | Shared | Local | Load | StoreBlock | Copy | Store | Atomic | "
-    "If | While | For | Each | Pipeline | Tiles | Product | Reduce | Scan | Print | Assert"
+    "If | While | For | Each | Pipeline | Tiles | Product | Reduce | Scan | Print | Assert | "
+    "Breakpoint"
 )
 Body: TypeAlias = "tuple[Statement, ...]"
 
@@ -286,13 +292,17 @@ Body: TypeAlias = "tuple[Statement, ...]"
 
 @dataclass(frozen=True)
 class Parameter:
-    """`shape` has a name where the extent is symbolic; None for a scalar. `data` is its argument."""
+    """`shape` has a name where the extent is symbolic; None for a scalar. `data` is its argument.
+
+    `layout` is a mapping of one worker, by factors; row-major without any.
+    """
 
     name: str
     dtype: str
     shape: tuple[int | str, ...] | None
     role: str
     data: Any = field(compare=False)
+    layout: tuple[Factor, ...] = ()
 
 
 @dataclass(frozen=True)

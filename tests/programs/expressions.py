@@ -2,61 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import random
-from dataclasses import dataclass, field, replace
 
-from taskc.passes.simplify_rules import TEXT
-from tests.programs.description import Apply, Element, Name, Number, Shape, Value
+from tests.programs.description import Apply, Element, Name, Number, Value
+from tests.programs.instances import by_rule
+from tests.programs.numbers import FLOATS, INTEGERS, SIGNED
+from tests.programs.scope import Scope, add, i64
 
-FLOATS = ("f16", "bf16", "f32", "f64")
-INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
-SIGNED = ("i8", "i16", "i32", "i64")
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
-NUMBERS_OF = {"float": FLOATS, "int": INTEGERS, "signed": SIGNED, "number": (*FLOATS, *INTEGERS)}
-
-
-@dataclass(frozen=True)
-class Readable:
-    """Memory that may be read anywhere."""
-
-    name: str
-    dtype: str
-    shape: Shape
-
-
-@dataclass(frozen=True)
-class Scope:
-    """What an expression may mention.
-
-    indices  integers that are known to lie in [0, extent)
-    own      elements that may be read here and only so: of tiles, and of what this phase writes
-    """
-
-    indices: tuple[tuple[str, int], ...] = ()
-    scalars: tuple[tuple[str, str], ...] = ()
-    memory: tuple[Readable, ...] = ()
-    own: tuple[Element, ...] = field(default=())
-
-    def with_indices(self, *pairs: tuple[str, int]) -> Scope:
-        return replace(self, indices=(*self.indices, *pairs))
-
-    def with_scalar(self, name: str, dtype: str) -> Scope:
-        return replace(self, scalars=(*self.scalars, (name, dtype)))
-
-    def with_memory(self, *memory: Readable) -> Scope:
-        return replace(self, memory=(*self.memory, *memory))
-
-    def without(self, *names: str) -> Scope:
-        return replace(self, memory=tuple(m for m in self.memory if m.name not in names))
-
-
-def i64(value: int) -> Number:
-    return Number(value, "i64")
-
-
-def add(left: Value, right: Value) -> Value:
-    return Apply("+", (left, right), "i64")
 
 
 class Expressions:
@@ -118,7 +71,7 @@ class Expressions:
         if depth <= 0 or kind < 0.12:
             return self.leaf(dtype, scope)
         if kind < 0.36:
-            return self.by_rule(dtype, scope, depth - 1)
+            return by_rule(self, dtype, scope, depth - 1)
         if kind < 0.42:
             condition = self.condition(scope, depth - 1)
             operands = (condition, *(self.value(dtype, scope, depth - 1) for _ in range(2)))
@@ -156,6 +109,8 @@ class Expressions:
         pick = self.pick
         kind = pick.random()
         left = self.value(dtype, scope, depth)
+        if kind < 0.04:
+            return self.guarded_division(left, dtype, scope, depth)
         if kind < 0.25:
             divisors = [1, 2, 3, 4, 5, 7, 8, 16]
             if dtype in SIGNED:
@@ -175,6 +130,13 @@ class Expressions:
         right = self.value(dtype, scope, depth)
         operator = pick.choice(["+", "+", "-", "-", "*", "*", "min", "max", "&", "|", "^"])
         return Apply(operator, (left, right), dtype)
+
+    def guarded_division(self, left: Value, dtype: str, scope: Scope, depth: int) -> Value:
+        """A quotient or remainder that only a condition keeps from dividing by 0."""
+        right = self.value(dtype, scope, min(depth, 1))
+        isnt_zero = Apply("!=", (right, Number(0, dtype)), "bool")
+        quotient = Apply(self.pick.choice(["//", "%"]), (left, right), dtype)
+        return Apply("where", (isnt_zero, quotient, left), dtype)
 
     def leaf(self, dtype: str, scope: Scope) -> Value:
         pick = self.pick
@@ -270,13 +232,27 @@ class Expressions:
                 value = Apply("abs", (value,), source)
         return Apply("cast", (value,), dtype)
 
+    def digest(self, value: Value) -> Value:
+        """An i64 that tells floats apart to the last bits, -0.0 and NaN too."""
+        if value.dtype not in FLOATS:
+            return self.converted(value, "i64")
+        wide = self.converted(value, "f64")
+        is_small = Apply("<", (Apply("abs", (wide,), "f64"), Number(100.0, "f64")), "bool")
+        scaled = Apply("*", (wide, Number(2.0**40, "f64")), "f64")
+        digits = Apply("where", (is_small, scaled, Number(0.0, "f64")), "f64")
+        inverse = Apply("/", (Number(1.0, "f64"), wide), "f64")
+        is_minus = Apply("<", (inverse, Number(0.0, "f64")), "bool")
+        sign = Apply("where", (is_minus, i64(1), i64(2)), "i64")
+        number = add(Apply("cast", (digits,), "i64"), sign)
+        return Apply("where", (Apply("isnan", (value,), "bool"), i64(7), number), "i64")
+
     # Conditions.
 
     def condition(self, scope: Scope, depth: int = 1) -> Value:
         pick = self.pick
         kind = pick.random()
         if kind < 0.35:
-            return self.by_rule("bool", scope, depth - 1)
+            return by_rule(self, "bool", scope, depth - 1)
         if depth > 0 and kind < 0.45:
             parts = self.condition(scope, depth - 1), self.condition(scope, depth - 1)
             return Apply(pick.choice(["and", "or"]), parts, "bool")
@@ -304,149 +280,3 @@ class Expressions:
         name, size = self.pick.choice(scope.indices)
         sides = (Name(name), i64(0)) if self.pick.random() < 0.5 else (i64(size - 1), Name(name))
         return Apply(">=" if value else "<", sides, "bool")
-
-    # Instances of what the simplifier looks for.
-
-    def by_rule(self, dtype: str, scope: Scope, depth: int) -> Value:
-        """The left side of a rule, with random parts."""
-        pick = self.pick
-        rules = _RULES_FOR[dtype]
-        ((kind, pattern),) = pick.choices(rules, [_WEIGHTS[id(rule)] for _, rule in rules])
-        is_test = _is_test(pattern)
-        letters = dtype
-        repeated = _repeated(pattern)
-        if is_test and kind != "bool":
-            numbers = NUMBERS_OF.get(kind, ("i64", "i32", "f32", "u8"))
-            named = [t for _, t in scope.scalars if t in numbers] if repeated else []
-            choices = [t for t in ("i64", "i64", "i32", "f32", "u8") if t in numbers]
-            letters = pick.choice(named or choices)
-        # Only what has a name is the same value twice.
-        known: dict[str, Value] = {}
-        for letter in repeated:
-            of = "bool" if letter == "p" else letters
-            names: list[Value] = [Name(name, t) for name, t in scope.scalars if t == of]
-            if of == "i64":
-                names += [Name(name) for name, _ in scope.indices]
-            if names:
-                known[letter] = pick.choice(names)
-        return self.instance(pattern, letters, scope, max(depth, 0), known)
-
-    def instance(
-        self, node: ast.expr, dtype: str, scope: Scope, depth: int, known: dict[str, Value]
-    ) -> Value:
-        pick = self.pick
-
-        def part(inner: ast.expr, kind: str = dtype) -> Value:
-            return self.instance(inner, kind, scope, depth, known)
-
-        match node:
-            case ast.Name(id=letter):
-                if letter not in known:
-                    if letter in "ab":
-                        known[letter] = self.number(dtype)
-                    else:
-                        of = "bool" if letter == "p" else dtype
-                        named = [name for name, t in scope.scalars if t == of == "bool"]
-                        if named and pick.random() < 0.8:
-                            known[letter] = Name(pick.choice(named), of)
-                        else:
-                            known[letter] = self.value(of, scope, min(depth, 1))
-                return known[letter]
-            case ast.Constant(value=bool() as value):
-                return self.decided(value, scope)
-            case ast.Constant(value=int() as value):
-                return Number(value, dtype)
-            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as value)):
-                return Number(-value if dtype not in INTEGERS or dtype in SIGNED else value, dtype)
-            case ast.UnaryOp(op=ast.Not()):
-                return Apply("not", (part(node.operand, _inside_not(node.operand, dtype)),), "bool")
-            case ast.UnaryOp():
-                operator = "neg" if isinstance(node.op, ast.USub) else "invert"
-                return Apply(operator, (part(node.operand),), dtype)
-            case ast.BinOp():
-                left, right = part(node.left), part(node.right)
-                if isinstance(node.op, (ast.FloorDiv, ast.Mod)) and right != Number(1, dtype):
-                    right = Apply("|", (right, Number(1, dtype)), dtype)  # never 0
-                    if isinstance(right.operands[0], Number):
-                        right = Number(3, dtype)
-                return Apply(_BINARY[type(node.op)], (left, right), dtype)
-            case ast.BoolOp(values=[left, right]):
-                operator = "and" if isinstance(node.op, ast.And) else "or"
-                return Apply(operator, (part(left, "bool"), part(right, "bool")), "bool")
-            case ast.Compare():
-                operator = _COMPARE[type(node.ops[0])]
-                operands = (part(node.left), part(node.comparators[0]))
-                return Apply(operator, operands, "bool")
-            case ast.Call(func=ast.Name(id="select")):
-                condition, then, otherwise = node.args
-                decider = part(condition, "bool")
-                return Apply("where", (decider, part(then), part(otherwise)), dtype)
-        assert isinstance(node, ast.Call)
-        assert isinstance(node.func, ast.Name)
-        name = "fma" if node.func.id == "fused" else node.func.id
-        return Apply(name, tuple(part(argument) for argument in node.args), dtype)
-
-
-def _repeated(pattern: ast.expr) -> set[str]:
-    letters = [node.id for node in ast.walk(pattern) if isinstance(node, ast.Name)]
-    return {letter for letter in letters if letters.count(letter) > 1 and len(letter) == 1}
-
-
-def _inside_not(operand: ast.expr, dtype: str) -> str:
-    return "bool" if isinstance(operand, (ast.Name, ast.UnaryOp)) else dtype
-
-
-def _is_test(pattern: ast.expr) -> bool:
-    return isinstance(pattern, (ast.Compare, ast.BoolOp)) or (
-        isinstance(pattern, ast.UnaryOp) and isinstance(pattern.op, ast.Not)
-    )
-
-
-_BINARY: dict[type, str] = {
-    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
-    ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>",
-}  # fmt: skip
-_COMPARE: dict[type, str] = {
-    ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
-}  # fmt: skip
-
-
-_INTEGERS_ONLY = (
-    ast.FloorDiv, ast.Mod, ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift, ast.Invert,
-)  # fmt: skip
-
-
-def _rules_for(dtype: str) -> list[tuple[str, ast.expr]]:
-    """The rules whose left side has a value of this type."""
-    found = []
-    for line in TEXT.strip().splitlines():
-        kind, _, text = line.partition(": ")
-        pattern = ast.parse(text.split(" -> ")[0], mode="eval").body
-        if _is_test(pattern):
-            fits = dtype == "bool"
-        elif kind in ("any", "bool"):
-            fits = kind == "any" or dtype == "bool"
-        elif dtype in FLOATS:
-            # Rules of integers too: what looks like one must not be treated as one.
-            fits = all(type(node) not in _INTEGERS_ONLY for node in ast.walk(pattern))
-        else:
-            fits = dtype in INTEGERS and kind != "float"
-        if fits:
-            found.append((kind, pattern))
-    return found
-
-
-_RULES_FOR = {dtype: _rules_for(dtype) for dtype in (*FLOATS, *INTEGERS, "bool")}
-
-
-def _weight(pattern: ast.expr) -> int:
-    """How much more often a rule is tried that rarely finds the simplifier's other rules at rest."""
-    nodes = list(ast.walk(pattern))
-    if sum(isinstance(node, ast.Not) for node in nodes) > 1:
-        return 8
-    if any(isinstance(node, (ast.UnaryOp, ast.Call, ast.Compare)) for node in nodes):
-        return 4
-    return 3 if _repeated(pattern) or isinstance(pattern, ast.BoolOp) else 2
-
-
-_WEIGHTS = {id(pattern): _weight(pattern) for rules in _RULES_FOR.values() for _, pattern in rules}

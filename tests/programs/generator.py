@@ -6,43 +6,26 @@ stores of its outputs. What a phase may read is kept in a `Scope`; what it write
 
 from __future__ import annotations
 
+import math
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from tests.programs import description as d
+from tests.programs import description as d, phases
+from tests.programs.around import Around
 from tests.programs.description import Apply, Element, Name, Shape, Value
-from tests.programs.expressions import FLOATS, Expressions, Readable, Scope, add, i64
+from tests.programs.expressions import Expressions
 from tests.programs.mappings import Mappings, is_replicated
-from tests.programs.numbers import INTEGERS, STORAGE, number
+from tests.programs.numbers import FLOATS, INTEGERS, STORAGE, number
+from tests.programs.phases.memory import checksums, stored_whole
+from tests.programs.phases.pipelines import pipeline
+from tests.programs.scope import Readable, Scope, add, i64
 
 WORKERS = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 32, 33, 40, 48, 64, 64, 64)
 DTYPES = ("f32", "f32", "f32", "f16", "bf16", "f64", "i32", "i32", "i64", "u8", "i8", "u32", "bool")
 VARIABLES = "ijlm"
-
-
-@dataclass(frozen=True)
-class TileValue:
-    name: str
-    dtype: str
-    mapping: d.MappingOf
-
-
-@dataclass(frozen=True)
-class Around:
-    """What a body of phases knows: memory and scalars, tiles, and how deep it is."""
-
-    scope: Scope = field(default_factory=Scope)
-    tiles: tuple[TileValue, ...] = ()
-    depth: int = 0
-
-    def with_tile(self, tile: TileValue) -> Around:
-        return replace(self, tiles=(*self.tiles, tile))
-
-    def with_scope(self, scope: Scope) -> Around:
-        return replace(self, scope=scope)
 
 
 def program(seed: int, index: int) -> d.Program:
@@ -60,6 +43,7 @@ class Generator:
         self.parameters: list[d.Parameter] = []
         self.dimensions: list[tuple[str, int, int]] = []
         self.names: dict[str, int] = {}
+        self.checked: str | None = None  # the output of checksums
         self.steps = pick.choice([1, 1, 2, 2, 3])
 
     # Names and data.
@@ -87,16 +71,39 @@ class Generator:
         kind = pick.random()
         if kind < 0.1:
             return pick.choice([0.0, -0.0])
-        return pick.randint(-32, 32) / 8 if kind < 0.6 else pick.gauss(0, 2)
+        if kind < 0.13:
+            return pick.choice([math.inf, -math.inf, math.nan])
+        # Sums of small multiples of 1/8 are exact in any order.
+        return pick.randint(-32, 32) / 8 if kind < 0.3 else pick.gauss(0, 2)
 
     def input(
-        self, dtype: str, shape: Shape, symbolic: tuple[int | str, ...] | None = None
+        self,
+        dtype: str,
+        shape: Shape,
+        symbolic: tuple[int | str, ...] | None = None,
+        layout: tuple[d.Factor, ...] = (),
     ) -> Readable:
         name = self.fresh("a")
         self.parameters.append(
-            d.Parameter(name, dtype, symbolic or shape, "in", self.data(dtype, shape))
+            d.Parameter(name, dtype, symbolic or shape, "in", self.data(dtype, shape), layout)
         )
         return Readable(name, dtype, shape)
+
+    def layout(self, shape: Shape) -> tuple[d.Factor, ...]:
+        """Panels of panels, perhaps with padding."""
+        inner = tuple(self.pick.choice([1, 2, 4]) for _ in shape)
+        outer = tuple(-(-n // size) for n, size in zip(shape, inner, strict=True))
+        orders = [tuple(self.pick.sample(range(len(shape)), len(shape))) for _ in range(2)]
+        return tuple(
+            d.Factor("repeat", sizes, order)
+            for sizes, order in zip((outer, inner), orders, strict=True)
+        )
+
+    def scalar(self, dtype: str, data: Any) -> Name:
+        """A scalar parameter."""
+        name = self.fresh("x")
+        self.parameters.append(d.Parameter(name, dtype, None, "in", data))
+        return Name(name, dtype)
 
     def output(self, dtype: str, shape: Shape, role: str, symbolic: Any = None) -> str:
         name = self.fresh("c")
@@ -127,12 +134,11 @@ class Generator:
         for _ in range(pick.randint(1, 2)):
             rank = pick.choice([1, 2, 2, 3])
             shape = tuple(pick.choice([1, 2, 3, 4, 5, 7, 8]) for _ in range(rank))
-            scope = scope.with_memory(self.input(pick.choice(DTYPES), shape))
+            layout = self.layout(shape) if pick.random() < 0.3 else ()
+            scope = scope.with_memory(self.input(pick.choice(DTYPES), shape, layout=layout))
         if pick.random() < 0.25:
             dtype = pick.choice(["i32", "f32", "i64", "u8"])
-            name = self.fresh("x")
-            data = self.data(dtype, (1,))[0]
-            self.parameters.append(d.Parameter(name, dtype, None, "in", data))
+            name = self.scalar(dtype, self.data(dtype, (1,))[0]).name
             scope = scope.with_scalar(name, dtype)
         return scope
 
@@ -141,6 +147,7 @@ class Generator:
         pick = self.pick
         around = Around(self.inputs(Scope()))
         statements, around = self.phases(around, self.steps)
+        statements += stored_whole(self, around)
         for _ in range(pick.randint(1, 2)):
             shape = self.small_shape()
             dtype = pick.choice(DTYPES)
@@ -195,10 +202,10 @@ class Generator:
             around = around.with_scope(around.scope.with_memory(Readable(name, whole.dtype, by)))
         grid_tile = (names, by, shape)
         if pick.random() < 0.5:
-            more, around = self.pipeline(around, grid_tile)
+            more, around = pipeline(self, around, grid_tile)
             statements += more
         more, around = self.phases(around, self.steps - 1)
-        statements += more
+        statements += [*more, *checksums(self, around, 1)]
         for _ in range(1 if pick.random() < 0.7 else 2):
             dtype = pick.choice(DTYPES)
             output = self.output(dtype, shape, "out", tuple(symbolic))
@@ -307,19 +314,7 @@ class Generator:
     def phases(self, around: Around, count: int) -> tuple[list[d.Statement], Around]:
         statements: list[d.Statement] = []
         for _ in range(count):
-            make = self.pick.choice(self.menu(around))
+            make = self.pick.choice(phases.menu(self, around))
             more, around = make(around)
             statements += more
         return statements, around
-
-    def menu(self, around: Around) -> list[Any]:
-        from tests.programs import phases
-
-        return phases.menu(self, around)
-
-    def pipeline(
-        self, around: Around, grid: tuple[tuple[str, ...], Shape, Shape]
-    ) -> tuple[list[d.Statement], Around]:
-        from tests.programs import phases
-
-        return phases.pipeline(self, around, grid)

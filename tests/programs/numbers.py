@@ -25,6 +25,7 @@ INTEGERS: dict[str, tuple[int, bool]] = {
     "i8": (8, True), "i16": (16, True), "i32": (32, True), "i64": (64, True),
     "u8": (8, False), "u16": (16, False), "u32": (32, False), "u64": (64, False),
 }  # fmt: skip
+SIGNED = ("i8", "i16", "i32", "i64")
 # Significant bits, and the exponent of the least subnormal.
 _FORMATS = {"f16": (11, -24), "bf16": (8, -133), "f32": (24, -149), "f64": (53, -1074)}
 STORAGE: dict[str, Any] = {

@@ -56,15 +56,19 @@ def _mapping(mapping: d.MappingOf) -> Iterator[str]:
         yield f"{mapping.name}_tasks = [{rows}]"
         text = f"mapping({mapping.shape!r}, {mapping.workers}, {mapping.name}_tasks.__getitem__)"
     else:
-        parts = []
-        for factor in mapping.factors:
-            sizes = ", ".join(map(str, factor.sizes))
-            order = "" if factor.order is None else f", order={factor.order!r}"
-            parts.append(f"{factor.kind}({sizes}{order})")
-        text = " * ".join(parts)
+        text = _composed(mapping.factors)
     if mapping.limit is not None:
         text = f"({text}).within({', '.join(map(str, mapping.limit))})"
     yield f"{mapping.name} = {text}"
+
+
+def _composed(factors: tuple[d.Factor, ...]) -> str:
+    parts = []
+    for factor in factors:
+        sizes = ", ".join(map(str, factor.sizes))
+        order = "" if factor.order is None else f", order={factor.order!r}"
+        parts.append(f"{factor.kind}({sizes}{order})")
+    return " * ".join(parts)
 
 
 def _parameter(parameter: d.Parameter) -> str:
@@ -72,6 +76,8 @@ def _parameter(parameter: d.Parameter) -> str:
     if parameter.shape is None:
         return f"{parameter.name}: {dtype}"
     kind = f"{dtype}[{', '.join(map(str, parameter.shape))}]"
+    if parameter.layout:
+        kind += f".laid({_composed(parameter.layout)})"
     role = {"in": kind, "out": f"tc.out[{kind}]", "inout": f"tc.inout[{kind}]"}[parameter.role]
     return f"{parameter.name}: {role}"
 
@@ -254,6 +260,8 @@ def _statement(node: d.Statement, depth: int) -> Iterator[str]:
             yield (
                 f'{margin}{node.name} = tc.scan({node.source}, {node.axis}, "{node.operator}"{exclusive})'
             )
+        case d.Breakpoint():
+            yield f"{margin}breakpoint()"
         case d.Print():
             values = "".join(f", {text(value)}" for value in node.values)
             yield f'{margin}tc.print("{node.text}"{values})'

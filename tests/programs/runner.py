@@ -5,9 +5,10 @@ from __future__ import annotations
 import linecache
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
-from unittest.mock import patch
+from unittest import mock
 
 import numpy as np
 
@@ -25,14 +26,14 @@ from tests.programs.coverage import Coverage
 from tests.programs.generator import program as generate
 from tests.programs.oracle import Oracle
 from tests.programs.render import source
+from tests.programs.vectors import as_hardware_does
 
 # The first is the simulator's choice; the others are tried where copies or roles run beside workers.
 SCHEDULES = (None, 1)
-# Printing and parsing back takes longer than all else.
-TEXTS_EVERY = 16
-SCHEDULES_EVERY = 4
-# Persistent grids here have few tiles: a block gets several where a machine is small.
-SMALL = {name: replace(target, processors=2) for name, target in TARGETS.items()}
+# Printing and parsing back takes as long as two thirds of all else.
+TEXTS_EVERY = 8
+SCHEDULES_EVERY = 2
+PROCESSORS = 2
 
 
 Results: TypeAlias = "dict[str, np.ndarray]"
@@ -65,14 +66,25 @@ def parsed(program: d.Program, file: str = "<program>") -> ir.Kernel:
     return replace(kernel, target=program.target)
 
 
+def small_machine() -> AbstractContextManager[object]:
+    """Targets of so few processors that the blocks of a persistent grid have several tiles."""
+    return mock.patch.dict(
+        TARGETS, {name: replace(one, processors=PROCESSORS) for name, one in TARGETS.items()}
+    )
+
+
 def steps(kernel: ir.Kernel) -> Iterator[tuple[str, ir.Kernel]]:
     """The kernel as parsed, and after each pass."""
     yield "parse", kernel
-    for step in pipeline.lower_steps(kernel):
+    lowering = pipeline.lower_steps(kernel)
+    while True:
+        with small_machine():
+            step = next(lowering, None)
+        if step is None:
+            return
         yield step.name, step.kernel
 
 
-@patch.dict(TARGETS, SMALL)
 def check(
     program: d.Program,
     *,
@@ -80,40 +92,29 @@ def check(
     texts: bool = True,
     schedules: tuple[int | None, ...] = SCHEDULES,
     observe: Observer | None = None,
-    only: str | None = None,
     file: str = "<program>",
 ) -> Failure | None:
-    """What is wrong with the compiler, as far as this program shows it.
-
-    only: the one pass whose results are looked at; others are taken for right
-    """
+    """What is wrong with the compiler, as far as this program shows it."""
     if expected is None:
         expected = Oracle(program).results()
     before: ir.Kernel | None = None
     ahead = iter(["parse", *(one.name for one in pipeline.PASSES)])
-    remaining = sum(one.name == only for one in pipeline.PASSES)
     stage = ""
     try:
         kernels = steps(parsed(program, file))
         while True:
             stage = next(ahead)
             _, kernel = next(kernels)
-            is_asked = only is None or stage == only
-            if kernel is not before and is_asked:
-                wrong = _check_step(program, kernel, expected, texts, schedules)
-                if wrong is None and stage == "synchronize" and not is_asynchronous(kernel):
-                    # Where there are no ring steps to lower the barriers must do from here on.
-                    free = replace(kernel, stage="synchronized")
-                    wrong = _check_step(program, free, expected, False, schedules)
+            if kernel is not before:
+                wrong = check_kernel(
+                    program, stage, kernel, expected, texts=texts, schedules=schedules
+                )
                 if wrong is not None:
                     earlier = "" if before is None else to_text(before)
                     return Failure(stage, *wrong, earlier, to_text(kernel))
                 if observe is not None:
                     observe(stage, kernel, before)
             before = kernel
-            remaining -= stage == only
-            if only is not None and not remaining:
-                return None
     except StopIteration:
         return None
     except Exception as error:  # of any kind: it is to be reported with its program
@@ -121,6 +122,28 @@ def check(
         where = f"{last.filename.rsplit('/', 1)[-1]}:{last.lineno}"
         detail = f"{type(error).__name__} in {where}: {error}"
         return Failure(stage, "error", detail, "" if before is None else to_text(before))
+
+
+def check_kernel(
+    program: d.Program,
+    stage: str,
+    kernel: ir.Kernel,
+    expected: Results,
+    *,
+    texts: bool = False,
+    schedules: tuple[int | None, ...] = SCHEDULES,
+) -> tuple[str, str] | None:
+    """What is wrong with a kernel as the pass `stage` left it: the kind, and the details."""
+    wrong = _check_step(program, kernel, expected, texts, schedules)
+    if wrong is None and stage == "synchronize" and not is_asynchronous(kernel):
+        # Where there are no ring steps to lower the barriers must do from here on.
+        free = replace(kernel, stage="synchronized")
+        wrong = _check_step(program, free, expected, False, schedules)
+    if wrong is None and stage in ("vectorize", "hoist"):
+        hardware = as_hardware_does(kernel)
+        if hardware is not kernel:
+            wrong = _check_step(program, hardware, expected, False, schedules[:1])
+    return wrong
 
 
 def _check_step(
@@ -144,7 +167,7 @@ def _check_step(
             p.name: p.data if p.shape is None or p.role == "in" else p.data.copy()
             for p in program.parameters
         }
-        report = run(kernel, list(arguments.values()), seed=seed)
+        report = run(kernel, list(arguments.values()), seed=seed, on_stop=lambda stop: None)
         if report.findings:
             return "finding", str(report.findings[0])
         for name, wanted in expected.items():
@@ -167,12 +190,10 @@ def run_many(
     for number in numbers:
         with coverage.program():
             made = generate(seed, number)
-            texts = number % TEXTS_EVERY == 0
-            schedules = SCHEDULES if number % SCHEDULES_EVERY == 0 else SCHEDULES[:1]
             failure = check(
                 made,
-                texts=texts,
-                schedules=schedules,
+                texts=number % TEXTS_EVERY == 0,
+                schedules=SCHEDULES if number % SCHEDULES_EVERY == 0 else SCHEDULES[:1],
                 observe=coverage.see,
                 file=f"<program {number}>",
             )

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from taskc.backend.sim.expressions import Evaluate, Expressions
-from taskc.backend.sim.machine import Frame, Run
+from taskc.backend.sim.machine import Frame, Run, Touched
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.privates import read_private, store_private
 from taskc.backend.sim.recording import (
@@ -25,6 +25,7 @@ from taskc.backend.sim.recording import (
 )
 from taskc.backend.sim.statistics import measure
 from taskc.backend.sim.tiles import Tiles
+from taskc.backend.sim.vectors import check_vector
 from taskc.errors import InternalError, Location
 from taskc.ir import nodes as ir
 
@@ -143,6 +144,11 @@ class Accesses:
                     uninitialized(frame, memory, at, missing, illegal, loc, node)
             if watch is not None:
                 watch(frame, memory, at, illegal, False)
+            if frame.vector > 1:
+                legal = frame.active(None if illegal is None else ~illegal)
+                check_vector(frame, memory, at, legal, loc, node, False)
+                if frame.touched is not None:
+                    frame.touched.append(Touched(memory, at, legal, loc, False))
             if measured and isinstance(at, np.ndarray):
                 measure(frame, memory, at, frame.mask, site)
             if races:
@@ -192,6 +198,10 @@ class Accesses:
             where = selection(frame, illegal)
             if watch is not None:
                 watch(frame, memory, at, illegal, True)
+            if frame.vector > 1:
+                check_vector(frame, memory, at, where, loc, node, True)
+                if frame.touched is not None:
+                    frame.touched.append(Touched(memory, at, where, loc, True))
             shape, together = spread(frame, at, value, where)
             flat, values = flattened(at, shape), flattened(value, shape)
             chosen = None

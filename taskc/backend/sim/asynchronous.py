@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from taskc.backend.sim.bulk import issued, launch, task_indices
+from taskc.backend.sim.bulk import issued, launch, misaligned_box, task_indices
 from taskc.backend.sim.clusters import destinations
 from taskc.backend.sim.machine import Frame, active_columns
 from taskc.backend.sim.mbarriers import Mbarrier, Mbarriers
@@ -84,6 +84,10 @@ class BulkCopies:
         def elements(frame: Frame, column: int) -> tuple[Array, Array, Array]:
             start = _of_column(place(frame)[0], column)
             linear = start + np.arange(prod(box))
+            problem = misaligned_box(frame, shared.tensor, start, distant.tensor, shape, box)
+            if problem:
+                issuer = np.arange(frame.width)[None, :] == column
+                frame.fault("misaligned", problem, issuer, node.loc, node)
             beyond = linear >= capacity
             if beyond.any():
                 issuer = np.arange(frame.width)[None, :] == column

@@ -11,8 +11,9 @@ import numpy as np
 from taskc.backend.sim.expressions import scalar
 from taskc.backend.sim.machine import Run
 from taskc.backend.sim.memory import Array, Memory
-from taskc.errors import CompileError, InternalError
+from taskc.errors import CompileError
 from taskc.ir import arithmetic, nodes as ir
+from taskc.ir.extents import extent_value
 
 
 def bind_arguments(
@@ -67,10 +68,7 @@ def _bind_dimensions(tensor: ir.Tensor, array: Array, bound: dict[ir.Variable, A
 def _bind_tensor(
     run: Run, tensor: ir.Tensor, array: Array, bound: dict[ir.Variable, Any]
 ) -> Memory:
-    shape = tuple(
-        extent if isinstance(extent, int) else int(constant_value(extent, bound))
-        for extent in tensor.shape
-    )
+    shape = known_shape(tensor, bound)
     if array.shape != shape:
         raise CompileError(
             f"{tensor.name} has the shape {shape}; the argument has {array.shape}", tensor.loc
@@ -106,17 +104,8 @@ def addresses_of(tensor: ir.Tensor, shape: tuple[int, ...]) -> Array:
     return tensor.layout.find(0, tasks)
 
 
-def constant_value(expression: ir.Expression, bound: dict[ir.Variable, Any]) -> Any:
-    """An expression of the symbolic dimensions."""
-    match expression:
-        case ir.Constant(value=value):
-            return value
-        case ir.Variable():
-            if expression not in bound:
-                raise CompileError(f"the dimension {expression.name} is not known")
-            return bound[expression]
-        case ir.Binary(operator=operator, left=left, right=right, dtype=dtype):
-            operands = (constant_value(left, bound), constant_value(right, bound))
-            plain = [x.item() if isinstance(x, np.generic) else x for x in operands]
-            return scalar(arithmetic.binary(operator, plain[0], plain[1], dtype)).item()
-    raise InternalError(f"an extent can't be {type(expression).__name__}")
+def known_shape(tensor: ir.Tensor, bound: dict[ir.Variable, Any]) -> tuple[int, ...]:
+    try:
+        return tuple([extent_value(extent, bound) for extent in tensor.shape])
+    except KeyError as error:
+        raise CompileError(f"the dimension {error.args[0].name} is not known", tensor.loc) from None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,13 +12,41 @@ from taskc.backend.sim.machine import Frame
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.races import Races
 from taskc.backend.sim.shadow import SITE_BITS, Lanes
+from taskc.backend.sim.statistics import laid_out
 from taskc.backend.sim.synchronization import ring_state, schedule_of
+from taskc.ir import nodes as ir
+
+_LINE, _PIECE = 128, 16  # bytes
 
 
 def task_indices(shape: tuple[int, ...]) -> list[Array]:
     """The coordinates of all tasks of a shape, row-major, each [1, tasks]."""
     grids = np.indices(shape).reshape(len(shape), -1)
     return [grid[None, :] for grid in grids]
+
+
+def misaligned_box(
+    frame: Frame,
+    shared: ir.Tensor,
+    start: int,
+    distant: ir.Tensor,
+    shape: tuple[int, ...],
+    box: Sequence[int],
+) -> str:
+    """What the hardware wouldn't copy: rows in pieces of 16 bytes, into whole lines of 128."""
+    room = frame.run.shapes[shared]
+    place = laid_out(shared, room, np.asarray(min(start, prod(room) - 1)))
+    at = int(place) * shared.dtype.nbytes + (shared.offset or 0)
+    size = distant.dtype.nbytes
+    row = box[-1] * size
+    pitches = [prod(shape[dimension:]) * size for dimension in range(1, len(shape))]
+    if at % _LINE:
+        return f"a bulk copy is at a multiple of {_LINE} bytes of shared memory, and this at {at}"
+    if row % _PIECE:
+        return f"the rows of a bulk copy are multiples of {_PIECE} bytes, and these {row}"
+    if distant.layout is None and any(pitch % _PIECE for pitch in pitches):
+        return f"rows of {distant.name} are {pitches[-1]} bytes long, which isn't a multiple of {_PIECE}"
+    return ""
 
 
 def bulk_move(frame: Frame, inner: Frame, memory: Memory, at: Any, values: Any, site: int) -> None:

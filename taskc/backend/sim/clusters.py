@@ -21,7 +21,7 @@ from taskc.backend.sim.order import Order
 from taskc.backend.sim.schedule import Thread, Wait
 from taskc.backend.sim.shadow import Shadow
 from taskc.backend.sim.statements import Code
-from taskc.backend.sim.synchronization import whole
+from taskc.backend.sim.synchronization import all_come
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 
@@ -205,7 +205,7 @@ class Clusters:
 
     def arrive(self, node: ir.Do) -> Code:
         def run(frame: Frame) -> None:
-            whole(frame, slice(0, frame.width), node, "cluster")
+            all_come(frame, slice(0, frame.width), node, "cluster")
             cluster: Cluster = frame.group.cluster
             active = active_columns(frame)
             again = active & (cluster.came[frame.worker_row] >= 0)

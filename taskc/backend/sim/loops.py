@@ -9,10 +9,11 @@ import numpy as np
 
 from taskc.backend.sim import analysis
 from taskc.backend.sim.expressions import narrowed
-from taskc.backend.sim.machine import Frame, Loop
+from taskc.backend.sim.machine import Frame, Loop, Touched
 from taskc.backend.sim.memory import Array
 from taskc.backend.sim.schedule import Wait
 from taskc.backend.sim.statements import Code, Statements, agreed
+from taskc.backend.sim.vectors import check_turns
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
@@ -85,6 +86,8 @@ class Loops:
         return Code(steps, waits=True) if body.waits or spins else Code(run)
 
     def _for(self, node: ir.For) -> Code:
+        if node.kind == "vector":
+            return self._vector(node)
         code = self._loop(node.variable, node.start, node.stop, node.step, node.body, node)
         count = analysis.constant_turns(node)
         if code.waits or self.statements.uniform or count is None or count < 2:
@@ -106,10 +109,36 @@ class Loops:
                 return
             frame.axes = (count, *outer)
             frame.env[node.variable] = values.reshape(count, *(1 for _ in outer), 1, 1)
-            wide = frame.vector
-            frame.vector = count if node.kind == "vector" else 1
             body(frame)
-            frame.axes, frame.vector = outer, wide
+            frame.axes = outer
+
+        return Code(run)
+
+    def _vector(self, node: ir.For) -> Code:
+        """All turns at once, and each access is one."""
+        body = self.statements(node.body)
+        count = analysis.constant_turns(node)
+        if count is None or body.waits:
+            raise InternalError("a vector loop has constant bounds, and waits for nobody")
+        if not count:
+            return Code(lambda frame: None)
+        assert isinstance(node.start, ir.Constant)
+        first = int(node.start.value)
+        values = np.arange(first, first + count * node.step, node.step)
+        values = values.astype(node.variable.dtype.numpy)
+        independent = analysis.turns_are_independent(node, count)
+
+        def run(frame: Frame) -> None:
+            outer = frame.axes
+            frame.axes = (count, *outer)
+            frame.env[node.variable] = values.reshape(count, *(1 for _ in outer), 1, 1)
+            frame.vector = count
+            touched: list[Touched] = []
+            frame.touched = None if independent else touched
+            body.run(frame)
+            if touched:
+                check_turns(frame, touched)
+            frame.axes, frame.vector, frame.touched = outer, 1, None
 
         return Code(run)
 
@@ -163,16 +192,9 @@ class Loops:
             for _ in turns(frame):
                 yield from body.run(frame)
 
-        together = 1
-        if isinstance(node, ir.For) and node.kind == "vector":
-            together = analysis.constant_turns(node) or 1
-
         def run(frame: Frame) -> None:
-            wide = frame.vector
-            for turn, _ in enumerate(turns(frame)):
-                frame.vector = together if turn == 0 or together == 1 else 0
+            for _ in turns(frame):
                 body.run(frame)
-            frame.vector = wide
 
         return Code(steps, waits=True) if body.waits else Code(run, body=body.run)
 

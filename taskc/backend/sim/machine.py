@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from taskc.backend.sim.advice import Request
 from taskc.backend.sim.memory import LIVES, Arena, Array, Memory
 from taskc.backend.sim.order import Order
 from taskc.backend.sim.report import Findings, Traffic
 from taskc.backend.sim.shadow import FEWEST, SEVERAL, WORKER_BITS, Lanes, Shadow
-from taskc.errors import Location
+from taskc.errors import Location, Notes
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
 
@@ -41,6 +42,9 @@ class Run:
         self.sites: list[Location] = []
         self.globals: dict[ir.Tensor, Memory] = {}
         self.accesses: dict[int, Traffic] = {}
+        self.requests: dict[
+            int, tuple[ir.Tensor, dict[bytes, Request]]
+        ] = {}  # kinds, of SHARED ones
         self.private_bytes: dict[ir.Tensor, int] = {}
         self.statistics = False
         self.by_warps = False  # each warp is a generator of its own
@@ -136,42 +140,31 @@ class Group:
         """For what is written in one life of a tensor: a new one, as far as there are any."""
         return (len(self.shared_seen) + len(self.lives)) % LIVES + 1
 
-    def allocate(
-        self, tensor: ir.Tensor, frame: Frame, fill: Callable[[Frame], Any] | None, node: object
-    ) -> Memory:
+    def allocate(self, tensor: ir.Tensor, frame: Frame, node: object) -> Memory:
         """A SHARED tensor begins a new life, in the blocks that are active.
 
         Warps that run by themselves come here one after another, while others may still read what
         the turn before has written: for them each turn is a memory of its own, at the same place.
         """
         memory = self.shared(tensor)
-        if tensor in self.run.remote and fill is None:
+        if tensor in self.run.remote:
             return memory
         if frame.width != self.width:
             turn = self.turns[id(node), frame.warp] = self.turns.get((id(node), frame.warp), 0) + 1
             life = self.lives.get((id(node), turn))
             if life is not None:
                 return life
-            memory = self.lives[id(node), turn] = memory.again(self._number())
-            if fill is None:
-                return memory
+            self.lives[id(node), turn] = memory.again(self._number())
+            return self.lives[id(node), turn]
         if frame.mask is None and not memory.overlaid:
             memory.forget()
-            if fill is not None:
-                memory.data[...] = fill(frame)
-                memory.written[...] = memory.number
-                memory.complete = True
             return memory
         blocks = np.flatnonzero(active_blocks(frame))
         elements = np.arange(memory.size) + np.broadcast_to(memory.rows, (self.blocks.size, 1))
         at = elements[blocks].reshape(-1)
         memory.complete = False
-        if fill is not None:
-            memory.data[at] = fill(frame)
-            memory.mark(at)
-        else:
-            for granule in range(memory.granules):
-                memory.written[at * memory.granules + granule] = 0
+        for granule in range(memory.granules):
+            memory.written[at * memory.granules + granule] = 0
         return memory
 
     def reset_tile(self, memory: Memory, frame: Frame, fill: Callable[[Frame], Any] | None) -> None:
@@ -183,6 +176,16 @@ class Group:
             memory.registers.touched[..., columns] = fill is not None
         if fill is not None:
             memory.data[..., columns] = fill(frame)
+
+
+class Touched(NamedTuple):
+    """An access in a vector loop; `where`: by whom, None for all."""
+
+    memory: Memory
+    at: Any
+    where: Any
+    loc: Location
+    is_store: bool
 
 
 class Loop(NamedTuple):
@@ -217,6 +220,7 @@ class Frame:
         "owners_only",
         "ranks",
         "run",
+        "touched",
         "vector",
         "warp",
         "width",
@@ -242,7 +246,8 @@ class Frame:
         self.anonymous = False
         self.owners_only: Any = None  # where a replicated task is this worker's to store
         self.warp = warp
-        self.vector = 1  # turns of the innermost loop that are one access; 0 in a later one of them
+        self.vector = 1  # how many elements an access is of; 0 where it has been counted before
+        self.touched: list[Touched] | None = None  # in a vector loop whose turns may conflict
         self.copies: Any = None
         self.ranks: dict[ir.Tensor, Array] = {}  # whose the tensors of other blocks are
 
@@ -258,7 +263,7 @@ class Frame:
         other.first, other.members, other.warp = self.first, self.members, self.warp
         other.in_each = other.anonymous = True
         other.ranks = self.ranks
-        other.owners_only = other.loop = other.copies = None
+        other.owners_only = other.loop = other.copies = other.touched = None
         other.vector = 1
         return other
 
@@ -295,6 +300,7 @@ class Frame:
         location: Location,
         site: object,
         value: Any = None,
+        notes: Notes = (),
     ) -> None:
         """A finding about the lanes where `where` holds; `{}` in the message is `value` there."""
         block, worker, position = self.someone(where)
@@ -306,7 +312,9 @@ class Frame:
         if worker is not None:
             details = (*details, ("worker", worker))
         count = int(np.count_nonzero(where))
-        self.run.findings.add(kind, message, location, details=details, count=count, where=site)
+        self.run.findings.add(
+            kind, message, location, details=details, count=count, notes=notes, where=site
+        )
 
     def lanes(
         self, shape: tuple[int, ...], at: Array, chosen: Array | None, site: int, together: bool
@@ -329,12 +337,12 @@ class Frame:
             if isinstance(worker, np.ndarray):
                 worker = worker[chosen]
         order = self.group.order
-        agents, members = None, self.members
-        if not isinstance(worker, np.ndarray) and self.width < len(order.agent_of):
-            # One warp: what the others know at this time is of no concern.
-            first, last = int(self.worker_row[0]), int(self.worker_row[-1])
-            agents = range(int(order.agent_of[first]), int(order.agent_of[last]) + 1)
-            members = slice(first, last + 1)
+        members, agents = self.members, None
+        if not self.anonymous:  # the other warps of a role may know less: they may not be there yet
+            members = slice(int(self.worker_row[0]), int(self.worker_row[-1]) + 1)
+        if not isinstance(worker, np.ndarray):
+            first, last = order.agent_of[[members.start, members.stop - 1]].tolist()
+            agents = range(first, last + 1)
         return Lanes(order, at, block, worker, members, who, site, agents)
 
     def name_element(self, memory: Memory, flat: int) -> str:

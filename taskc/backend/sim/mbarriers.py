@@ -12,7 +12,7 @@ from taskc.backend.sim.memory import Array
 from taskc.backend.sim.operations import Operations
 from taskc.backend.sim.schedule import Thread, Wait
 from taskc.backend.sim.statements import Code, Statements
-from taskc.backend.sim.synchronization import schedule_of
+from taskc.backend.sim.synchronization import all_come, schedule_of
 from taskc.ir import nodes as ir
 
 
@@ -143,6 +143,10 @@ class Mbarriers:
             order = frame.group.order
             for barrier, workers in barriers(frame):
                 worker = int(workers[0])
+                if len(workers) > 1:
+                    where = np.isin(frame.worker_row, workers)[None]
+                    message = f"{len(workers)} workers set up {barrier.name}; one is to"
+                    frame.fault("several-issuers", message, where, node.loc, node)
                 order.spread()
                 self._check_unused(frame, barrier, worker, node)
                 barrier.made = (worker, int(order.stamp(0, workers[:1])[0]))
@@ -226,6 +230,7 @@ class Mbarriers:
         count = int(size.value)
 
         def steps(frame: Frame) -> Thread:
+            all_come(frame, slice(0, frame.width), node, "warp")
             what = f"barrier {number.value} among {count} workers"
             key = ("named", barrier_number, frame.group.base)
             return schedule_of(frame).meet(key, count, frame, node, what, is_named=True)

@@ -14,6 +14,7 @@ from taskc.backend.sim.order import WARP
 from taskc.backend.sim.races import Races
 from taskc.backend.sim.recording import memory_of
 from taskc.backend.sim.statements import Code, Statements
+from taskc.backend.sim.vectors import check_vector
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.operations import OPERATIONS
@@ -193,19 +194,13 @@ class Operations:
                     if inner is not None:
                         values = np.where(chosen, values, memory.data.dtype.type(0))
                 at, illegal = place(frame)
-                if place is places[0]:
-                    self._check_alignment(frame, at, len(places), node)
+                if place is places[0] and len(places) > 1:
+                    frame.vector = len(places)
+                    check_vector(frame, memory, at + memory.rows, outer, loc, node, True)
+                    frame.vector = 1
                 self.issue(frame, memory, at + memory.rows, values, illegal, site)
 
         return Code(run)
-
-    def _check_alignment(self, frame: Frame, at: Any, count: int, node: ir.Do) -> None:
-        wrong = np.asarray(at % count != 0)
-        if wrong.any():
-            where = wrong if frame.mask is None else wrong & frame.mask
-            if where.any():
-                message = f"offset {{}} is not a multiple of the {count} elements copied at once"
-                frame.fault("misaligned", message, np.atleast_2d(where), node.loc, node, at)
 
     def issue(
         self, frame: Frame, memory: Memory, at: Any, values: Any, illegal: Any, site: int

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from taskc.backend.sim.expressions import Evaluate
-from taskc.backend.sim.machine import Frame
+from taskc.backend.sim.machine import Frame, Touched
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.recording import flattened, memory_of, selection, uninitialized
 from taskc.backend.sim.registers import touch_registers
@@ -23,6 +23,8 @@ def read_private(node: ir.Read, place: Callable[[Frame], tuple[Any, Any]]) -> Ev
     def read(frame: Frame) -> Any:
         at, illegal = place(frame)
         memory = memory_of(frame, tensor)
+        if frame.touched is not None:
+            frame.touched.append(Touched(memory, at, frame.mask, loc, False))
         where = private_place(memory, at)
         value = memory.data[where]
         if memory.registers is not None:
@@ -49,6 +51,8 @@ def store_private(
         at, illegal = place(frame)
         memory = memory_of(frame, tensor)
         where = frame.mask if illegal is None else selection(frame, illegal)
+        if frame.touched is not None:
+            frame.touched.append(Touched(memory, at, where, loc, True))
         memory.tried = False
         if memory.registers is not None:
             index = private_place(memory, at)

@@ -15,6 +15,7 @@ class Traffic:
     sectors  of a GLOBAL tensor: 32-byte sectors that a request touches
     ideal    how few sectors could hold what it asks for
     is_full  whether that request was one of a whole warp
+    advice   what would make it better, if that is known
     """
 
     tensor: str
@@ -24,6 +25,7 @@ class Traffic:
     sectors: int = 0
     ideal: int = 0
     is_full: bool = False
+    advice: str = ""
 
 
 @dataclass(frozen=True, slots=True)

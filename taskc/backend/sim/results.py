@@ -42,7 +42,7 @@ def store_results(run: Run, results: list[tuple[Array, Memory]]) -> None:
 
 def report(run: Run, allocated: Iterable[ir.Tensor], shared_limit: int | None) -> Report:
     if run.statistics:
-        warn(run.accesses, run.findings)
+        warn(run, run.findings)
     shared = _shared_bytes(run, allocated)
     if shared_limit is not None and shared > shared_limit:
         run.findings.add(
@@ -60,7 +60,7 @@ def report(run: Run, allocated: Iterable[ir.Tensor], shared_limit: int | None) -
 
 
 def _shared_bytes(run: Run, allocated: Iterable[ir.Tensor]) -> int:
-    placed, free = 0, 0
+    placed, free, mbarriers = 0, 0, 0
     for tensor in dict.fromkeys(allocated):
         if tensor.scope == ir.SHARED:
             end = shared_end(tensor, run.shapes[tensor])
@@ -69,5 +69,6 @@ def _shared_bytes(run: Run, allocated: Iterable[ir.Tensor]) -> int:
             else:
                 placed = max(placed, end)
         elif tensor.scope == ir.BARRIER:
-            free += 8 * prod(run.shapes[tensor])
-    return placed + free
+            mbarriers += tensor.dtype.nbytes * prod(run.shapes[tensor])
+    used = placed + free
+    return -(-used // 8) * 8 + mbarriers if mbarriers else used

@@ -12,7 +12,7 @@ import numpy as np
 from taskc.backend.sim import analysis
 from taskc.backend.sim.accesses import Accesses
 from taskc.backend.sim.asynchronous import BulkCopies
-from taskc.backend.sim.binding import bind_arguments, constant_value, shared_end, typed
+from taskc.backend.sim.binding import bind_arguments, known_shape, shared_end, typed
 from taskc.backend.sim.breakpoints import Breakpoints, Chosen, Stop, is_attended, open_debugger
 from taskc.backend.sim.clusters import Cluster, Clusters
 from taskc.backend.sim.collective import Collectives
@@ -132,10 +132,7 @@ class _Simulation:
             if isinstance(node, ir.Allocate):
                 tensor = node.tensor
                 self.allocated.append(tensor)
-                self.state.shapes[tensor] = tuple(
-                    extent if isinstance(extent, int) else int(constant_value(extent, self.bound))
-                    for extent in tensor.shape
-                )
+                self.state.shapes[tensor] = known_shape(tensor, self.bound)
 
     def _blocks(self) -> int:
         """How many blocks are launched."""

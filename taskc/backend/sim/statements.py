@@ -128,10 +128,12 @@ class Statements:
         size = prod(shape)
         initial = None if fill is None else self.expressions(fill)
         if tensor.scope == ir.SHARED:
+            if fill is not None:
+                raise InternalError(f"{tensor.name} is shared, and no allocation fills it")
             ring = self.state.ring_of.get(tensor) if self.state.by_phases else None
 
             def allocate_shared(frame: Frame) -> None:
-                memory = frame.group.allocate(tensor, frame, initial, node)
+                memory = frame.group.allocate(tensor, frame, node)
                 frame.memories[tensor] = memory
                 if ring in frame.group.rings:
                     frame.group.rings[ring].renew(active_blocks(frame))

@@ -6,15 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from taskc.backend.sim.machine import Frame
+from taskc.backend.sim.advice import (
+    MOST_REQUESTS,
+    Request,
+    against_conflicts,
+    against_sectors,
+    swizzled,
+)
+from taskc.backend.sim.machine import Frame, Run
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.order import WARP
 from taskc.backend.sim.report import Findings, Traffic
 from taskc.ir import nodes as ir
 
-BANKS = 32
 SECTOR = 32
-WORD = 4
 
 
 def measure(frame: Frame, memory: Memory, at: Any, where: Any, site: int) -> None:
@@ -28,56 +33,52 @@ def measure(frame: Frame, memory: Memory, at: Any, where: Any, site: int) -> Non
     elements = np.broadcast_to(at - memory.rows, shape)
     active = np.broadcast_to(True if where is None else where, shape)
     together = 1
-    if frame.vector > 1:  # the turns of the innermost axis are one access
-        if len(frame.axes) and frame.axes[0] == frame.vector and len(shape) == len(frame.axes) + 2:
-            grows = (np.diff(elements, axis=0) == 1) | ~active[1:]
-            if grows.all():
-                together = frame.vector
-                elements, active = elements[0], active[0]
-        else:
+    if not frame.axes:  # an asynchronous copy's first element, or nothing of the kind
+        together = frame.vector
+    elif frame.vector > 1 and len(shape) == len(frame.axes) + 2:
+        # The turns of the innermost axis are one access, where they aren't to one element.
+        steps = np.diff(elements, axis=0)
+        if not steps.any():
+            elements, active = elements[0], active[0]
+        elif ((steps == 1) | ~active[1:]).all():
             together = frame.vector
+            elements, active = elements[0], active[0]
     elements = elements.reshape(-1, frame.width)
     active = active.reshape(-1, frame.width)
     if not run.statistics:
         first = int(np.argmax(active.any(axis=1)))
         elements, active = elements[first : first + 1], active[first : first + 1]
-    offsets = (
-        swizzled(tensor, elements) if run.is_flat else physical(tensor, memory.shape, elements)
-    )
-    addresses = offsets * tensor.dtype.nbytes + (tensor.offset or 0)
+    offsets = elements if run.is_flat else laid_out(tensor, memory.shape, elements)
     width = together * tensor.dtype.nbytes
     worst = before or Traffic(tensor.name, tensor.scope, run.sites[site])
-    for row in range(len(addresses)):
+    requests = run.requests.setdefault(site, (tensor, {}))[1]
+    for row in range(len(offsets)):
         for start in range(0, frame.width, WARP):
             part = slice(start, start + WARP)
-            mine = addresses[row, part][active[row, part]]
+            mine = offsets[row, part][active[row, part]]
             if not mine.size:
                 continue
             if tensor.scope == ir.SHARED:
-                ways = _ways(addresses[row, part], active[row, part], width)
+                lanes = np.where(active[row, part], offsets[row, part], -1)
+                key = bytes([together]) + lanes.tobytes()
+                if key in requests:
+                    continue
+                request = Request(lanes, together)
+                if len(requests) < MOST_REQUESTS:
+                    requests[key] = request
+                ways = request.ways(tensor)
                 if ways > worst.ways:
                     worst = Traffic(tensor.name, tensor.scope, run.sites[site], ways)
             else:
-                sectors, ideal = _sectors(mine, width)
+                addresses = swizzled(tensor, mine) * tensor.dtype.nbytes
+                sectors, ideal = _sectors(addresses, width)
                 if sectors * max(worst.ideal, 1) > worst.sectors * ideal:
                     full = mine.size == WARP
+                    advice = against_sectors(tensor, memory.shape, mine) if full else ""
                     worst = Traffic(
-                        tensor.name, tensor.scope, run.sites[site], 1, sectors, ideal, full
+                        tensor.name, tensor.scope, run.sites[site], 1, sectors, ideal, full, advice
                     )
     run.accesses[site] = worst
-
-
-def _ways(addresses: Array, active: Array, width: int) -> int:
-    """The most different words of one bank, among the lanes that one access serves."""
-    lanes = WARP if width <= WORD else max(WARP * WORD // width, 1)
-    words = max(width // WORD, 1)
-    most = 1
-    for start in range(0, len(addresses), lanes):
-        chosen = addresses[start : start + lanes][active[start : start + lanes]]
-        touched = np.unique(chosen[:, None] // WORD + np.arange(words))
-        if touched.size:
-            most = max(most, int(np.bincount(touched % BANKS).max()))
-    return most
 
 
 def _sectors(addresses: Array, width: int) -> tuple[int, int]:
@@ -88,15 +89,16 @@ def _sectors(addresses: Array, width: int) -> tuple[int, int]:
     return int(touched), -(-int(starts.size) * width // SECTOR)
 
 
-def warn(accesses: dict[int, Traffic], findings: Findings) -> None:
+def warn(run: Run, findings: Findings) -> None:
     """Findings about the accesses that are far from the best possible."""
-    for site, traffic in accesses.items():
+    for site, traffic in run.accesses.items():
         if traffic.ways >= 2:
+            advice = _advice(run, site)
             findings.add(
                 "bank-conflict",
                 f"{traffic.ways}-way bank conflict in {traffic.tensor}",
                 traffic.location,
-                details=(("ways", traffic.ways),),
+                details=(("ways", traffic.ways), *_hint(advice)),
                 severity="warning",
                 where=site,
             )
@@ -106,10 +108,29 @@ def warn(accesses: dict[int, Traffic], findings: Findings) -> None:
                 f"a warp touches {traffic.sectors} sectors of {traffic.tensor};"
                 f" {traffic.ideal} would do",
                 traffic.location,
-                details=(("sectors", traffic.sectors), ("ideal", traffic.ideal)),
+                details=(
+                    ("sectors", traffic.sectors),
+                    ("ideal", traffic.ideal),
+                    *_hint(traffic.advice),
+                ),
                 severity="warning",
                 where=site,
             )
+
+
+def _hint(advice: str) -> tuple[tuple[str, str], ...]:
+    return (("hint", advice),) if advice else ()
+
+
+def _advice(run: Run, site: int) -> str:
+    tensor, here = run.requests[site]
+    everywhere = [
+        request
+        for other, requests in run.requests.values()
+        if other is tensor
+        for request in requests.values()
+    ]
+    return against_conflicts(run.kernel, tensor, list(here.values()), everywhere)
 
 
 def physical(tensor: ir.Tensor, shape: tuple[int, ...], linear: Array) -> Array:
@@ -127,13 +148,3 @@ def laid_out(tensor: ir.Tensor, shape: tuple[int, ...], linear: Array) -> Array:
         return linear
     tasks = np.stack(np.unravel_index(linear, shape), axis=-1)
     return tensor.layout.find(0, tasks)
-
-
-def swizzled(tensor: ir.Tensor, linear: Array) -> Array:
-    """Where the elements of a layout's offsets lie."""
-    if tensor.swizzle is None:
-        return linear
-    swizzle = tensor.swizzle
-    mask = (1 << swizzle.bits) - 1
-    moved: Array = linear ^ (((linear >> swizzle.shift) & mask) << swizzle.base)
-    return moved

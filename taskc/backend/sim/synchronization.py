@@ -43,7 +43,7 @@ class Synchronization:
                 return
             size = WARP if is_warp else max(frame.width, 1)
             for first in range(0, frame.width, size):
-                every = whole(frame, slice(first, first + size), node, node.scope)
+                every = all_come(frame, slice(first, first + size), node, node.scope)
                 if is_warp:
                     for block in np.flatnonzero(every).tolist():
                         order.join_workers(block, frame.worker_row[first : first + size])
@@ -56,14 +56,14 @@ class Synchronization:
         if node.scope == "warp":
 
             def run(frame: Frame) -> None:
-                whole(frame, slice(0, frame.width), node, "warp")
+                all_come(frame, slice(0, frame.width), node, "warp")
                 frame.group.order.join_workers(0, frame.worker_row)
 
             return Code(run)
         what = f"the {node.scope} barrier"
 
         def steps(frame: Frame) -> Thread:
-            whole(frame, slice(0, frame.width), node, node.scope)
+            all_come(frame, slice(0, frame.width), node, node.scope)
             base = frame.group.base
             everyone = slice(base, base + self.run.workers)
             members = everyone if node.scope == "block" else frame.members
@@ -272,7 +272,7 @@ def schedule_of(frame: Frame) -> Schedule:
     return schedule
 
 
-def whole(frame: Frame, part: slice, node: ir.Barrier | ir.Do, scope: str) -> Any:
+def all_come(frame: Frame, part: slice, node: ir.Barrier | ir.Do, scope: str) -> Any:
     """In which blocks all of these workers come to the barrier; reports those in which some do."""
     if frame.mask is None:
         return np.ones(frame.count, np.bool_)

@@ -19,12 +19,16 @@ import numpy as np
 
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
-from taskc.ir.nodes import GLOBAL, Expression, Tensor, Variable
+from taskc.ir.nodes import GLOBAL, Expression, Variable
 from taskc.ir.rewrite import walk
 from taskc.passes.proofs.enumeration import LIMIT, Array, Enumerator, all_blocks, size_of
 from taskc.passes.proofs.folding import folded_alike, is_opaque
 from taskc.passes.proofs.forms import Form
-from taskc.passes.proofs.program import ATOMIC, READ, WRITE, Access, Guard, Program, used_variables
+from taskc.passes.proofs.pairs import kept_apart
+from taskc.passes.proofs.paths import Guard
+from taskc.passes.proofs.program import ATOMIC, READ, WRITE, Access, Program, used_variables
+from taskc.passes.proofs.unfolding import unfolded_alike
+from taskc.passes.proofs.wording import scatter_hint
 
 HINT = "index it with the variables of tc.tiles, or use tc.atomic_add and its like"
 
@@ -65,7 +69,8 @@ def _tensor(
     if all(access.kind != WRITE for access in accesses):
         return None
     if any(is_opaque(enumerator.form(index)) for a in accesses for index in a.indices):
-        accesses = folded_alike(accesses, program) or accesses
+        changed = folded_alike(accesses, program) or unfolded_alike(accesses, program)
+        accesses = changed or accesses
     for first in accesses:
         if first.kind != WRITE:
             continue
@@ -76,10 +81,12 @@ def _tensor(
                 continue
             if _apart(first, second, enumerator, moving):
                 continue
+            if program.grid is not None and kept_apart(first, second, program, program.grid):
+                continue
             conclusion = _enumerate(first, second, program)
             if conclusion is None:
                 continue
-            return _report(first, second, tensor, conclusion)
+            return _report(first, second, program, conclusion)
     return None
 
 
@@ -234,14 +241,16 @@ def _block_name(number: Any, program: Program) -> tuple[int, ...]:
     return tuple(int(p) for p in np.unravel_index(int(number), counts))
 
 
-def _report(first: Access, second: Access, tensor: Tensor, conclusion: Any) -> CompileError:
+def _report(first: Access, second: Access, program: Program, conclusion: Any) -> CompileError:
+    tensor = first.tensor
     early, late = sorted((first, second), key=lambda access: access.order)
     notes = () if early is late else ((f"the other access {early.verb} it", early.loc),)
     if conclusion is True:
         text = f"can't prove that no two blocks meet at one element of `{tensor.name}`"
         if early is not late:
             text += f", which this {late.verb}"
-        return CompileError(text, late.loc, hint=HINT, notes=notes)
+        hint = scatter_hint(late, program) or HINT
+        return CompileError(text, late.loc, hint=hint, notes=notes)
     place, block, block_too = conclusion
     name = f"{tensor.name}[{', '.join(map(str, place))}]"
     if early is late:

@@ -22,7 +22,8 @@ from taskc.ir.nodes import Binary, Expression, Variable
 from taskc.passes.proofs.enumeration import LIMIT, Array, Enumerator, size_of
 from taskc.passes.proofs.folding import Row, folded, is_opaque
 from taskc.passes.proofs.forms import Form
-from taskc.passes.proofs.program import Access, Guard, Path, Program
+from taskc.passes.proofs.paths import Guard, Path, conjuncts
+from taskc.passes.proofs.program import Access, Program, used_variables
 from taskc.passes.proofs.wording import spelled
 
 
@@ -49,13 +50,20 @@ Interval = tuple[int, "int | None"]
 Box = tuple[Interval, ...]
 
 
-def box_of(access: Access, program: Program, enumerator: Enumerator) -> Box | None:
-    """The box that a store fills once; None where it never happens. Raises NoBoxError."""
-    return _Store(access, program, enumerator).box()
+def box_of(
+    access: Access, program: Program, enumerator: Enumerator, row: Row | None = None
+) -> Box | None:
+    """The box that a store fills once; None where it never happens. Raises NoBoxError.
+
+    `row` has the indices and extents to look at, if not the access's own.
+    """
+    return _Store(access, program, enumerator, row).box()
 
 
 class _Store:
-    def __init__(self, access: Access, program: Program, enumerator: Enumerator) -> None:
+    def __init__(
+        self, access: Access, program: Program, enumerator: Enumerator, row: Row | None
+    ) -> None:
         self.access = access
         self.program = program
         self.enumerator = enumerator
@@ -64,6 +72,9 @@ class _Store:
         )
         self.facts = program.facts(promises)
         indices, extents = access.indices, access.tensor.shape
+        if row is not None:
+            indices, extents = row.indices, row.extents
+        self.rank = len(indices)
         self.forms = [enumerator.form(index) for index in indices]
         if any(map(is_opaque, self.forms)):
             row = folded(Row(indices, extents), program, self.facts)
@@ -99,11 +110,11 @@ class _Store:
         intervals = [self._interval(d, digits[d], offsets[d]) for d in range(len(forms))]
         for d in self.turned:
             intervals[d] = self._turned(d, intervals[d])
-        if len(intervals) == len(self.access.tensor.shape):
+        if len(intervals) == self.rank:
             return tuple(intervals)
         if any(interval != (0, None) for interval in intervals):
             self._unknown("its division into rows does not cover whole rows")
-        return ((0, None),) * len(self.access.tensor.shape)
+        return ((0, None),) * self.rank
 
     def _unknown(self, reason: str) -> NoReturn:
         raise NoBoxError(reason)
@@ -118,7 +129,7 @@ class _Store:
             if isinstance(frame, Guard):
                 if frame.asserted:
                     continue
-                for condition, holds in _conjuncts(frame.condition, frame.holds):
+                for condition, holds in conjuncts(frame.condition, frame.holds):
                     truth = self.enumerator.frame(Guard(condition, holds))
                     if truth.must is truth.may:
                         live = live & truth.must
@@ -139,7 +150,8 @@ class _Store:
         if not symbolic:
             return pinned
         facts = self.facts
-        for index, extent in zip(self.indices, self.extents, strict=True):
+        given = zip(self.access.indices, self.access.tensor.shape, strict=True)
+        for index, extent in (*given, *zip(self.indices, self.extents, strict=True)):
             facts = facts.assume(Binary(">=", index, ir.constant(0)))
             facts = facts.assume(Binary("<", index, _end(extent)))
         for condition, holds in symbolic:
@@ -197,6 +209,9 @@ class _Store:
             if not users:
                 if count == 1:
                     continue
+                for index in self.indices:
+                    if variable in used_variables(self.program, [index]):
+                        self._unknown(f"index `{spelled(index)}` is not a sum of loop variables")
                 self._unknown(f"it is stored again for each `{variable.name}`")
             if len(users) > 1:
                 self._unknown(f"`{variable.name}` is in two dimensions of its index")
@@ -341,20 +356,6 @@ def enumerated_loops(path: Path, enumerator: Enumerator) -> list[Array]:
                 continue
         arrays += [form.base for form in forms if form is not None and not form.is_uniform]
     return arrays
-
-
-def _conjuncts(condition: Expression, holds: bool) -> Iterable[tuple[Expression, bool]]:
-    match condition:
-        case ir.Unary(operator="not"):
-            yield from _conjuncts(condition.operand, not holds)
-        case Binary(operator="and") if holds:
-            yield from _conjuncts(condition.left, True)
-            yield from _conjuncts(condition.right, True)
-        case Binary(operator="or") if not holds:
-            yield from _conjuncts(condition.left, False)
-            yield from _conjuncts(condition.right, False)
-        case _:
-            yield condition, holds
 
 
 def _factored(values: Array) -> list[Digit]:

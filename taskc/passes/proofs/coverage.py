@@ -21,10 +21,18 @@ from taskc.ir import nodes as ir
 from taskc.ir.nodes import GLOBAL, Expression, Tensor, Variable
 from taskc.passes.proofs.boxes import Box, NoBoxError, box_of, enumerated_loops
 from taskc.passes.proofs.enumeration import LIMIT, Array, Enumerator, all_blocks, size_of
-from taskc.passes.proofs.program import ATOMIC, READ, Access, Guard, Program, collect
+from taskc.passes.proofs.folding import Row
+from taskc.passes.proofs.paths import Guard
+from taskc.passes.proofs.program import ATOMIC, READ, Access, Program, collect
+from taskc.passes.proofs.unfolding import unfolded
 from taskc.passes.proofs.wording import at, element, task_of, task_text
 
 HINT = "a parameter that is updated in place or scattered into is declared tc.inout[...]"
+
+ON_HINT = (
+    "workers with the same number in .on(...) do the same tasks, and each of them stores; of the"
+    " replicas in mapping * replicate(n) only the first one stores"
+)
 
 
 def prove_coverage(kernel: ir.Kernel) -> ir.Kernel:
@@ -56,6 +64,13 @@ def _output(tensor: Tensor, program: Program) -> CompileError | None:
     problem = _by_structure(tensor, stores, program)
     if problem is None:
         return None
+    rows = unfolded(stores, program)
+    if rows is not None:
+        precise = _by_structure(tensor, stores, program, rows)
+        if precise is None:
+            return None
+        if len(tensor.shape) == 1 and all(isinstance(n, int) for n in rows[0].extents[1:]):
+            problem = precise
     counted = _by_enumeration(tensor, stores, program)
     if counted is None or isinstance(counted, CompileError):
         return counted
@@ -100,12 +115,16 @@ def _joined(first: Access, second: Access) -> Access | None:
 # Boxes.
 
 
-def _by_structure(tensor: Tensor, stores: list[Access], program: Program) -> CompileError | None:
+def _by_structure(
+    tensor: Tensor, stores: list[Access], program: Program, rows: list[Row] | None = None
+) -> CompileError | None:
+    """What is wrong, if the tensor is looked at as each store's row of indices and extents says."""
     enumerator = Enumerator(program, "iterations")
     boxes: list[tuple[Box, Access]] = []
-    for store in stores:
+    extents = tensor.shape if rows is None else rows[0].extents
+    for number, store in enumerate(stores):
         try:
-            box = box_of(store, program, enumerator)
+            box = box_of(store, program, enumerator, None if rows is None else rows[number])
         except NoBoxError as error:
             return _unproved(tensor, store.loc, error.reason)
         if box is not None:
@@ -114,19 +133,27 @@ def _by_structure(tensor: Tensor, stores: list[Access], program: Program) -> Com
         return _unproved(tensor, stores[0].loc, "its stores never happen")
     cuts = [
         sorted({0, *(cut for box, _ in boxes for cut in _ends(box[d]))})
-        for d in range(len(tensor.shape))
+        for d in range(len(extents))
     ]
     for corner in product(*cuts):
-        if not _exists(corner, tensor):
+        if not _exists(corner, extents):
             continue
         inside = [store for box, store in boxes if _contains(box, corner)]
-        name = element(tensor, corner)
+        name = element(tensor, corner if rows is None else _put_together(corner, extents))
         if not inside:
             return CompileError(f"{name} is never stored", boxes[-1][1].loc, hint=HINT)
         if len(inside) > 1:
             note = (f"{name} is stored here too", inside[0].loc)
             return CompileError(f"{name} is stored twice", inside[1].loc, hint=HINT, notes=(note,))
     return None
+
+
+def _put_together(corner: tuple[int, ...], extents: tuple[int | Expression, ...]) -> tuple[int]:
+    """The index that was taken apart."""
+    number = corner[0]
+    for place, extent in zip(corner[1:], extents[1:], strict=True):
+        number = number * (extent if isinstance(extent, int) else 1) + place
+    return (number,)
 
 
 def _ends(interval: tuple[int, int | None]) -> list[int]:
@@ -141,10 +168,10 @@ def _contains(box: Box, corner: tuple[int, ...]) -> bool:
     )
 
 
-def _exists(corner: tuple[int, ...], tensor: Tensor) -> bool:
+def _exists(corner: tuple[int, ...], extents: tuple[int | Expression, ...]) -> bool:
     return all(
         not isinstance(extent, int) or place < extent
-        for place, extent in zip(corner, tensor.shape, strict=True)
+        for place, extent in zip(corner, extents, strict=True)
     )
 
 
@@ -258,7 +285,9 @@ def _twice(tensor: Tensor, place: Any, number: int, everything: list[_Executions
     other = first.store is not second.store
     notes = (("the other store", first.store.loc),) if other else ()
     text = f"{element(tensor, place)} is stored twice: {who}"
-    return CompileError(text, second.store.loc, hint=HINT, notes=notes)
+    loops = [frame for frame in second.store.path if isinstance(frame, ir.Each)]
+    hint = ON_HINT if by != by_too and any(loop.worker is not None for loop in loops) else HINT
+    return CompileError(text, second.store.loc, hint=hint, notes=notes)
 
 
 def _agent(executions: _Executions, place: tuple[int, ...]) -> str:

@@ -21,8 +21,9 @@ import numpy as np
 
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
-from taskc.ir.nodes import Expression, Variable
+from taskc.ir.nodes import Expression, Tensor, Variable
 from taskc.ir.rewrite import expressions
+from taskc.passes.proofs.cells import tensors_read
 from taskc.passes.proofs.forms import (
     BITWISE,
     COMPARE,
@@ -35,7 +36,8 @@ from taskc.passes.proofs.forms import (
     conjunction,
     negated,
 )
-from taskc.passes.proofs.program import Frame, Guard, Program
+from taskc.passes.proofs.paths import Frame, Guard
+from taskc.passes.proofs.program import Program
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Mode = Literal["phase", "iterations", "unrolled"]
@@ -109,6 +111,7 @@ class Enumerator:
            mapping loops
     fixed  values of variables that are decided from outside
     role   whose workers they are, if not the block's
+    cells  values that block-wide cells have in the phase
     """
 
     def __init__(
@@ -117,8 +120,10 @@ class Enumerator:
         mode: Mode,
         fixed: Dictionary[Variable, Any] | None = None,
         role: ir.Role | None = None,
+        cells: Dictionary[Tensor, int] | None = None,
     ) -> None:
         self.program = program
+        self.cells = cells or {}
         self.mode = mode
         # By identity: with the node itself, so that no other one takes its place in memory.
         self.forms: dict[int, tuple[Expression, Form | None]] = {}
@@ -176,6 +181,8 @@ class Enumerator:
                 found_values = values.reshape(-1)[index.base]
                 return Form({}, int(found_values) if index.is_uniform else found_values)
             case ir.Read():
+                if node.tensor in self.cells:
+                    return Form({}, self.cells[node.tensor])
                 if node.tensor in self.program.written or node.tensor.scope == ir.TILE:
                     return None
                 return self._atom(node, [self.form(index) for index in node.indices])
@@ -236,6 +243,8 @@ class Enumerator:
         if variable in self.program.lets:
             value, shared = self.program.lets[variable]
             form = self.form(value) if variable.dtype.is_integer else None
+            if shared and self._reads_cells(value):
+                form = None  # it was read before the phase
             if form is None or any(isinstance(atom, ir.Read) for atom in form.terms):
                 # A cell may change after the Let has read it.
                 return Form({variable: 1}, 0) if shared else None
@@ -326,9 +335,21 @@ class Enumerator:
 
     def path(self, frames: Iterable[Frame], stores: bool = False) -> Truth:
         result = TRUE
+        is_before = True
         for frame in frames:
-            result = conjunction(result, self.frame(frame, stores))
+            is_before = is_before and not isinstance(frame, (ir.Each, ir.Move))
+            if is_before and isinstance(frame, Guard) and self._reads_cells(frame.condition):
+                result = conjunction(result, UNKNOWN)
+            else:
+                result = conjunction(result, self.frame(frame, stores))
         return result
+
+    def _reads_cells(self, node: Expression) -> bool:
+        """Whether the value is one of before the phase, when cells had other values."""
+        if not self.cells:
+            return False
+        lets = {variable: value for variable, (value, _) in self.program.lets.items()}
+        return not self.cells.keys().isdisjoint(tensors_read(node, lets))
 
     # Conditions.
 

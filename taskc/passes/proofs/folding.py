@@ -34,22 +34,22 @@ def is_opaque(form: Form | None) -> bool:
 
 def folded(row: Row, program: Program, facts: Facts) -> Row:
     """All dimensions folded that can be, from the last one on."""
-    resolved = [_resolved(index, program) for index in row.indices]
+    parts = [resolved(index, program) for index in row.indices]
     sizes = [ir.constant(extent) if isinstance(extent, int) else extent for extent in row.extents]
     widths = [1] * len(sizes)
-    position = len(resolved) - 2
-    while 0 <= position < len(resolved) - 1:
-        slow, fast = resolved[position], resolved[position + 1]
+    position = len(parts) - 2
+    while 0 <= position < len(parts) - 1:
+        slow, fast = parts[position], parts[position + 1]
         whole = _undivided(slow, fast, sizes[position + 1], program, facts)
         if whole is not None:
-            resolved[position : position + 2] = [whole]
+            parts[position : position + 2] = [whole]
             sizes[position : position + 2] = [Binary("*", sizes[position], sizes[position + 1])]
             widths[position : position + 2] = [widths[position] + widths[position + 1]]
-            position = min(position, len(resolved) - 2)
+            position = min(position, len(parts) - 2)
         else:
             position -= 1
     extents = [size.value if isinstance(size, ir.Constant) else size for size in sizes]
-    return Row(tuple(resolved), tuple(extents), tuple(widths))  # type: ignore[arg-type]
+    return Row(tuple(parts), tuple(extents), tuple(widths))  # type: ignore[arg-type]
 
 
 def folded_alike(accesses: list[Access], program: Program) -> list[Access] | None:
@@ -74,7 +74,7 @@ def _undivided(
         return None
     if (slow.operator, fast.operator) != ("//", "%") or facts.difference(fast.right, size) != 0:
         return None
-    whole = _resolved(fast.left, program)
+    whole = resolved(fast.left, program)
     if facts.difference(slow.left, whole) == 0 and facts.difference(slow.right, size) == 0:
         return whole
     if (
@@ -87,7 +87,8 @@ def _undivided(
     return None
 
 
-def _resolved(index: Expression, program: Program) -> Expression:
+def resolved(index: Expression, program: Program) -> Expression:
+    """What a name stands for."""
     while isinstance(index, Variable) and index in program.lets:
         index = program.lets[index][0]
     return index

@@ -9,33 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from taskc.errors import NOWHERE, Location
 from taskc.ir import nodes as ir
 from taskc.ir.bounds import Facts
+from taskc.ir.interval import Interval
 from taskc.ir.nodes import Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import expressions, statements, walk
+from taskc.passes.proofs.cells import cell_ranges
+from taskc.passes.proofs.paths import Guard, Loop, Path, Phase
 
 READ, WRITE, ATOMIC = "read", "write", "atomic"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Guard:
-    """`condition` is true below, or false where `holds` is False.
-
-    An `asserted` one is the promise of an Assert: nothing is skipped because of it.
-    """
-
-    condition: Expression
-    holds: bool = True
-    asserted: bool = False
-
-
-Loop: TypeAlias = ir.Grid | ir.For | ir.Pipeline | ir.While | ir.Each | ir.Move
-Phase: TypeAlias = ir.Each | ir.Move
-Frame: TypeAlias = Loop | Guard
-Path: TypeAlias = tuple[Frame, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,6 +64,9 @@ class Program:
     names    the Lets and the loops, in program order
     axes     of a loop, by identity: the NumPy axis of its (first) variable
     roles    of a tensor that a role allocates: that role
+    above    of a loop, by identity: the path to it
+    homes    the path to each Allocate
+    ranges   of the cells whose values have bounds
     """
 
     kernel: ir.Kernel
@@ -92,6 +79,9 @@ class Program:
     names: list[ir.Let | Loop] = field(default_factory=list)
     axes: dict[int, int] = field(default_factory=dict)
     roles: dict[Tensor, ir.Role] = field(default_factory=dict)
+    above: dict[int, Path] = field(default_factory=dict)
+    homes: dict[Tensor, Path] = field(default_factory=dict)
+    ranges: dict[Tensor, Interval] = field(default_factory=dict)
     grid: ir.Grid | None = None
 
     def axis(self, loop: Loop) -> int:
@@ -99,7 +89,7 @@ class Program:
 
     def facts(self, path: Path) -> Facts:
         """What is known at the end of a path."""
-        facts = Facts.empty(self.kernel)
+        facts = Facts.empty(self.kernel, self.ranges)
         loops = {id(frame) for frame in path}
         for name in self.names:
             if isinstance(name, ir.Let) or id(name) in loops:
@@ -114,7 +104,7 @@ class Program:
 
 
 def collect(kernel: ir.Kernel) -> Program:
-    walker = _Walker(Program(kernel))
+    walker = _Walker(Program(kernel, ranges=cell_ranges(kernel)))
     walker.visit(kernel.body, (), 1, None)
     return walker.program
 
@@ -158,6 +148,8 @@ class _Walker:
                 self.expression(node.value, path, phase, node)
                 program.lets[node.variable] = (node.value, phase is None)
                 program.names.append(node)
+            case ir.Allocate():
+                program.homes[node.tensor] = path
             case ir.If():
                 self.expression(node.condition, path, phase, node)
                 self.visit(node.then, (*path, Guard(node.condition)), axis, phase)
@@ -214,6 +206,7 @@ class _Walker:
         self.program.names.append(node)
         each = isinstance(node, ir.Each)
         self.program.axes[id(node)] = axis
+        self.program.above[id(node)] = path
         for position, variable in enumerate(variables):
             place = axis if each else axis + position
             shared = phase is None and not each

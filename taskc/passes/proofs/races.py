@@ -14,7 +14,7 @@ Between blocks, which are never ordered, see taskc/passes/proofs/blocks.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -24,22 +24,18 @@ import numpy as np
 
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
-from taskc.ir.nodes import GLOBAL, SHARED, Tensor, Variable
+from taskc.ir.interval import EVERYTHING
+from taskc.ir.nodes import GLOBAL, SHARED, Expression, Tensor, Variable
 from taskc.passes.proofs.blocks import block_findings
+from taskc.passes.proofs.cells import tensors_read
 from taskc.passes.proofs.enumeration import LIMIT, Array, Enumerator, all_blocks, along, size_of
 from taskc.passes.proofs.folding import folded_alike
 from taskc.passes.proofs.forms import Form
-from taskc.passes.proofs.program import (
-    ATOMIC,
-    WRITE,
-    Access,
-    Guard,
-    Phase,
-    Program,
-    collect,
-    used_variables,
-)
-from taskc.passes.proofs.wording import at, element, form_text, task_of, task_text
+from taskc.passes.proofs.pairs import kept_apart
+from taskc.passes.proofs.paths import Guard, Phase
+from taskc.passes.proofs.program import ATOMIC, WRITE, Access, Program, collect, used_variables
+from taskc.passes.proofs.unfolding import unfolded_alike
+from taskc.passes.proofs.wording import at, element, form_text, scatter_hint, task_of, task_text
 
 HINT = "give each element to one worker, use tc.atomic_add and its like, or end the loop in between"
 TRIED_VALUES = 256  # of block-wide loop variables
@@ -116,9 +112,10 @@ def _phase(accesses: list[Access], enumerator: Enumerator) -> CompileError | Non
     """One phase and one tensor."""
     meeting = _search(accesses, enumerator)
     if meeting is not None and not meeting.definite:
-        together = folded_alike(accesses, enumerator.program)
-        if together is not None and _search(together, enumerator) is None:
-            return None
+        for alike in (folded_alike, unfolded_alike):
+            changed = alike(accesses, enumerator.program)
+            if changed is not None and _search(changed, enumerator) is None:
+                return None
     if meeting is None:
         return None
     if not meeting.definite:
@@ -145,7 +142,11 @@ def _search(accesses: list[Access], enumerator: Enumerator) -> _Meeting | None:
             meeting = _meet(first, second)
             if meeting is not None and meeting.definite:
                 return meeting
-            found = found or meeting
+            if found is None and meeting is not None:
+                phase = second.access.phase
+                assert phase is not None
+                if not kept_apart(first.access, second.access, enumerator.program, phase):
+                    found = meeting
     return found
 
 
@@ -263,19 +264,39 @@ def _try_values(
     guards = [f.condition for a in accesses for f in a.path if isinstance(f, Guard)]
     variables = _loop_variables(program, used_variables(program, nodes))
     ranges = all_blocks(program, variables)
-    if not ranges:
+    cells = _cell_values(program, nodes)
+    if ranges is None or not (ranges or cells):
         return False
     more = _loop_variables(program, used_variables(program, guards)) - variables
     for variable in more:
         ranges |= all_blocks(program, [variable]) or {}
-    if np.prod([float(values.size) for values in ranges.values()]) > TRIED_VALUES:
+    choices = [values.ravel().tolist() for values in ranges.values()]
+    choices += [list(numbers) for numbers in cells.values()]
+    if prod(map(len, choices)) > TRIED_VALUES:
         return False
-    for values in product(*(values.ravel().tolist() for values in ranges.values())):
-        enumerator = Enumerator(program, "phase", dict(zip(ranges, values, strict=True)))
+    for values in product(*choices):
+        fixed = dict(zip(ranges, values[: len(ranges)], strict=True))
+        held = dict(zip(cells, values[len(ranges) :], strict=True))
+        enumerator = Enumerator(program, "phase", fixed, cells=held)
         meeting = _search(accesses, enumerator)
         if meeting is not None:
-            return (meeting, enumerator) if meeting.definite else False
+            # A cell may never have this very value.
+            return (meeting, enumerator) if meeting.definite and not held else False
     return None
+
+
+def _cell_values(program: Program, nodes: Iterable[Expression]) -> dict[Tensor, range]:
+    """Of the block-wide cells that expressions read, and that have few values."""
+    lets = {variable: value for variable, (value, _) in program.lets.items()}
+    read = {tensor: None for node in nodes for tensor in tensors_read(node, lets)}
+    result = {}
+    for tensor in read:
+        low, high = program.ranges.get(tensor, EVERYTHING)
+        is_within = any(isinstance(f, (ir.Each, ir.Move)) for f in program.homes.get(tensor, ()))
+        is_held = tensor not in program.written and not is_within and not tensor.shape
+        if is_held and low is not None and high is not None and high - low < TRIED_VALUES:
+            result[tensor] = range(low, high + 1)
+    return result
 
 
 def _loop_variables(program: Program, variables: set[Variable]) -> set[Variable]:
@@ -297,7 +318,7 @@ def _report(meeting: _Meeting, enumerator: Enumerator) -> CompileError:
             f"can't prove that {what} never meet at one element of `{tensor.name}`,"
             f" which this {late.access.verb}",
             late.access.loc,
-            hint=HINT,
+            hint=scatter_hint(late.access, enumerator.program) or HINT,
             notes=notes,
         )
     forms = [form for form in late.forms if form is not None]

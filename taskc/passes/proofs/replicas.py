@@ -4,13 +4,17 @@ Every owner has its own copy, and readers take any of them. So all owners must r
 often, and what the value is computed from must agree among them. That is asked of the variables the
 value depends on, in the order in which each owner writes the element.
 
+A value may also depend on what an owner did before: through a cell that lives longer than the task,
+or one that a loop nested in the task has filled. Then the owners must go in lockstep: all loops that
+take part give them the same tasks in the same order.
+
 Of a store to memory the first owner's counts, and the others' is dropped: that is a mistake where a
 value comes from an earlier mapping loop, in which the owners had different tasks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,10 +22,11 @@ import numpy as np
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
-from taskc.ir.nodes import LOCAL, Expression, Tensor, Variable
+from taskc.ir.nodes import LOCAL, TILE, Expression, Tensor, Variable
 from taskc.ir.rewrite import expressions
 from taskc.passes.proofs.enumeration import Enumerator
-from taskc.passes.proofs.program import ATOMIC, WRITE, Access, Guard, Path, Program
+from taskc.passes.proofs.paths import Guard, Path, Phase
+from taskc.passes.proofs.program import ATOMIC, WRITE, Access, Program
 from taskc.passes.proofs.wording import element, task_text
 
 HINT = "combine the values of several workers with tc.reduce"
@@ -37,21 +42,49 @@ def replica_findings(access: Access, enumerator: Enumerator) -> CompileError | N
         return CompileError(f"`{name}` is replicated: no atomic can update all copies", access.loc)
     statement = access.statement
     assert isinstance(statement, ir.Store)
-    dependencies = _Dependencies(enumerator.program)
+    program = enumerator.program
+    loops = [frame for frame in access.path if isinstance(frame, ir.Each)]
+    dependencies = _Dependencies(program, loops, access.phase)
     needed = dependencies.of(statement.value) | dependencies.of_path(access.path)
     needed -= set(access.indices)
-    bound = {v for frame in access.path if isinstance(frame, ir.Each) for v in frame.variables}
-    private = needed - bound - {enumerator.program.kernel.worker}
-    if private:
-        return CompileError(
-            f"the copies of `{name}` may get different values: each worker has its own"
-            f" `{min(variable.name for variable in private)}`",
-            access.loc,
-            hint=HINT,
-        )
+    bound = {variable for loop in loops for variable in loop.variables}
+    earlier = (needed - bound - {program.kernel.worker}) | dependencies.carried
+    asked = earlier | bound | needed if earlier or dependencies.in_order else set()
+    for variable in sorted(asked, key=lambda variable: (variable in bound, variable.name)):
+        if not _in_lockstep(variable, owners, enumerator):
+            return CompileError(
+                f"the copies of `{name}` may get different values: each worker has its own"
+                f" `{variable.name}`",
+                access.loc,
+                hint=HINT,
+            )
+    needed -= earlier
     ordered = sorted(needed, key=lambda variable: variable.name)
     runs = _Runs(access, owners, enumerator, ordered)
     return runs.uneven() or runs.disagreement(ordered)
+
+
+def _in_lockstep(variable: Variable, owners: Mapping, enumerator: Enumerator) -> bool:
+    """Workers with a common element see the same values of a loop's variable, in the same order."""
+    program = enumerator.program
+    binder = program.binders.get(variable)
+    if binder is None or not isinstance(binder.loop, ir.Each):
+        return False
+    around = [*program.above[id(binder.loop)], binder.loop]
+    live = enumerator.path(frame for frame in around if isinstance(frame, ir.Each))
+    form = enumerator.form(variable)
+    if form is None or live.must is not live.may:
+        return False
+    values, taken, _ = np.broadcast_arrays(form.base, live.must, enumerator.workers)
+    histories = np.where(taken, values, -1).reshape(-1, owners.workers)
+    kind = np.unique(histories, axis=1, return_inverse=True)[1].reshape(-1)
+    return not _different(kind, owners).any()
+
+
+def _different(kind: Any, owners: Mapping) -> Any:
+    """[worker, slot]: where a worker's kind is not that of the first owner of the element."""
+    first = owners.owner_table()[0][tuple(owners.tasks[..., d] for d in range(owners.rank))]
+    return (kind[first] != kind[:, None]) & owners.valid
 
 
 def dropped_findings(program: Program) -> Iterator[CompileError]:
@@ -102,13 +135,12 @@ def _apart(
     earlier = binder.loop.mapping
     taken = np.where(earlier.valid, earlier.tasks[..., binder.position], -1)
     kind = np.unique(taken, axis=0, return_inverse=True)[1].reshape(-1)
-    first = mapping.owner_table()[0][tuple(mapping.tasks[..., d] for d in range(mapping.rank))]
-    different = (kind[first] != kind[:, None]) & mapping.valid
+    different = _different(kind, mapping)
     if not different.any():
         return None
     worker, slot = (int(place) for place in np.argwhere(different)[0])
     task = tuple(int(place) for place in mapping.tasks[worker, slot])
-    return int(first[worker, slot]), worker, task
+    return mapping.owner(task)[0], worker, task
 
 
 class _Runs:
@@ -192,10 +224,21 @@ class _Runs:
 
 
 class _Dependencies:
-    """The variables that differ between workers and that a value is computed from."""
+    """The variables that differ between workers and that a value is computed from.
 
-    def __init__(self, program: Program) -> None:
+    loops    around the value: what a cell made in the last of them holds is of this one task
+    carried  the variables that decide what other cells hold, and what loops within the task do
+    in_order it depends on elements of a tile that other tasks of the phase write
+    """
+
+    def __init__(
+        self, program: Program, loops: Sequence[ir.Each] = (), phase: Phase | None = None
+    ) -> None:
         self.program = program
+        self.loops = loops
+        self.phase = phase
+        self.carried: set[Variable] = set()
+        self.in_order = False
         self.cells: dict[Tensor, frozenset[Variable]] = {}
 
     def of(self, node: Expression) -> frozenset[Variable]:
@@ -206,7 +249,17 @@ class _Dependencies:
             result |= self.of(below)
         if isinstance(node, ir.Read) and node.tensor.scope == LOCAL:
             result |= self.of_cell(node.tensor)
+        if isinstance(node, ir.Read) and node.tensor.scope == TILE:
+            self.in_order = self.in_order or self._is_of_other_tasks(node)
         return result
+
+    def _is_of_other_tasks(self, read: ir.Read) -> bool:
+        for access in self.program.on(read.tensor):
+            if access.kind == WRITE and access.phase is self.phase is not None:
+                innermost = [frame for frame in access.path if isinstance(frame, ir.Each)][-1:]
+                if access.indices != read.indices or innermost[0] is not self.loops[-1]:
+                    return True
+        return False
 
     def reads(self, node: Expression) -> Iterator[ir.Read]:
         """The reads in an expression, those in the values of its names included."""
@@ -250,5 +303,17 @@ class _Dependencies:
             for access in self.program.on(tensor):
                 if access.kind == WRITE and isinstance(access.statement, ir.Store):
                     result |= self.of(access.statement.value) | self.of_path(access.path)
+                    self._carry(tensor, access.path, result)
             self.cells[tensor] = result
         return self.cells[tensor]
+
+    def _carry(self, cell: Tensor, path: Path, needed: frozenset[Variable]) -> None:
+        """`path` leads to a store to the cell of a value that depends on what is `needed`."""
+        home = self.program.homes.get(cell, ())
+        is_fresh = bool(self.loops) and any(frame is self.loops[-1] for frame in home)
+        for frame in path:
+            around = any(frame is loop for loop in self.loops)
+            if isinstance(frame, ir.Each) and not (is_fresh and around):
+                self.carried.update(frame.variables)
+        if not is_fresh:
+            self.carried |= needed

@@ -10,9 +10,11 @@ import numpy as np
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Tensor
 from taskc.ir.printer import expression_text
+from taskc.passes.proofs.cells import tensors_read
 from taskc.passes.proofs.enumeration import Enumerator
 from taskc.passes.proofs.forms import Form
-from taskc.passes.proofs.program import Path
+from taskc.passes.proofs.paths import Path
+from taskc.passes.proofs.program import Access, Program
 
 
 def spelled(node: Expression) -> str:
@@ -71,3 +73,33 @@ def form_text(form: Form, position: Sequence[int]) -> str:
     if number == 0:
         return text
     return f"{text} {'+' if number > 0 else '-'} {abs(number)}"
+
+
+_ATOMIC = {"+": "add", "min": "min", "max": "max", "&": "and", "|": "or", "^": "xor"}
+
+
+def scatter_hint(access: Access, program: Program) -> str | None:
+    """For a store at a place that is read from memory: the atomic to write instead."""
+    store = access.statement
+    lets = {variable: value for variable, (value, _) in program.lets.items()}
+    if not isinstance(store, ir.Store):
+        return None
+    read = [tensor for index in access.indices for tensor in tensors_read(index, lets)]
+    if all(tensor.scope == ir.LOCAL for tensor in read):
+        return None
+    # An index is widened without being asked.
+    indices = [i.operand if isinstance(i, ir.Cast) else i for i in store.indices]
+    place = f"{access.tensor.name}[{', '.join(map(spelled, indices))}]"
+    match store.value:
+        case ir.Binary(operator=operator, left=ir.Read() as old, right=value) if (
+            operator in _ATOMIC and (old.tensor, old.indices) == (store.tensor, store.indices)
+        ):
+            return (
+                "two tasks may have one place: update it with"
+                f" `tc.atomic_{_ATOMIC[operator]}({place}, {spelled(value)})`"
+            )
+    return (
+        "two tasks may have one place: if any of their values will do, write"
+        f" `tc.atomic_exchange({place}, {spelled(store.value)})`; to combine them, tc.atomic_add and"
+        " its like"
+    )

@@ -272,7 +272,8 @@ def test_race_of_a_read_before_the_write() -> None:
     expect(
         """
         kernel k(x: f32[8], y: out f32[8]) workers=8 stage=parsed:
-            shared s: f32[8] = 0.0
+            shared s: f32[8]
+            move s[i] = 0.0 for i in 8
             each i in spatial(8):
                 y[i] = s[(i + 1) % 8]  # other
                 s[i] = x[i]  # here
@@ -342,7 +343,8 @@ def test_race_within_a_move() -> None:
     expect(
         """
         kernel k(x: f32[8], y: out f32[8]) workers=4 stage=parsed:
-            shared s: f32[8] = 0.0
+            shared s: f32[8]
+            move s[i] = 0.0 for i in 8
             move s[i // 2] = x[i] for i in 8  # here
             move y[i] = s[i] for i in 8
         """,

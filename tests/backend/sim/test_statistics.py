@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,10 +12,15 @@ from tests.backend.sim.checking import simulate
 
 
 def access(tensor: str, index: str, workers: int = 32) -> Report:
+    size, place = (1024, "t // 32, t % 32") if "32, 32" in tensor else (2048, "t")
     return simulate(
         f"""
         kernel k(x: f32[2048], y: inout f32[64]) workers={workers} blocks=1 stage=scalar:
-            shared s: {tensor} = 0.0
+            shared s: {tensor}
+            if worker == 0:
+                for t in range(0, {size}, 1):
+                    s[{place}] = 0.0
+            barrier block
             y[worker] = s[{index}].to(f32) + x[worker]
         """,
         np.zeros(2048, np.float32),
@@ -49,6 +56,58 @@ def test_bank_conflicts(tensor: str, index: str, ways: int) -> None:
     assert report.ok, "these are warnings"
 
 
+def hints(report: Report) -> list[str | int]:
+    return [dict(f.details)["hint"] for f in report.findings if "hint" in dict(f.details)]
+
+
+@pytest.mark.parametrize(
+    ("tensor", "index", "layout"),
+    [
+        ("f32[32, 32]", "worker, 3", ".laid(repeat(32, 33))"),
+        ("f16[32, 32]", "worker, 3", ".laid(repeat(32, 34))"),
+        ("f64[32, 32]", "worker, 3", ".laid(repeat(32, 33))"),
+        ("f32[32, 32]", "worker % 8 * 4, worker // 8", ".laid(repeat(32, 33))"),
+        ("f32[32, 32].swizzled(1, 0, 9)", "worker, 3", ""),
+        ("f32[32, 32]", "worker // 8 * 8, worker % 8 * 4", ""),  # no padding mends it
+        ("f32[2048]", "worker * 2", ""),  # there are no rows
+    ],
+)
+def test_advice_is_tried_out(tensor: str, index: str, layout: str) -> None:
+    advice = hints(access(tensor, index))
+    assert [str(hint).rpartition(": ")[2] for hint in advice] == ([layout] if layout else [])
+    if layout:
+        assert not access(tensor + layout, index).findings
+
+
+def test_there_is_no_advice_that_makes_another_access_worse() -> None:
+    """Odd paddings mend the column, and bring the diagonal into one bank, or into half of them."""
+    report = access("f32[32, 32]", "worker, 3")
+    both = access("f32[32, 32]", "worker, 3].to(f32) + s[worker, 31 - worker")
+    assert hints(report)
+    assert [finding.kind for finding in both.findings] == ["bank-conflict"]
+    assert not hints(both)
+
+
+def test_advice_about_copies_keeps_them_aligned() -> None:
+    report = simulate(
+        """
+        kernel k(x: f32[32, 16], y: inout f32[32]) workers=32 blocks=1 stage=synchronized:
+            shared s: f32[32, 16]
+            for t in range(0, 4, 1):
+                do cp.async(&s[worker, 4 * t], &x[worker, 4 * t], 4, True)
+            do cp.async.commit()
+            do cp.async.wait(0)
+            y[worker] = s[worker, 0]
+        """,
+        np.zeros((32, 16), np.float32),
+        np.zeros(32, np.float32),
+        statistics=True,
+    )
+    conflicts = [f for f in report.findings if f.kind == "bank-conflict"]
+    assert [dict(f.details)["ways"] for f in conflicts] == [16]
+    assert not hints(replace(report, findings=tuple(conflicts))), "20 a row still has four ways"
+
+
 @pytest.mark.parametrize(
     ("index", "sectors", "ideal", "warned"),
     [
@@ -79,7 +138,11 @@ def test_wide_accesses_take_turns(factor: int, ways: int) -> None:
     report = simulate(
         f"""
         kernel k(y: inout f32[128]) workers=32 blocks=1 stage=lean:
-            shared s: f32[2048] = 0.0
+            shared s: f32[2048]
+            if worker == 0:
+                for t in range(0, 2048, 1):
+                    s[t] = 0.0
+            barrier block
             register r: f32[4]
             for t in vector(4):
                 r[t] = s[worker * {factor} + t]
@@ -92,6 +155,22 @@ def test_wide_accesses_take_turns(factor: int, ways: int) -> None:
     traffic = {traffic.tensor: traffic for traffic in report.accesses}
     assert traffic["s"].ways == ways
     assert (traffic["y"].sectors, traffic["y"].ideal) == (16, 16)
+
+
+def test_an_element_that_all_turns_read_is_no_wide_access() -> None:
+    report = simulate(
+        """
+        kernel k(x: inout f32[128], y: inout f32[128]) workers=32 blocks=1 stage=lean:
+            shared s: f32[64]
+            s[worker * 2] = 1.0
+            for t in vector(4):
+                y[worker * 4 + t] = s[worker * 2] + s[(worker * 8 + t) // 4]
+        """,
+        np.zeros(128, np.float32),
+        np.zeros(128, np.float32),
+        statistics=True,
+    )
+    assert [traffic.ways for traffic in report.accesses if traffic.tensor == "s"] == [2, 2, 2]
 
 
 def test_a_wide_access_of_a_part_of_the_lanes() -> None:
@@ -111,23 +190,6 @@ def test_a_wide_access_of_a_part_of_the_lanes() -> None:
     )
     assert not report.findings
     assert {(traffic.sectors, traffic.ideal) for traffic in report.accesses} == {(16, 16)}
-
-
-def test_a_wide_access_is_one_in_turns_that_depend_on_each_other_too() -> None:
-    report = simulate(
-        """
-        kernel k(y: inout f32[32]) workers=32 blocks=1 stage=lean:
-            shared s: f32[256] = 0.0
-            register total: f32[1] = 0.0
-            for t in vector(4):
-                total[0] = total[0] * 2.0 + s[worker * 4 + t]
-            y[worker] = total[0]
-        """,
-        np.zeros(32, np.float32),
-        statistics=True,
-    )
-    assert not report.findings
-    assert {traffic.ways for traffic in report.accesses if traffic.tensor == "s"} == {1}
 
 
 def test_an_asynchronous_copy_is_one_access() -> None:

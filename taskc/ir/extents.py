@@ -1,0 +1,61 @@
+"""Extents: what they amount to once the symbolic dimensions are known, and what they tell of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from taskc.errors import InternalError
+from taskc.ir import nodes as ir
+from taskc.ir.affine import affine
+from taskc.ir.nodes import Expression, Variable
+
+
+def extent_value(extent: int | Expression, sizes: Mapping[Variable, Any]) -> int:
+    """The number; a KeyError names a dimension that is not known.
+
+    Also a size that is passed as a scalar, not yet held to its type.
+    """
+    match extent:
+        case int():
+            return extent
+        case ir.Constant(value=value):
+            return int(value)
+        case Variable():
+            return int(sizes[extent])
+        case ir.Cast():
+            return extent_value(extent.operand, sizes)
+        case ir.Binary(operator="+" | "-" | "*" | "//" | "%" as operator):
+            left, right = extent_value(extent.left, sizes), extent_value(extent.right, sizes)
+            return _compute(operator, left, right)
+    raise InternalError(f"an extent can't be {type(extent).__name__}")
+
+
+def _compute(operator: str, left: int, right: int) -> int:
+    match operator:
+        case "+":
+            return left + right
+        case "-":
+            return left - right
+        case "*":
+            return left * right
+    if not right:
+        return 0
+    return left // right if operator == "//" else left % right
+
+
+class Told(NamedTuple):
+    """An extent is `more` than a dimension."""
+
+    dimension: Variable
+    more: int
+
+
+def told(extent: Expression) -> Told | None:
+    """The dimension that follows from an extent: from `n + 2`, but not from `m * n`."""
+    form = affine(extent)
+    if len(form.terms) == 1:
+        ((atom, factor),) = form.terms.items()
+        if factor == 1 and isinstance(atom, Variable):
+            return Told(atom, form.constant)
+    return None

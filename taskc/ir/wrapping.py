@@ -1,0 +1,72 @@
+"""Sums that wrap in their type, but not where enough is known of their parts.
+
+    n: i64                    i + n  is an atom: a form reduced modulo 2**64
+    assert 0 < n <= 4         i + n  is the form itself
+
+A form is exact where its value surely is one of its type's. Atoms without a finite range count
+nothing, as everywhere (taskc.ir.interval): so n <= size - 32 is enough for i + n, too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from taskc.ir.linear import WRAPPED, Affine, Atom, Opaque, factors_of
+from taskc.ir.prover import cancelling
+from taskc.ir.types import DType, i64
+
+if TYPE_CHECKING:
+    from taskc.ir.bounds import Facts
+
+
+def unwrapped(facts: Facts, form: Affine) -> Affine | None:
+    """The form with every atom that surely doesn't wrap as what it is made of; None as it was."""
+    found = None
+    for atom in form.terms:
+        if type(atom) is Opaque and atom.kind == WRAPPED:
+            inner, dtype = atom.parts
+            inner = unwrapped(facts, inner) or inner
+            if _is_exact(facts, atom, inner, dtype):
+                found = (found or form).replacing(atom, inner)
+    return found
+
+
+def _is_exact(facts: Facts, atom: Opaque, form: Affine, dtype: DType) -> bool:
+    """The form's value is one of the type's."""
+    if _stays_below(facts, form, int(dtype.maximum), dtype):
+        return _stays_below(facts, -form, -int(dtype.minimum), dtype)
+    # What exceeds the type by less than a turn, and wraps, is negative.
+    low, high = facts.interval_of(form)
+    least = facts.interval_of(facts.scope.atom_form(atom)).low
+    natural = low is not None and low >= 0 and least is not None and least >= 0
+    return natural and dtype.is_signed and high is not None and high < 1 << dtype.bits
+
+
+def _stays_below(facts: Facts, form: Affine, limit: int, dtype: DType) -> bool:
+    """form <= limit, a natural number; directly, or by one of the facts."""
+    candidates = (cancelling(form, fact) for fact in facts.inequalities)
+    for larger in (form, *(candidate for candidate in candidates if candidate is not None)):
+        highest = larger.constant
+        for atom, factor in larger.terms.items():
+            high = facts.interval_of(facts.scope.atom_form(atom)).scaled(factor).high
+            if high is None and dtype is not i64:
+                break
+            # A number from memory may be large, however it is mixed with infinite ones.
+            highest += abs(factor) * _magnitude(facts, atom) if high is None else high
+        else:
+            if highest <= limit:
+                return True
+    return False
+
+
+def _magnitude(facts: Facts, atom: Atom) -> int:
+    """Of an infinite atom: of what is in it, without the sizes."""
+    if type(atom) is not Opaque or atom.kind != "*":
+        return facts.scope.atom_form(atom).magnitude
+    product = 1
+    for factor, power in factors_of(atom).items():
+        low, high = facts.interval_of(facts.scope.atom_form(factor))
+        is_finite = low is not None and high is not None
+        known = max(abs(low or 0), abs(high or 0)) if is_finite else _magnitude(facts, factor)
+        product *= max(1, known) ** power
+    return product
