@@ -254,6 +254,31 @@ def test_a_loop_that_waits_for_another_warp() -> None:
     assert [(f.kind, f.location.line) for f in report.findings] == [("race", 4)]
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_a_role_reads_as_one_is_its_own(seed: int | None) -> None:
+    """The tasks of a move without a mapping have numbers, which are no workers' of another role."""
+    report = simulate(
+        """
+        kernel k(x: f32[64], y: out f32[32]) workers=32 helpers=32 blocks=1 stage=synchronized:
+            shared s: f32[64]
+            move s[i] = 0.0 for i in 64
+            barrier block
+            roles:
+                role writer first=0 workers=32:
+                    barrier role
+                    move s[i] = x[i] for i in 64 by spatial(32).repeat(2)
+                    barrier role
+                role reader first=32 workers=32:
+                    move y[i] = s[63 - i] for i in 32
+        """,
+        np.ones(64, np.float32),
+        np.zeros(32, np.float32),
+        seed=seed,
+    )
+    assert {(f.kind, f.location.line) for f in report.findings} <= {("race", 9), ("race", 12)}
+    assert report.findings
+
+
 ROLES = """
     kernel k(x: f32[6, 8], y: out f32[6, 8]) workers=8 helpers=4 stage={stage}:
         shared s: f32[2, 8]
