@@ -5,10 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import Any
-
-from lark import Lark, Token, Tree
-from lark.exceptions import UnexpectedCharacters, UnexpectedToken
+from typing import TYPE_CHECKING, Any
 
 from taskc.ir.mapping import (
     Factor,
@@ -21,6 +18,9 @@ from taskc.ir.mapping import (
 )
 from taskc.ir.mapping_checks import MappingError, joined
 from taskc.ir.mapping_forms import Composed, Enumerated, Mode, Shape
+
+if TYPE_CHECKING:  # printing needs none of it, and it takes a while to load
+    from lark import Lark, Token, Tree
 
 GRAMMAR = r"""
     ?start: product
@@ -114,11 +114,15 @@ def _grouped(kind: str, sizes: dict[int, int], rank: int) -> Factor:
 
 @cache
 def _parser() -> Lark:
+    from lark import Lark
+
     return Lark(GRAMMAR, parser="lalr", propagate_positions=True)
 
 
 def parse_mapping(text: str) -> Mapping:
     """Read a chain of constructors; a mistake is reported with its column, counted from 1."""
+    from lark.exceptions import UnexpectedCharacters, UnexpectedToken
+
     try:
         tree = _parser().parse(text)
     except UnexpectedCharacters as error:
@@ -175,7 +179,7 @@ def _build(tree: Any) -> Mapping:
             constructor = spatial if kind == "spatial" else repeat
             sizes = parts[0].children
             order = None
-            if sizes and isinstance(sizes[-1], Tree):
+            if sizes and hasattr(sizes[-1], "children"):
                 *sizes, last = sizes
                 order = _integers(last.children)
             return _at(tree, lambda: constructor(*_integers(sizes), order=order))

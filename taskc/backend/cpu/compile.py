@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import json
 import sys
-import sysconfig
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import prod
@@ -221,7 +220,7 @@ def _objects_are_plain() -> bool:
     """
     if sys.implementation.name != "cpython" or sys.maxsize < 1 << 62:
         return False
-    if object.__basicsize__ != 16 or sysconfig.get_config_var("Py_GIL_DISABLED"):
+    if object.__basicsize__ != 16:
         return False
     probe = object()
     return ctypes.c_void_p.from_address(id(probe) + 8).value == id(object)

@@ -321,11 +321,9 @@ def test_a_warm_kernel_is_traced_in_a_program() -> None:
         tc.program(foreign)
 
 
-@pytest.mark.parametrize("strange", ["header", "threads", "implementation"])
+@pytest.mark.parametrize("strange", ["header", "implementation"])
 def test_other_kinds_of_python(strange: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if strange == "threads":
-        monkeypatch.setattr(compiling.sysconfig, "get_config_var", lambda name: 1)
-    elif strange == "header":
+    if strange == "header":
         monkeypatch.setattr(
             compiling.ctypes.c_void_p, "from_address", lambda place: ctypes.c_int64(0)
         )
