@@ -103,7 +103,8 @@ def call(
 
 def _alignment(definition: Definition, target: str | None) -> int:
     """What all kernels of a definition ask of where arguments start."""
-    kernels = kernels_of(definition.ir) if isinstance(definition.ir, Program) else (definition.ir,)
+    program = definition.ir
+    kernels = kernels_of(program).values() if isinstance(program, Program) else (program,)
     names = {target or target_name(default_target(kernel)) for kernel in kernels}
     return max((find_target(name).alignment for name in names), default=1)
 
