@@ -204,6 +204,9 @@ class Generator:
         if pick.random() < 0.5:
             more, around = pipeline(self, around, grid_tile)
             statements += more
+            if self.steps > 1:  # what follows may have no use for what the loop made
+                made = replace(around, scope=Scope(), tiles=around.tiles[-1:])
+                statements += checksums(self, made, 1)
         more, around = self.phases(around, self.steps - 1)
         statements += [*more, *checksums(self, around, 1)]
         for _ in range(1 if pick.random() < 0.7 else 2):
@@ -215,7 +218,9 @@ class Generator:
             order = ("grouped", pick.randint(1, 3))
         elif rank > 1 and pick.random() < 0.3:
             order = tuple(pick.sample(range(rank), rank))
-        grid = d.Tiles(names, extents, by, tuple(statements), order, pick.random() < 0.4)
+        has_roles = any(isinstance(s, d.Pipeline) and s.specialize for s in statements)
+        persistent = pick.random() < (0.8 if has_roles else 0.4)
+        grid = d.Tiles(names, extents, by, tuple(statements), order, persistent)
         return (grid,)
 
     def some_fill(self, dtype: str) -> Any:

@@ -134,7 +134,7 @@ MUTATIONS = (
     Mutation("overlap", "steps behind a tile's end go on in its row",
              tile_loops.Steps, "place_ahead", edited("modulo(k, self.count)", "k")),
     Mutation("overlap", "all blocks have as many tiles as the last",
-             tile_loops, "steps_across_tiles",
+             overlap, "steps_across_tiles",
              edited("ceiling_divide(subtract(loop.stop, loop.start), loop.step)",
                     "floor_divide(loop.stop, loop.step)")),
     Mutation("overlap", "how many steps there are may depend on the work",

@@ -102,6 +102,9 @@ def pipeline(g: Generator, around: Around, grid: tuple[tuple[str, ...], Shape, S
         count = Name(g.fresh("x"))
         length = Apply("%", (count, i64(64)), "i64")
         statements.append(d.Let(count.name, i64(extent), cell=True))
+    elif pick.random() < 0.2:  # up to the diagonal: tiles have different numbers of steps
+        length = Apply("min", (length, add(Name(names[0]), i64(1))), "i64")
+        scope = scope.with_scalar(step, "i64")
     else:
         scope = scope.with_indices((step, max(extent, 1)))
     origin: Value = Name(names[0])
