@@ -54,7 +54,7 @@ def by_rule(make: Expressions, dtype: str, scope: Scope, depth: int) -> Value:
     """The left side of a rule, with random parts."""
     pick = make.pick
     rules = _RULES_FOR[dtype]
-    ((kind, pattern),) = pick.choices(rules, [_WEIGHTS[id(rule)] for _, rule in rules])
+    ((kind, pattern, _),) = pick.choices(rules, [weight for _, _, weight in rules])
     is_test = _is_test(pattern)
     letters = dtype
     repeated = _repeated(pattern)
@@ -161,12 +161,13 @@ _INTEGERS_ONLY = (
 )  # fmt: skip
 
 
-def _rules_for(dtype: str) -> list[tuple[str, ast.expr]]:
-    """The rules whose left side has a value of this type."""
+def _rules_for(dtype: str) -> list[tuple[str, ast.expr, int]]:
+    """The rules whose left side has a value of this type, and how often to try them."""
     found = []
     for line in (TEXT.strip() + TEMPTING.rstrip()).splitlines():
         kind, _, text = line.partition(": ")
-        pattern = ast.parse(text.split(" -> ")[0], mode="eval").body
+        left, arrow, _ = text.partition(" -> ")
+        pattern = ast.parse(left, mode="eval").body
         if _is_test(pattern):
             fits = dtype == "bool"
         elif kind in ("any", "bool"):
@@ -177,21 +178,21 @@ def _rules_for(dtype: str) -> list[tuple[str, ast.expr]]:
         else:
             fits = dtype in INTEGERS and kind != "float"
         if fits:
-            found.append((kind, pattern))
+            found.append((kind, pattern, _weight(pattern) if arrow else 1))
     return found
-
-
-_RULES_FOR = {dtype: _rules_for(dtype) for dtype in (*FLOATS, *INTEGERS, "bool")}
 
 
 def _weight(pattern: ast.expr) -> int:
     """How much more often a rule is tried that rarely finds the simplifier's other rules at rest."""
     nodes = list(ast.walk(pattern))
-    if sum(isinstance(node, ast.Not) for node in nodes) > 1:
-        return 8
+    has_truth = any(isinstance(node, ast.Constant) and node.value is True for node in nodes)
+    if sum(isinstance(node, ast.Not) for node in nodes) > 1 or has_truth:
+        return 10
+    if isinstance(pattern, ast.Compare) and isinstance(pattern.left, ast.BinOp):
+        return 10
     if any(isinstance(node, (ast.UnaryOp, ast.Call, ast.Compare)) for node in nodes):
         return 4
-    return 3 if _repeated(pattern) or isinstance(pattern, ast.BoolOp) else 2
+    return 4 if _repeated(pattern) or isinstance(pattern, ast.BoolOp) else 2
 
 
-_WEIGHTS = {id(pattern): _weight(pattern) for rules in _RULES_FOR.values() for _, pattern in rules}
+_RULES_FOR = {dtype: _rules_for(dtype) for dtype in (*FLOATS, *INTEGERS, "bool")}

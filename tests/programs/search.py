@@ -151,12 +151,12 @@ def refresh(workers: int) -> Iterator[str]:
     record = recorded() if RECORD.exists() else {}
     with ProcessPoolExecutor(workers) as pool:
         names = stale(record, pool)
-        for name in names:
-            record.pop(name, None)
+        record = {name: number for name, number in record.items() if name not in names}
+        write(record)
         for name, number in search(names, pool, workers):
             record[name] = number
+            write(record)
             yield f"program {number} shows {name}"
-    write(record)
     for name in names:
         if name not in record:
             yield f"none of {MOST} programs shows {name}"

@@ -51,7 +51,7 @@ def menu(g: Generator, around: Around) -> list[Callable[[Around], Made]]:
         *[new_tile] * 3, *[exchange] * 5, *[load_function] * 3, *[scalars] * 2, cells,
         *[histogram] * 2, *[copied] * 2, update_in_place, *[assertion] * 2, *[divergent] * 3,
         private_array, pause, bounded_sum, rows,
-        *[reduction] * 5, *[scan] * 4, printed, *[algebra] * 6,
+        *[reduction] * 5, *[scan] * 4, printed, *[algebra] * 10,
     ]  # fmt: skip
     if around.depth < 2:
         kinds += [*[serial_loop] * 4, *[branch] * 3, *[repetition] * 3, *[rotation] * 5]

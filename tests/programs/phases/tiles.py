@@ -61,7 +61,7 @@ def algebra(g: Generator, around: Around) -> Made:
     scope = replace(around.scope.with_indices(("i", shape[0])), own=own)
     body: list[d.Statement] = []
     total: Value = g.expressions.number("i64")
-    for position in range(10):
+    for position in range(16):
         dtype = pick.choice([of, of, "bool"])
         value = g.expressions.value(dtype, scope, 0)
         if position > 1:
