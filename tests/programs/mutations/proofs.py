@@ -5,23 +5,23 @@ A proof that accepts too much shows on no valid program; tests/corpus and tests/
 
 from __future__ import annotations
 
-from taskc.passes.proofs import bounds, coverage, enumeration, tiles
+from taskc.passes.proofs import coverage, enumeration, flow, tiles
 from tests.programs.mutations.mutation import Mutation, always, edited
 
 MUTATIONS = (
     Mutation("prove", "every owner of a task stores",
              enumeration, "first_owners", always(True)),
     Mutation("prove", "guards say nothing about indices",
-             bounds._State, "assume", lambda right: lambda self, condition, holds=True: self),
+             flow.State, "assume", lambda right: lambda self, condition, holds=True: self),
     Mutation("prove", "loops say nothing about their variables",
-             bounds._State, "enter", lambda right: lambda self, statement: self),
+             flow.State, "enter", lambda right: lambda self, statement: self),
     Mutation("prove", "the right side of `and` knows nothing of the left",
-             bounds._Prover, "expression",
+             flow, "_expression",
              edited('right = state.assume(node.left, node.operator == "and")', "right = state")),
     Mutation("prove", "the branches of a Select know nothing of its condition",
-             bounds._Prover, "expression",
-             edited("self.expression(node.then, state.assume(node.condition), statement)",
-                    "self.expression(node.then, state, statement)")),
+             flow, "_expression",
+             edited("_expression(node.then, state.assume(node.condition), statement)",
+                    "_expression(node.then, state, statement)")),
     Mutation("prove", "stores under a condition and its negation are two",
              coverage, "_complementary", lambda right: list),
     Mutation("prove", "a mapping's empty slots have tasks",
