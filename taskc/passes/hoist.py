@@ -15,8 +15,9 @@ a name, as long as it is in scope.
 
 What is moved runs even where the loop or the branch does not, so it must have no effect: a
 division by what may be 0 stays, and so do reads, but for those of "in" parameters in loops that
-surely run, outside of branches. Indices of REGISTER tensors stay in place, since they must be seen
-to be constant when loops are unrolled.
+surely run, outside of branches. A table is read like those, unless it has an entry for every worker:
+those of a role that doesn't read it are workers, too. Indices of REGISTER tensors stay in place, since
+they must be seen to be constant when loops are unrolled.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from dataclasses import dataclass, replace
 
 from taskc.ir import nodes as ir
 from taskc.ir.affine import is_stable
+from taskc.ir.bounds import Facts
 from taskc.ir.nodes import (
     Address,
     Binary,
@@ -34,6 +36,7 @@ from taskc.ir.nodes import (
     Constant,
     Expression,
     Kernel,
+    Lookup,
     Read,
     Select,
     Statement,
@@ -69,6 +72,7 @@ class _Place:
 class _Hoister:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
+        self.anywhere = Facts.empty(kernel)
         self.numbers = Numbers()
         self.levels: dict[Variable, int] = {}
         self.values: dict[Variable, Expression] = {}
@@ -221,9 +225,14 @@ class _Hoister:
             return found[1]
         parts = list(expressions(node))
         level = max([self.level(part) for part in parts], default=0)
-        reads = isinstance(node, Read) or any(id(part) in self._reading for part in parts)
+        reads = any(id(part) in self._reading for part in parts)
         if isinstance(node, Read):
+            reads = True
             level = max(level, self.certain) if is_stable(node.tensor) else _PINNED
+        elif isinstance(node, Lookup):
+            if not self._has_entry_everywhere(node):
+                reads = True
+                level = max(level, self.certain)
         elif isinstance(node, Address):
             level = _PINNED
         elif isinstance(node, Binary) and node.operator in ("//", "%") and node.dtype.is_integer:
@@ -236,6 +245,10 @@ class _Hoister:
         else:
             self._levels[id(node)] = node, level
         return level
+
+    def _has_entry_everywhere(self, node: Lookup) -> bool:
+        low, high = self.anywhere.interval(node.index)
+        return low is not None and low >= 0 and high is not None and high < len(node.table.values)
 
     def visit(self, node: Expression) -> Expression:
         """The expression with its invariant parts named."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Constant, Expression, For, Variable, constant
+from taskc.ir.parser import parse
 from taskc.ir.printer import to_text
 from taskc.ir.rewrite import walk
 from taskc.ir.types import boolean, f32, i64
@@ -84,6 +87,35 @@ def test_reads_move_only_if_they_surely_run() -> None:
     assert not hoisted_reads(over(i, 8, ir.Store(Y, (i,), lazy)))
     # Nor if the memory may change.
     assert not hoisted_reads(over(i, 8, ir.Store(Y, (i,), ir.Read(Y, (constant(3),)))))
+
+
+TABLE = """
+kernel k(y: inout i64[4, 8]) workers=8{helpers} stage=lean:
+    table tasks = [{entries}]
+    for p in range(4):
+        {around}:
+            y[p * 8 + worker] = tasks[worker]
+"""
+
+
+@pytest.mark.parametrize(
+    ("helpers", "entries", "around", "is_moved"),
+    [
+        ("", 8, "if worker < p", True),
+        ("", 4, "if worker < 4", False),
+        (" helpers=32", 8, "if worker < 8", False),
+        (" helpers=32", 40, "if worker < 8", True),
+    ],
+)
+def test_tables_are_read_by_workers_that_have_an_entry(
+    helpers: str, entries: int, around: str, is_moved: bool
+) -> None:
+    numbers = ", ".join(map(str, range(entries)))
+    kernel = parse(TABLE.format(helpers=helpers, entries=numbers, around=around))
+    body = hoist(kernel).body
+    statements = body.statements if isinstance(body, ir.Sequence) else (body,)
+    moved = [s for s in statements if isinstance(s, ir.Let) and isinstance(s.value, ir.Lookup)]
+    assert bool(moved) is is_moved
 
 
 def test_divisions_by_what_may_be_zero_stay() -> None:

@@ -85,6 +85,12 @@ class Rings:
             wrong = ~good & active
             if wrong.any():
                 frame.fault(kind, message, wrong, loc, node, number)
+            if operation == "acquire":
+                # Parities are those of the steps' numbers, so that none may be left out or come again.
+                wrong = (number != np.where(held < 0, slot, held + ring.stages)) & active
+                if wrong.any():
+                    message = f"step {{}} of {ring.name} is not the next one of its slot"
+                    frame.fault("out-of-turn", message, wrong, loc, node, number)
             chosen = active[:, 0]
             state.state[rows[chosen], slot[chosen]] = new
             state.step[rows[chosen], slot[chosen]] = number[chosen]
