@@ -70,20 +70,20 @@ class Definition(ABC):
         """What a call runs, each once."""
 
     def __call__(self, /, *args: Any, **keywords: Any) -> Any:
-        if self.direct is not None and tracing.get() is None:
-            return self.direct(*args, **keywords)
-        return self.call(*args, **keywords)
+        try:
+            if self.direct is not None and tracing.get() is None:
+                return self.direct(*args, **keywords)
+            return self.call(*args, **keywords)
+        except CompileError as error:  # its location says where; our own frames would bury it
+            raise error.with_traceback(None) from error.__cause__
 
     def call(self, /, *args: Any, **keywords: Any) -> Any:
         """A call whose arguments are looked at here, and not by compiled code."""
-        try:
-            trace = current_trace()
-            if trace is not None:
-                return trace.call(self, args, keywords)
-            refuse_handles((*args, *keywords.values()))
-            return _runner[0](self, args, keywords)
-        except CompileError as error:  # its location says where; our own frames would bury it
-            raise error.with_traceback(None) from error.__cause__
+        trace = current_trace()
+        if trace is not None:
+            return trace.call(self, args, keywords)
+        refuse_handles((*args, *keywords.values()))
+        return _runner[0](self, args, keywords)
 
     @property
     def signature(self) -> str:
