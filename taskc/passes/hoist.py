@@ -317,6 +317,9 @@ class _Hoister:
             else:
                 groups = levels.setdefault(self.level(term), {})
                 groups.setdefault(abs(factor), []).append((term, factor))
+        sizes = [abs(constant), *(size for groups in levels.values() for size in groups)]
+        if max(sizes) > node.dtype.maximum:
+            return None  # it wraps, and its factors are no numbers of its type
         total: Expression | None = None
         for level in sorted(levels):
             parts = [_scaled_sum(members) for members in levels[level].values()]
