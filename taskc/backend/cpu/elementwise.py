@@ -138,11 +138,8 @@ class Elementwise:
         return self._intrinsic("ssub.sat", a, a, b)
 
     def scale(self, value: Value, power: Value) -> Value | None:
-        """value * 2**power, rounded once, for whole powers; None where no instruction does it.
-
-        Only AVX-512 has vectors of 16 numbers of 32 bits.
-        """
-        if (value.dtype, value.lanes) != (f32, 16):
+        """value * 2**power, rounded once, for whole powers; None where no instruction does it."""
+        if not _is_avx512(value):
             return None
         function = "llvm.x86.avx512.mask.scalef.ps.512"
         kind = value.type
@@ -156,9 +153,27 @@ class Elementwise:
     def _extreme(self, operator: str, a: Value, b: Value) -> Value:
         if a.dtype is boolean:
             return self._plain("and" if operator == "min" else "or", a, b)
+        if a.dtype.is_float and _is_avx512(a):
+            return self._extreme_of_numbers(operator, a, b)
         if a.dtype.is_float:
             return self._intrinsic("minimum" if operator == "min" else "maximum", a, a, b)
         return self._intrinsic(("s" if a.dtype.kind == "int" else "u") + operator, a, a, b)
+
+    def _extreme_of_numbers(self, operator: str, a: Value, b: Value) -> Value:
+        """An instruction that knows -0 < +0 but drops a NaN, and a sum that brings it back."""
+        kind, choice = a.type, 4 if operator == "min" else 5
+        function = "llvm.x86.avx512.mask.range.ps.512"
+        self.builder.declare(kind, function, kind, kind, "i32", kind, "i16", "i32")
+        number = self.builder.pure(
+            f"call {kind} @{function}({a.typed}, {b.typed}, i32 {choice}, {kind} zeroinitializer,"
+            " i16 -1, i32 4)"
+        )
+        is_nan = self.builder.pure(f"fcmp uno {a.typed}, {b.text}")
+        return self.select(
+            Value(is_nan, boolean, a.lanes),
+            self._plain("fadd", a, b),
+            replace(a, text=number, number=None),
+        )
 
     def _division(self, operator: str, a: Value, b: Value) -> Value:
         """As Python's: rounded down; 0 for a divisor of 0."""
@@ -456,6 +471,11 @@ class Elementwise:
         joined = self.binary("|", fields, self.bitcast(top, i32))
         narrow = self.builder.pure(f"trunc {joined.typed} to {vector_of('i8', lanes)}")
         return Value(narrow, dtype, lanes)
+
+
+def _is_avx512(value: Value) -> bool:
+    """Only AVX-512 has vectors of 16 numbers of 32 bits."""
+    return value.dtype is f32 and value.lanes == 16
 
 
 def suffix_of(dtype: DType, lanes: int) -> str:
