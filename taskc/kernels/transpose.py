@@ -108,12 +108,12 @@ def _turn_squares(
                 for q in range(columns):
                     square = tc.shared(dtype[lanes, lanes])
                     row, col = (a, b, c)[across] + p * lanes, d + q * lanes
+                    if row + lanes > height or col + lanes > width:
+                        for i, j in line:
+                            square[i, j] = outside
                     for i, j in line:
-                        square[i, j] = (
-                            x[_replaced(across, a, b, c, row + i, col + j)]
-                            if row + i < height and col + j < width
-                            else outside
-                        )
+                        if row + i < height and col + j < width:
+                            square[i, j] = x[_replaced(across, a, b, c, row + i, col + j)]
                     part = tc.shared(dtype[4, quarter, quarter, 4])
                     for r1, c0, c1, r0 in first:
                         part[c0, r1, c1, r0] = square[4 * r1 + r0, 4 * c1 + c0]

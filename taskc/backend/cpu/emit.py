@@ -499,6 +499,10 @@ class Emitter:
 
     def _holds_everywhere(self, condition: Expression) -> Value | None:
         """Whether `place < end` holds on all lanes, told by lane 0's; the lanes' offsets don't wrap then."""
+        if isinstance(condition, Variable):
+            condition = self.definitions.get(condition, condition)
+            if not is_pure(condition):
+                return None
         if not isinstance(condition, ir.Binary) or condition.operator != "<":
             return None
         place, end = self.forms.form(condition.left), self.forms.form(condition.right)
