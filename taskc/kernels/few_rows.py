@@ -64,7 +64,7 @@ def _down_columns(
     @tc.function
     def product(a, b, offsets, c):
         for col in tc.tiles(n, by=wide):
-            sums = tc.shared(total[m, wide])
+            sums = tc.shared(total[m, wide + lanes])  # rows in different sets of a cache
             for i, j in every:
                 sums[i, j] = 0
             for q in range(0, whole, depth):
