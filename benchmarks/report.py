@@ -45,7 +45,7 @@ def finish(rows: list[Row], file: Path | None) -> None:
     width = max(len(row.case) for row in rows)
     for row in rows:
         line = (
-            f"{row.benchmark:14} {row.case:{width}} {row.threads:2} thread(s) {row.ours_ms:9.2f} ms"
+            f"{row.benchmark:14} {row.case:{width}} {row.threads:2} thread(s) {row.ours_ms:9.4g} ms"
         )
         if row.ratio is not None:
             line += f"   {row.peer}: {row.peer_ms:9.2f} ms   {row.ratio:5.2f}x"
