@@ -17,6 +17,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, Machine, TensorType, f32, repeat, spatial
+from taskc.kernels.few_rows import MOST, few_rows
 
 Extent = Any  # an int, or a tc.dim
 Activation = Callable[[Any], Any]
@@ -113,8 +114,6 @@ def matmul(
     plan = schedule or choose(m, n, k, tc.machine(), packed=packed)
     rows, wide, tall = plan.rows, plan.wide, plan.tall
     own = repeat(rows, plan.vectors) * spatial(1, plan.lanes)
-    # A panel that is used by a tile or two isn't worth a copy.
-    direct = isinstance(m, int) and m <= 2 * rows
     left = dtype[k, m] if transpose_a else dtype[m, k]
     right = dtype[n, k] if transpose_b else dtype[k, n]
     if packed:
@@ -137,15 +136,6 @@ def matmul(
             return activation(value)
 
     @tc.function
-    def element(b, q, j):
-        if packed or not direct:
-            return b[q, j].to(total)
-        elif transpose_b:
-            return tc.where(j < n, b[j, q], 0).to(total)
-        else:
-            return tc.where(j < n, b[q, j], 0).to(total)
-
-    @tc.function
     def tiles(a, panel, offsets, c, row, col, first):
         """The tiles of a block; column j of it is column first + j of the panel."""
         for r in range(0, tall, rows):
@@ -153,15 +143,15 @@ def matmul(
                 acc = tc.tile(total, own, 0)
                 for q in range(k):
                     for i, j in own:
-                        acc[i, j] += operand(a, row + r + i, q) * element(panel, q, first + j)
+                        acc[i, j] += operand(a, row + r + i, q) * panel[q, first + j].to(total)
                 for i, j in own:
                     if row + r + i < m and col + j < n:
                         c[row + r + i, col + j] = finished(acc[i, j], offsets, col + j)
 
     @tc.function
-    def product(a, b, offsets, c):
+    def panels(a, b, offsets, c):
         for row, col in tc.tiles((m, n), by=(tall, wide), order=(1, 0)):
-            if packed or direct:
+            if packed:
                 tiles(a, b, offsets, c, row, col, col)
             elif transpose_b:
                 panel = tc.load((k, wide), lambda q, j: b[col + j, q], fill=0)
@@ -169,6 +159,13 @@ def matmul(
             else:
                 panel = tc.load(b[0:k, col : col + wide])
                 tiles(a, panel, offsets, c, row, col, 0)
+
+    if isinstance(m, int) and m <= MOST and not packed and schedule is None:
+        product = few_rows(
+            m, n, k, total, transpose_b=transpose_b, operand=operand, finished=finished
+        )
+    else:
+        product = panels
 
     if bias:
 
