@@ -70,11 +70,11 @@ def attention(
         scale=features**-0.5 if scale is None else scale,
         dtype=dtype,
     )
-    plan = schedule or choose(problem, tc.machine())
-    is_few = isinstance(length, int) and length * problem.share <= MOST
-    if is_few and schedule is None:
-        return _kernel(problem, plan.lanes, few_queries(problem, plan.lanes))
-    return _kernel(problem, plan.lanes, tiles(problem, plan))
+    machine = tc.machine()
+    plan = schedule or choose(problem, machine)
+    is_few = isinstance(length, int) and length * problem.share <= MOST and schedule is None
+    blocks = few_queries(problem, plan.lanes, machine) if is_few else tiles(problem, plan)
+    return _kernel(problem, plan.lanes, blocks)
 
 
 def _check_mask(mask: TensorType, whole: tuple[Extent, ...]) -> None:
