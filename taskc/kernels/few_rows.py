@@ -58,7 +58,7 @@ def _down_columns(
                 if col + v + j < n:
                     value = sums[i, v + j]
                     for q in tc.static(range(steps)):
-                        value += operand(a, i, first + q) * b[first + q, col + v + j].to(total)
+                        value += operand(a, 0, i, first + q) * b[first + q, col + v + j].to(total)
                     sums[i, v + j] = value
 
     @tc.function
@@ -97,7 +97,7 @@ def _along_rows(
             for q in range(0, k, step):
                 for i, j, p in own:
                     if row + i < m and col + j < n and q + p < k:
-                        sums[i, j, p] += operand(a, row + i, q + p) * b[col + j, q + p].to(total)
+                        sums[i, j, p] += operand(a, 0, row + i, q + p) * b[col + j, q + p].to(total)
             dots = tc.reduce(sums, 2, "+")
             for i, j in dots.mapping:
                 if row + i < m and col + j < n:

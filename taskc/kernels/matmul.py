@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, prod
 from typing import Any
 
 import taskc as tc
-from taskc import DType, Machine, TensorType, f32, repeat, spatial
+from taskc import CompileError, DType, Machine, TensorType, f32, repeat, spatial
+from taskc.kernels.batches import Extents, broadcast, element_of, is_one
 from taskc.kernels.few_rows import MOST, few_rows
 
 Extent = Any  # an int, or a tc.dim
@@ -98,6 +99,7 @@ def matmul(
     packed: bool = False,
     bias: bool = False,
     activation: Activation | None = None,
+    batch: tuple[Extents, Extents] = ((), ()),
     schedule: Schedule | None = None,
 ) -> tc.KernelDefinition:
     """A kernel: c[m, n] = activation(a[m, k] @ b[k, n] + bias[n]).
@@ -107,24 +109,39 @@ def matmul(
     packed       b comes as `pack(b, packed_type(n, k, ...))`, with the same schedule and types
     bias         a third operand
     activation   a function of the sum, such as tc.gelu
+    batch        further axes in front of a's and of b's, which broadcast to those of c
     """
     if packed and transpose_b:
         raise ValueError("a packed operand has an order of its own: pack b.T")
     total = total or dtype
-    plan = schedule or choose(m, n, k, tc.machine(), packed=packed)
+    if packed and batch[1]:
+        raise CompileError("a packed operand is the same for all products: it has no batch axes")
+    batches = broadcast(*batch)
+    # Where all products have b in common, they are one with the rows of all.
+    is_joined = isinstance(m, int) and all(map(is_one, batch[1]))
+    height, products = (prod(batches) * m, 1) if is_joined else (m, prod(batches))
+    plan = schedule or choose(height, n, k, tc.machine(), packed=packed)
     rows, wide, tall = plan.rows, plan.wide, plan.tall
     own = repeat(rows, plan.vectors) * spatial(1, plan.lanes)
-    left = dtype[k, m] if transpose_a else dtype[m, k]
-    right = dtype[n, k] if transpose_b else dtype[k, n]
+    left = TensorType(dtype, (*batch[0], *((k, m) if transpose_a else (m, k))))
+    right = TensorType(dtype, (*batch[1], *((n, k) if transpose_b else (k, n))))
+    result = TensorType(total, (*batches, m, n))
     if packed:
         right = packed_type(n, k, dtype=dtype, schedule=plan)
+    of_a, of_b, of_c = (element_of(axes, batches) for axes in (*batch, batches))
 
     @tc.function
-    def operand(a, i, q):
+    def place(number, i):
+        """Which product a row belongs to, and which one of that product's it is."""
+        return (i // m, i % m) if is_joined else (number, i)
+
+    @tc.function
+    def operand(a, number, i, q):
+        own_number, row = place(number, min(i, height - 1))
         if transpose_a:
-            return a[q, min(i, m - 1)].to(total)
+            return a[of_a(own_number, q, row)].to(total)
         else:
-            return a[min(i, m - 1), q].to(total)
+            return a[of_a(own_number, row, q)].to(total)
 
     @tc.function
     def finished(value, offsets, j):
@@ -136,31 +153,38 @@ def matmul(
             return activation(value)
 
     @tc.function
-    def tiles(a, panel, offsets, c, row, col, first):
+    def tiles(a, panel, offsets, c, number, row, col, first):
         """The tiles of a block; column j of it is column first + j of the panel."""
         for r in range(0, tall, rows):
-            if row + r < m:
+            if row + r < height:
                 acc = tc.tile(total, own, 0)
                 for q in range(k):
                     for i, j in own:
-                        acc[i, j] += operand(a, row + r + i, q) * panel[q, first + j].to(total)
+                        factor = operand(a, number, row + r + i, q)
+                        acc[i, j] += factor * panel[q, first + j].to(total)
                 for i, j in own:
-                    if row + r + i < m and col + j < n:
-                        c[row + r + i, col + j] = finished(acc[i, j], offsets, col + j)
+                    if row + r + i < height and col + j < n:
+                        own_number, own_row = place(number, row + r + i)
+                        c[of_c(own_number, own_row, col + j)] = finished(
+                            acc[i, j], offsets, col + j
+                        )
 
     @tc.function
     def panels(a, b, offsets, c):
-        for row, col in tc.tiles((m, n), by=(tall, wide), order=(1, 0)):
+        for number, row, col in tc.tiles(
+            (products, height, n), by=(1, tall, wide), order=(0, 2, 1)
+        ):
             if packed:
-                tiles(a, b, offsets, c, row, col, col)
+                tiles(a, b, offsets, c, number, row, col, col)
             elif transpose_b:
-                panel = tc.load((k, wide), lambda q, j: b[col + j, q], fill=0)
-                tiles(a, panel, offsets, c, row, col, 0)
+                panel = tc.load((k, wide), lambda q, j: b[of_b(number, col + j, q)], fill=0)
+                tiles(a, panel, offsets, c, number, row, col, 0)
             else:
-                panel = tc.load(b[0:k, col : col + wide])
-                tiles(a, panel, offsets, c, row, col, 0)
+                panel = tc.load((k, wide), lambda q, j: b[of_b(number, q, col + j)], fill=0)
+                tiles(a, panel, offsets, c, number, row, col, 0)
 
-    if isinstance(m, int) and m <= MOST and not packed and schedule is None:
+    is_few = isinstance(m, int) and m <= MOST and not batches
+    if is_few and not packed and schedule is None:
         product = few_rows(
             m, n, k, total, transpose_b=transpose_b, operand=operand, finished=finished
         )
@@ -170,12 +194,12 @@ def matmul(
     if bias:
 
         @tc.kernel(workers=plan.lanes)
-        def kernel(a: left, b: right, offsets: total[n], c: tc.out[total[m, n]]):
+        def kernel(a: left, b: right, offsets: total[n], c: tc.out[result]):
             product(a, b, offsets, c)
     else:
 
         @tc.kernel(workers=plan.lanes)
-        def kernel(a: left, b: right, c: tc.out[total[m, n]]):
+        def kernel(a: left, b: right, c: tc.out[result]):
             product(a, b, None, c)
 
     return kernel
