@@ -68,6 +68,7 @@ class Facts:
                 if parameter not in kernel.dimensions:
                     scope.bind(parameter, _number(low), _number(high))
         scope.bind(kernel.worker, natural, _number(kernel.workers + kernel.helpers - 1))
+        scope.worker = kernel.worker
         last = None if kernel.blocks is None else scope.form(kernel.blocks) - 1
         scope.bind(kernel.block, natural, last, most=MOST_BLOCKS)
         facts = Facts(scope)

@@ -23,84 +23,100 @@ _SUMS = 1 << 14  # of a block; wide rows matter more than the nearest cache
 Function = Callable[..., Any]
 
 
+def columns_of(m: Any, n: Any) -> int:
+    """The columns of a block: all, in as many parts as there are threads, if their sums are not too many."""
+    machine = tc.machine()
+    most = _SUMS // (m if isinstance(m, int) else MOST)
+    parts = ceil(n / machine.threads) if isinstance(n, int) else most
+    return max(1, ceil(min(most, parts) / machine.lanes)) * machine.lanes
+
+
 def few_rows(
-    m: int,
+    m: Any,
     n: Any,
     k: Any,
     total: DType,
     *,
+    columns: int,
     transpose_b: bool,
     operand: Function,
     finished: Function,
 ) -> Function:
-    """The body of a kernel: c[m, n] = finished(operand(a) @ b, offsets, column)."""
-    return (_along_rows if transpose_b else _down_columns)(m, n, k, total, operand, finished)
+    """A block's part of a kernel, for m <= MOST: so many columns from `col` on, of
+
+    c[m, n] = finished(operand(a) @ b, offsets, column)
+    """
+    make = _along_rows if transpose_b else _down_columns
+    return make(m, n, k, total, columns, operand, finished)
 
 
 def _down_columns(
-    m: int, n: Any, k: Any, total: DType, operand: Function, finished: Function
+    m: Any, n: Any, k: Any, total: DType, columns: int, operand: Function, finished: Function
 ) -> Function:
-    machine = tc.machine()
-    lanes = machine.lanes
-    wide = _SUMS // m // lanes * lanes
-    if isinstance(n, int):
-        wide = min(wide, ceil(n / machine.threads / lanes) * lanes)
+    lanes = tc.machine().lanes
+    rows = m if isinstance(m, int) else MOST
     # Six rows a power of two apart still lie in different sets of a cache.
-    depth = 6 if m <= 4 else 4
+    depth = 4 if isinstance(m, int) and m > 4 else 6
     whole = k // depth * depth
-    every = repeat(m, wide // lanes) * spatial(1, lanes)
+    is_constant = isinstance(k, int)
+    line = spatial(lanes)
 
     @tc.function
     def add(a, b, sums, col, first, steps):
         """The products of some steps of k, for all columns of a block."""
-        for v in range(0, wide, lanes):
-            for i, j in repeat(m, 1) * spatial(1, lanes):
-                if col + v + j < n:
-                    value = sums[i, v + j]
-                    for q in tc.static(range(steps)):
-                        value += operand(a, 0, i, first + q) * b[first + q, col + v + j].to(total)
-                    sums[i, v + j] = value
+        for v in range(0, columns, lanes):
+            for i in range(m):
+                for j in line:
+                    if col + v + j < n:
+                        value = sums[i, v + j]
+                        for q in tc.static(range(steps)):
+                            value += operand(a, i, first + q) * b[first + q, col + v + j].to(total)
+                        sums[i, v + j] = value
 
     @tc.function
-    def product(a, b, offsets, c):
-        for col in tc.tiles(n, by=wide):
-            sums = tc.shared(total[m, wide + lanes])  # rows in different sets of a cache
-            for i, j in every:
+    def few_rows(a, b, offsets, c, col):
+        sums = tc.shared(total[rows, columns + lanes])  # rows in different sets of a cache
+        for i in range(m):
+            for j in repeat(columns // lanes) * line:
                 sums[i, j] = 0
-            for q in range(0, whole, depth):
-                add(a, b, sums, col, q, depth)
-            if isinstance(k, int):
-                add(a, b, sums, col, whole, k - whole)
-            else:
-                for q in range(whole, k):
-                    add(a, b, sums, col, q, 1)
-            for i, j in every:
+        for q in range(0, whole, depth):
+            add(a, b, sums, col, q, depth)
+        if is_constant:
+            add(a, b, sums, col, whole, k - whole)
+        else:
+            for q in range(whole, k):
+                add(a, b, sums, col, q, 1)
+        for i in range(m):
+            for j in repeat(columns // lanes) * line:
                 if col + j < n:
                     c[i, col + j] = finished(sums[i, j], offsets, col + j)
 
-    return product
+    return few_rows
 
 
 def _along_rows(
-    m: int, n: Any, k: Any, total: DType, operand: Function, finished: Function
+    m: Any, n: Any, k: Any, total: DType, columns: int, operand: Function, finished: Function
 ) -> Function:
     lanes = tc.machine().lanes
     # One row of a has little to do for each vector of b: two rows, two vectors at a time. More rows of
     # a share each vector of b.
-    own = repeat(*((1, 2, 2) if m == 1 else (4, 4, 1))) * spatial(1, 1, lanes)
-    by, step = own.shape[:2], own.shape[2]
+    shape = (4, 4, 1) if isinstance(m, int) and m > 1 else (1, 2, 2)
+    own = repeat(*shape) * spatial(1, 1, lanes)
+    group, rows, step = own.shape
 
     @tc.function
-    def product(a, b, offsets, c):
-        for row, col in tc.tiles((m, n), by=by):
-            sums = tc.tile(total, own, 0)
-            for q in range(0, k, step):
-                for i, j, p in own:
-                    if row + i < m and col + j < n and q + p < k:
-                        sums[i, j, p] += operand(a, 0, row + i, q + p) * b[col + j, q + p].to(total)
-            dots = tc.reduce(sums, 2, "+")
-            for i, j in dots.mapping:
-                if row + i < m and col + j < n:
-                    c[row + i, col + j] = finished(dots[i, j], offsets, col + j)
+    def few_rows(a, b, offsets, c, col):
+        for p in range(0, columns, rows):
+            for row in range(0, m, group):
+                sums = tc.tile(total, own, 0)
+                for q in range(0, k, step):
+                    for i, j, s in own:
+                        if row + i < m and col + p + j < n and q + s < k:
+                            value = b[col + p + j, q + s].to(total)
+                            sums[i, j, s] += operand(a, row + i, q + s) * value
+                dots = tc.reduce(sums, 2, "+")
+                for i, j in dots.mapping:
+                    if row + i < m and col + p + j < n:
+                        c[row + i, col + p + j] = finished(dots[i, j], offsets, col + p + j)
 
-    return product
+    return few_rows

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil, prod
+from math import ceil
 from typing import Any
 
 import taskc as tc
-from taskc import CompileError, DType, Machine, TensorType, f32, repeat, spatial
-from taskc.kernels.batches import Extents, broadcast, element_of, is_one
-from taskc.kernels.few_rows import MOST, few_rows
+from taskc import DType, Machine, TensorType, f32, repeat, spatial
+from taskc.kernels.few_rows import MOST, columns_of, few_rows
 
 Extent = Any  # an int, or a tc.dim
 Activation = Callable[[Any], Any]
@@ -37,6 +36,9 @@ class Schedule:
     def wide(self) -> int:
         return self.vectors * self.lanes
 
+
+# Rows of b in a panel; of those of longer sums, half as many are taken at a time.
+_DEEPEST = 1 << 12
 
 # Tiles that leave registers for a row of b and an element of a, and how much of the peak they reach.
 _TILES = {
@@ -99,7 +101,6 @@ def matmul(
     packed: bool = False,
     bias: bool = False,
     activation: Activation | None = None,
-    batch: tuple[Extents, Extents] = ((), ()),
     schedule: Schedule | None = None,
 ) -> tc.KernelDefinition:
     """A kernel: c[m, n] = activation(a[m, k] @ b[k, n] + bias[n]).
@@ -109,39 +110,25 @@ def matmul(
     packed       b comes as `pack(b, packed_type(n, k, ...))`, with the same schedule and types
     bias         a third operand
     activation   a function of the sum, such as tc.gelu
-    batch        further axes in front of a's and of b's, which broadcast to those of c
     """
     if packed and transpose_b:
         raise ValueError("a packed operand has an order of its own: pack b.T")
     total = total or dtype
-    if packed and batch[1]:
-        raise CompileError("a packed operand is the same for all products: it has no batch axes")
-    batches = broadcast(*batch)
-    # Where all products have b in common, they are one with the rows of all.
-    is_joined = isinstance(m, int) and all(map(is_one, batch[1]))
-    height, products = (prod(batches) * m, 1) if is_joined else (m, prod(batches))
-    plan = schedule or choose(height, n, k, tc.machine(), packed=packed)
+    plan = schedule or choose(m, n, k, tc.machine(), packed=packed)
     rows, wide, tall = plan.rows, plan.wide, plan.tall
     own = repeat(rows, plan.vectors) * spatial(1, plan.lanes)
-    left = TensorType(dtype, (*batch[0], *((k, m) if transpose_a else (m, k))))
-    right = TensorType(dtype, (*batch[1], *((n, k) if transpose_b else (k, n))))
-    result = TensorType(total, (*batches, m, n))
+    single = repeat(1, plan.vectors) * spatial(1, plan.lanes)
+    left = dtype[k, m] if transpose_a else dtype[m, k]
+    right = dtype[n, k] if transpose_b else dtype[k, n]
     if packed:
         right = packed_type(n, k, dtype=dtype, schedule=plan)
-    of_a, of_b, of_c = (element_of(axes, batches) for axes in (*batch, batches))
 
     @tc.function
-    def place(number, i):
-        """Which product a row belongs to, and which one of that product's it is."""
-        return (i // m, i % m) if is_joined else (number, i)
-
-    @tc.function
-    def operand(a, number, i, q):
-        own_number, row = place(number, min(i, height - 1))
+    def operand(a, i, q):
         if transpose_a:
-            return a[of_a(own_number, q, row)].to(total)
+            return a[q, min(i, m - 1)].to(total)
         else:
-            return a[of_a(own_number, row, q)].to(total)
+            return a[min(i, m - 1), q].to(total)
 
     @tc.function
     def finished(value, offsets, j):
@@ -153,53 +140,115 @@ def matmul(
             return activation(value)
 
     @tc.function
-    def tiles(a, panel, offsets, c, number, row, col, first):
-        """The tiles of a block; column j of it is column first + j of the panel."""
-        for r in range(0, tall, rows):
-            if row + r < height:
-                acc = tc.tile(total, own, 0)
-                for q in range(k):
-                    for i, j in own:
-                        factor = operand(a, number, row + r + i, q)
-                        acc[i, j] += factor * panel[q, first + j].to(total)
-                for i, j in own:
-                    if row + r + i < height and col + j < n:
-                        own_number, own_row = place(number, row + r + i)
-                        c[of_c(own_number, own_row, col + j)] = finished(
-                            acc[i, j], offsets, col + j
-                        )
+    def tile(a, panel, offsets, c, own, row, col, first):
+        """A tile in registers; column j of it is column first + j of the panel."""
+        acc = tc.tile(total, own, 0)
+        for q in range(k):
+            for i, j in own:
+                acc[i, j] += operand(a, row + i, q) * panel[q, first + j].to(total)
+        for i, j in own:
+            if row + i < m and col + j < n:
+                c[row + i, col + j] = finished(acc[i, j], offsets, col + j)
 
     @tc.function
-    def panels(a, b, offsets, c):
-        for number, row, col in tc.tiles(
-            (products, height, n), by=(1, tall, wide), order=(0, 2, 1)
-        ):
-            if packed:
-                tiles(a, b, offsets, c, number, row, col, col)
-            elif transpose_b:
-                panel = tc.load((k, wide), lambda q, j: b[of_b(number, col + j, q)], fill=0)
-                tiles(a, panel, offsets, c, number, row, col, 0)
-            else:
-                panel = tc.load((k, wide), lambda q, j: b[of_b(number, q, col + j)], fill=0)
-                tiles(a, panel, offsets, c, number, row, col, 0)
+    def tiles(a, panel, offsets, c, row, col, first):
+        """The tiles of a block."""
+        for r in range(0, tall, rows):
+            if row + r < m:
+                tile(a, panel, offsets, c, own, row + r, col, first)
 
-    is_few = isinstance(m, int) and m <= MOST and not batches
-    if is_few and not packed and schedule is None:
-        product = few_rows(
-            m, n, k, total, transpose_b=transpose_b, operand=operand, finished=finished
-        )
-    else:
-        product = panels
+    # A panel of more rows of b would not stay in a core's own cache.
+    is_deep = not packed and not (isinstance(k, int) and k <= _DEEPEST)
+    depth = _DEEPEST // 2 if is_deep else k
+
+    @tc.function
+    def part(b, first, col):
+        """Some rows of a panel of b, in the order in which they are read."""
+        if transpose_b:
+            return tc.load((depth, wide), lambda q, j: b[col + j, first + q], fill=0)
+        else:
+            return tc.load(b[first : first + depth, col : col + wide])
+
+    @tc.function
+    def deep(a, b, offsets, c, row, col):
+        """Sums that wait in memory for the next part of a panel."""
+        sums = tc.shared(total[tall, wide])
+        for r in range(0, tall, rows):
+            for i, j in own:
+                sums[r + i, j] = 0
+        for first in range(0, k, depth):
+            panel = part(b, first, col)
+            for r in range(0, tall, rows):
+                if row + r < m:
+                    acc = tc.tile(total, own)
+                    for i, j in own:
+                        acc[i, j] = sums[r + i, j]
+                    for q in range(min(depth, k - first)):
+                        for i, j in own:
+                            value = panel[q, j].to(total)
+                            acc[i, j] += operand(a, row + r + i, first + q) * value
+                    for i, j in own:
+                        sums[r + i, j] = acc[i, j]
+        for r in range(0, tall, rows):
+            for i, j in own:
+                if row + r + i < m and col + j < n:
+                    c[row + r + i, col + j] = finished(sums[r + i, j], offsets, col + j)
+
+    @tc.function
+    def panel(a, b, offsets, c, row, col):
+        if packed:
+            tiles(a, b, offsets, c, row, col, col)
+        elif is_deep:
+            deep(a, b, offsets, c, row, col)
+        else:
+            whole = part(b, 0, col)
+            tiles(a, whole, offsets, c, row, col, 0)
+
+    is_fixed = isinstance(m, int) or schedule is not None
+    is_few = schedule is None and is_fixed and m <= MOST and not packed
+    columns = columns_of(m, n)
+    if not is_fixed:
+        columns = ceil(columns / wide) * wide
+    few = few_rows(
+        m, n, k, total,
+        columns=columns, transpose_b=transpose_b, operand=operand, finished=finished,
+    )  # fmt: skip
+
+    @tc.function
+    def few_packed(a, b, offsets, c, col):
+        for p in range(0, columns, wide):
+            if col + p < n:
+                for row in range(m):
+                    tile(a, b, offsets, c, single, row, col + p, col + p)
+
+    @tc.function
+    def product(a, b, offsets, c):
+        if is_few:
+            for col in tc.tiles(n, by=columns):
+                few(a, b, offsets, c, col)
+        elif is_fixed:
+            for row, col in tc.tiles((m, n), by=(tall, wide), order=(1, 0)):
+                panel(a, b, offsets, c, row, col)
+        else:
+            for row, col in tc.tiles((m, n), by=(tall, columns), order=(1, 0)):
+                if packed and m <= rows // 4:
+                    few_packed(a, b, offsets, c, col)
+                elif not packed and m <= MOST:
+                    few(a, b, offsets, c, col)
+                else:
+                    for p in range(0, columns, wide):
+                        if col + p < n:
+                            panel(a, b, offsets, c, row, col + p)
 
     if bias:
 
         @tc.kernel(workers=plan.lanes)
-        def kernel(a: left, b: right, offsets: total[n], c: tc.out[result]):
+        def kernel(a: left, b: right, offsets: total[n], c: tc.out[total[m, n]]):
             product(a, b, offsets, c)
     else:
 
         @tc.kernel(workers=plan.lanes)
-        def kernel(a: left, b: right, c: tc.out[result]):
+        def kernel(a: left, b: right, c: tc.out[total[m, n]]):
             product(a, b, None, c)
 
     return kernel

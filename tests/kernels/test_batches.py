@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc.kernels.matmul import matmul, pack, packed_type
+from taskc.kernels.batches import batch_matmul
+from taskc.kernels.matmul import pack, packed_type
 from tests.kernels.test_matmul import in_order, relu
 
 BATCHES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
@@ -37,7 +38,7 @@ def one_by_one(a: Any, b: Any) -> Any:
 def test_batches(batch: tuple[Any, Any]) -> None:
     for m, n, k in ((1, 3, 2), (5, 50, 7), (17, 33, 9)):
         a, b = operands(batch, m, n, k)
-        kernel = matmul(m, n, k, batch=batch)
+        kernel = batch_matmul(batch, m, n, k)
         np.testing.assert_array_equal(kernel(a, b), one_by_one(a, b))
 
 
@@ -49,7 +50,7 @@ def test_transposed(batch: tuple[Any, Any], transposed: tuple[bool, bool]) -> No
         np.ascontiguousarray(x.swapaxes(-1, -2)) if turned else x
         for x, turned in zip((a, b), transposed, strict=True)
     ]
-    kernel = matmul(17, 33, 9, batch=batch, transpose_a=transposed[0], transpose_b=transposed[1])
+    kernel = batch_matmul(batch, 17, 33, 9, transpose_a=transposed[0], transpose_b=transposed[1])
     np.testing.assert_array_equal(kernel(*given), one_by_one(a, b))
 
 
@@ -57,7 +58,7 @@ def test_a_weight_in_common() -> None:
     """Packed ahead, with bias and activation: the rows of all products are one matrix's."""
     a, b = operands(((2, 3), ()), 7, 50, 9)
     bias = np.linspace(-1, 1, 50, dtype=np.float32)
-    kernel = matmul(7, 50, 9, batch=((2, 3), ()), packed=True, bias=True, activation=relu)
+    kernel = batch_matmul(((2, 3), ()), 7, 50, 9, packed=True, bias=True, activation=relu)
     panels = pack(b, packed_type(50, 9, m=2 * 3 * 7))
     expected = np.maximum(one_by_one(a, b) + bias, 0)
     np.testing.assert_array_equal(kernel(a, panels, bias), expected)
@@ -65,8 +66,8 @@ def test_a_weight_in_common() -> None:
 
 def test_one_kernel_for_all_batches() -> None:
     batch, m = tc.dim("batch"), tc.dim("m")
-    shared = matmul(5, 20, 6, batch=((batch, 2), ()))
-    paired = matmul(m, 20, 6, batch=((2, batch), (2, batch)))
+    shared = batch_matmul(((batch, 2), ()), 5, 20, 6)
+    paired = batch_matmul(((2, batch), (2, batch)), m, 20, 6)
     for count, height in ((1, 3), (4, 17), (0, 2)):
         a, b = operands(((count, 2), ()), 5, 20, 6)
         np.testing.assert_array_equal(shared(a, b), one_by_one(a, b))
@@ -76,16 +77,16 @@ def test_one_kernel_for_all_batches() -> None:
 
 def test_as_in_the_simulator(same_bits: Any) -> None:
     batch = ((2, 1), (3,))
-    same_bits(lambda: matmul(5, 20, 6, batch=batch), *operands(batch, 5, 20, 6))
-    same_bits(lambda: matmul(5, 20, 6, batch=((4,), ())), *operands(((4,), ()), 5, 20, 6))
+    same_bits(lambda: batch_matmul(batch, 5, 20, 6), *operands(batch, 5, 20, 6))
+    same_bits(lambda: batch_matmul(((4,), ()), 5, 20, 6), *operands(((4,), ()), 5, 20, 6))
 
 
 def test_shapes_that_do_not_fit() -> None:
     with pytest.raises(
         tc.CompileError, match=r"the batch axes \(2, 3\) and \(4,\) can't be broadc"
     ):
-        matmul(4, 4, 4, batch=((2, 3), (4,)))
+        batch_matmul(((2, 3), (4,)), 4, 4, 4)
     with pytest.raises(tc.CompileError, match=r"at most 3 batch axes, and these 4"):
-        matmul(4, 4, 4, batch=((1, 2, 3, 4), ()))
-    with pytest.raises(tc.CompileError, match=r"a packed operand is the same for all products"):
-        matmul(4, 4, 4, batch=((2,), (2,)), packed=True)
+        batch_matmul(((1, 2, 3, 4), ()), 4, 4, 4)
+    with pytest.raises(tc.CompileError, match=r"order of its own, and no batch axes"):
+        batch_matmul(((2,), (2,)), 4, 4, 4, packed=True)

@@ -125,12 +125,37 @@ def test_packed(m: int) -> None:
     np.testing.assert_array_equal(kernel(a, panels), expected)
 
 
-def test_one_kernel_for_all_heights() -> None:
-    m = tc.dim("m")
-    kernel = matmul(m, 50, 20)
-    for rows in (1, 7, 64, 129):
-        a, b = operands(rows, 50, 20, tc.f32)
-        np.testing.assert_array_equal(kernel(a, b), in_order(a, b, tc.f32))
+@pytest.mark.parametrize("form", ["plain", "transposed", "packed"])
+def test_one_kernel_for_all_heights(form: str) -> None:
+    kernel = matmul(tc.dim("m"), 131, 20, packed=form == "packed", transpose_b=form == "transposed")
+    for rows in (0, 1, 2, 3, 7, 8, 9, 64, 129):
+        a, b = operands(rows, 131, 20, tc.f32)
+        right = pack(b, packed_type(131, 20)) if form == "packed" else b
+        if form == "transposed":
+            made = kernel(a, np.ascontiguousarray(b.T))
+            assert np.all(np.abs(made - a @ b) <= rounding(a, b))
+        else:
+            np.testing.assert_array_equal(kernel(a, right), in_order(a, b, tc.f32))
+
+
+@pytest.mark.parametrize("transpose_b", [False, True])
+def test_a_long_sum_is_taken_in_parts(transpose_b: bool) -> None:
+    a, b = operands(17, 50, 4099, tc.f32)
+    right = np.ascontiguousarray(b.T) if transpose_b else b
+    made = matmul(17, 50, 4099, transpose_b=transpose_b)(a, right)
+    np.testing.assert_array_equal(made, in_order(a, b, tc.f32))
+
+
+@pytest.mark.parametrize("transpose_b", [False, True])
+@pytest.mark.parametrize("rows", [1, 3, 20])
+def test_all_extents_unknown(rows: int, transpose_b: bool) -> None:
+    m, n, k = tc.dim("m"), tc.dim("n"), tc.dim("k")
+    for given in (m, min(rows, 8) if rows < 9 else m):
+        kernel = matmul(given, n, k, transpose_b=transpose_b)
+        for columns, depth in ((1, 1), (35, 7), (160, 65)):
+            a, b = operands(rows, columns, depth, tc.f32)
+            made = kernel(a, np.ascontiguousarray(b.T) if transpose_b else b)
+            assert np.all(np.abs(made - a @ b) <= rounding(a, b))
 
 
 def test_an_empty_sum_is_zero() -> None:
