@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, lcm
 from typing import Any
 
 import taskc as tc
@@ -61,7 +61,8 @@ def tiles(problem: Problem, plan: Schedule) -> Callable[..., Any]:
     own = repeat(rows, plan.vectors) * spatial(1, lanes)
     each = repeat(plan.vectors) * spatial(lanes)
     line = repeat(lanes, 1) * spatial(1, lanes)
-    across, deep = (ceil(n / lanes) * lanes for n in (features, results))
+    across = ceil(features / lanes) * lanes
+    deep = ceil(results / lcm(rows, lanes)) * lcm(rows, lanes)
     joined = problem.share if isinstance(length, int) else 1
     count = joined * length
     added = added_by(problem)
