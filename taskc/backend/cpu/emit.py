@@ -476,9 +476,7 @@ class Emitter:
     def _store_one(self, place: Place, value: Value, mask: Value) -> None:
         """What active lanes store to one place is one value: any one's will do."""
         one = self.elementwise.first(value, mask)
-        self._branch(
-            self.elementwise.any(mask), lambda: self.memory.store(place, one, None), None
-        )
+        self._branch(self.elementwise.any(mask), lambda: self.memory.store(place, one, None), None)
 
     def _if_statement(self, node: ir.If) -> None:
         condition, then, otherwise = node.condition, node.then, node.otherwise
