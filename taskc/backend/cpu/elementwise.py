@@ -69,6 +69,15 @@ class Elementwise:
         bits = self.builder.pure(f"bitcast {mask.typed} to i{mask.lanes}")
         return Value(self.builder.pure(f"icmp ne i{mask.lanes} {bits}, 0"), boolean)
 
+    def first(self, value: Value, mask: Value) -> Value:
+        """The value of the first lane on which a mask holds; where it holds nowhere, of any."""
+        bits = self.builder.pure(f"bitcast {mask.typed} to i{mask.lanes}")
+        kind = f"i{mask.lanes}"
+        self.builder.declare(kind, f"llvm.cttz.{kind}", kind, "i1")
+        lane = self.builder.pure(f"call {kind} @llvm.cttz.{kind}({kind} {bits}, i1 true)")
+        text = self.builder.pure(f"extractelement {value.typed}, {kind} {lane}")
+        return Value(text, value.dtype)
+
     # Operations.
 
     def binary(self, operator: str, a: Value, b: Value) -> Value:
