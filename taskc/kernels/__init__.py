@@ -1,6 +1,7 @@
 """The operator library: templates, Python functions that return kernels or programs, in the language.
 
 matmul       products of matrices, with transposed or packed operands, bias and activation
+products     products of 8- and 16-bit numbers, by the machine's matrix instructions
 rows         softmax, log_softmax, layer_norm, rms_norm over the last axis
 reductions   sum, mean, max, min, prod along any axes
 elementwise  an expression of several inputs, with broadcasting
