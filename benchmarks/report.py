@@ -52,7 +52,7 @@ def finish(rows: list[Row], file: Path | None) -> None:
     for row in rows:
         line = (
             f"{row.benchmark:{first}} {row.case:{width}} {row.threads:2} thread(s)"
-            f" {row.ours_ms:9.2f} ms"
+            f" {row.ours_ms:9.4g} ms"
         )
         if row.ratio is not None:
             line += f"   {row.peer:11} {row.peer_ms:9.2f} ms   {row.ratio:5.2f}x"

@@ -69,16 +69,14 @@ class Elementwise:
         bits = self.builder.pure(f"bitcast {mask.typed} to i{mask.lanes}")
         return Value(self.builder.pure(f"icmp ne i{mask.lanes} {bits}, 0"), boolean)
 
-    def at(self, mask: Value, value: Value) -> Value:
-        """The value on the first lane on which a mask holds, if there is one."""
+    def first(self, value: Value, mask: Value) -> Value:
+        """The value of the first lane on which a mask holds; where it holds nowhere, of any."""
+        bits = self.builder.pure(f"bitcast {mask.typed} to i{mask.lanes}")
         kind = f"i{mask.lanes}"
-        bits = self.builder.pure(f"bitcast {mask.typed} to {kind}")
         self.builder.declare(kind, f"llvm.cttz.{kind}", kind, "i1")
-        lane = self.builder.pure(f"call {kind} @llvm.cttz.{kind}({kind} {bits}, i1 false)")
-        inside = self.builder.pure(f"urem {kind} {lane}, {mask.lanes}")
-        return Value(
-            self.builder.pure(f"extractelement {value.typed}, {kind} {inside}"), value.dtype
-        )
+        lane = self.builder.pure(f"call {kind} @llvm.cttz.{kind}({kind} {bits}, i1 true)")
+        text = self.builder.pure(f"extractelement {value.typed}, {kind} {lane}")
+        return Value(text, value.dtype)
 
     # Operations.
 

@@ -24,6 +24,7 @@ from taskc.backend.cpu.builder import (
     constants,
     type_of,
 )
+from taskc.backend.cpu.dots import Dots
 from taskc.backend.cpu.elementwise import Elementwise
 from taskc.backend.cpu.groups import Groups, is_pure
 from taskc.backend.cpu.memory import Memory, Place, Private, PrivateMemory
@@ -32,6 +33,7 @@ from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import MATH_FUNCTIONS
 from taskc.ir.nodes import GLOBAL, SHARED, Expression, Statement, Table, Tensor, Variable
+from taskc.ir.operations import DOTS
 from taskc.ir.rewrite import walk
 from taskc.ir.types import boolean, i32, i64
 
@@ -59,6 +61,7 @@ class Emitter:
         self.elementwise = Elementwise(self.builder)
         self.memory = Memory(self.builder, self.elementwise, self.lanes)
         self.privates = PrivateMemory(self.memory)
+        self.dots = Dots(self.builder, self.elementwise, self.memory)
         self.forms = Lanes(kernel, self.lanes or 1)
         self.groups = Groups(kernel.body)
         self.vectors = -(-kernel.workers // (self.lanes or 1))
@@ -397,6 +400,11 @@ class Emitter:
             case ir.Do(operation="shuffle.xor", operands=(value, distance), result=result):
                 assert result is not None
                 self._shuffle(value, distance, result)
+            case ir.Do(operation=operation) if operation in DOTS:
+                self._dot(statement)
+            case ir.Do(operation="store.pack", operands=(ir.Address() as part, _, *values)):
+                place = self._place(part.tensor, self._base(part.tensor), *part.indices)
+                self.dots.store(place, [self.spread(v) for v in values], self._active())
             case ir.Assert():
                 self._assert(statement)
             case ir.Barrier() | ir.Print() | ir.Breakpoint():
@@ -463,23 +471,20 @@ class Emitter:
             self.privates.store(private, self._copy_of(tensor), index, made, self.mask)
             return
         place = self._place(tensor, self._base(tensor), *indices)
-        if place.offsets is not None and not any(place.offsets):
-            self._store_one(place, value)
-        else:
-            self.memory.store(place, self.spread(value), self._active())
-
-    def _store_one(self, place: Place, value: Expression) -> None:
-        """All lanes that take part write one place, and so one value: the first such lane's."""
-        active = self._active()
-        is_uniform = self.forms.is_uniform(value)
-        if active is None:
-            made = self.scalar(value) if is_uniform else self._first(self.spread(value))
-            self.memory.store(place, made, None)
+        is_one = place.offsets is not None and not any(place.offsets)
+        if is_one and self.mask is None and self.forms.is_uniform(value):
+            self.memory.store(place, self.scalar(value), None)
             return
-        made = self.scalar(value) if is_uniform else self.elementwise.at(active, self.spread(value))
-        self._branch(
-            self.elementwise.any(active), lambda: self.memory.store(place, made, None), None
-        )
+        mask = self._active()
+        if is_one and mask is not None:
+            self._store_one(place, self.spread(value), mask)
+            return
+        self.memory.store(place, self.spread(value), mask)
+
+    def _store_one(self, place: Place, value: Value, mask: Value) -> None:
+        """What active lanes store to one place is one value: any one's will do."""
+        one = self.elementwise.first(value, mask)
+        self._branch(self.elementwise.any(mask), lambda: self.memory.store(place, one, None), None)
 
     def _if_statement(self, node: ir.If) -> None:
         condition, then, otherwise = node.condition, node.then, node.otherwise
@@ -672,8 +677,6 @@ class Emitter:
 
     def _first(self, value: Value) -> Value:
         """Lane 0's value."""
-        if not value.lanes:
-            return value
         return Value(self.builder.pure(f"extractelement {value.typed}, i64 0"), value.dtype)
 
     # Exchanges and atomics.
@@ -687,6 +690,19 @@ class Emitter:
             f"shufflevector {made.typed}, {made.type} poison, <{self.lanes} x i32> <{picks}>"
         )
         self._bind(result, replace(made, text=text))
+
+    def _dot(self, node: ir.Do) -> None:
+        into, *places = (part for part in node.operands if isinstance(part, ir.Address))
+        private, copy = self.stored[into.tensor], self._copy_of(into.tensor)
+        index = self._private_index(into.indices)
+        packs = []
+        for part in places:
+            place = self._place(part.tensor, self._base(part.tensor), *part.indices)
+            packs.append(self.dots.load(place, self._active()))
+        left = packs[0] if len(packs) > 1 else None
+        total = self.privates.load(private, copy, index)
+        total = self.dots.product(DOTS[node.operation], total, left, packs[-1])
+        self.privates.store(private, copy, index, total, self.mask)
 
     def _atomic(self, node: ir.Atomic) -> None:
         place = self._place(node.tensor, self._base(node.tensor), *node.indices)
