@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from taskc.ir.target import TARGETS, MatrixInstruction
+from taskc.ir.types import DType
 from taskc.settings import thread_limit
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -17,12 +19,19 @@ class Machine:
     registers  vector registers
     threads    how many blocks run at a time
     near       bytes of a core's own cache, the largest that it shares with no other
+    products   the instructions that multiply matrices
     """
 
     lanes: int
     registers: int
     threads: int
     near: int
+    products: tuple[MatrixInstruction, ...] = ()
+
+    def pack(self, left: DType, right: DType, total: DType) -> int:
+        """How many elements of k lie together for a product of these types; 1 without an instruction."""
+        types = left, right, total
+        return next((row.pack for row in self.products if row.types == types), 1)
 
 
 @cache
@@ -32,8 +41,9 @@ def machine() -> Machine:
     from taskc.backend.cpu.processor import host
 
     limit_threads(thread_limit())
-    lanes = host().lanes
-    return Machine(lanes, 32 if lanes != 8 else 16, thread_count(), _near())
+    processor = host()
+    lanes, products = processor.lanes, TARGETS[processor.target].products
+    return Machine(lanes, 32 if lanes != 8 else 16, thread_count(), _near(), products)
 
 
 def _near() -> int:

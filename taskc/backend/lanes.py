@@ -189,6 +189,9 @@ class Lanes:
             case ir.Atomic(result=result) | ir.Do(result=result):
                 if result is not None:
                     self._forms[result] = VARYING
+                for part in statement.operands if isinstance(statement, ir.Do) else ():
+                    if isinstance(part, ir.Address) and part.tensor.scope in (LOCAL, REGISTER):
+                        self._varying.add(part.tensor)
             case ir.For(variable=variable, start=start, stop=stop, step=step):
                 begin = self.form(start)
                 self._forms[variable] = Form(begin.offsets, gcd(begin.divisor, step))

@@ -140,10 +140,56 @@ def _addresses(tensor: Tensor, extents: tuple[int, int]) -> NDArray[Any] | None:
     return layout.find(0, tasks)
 
 
+# --- packs in memory -------------------------------------------------------------------------
+
+
+def depth_of(operand: Operand, *, is_left: bool) -> int:
+    """Which dimension of an operand's tensor is k: -1, the last, or -2."""
+    return -2 if operand.transposed == is_left else -1
+
+
+def pack_step(tensor: Tensor, dimension: int, pack: int) -> int:
+    """What an index into the last dimension or the one before is a multiple of where a pack begins there.
+
+    1: anywhere; 0: the elements don't lie in packs.
+    """
+    layout = tensor.layout
+    if tensor.swizzle is not None:
+        return 0
+    if layout is None:
+        return int(dimension == -1 or tensor.shape[-1] == 1)
+    if not layout.is_composed or layout.rank < -dimension:
+        return 0
+    # Of a composed layout an element's address is a sum of what each of its indices adds.
+    extent, given = layout.shape[dimension], tensor.shape[dimension]
+    numbers = np.arange(extent)
+    tasks = np.zeros((extent, layout.rank), np.int64)
+    tasks[:, dimension] = numbers
+    places = layout.find(0, tasks)
+    is_one_layout = isinstance(given, int) and given <= extent
+    if is_one_layout and np.array_equal(places, numbers):
+        return 1
+    lies = np.array_equal(places - places[numbers // pack * pack], numbers % pack)
+    return pack if lies and (is_one_layout or extent % pack == 0) else 0
+
+
+def packed_layout(tensor: Tensor, dimension: int, pack: int) -> Mapping:
+    """One that has k in packs, beside each other for neighbours in the other dimension."""
+    rows, columns = (int(n) for n in tensor.shape[-2:])  # type: ignore[arg-type]
+    if dimension == -2:
+        return repeat(-(-rows // pack), columns) * repeat(pack, 1)
+    return repeat(1, -(-columns // pack)) * repeat(rows, pack)
+
+
 def alignment(tensor: Tensor) -> int:
     """The bytes after which a tensor's swizzle repeats: hardware swizzles whole addresses."""
     swizzle = tensor.swizzle
     return 1 if swizzle is None else tensor.dtype.nbytes << (swizzle.shift + swizzle.bits)
+
+
+def types_of(mma: Mma) -> tuple[DType, DType, DType]:
+    """Of the left operand, the right one and the accumulator."""
+    return mma.left.tensor.dtype, mma.right.tensor.dtype, mma.accumulator.dtype
 
 
 def misfit(mma: Mma, row: MatrixInstruction) -> str | None:
@@ -151,12 +197,23 @@ def misfit(mma: Mma, row: MatrixInstruction) -> str | None:
     owners = mma.accumulator.owners
     assert owners is not None
     m, n, k = row.shape
-    types = (mma.left.tensor.dtype, mma.right.tensor.dtype, mma.accumulator.dtype)
-    if types != (row.operand, row.operand, row.accumulator):
-        return f"{row.name} is of {row.operand} and {row.accumulator}"
+    if types_of(mma) != row.types:
+        left, right, accumulator = row.types
+        both = str(left) if left is right else f"{left}, {right}"
+        return f"{row.name} is of {both} and {accumulator}"
     quotient = quotient_of(owners, row)
     if quotient is None or mma.left.shape[1] % k:
         return f"{row.name} computes {m} by {n} by {k}, which does not divide the product"
+    if row.pack:
+        for is_left, operand in ((True, mma.left), (False, mma.right)):
+            dimension = depth_of(operand, is_left=is_left)
+            if operand.tensor.owners is not None or not pack_step(
+                operand.tensor, dimension, row.pack
+            ):
+                return (
+                    f"{operand.tensor} does not lie in packs of {row.pack}, as {row.name} takes it"
+                )
+        return None
     for is_left, operand in ((True, mma.left), (False, mma.right)):
         tensor = operand.tensor
         if tensor.owners is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from taskc.ir.target import MATRIX_INSTRUCTIONS, is_asynchronous
+from taskc.ir.target import MATRIX_INSTRUCTIONS, MatrixInstruction
 from taskc.ir.types import DType, boolean, u32
 
 
@@ -28,6 +28,9 @@ class Operation:
     meaning: str
     result: DType | str | None = None
 
+
+PACK = "store.pack"
+SUMS = ".sums"  # ends the name of what is beside a matrix instruction that has an offset
 
 _ROWS: tuple[Operation, ...] = (
     Operation(
@@ -94,6 +97,11 @@ _ROWS: tuple[Operation, ...] = (
         "cluster.wait", (), "cluster",
         "Waits until all have come to the barrier of the cluster at which this worker came last.",
     ),
+    Operation(
+        PACK, ("place", "constant", "value*"), "worker",
+        "Stores consecutive elements, along the place's last dimension but one (constant 0) or its last"
+        " (constant 1), which lie together in memory.",
+    ),
     Operation("shuffle.xor", ("value", "value"), "warp", "The value of lane (lane ^ n).", "operand"),
     Operation("shuffle.index", ("value", "value"), "warp", "The value of lane n.", "operand"),
     Operation("shuffle.up", ("value", "value"), "warp", "The value of lane - n, its own for lane < n.", "operand"),
@@ -114,24 +122,69 @@ _ROWS: tuple[Operation, ...] = (
 )  # fmt: skip
 
 _REGISTERS = ("place", "place", "place")
-_ROWS += tuple(
-    Operation(
-        row.name, (*_REGISTERS, "value", "constant", "constant"), "warpgroup",
-        "Starts accumulator += left @ right (accumulator = left @ right where the fourth operand is"
-        " false). The accumulator, and the left operand where it is a REGISTER tensor, are fragments, each"
-        " from the given slot on. A SHARED operand begins at its place, and a constant says whether it is"
-        " transposed there. All that it reads and writes is in flight until a wgmma.wait for its group.",
-    )
-    if row.asynchronous
-    else Operation(
-        row.name, _REGISTERS, "warp",
+
+
+def _of_matrices(row: MatrixInstruction) -> Operation:
+    if row.is_dot:
+        more = f" + {row.offset}" if row.offset else ""
+        return Operation(
+            row.name,
+            (*_REGISTERS, "constant", "constant"),
+            "worker",
+            f"accumulator += the product of a pack{more} of a row of the left matrix with one of a column"
+            " of the right one, one fused multiply-add a step, from the end of the packs to their beginning."
+            " They begin at their places in memory; the constants say which of the matrices is transposed"
+            " there. Subnormal floats count as zeros.",
+        )
+    if row.asynchronous:
+        return Operation(
+            row.name,
+            (*_REGISTERS, "value", "constant", "constant"),
+            "warpgroup",
+            "Starts accumulator += left @ right (accumulator = left @ right where the fourth operand is"
+            " false). The accumulator, and the left operand where it is a REGISTER tensor, are fragments,"
+            " each from the given slot on. A SHARED operand begins at its place, and a constant says"
+            " whether it is transposed there. All that it reads and writes is in flight until a wgmma.wait"
+            " for its group.",
+        )
+    return Operation(
+        row.name,
+        _REGISTERS,
+        "warp",
         "accumulator += left @ right on fragments in REGISTER tensors, each from the given slot on; a"
         " row of ir/target.py says which lane holds which element.",
     )
+
+
+_ROWS += tuple(map(_of_matrices, MATRIX_INSTRUCTIONS.values()))
+_ROWS += tuple(
+    Operation(
+        f"{row.name}{SUMS}",
+        ("place", "place", "constant"),
+        "worker",
+        f"accumulator += {row.offset} * the sum of a pack of a column of the right matrix: what the"
+        " offset adds to a product. The constant says whether the matrix is transposed.",
+    )
     for row in MATRIX_INSTRUCTIONS.values()
-)  # fmt: skip
+    if row.offset
+)
+
+# Products of each worker's own packs, and the sums beside them.
+DOTS: dict[str, MatrixInstruction] = {
+    name: row
+    for row in MATRIX_INSTRUCTIONS.values()
+    for name in ((row.name, f"{row.name}{SUMS}") if row.offset else (row.name,))
+    if row.is_dot
+}
 
 OPERATIONS: dict[str, Operation] = {row.name: row for row in _ROWS}
 
+
+def _is_offered(name: str) -> bool:
+    row = MATRIX_INSTRUCTIONS.get(name)
+    is_processors = name == PACK or name in DOTS
+    return not is_processors and (row is None or not row.asynchronous)
+
+
 # What `tc.cuda` has under its own name. Asynchronous products it has as one, `tc.cuda.wgmma`.
-OFFERED: tuple[Operation, ...] = tuple(row for row in _ROWS if not is_asynchronous(row.name))
+OFFERED: tuple[Operation, ...] = tuple(row for row in _ROWS if _is_offered(row.name))

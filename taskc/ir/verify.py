@@ -206,7 +206,7 @@ class _Verifier(StatementVerifier):
                 s.accumulator.shape == (rows, columns),
                 f"the accumulator {s.accumulator} is {rows} by {columns}",
             )
-            if row is not None and row.asynchronous:
+            if row is not None and (row.asynchronous or row.pack):
                 wrong = misfit(s, row)
                 self.need(wrong is None, wrong or "")
 

@@ -7,7 +7,7 @@ import ast
 from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import BINARY_OPERATORS
 from taskc.ir.mapping import Mapping, replicate
-from taskc.ir.types import DType, boolean
+from taskc.ir.types import DType, boolean, i8, u8
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context
 from taskc.lang.conversions import constant_integer, flag
@@ -15,6 +15,7 @@ from taskc.lang.memory import allocate, require_phase
 from taskc.lang.values import NOTHING, Nothing, Range, Transposed, describe
 from taskc.lang.views import view_of
 
+_MIXED = (u8, i8)  # what processors multiply fastest
 _ACCUMULATOR = "acc = tc.tile(f32, mapping, 0), over a mapping of rows and columns"
 
 
@@ -42,7 +43,8 @@ def product(context: Context, bound: dict[str, ast.expr], what: str, node: ast.C
             _ACCUMULATOR,
         )
     left, right = (_operand(context, bound[side], accumulator.dtype, what) for side in "ab")
-    if left.tensor.dtype is not right.tensor.dtype:
+    mixed = left.tensor.dtype, right.tensor.dtype
+    if mixed[0] is not mixed[1] and mixed != _MIXED:
         types = f"{left.tensor.dtype} and {right.tensor.dtype}"
         raise context.error(f"the operands of {what} have different types: {types}", node)
     (m, k), (k2, n) = left.shape, right.shape
@@ -61,9 +63,11 @@ def _operand(context: Context, node: ast.expr, accumulator: DType, what: str) ->
     transposed = isinstance(value, Transposed)
     view = view_of(context, value.matrix if transposed else value, node, f"an operand of {what}")
     tensor = view.tensor
-    if tensor.scope not in (ir.SHARED, ir.TILE):
+    is_input = tensor.scope == ir.GLOBAL and tensor.role == "in" and not context.in_room
+    if tensor.scope not in (ir.SHARED, ir.TILE) and not is_input:
         raise context.error(
-            f"an operand of {what} is a block value, a tile or shared memory",
+            f"an operand of {what} is a block value, a tile or shared memory"
+            + ("" if context.in_room else ", or a parameter that is only read"),
             node,
             "copy it to tc.shared first" if context.in_room else "use tc.load",
         )

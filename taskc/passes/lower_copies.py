@@ -8,10 +8,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from taskc.ir import nodes as ir
 from taskc.ir.build import TRUE, ZERO, add, index, multiply
-from taskc.ir.mapping import Mapping, Mode
-from taskc.ir.nodes import Expression, Statement, Tensor, Variable
+from taskc.ir.fragments import pack_step
+from taskc.ir.mapping import Mapping, Mode, auto_map, repeat
+from taskc.ir.nodes import SHARED, Expression, Statement, Tensor, Variable
+from taskc.ir.operations import PACK
+from taskc.ir.rewrite import substitute, walk
 from taskc.ir.target import MatrixInstruction, Target
 from taskc.passes.transports import copy_elements, plain_read
 from taskc.passes.widths import Multiples
@@ -35,6 +40,48 @@ def asynchronous_copy(move: ir.Move, target: Target, known: Multiples) -> tuple[
         loc=move.loc,
     )
     return ir.Each(move.variables, move.by, None, copy, loc=move.loc), count
+
+
+def in_packs(move: ir.Move, workers: int) -> ir.Move | None:
+    """A move into shared memory that lies in packs of 4 bytes, by whole packs; None where it doesn't."""
+    tensor, pack = move.tensor, 4 // move.tensor.dtype.nbytes
+    if tensor.scope != SHARED or tensor.layout is None or pack < 2 or move.guard is not None:
+        return None
+    for dimension in (-2, -1):
+        along = move.indices[dimension]
+        if pack_step(tensor, dimension, pack) != pack or along not in move.variables:
+            continue
+        number = move.variables.index(along)
+        packs = [n // pack if k == number else n for k, n in enumerate(move.shape)]
+        if move.shape[number] % pack or any(
+            index is not along and any(node is along for node in walk(index))
+            for index in move.indices
+        ):
+            continue
+        whole = repeat(*(pack if k == number else 1 for k in range(len(packs))))
+        cover = auto_map(packs, workers=workers)
+        assert cover.worker_modes is not None
+        assert cover.slot_modes is not None
+        by = Mapping.from_modes(cover.shape, cover.worker_modes, cover.slot_modes) * whole
+        by = by if by.shape == move.shape else by.within(*move.shape)
+        return replace(move, by=by, how=PACK)
+    return None
+
+
+def packed_store(move: ir.Move) -> tuple[ir.Each, int]:
+    """The mapping loop of such a move, and how many consecutive slots one store takes."""
+    pack = 4 // move.tensor.dtype.nbytes
+    dimension = -2 if pack_step(move.tensor, -2, pack) == pack else -1
+    along = move.indices[dimension]
+    assert isinstance(along, Variable)
+    values = [substitute(move.value, {along: add(along, q)}) for q in range(pack)]
+    store = ir.Do(
+        PACK,
+        (ir.Address(move.tensor, move.indices), index(dimension + 2), *values),
+        loc=move.loc,
+    )
+    assert move.by is not None
+    return ir.Each(move.variables, move.by, None, store, loc=move.loc), pack
 
 
 def matrix_instruction(

@@ -44,7 +44,8 @@ from taskc.ir.nodes import (
 )
 from taskc.ir.rewrite import map_children, map_expressions, map_statements, substitute, walk
 from taskc.ir.target import TARGETS, MatrixInstruction
-from taskc.passes.lower_copies import asynchronous_copy, matrix_instruction
+from taskc.passes.lower_copies import asynchronous_copy, matrix_instruction, packed_store
+from taskc.passes.lower_dots import dot_products
 from taskc.passes.lower_products import asynchronous_product
 from taskc.passes.register_slots import linear_form, slot_table, trip_number
 from taskc.passes.tasks import composed_tasks, enumerated_tasks, first_owner, within_limit
@@ -109,12 +110,17 @@ class _Lowering:
             case ir.Move(how="cp.async"):
                 loop, run = asynchronous_copy(statement, self.target, self.known)
                 return self.each(loop, scope, run)
+            case ir.Move(how="store.pack"):
+                loop, run = packed_store(statement)
+                return self.each(loop, scope, run)
             case ir.Move():
                 return self.each(_loop_of(statement), scope)
             case ir.Mma():
                 row = self.target.matrix_instruction(str(statement.how))
                 if row.asynchronous:
                     return self.product(statement, row, scope)
+                if row.is_dot:
+                    return self.statement(dot_products(statement, row), scope)
                 registers = (self.register(t) for t in _mma_tensors(statement))
                 return matrix_instruction(statement, row, *registers)
             case ir.Allocate(tensor=Tensor(scope="tile")):

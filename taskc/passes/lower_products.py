@@ -42,7 +42,7 @@ def asynchronous_product(
     variables = [variable for variable, _ in trips]
     fragment = digits_number(quotient.slot_modes, variables, None)
     if left is None:
-        left_place = _place(mma.left, multiply(tasks[0], m), depth, mma)
+        left_place = operand_place(mma.left, multiply(tasks[0], m), depth, mma)
     else:
         line = digits_number(quotient.slot_modes, variables, 0)
         step = add(multiply(line, steps), floor_divide(depth, k))
@@ -57,7 +57,7 @@ def asynchronous_product(
                 accumulator, (multiply(fragment, row.accumulator_fragment.slots),), loc=mma.loc
             ),
             left_place,
-            _place(mma.right, depth, multiply(tasks[1], n), mma),
+            operand_place(mma.right, depth, multiply(tasks[1], n), mma),
             accumulate,
             index(int(mma.left.transposed)),
             index(int(mma.right.transposed)),
@@ -71,7 +71,9 @@ def asynchronous_product(
     return statement
 
 
-def _place(operand: ir.Operand, row: Expression, column: Expression, mma: ir.Mma) -> ir.Address:
+def operand_place(
+    operand: ir.Operand, row: Expression, column: Expression, mma: ir.Mma
+) -> ir.Address:
     """Where the product's element (row, column) lies."""
     if operand.transposed:
         row, column = column, row

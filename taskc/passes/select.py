@@ -26,13 +26,16 @@ from taskc.ir.mapping import Mapping, auto_map
 from taskc.ir.nodes import SHARED, TILE, Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import map_statements, walk
 from taskc.ir.target import TARGETS, Target
-from taskc.passes.select_matrix import matrix_product
+from taskc.passes.lower_copies import in_packs
+from taskc.passes.select_matrix import matrix_product, with_packs
 from taskc.passes.select_reductions import reduction, scan
 from taskc.passes.widths import known_multiples, move_width
 
 
 def select(kernel: ir.Kernel) -> ir.Kernel:
-    selector = _Selector(kernel, TARGETS[kernel.target])
+    target = TARGETS[kernel.target]
+    kernel = with_packs(kernel, target)
+    selector = _Selector(kernel, target)
     body = selector.visit(kernel.body)
     # A kernel of the expert's room keeps its stage: all that is chosen for it is who moves what.
     stage = "selected" if kernel.stage == "parsed" else kernel.stage
@@ -54,7 +57,7 @@ class _Selector:
             case ir.Move():
                 return self.move(statement)
             case ir.Mma():
-                return matrix_product(statement, self.target, self.workers, self.notes)
+                return matrix_product(statement, self.target, self.known, self.notes)
             case ir.Reduce():
                 return reduction(statement, self.target)
             case ir.Scan():
@@ -69,6 +72,10 @@ class _Selector:
         owners = _tile_owners(move)
         if owners is not None:
             return replace(move, by=_limited(owners, move.shape))
+        if self.target.is_processor:
+            packed = in_packs(move, self.workers)
+            if packed is not None:
+                return packed
         width = move_width(move, self.target, self.known)
         return replace(move, by=auto_map(move.shape, workers=self.workers, vector=width))
 

@@ -8,6 +8,15 @@
         tile right: f16[16, 64] by (warps without m) * right fragment
         move right[q, j] = sb[kk + q, j] for ...
         mma acc += left @ right how=mma.sync.m16n8k16.f16
+
+A processor's instructions take operands from memory, in packs of k. What is shared is laid out so:
+
+    constant shared sb: i8[64, 48]
+    mma acc += a[row, 0].as(8, 66) @ sb[0, 0].as(66, 48)     acc: i32[8, 48], any mapping
+->
+    constant shared sb: i8[66, 48].laid(repeat(17, 48).repeat(4, 1))
+    mma acc += a[row, 0].as(8, 64) @ sb[0, 0].as(64, 48) how=vpdpbusd.i8
+    (rows 64 and 65 by fused multiply-adds)
 """
 
 from __future__ import annotations
@@ -17,17 +26,58 @@ from dataclasses import replace
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, add, index
-from taskc.ir.fragments import quotient_of, without_dimension
+from taskc.ir.fragments import (
+    depth_of,
+    pack_step,
+    packed_layout,
+    quotient_of,
+    types_of,
+    without_dimension,
+)
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import SHARED, TILE, Expression, Statement, Tensor, Variable
+from taskc.ir.rewrite import walk
 from taskc.ir.target import MatrixInstruction, Target
 from taskc.ir.types import DType
+from taskc.passes.overlay import place
+from taskc.passes.widths import Multiples, divisor
+
+
+def with_packs(kernel: ir.Kernel, target: Target) -> ir.Kernel:
+    """Shared memory that an instruction takes in packs is laid out in packs."""
+    rows = [row for row in target.products if row.pack]
+    chosen: dict[Tensor, Tensor] = {}
+    for mma in walk(kernel.body) if rows else ():
+        if not isinstance(mma, ir.Mma):
+            continue
+        row = next((row for row in rows if row.types == types_of(mma)), None)
+        if row is not None:
+            for is_left, operand in ((True, mma.left), (False, mma.right)):
+                if operand.tensor.scope == SHARED:
+                    laid = _in_packs(operand, operand.tensor, row, is_left=is_left)
+                    if laid is not operand.tensor:
+                        chosen.setdefault(operand.tensor, laid)
+    return place(kernel, chosen) if chosen else kernel
+
+
+def _in_packs(
+    operand: ir.Operand, tensor: Tensor, row: MatrixInstruction, *, is_left: bool
+) -> Tensor:
+    """The tensor as the instruction takes it best: neighbours of the right operand are its columns."""
+    dimension = depth_of(operand, is_left=is_left)
+    lies_well = is_left and pack_step(tensor, dimension, row.pack)
+    if lies_well or tensor.layout is not None or tensor.swizzle is not None:
+        return tensor
+    return replace(tensor, layout=packed_layout(tensor, dimension, row.pack))
 
 
 def matrix_product(
-    mma: ir.Mma, target: Target, workers: int, notes: list[tuple[str, Location]]
+    mma: ir.Mma, target: Target, known: Multiples, notes: list[tuple[str, Location]]
 ) -> Statement:
-    """The product in the target's terms; a fallback to fused multiply-adds adds a note."""
+    """The product in the target's terms; a fallback to fused multiply-adds adds a note.
+
+    known  what divides the variables in the operands' places
+    """
     owners = mma.accumulator.owners
     assert owners is not None
     if mma.how is not None:
@@ -38,13 +88,20 @@ def matrix_product(
                 hint="wgmma is an instruction of sm_90a; tc.mma takes what the target has",
             )
         return mma
+    rows = [row for row in target.products if row.types == types_of(mma)]
+    for row in (row for row in rows if row.pack):
+        made = _from_packs(mma, row, target, known, notes)
+        if made is not None:
+            return made
     mma, before = _without_foreign_tiles(mma)
-    for row in target.products:
-        quotient = _quotient(mma, owners, row)
+    for row in (row for row in rows if not row.pack):
+        quotient = _quotient(mma, row)
         if quotient is not None:
             return _sequence(before, _instructions(mma, quotient, row))
-    if target.products:
-        names = ", ".join(row.name for row in target.products)
+    # What matrix units don't do is slow everywhere but on processors.
+    missed = rows if target.is_processor else target.products
+    if missed:
+        names = ", ".join(row.name for row in missed)
         left, accumulator = mma.left.tensor.dtype, mma.accumulator.dtype
         notes.append(
             (
@@ -70,8 +127,13 @@ def operand_element(
     return ir.Read(operand.tensor, (*operand.origin[:-2], *place), loc=loc)
 
 
-def _without_foreign_tiles(mma: ir.Mma) -> tuple[ir.Mma, list[Statement]]:
-    """Operands in registers go through shared memory: their owners are not the product's."""
+def _without_foreign_tiles(
+    mma: ir.Mma, row: MatrixInstruction | None = None
+) -> tuple[ir.Mma, list[Statement]]:
+    """Operands in registers go through shared memory: their owners are not the product's.
+
+    There they lie as an instruction takes them in packs, if one is given.
+    """
     before: list[Statement] = []
     changes: dict[str, ir.Operand] = {}
     for side in ("left", "right"):
@@ -81,6 +143,8 @@ def _without_foreign_tiles(mma: ir.Mma) -> tuple[ir.Mma, list[Statement]]:
             continue
         assert tensor.owners is not None
         scratch = Tensor(f"{tensor.name}_scratch", tensor.dtype, tensor.shape, SHARED, loc=mma.loc)
+        if row is not None:
+            scratch = _in_packs(operand, scratch, row, is_left=side == "left")
         variables = (Variable("i"), Variable("j"))
         move = ir.Move(
             scratch, variables, variables, tuple(int(n) for n in tensor.shape),  # type: ignore[arg-type]
@@ -114,13 +178,54 @@ def _converted(value: Expression, dtype: DType) -> Expression:
     return value if value.dtype == dtype else ir.Cast(value, dtype)
 
 
-def _quotient(mma: ir.Mma, owners: Mapping, row: MatrixInstruction) -> Mapping | None:
-    """The mapping of fragments, where this instruction fits."""
-    k = row.shape[2]
-    types = (mma.left.tensor.dtype, mma.right.tensor.dtype, mma.accumulator.dtype)
-    if types != (row.operand, row.operand, row.accumulator) or mma.left.shape[1] % k:
+def _from_packs(
+    mma: ir.Mma,
+    row: MatrixInstruction,
+    target: Target,
+    known: Multiples,
+    notes: list[tuple[str, Location]],
+) -> Statement | None:
+    """By an instruction that takes packs from memory, but for what is left of k; None if it doesn't fit."""
+    assert mma.accumulator.owners is not None
+    whole = mma.left.shape[1] // row.shape[2] * row.shape[2]
+    if not whole or quotient_of(mma.accumulator.owners, row) is None:
         return None
-    return quotient_of(owners, row)
+    mma, before = _without_foreign_tiles(mma, row)
+    for is_left, operand in ((True, mma.left), (False, mma.right)):
+        dimension = depth_of(operand, is_left=is_left)
+        step = pack_step(operand.tensor, dimension, row.pack)
+        if not step or divisor(operand.origin[dimension], known) % step:
+            return None
+    parts: list[Statement] = [replace(_steps(mma, 0, whole), how=row.name)]
+    if whole < mma.left.shape[1]:
+        rest = _steps(mma, whole, mma.left.shape[1])
+        parts.append(matrix_product(rest, target, known, []))
+    if not before and len(parts) == 1:
+        return parts[0]
+    return ir.Sequence((*before, *parts), loc=mma.loc)
+
+
+def _steps(mma: ir.Mma, start: int, stop: int) -> ir.Mma:
+    """A part of the product's k."""
+
+    def part(operand: ir.Operand, *, is_left: bool) -> ir.Operand:
+        dimension = depth_of(operand, is_left=is_left)
+        origin = list(operand.origin)
+        origin[dimension] = add(origin[dimension], start)
+        rows, columns = operand.shape
+        shape = (rows, stop - start) if is_left else (stop - start, columns)
+        return replace(operand, origin=tuple(origin), shape=shape)
+
+    if (start, stop) == (0, mma.left.shape[1]):
+        return mma
+    left, right = part(mma.left, is_left=True), part(mma.right, is_left=False)
+    return replace(mma, left=left, right=right)
+
+
+def _quotient(mma: ir.Mma, row: MatrixInstruction) -> Mapping | None:
+    """The mapping of fragments, where this instruction fits."""
+    assert mma.accumulator.owners is not None
+    return None if mma.left.shape[1] % row.shape[2] else quotient_of(mma.accumulator.owners, row)
 
 
 def _instructions(mma: ir.Mma, quotient: Mapping, row: MatrixInstruction) -> Statement:

@@ -26,4 +26,4 @@ def cost_of(statement: Statement) -> int:
 def _weight(node: object) -> int:
     if isinstance(node, ir.Unary | ir.Binary):
         return _MATH if node.operator in MATH_FUNCTIONS else 1
-    return 1 if isinstance(node, ir.Read | ir.Fused) else 0
+    return 1 if isinstance(node, ir.Read | ir.Fused | ir.Address) else 0

@@ -24,6 +24,7 @@ from taskc.backend.cpu.builder import (
     constants,
     type_of,
 )
+from taskc.backend.cpu.dots import Dots
 from taskc.backend.cpu.elementwise import Elementwise
 from taskc.backend.cpu.groups import Groups, is_pure
 from taskc.backend.cpu.memory import Memory, Place, Private, PrivateMemory
@@ -32,6 +33,7 @@ from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import MATH_FUNCTIONS
 from taskc.ir.nodes import GLOBAL, SHARED, Expression, Statement, Table, Tensor, Variable
+from taskc.ir.operations import DOTS
 from taskc.ir.rewrite import walk
 from taskc.ir.types import boolean, i32, i64
 
@@ -59,6 +61,7 @@ class Emitter:
         self.elementwise = Elementwise(self.builder)
         self.memory = Memory(self.builder, self.elementwise, self.lanes)
         self.privates = PrivateMemory(self.memory)
+        self.dots = Dots(self.builder, self.elementwise, self.memory)
         self.forms = Lanes(kernel, self.lanes or 1)
         self.groups = Groups(kernel.body)
         self.vectors = -(-kernel.workers // (self.lanes or 1))
@@ -397,6 +400,11 @@ class Emitter:
             case ir.Do(operation="shuffle.xor", operands=(value, distance), result=result):
                 assert result is not None
                 self._shuffle(value, distance, result)
+            case ir.Do(operation=operation) if operation in DOTS:
+                self._dot(statement)
+            case ir.Do(operation="store.pack", operands=(ir.Address() as part, _, *values)):
+                place = self._place(part.tensor, self._base(part.tensor), *part.indices)
+                self.dots.store(place, [self.spread(v) for v in values], self._active())
             case ir.Assert():
                 self._assert(statement)
             case ir.Barrier() | ir.Print() | ir.Breakpoint():
@@ -678,6 +686,19 @@ class Emitter:
             f"shufflevector {made.typed}, {made.type} poison, <{self.lanes} x i32> <{picks}>"
         )
         self._bind(result, replace(made, text=text))
+
+    def _dot(self, node: ir.Do) -> None:
+        into, *places = (part for part in node.operands if isinstance(part, ir.Address))
+        private, copy = self.stored[into.tensor], self._copy_of(into.tensor)
+        index = self._private_index(into.indices)
+        packs = []
+        for part in places:
+            place = self._place(part.tensor, self._base(part.tensor), *part.indices)
+            packs.append(self.dots.load(place, self._active()))
+        left = packs[0] if len(packs) > 1 else None
+        total = self.privates.load(private, copy, index)
+        total = self.dots.product(DOTS[node.operation], total, left, packs[-1])
+        self.privates.store(private, copy, index, total, self.mask)
 
     def _atomic(self, node: ir.Atomic) -> None:
         place = self._place(node.tensor, self._base(node.tensor), *node.indices)

@@ -62,6 +62,8 @@ def _mentioned(node: Statement | Expression) -> Iterator[Variable | Tensor]:
             yield node
         case ir.Read(tensor=tensor) | ir.Store(tensor=tensor) | ir.Allocate(tensor=tensor):
             yield tensor
+        case ir.Address(tensor=tensor):
+            yield tensor
         case ir.Atomic(tensor=tensor):
             yield tensor
             yield from bound_by(node)

@@ -12,19 +12,30 @@ import llvmlite.binding as llvm
 
 from taskc.ir.target import TARGETS
 
+_AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "fma")
+_AVX2 = ("avx2", "fma", "f16c")
+_FAST_BF16 = "fast-bf16"  # what no feature says: whether products of bf16 are faster than of f32
+
 # LLVM's names of what a kernel needs, and the target that has it, best first.
 _TARGETS = (
-    ("avx512", ("avx512f", "avx512bw", "avx512dq", "avx512vl", "fma")),
-    ("avx2", ("avx2", "fma", "f16c")),
+    ("avx512_bf16", (*_AVX512, "avx512vnni", "avx512bf16", _FAST_BF16)),
+    ("avx512_vnni", (*_AVX512, "avx512vnni")),
+    ("avx512", _AVX512),
+    ("avx2_vnni", (*_AVX2, "avxvnni")),
+    ("avx2", _AVX2),
     ("neon", ("neon",)),
 )
 
 
 # A processor of a name that LLVM knows for each target: where it runs, and what it is called.
+_LINUX = "x86_64-unknown-linux-gnu"
 _TYPICAL = {
-    "avx512": ("x86_64-unknown-linux-gnu", "x86-64-v4"),
-    "avx2": ("x86_64-unknown-linux-gnu", "x86-64-v3"),
-    "sse2": ("x86_64-unknown-linux-gnu", "x86-64"),
+    "avx512_bf16": (_LINUX, "znver4"),
+    "avx512_vnni": (_LINUX, "cascadelake"),
+    "avx512": (_LINUX, "x86-64-v4"),
+    "avx2_vnni": (_LINUX, "gracemont"),
+    "avx2": (_LINUX, "x86-64-v3"),
+    "sse2": (_LINUX, "x86-64"),
     "neon": ("aarch64-unknown-linux-gnu", "generic"),
 }
 
@@ -77,7 +88,8 @@ def typical(target: str) -> Processor:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     triple, name = _TYPICAL[target]
-    return processor(triple, name, dict.fromkeys(dict(_TARGETS).get(target, ()), True))
+    needs = (feature for feature in dict(_TARGETS).get(target, ()) if feature != _FAST_BF16)
+    return processor(triple, name, dict.fromkeys(needs, True))
 
 
 def processor(triple: str, name: str, features: Mapping[str, bool]) -> Processor:
@@ -90,7 +102,8 @@ def processor(triple: str, name: str, features: Mapping[str, bool]) -> Processor
     if is_arm:
         has.add("neon")
     basic = "neon" if is_arm else "sse2"
-    target = next((name for name, needs in _TARGETS if has.issuperset(needs)), basic)
+    known = {*has, _FAST_BF16} if name.startswith("znver") else has
+    target = next((target for target, needs in _TARGETS if known.issuperset(needs)), basic)
     listed = ",".join(
         f"{'+' if feature in has else '-'}{feature}" for feature in sorted({*has, *features})
     )

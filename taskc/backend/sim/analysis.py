@@ -64,7 +64,11 @@ def writes_among(nodes: Iterable[object]) -> Iterator[ir.Tensor]:
             case ir.Reduce(target=tensor) | ir.Scan(target=tensor):
                 yield tensor
             case ir.Do(
-                operation="cp.async" | "tma.load" | "tma.load.multicast" | "tma.store",
+                operation="cp.async"
+                | "store.pack"
+                | "tma.load"
+                | "tma.load.multicast"
+                | "tma.store",
                 operands=operands,
             ):
                 place = operands[0]

@@ -325,11 +325,14 @@ class Frame:
         """
         numbers = self.group.units[:, None] << WORKER_BITS
         worker: Any = -1
-        if (together and self.width > 1) or (self.anonymous and not self.run.by_phases):
+        is_unnamed = self.anonymous and not self.run.by_phases
+        is_alone = self.members.stop - self.members.start == 1
+        if (together and self.width > 1) or (is_unnamed and not is_alone):
             identity = numbers | (SEVERAL - self.group.rank)
         else:
-            worker = np.broadcast_to(self.worker_row, shape).reshape(-1)
-            identity = numbers | self.worker_row
+            row = np.asarray(self.members.start) if is_unnamed else self.worker_row
+            worker = np.broadcast_to(row, shape).reshape(-1)
+            identity = numbers | row
         who = np.broadcast_to(identity, shape).reshape(-1)
         block = np.broadcast_to(self.block_row, shape).reshape(-1)
         if chosen is not None:

@@ -30,7 +30,7 @@ def matrix_product(
 def folded(row: MatrixInstruction, total: Values, left: Values, right: Values) -> Values:
     """total + left @ right on whole matrices [..., row, column]."""
     lefts = convert(left, row.operand, row.accumulator)
-    rights = convert(right, row.operand, row.accumulator)
+    rights = convert(right, row.types[1], row.accumulator)
     for q in range(row.shape[2]):
         total = fma(lefts[..., :, q, None], rights[..., q, None, :], total, row.accumulator)
     return total

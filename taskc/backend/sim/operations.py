@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from taskc.backend.sim.expressions import Evaluate
 from taskc.backend.sim.machine import Frame
 from taskc.backend.sim.matrix import matrix_product
 from taskc.backend.sim.memory import Array, Memory
@@ -17,7 +18,8 @@ from taskc.backend.sim.statements import Code, Statements
 from taskc.backend.sim.vectors import check_vector
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
-from taskc.ir.operations import OPERATIONS
+from taskc.ir.arithmetic import convert, fma
+from taskc.ir.operations import DOTS, OPERATIONS, PACK
 from taskc.ir.target import MATRIX_INSTRUCTIONS, MatrixInstruction
 
 
@@ -78,11 +80,12 @@ class Operations:
         }
         for name in ("xor", "index", "up", "down"):
             self.makers[f"shuffle.{name}"] = self.shuffle
+        self.makers.update({PACK: self.store_pack, **dict.fromkeys(DOTS, self.dot)})
         statements.makers[ir.Do] = self
 
     def __call__(self, node: ir.Do) -> Code:
         row = MATRIX_INSTRUCTIONS.get(node.operation)
-        if row is not None and not row.asynchronous:
+        if row is not None and not (row.asynchronous or row.pack):
             return self.matrix(node, row)
         maker = self.makers.get(node.operation)
         if maker is None:
@@ -258,6 +261,64 @@ class Operations:
     def fence(self, node: ir.Do) -> Code:
         """Where phases take effect one after another there is nothing to order."""
         return Code(lambda frame: None)
+
+    # Products of each worker's packs.
+
+    def dot(self, node: ir.Do) -> Code:
+        row = DOTS[node.operation]
+        accumulator, *places = (o for o in node.operands if isinstance(o, ir.Address))
+        flags = [bool(o.value) for o in node.operands if isinstance(o, ir.Constant)]
+        sides = (True, False)[-len(places) :]
+        packs = [
+            self._pack(place, -2 if transposed == is_left else -1, row.pack)
+            for place, transposed, is_left in zip(places, flags, sides, strict=True)
+        ]
+        right, dtype = packs[-1], row.accumulator
+        read = self.accesses.read(ir.Read(accumulator.tensor, accumulator.indices, loc=node.loc))
+        store = self.accesses.store(accumulator.tensor, accumulator.indices, node, node.loc)
+
+        offset = dtype.numpy.type(row.offset)
+
+        def run(frame: Frame) -> None:
+            total = read(frame)
+            for q in reversed(range(row.pack)):
+                factor = offset
+                if len(packs) > 1:
+                    factor = convert(packs[0][q](frame), row.operand, dtype) + offset
+                total = fma(factor, convert(right[q](frame), row.types[1], dtype), total, dtype)
+            store(frame, total)
+
+        return Code(run)
+
+    def _pack(self, place: ir.Address, depth: int, pack: int) -> list[Evaluate]:
+        """Reads of the elements of a pack, one after the other."""
+        indices = [self._further(place, depth, q) for q in range(pack)]
+        return [self.accesses.read(ir.Read(place.tensor, at, loc=place.loc)) for at in indices]
+
+    def _further(self, place: ir.Address, depth: int, count: int) -> tuple[ir.Expression, ...]:
+        """The indices of an element of a pack: of a linear offset there is but one."""
+        indices = list(place.indices)
+        depth = -1 if self.run.is_flat else depth
+        if count:
+            number = ir.Constant(count, indices[depth].dtype)
+            indices[depth] = ir.Binary("+", indices[depth], number)
+        return tuple(indices)
+
+    def store_pack(self, node: ir.Do) -> Code:
+        place, dimension, *values = node.operands
+        assert isinstance(place, ir.Address)
+        assert isinstance(dimension, ir.Constant)
+        parts = []
+        for q, value in enumerate(values):
+            at = self._further(place, int(dimension.value) - 2, q)
+            store = self.accesses.store(place.tensor, at, node, node.loc)
+            parts.append((store, self.expressions(value)))
+
+        def run(frame: Frame) -> None:
+            for store, value in parts:
+                store(frame, value(frame))
+
+        return Code(run)
 
     # Matrix products of a warp's registers.
 

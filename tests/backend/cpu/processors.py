@@ -12,7 +12,11 @@ from taskc.ir import nodes as ir
 from taskc.passes.pipeline import lower
 
 # An x86 processor runs what was compiled for lesser ones.
-_LESSER = {"avx512": ("avx2", "sse2"), "avx2": ("sse2",)}
+_OF_AVX512, _OF_AVX2 = ("avx2", "sse2"), ("sse2",)
+_LESSER = {
+    **dict.fromkeys(("avx512", "avx512_vnni", "avx512_bf16"), _OF_AVX512),
+    **dict.fromkeys(("avx2", "avx2_vnni"), _OF_AVX2),
+}
 NAMES = ("host", *_LESSER.get(host().target, ()))
 
 

@@ -14,9 +14,16 @@ from tests.backend.cpu.processors import NAMES, loaded_for
 AVX512 = dict.fromkeys(("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma", "f16c"), True)
 
 
+VNNI = AVX512 | {"avx512vnni": True}
+LINUX = "x86_64-unknown-linux-gnu"
+
+
 @pytest.mark.parametrize(
     ("triple", "features", "target", "lanes"),
     [
+        (LINUX, VNNI, "avx512_vnni", 16),
+        (LINUX, AVX512 | {"avxvnni": True, "avx512f": False}, "avx2_vnni", 8),
+        (LINUX, AVX512 | {"avx512bf16": True}, "avx512", 16),
         ("x86_64-unknown-linux-gnu", AVX512, "avx512", 16),
         ("x86_64-unknown-linux-gnu", AVX512 | {"avx512vl": False}, "avx2", 8),
         ("x86_64-unknown-linux-gnu", {"avx2": True, "fma": True}, "sse2", 4),
@@ -34,9 +41,19 @@ def test_the_target_follows_from_the_features(
     assert made.fingerprint != host().fingerprint
 
 
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [("znver4", "avx512_bf16"), ("znver5", "avx512_bf16"), ("cooperlake", "avx512_vnni")],
+)
+def test_products_of_bf16_are_of_processors_where_they_are_fast(name: str, target: str) -> None:
+    assert processor(LINUX, name, VNNI | {"avx512bf16": True}).target == target
+
+
 def test_a_cache_tells_processors_apart() -> None:
-    prints = {typical(name).fingerprint for name in ("avx512", "avx2", "sse2", "neon")}
-    assert len(prints | {host().fingerprint}) == 5
+    names = ("avx512_bf16", "avx512_vnni", "avx512", "avx2_vnni", "avx2", "sse2", "neon")
+    assert [typical(name).target for name in names] == list(names)
+    prints = {typical(name).fingerprint for name in names}
+    assert len(prints | {host().fingerprint}) == 8
 
 
 def converting(source: Any, result: Any, count: int) -> Any:

@@ -1,0 +1,132 @@
+"""Products of packs: one instruction adds those of a vector of workers to their elements.
+
+A pack is 4 bytes in memory. One for all workers is broadcast, those of neighbours that follow one another
+are one load, and others are gathered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from taskc.backend.cpu.builder import SCALAR, Builder, Value, constant, type_of, vector_of
+from taskc.backend.cpu.elementwise import Elementwise
+from taskc.backend.cpu.memory import Memory, Place
+from taskc.ir.target import MatrixInstruction
+from taskc.ir.types import boolean, u32
+
+_EACH_BYTE = 0x01010101
+_NARROWEST = 4  # lanes of the smallest vector that an instruction takes
+
+
+@dataclass(frozen=True, slots=True)
+class _Function:
+    """LLVM's: the start of its name, which ends in the vector's bits, and the elements of its operands."""
+
+    name: str
+    element: str
+
+
+_FUNCTIONS = {
+    "vpdpbusd.u8": _Function("llvm.x86.avx512.vpdpbusd", "i8"),
+    "vpdpbusd.i8": _Function("llvm.x86.avx512.vpdpbusd", "i8"),
+    "vdpbf16ps": _Function("llvm.x86.avx512bf16.dpbf16ps", "bfloat"),
+}
+
+
+class Dots:
+    def __init__(self, builder: Builder, elementwise: Elementwise, memory: Memory) -> None:
+        self.builder = builder
+        self.elementwise = elementwise
+        self.memory = memory
+
+    def product(
+        self, row: MatrixInstruction, total: Value, left: Value | None, right: Value
+    ) -> Value:
+        """total + left * right; without a left operand, what the offset alone adds."""
+        lanes = total.lanes
+        wide = max(lanes, _NARROWEST)
+        if left is None:
+            left = constant(row.offset * _EACH_BYTE, u32, lanes)
+        elif row.offset:
+            # Half of a type's range is added by turning its highest bit over: while it is one for all.
+            left = self.elementwise.binary(
+                "^", left, constant(row.offset * _EACH_BYTE, u32, left.lanes)
+            )
+        left, right = (self.elementwise.splat(value, lanes) for value in (left, right))
+        function = _FUNCTIONS[row.name]
+        packs = vector_of(function.element, wide * row.pack)
+        parts = [self._resized(value, wide) for value in (total, left, right)]
+        operands = [
+            f"{packs} {self.builder.pure(f'bitcast {part.typed} to {packs}')}" for part in parts[1:]
+        ]
+        kind = parts[0].type
+        text = self.builder.call(
+            kind, f"{function.name}.{32 * wide}", parts[0].typed, *operands,
+            types=(kind, packs, packs),
+        )  # fmt: skip
+        return self._resized(replace(parts[0], text=text), lanes)
+
+    def _resized(self, value: Value, lanes: int) -> Value:
+        """The first lanes of a vector, or a longer one that begins with its."""
+        if value.lanes == lanes:
+            return value
+        if not value.lanes:
+            return self.elementwise.splat(value, lanes)
+        if not lanes:
+            text = self.builder.pure(f"extractelement {value.typed}, i64 0")
+        else:
+            picks = ", ".join(f"i32 {k % value.lanes}" for k in range(lanes))
+            text = self.builder.pure(
+                f"shufflevector {value.typed}, {value.type} poison, <{lanes} x i32> <{picks}>"
+            )
+        return Value(text, value.dtype, lanes)
+
+    def load(self, place: Place, mask: Value | None) -> Value:
+        """The pack of each lane, as a u32, or the one of all. Masked lanes read nothing."""
+        builder, lanes = self.builder, self.memory.lanes
+        kind = type_of(u32, lanes)
+        step = 4 // place.tensor.dtype.nbytes
+        is_one = place.offsets is not None and not any(place.offsets)
+        if is_one or (mask is None and place.offsets == tuple(range(0, step * lanes, step))):
+            address = self.memory.address(place)
+            if mask is not None:
+                reached = self.elementwise.any(mask)
+                address = builder.pure(f"select {reached.typed}, ptr {address}, ptr @nowhere")
+            lanes = SCALAR if is_one else lanes
+            text = builder.impure(f"load {type_of(u32, lanes)}, ptr {address}, align 1")
+            return Value(text, u32, lanes)
+        pointers = vector_of("ptr", lanes)
+        chosen = mask or constant(True, boolean, lanes)
+        text = builder.call(
+            kind, f"llvm.masked.gather.v{lanes}i32.v{lanes}p0",
+            f"{pointers} align 1 {self.memory.pointers(place)}", chosen.typed,
+            f"{kind} zeroinitializer", types=(pointers, chosen.type, kind),
+        )  # fmt: skip
+        return Value(text, u32, lanes)
+
+    def store(self, place: Place, values: Sequence[Value], mask: Value | None) -> None:
+        """A pack of each lane."""
+        builder, lanes = self.builder, self.memory.lanes
+        size = place.tensor.dtype.nbytes
+        kind = type_of(u32, lanes)
+        whole: Value | None = None
+        for number, value in enumerate(values):
+            bits = vector_of(f"i{8 * size}", lanes)
+            part = builder.pure(f"bitcast {value.typed} to {bits}")
+            wide = Value(builder.pure(f"zext {bits} {part} to {kind}"), u32, lanes)
+            shift = constant(8 * size * number, u32, lanes)
+            moved = self.elementwise.binary("<<", wide, shift) if number else wide
+            whole = moved if whole is None else self.elementwise.binary("|", whole, moved)
+        assert whole is not None
+        step = 4 // size
+        if mask is None and place.offsets == tuple(range(0, step * max(lanes, 1), step)):
+            builder.emit(f"store {whole.typed}, ptr {self.memory.address(place)}, align 1")
+            return
+        pointers = vector_of("ptr", lanes)
+        chosen = mask or constant(True, boolean, lanes)
+        builder.call_void(
+            f"llvm.masked.scatter.v{lanes}i32.v{lanes}p0", whole.typed,
+            f"{pointers} align 1 {self.memory.pointers(place)}", chosen.typed,
+            types=(kind, pointers, chosen.type),
+        )  # fmt: skip

@@ -1,0 +1,166 @@
+"""Matrix products of 8- and 16-bit numbers, by the instruction that the machine has for them.
+
+    c[m, n] = activation(a[m, k] @ b[k, n] + bias[n])
+
+A block is a panel of columns, as in `matmul`; a tile of its rows is one `tc.mma`. The panel of b lies in
+packs: of as many elements of k as the instruction takes at once, for one column after the other. Each block
+puts it so, or it comes so (`packed`).
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any
+
+import taskc as tc
+from taskc import DType, Machine, TensorType, bf16, f32, i32, repeat, spatial, u8
+from taskc.kernels.matmul import Activation, Extent, Schedule
+
+# Tiles that leave registers for a pack of b in each vector, one of a, and the sums of signed products;
+# and how much of the peak they reach.
+_TILES = {
+    32: (
+        *(((12, 2), 1.0), ((8, 3), 0.97), ((8, 2), 0.95), ((6, 4), 0.9), ((4, 4), 0.85)),
+        *(((4, 2), 0.7), ((2, 4), 0.7), ((1, 8), 0.6), ((1, 4), 0.5)),
+    ),
+    16: (((4, 2), 1.0), ((3, 2), 0.95), ((2, 3), 0.85), ((1, 4), 0.6)),
+}  # fmt: skip
+
+
+def choose(m: Extent, n: int, machine: Machine) -> Schedule:
+    """The tile that wastes least, and blocks that keep every thread busy."""
+    most_rows = m if isinstance(m, int) else 1 << 20
+
+    def cost(tile: tuple[tuple[int, int], float]) -> float:
+        (rows, vectors), efficiency = tile
+        wide = vectors * machine.lanes
+        return ceil(most_rows / rows) * rows * ceil(n / wide) * wide / efficiency
+
+    (rows, vectors), _ = min(_TILES[machine.registers], key=cost)
+    panels, tiles = ceil(n / (vectors * machine.lanes)), ceil(most_rows / rows)
+    splits = min(tiles, ceil(4 * machine.threads / panels))
+    if not isinstance(m, int):
+        splits = max(splits, ceil(most_rows / (32 * rows)))
+    return Schedule(rows, vectors, ceil(tiles / splits) * rows, machine.lanes)
+
+
+def types_of(left: DType, right: DType | None, total: DType | None) -> tuple[DType, DType, DType]:
+    """Those of both operands and of the sum, with what is usual for those that aren't said."""
+    usual = f32 if left.is_float else i32
+    return left, right or (tc.i8 if left is u8 else left), total or usual
+
+
+def packed_type(
+    n: int,
+    k: int,
+    *,
+    dtype: DType = bf16,
+    right: DType | None = None,
+    total: DType | None = None,
+    m: Extent = 1 << 20,
+    schedule: Schedule | None = None,
+) -> TensorType:
+    """What a constant operand b is packed as, for a left operand of type `dtype`: zeros behind its end."""
+    machine = tc.machine()
+    types = types_of(dtype, right, total)
+    step = machine.pack(*types)
+    depth = ceil(k / step)
+    wide = (schedule or choose(m, n, machine)).wide
+    panels = ceil(n / wide)
+    layout = repeat(1, panels) * repeat(depth, wide) * repeat(step, 1)
+    return types[1][depth * step, panels * wide].laid(layout)
+
+
+def pack(b: Any, type: TensorType) -> tc.Packed:
+    """A constant operand, as `packed_type` says."""
+    import numpy as np
+
+    padded = np.zeros(type.shape, b.dtype)
+    padded[: b.shape[0], : b.shape[1]] = b
+    return tc.pack(padded, type)
+
+
+def product(
+    m: Extent,
+    n: int,
+    k: int,
+    *,
+    dtype: DType = bf16,
+    right: DType | None = None,
+    total: DType | None = None,
+    result: DType | None = None,
+    packed: bool = False,
+    bias: bool = False,
+    activation: Activation | None = None,
+    schedule: Schedule | None = None,
+) -> tc.KernelDefinition:
+    """A kernel: c[m, n] = activation(a[m, k] @ b[k, n] + bias[n]).
+
+    dtype       a's type: bf16, i8, u8, or any other, for which there may be no instruction
+    right       b's: a's, or i8 where that is u8
+    total       what is summed in, and the bias's type: f32, or i32 of integers
+    result      c's type, to which `activation(…)` is converted in the end; `total` if not said
+    packed      b comes as `pack(b, packed_type(n, k, ...))`, with the same types and schedule
+    bias        a third operand
+    activation  a function of the sum, such as tc.gelu
+    """
+    machine = tc.machine()
+    left_type, right_type, sum_type = types_of(dtype, right, total)
+    plan = schedule or choose(m, n, machine)
+    rows, wide, tall = plan.rows, plan.wide, plan.tall
+    own = repeat(rows, plan.vectors) * spatial(1, plan.lanes)
+    step = machine.pack(left_type, right_type, sum_type)
+    depth = ceil(k / step) * step
+    into = result or sum_type
+    columns = right_type[k, n]
+    if packed:
+        columns = packed_type(n, k, dtype=dtype, right=right, total=total, schedule=plan)
+
+    @tc.function
+    def finished(value, offsets, j):
+        if bias:
+            value = value + offsets[j]
+        if activation is not None:
+            value = activation(value)
+        return value.to(into)
+
+    @tc.function
+    def tiles(a, panel, offsets, c, row, col, first):
+        """The tiles of a block; its columns begin at column `first` of the panel."""
+        for r in range(0, tall, rows):
+            if row + r < m:
+                acc = tc.tile(sum_type, own, 0)
+                if depth == k and row + r + rows <= m:
+                    tc.mma(
+                        acc,
+                        a[row + r : row + r + rows, 0:k],
+                        panel[0:depth, first : first + wide],
+                    )
+                else:
+                    edge = tc.load((rows, depth), lambda i, q: a[row + r + i, q], fill=0)
+                    tc.mma(acc, edge, panel[0:depth, first : first + wide])
+                for i, j in own:
+                    if row + r + i < m and col + j < n:
+                        c[row + r + i, col + j] = finished(acc[i, j], offsets, col + j)
+
+    @tc.function
+    def blocks(a, b, offsets, c):
+        for row, col in tc.tiles((m, n), by=(tall, wide), order=(1, 0)):
+            if packed:
+                tiles(a, b, offsets, c, row, col, col)
+            else:
+                panel = tc.load((depth, wide), lambda q, j: b[q, col + j], fill=0)
+                tiles(a, panel, offsets, c, row, col, 0)
+
+    if bias:
+
+        @tc.kernel(workers=plan.lanes)
+        def kernel(a: left_type[m, k], b: columns, offsets: sum_type[n], c: tc.out[into[m, n]]):
+            blocks(a, b, offsets, c)
+    else:
+
+        @tc.kernel(workers=plan.lanes)
+        def kernel(a: left_type[m, k], b: columns, c: tc.out[into[m, n]]):
+            blocks(a, b, None, c)
+
+    return kernel

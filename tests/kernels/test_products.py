@@ -1,0 +1,116 @@
+"""Products of the library by matrix instructions: every type and variant, ragged shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import taskc as tc
+from taskc import bf16, f32, i8, u8
+from taskc.kernels.matmul import Schedule
+from taskc.kernels.products import choose, pack, packed_type, product
+from taskc.machine import Machine
+
+RAGGED = [(1, 1, 1), (2, 3, 5), (3, 127, 2), (15, 17, 16), (16, 48, 8), (17, 33, 67), (129, 49, 1)]
+
+
+def operands(m: int, n: int, k: int, dtype: tc.DType) -> tuple[Any, Any]:
+    random = np.random.default_rng(m * 7 + n)
+    if dtype.is_float:
+        return tuple(random.standard_normal(s).astype(dtype.numpy) for s in ((m, k), (k, n)))  # type: ignore[return-value]
+    ends = np.iinfo(dtype.numpy)
+    a = random.integers(ends.min, ends.max + 1, (m, k)).astype(dtype.numpy)
+    return a, random.integers(-128, 128, (k, n)).astype(np.int8)
+
+
+def check(found: Any, a: Any, b: Any, bias: Any = 0) -> None:
+    """Integers exactly; floats within a rounding for each step."""
+    if a.dtype == bf16.numpy:
+        wide = a.astype(np.float64), b.astype(np.float64)
+        size = np.abs(wide[0]) @ np.abs(wide[1]) + np.abs(bias)
+        error = np.abs(found.astype(np.float64) - (wide[0] @ wide[1] + bias))
+        assert (error <= (a.shape[1] + 1) * 2.0**-24 * size).all()
+    else:
+        expected = a.astype(np.int64) @ b.astype(np.int64) + bias
+        np.testing.assert_array_equal(found, expected.astype(np.int32))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("shape", RAGGED, ids=str)
+def test_ragged_shapes(shape: tuple[int, int, int], packed: bool) -> None:
+    m, n, k = shape
+    a, b = operands(m, n, k, i8)
+    kernel = product(m, n, k, dtype=i8, packed=packed)
+    right = pack(b, packed_type(n, k, dtype=i8, m=m)) if packed else b
+    check(kernel(a, right), a, b)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("dtype", [u8, bf16], ids=str)
+@pytest.mark.parametrize("shape", [(17, 50, 37), (5, 16, 64)], ids=str)
+def test_types(shape: tuple[int, int, int], dtype: tc.DType, packed: bool) -> None:
+    m, n, k = shape
+    a, b = operands(m, n, k, dtype)
+    kernel = product(m, n, k, dtype=dtype, packed=packed)
+    right = pack(b, packed_type(n, k, dtype=dtype, m=m)) if packed else b
+    check(kernel(a, right), a, b)
+
+
+def test_types_without_an_instruction() -> None:
+    a, b = operands(5, 20, 9, f32)
+    kernel = product(5, 20, 9, dtype=f32, packed=True)
+    found = kernel(a, pack(b, packed_type(20, 9, dtype=f32, m=5)))
+    np.testing.assert_allclose(found, a @ b, rtol=1e-5, atol=1e-5)
+
+
+def test_epilogues() -> None:
+    """A quantized layer: the bias, what is below zero cut off, and a result of 8 bits."""
+    a, b = operands(17, 50, 37, u8)
+    bias = np.arange(-25, 25, dtype=np.int32) * 1000
+
+    @tc.function
+    def requantized(value):
+        return min(max(value, 0) // 4096, 255)
+
+    kernel = product(17, 50, 37, dtype=u8, bias=True, activation=requantized, result=u8)
+    total = a.astype(np.int64) @ b.astype(np.int64) + bias
+    expected = np.minimum(np.maximum(total, 0) // 4096, 255).astype(np.uint8)
+    assert len(np.unique(expected)) > 10
+    np.testing.assert_array_equal(kernel(a, b, bias), expected)
+
+
+def test_bias_of_floats() -> None:
+    a, b = operands(17, 50, 38, bf16)
+    bias = np.arange(50, dtype=np.float32)
+    check(product(17, 50, 38, bias=True)(a, b, bias), a, b, bias)
+    halved = product(17, 50, 38, bias=True, result=bf16)(a, b, bias)
+    assert halved.dtype == bf16.numpy
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_any_number_of_rows(packed: bool) -> None:
+    """One compilation for all of them."""
+    rows = tc.dim("m")
+    kernel = product(rows, 33, 19, dtype=i8, packed=packed)
+    for m in (1, 11, 12, 13, 400):
+        a, b = operands(m, 33, 19, i8)
+        right = pack(b, packed_type(33, 19, dtype=i8, m=rows)) if packed else b
+        check(kernel(a, right), a, b)
+
+
+def test_blocks_keep_threads_busy_and_tiles_waste_little() -> None:
+    machine = Machine(16, 32, 8, 1 << 20)
+    assert choose(1024, 1024, machine) == Schedule(12, 2, 1032, 16)
+    assert choose(1024, 64, machine).tall < 128, "two panels for eight threads"
+    assert choose(1, 1024, machine).rows == 1
+    assert choose(8, 48, machine) == Schedule(8, 3, 8, 16)
+    assert choose(1024, 1024, Machine(8, 16, 1, 1 << 20)).vectors == 2
+
+
+def test_a_packed_operand_is_of_its_shape() -> None:
+    _, b = operands(4, 20, 9, i8)
+    kernel = product(4, 20, 9, dtype=i8, packed=True)
+    with pytest.raises(TypeError):
+        kernel(np.zeros((4, 9), np.int8), pack(b, packed_type(20, 13, dtype=i8, m=4)))
