@@ -53,7 +53,7 @@ def main() -> None:
 
 def measure(threads: int, quick: bool) -> None:
     """Writes the rows of one number of threads to the file that the environment names."""
-    from cpu_cases import memory_cases
+    from cpu_cases import attention_cases, memory_cases
     from pairs import Probe, pairs
 
     probe = Probe(threads)
@@ -61,7 +61,8 @@ def measure(threads: int, quick: bool) -> None:
     print(f"{threads} thread(s): {peak:.0f} GFLOP/s in a loop of fused multiply-adds", flush=True)
     rows: list[dict[str, Any]] = []
     budget = 0.5 if quick else 2.0
-    for case in chain(products(threads, quick), memory_cases(threads, quick)):
+    cases = products(threads, quick), memory_cases(threads, quick), attention_cases(threads, quick)
+    for case in chain(*cases):
         of_copy = case.copy and pairs(case.ours, case.copy, probe, budget=budget).ratio
         for peer, call in case.peers.items():
             found = pairs(case.ours, call, probe, budget=budget)
