@@ -33,6 +33,12 @@ class Index:
     uniform: Expression | None
     spread: Array | None
 
+    def moved(self, values: Dictionary[Variable, Expression]) -> Index:
+        if self.uniform is None:
+            return self
+        uniform = substitute(self.uniform, values)
+        return self if uniform is self.uniform else Index(uniform, self.spread)
+
 
 @dataclass(eq=False, frozen=True, slots=True)
 class Access:
@@ -46,13 +52,10 @@ class Access:
     loc: Location
 
     def moved(self, values: Dictionary[Variable, Expression]) -> Access:
-        """The same access in another iteration of the loops around it."""
-        indices = tuple(
-            index
-            if index.uniform is None
-            else replace(index, uniform=substitute(index.uniform, values))
-            for index in self.indices
-        )
+        """The same access in another iteration of the loops around it; itself if that is no other."""
+        indices = tuple([index.moved(values) for index in self.indices])
+        if all(new is old for new, old in zip(indices, self.indices, strict=True)):
+            return self
         return replace(self, indices=indices)
 
     def describe(self) -> str:
