@@ -174,7 +174,7 @@ def test_one_kernel_for_all_lengths() -> None:
     kernel = attention(
         batches, 2, length, keys, 5, kv_heads=1, causal=True, mask=tc.f32[batches, 1, 1, keys]
     )
-    for sizes in ((1, 1, 1), (2, 17, 150), (1, 130, 17), (0, 3, 3), (1, 0, 3), (2, 3, 0)):
+    for sizes in ((1, 1, 1), (2, 1, 150), (2, 17, 150), (1, 130, 17), (0, 3, 3), (1, 0, 3), (2, 3, 0)):
         arguments = operands(sizes[0], 2, 1, sizes[1], sizes[2], 5, 5)
         mask = np.linspace(-1, 1, sizes[0] * sizes[2], dtype=np.float32)
         mask = mask.reshape(sizes[0], 1, 1, sizes[2])
