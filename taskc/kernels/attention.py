@@ -58,6 +58,9 @@ def attention(
         raise CompileError("an offset says what a causal attention sees: causal=True is missing")
     if mask is not None:
         _check_mask(mask, (batches, heads, length, keys))
+    ahead = keys - length if offset is None else offset
+    if not causal or (isinstance(keys, int) and keys == 0):
+        ahead = None
     problem = Problem(
         batches=batches,
         groups=groups,
@@ -66,14 +69,14 @@ def attention(
         keys=keys,
         features=features,
         results=features if value_features is None else value_features,
-        ahead=None if not causal else keys - length if offset is None else offset,
+        ahead=ahead,
         mask=mask,
         scale=features**-0.5 if scale is None else scale,
         dtype=dtype,
     )
     machine = tc.machine()
     plan = schedule or choose(problem, machine)
-    if schedule is None and isinstance(length, int) and length * problem.share <= MOST:
+    if schedule is None and isinstance(length, int) and 0 < length * problem.share <= MOST:
         return _kernel(problem, plan.lanes, _groups(problem, plan.lanes, machine))
     single = None
     if not isinstance(length, int):
