@@ -47,6 +47,7 @@ from taskc.ir.target import TARGETS, MatrixInstruction
 from taskc.passes.lower_copies import asynchronous_copy, matrix_instruction, packed_store
 from taskc.passes.lower_dots import dot_products
 from taskc.passes.lower_products import asynchronous_product
+from taskc.passes.lower_tiles import tile_products
 from taskc.passes.register_slots import linear_form, slot_table, trip_number
 from taskc.passes.tasks import composed_tasks, enumerated_tasks, first_owner, within_limit
 from taskc.passes.widths import known_multiples
@@ -121,8 +122,13 @@ class _Lowering:
                     return self.product(statement, row, scope)
                 if row.is_dot:
                     return self.statement(dot_products(statement, row), scope)
-                registers = (self.register(t) for t in _mma_tensors(statement))
-                return matrix_instruction(statement, row, *registers)
+                if row.tiles:
+                    given = map_expressions(statement, lambda e: self.expression(e, scope))
+                    assert isinstance(given, ir.Mma)
+                    registers = self.register(statement.accumulator)
+                    return tile_products(given, row, scope.number, registers)
+                parts = (self.register(t) for t in _mma_tensors(statement))
+                return matrix_instruction(statement, row, *parts)
             case ir.Allocate(tensor=Tensor(scope="tile")):
                 return replace(statement, tensor=self.register(statement.tensor))
             case ir.Roles():

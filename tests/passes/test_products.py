@@ -203,3 +203,56 @@ def test_moves_into_packs_store_whole_ones() -> None:
     assert [len(do.operands) - 2 for do in stores] == [4]
     shared = [s for s in nodes(lean, ir.Store) if s.tensor.scope == ir.SHARED]
     assert {store.tensor.name for store in shared} == {"a"}
+
+
+# Tiles.
+
+TILES = "repeat(1, 2).repeat(16, 1).spatial(1, 16)"
+
+
+def of_tiles(own: str = TILES, k: int = 64, turned: bool = False, m: int = 16) -> ir.Kernel:
+    shape, flag = (f"{k}, {m}", ", transposed") if turned else (f"{m}, {k}", "")
+    return kernel(
+        f"""
+        tile acc: i32[{m}, 32] by {own} = 7
+        constant shared a: i8[{shape}]
+        move a[i, j] = x[i, j] for (i, j) in ({shape})
+        constant shared b: i8[{k}, 32]
+        move b[i, j] = y[i, j] for (i, j) in ({k}, 32)
+        mma acc += a[0, 0].as({m}, {k}{flag}) @ b[0, 0].as({k}, 32)
+        move c[i, j] = acc[i, j] for (i, j) in ({m}, 32)
+        """,
+        f"x: i8[{shape}], y: i8[{k}, 32], c: out i32[{m}, 32]",
+        workers=Mapping.parse(own).workers,
+        target="avx512_amx",
+    )
+
+
+def test_golden_of_tiles(golden: Golden) -> None:
+    golden("passes/lower_tiles", before_and_after(*_around_lowering(of_tiles())))
+
+
+@pytest.mark.parametrize(
+    ("own", "m", "k", "turned", "expected"),
+    [
+        (TILES, 16, 64, False, [("tdpbssd", 64)]),
+        (TILES, 16, 69, False, [("tdpbssd", 64), ("vpdpbusd.i8", 4)]),
+        (
+            "spatial(2, 1).repeat(1, 2).repeat(16, 1).spatial(1, 16)",
+            32,
+            64,
+            False,
+            [("tdpbssd", 64)],
+        ),
+        ("repeat(16, 2).spatial(1, 16)", 16, 64, False, [("vpdpbusd.i8", 64)]),  # rows come later
+        (TILES, 16, 60, False, [("vpdpbusd.i8", 60)]),
+        (TILES, 16, 64, True, [("vpdpbusd.i8", 64)]),  # lines of a transposed matrix lie in pieces
+    ],
+)
+def test_tiles_and_the_next_best(
+    own: str, m: int, k: int, turned: bool, expected: list[tuple[str, int]]
+) -> None:
+    start = of_tiles(own, k, turned, m)
+    assert instructions(start) == expected
+    if expected[0][0] == "tdpbssd":
+        keeps_its_result(start)
