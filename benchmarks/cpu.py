@@ -11,9 +11,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cpu_cases import Case
 
 THREADS = (1, 2)
 MATMULS = (
@@ -49,19 +53,23 @@ def main() -> None:
 
 def measure(threads: int, quick: bool) -> None:
     """Writes the rows of one number of threads to the file that the environment names."""
+    from cpu_cases import memory_cases
     from pairs import Probe, pairs
 
     probe = Probe(threads)
     peak = probe.gflops()
     print(f"{threads} thread(s): {peak:.0f} GFLOP/s in a loop of fused multiply-adds", flush=True)
     rows: list[dict[str, Any]] = []
-    for benchmark, case, ours, theirs, work in cases(threads, quick):
-        for peer, call in theirs.items():
-            found = pairs(ours, call, probe, budget=0.5 if quick else 2.0)
+    budget = 0.5 if quick else 2.0
+    for case in chain(products(threads, quick), memory_cases(threads, quick)):
+        of_copy = case.copy and pairs(case.ours, case.copy, probe, budget=budget).ratio
+        for peer, call in case.peers.items():
+            found = pairs(case.ours, call, probe, budget=budget)
+            of_peak = case.operations and case.operations / (found.ours * 1e-3) / 1e9 / peak
             rows.append(
                 {
-                    "benchmark": benchmark,
-                    "case": case,
+                    "benchmark": case.benchmark,
+                    "case": case.case,
                     "threads": threads,
                     "ours_ms": found.ours,
                     "peer": peer,
@@ -70,16 +78,17 @@ def measure(threads: int, quick: bool) -> None:
                     "quartiles": found.quartiles,
                     "kept": found.kept,
                     "discarded": found.discarded,
-                    "fraction_of_peak": work / (found.ours * 1e-3) / 1e9 / peak,
+                    "fraction_of_peak": of_peak,
+                    "fraction_of_copy": of_copy,
                 }
             )
-            print(f"  {benchmark} {case} {peer}: {found.ratio:.2f}", flush=True)
+            print(f"  {case.benchmark} {case.case} {peer}: {found.ratio:.2f}", flush=True)
     Path(os.environ["ROWS"]).write_text(json.dumps(rows))
 
 
-def cases(threads: int, quick: bool) -> Iterator[tuple[str, str, Any, dict[str, Any], float]]:
-    """Benchmark, case, our call, the peers' calls, and operations."""
+def products(threads: int, quick: bool) -> Iterator[Case]:
     import numpy as np
+    from cpu_cases import Case, session_of, torch_on
 
     from taskc.kernels.matmul import matmul, pack, packed_type
 
@@ -95,56 +104,18 @@ def cases(threads: int, quick: bool) -> Iterator[tuple[str, str, Any, dict[str, 
         np.testing.assert_allclose(plain(a, b), a @ b, rtol=1e-3, atol=1e-3)
         per_call = {"numpy": lambda a=a, b=b, d=d: np.matmul(a, b, out=d)}
         ahead = dict(per_call)
-        if torch := _torch(threads):
+        if torch := torch_on(threads):
             x, y, z = torch.from_numpy(a), torch.from_numpy(b), torch.empty(m, n)
             per_call["torch"] = lambda x=x, y=y, z=z: torch.matmul(x, y, out=z)
             ahead["torch"] = per_call["torch"]
-        if session := _session(a, b, threads):
-            ahead["onnxruntime"] = session
-        yield "matmul", case, (lambda a=a, b=b, c=c, f=plain: f(a, b, out=c)), per_call, work
-        yield (
-            "matmul, constant b", case,
-            (lambda a=a, b=panels, c=c, f=constant: f(a, b, out=c)), ahead, work,
-        )  # fmt: skip
-
-
-def _torch(threads: int) -> Any:
-    try:
-        import torch
-    except ImportError:
-        return None
-    torch.set_num_threads(threads)
-    torch.set_grad_enabled(False)
-    return torch
-
-
-def _session(a: Any, b: Any, threads: int) -> Any:
-    """A product by a constant in ONNX Runtime, with all optimizations and bound memory."""
-    try:
-        import onnx
-        import onnxruntime
-    except ImportError:
-        return None
-    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["a", "b"], ["c"])],
-        "product",
-        [helper.make_tensor_value_info("a", kind, a.shape)],
-        [helper.make_tensor_value_info("c", kind, [a.shape[0], b.shape[1]])],
-        [onnx.numpy_helper.from_array(b, "b")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    model.ir_version = 9
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    binding = session.io_binding()
-    binding.bind_cpu_input("a", a)
-    binding.bind_output("c")
-    return lambda: session.run_with_iobinding(binding)
+        if run := session_of("MatMul", [a, b], (m, n), threads):
+            ahead["onnxruntime"] = run
+        ours = {
+            "matmul": lambda a=a, b=b, c=c, f=plain: f(a, b, out=c),
+            "matmul, constant b": lambda a=a, b=panels, c=c, f=constant: f(a, b, out=c),
+        }
+        for (benchmark, call), peers in zip(ours.items(), (per_call, ahead), strict=True):
+            yield Case(benchmark, case, call, peers, operations=work)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What is measured on the CPU besides products: softmax, layer norm, gelu, transposition.
+"""What is measured on the CPU besides products: softmax, layer norm, gelu, transposition; and the peers.
 
 Each function gives the same work for us and for every peer that is installed, on the same arrays. Peers
 write into memory that they are given, where they can. Results are compared before anything is timed.
@@ -7,7 +7,7 @@ write into memory that they are given, where they can. Results are compared befo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,14 +22,14 @@ Call = Callable[[], object]
 
 @dataclass(frozen=True)
 class Case:
-    """moved: the bytes that have to be read and written; `copy` moves as many."""
+    """operations: of floats, where their rate is the limit; copy: moves as many bytes, where memory is."""
 
     benchmark: str
     case: str
     ours: Call
-    copy: Call
-    moved: int
-    peers: dict[str, Call] = field(default_factory=dict)
+    peers: dict[str, Call]
+    operations: float | None = None
+    copy: Call | None = None
 
 
 def memory_cases(threads: int, quick: bool) -> Iterator[Case]:
@@ -49,12 +49,12 @@ def softmax_case(threads: int, m: int, n: int) -> Case:
     powers = np.exp(x - x.max(axis=1, keepdims=True))
     np.testing.assert_allclose(y, powers / powers.sum(axis=1, keepdims=True), rtol=1e-5)
     peers: dict[str, Call] = {}
-    if torch := _torch(threads):
+    if torch := torch_on(threads):
         a, b = torch.from_numpy(x), torch.empty(m, n)
         peers["torch"] = lambda: torch.softmax(a, 1, out=b)
-    if run := _session("Softmax", [x], threads, axis=-1):
+    if run := session_of("Softmax", [x], x.shape, threads, axis=-1):
         peers["onnxruntime"] = run
-    return _case("softmax", f"{m}x{n}", lambda: kernel(x, out=y), x, y, peers)
+    return _case("softmax", f"{m}x{n}", lambda: kernel(x, out=y), peers, x)
 
 
 def layer_norm_case(threads: int, m: int, n: int) -> Case:
@@ -65,12 +65,15 @@ def layer_norm_case(threads: int, m: int, n: int) -> Case:
     normal = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
     np.testing.assert_allclose(y, normal * scale + shift, rtol=1e-4, atol=1e-4)
     peers: dict[str, Call] = {}
-    if torch := _torch(threads):
+    if torch := torch_on(threads):
         a, w, b = (torch.from_numpy(array) for array in (x, scale, shift))
-        peers["torch"] = lambda: torch.nn.functional.layer_norm(a, (n,), w, b)
-    if run := _session("LayerNormalization", [x, scale, shift], threads, axis=-1, epsilon=1e-5):
+        run_torch = torch.ops.aten.native_layer_norm.out
+        results = {"out0": torch.empty(m, n), "out1": torch.empty(m, 1), "out2": torch.empty(m, 1)}
+        peers["torch"] = lambda: run_torch(a, (n,), w, b, 1e-5, **results)
+    operands, settings = [x, scale, shift], {"axis": -1, "epsilon": 1e-5}
+    if run := session_of("LayerNormalization", operands, x.shape, threads, **settings):
         peers["onnxruntime"] = run
-    return _case("layer_norm", f"{m}x{n}", lambda: kernel(x, scale, shift, out=y), x, y, peers)
+    return _case("layer_norm", f"{m}x{n}", lambda: kernel(x, scale, shift, out=y), peers, x)
 
 
 def gelu_case(threads: int, size: int) -> Case:
@@ -78,14 +81,14 @@ def gelu_case(threads: int, size: int) -> Case:
     kernel = elementwise(tc.gelu, ((size,),))
     kernel(x, out=y)
     peers: dict[str, Call] = {}
-    if torch := _torch(threads):
+    if torch := torch_on(threads):
         a, b = torch.from_numpy(x), torch.empty(1, 1, 1, size)
         peers["torch"] = lambda: torch._C._nn.gelu(a, out=b)
         peers["torch"]()
         np.testing.assert_allclose(y, b.numpy(), rtol=1e-4, atol=1e-5)
-    if run := _session("Gelu", [x], threads):
+    if run := session_of("Gelu", [x], x.shape, threads):
         peers["onnxruntime"] = run
-    return _case("gelu", f"{size}", lambda: kernel(x, out=y), x, y, peers)
+    return _case("gelu", f"{size}", lambda: kernel(x, out=y), peers, x)
 
 
 def transpose_case(threads: int, m: int, n: int) -> Case:
@@ -96,12 +99,12 @@ def transpose_case(threads: int, m: int, n: int) -> Case:
     turned = x[0, 0].T
     np.testing.assert_array_equal(y[0, 0], turned)
     peers: dict[str, Call] = {"numpy": lambda: np.copyto(z, turned)}
-    if torch := _torch(threads):
+    if torch := torch_on(threads):
         a, b = torch.from_numpy(x[0, 0]).t(), torch.empty(n, m)
         peers["torch"] = lambda: b.copy_(a)
-    if run := _session("Transpose", [x[0, 0]], threads, perm=[1, 0]):
+    if run := session_of("Transpose", [x[0, 0]], (n, m), threads, perm=[1, 0]):
         peers["onnxruntime"] = run
-    return _case("transpose", f"{m}x{n}", lambda: kernel(x, out=y), x, y, peers)
+    return _case("transpose", f"{m}x{n}", lambda: kernel(x, out=y), peers, x)
 
 
 def _arrays(*shape: int) -> tuple[np.ndarray, np.ndarray]:
@@ -109,20 +112,18 @@ def _arrays(*shape: int) -> tuple[np.ndarray, np.ndarray]:
     return x, np.empty_like(x)
 
 
-def _case(
-    benchmark: str, case: str, ours: Call, x: np.ndarray, y: np.ndarray, peers: dict[str, Call]
-) -> Case:
-    """The copy is our own: it is on as many threads."""
+def _case(benchmark: str, case: str, ours: Call, peers: dict[str, Call], x: np.ndarray) -> Case:
+    """One that moves as much as a copy of x. That is our own: it is on as many threads."""
     kernel = elementwise(_same, ((x.size,),))
     a, b = x.reshape(1, 1, 1, -1), np.empty((1, 1, 1, x.size), np.float32)
-    return Case(benchmark, case, ours, lambda: kernel(a, out=b), x.nbytes + y.nbytes, peers)
+    return Case(benchmark, case, ours, peers, copy=lambda: kernel(a, out=b))
 
 
 def _same(x: Any) -> Any:
     return x
 
 
-def _torch(threads: int) -> Any:
+def torch_on(threads: int) -> Any:
     try:
         import torch
     except ImportError:
@@ -132,10 +133,15 @@ def _torch(threads: int) -> Any:
     return torch
 
 
-def _session(
-    operator: str, arrays: list[np.ndarray], threads: int, **attributes: Any
+def session_of(
+    operator: str,
+    arrays: list[np.ndarray],
+    shape: tuple[int, ...],
+    threads: int,
+    **attributes: Any,
 ) -> Call | None:
-    """One operator in ONNX Runtime, with all optimizations and bound memory."""
+    """One operator in ONNX Runtime, with all optimizations and bound memory; operands but the first are
+    constants."""
     try:
         import onnx
         import onnxruntime
@@ -161,7 +167,6 @@ def _session(
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    shape = arrays[0].shape[::-1] if operator == "Transpose" else arrays[0].shape
     result = np.empty(shape, np.float32)
     binding = session.io_binding()
     binding.bind_cpu_input("a", arrays[0])

@@ -77,7 +77,11 @@ def pairs(ours: Call, theirs: Call, probe: Probe, *, budget: float, least: int =
     while len(samples) < least or (time.perf_counter() < end and len(samples) < 200):
         clock = seconds(probe)
         first, second = (ours, theirs) if len(samples) % 2 else (theirs, ours)
-        a, b = seconds(first, times), seconds(second, times)
+        # What the other one's threads still spin for is over when the clock starts.
+        seconds(first)
+        a = seconds(first, times)
+        seconds(second)
+        b = seconds(second, times)
         if first is theirs:
             a, b = b, a
         samples.append((max(clock, seconds(probe)), a, b))

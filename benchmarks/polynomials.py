@@ -117,6 +117,10 @@ CENTERS = {24: Real("2.3125"), 53: Real("2.875")}
 # Where x * Phi(-x) is below half of the smallest subnormal number.
 ENDS = {24: Real("14.5"), 53: Real("38.75")}
 
+# Pieces of x * Phi(-x) that a table in registers holds: how many, how wide, how many coefficients.
+PIECES, PIECE_WIDTH, PIECE_COUNT = 32, Real(11) / 64, 7
+
+
 POLYNOMIALS = (
     Polynomial(
         "EXP",
@@ -204,6 +208,44 @@ CONSTANTS = (
 )
 
 
+def lost(x: Real) -> Real:
+    """What gelu(x) lacks of x, for positive x."""
+    return x * mp.ncdf(-x)
+
+
+def piece(number: int) -> tuple[list[Real], Real]:
+    """The coefficients of `lost` around a center, and their largest relative error."""
+    center = number * PIECE_WIDTH
+    first = rounded(lost(center), 24)
+    rest = Polynomial(
+        "LOST",
+        "",
+        lambda t: (lost(center + t) - first) / t,
+        lambda t: t / lost(center + t),
+        {24: (-PIECE_WIDTH / 2 if number else Real(0), PIECE_WIDTH / 2)},
+        {24: PIECE_COUNT - 1},
+    )
+    known, error = fit(rest, 24)
+    return [first, *known], error
+
+
+def pieces() -> str:
+    found = [piece(number) for number in range(PIECES)]
+    error = max(error for _, error in found)
+    print(f"LOST f32: 2**{float(mp.log(error, 2)):.1f}", file=sys.stderr)
+    lines = [
+        "# x Phi(-x) = sum(c[k][n] * t**k), t = x - n * width, |t| <= width / 2, for f32",
+        f"LOST_WIDTH = {float(PIECE_WIDTH)}",
+        "# fmt: off",
+        "LOST: tuple[tuple[float, ...], ...] = (",
+    ]
+    for row in zip(*[numbers for numbers, _ in found], strict=True):
+        listed = [f"{float(number)!r}," for number in row]
+        fours = [" ".join(listed[k : k + 4]) for k in range(0, PIECES, 4)]
+        lines += ["    (", *(f"        {four}" for four in fours), "    ),"]
+    return "\n".join([*lines, ")", "# fmt: on"])
+
+
 def tables() -> str:
     """The text of tables.py."""
     text = [
@@ -230,6 +272,7 @@ def tables() -> str:
         text.append(listing(name, comment, rows))
     text.append(listing("TAIL_CENTER", "of TAIL", {bits: [c] for bits, c in CENTERS.items()}))
     text.append(listing("TAIL_END", "of TAIL", {bits: [end] for bits, end in ENDS.items()}))
+    text.append(pieces())
     lines = [
         "# 2 / pi in binary, 64 digits a word; the first word is before the point.",
         "TWO_OVER_PI_WORDS = (",

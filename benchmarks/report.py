@@ -18,7 +18,11 @@ PACKAGES = ("numpy", "ml_dtypes", "lark", "llvmlite", "onnxruntime", "torch", "c
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement; `ratio` is peer / ours, above 1 a win. Without a peer both stay None."""
+    """One measurement; `ratio` is peer / ours, above 1 a win. Without a peer both stay None.
+
+    fraction_of_peak  of the rate of a loop of fused multiply-adds
+    fraction_of_copy  of the rate of a copy of as many bytes
+    """
 
     benchmark: str
     case: str
@@ -28,6 +32,7 @@ class Row:
     peer_ms: float | None = None
     ratio: float | None = None
     fraction_of_peak: float | None = None
+    fraction_of_copy: float | None = None
     quartiles: tuple[float, float] | None = None
     kept: int | None = None
     discarded: int | None = None
@@ -42,13 +47,18 @@ def parse_options(description: str) -> argparse.Namespace:
 
 def finish(rows: list[Row], file: Path | None) -> None:
     """Print the table with its minimum, geometric mean and losses; write the file."""
+    first = max(len(row.benchmark) for row in rows)
     width = max(len(row.case) for row in rows)
     for row in rows:
         line = (
-            f"{row.benchmark:14} {row.case:{width}} {row.threads:2} thread(s) {row.ours_ms:9.2f} ms"
+            f"{row.benchmark:{first}} {row.case:{width}} {row.threads:2} thread(s)"
+            f" {row.ours_ms:9.4g} ms"
         )
         if row.ratio is not None:
-            line += f"   {row.peer}: {row.peer_ms:9.2f} ms   {row.ratio:5.2f}x"
+            line += f"   {row.peer:11} {row.peer_ms:9.2f} ms   {row.ratio:5.2f}x"
+        for fraction, name in ((row.fraction_of_peak, "peak"), (row.fraction_of_copy, "copy")):
+            if fraction is not None:
+                line += f"   {fraction:4.0%} of {name}"
         print(line)
     ratios = [row.ratio for row in rows if row.ratio is not None]
     if ratios:

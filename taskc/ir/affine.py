@@ -23,6 +23,7 @@ from taskc.ir.interval import EVERYTHING, Interval, range_of
 from taskc.ir.linear import WRAPPED, ZERO, Affine, Atom, Opaque, factors_of, is_wide_product
 from taskc.ir.linearize import CONVERT, Term, is_stable
 from taskc.ir.nodes import Binary, Cast, Expression, Tensor, Variable
+from taskc.ir.rewrite import walk
 from taskc.ir.types import DType, i64
 
 __all__ = [
@@ -56,10 +57,11 @@ class Range:
 class Scope:
     """What is known of names; `bind` and `define` are called when their binders are entered."""
 
-    __slots__ = ("_forms", "_intervals", "cells", "definitions", "ranges")
+    __slots__ = ("_forms", "_intervals", "cells", "definitions", "ranges", "worker")
 
     def __init__(self, cells: Mapping[Tensor, Interval] | None = None) -> None:
         self.cells = cells or {}
+        self.worker: Variable | None = None
         self.ranges: dict[Variable, Range] = {}
         self.definitions: dict[Variable, Affine] = {}
         # By the identity of the expression, which is kept so that the number stays its own.
@@ -117,6 +119,22 @@ class Scope:
             if variable in self.definitions:
                 self._forms.clear()
             self.definitions[variable] = form
+
+    def depth(self, expression: Expression) -> int:
+        """How many names are bound before all of the expression's are; the worker's is the last."""
+        deepest = -1
+        for part in walk(expression):
+            if type(part) is Variable:
+                if part is self.worker:
+                    return len(self.ranges)
+                known = self.ranges.get(part)
+                if known is not None:
+                    deepest = max(deepest, known.order)
+                elif part in self.definitions:
+                    for atom in self.definitions[part].terms:
+                        inner = atom.expression if isinstance(atom, Opaque) else atom
+                        deepest = max(deepest, self.depth(inner))
+        return deepest
 
     # What is known of forms.
 

@@ -68,6 +68,7 @@ class Facts:
                 if parameter not in kernel.dimensions:
                     scope.bind(parameter, _number(low), _number(high))
         scope.bind(kernel.worker, natural, _number(kernel.workers + kernel.helpers - 1))
+        scope.worker = kernel.worker
         last = None if kernel.blocks is None else scope.form(kernel.blocks) - 1
         scope.bind(kernel.block, natural, last, most=MOST_BLOCKS)
         facts = Facts(scope)
@@ -198,7 +199,7 @@ class Facts:
             self, inequalities=(*self.inequalities, form), intervals=intervals, _proofs={}
         )
         if len(form.terms) == 1 and factor < 0 and form.constant > 0:
-            return facts._with_positive_factors(atom)
+            facts = facts._with_positive_factors(atom)
         for atom, factor in form.terms.items():
             # x < min(a, b) says more than its parts x < a and x < b, but they are easier to use.
             if type(atom) is Opaque and atom.kind == ("min" if factor < 0 else "max"):

@@ -35,7 +35,8 @@ _MOST_FACTS = 2  # that one proof subtracts
 
 def is_nonpositive(facts: Facts, form: Affine) -> bool:
     """form <= 0 surely holds."""
-    if _Search(facts).proves(form, _MOST_FACTS):
+    # Bounds alone are a short search, which facts would crowd out.
+    if any(_Search(facts).proves(form, left) for left in (0, _MOST_FACTS)):
         return True
     return _products(form) > 0 and _Search(facts, multiplies=True).proves(form, _MOST_FACTS)
 

@@ -88,6 +88,7 @@ class Target:
     cluster       how many blocks may be scheduled together
     transports    how block values may travel in a pipeline, best first; none: loads don't overlap work
     narrow        whether offsets are 32-bit where that is enough
+    straight      statements that a loop may become where it is unrolled to save its own instructions
     """
 
     name: str
@@ -102,6 +103,7 @@ class Target:
     cluster: int = 1
     matrix: tuple[MatrixInstruction, ...] = ()
     narrow: bool = True
+    straight: int = 1024
 
     def matrix_instruction(self, name: str) -> MatrixInstruction:
         return next(row for row in self.matrix if row.name == name)
@@ -314,6 +316,7 @@ def _processor(name: str, lanes: int, matrix: tuple[MatrixInstruction, ...] = ()
         transports=(),
         matrix=matrix,
         narrow=False,
+        straight=128,  # each is a vector's, and a loop costs next to nothing
     )
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, Machine, TensorType, f32, repeat, spatial
+from taskc.kernels.few_rows import MOST, columns_of, few_rows
 
 Extent = Any  # an int, or a tc.dim
 Activation = Callable[[Any], Any]
@@ -35,6 +36,9 @@ class Schedule:
     def wide(self) -> int:
         return self.vectors * self.lanes
 
+
+# Rows of b in a panel; of those of longer sums, half as many are taken at a time.
+_DEEPEST = 1 << 12
 
 # Tiles that leave registers for a row of b and an element of a, and how much of the peak they reach.
 _TILES = {
@@ -113,8 +117,7 @@ def matmul(
     plan = schedule or choose(m, n, k, tc.machine(), packed=packed)
     rows, wide, tall = plan.rows, plan.wide, plan.tall
     own = repeat(rows, plan.vectors) * spatial(1, plan.lanes)
-    # A panel that is used by a tile or two isn't worth a copy.
-    direct = isinstance(m, int) and m <= 2 * rows
+    single = repeat(1, plan.vectors) * spatial(1, plan.lanes)
     left = dtype[k, m] if transpose_a else dtype[m, k]
     right = dtype[n, k] if transpose_b else dtype[k, n]
     if packed:
@@ -137,38 +140,105 @@ def matmul(
             return activation(value)
 
     @tc.function
-    def element(b, q, j):
-        if packed or not direct:
-            return b[q, j].to(total)
-        elif transpose_b:
-            return tc.where(j < n, b[j, q], 0).to(total)
-        else:
-            return tc.where(j < n, b[q, j], 0).to(total)
+    def tile(a, panel, offsets, c, own, row, col, first):
+        """A tile in registers; column j of it is column first + j of the panel."""
+        acc = tc.tile(total, own, 0)
+        for q in range(k):
+            for i, j in own:
+                acc[i, j] += operand(a, row + i, q) * panel[q, first + j].to(total)
+        for i, j in own:
+            if row + i < m and col + j < n:
+                c[row + i, col + j] = finished(acc[i, j], offsets, col + j)
 
     @tc.function
     def tiles(a, panel, offsets, c, row, col, first):
-        """The tiles of a block; column j of it is column first + j of the panel."""
+        """The tiles of a block."""
         for r in range(0, tall, rows):
             if row + r < m:
-                acc = tc.tile(total, own, 0)
-                for q in range(k):
+                tile(a, panel, offsets, c, own, row + r, col, first)
+
+    # A panel of more rows of b would not stay in a core's own cache.
+    is_deep = not packed and not (isinstance(k, int) and k <= _DEEPEST)
+    depth = _DEEPEST // 2 if is_deep else k
+
+    @tc.function
+    def part(b, first, col):
+        """Some rows of a panel of b, in the order in which they are read."""
+        if transpose_b:
+            return tc.load((depth, wide), lambda q, j: b[col + j, first + q], fill=0)
+        else:
+            return tc.load(b[first : first + depth, col : col + wide])
+
+    @tc.function
+    def deep(a, b, offsets, c, row, col):
+        """Sums that wait in memory for the next part of a panel."""
+        sums = tc.shared(total[tall, wide])
+        for r in range(0, tall, rows):
+            for i, j in own:
+                sums[r + i, j] = 0
+        for first in range(0, k, depth):
+            panel = part(b, first, col)
+            for r in range(0, tall, rows):
+                if row + r < m:
+                    acc = tc.tile(total, own)
                     for i, j in own:
-                        acc[i, j] += operand(a, row + r + i, q) * element(panel, q, first + j)
-                for i, j in own:
-                    if row + r + i < m and col + j < n:
-                        c[row + r + i, col + j] = finished(acc[i, j], offsets, col + j)
+                        acc[i, j] = sums[r + i, j]
+                    for q in range(min(depth, k - first)):
+                        for i, j in own:
+                            value = panel[q, j].to(total)
+                            acc[i, j] += operand(a, row + r + i, first + q) * value
+                    for i, j in own:
+                        sums[r + i, j] = acc[i, j]
+        for r in range(0, tall, rows):
+            for i, j in own:
+                if row + r + i < m and col + j < n:
+                    c[row + r + i, col + j] = finished(sums[r + i, j], offsets, col + j)
+
+    @tc.function
+    def panel(a, b, offsets, c, row, col):
+        if packed:
+            tiles(a, b, offsets, c, row, col, col)
+        elif is_deep:
+            deep(a, b, offsets, c, row, col)
+        else:
+            whole = part(b, 0, col)
+            tiles(a, whole, offsets, c, row, col, 0)
+
+    is_fixed = isinstance(m, int) or schedule is not None
+    is_few = schedule is None and is_fixed and m <= MOST and not packed
+    columns = columns_of(m, n)
+    if not is_fixed:
+        columns = ceil(columns / wide) * wide
+    few = few_rows(
+        m, n, k, total,
+        columns=columns, transpose_b=transpose_b, operand=operand, finished=finished,
+    )  # fmt: skip
+
+    @tc.function
+    def few_packed(a, b, offsets, c, col):
+        for p in range(0, columns, wide):
+            if col + p < n:
+                for row in range(m):
+                    tile(a, b, offsets, c, single, row, col + p, col + p)
 
     @tc.function
     def product(a, b, offsets, c):
-        for row, col in tc.tiles((m, n), by=(tall, wide), order=(1, 0)):
-            if packed or direct:
-                tiles(a, b, offsets, c, row, col, col)
-            elif transpose_b:
-                panel = tc.load((k, wide), lambda q, j: b[col + j, q], fill=0)
-                tiles(a, panel, offsets, c, row, col, 0)
-            else:
-                panel = tc.load(b[0:k, col : col + wide])
-                tiles(a, panel, offsets, c, row, col, 0)
+        if is_few:
+            for col in tc.tiles(n, by=columns):
+                few(a, b, offsets, c, col)
+        elif is_fixed:
+            for row, col in tc.tiles((m, n), by=(tall, wide), order=(1, 0)):
+                panel(a, b, offsets, c, row, col)
+        else:
+            for row, col in tc.tiles((m, n), by=(tall, columns), order=(1, 0)):
+                if packed and m <= rows // 4:
+                    few_packed(a, b, offsets, c, col)
+                elif not packed and m <= MOST:
+                    few(a, b, offsets, c, col)
+                else:
+                    for p in range(0, columns, wide):
+                        if col + p < n:
+                            panel(a, b, offsets, c, row, col + p)
 
     if bias:
 

@@ -17,6 +17,9 @@ _STEPS = 17
 # computed again.
 _KEPT = 1 << 14
 
+# Two rows of so many, and their powers, fit the nearest cache; the most rows of a block.
+_PAIRED, _ROWS = 1 << 11, 16
+
 
 def _strip(n: object, *, most: int = 4, steps: int = _STEPS) -> Mapping:
     """The part of a row that a block takes at a time: `most` vectors, unless that makes few steps."""
@@ -33,35 +36,61 @@ def _wide(dtype: DType) -> DType:
 
 
 def softmax(m: object, n: object, *, dtype: DType = f32) -> KernelDefinition:
-    """exp(x - peak) / sum(exp(x - peak)) for each row, with the row's largest element as its peak."""
-    own, wide = _strip(n, steps=5), _wide(dtype)
+    """exp(x - peak) / sum(exp(x - peak)) for each row, with the row's largest element as its peak.
+
+    Of short rows a block has several: the powers of a row are computed while those of the row before are
+    divided and written, since one keeps the arithmetic busy and the other the memory.
+    """
+    own, wide, machine = _strip(n), _wide(dtype), tc.machine()
     step, broad = own.shape[1], _strip(n, most=8, steps=1)
     most = min(n, _KEPT) if isinstance(n, int) else _KEPT
+    rows = 1
+    if isinstance(m, int) and isinstance(n, int) and n <= _PAIRED:
+        rows = min(_ROWS, max(1, m // (4 * machine.threads)))
+    # Rows a whole page apart would be taken for each other when loads look for stores before them.
+    pitch = most + 8 * machine.lanes
+
+    @tc.function
+    def power(x, row, col, peak):
+        return tc.exp(x[row, col].to(wide) - peak)
 
     @tc.kernel(workers=own.workers)
     def softmax(x: dtype[m, n], y: tc.out[dtype[m, n]]):
-        for row in tc.tiles(m, by=1):
+        for row in tc.tiles(m, by=rows):
+            powers = tc.shared(wide[min(2, rows), pitch])
             peak = _peak(x, row, broad, wide)
-            powers = tc.shared(wide[1, most])
             totals = tc.tile(wide, own, 0)
             for col in range(0, n, step):
                 for i, j in own:
                     if col + j < n:
-                        power = tc.exp(x[row + i, col + j].to(wide) - peak[i])
-                        totals[i, j] += power
+                        value = power(x, row + i, col + j, peak[i])
+                        totals[i, j] += value
                         if n <= most:
-                            powers[i, col + j] = power
-            total = tc.reduce(totals, 1, "+")
-            for i in total.mapping:
-                total[i] = 1 / total[i]
-            for col in range(0, n, step):
-                for i, j in own:
-                    if col + j < n:
-                        if n <= most:
-                            y[row + i, col + j] = (powers[i, col + j] * total[i]).to(dtype)
-                        else:
-                            power = tc.exp(x[row + i, col + j].to(wide) - peak[i])
-                            y[row + i, col + j] = (power * total[i]).to(dtype)
+                            powers[i, col + j] = value
+            for r in range(rows):
+                if row + r < m:
+                    factor = tc.reduce(totals, 1, "+")
+                    for i in factor.mapping:
+                        factor[i] = 1 / factor[i]
+                    if rows > 1:
+                        following = _peak(x, min(row + r + 1, m - 1), broad, wide)
+                        for i in peak.mapping:
+                            peak[i] = following[i]
+                        for i, j in own:
+                            totals[i, j] = 0
+                    for col in range(0, n, step):
+                        for i, j in own:
+                            if col + j < n:
+                                if rows > 1 and r + 1 < rows and row + r + 1 < m:
+                                    value = power(x, row + r + 1 + i, col + j, peak[i])
+                                    totals[i, j] += value
+                                    powers[(r + 1) % 2 + i, col + j] = value
+                                if n <= most:
+                                    value = powers[r % 2 + i, col + j]
+                                    y[row + r + i, col + j] = (value * factor[i]).to(dtype)
+                                else:
+                                    value = power(x, row + i, col + j, peak[i])
+                                    y[row + r + i, col + j] = (value * factor[i]).to(dtype)
 
     return softmax
 

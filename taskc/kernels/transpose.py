@@ -2,13 +2,8 @@
 
 Axes that stay together are joined, so that a kernel sees at most four: `views(shape, order)`. Where the
 last axis stays last, rows are copied. Otherwise the last axis of the input and that of the output span
-squares of as many rows as there are lanes, each of which goes through registers in two rounds, of four
-vectors each:
-
-    x[4 * r1 + r0, 4 * c1 + c0]  ->  part[c0, r1, c1, r0]  ->  y[4 * c1 + c0, 4 * r1 + r0]
-
-Both rounds write whole vectors, and read from windows of four. The squares of a block share their cache
-lines on both sides.
+squares of as many rows as there are lanes, each of which is turned in registers (see squares.py). The
+squares of a block share their cache lines on both sides.
 """
 
 from __future__ import annotations
@@ -19,6 +14,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, KernelDefinition, boolean, f32, repeat, spatial
+from taskc.kernels.squares import columns, quarters
 
 _RANK = 4
 _SQUARES = 16  # along each side of a block
@@ -90,22 +86,19 @@ def _turn_squares(
     seen: tuple[Any, ...], places: tuple[int, ...], result: tuple[Any, ...], dtype: DType
 ) -> KernelDefinition:
     lanes = max(4, tc.machine().lanes)
-    quarter = lanes // 4
     across = places[-1]  # the axis of x that becomes y's last
     height, width = seen[across], seen[-1]
-    rows, columns = _squares(height, lanes), _squares(width, lanes)
+    tall, wide = _squares(height, lanes), _squares(width, lanes)
     by = [1] * _RANK
-    by[across], by[-1] = rows * lanes, columns * lanes
+    by[across], by[-1] = tall * lanes, wide * lanes
     outside = False if dtype is boolean else 0
     line = repeat(lanes, 1) * spatial(1, lanes)
-    first = repeat(quarter, 4, 1, 1) * spatial(1, 1, quarter, 4)
-    second = repeat(quarter, 4, 1, 1) * spatial(1, 1, quarter, 4)
 
     @tc.kernel(workers=lanes)
     def transpose(x: dtype[seen], y: tc.out[dtype[result]]):
         for a, b, c, d in tc.tiles(seen, by=by):
-            for p in range(rows):
-                for q in range(columns):
+            for p in range(tall):
+                for q in range(wide):
                     square = tc.shared(dtype[lanes, lanes])
                     row, col = (a, b, c)[across] + p * lanes, d + q * lanes
                     for i, j in line:
@@ -114,10 +107,8 @@ def _turn_squares(
                             if row + i < height and col + j < width
                             else outside
                         )
-                    part = tc.shared(dtype[4, quarter, quarter, 4])
-                    for r1, c0, c1, r0 in first:
-                        part[c0, r1, c1, r0] = square[4 * r1 + r0, 4 * c1 + c0]
-                    for c1, c0, r1, r0 in second:
+                    part = quarters(square)
+                    for c1, c0, r1, r0 in columns(lanes):
                         if row + 4 * r1 + r0 < height and col + 4 * c1 + c0 < width:
                             place = _replaced(across, a, b, c, row + 4 * r1 + r0, col + 4 * c1 + c0)
                             y[_moved(places, place)] = part[c0, r1, c1, r0]

@@ -252,7 +252,21 @@ def normalized(node: Expression, facts: Facts) -> Expression:
         return Constant(form.constant, dtype)
     form = _named(_recombined(form), node, facts)
     written = form.to_expression(dtype)
-    return written if cost(written) < cost(node) else node
+    if cost(written) < cost(node) or _divides_later(node, facts) > _divides_later(written, facts):
+        return written
+    return node
+
+
+def _divides_later(node: Expression, facts: Facts) -> int:
+    """How far in a division by a constant is known: it moves out of all loops further in.
+
+    (col + p + worker) // 48  ->  col // 48 + p // 48    for multiples of 48, and worker < 48
+    """
+    latest = -1
+    for part in walk(node):
+        if type(part) is Binary and part.operator in ("//", "%") and type(part.right) is Constant:
+            latest = max(latest, facts.scope.depth(part.left))
+    return latest
 
 
 def _named(form: Affine, node: Expression, facts: Facts) -> Affine:

@@ -6,10 +6,10 @@ for i in range(0, 64):           ->     for i in unroll(0, 64):
 
 A register has no address: a loop whose variable is part of a REGISTER index must be unrolled,
 however long it is. So is a loop of at most 16 iterations, with constant bounds, whose unrolled
-body stays small: a loop's own instructions (an add, a compare, a branch) then weigh against a body
-of a few, and a product over a tile's depth of 8 or 16 is meant to be straight-line code. Such
-loops keep their form, as kind "unroll", for the backends to unroll. Only loops of at most
-`Options.limit` iterations are written out.
+body stays small (`Target.straight`): a loop's own instructions (an add, a compare, a branch) then
+weigh against a body of a few, and a product over a tile's depth of 8 or 16 is meant to be
+straight-line code. Such loops keep their form, as kind "unroll", for the backends to unroll. Only
+loops of at most `Options.limit` iterations are written out.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from dataclasses import dataclass, replace
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Constant, Expression, Kernel, Statement, Variable
 from taskc.ir.rewrite import copy, map_statements, statements, substitute, walk
+from taskc.ir.target import TARGETS
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """limit: loops of so many iterations are written out. trips, size: what a small loop is."""
+    """limit: loops of so many iterations are written out. trips: of a small loop, at most."""
 
     limit: int = 1
     trips: int = 16
-    size: int = 1024
 
 
 DEFAULT = Options()
@@ -36,7 +36,8 @@ DEFAULT = Options()
 
 def unroll(kernel: Kernel, *, options: Options = DEFAULT) -> Kernel:
     """See the head of this file."""
-    pass_ = _Unroller(options, _register_indices(kernel.body))
+    straight = TARGETS[kernel.target].straight
+    pass_ = _Unroller(options, straight, _register_indices(kernel.body))
     body = pass_.visit(kernel.body)
     return kernel if body is kernel.body else replace(kernel, body=body)
 
@@ -76,8 +77,9 @@ def _variables(expression: Expression) -> Iterator[Variable]:
 
 
 class _Unroller:
-    def __init__(self, options: Options, registers: set[Variable]) -> None:
+    def __init__(self, options: Options, straight: int, registers: set[Variable]) -> None:
         self.options = options
+        self.straight = straight
         self.registers = registers
         self._sizes: dict[int, tuple[Statement, int | None]] = {}
 
@@ -100,7 +102,7 @@ class _Unroller:
         if trips > self.options.trips:
             return False
         size = self._size(loop.body)
-        return size is not None and size * trips <= self.options.size
+        return size is not None and size * trips <= self.straight
 
     def _size(self, node: Statement) -> int | None:
         """How many statements it is with its loops unrolled; None where a loop stays a loop."""

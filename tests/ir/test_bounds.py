@@ -168,6 +168,19 @@ def test_tiles_of_symbolic_sizes() -> None:
     assert facts.prove(b(">=", offset, 0)) is True
 
 
+def test_loops_to_the_smaller_of_two_sizes() -> None:
+    kernel, m, n = symbolic()
+    row, p, r = Variable("row"), Variable("p"), Variable("r")
+    facts = Facts.empty(kernel).enter(ir.Grid((row,), (m,), (16,), NOTHING))
+    stop = b("min", n, b("-", b("+", b("+", row, 16), n), m))
+    blocks = facts.enter(loop(p, 0, stop, 8))
+    assert blocks.prove(b(">", n, 0)) is True  # the loop runs, so both are positive
+    assert blocks.prove(b("<", p, n)) is True
+    inside = blocks.enter(loop(r, 0, b("min", 8, b("-", stop, p))))
+    assert inside.prove(b("<", b("+", p, r), n)) is True
+    assert inside.prove(b("<", b("+", p, r), m)) is None
+
+
 def test_a_fact_times_a_size() -> None:
     kernel, m, n = symbolic()
     row, col, p = Variable("row"), Variable("col"), Variable("p")

@@ -11,6 +11,7 @@ import taskc as tc
 from taskc import driver
 from taskc.kernels.matmul import Schedule, choose, matmul, pack, packed_type
 from taskc.machine import Machine
+from tests.kernels.conftest import Same
 
 RAGGED = [(1, 1, 1), (2, 3, 5), (3, 15, 2), (15, 17, 16), (16, 48, 8), (17, 127, 3), (129, 49, 1)]
 TYPES = [(tc.f32, None), (tc.f64, None), (tc.bf16, tc.f32), (tc.f16, tc.f32), (tc.i8, tc.i32)]
@@ -65,12 +66,36 @@ def test_types(shape: tuple[int, int, int], dtype: tc.DType, total: tc.DType | N
 @pytest.mark.parametrize("transpose_a", [False, True])
 @pytest.mark.parametrize("transpose_b", [False, True])
 @pytest.mark.parametrize("m", [2, 50])
-def test_transposed(m: int, transpose_a: bool, transpose_b: bool) -> None:
+def test_transposed(same_bits: Same, m: int, transpose_a: bool, transpose_b: bool) -> None:
     a, b = operands(m, 70, 19, tc.f32)
-    kernel = matmul(m, 70, 19, transpose_a=transpose_a, transpose_b=transpose_b)
     left = np.ascontiguousarray(a.T) if transpose_a else a
     right = np.ascontiguousarray(b.T) if transpose_b else b
-    np.testing.assert_array_equal(kernel(left, right), in_order(a, b, tc.f32))
+    made = same_bits(
+        lambda: matmul(m, 70, 19, transpose_a=transpose_a, transpose_b=transpose_b), left, right
+    )
+    if m == 2 and transpose_b:  # the workers walk along k together
+        assert np.all(np.abs(made - a @ b) <= rounding(a, b))
+    else:
+        np.testing.assert_array_equal(made, in_order(a, b, tc.f32))
+
+
+def rounding(a: Any, b: Any) -> Any:
+    """How far a sum of products in any order may be from any other."""
+    magnitude = np.abs(a) @ np.abs(b)
+    return 2 * a.shape[1] * np.finfo(a.dtype).eps * magnitude
+
+
+@pytest.mark.parametrize("transpose_b", [False, True])
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (1, 129), (17, 3), (127, 0), (769, 33)])
+@pytest.mark.parametrize("m", [1, 3, 8])
+def test_few_rows(same_bits: Same, m: int, n: int, k: int, transpose_b: bool) -> None:
+    a, b = operands(m, n, k, tc.f32)
+    right = np.ascontiguousarray(b.T) if transpose_b else b
+    made = same_bits(lambda: matmul(m, n, k, transpose_b=transpose_b), a, right)
+    if transpose_b:
+        assert np.all(np.abs(made - a @ b) <= rounding(a, b))
+    else:
+        np.testing.assert_array_equal(made, in_order(a, b, tc.f32))
 
 
 @tc.function
@@ -100,12 +125,37 @@ def test_packed(m: int) -> None:
     np.testing.assert_array_equal(kernel(a, panels), expected)
 
 
-def test_one_kernel_for_all_heights() -> None:
-    m = tc.dim("m")
-    kernel = matmul(m, 50, 20)
-    for rows in (1, 7, 64, 129):
-        a, b = operands(rows, 50, 20, tc.f32)
-        np.testing.assert_array_equal(kernel(a, b), in_order(a, b, tc.f32))
+@pytest.mark.parametrize("form", ["plain", "transposed", "packed"])
+def test_one_kernel_for_all_heights(form: str) -> None:
+    kernel = matmul(tc.dim("m"), 131, 20, packed=form == "packed", transpose_b=form == "transposed")
+    for rows in (0, 1, 2, 3, 7, 8, 9, 64, 129):
+        a, b = operands(rows, 131, 20, tc.f32)
+        right = pack(b, packed_type(131, 20)) if form == "packed" else b
+        if form == "transposed":
+            made = kernel(a, np.ascontiguousarray(b.T))
+            assert np.all(np.abs(made - a @ b) <= rounding(a, b))
+        else:
+            np.testing.assert_array_equal(kernel(a, right), in_order(a, b, tc.f32))
+
+
+@pytest.mark.parametrize("transpose_b", [False, True])
+def test_a_long_sum_is_taken_in_parts(transpose_b: bool) -> None:
+    a, b = operands(17, 50, 4099, tc.f32)
+    right = np.ascontiguousarray(b.T) if transpose_b else b
+    made = matmul(17, 50, 4099, transpose_b=transpose_b)(a, right)
+    np.testing.assert_array_equal(made, in_order(a, b, tc.f32))
+
+
+@pytest.mark.parametrize("transpose_b", [False, True])
+@pytest.mark.parametrize("rows", [1, 3, 20])
+def test_all_extents_unknown(rows: int, transpose_b: bool) -> None:
+    m, n, k = tc.dim("m"), tc.dim("n"), tc.dim("k")
+    for given in (m, min(rows, 8) if rows < 9 else m):
+        kernel = matmul(given, n, k, transpose_b=transpose_b)
+        for columns, depth in ((1, 1), (35, 7), (160, 65)):
+            a, b = operands(rows, columns, depth, tc.f32)
+            made = kernel(a, np.ascontiguousarray(b.T) if transpose_b else b)
+            assert np.all(np.abs(made - a @ b) <= rounding(a, b))
 
 
 def test_an_empty_sum_is_zero() -> None:

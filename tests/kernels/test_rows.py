@@ -48,6 +48,16 @@ def test_softmax_of_rows_too_long_to_keep() -> None:
         assert (np.abs(kernel(x) - exact) <= 16 * ULP * exact).all()
 
 
+@pytest.mark.parametrize("m", [1, 2, 15, 16, 17, 129, 300])
+@pytest.mark.parametrize("n", [17, 1024, 2049])
+def test_softmax_of_several_rows_a_block(m: int, n: int) -> None:
+    x = numbers(m, n)
+    x[m // 2] += 100  # were it another row's, its peak would tell
+    exact = exact_softmax(x)
+    bound = (8 + np.abs(x - x.max(axis=1, keepdims=True))) * ULP * exact + 1e-37
+    assert (np.abs(softmax(m, n)(x) - exact) <= bound).all()
+
+
 def test_softmax_of_infinite_numbers() -> None:
     x = np.zeros((3, 20), np.float32)
     x[0, 3] = -np.inf

@@ -442,3 +442,75 @@ def test_what_is_known_of_an_expression_is_not_taken_for_another_one() -> None:
         assert form.base.min() == number
         assert bool(enumerator.truth(condition).must) is (number < 25)
         del shifted, condition
+
+
+TALL = """
+            each (i, j) in repeat(4, 1).spatial(1, 4):
+                if row + i < m:
+                    c[row + i, j] = 1.0
+"""
+SHORT = """
+            for i in range(0, m, 1):
+                each j in spatial(4):
+                    c[i, j] = 2.0
+"""
+EITHER = "grid row in m by 4:\n    if {condition}:{short}    else:{tall}"
+
+
+def either(condition: str, short: str = SHORT, tall: str = TALL) -> str:
+    return EITHER.format(condition=condition, short=short, tall=tall)
+
+
+@cases(
+    Case("one block, known to be the first", "c: out f32[m, 4]", either("m <= 4"), dimensions="m"),
+    Case(
+        "a scalar decides", "c: out f32[m, 4], flag: i32",
+        either("flag > 0", TALL.replace("1.0", "2.0").replace("[row + i, j]", "[row + i, 3 - j]")),
+        dimensions="m",
+    ),
+    Case(
+        "three cases", "c: out f32[m, 4]",
+        either("m <= 1", SHORT, "\n        if m <= 3:" + SHORT.replace("\n", "\n    ").rstrip()
+               + "\n        else:" + TALL.replace("\n", "\n    ").rstrip() + "\n"),
+        dimensions="m",
+    ),
+    Case(
+        "more than one block", "c: out f32[m, 4]", either("m <= 5"),
+        CANT + "it is stored again for each `row`", "c[i, j]", dimensions="m",
+    ),
+    Case(
+        "a hole in one case", "c: out f32[m, 4]", either("m <= 4", tall=TALL.replace("4, 1", "3, 1")),
+        CANT + "its steps store 3 of every 4 indices in dimension 0 of `c`,"
+        " and leave out the others", "c[row + i, j]", dimensions="m",
+    ),
+    Case(
+        "data decides", "x: f32[4], c: out f32[m, 4]",
+        either("x[0] > 0.0", TALL.replace("[row + i, j]", "[row + i, 3 - j]")),
+        CANT + "elements where `x[0] > 0.0` does not hold are not stored",
+        "c[row + i, 3 - j]", dimensions="m",
+    ),
+    Case(
+        "a block decides", "c: out f32[m, 4]",
+        either("row > 0", TALL.replace("[row + i, j]", "[row + i, 3 - j]")),
+        CANT + "elements where `row > 0` does not hold are not stored",
+        "c[row + i, 3 - j]", dimensions="m",
+    ),
+    Case(
+        "a loop that may not run", "c: out f32[m, 4]",
+        "grid row in m by 4:\n    for q in range(0, p, 1):\n        if q == 0:" + TALL,
+        CANT + "`q` may never be 0", "c[row + i, j]", dimensions="m, p",
+    ),
+    Case(
+        "a loop that runs once, if at all", "c: out f32[m, 4]",
+        "grid row in m by 4:\n    assert p <= 1, \"p\"\n    for q in range(0, p, 1):" + TALL,
+        CANT + "it is stored again for each `q`", "c[row + i, j]", dimensions="m, p",
+    ),
+)  # fmt: skip
+def test_conditions_that_hold_for_all_blocks(case: Case) -> None:
+    check(case, coverage_findings)
+
+
+def test_the_case_that_fails_is_named() -> None:
+    case = Case("", "c: out f32[m, 4]", either("m <= 5"), dimensions="m")
+    (error,) = coverage_findings(collect(case.kernel()))
+    assert [message for message, _ in error.notes] == ["this is where `m <= 5` holds"]

@@ -69,6 +69,10 @@ def test_small_loops() -> None:
     assert kinds(unroll(kernel_of(over(i, 2, over(j, 30, store))))) == ["i:serial", "j:serial"]
     many = ir.Sequence((store,) * 100)
     assert kinds(unroll(kernel_of(over(i, 16, many)))) == ["i:serial"]
+    # How much is too much depends on what a statement is.
+    some = kernel_of(over(i, 16, ir.Sequence((store,) * 20)))
+    assert kinds(unroll(some)) == ["i:unroll"]
+    assert kinds(unroll(replace(some, target="avx512"))) == ["i:serial"]
 
 
 def test_one_iteration_is_its_body(golden: Any) -> None:

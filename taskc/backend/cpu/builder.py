@@ -68,7 +68,7 @@ def constant(number: bool | int | float, dtype: DType, lanes: int = SCALAR) -> V
     return Value(text, dtype, lanes, number)
 
 
-def constants(numbers: Sequence[int], dtype: DType = i64) -> Value:
+def constants(numbers: Sequence[int | float], dtype: DType = i64) -> Value:
     """A constant vector."""
     if len(set(numbers)) == 1:
         return constant(numbers[0], dtype, len(numbers))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from taskc.backend.cpu.builder import (
@@ -32,6 +33,8 @@ _ROUNDINGS = {
     "sqrt": "sqrt",
 }
 _FOLDED = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}
+# The last operands of some instructions of AVX-512: what masked lanes have, the mask, no rounding of its own.
+_ALL_LANES = (constant(0.0, f32, 16), constant(-1, i16), constant(4, i32))
 
 
 class Elementwise:
@@ -65,6 +68,15 @@ class Elementwise:
             return mask
         bits = self.builder.pure(f"bitcast {mask.typed} to i{mask.lanes}")
         return Value(self.builder.pure(f"icmp ne i{mask.lanes} {bits}, 0"), boolean)
+
+    def first(self, value: Value, mask: Value) -> Value:
+        """The value of the first lane on which a mask holds; where it holds nowhere, of any."""
+        bits = self.builder.pure(f"bitcast {mask.typed} to i{mask.lanes}")
+        kind = f"i{mask.lanes}"
+        self.builder.declare(kind, f"llvm.cttz.{kind}", kind, "i1")
+        lane = self.builder.pure(f"call {kind} @llvm.cttz.{kind}({kind} {bits}, i1 true)")
+        text = self.builder.pure(f"extractelement {value.typed}, {kind} {lane}")
+        return Value(text, value.dtype)
 
     # Operations.
 
@@ -138,27 +150,66 @@ class Elementwise:
         return self._intrinsic("ssub.sat", a, a, b)
 
     def scale(self, value: Value, power: Value) -> Value | None:
-        """value * 2**power, rounded once, for whole powers; None where no instruction does it.
-
-        Only AVX-512 has vectors of 16 numbers of 32 bits.
-        """
-        if (value.dtype, value.lanes) != (f32, 16):
+        """value * 2**power, rounded once, for whole powers; None where no instruction does it."""
+        if not _is_avx512(value):
             return None
-        function = "llvm.x86.avx512.mask.scalef.ps.512"
-        kind = value.type
-        self.builder.declare(kind, function, kind, kind, kind, "i16", "i32")
+        return self._avx512("mask.scalef.ps.512", value, power, *_ALL_LANES)
+
+    def pick(self, numbers: Sequence[float], index: Value) -> Value | None:
+        """numbers[index % 32], of 32 f32; None where no instruction does it."""
+        if not _is_avx512(replace(index, dtype=f32)):
+            return None
+        low, high = constants(numbers[:16], f32), constants(numbers[16:], f32)
+        return self._avx512("vpermi2var.ps.512", low, index, high)
+
+    def _avx512(self, name: str, *operands: Value) -> Value:
+        """An instruction with 16 numbers of f32 as its result, for every 16 of the operands' lanes."""
+        lanes = max(operand.lanes for operand in operands)
+        function, kind = f"llvm.x86.avx512.{name}", type_of(f32, 16)
+        types = [replace(o, lanes=min(o.lanes, 16)).type for o in operands]
+        self.builder.declare(kind, function, *types)
+        parts = []
+        for first in range(0, lanes, 16):
+            listed = [self._sixteen(o, first) if o.lanes == lanes else o for o in operands]
+            text = ", ".join(operand.typed for operand in listed)
+            parts.append(Value(self.builder.pure(f"call {kind} @{function}({text})"), f32, 16))
+        while len(parts) > 1:
+            parts = [self._joined(a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+        return parts[0]
+
+    def _sixteen(self, value: Value, first: int) -> Value:
+        """Sixteen of a vector's lanes."""
+        if value.lanes == 16:
+            return value
+        if value.number is not None:
+            return constant(value.number, value.dtype, 16)
+        picks = ", ".join(f"i32 {lane}" for lane in range(first, first + 16))
         text = self.builder.pure(
-            f"call {kind} @{function}({value.typed}, {power.typed}, {kind} zeroinitializer,"
-            " i16 -1, i32 4)"
+            f"shufflevector {value.typed}, {value.type} poison, <16 x i32> <{picks}>"
         )
-        return Value(text, f32, 16)
+        return Value(text, value.dtype, 16)
+
+    def _joined(self, a: Value, b: Value) -> Value:
+        lanes = a.lanes + b.lanes
+        picks = ", ".join(f"i32 {lane}" for lane in range(lanes))
+        text = self.builder.pure(f"shufflevector {a.typed}, {b.typed}, <{lanes} x i32> <{picks}>")
+        return Value(text, a.dtype, lanes)
 
     def _extreme(self, operator: str, a: Value, b: Value) -> Value:
         if a.dtype is boolean:
             return self._plain("and" if operator == "min" else "or", a, b)
+        if a.dtype.is_float and _is_avx512(a):
+            return self._extreme_of_numbers(operator, a, b)
         if a.dtype.is_float:
             return self._intrinsic("minimum" if operator == "min" else "maximum", a, a, b)
         return self._intrinsic(("s" if a.dtype.kind == "int" else "u") + operator, a, a, b)
+
+    def _extreme_of_numbers(self, operator: str, a: Value, b: Value) -> Value:
+        """An instruction that knows -0 < +0 but drops a NaN, and a sum that brings it back."""
+        choice = constant(4 if operator == "min" else 5, i32)
+        number = self._avx512("mask.range.ps.512", a, b, choice, *_ALL_LANES)
+        is_nan = self.builder.pure(f"fcmp uno {a.typed}, {b.text}")
+        return self.select(Value(is_nan, boolean, a.lanes), self._plain("fadd", a, b), number)
 
     def _division(self, operator: str, a: Value, b: Value) -> Value:
         """As Python's: rounded down; 0 for a divisor of 0."""
@@ -456,6 +507,11 @@ class Elementwise:
         joined = self.binary("|", fields, self.bitcast(top, i32))
         narrow = self.builder.pure(f"trunc {joined.typed} to {vector_of('i8', lanes)}")
         return Value(narrow, dtype, lanes)
+
+
+def _is_avx512(value: Value) -> bool:
+    """Only AVX-512 has vectors of 16 numbers of 32 bits, or of several times 16."""
+    return value.dtype is f32 and value.lanes >= 16
 
 
 def suffix_of(dtype: DType, lanes: int) -> str:

@@ -480,7 +480,16 @@ class Emitter:
         if is_one and self.mask is None and self.forms.is_uniform(value):
             self.memory.store(place, self.scalar(value), None)
             return
-        self.memory.store(place, self.spread(value), self._active())
+        mask = self._active()
+        if is_one and mask is not None:
+            self._store_one(place, self.spread(value), mask)
+            return
+        self.memory.store(place, self.spread(value), mask)
+
+    def _store_one(self, place: Place, value: Value, mask: Value) -> None:
+        """What active lanes store to one place is one value: any one's will do."""
+        one = self.elementwise.first(value, mask)
+        self._branch(self.elementwise.any(mask), lambda: self.memory.store(place, one, None), None)
 
     def _if_statement(self, node: ir.If) -> None:
         condition, then, otherwise = node.condition, node.then, node.otherwise

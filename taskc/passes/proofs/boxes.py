@@ -197,17 +197,13 @@ class _Store:
             span = last.plus(first, -1)
             count = None if span.terms else max(0, -(-span.base // step))
             if variable in pinned and not users:
-                if (
-                    count is None
-                    or first.terms
-                    or pinned[variable] not in range(first.base, last.base, step)
-                ):
+                if not self._takes(pinned[variable], first, stop, count, step):
                     self._unknown(f"`{variable.name}` may never be {pinned[variable]}")
                 continue
             if variable in pinned:
                 self._unknown(f"only one value of `{variable.name}` stores")
             if not users:
-                if count == 1:
+                if count == 1 or (count is None and self._runs_once(first, stop, step)):
                     continue
                 for index in self.indices:
                     if variable in used_variables(self.program, [index]):
@@ -233,6 +229,30 @@ class _Store:
             if rest:
                 self._unknown(f"index `{spelled(self.indices[d])}` is not a sum of loop variables")
         return digits, offsets
+
+    def _takes(
+        self, value: int, first: Form, stop: Expression, count: int | None, step: int
+    ) -> bool:
+        """Whether a loop has an iteration with this value."""
+        if first.terms or (value - first.base) % step:
+            return False
+        if count is not None:
+            return value in range(first.base, first.base + count * step, step)
+        return value >= first.base and self._holds(Binary("<", ir.constant(value), stop))
+
+    def _runs_once(self, first: Form, stop: Expression, step: int) -> bool:
+        if first.terms or step < 0:
+            return False
+        start, second = ir.constant(first.base), ir.constant(first.base + step)
+        return self._holds(Binary("<", start, stop)) and self._holds(Binary("<=", stop, second))
+
+    def _holds(self, condition: Expression) -> bool:
+        """Whatever the loops do, since that they are entered is what has to be shown."""
+        promises = [f for f in self.access.path if isinstance(f, Guard) and f.asserted]
+        facts = self.program.facts(tuple(promises))
+        for extent in self.extents:  # there is a tensor to fill
+            facts = facts.assume(Binary(">", _end(extent), ir.constant(0)))
+        return facts.prove(condition) is True
 
     def _variables(self) -> Iterable[tuple[Variable, Expression, Expression, int]]:
         zero = ir.constant(0)

@@ -2,9 +2,10 @@
 
 First by structure (taskc/passes/proofs/boxes.py): each store fills a box, and the boxes of all
 stores to a tensor fill it without overlap. A condition on a store must be true wherever the index
-is in bounds; two stores under a condition and its negation count as one. What has another structure
-is enumerated whole, if its shape is constant: all blocks, loops, workers and slots. What is left
-can't be proved, and is rejected; `tc.inout` parameters are free of all this.
+is in bounds; two stores under a condition and its negation count as one, and where a condition on
+sizes chooses between others, each case is proved for itself (taskc/passes/proofs/cases.py). What has
+another structure is enumerated whole, if its shape is constant: all blocks, loops, workers and slots.
+What is left can't be proved, and is rejected; `tc.inout` parameters are free of all this.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import GLOBAL, Expression, Tensor, Variable
 from taskc.passes.proofs.boxes import Box, NoBoxError, box_of, enumerated_loops
+from taskc.passes.proofs.cases import Case, cases
 from taskc.passes.proofs.enumeration import LIMIT, Array, Enumerator, all_blocks, size_of
 from taskc.passes.proofs.folding import Row
 from taskc.passes.proofs.paths import Guard
@@ -57,10 +59,17 @@ def _output(tensor: Tensor, program: Program) -> CompileError | None:
             return CompileError(text, store.loc, hint=HINT)
     if 0 in tensor.shape:
         return None
+    for case in cases(Case(tuple(_complementary(stores))), program):
+        error = _case(tensor, list(case.stores), program)
+        if error is not None:
+            return case.explained(error)
+    return None
+
+
+def _case(tensor: Tensor, stores: list[Access], program: Program) -> CompileError | None:
     if not stores:
         loc = tensor.loc if tensor.loc.line else program.kernel.loc
         return CompileError(f"`{tensor.name}` is never stored", loc, hint=HINT)
-    stores = _complementary(stores)
     problem = _by_structure(tensor, stores, program)
     if problem is None:
         return None

@@ -98,6 +98,45 @@ def test_conversions_of_half_precision(name: str) -> None:
     assert np.isnan(made[~is_number]).all()
 
 
+def extremes(dtype: tc.DType, count: int, workers: int) -> tc.KernelDefinition:
+    @tc.kernel(workers=workers)
+    def kernel(x: dtype[count], y: dtype[count], z: tc.out[dtype[4, count]]):
+        for start in tc.tiles(count, by=workers):
+            for i in tc.spatial(workers):
+                if start + i < count:
+                    a, b = x[start + i], y[start + i]
+                    z[0, start + i] = min(a, b)
+                    z[1, start + i] = max(a, b)
+                    z[2, start + i] = min(a, dtype(0.0))
+                    z[3, start + i] = max(dtype(-0.0), a)
+
+    return kernel
+
+
+def order(number: float) -> tuple[float, float]:
+    return number, np.copysign(1, number)
+
+
+@pytest.mark.parametrize("dtype", [tc.f16, tc.bf16, tc.f32, tc.f64], ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_extremes(name: str, dtype: tc.DType) -> None:
+    """One NaN makes one, and -0 < +0: of two numbers, beside a constant, on one lane and on many."""
+    special = (0.0, -0.0, 1.0, -1.0, 1e-7, -1e-7, np.inf, -np.inf, np.nan, -np.nan, 3e4, 0.5)
+    numbers = np.array(special).astype(dtype.numpy)
+    x, y = (grid.ravel() for grid in np.meshgrid(numbers, numbers))
+    for workers in (1, 16):
+        z = np.empty((4, x.size), dtype.numpy)
+        loaded_for(extremes(dtype, x.size, workers).ir, name).run([x, y, z], {})
+        for a, b, found in zip(x.tolist(), y.tolist(), z.T.tolist(), strict=True):
+            pairs = ((min, a, b), (max, a, b), (min, a, 0.0), (max, -0.0, a))
+            wanted = [
+                np.nan if np.isnan(p) or np.isnan(q) else pick(p, q, key=order)
+                for pick, p, q in pairs
+            ]
+            # As text, -0.0 differs from 0.0, and nan is equal to itself.
+            assert str([float(each) for each in found]) == str([float(each) for each in wanted])
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_fused_products_round_once(name: str) -> None:
     @tc.kernel(workers=16)

@@ -6,11 +6,22 @@ from math import inf, nan, sqrt
 
 from taskc.backend.cpu.math.exponential import reduced, times_power
 from taskc.backend.cpu.math.notation import Term
-from taskc.backend.cpu.math.tables import ERF, TAIL, TAIL_CENTER, TAIL_END
+from taskc.backend.cpu.math.rare import lookup_of_32, where_rare
+from taskc.backend.cpu.math.tables import (
+    ERF,
+    LOST,
+    LOST_WIDTH,
+    TAIL,
+    TAIL_CENTER,
+    TAIL_END,
+)
 from taskc.ir.types import f32, f64
 
 # From here on erf rounds to 1.
 _ERF_END = {f32: 4.0, f64: 6.0}
+
+# An f32 added to this is rounded to an integer, whose low bits are the sum's.
+_ROUNDER = 3.0 * 2**22
 
 
 def erf(x: Term) -> Term:
@@ -27,9 +38,30 @@ def erf(x: Term) -> Term:
 
 
 def gelu(x: Term) -> Term:
-    """x Phi(x) = max(x, 0) - |x| Phi(-|x|), which has the sign of x and cancels nowhere.
+    """x Phi(x) = max(x, 0) - |x| Phi(-|x|), which has the sign of x and cancels nowhere."""
+    if x.dtype is not f32:
+        return _gelu(x)
+    # Beyond the last piece a positive number loses less than half an ulp.
+    end = (len(LOST[0]) - 0.75) * LOST_WIDTH
+    lost = _lost_in_pieces(abs(x).clamped(high=end))
+    # A zero keeps its sign: -0 minus 0 is -0.
+    usual = x.clamped(low=-0.0) - lost
+    (result,) = where_rare(x < -end, "gelu", lambda x: (_gelu(x),), x, (usual,))
+    return result
 
-    |x| Phi(-|x|) = a p(2 a - 1) exp(-x**2 / 2), a = |x| / (|x| + center). That is too many operations for
+
+def _lost_in_pieces(x: Term) -> Term:
+    """x Phi(-x) as the polynomial around the nearest of 32 centers."""
+    shifted = x.fused(1 / LOST_WIDTH, _ROUNDER)
+    t = (shifted - _ROUNDER).fused(-LOST_WIDTH, x)
+    index = shifted.bits()
+    return t.polynomial(
+        [lookup_of_32(f"lost{power}", numbers, index) for power, numbers in enumerate(LOST)]
+    )
+
+
+def _gelu(x: Term) -> Term:
+    """|x| Phi(-|x|) = a p(2 a - 1) exp(-x**2 / 2), a = |x| / (|x| + center). That is too many operations for
     each of them to be rounded: a, p and their product have a second part, which is what rounding left.
     """
     size = abs(x).clamped(high=TAIL_END[x.dtype][0])
@@ -41,7 +73,7 @@ def gelu(x: Term) -> Term:
     a_low = (-a).fused(divisor_low, (-a).fused(divisor, size)) * inverse
     t = a.fused(2, -1)
     first, *others = TAIL[x.dtype]
-    slope = t.polynomial(tuple(others))
+    slope = t.polynomial(others)
     p = t.fused(slope, first)
     p_low = t.fused(slope, first - p)
     product = a * p
@@ -50,7 +82,7 @@ def gelu(x: Term) -> Term:
     product_low = a_low.fused(growth, a.fused(p_low, a.fused(p, -product)))
     more, shifted = _gauss(size)
     lost = times_power(product + product.fused(more, product_low), shifted)
-    result = abs((x > 0).select(x, x.of(0)) - lost).signed_as(x)
+    result = x.clamped(low=-0.0) - lost
     # inf * 0
     return x.equals(-inf).select(nan, result)
 

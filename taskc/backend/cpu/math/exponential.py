@@ -39,22 +39,24 @@ def times_power(x: Term, shifted: Term) -> Term:
 
 
 def reduced(x: Term, low: Term | None = None) -> tuple[Term, Term]:
-    """exp(x + low) as 1 + the first times 2 to the second, less magic.
+    """exp(x + low) as 1 + the first times 2 to the second, less magic."""
+    r, shifted = _reduced(x, low)
+    return r.fused(r * r.polynomial(EXP[x.dtype]), r), shifted
 
-    x = n log(2) + r, |r| <= log(2) / 2; exp(r) - 1 = r + r**2 p(r).
-    """
+
+def _reduced(x: Term, low: Term | None = None) -> tuple[Term, Term]:
+    """r and n + magic, where x + low = n log(2) + r, |r| <= log(2) / 2; exp(r) - 1 = r + r**2 p(r)."""
     ln2, ln2_low = LN2[x.dtype]
     shifted = x.fused(LOG2_E[x.dtype][0], magic(x.dtype))
     n = shifted - magic(x.dtype)
     rest = n.fused(-ln2, x)
-    r = n.fused(-ln2_low, rest if low is None else rest + low)
-    return r.fused(r * r.polynomial(EXP[x.dtype]), r), shifted
+    return n.fused(-ln2_low, rest if low is None else rest + low), shifted
 
 
 def exp(x: Term) -> Term:
-    """exp(r) * 2**n; see reduced."""
-    more, shifted = reduced(x.clamped(*_EXP_RANGE[x.dtype]))
-    return times_power(more + 1, shifted)
+    """exp(r) * 2**n; see _reduced."""
+    r, shifted = _reduced(x.clamped(*_EXP_RANGE[x.dtype]))
+    return times_power(r.polynomial((1, 1, *EXP[x.dtype])), shifted)
 
 
 def exp2(x: Term, low: Term | None = None) -> Term:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from taskc.backend.cpu.builder import Value, constant
@@ -156,7 +157,7 @@ class Term:
         """This, which has no sign, with the sign of another."""
         return (self.bits() | other.sign()).as_float()
 
-    def polynomial(self, coefficients: tuple[float, ...]) -> Term:
+    def polynomial(self, coefficients: Sequence[Term | Number]) -> Term:
         """By Horner's rule; the coefficients begin with that of the lowest power."""
         *lower, highest = coefficients
         result = self.of(highest)

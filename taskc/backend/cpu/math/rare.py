@@ -1,14 +1,14 @@
-"""What is needed for few operands only: a function that is called where one of the lanes needs it."""
+"""What is needed for few operands only: a function that is called where one of the lanes needs it. And tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from taskc.backend.cpu.builder import Builder, Value, type_of, vector_of
-from taskc.backend.cpu.elementwise import Elementwise
-from taskc.backend.cpu.math.notation import Term
-from taskc.ir.types import u64
+from taskc.backend.cpu.builder import SCALAR, Builder, Value, constant, type_of, vector_of
+from taskc.backend.cpu.elementwise import Elementwise, suffix_of
+from taskc.backend.cpu.math.notation import Number, Term
+from taskc.ir.types import DType, f32
 
 Terms = tuple[Term, ...]
 
@@ -67,19 +67,27 @@ def _definition(function: str, compute: Callable[[Term], Terms], x: Term, around
     )
 
 
-def lookup(name: str, numbers: tuple[int, ...], index: Term) -> Term:
-    """numbers[index], each a u64, in a table called `name`."""
-    builder, lanes = index.elementwise.builder, index.value.lanes
-    listed = ", ".join(f"i64 {number}" for number in numbers)
-    table = f"@{name} = private constant [{len(numbers)} x i64] [{listed}]"
+def lookup(name: str, numbers: Sequence[Number], dtype: DType, index: Term) -> Term:
+    """numbers[index], in a table called `name`."""
+    builder, lanes, element = index.elementwise.builder, index.value.lanes, type_of(dtype)
+    listed = ", ".join(constant(number, dtype).typed for number in numbers)
+    table = f"@{name} = private constant [{len(numbers)} x {element}] [{listed}]"
     builder.declared.setdefault(name, table)
-    address = builder.pure(f"getelementptr i64, ptr @{name}, {index.value.typed}")
+    address = builder.pure(f"getelementptr {element}, ptr @{name}, {index.value.typed}")
     if not lanes:
-        text = builder.pure(f"load i64, ptr {address}")
-        return Term(index.elementwise, Value(text, u64))
-    kind, pointers, mask = (vector_of(each, lanes) for each in (type_of(u64), "ptr", "i1"))
-    function = f"llvm.masked.gather.v{lanes}i64.v{lanes}p0"
+        text = builder.pure(f"load {element}, ptr {address}")
+        return Term(index.elementwise, Value(text, dtype))
+    kind, pointers, mask = (vector_of(each, lanes) for each in (element, "ptr", "i1"))
+    function = f"llvm.masked.gather.v{lanes}{suffix_of(dtype, SCALAR)}.v{lanes}p0"
     builder.declare(kind, function, pointers, mask, kind)
-    operands = f"{pointers} align 8 {address}, {mask} splat (i1 true), {kind} poison"
+    operands = f"{pointers} align {dtype.nbytes} {address}, {mask} splat (i1 true), {kind} poison"
     text = builder.pure(f"call {kind} @{function}({operands})")
-    return Term(index.elementwise, Value(text, u64, lanes))
+    return Term(index.elementwise, Value(text, dtype, lanes))
+
+
+def lookup_of_32(name: str, numbers: Sequence[float], index: Term) -> Term:
+    """numbers[index % 32], of 32 f32; from registers, where there is an instruction for it."""
+    found = index.elementwise.pick(numbers, index.value)
+    if found is None:
+        return lookup(name, numbers, f32, index & 31)
+    return Term(index.elementwise, found)

@@ -101,7 +101,7 @@ def _reduced_large(x: Term) -> Terms:
     m = (bits & 2**52 - 1) | 2**52
     first = (bits >> 52) - (bias(f64) + 52 + 2 - 64)
     index, shift = first >> 6, first & 63
-    words = [lookup("two_over_pi", TWO_OVER_PI_WORDS, index + k) for k in range(4)]
+    words = [lookup("two_over_pi", TWO_OVER_PI_WORDS, u64, index + k) for k in range(4)]
     digits = [a << shift | b >> 64 - shift for a, b in pairwise(words)]
     second_high, second_low = _product(m, digits[1])
     low = second_low + _product(m, digits[2])[0]

@@ -1,0 +1,112 @@
+"""Attention with an online softmax: softmax(q @ k.T * scale + mask) @ v for each head.
+
+The scores are never stored as a whole: some keys at a time are scored, raised to powers of e less the
+largest score so far, and multiplied by their values; where a larger score comes up, what has been summed
+is scaled down. For many queries see attention_tiles.py, for few, as in decoding, attention_few.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import taskc as tc
+from taskc import CompileError, DType, KernelDefinition, TensorType, boolean, f32
+from taskc.kernels.attention_few import MOST, few_queries
+from taskc.kernels.attention_problem import Extent, Problem
+from taskc.kernels.attention_tiles import Schedule, choose, tiles
+
+__all__ = ["Schedule", "attention", "choose"]
+
+
+def attention(
+    batches: Extent,
+    heads: int,
+    length: Extent,
+    keys: Extent,
+    features: int,
+    *,
+    kv_heads: int | None = None,
+    value_features: int | None = None,
+    causal: bool = False,
+    offset: Extent | None = None,
+    mask: TensorType | None = None,
+    scale: float | None = None,
+    dtype: DType = f32,
+    schedule: Schedule | None = None,
+) -> KernelDefinition:
+    """A kernel of q, k, v, and a mask if there is one: y = softmax(q @ k.T * scale + mask) @ v.
+
+        q[batches, heads, length, features]         k[batches, kv_heads, keys, features]
+        y[batches, heads, length, value_features]   v[batches, kv_heads, keys, value_features]
+
+    kv_heads  a divisor of heads: neighbours share a head of k and v. As many as heads if not said
+    causal    the query i sees the keys 0 to i + offset. If not said, the offset is keys - length: the last
+              query sees all keys, also those of a cache that came before. PyTorch's is_causal has 0
+    mask      the type of a fourth operand that broadcasts to [batches, heads, length, keys]: floats are
+              added to the scores; of tc.boolean, True says that a key is seen
+    scale     1 / sqrt(features) if not said
+
+    A query that sees no key gets zeros, as in PyTorch and by ONNX's Attention. Numbers of 16 bits are
+    converted as they are read, and the result is rounded once.
+    """
+    groups = heads if kv_heads is None else kv_heads
+    if groups < 1 or heads % groups:
+        raise CompileError(f"{heads} heads can't share {groups} heads of k and v evenly")
+    if offset is not None and not causal:
+        raise CompileError("an offset says what a causal attention sees: causal=True is missing")
+    if mask is not None:
+        _check_mask(mask, (batches, heads, length, keys))
+    problem = Problem(
+        batches=batches,
+        groups=groups,
+        share=heads // groups,
+        length=length,
+        keys=keys,
+        features=features,
+        results=features if value_features is None else value_features,
+        ahead=None if not causal else keys - length if offset is None else offset,
+        mask=mask,
+        scale=features**-0.5 if scale is None else scale,
+        dtype=dtype,
+    )
+    machine = tc.machine()
+    plan = schedule or choose(problem, machine)
+    is_few = isinstance(length, int) and length * problem.share <= MOST and schedule is None
+    blocks = few_queries(problem, plan.lanes, machine) if is_few else tiles(problem, plan)
+    return _kernel(problem, plan.lanes, blocks)
+
+
+def _check_mask(mask: TensorType, whole: tuple[Extent, ...]) -> None:
+    if not (mask.dtype.is_float or mask.dtype is boolean):
+        raise CompileError(f"a mask has floats, which are added, or bools; {mask} has neither")
+    pairs = zip(mask.shape[::-1], whole[::-1], strict=False)
+    fits = all(extent == 1 or extent is full or extent == full for extent, full in pairs)
+    if not fits or not 1 <= mask.rank <= 4:
+        raise CompileError(
+            f"a mask {mask} can't be broadcast to {whole}",
+            hint="its axes are batches, heads, queries and keys, or the last of these",
+        )
+
+
+def _kernel(problem: Problem, lanes: int, blocks: Callable[..., Any]) -> KernelDefinition:
+    """The blocks as a kernel, with the parameters that the problem has."""
+    dtype, mask_type = problem.dtype, problem.mask
+    batches, features, results = problem.batches, problem.features, problem.results
+    queries = dtype[batches, problem.heads, problem.length, features]
+    keys = dtype[batches, problem.groups, problem.keys, features]
+    values = dtype[batches, problem.groups, problem.keys, results]
+    result = dtype[batches, problem.heads, problem.length, results]
+    if mask_type is None:
+
+        @tc.kernel(workers=lanes)
+        def attention(q: queries, k: keys, v: values, y: tc.out[result]):
+            blocks(q, k, v, None, y)
+
+    else:
+
+        @tc.kernel(workers=lanes)
+        def attention(q: queries, k: keys, v: values, mask: mask_type, y: tc.out[result]):
+            blocks(q, k, v, mask, y)
+
+    return attention

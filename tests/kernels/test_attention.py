@@ -1,0 +1,222 @@
+"""Attention against f64: ragged sizes, heads in groups, all masks, large and infinite numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import taskc as tc
+from taskc.kernels.attention import Schedule, attention
+
+HALF_ULP = 2.0**-24
+MANY, FEW = 17, 2  # queries of a head: for each of the two kernels
+
+
+def operands(
+    batches: int, heads: int, groups: int, length: int, keys: int, features: int, results: int
+) -> list[Any]:
+    random = np.random.default_rng(length + keys)
+    shapes = (heads, length, features), (groups, keys, features), (groups, keys, results)
+    return [random.standard_normal((batches, *shape)).astype(np.float32) for shape in shapes]
+
+
+def exact(
+    q: Any, k: Any, v: Any, mask: Any = None, *, offset: int | None = None, scale: Any = None
+) -> tuple[Any, Any]:
+    """The result, and how far an f32 one may be from it.
+
+    A score is off by what a sum of so many terms is, and a power by twice as much, since the largest is
+    off as well; weights and results are sums of as many terms as there are keys.
+    """
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    k, v = (np.repeat(x, q.shape[1] // x.shape[1], axis=1) for x in (k, v))
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    scores = scale * q @ k.swapaxes(-1, -2)
+    sizes = abs(scale) * np.abs(q) @ np.abs(k).swapaxes(-1, -2)
+    if mask is not None and mask.dtype == bool:
+        scores = np.where(mask, scores, -np.inf)
+    elif mask is not None:
+        scores = scores + mask
+        sizes = sizes + np.where(np.isfinite(mask), np.abs(mask), 0)
+    if offset is not None:
+        queries, keys = (np.arange(n) for n in scores.shape[-2:])
+        scores = np.where(keys <= queries[:, None] + offset, scores, -np.inf)
+    peaks = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+    powers = np.exp(scores - np.where(np.isinf(peaks), 0, peaks))
+    totals = powers.sum(axis=-1, keepdims=True)
+    weights = powers / np.where(totals > 0, totals, 1)
+    terms = 2 * (q.shape[-1] + 4) * sizes.max(axis=-1, keepdims=True, initial=0)
+    bound = HALF_ULP * (terms + 2 * k.shape[-2] + 16) * (weights @ np.abs(v)) + 1e-37
+    return weights @ v, bound
+
+
+def check(made: Any, expected: tuple[Any, Any]) -> None:
+    assert made.shape == expected[0].shape
+    assert (np.abs(made - expected[0]) <= expected[1]).all()
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (1, 1, 1, 1, 1, 1, 1),
+        (2, 3, 3, 2, 15, 3, 5),
+        (1, 2, 1, 3, 129, 17, 33),
+        (1, 1, 1, 16, 3, 16, 16),
+        (2, 2, 2, 127, 17, 2, 1),
+        (1, 6, 2, 15, 131, 20, 7),
+        (1, 2, 2, 65, 300, 8, 40),
+        (1, 40, 4, 1, 40, 64, 64),
+    ],
+    ids=str,
+)
+def test_ragged_shapes(shape: Any) -> None:
+    batches, heads, groups, length, keys, features, results = shape
+    kernel = attention(
+        batches, heads, length, keys, features, kv_heads=groups, value_features=results
+    )
+    arguments = operands(*shape)
+    check(kernel(*arguments), exact(*arguments))
+
+
+@pytest.mark.parametrize(
+    ("length", "keys", "offset"),
+    [(130, 130, None), (20, 150, None), (40, 20, None), (40, 20, 0), (3, 20, None), (3, 2, None), (2, 9, 3)],
+)  # fmt: skip
+def test_causal(length: int, keys: int, offset: int | None) -> None:
+    """Queries that see no key, where there are fewer keys than queries, get zeros."""
+    arguments = operands(1, 4, 2, length, keys, 5, 6)
+    kernel = attention(
+        1, 4, length, keys, 5, kv_heads=2, value_features=6, causal=True, offset=offset
+    )
+    expected = exact(*arguments, offset=keys - length if offset is None else offset)
+    made = kernel(*arguments)
+    check(made, expected)
+    assert not made[:, :, : max(0, length - keys) if offset is None else 0].any()
+
+
+MASKS = [(33,), (1, 33), (4, 1, 33), (2, 1, None, 33), (2, 4, None, 1), (None, 33)]
+
+
+@pytest.mark.parametrize("length", [FEW, MANY])
+@pytest.mark.parametrize("shape", MASKS, ids=str)
+def test_masks(shape: Any, length: int) -> None:
+    """Added or as flags, repeated along any axes; None stands for the queries."""
+    shape = tuple(length if extent is None else extent for extent in shape)
+    arguments = operands(2, 4, 2, length, 33, 5, 6)
+    added = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    added[added < -1] = -np.inf
+    kernel = attention(2, 4, length, 33, 5, kv_heads=2, value_features=6, mask=tc.f32[shape])
+    check(kernel(*arguments, added), exact(*arguments, added))
+    if shape[-1] == 33 and len(shape) != 1:
+        flags = added > 0
+        kernel = attention(
+            2, 4, length, 33, 5,
+            kv_heads=2, value_features=6, mask=tc.boolean[shape], causal=True, offset=20,
+        )  # fmt: skip
+        check(kernel(*arguments, flags), exact(*arguments, flags, offset=20))
+
+
+@pytest.mark.parametrize("length", [FEW, MANY])
+def test_queries_that_see_nothing_get_zeros(length: int) -> None:
+    arguments = operands(1, 1, 1, length, 600, 4, 4)
+    mask = np.ones((length, 600), bool)
+    mask[0] = False
+    mask[1, :590] = False  # nothing for some steps, then something
+    made = attention(1, 1, length, 600, 4, mask=tc.boolean[length, 600])(*arguments, mask)
+    assert not made[0, 0, 0].any()
+    check(made, exact(*arguments, mask))
+
+
+@pytest.mark.parametrize("length", [FEW, MANY])
+@pytest.mark.parametrize("direction", [1, -1])
+def test_large_scores(length: int, direction: int) -> None:
+    """Of some 10,000, which grow along the keys, or fall: the largest decide, and nothing overflows."""
+    q, k, v = operands(1, 1, 1, length, 600, 4, 4)
+    q, k = (
+        np.full_like(q, 50),
+        np.linspace(90, 110, 600, dtype=np.float32)[::direction, None] + 0 * k,
+    )
+    made = attention(1, 1, length, 600, 4)(q, k, v)
+    assert np.isfinite(made).all()
+    check(made, exact(q, k, v))
+
+
+def test_a_nan_is_one_query_s_own() -> None:
+    for length in (FEW, MANY):
+        arguments = operands(1, 1, 1, length, 20, 4, 4)
+        arguments[0][0, 0, 1, 2] = np.nan
+        made = attention(1, 1, length, 20, 4)(*arguments)
+        assert np.isnan(made[0, 0, 1]).all()
+        assert not np.isnan(np.delete(made, 1, axis=2)).any()
+
+
+@pytest.mark.parametrize("length", [FEW, MANY])
+@pytest.mark.parametrize(("dtype", "bits"), [(tc.f16, 11), (tc.bf16, 8), (tc.f64, 53)])
+def test_types(dtype: tc.DType, bits: int, length: int) -> None:
+    arguments = [x.astype(dtype.numpy) for x in operands(1, 2, 1, length, 35, 20, 18)]
+    kernel = attention(1, 2, length, 35, 20, kv_heads=1, value_features=18, dtype=dtype)
+    made = kernel(*arguments).astype(np.float64)
+    expected, bound = exact(*arguments)
+    if dtype is tc.f64:
+        check(made, (expected, bound * 2.0**-29))
+    else:
+        check(made, (expected, bound + 2.0**-bits * np.abs(expected)))
+
+
+def test_a_scale() -> None:
+    arguments = operands(1, 1, 1, MANY, 20, 4, 4)
+    check(attention(1, 1, MANY, 20, 4, scale=-2.5)(*arguments), exact(*arguments, scale=-2.5))
+
+
+def test_one_kernel_for_all_lengths() -> None:
+    batches, length, keys = tc.dim("batches"), tc.dim("length"), tc.dim("keys")
+    plain = attention(batches, 2, length, keys, 5, kv_heads=1)
+    masked = attention(
+        batches, 2, length, keys, 5, kv_heads=1, causal=True, mask=tc.f32[batches, 1, 1, keys]
+    )
+    for sizes in ((1, 1, 1), (2, 17, 150), (1, 130, 17), (0, 3, 3), (1, 0, 3), (2, 3, 0)):
+        arguments = operands(sizes[0], 2, 1, sizes[1], sizes[2], 5, 5)
+        check(plain(*arguments), exact(*arguments))
+        mask = np.linspace(-1, 1, sizes[0] * sizes[2], dtype=np.float32)
+        mask = mask.reshape(sizes[0], 1, 1, sizes[2])
+        expected = exact(*arguments, mask, offset=sizes[2] - sizes[1])
+        check(masked(*arguments, mask), expected)
+
+
+@pytest.mark.parametrize("plan", [(4, 1, 4, 4), (2, 3, 6, 8), (8, 2, 16, 16)], ids=str)
+def test_schedules(plan: tuple[int, int, int, int]) -> None:
+    arguments = operands(1, 2, 1, 50, 70, 9, 11)
+    kernel = attention(
+        1, 2, 50, 70, 9, kv_heads=1, value_features=11, causal=True, schedule=Schedule(*plan)
+    )
+    check(kernel(*arguments), exact(*arguments, offset=20))
+
+
+@pytest.mark.parametrize("length", [FEW, MANY])
+def test_the_simulator_finds_nothing(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TASKC_TARGET", "sim")
+    arguments = operands(1, 2, 1, length, 21, 5, 6)
+    mask = np.linspace(-1, 1, length * 21, dtype=np.float32).reshape(length, 21)
+    kernel = attention(
+        1, 2, length, 21, 5, kv_heads=1, value_features=6, causal=True, mask=tc.f32[length, 21]
+    )
+    check(kernel(*arguments, mask), exact(*arguments, mask, offset=21 - length))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"kv_heads": 3}, r"4 heads can't share 3 heads of k and v evenly"),
+        ({"kv_heads": 0}, r"4 heads can't share 0 heads of k and v evenly"),
+        ({"offset": 2}, r"an offset says what a causal attention sees: causal=True is missing"),
+        ({"mask": tc.f32[2, 5]}, r"a mask f32\[2, 5\] can't be broadcast to \(2, 4, 3, 5\)"),
+        ({"mask": tc.f32[1, 1, 2, 4, 3, 5]}, r"a mask f32\[1, 1, 2, 4, 3, 5\] can't be broadcast"),
+        ({"mask": tc.i32[3, 5]}, r"a mask has floats, which are added, or bools; i32\[3, 5\] has"),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit(options: Any, text: str) -> None:
+    with pytest.raises(tc.CompileError, match=text):
+        attention(2, 4, 3, 5, 6, **options)
