@@ -23,6 +23,7 @@ from taskc.backend.cpu.compile import Compiled, Loaded, assembly_of, llvm_text, 
 from taskc.backend.cpu.module import optimized
 from taskc.backend.cpu.pool import pool, thread_count
 from taskc.backend.cpu.processor import host, may_use_tiles, processor, typical
+from taskc.kernels import products
 from taskc.passes.pipeline import lower
 from tests.backend.cpu.test_products import from_packs, integers, product
 from tests.backend.cpu.tile_emulator import emulated
@@ -93,6 +94,23 @@ def test_constant_operands() -> None:
     a, b = integers(i8, (32, 192)), integers(i8, (192, 32))
     kernel = from_packs(FOUR, 192, i8, i8, i32)
     compiled, simulated = run_emulated(kernel, a, b)
+    np.testing.assert_array_equal(compiled, a.astype(np.int64) @ b.astype(np.int64))
+    np.testing.assert_array_equal(simulated, compiled)
+
+
+@needs_vectors
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_product_of_the_library(packed: bool) -> None:
+    """With edges: of 40 rows, 33 columns and 100 of k, tiles of 32 by 32 by 64."""
+    a, b = integers(i8, (40, 100)), integers(i8, (100, 33))
+    kernel = products.product(
+        40, 33, 100, dtype=i8, packed=packed, plan=products.Plan(FOUR, 64, 4, 64)
+    )
+    given = b
+    if packed:
+        given = np.zeros((128, 64), np.int8)
+        given[:100, :33] = b
+    compiled, simulated = run_emulated(kernel, a, given)
     np.testing.assert_array_equal(compiled, a.astype(np.int64) @ b.astype(np.int64))
     np.testing.assert_array_equal(simulated, compiled)
 
