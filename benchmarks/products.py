@@ -36,8 +36,9 @@ def main() -> None:
             print(f"  {benchmark} {case} {peer}: {found.ratio:.2f}, {fraction:.2f} of the peak")
             rows.append(
                 Row(
-                    benchmark, case, 1, found.ours, peer, found.theirs, found.ratio, fraction,
-                    found.quartiles, found.kept, found.discarded,
+                    benchmark, case, 1, found.ours, peer, found.theirs, found.ratio,
+                    fraction_of_peak=fraction, quartiles=found.quartiles, kept=found.kept,
+                    discarded=found.discarded,
                 )
             )  # fmt: skip
     finish(rows, options.json)

@@ -61,18 +61,15 @@ def _around_lowering(start: ir.Kernel) -> tuple[ir.Kernel, ir.Kernel]:
 
 
 @pytest.mark.parametrize(
-    ("left", "k", "target"),
-    [("i8", 10, "avx512_vnni"), ("i8", 4, "avx2_vnni"), ("u8", 10, "avx2_vnni")],
-)
-@pytest.mark.parametrize(
-    "own",
+    ("own", "left", "k", "target"),
     [
-        OWN,
-        "repeat(1, 2).spatial(4, 16)",  # the lanes of a vector are of several rows
-        "repeat(2, 2).spatial(2, 16, order=(1, 0))",
-        "spatial(1, 4).repeat(4, 8)",
-        "repeat(4, 32)",  # one worker
-        "spatial(2, 1).replicate(3).repeat(2, 2).spatial(1, 16)",  # three have the same
+        (OWN, "i8", 10, "avx512_vnni"),
+        (OWN, "u8", 10, "avx2_vnni"),
+        ("repeat(1, 2).spatial(4, 16)", "i8", 10, "avx512_vnni"),  # a vector's lanes: several rows
+        ("repeat(2, 2).spatial(2, 16, order=(1, 0))", "i8", 4, "avx512_vnni"),
+        ("spatial(1, 4).repeat(4, 8)", "u8", 4, "avx512_vnni"),
+        ("repeat(4, 32)", "i8", 4, "avx2_vnni"),  # one worker
+        ("spatial(2, 1).replicate(3).repeat(2, 2).spatial(1, 16)", "i8", 4, "avx2_vnni"),
     ],
 )
 def test_integers_are_exact(own: str, k: int, left: str, target: str) -> None:
