@@ -49,7 +49,7 @@ def peak_of(left: tc.DType, right: tc.DType, total: tc.DType) -> float:
     machine = tc.machine()
     own = repeat(8, 2) * spatial(1, machine.lanes)  # all of it stays in registers
     bm, bn = own.shape
-    step, trips = 4 // left.nbytes, 20_000
+    step, trips = 4 // left.nbytes, 200_000
     packs = right[step, bn].laid(repeat(1, bn) * repeat(step, 1))
 
     @tc.kernel(workers=machine.lanes)
