@@ -10,6 +10,7 @@ import pytest
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping, repeat
+from taskc.ir.rewrite import walk
 from taskc.ir.verify import verify
 from taskc.passes.overlay import place
 from taskc.passes.pipeline import lower
@@ -253,3 +254,42 @@ def test_tiles_and_the_next_best(
     assert instructions(start) == expected
     if expected[0][0] == "tdpbssd":
         keeps_its_result(start)
+
+
+# Sums of a right operand.
+
+LOOP = """
+    grid col in 48 by 32:
+        constant shared s: i8[8, 64]
+        move s[i, j] = y[i, j % 48] for (i, j) in (8, 64)
+        for r in range(0, 8, 4):
+            tile acc: i32[4, 32] by repeat(4, 2).spatial(1, 16) = 0
+            if r < 4 or col + 32 <= 48:
+                mma acc += x[r, 0].as(4, 8) @ {operand}.as(8, 32)
+            move c[r + i, col + j] = acc[i, j] for (i, j) in (4, 32) if col + j < 48
+"""
+
+
+@pytest.mark.parametrize(
+    ("operand", "inside"),
+    [
+        ("s[0, 0]", 0),
+        ("s[0, col]", 0),
+        ("s[0, r]", 1),  # another one each time
+        ("y[0, col]", 1),  # the condition alone keeps it inside
+        ("y[0, col // 2]", 0),
+    ],
+)
+def test_sums_stand_before_a_loop(operand: str, inside: int) -> None:
+    start = kernel(
+        LOOP.format(operand=operand).replace("r < 4 or ", "r < 4 or " if "s[" in operand else ""),
+        "x: i8[8, 8], y: i8[8, 48].laid(repeat(2, 48).repeat(4, 1)), c: out i32[8, 48]",
+        workers=16,
+        target="avx512_vnni",
+    )
+    scalar = after(start, "lower_mappings")
+    everywhere = [do for do in nodes(scalar, ir.Do) if do.operation == "vpdpbusd.i8.sums"]
+    (loop,) = [n for n in nodes(scalar, ir.For) if n.variable.name == "r"]
+    within = [do for do in walk(loop) if do in everywhere]
+    assert (len(everywhere), len(within)) == (1, inside)
+    keeps_its_result(start)
