@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -53,7 +54,7 @@ def main() -> None:
 
 def measure(threads: int, quick: bool) -> None:
     """Writes the rows of one number of threads to the file that the environment names."""
-    from cpu_cases import memory_cases
+    from cpu_cases import attention_cases, memory_cases
     from pairs import Probe, pairs
 
     probe = Probe(threads)
@@ -61,7 +62,13 @@ def measure(threads: int, quick: bool) -> None:
     print(f"{threads} thread(s): {peak:.0f} GFLOP/s in a loop of fused multiply-adds", flush=True)
     rows: list[dict[str, Any]] = []
     budget = 0.5 if quick else 2.0
-    for case in chain(products(threads, quick), memory_cases(threads, quick)):
+    cases = (
+        products(threads, quick),
+        heights(threads, quick),
+        memory_cases(threads, quick),
+        attention_cases(threads, quick),
+    )
+    for case in chain(*cases):
         of_copy = case.copy and pairs(case.ours, case.copy, probe, budget=budget).ratio
         for peer, call in case.peers.items():
             found = pairs(case.ours, call, probe, budget=budget)
@@ -116,6 +123,31 @@ def products(threads: int, quick: bool) -> Iterator[Case]:
         }
         for (benchmark, call), peers in zip(ours.items(), (per_call, ahead), strict=True):
             yield Case(benchmark, case, call, peers, operations=work)
+
+
+def heights(threads: int, quick: bool) -> Iterator[Case]:
+    """One kernel for all heights, against ours for each one."""
+    import numpy as np
+    from cpu_cases import Case
+
+    import taskc as tc
+    from taskc.kernels.matmul import matmul, pack, packed_type
+
+    n = k = 768
+    b = np.random.default_rng(1).standard_normal((k, n)).astype(np.float32)
+    plain, packed = (matmul(tc.dim("m"), n, k, packed=packed) for packed in (False, True))
+    panels = pack(b, packed_type(n, k))
+    for m in (1, 127) if quick else (1, 2, 8, 16, 127, 128, 1000):
+        a = np.random.default_rng(0).standard_normal((m, k)).astype(np.float32)
+        c, d = np.empty((m, n), np.float32), np.empty((m, n), np.float32)
+        own_panels = pack(b, packed_type(n, k, m=m))
+        case, work = f"{m}x{n}x{k}", 2.0 * m * n * k
+        for benchmark, kernel, own, given, own_given in (
+            ("matmul, m unknown", plain, matmul(m, n, k), b, b),
+            ("matmul, m unknown, constant b", packed, matmul(m, n, k, packed=True), panels, own_panels),
+        ):  # fmt: skip
+            peers = {"m known": partial(own, a, own_given, out=d)}
+            yield Case(benchmark, case, partial(kernel, a, given, out=c), peers, operations=work)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""What is measured on the CPU besides products: softmax, layer norm, gelu, transposition; and the peers.
+"""What is measured on the CPU besides products: softmax, layer norm, gelu, transposition, attention; and
+the peers.
 
 Each function gives the same work for us and for every peer that is installed, on the same arrays. Peers
 write into memory that they are given, where they can. Results are compared before anything is timed.
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import taskc as tc
+from taskc.kernels.attention import attention
 from taskc.kernels.elementwise import elementwise
 from taskc.kernels.rows import layer_norm, softmax
 from taskc.kernels.transpose import transpose
@@ -107,6 +109,57 @@ def transpose_case(threads: int, m: int, n: int) -> Case:
     return _case("transpose", f"{m}x{n}", lambda: kernel(x, out=y), peers, x)
 
 
+def attention_cases(threads: int, quick: bool) -> Iterator[Case]:
+    few = ((1, 12, 128, 128, 64, False), (1, 12, 1, 1024, 64, True))
+    more = (
+        (1, 12, 512, 512, 64, False),
+        (1, 12, 1024, 1024, 64, True),
+        (1, 12, 64, 4096, 64, False),
+    )
+    for shape in few if quick else few + more:
+        yield attention_case(threads, *shape)
+
+
+def attention_case(
+    threads: int, batch: int, heads: int, length: int, keys: int, features: int, causal: bool
+) -> Case:
+    """Causal, or decoding with a cache, where one query sees all keys."""
+    random = np.random.default_rng(0)
+    shape = batch, heads, length, features
+    q = random.standard_normal(shape, np.float32)
+    k, v = random.standard_normal((2, batch, heads, keys, features), np.float32)
+    y = np.empty(shape, np.float32)
+    kernel = attention(batch, heads, length, keys, features, causal=causal)
+    kernel(q, k, v, out=y)
+    peers: dict[str, Call] = {}
+    masked = causal and length > 1
+    if torch := torch_on(threads):
+        a, b, c = (torch.from_numpy(x) for x in (q, k, v))
+        run_torch = torch.nn.functional.scaled_dot_product_attention
+        peers["torch"] = lambda: run_torch(a, b, c, is_causal=masked)
+        np.testing.assert_allclose(y, run_torch(a, b, c, is_causal=masked), atol=1e-5)
+    if run := session_of(
+        "Attention", [q, k, v], shape, threads, inputs=3, opset=23, is_causal=int(masked)
+    ):
+        peers["onnxruntime"] = run
+    # The other operator of ONNX Runtime has an order of its own, and is faster for long sequences.
+    turned = [x.swapaxes(1, 2).reshape(batch, -1, heads * features) for x in (q, k, v)]
+    settings = {"num_heads": heads, "unidirectional": int(masked)}
+    if run := session_of(
+        "MultiHeadAttention", turned, turned[0].shape, threads,
+        inputs=3, domain="com.microsoft", **settings,
+    ):  # fmt: skip
+        peers["onnxruntime, fused"] = run
+    seen = min(keys, keys - length + (length + 1) / 2) if causal else keys  # by a query, on average
+    return Case(
+        "attention" if not masked else "attention, causal",
+        "x".join(map(str, (batch, heads, length, keys, features))),
+        lambda: kernel(q, k, v, out=y),
+        peers,
+        operations=4.0 * batch * heads * length * seen * features,
+    )
+
+
 def _arrays(*shape: int) -> tuple[np.ndarray, np.ndarray]:
     x = np.random.default_rng(0).standard_normal(shape, np.float32)
     return x, np.empty_like(x)
@@ -138,10 +191,14 @@ def session_of(
     arrays: list[np.ndarray],
     shape: tuple[int, ...],
     threads: int,
+    *,
+    inputs: int = 1,
+    domain: str = "",
+    opset: int = 20,
     **attributes: Any,
 ) -> Call | None:
-    """One operator in ONNX Runtime, with all optimizations and bound memory; operands but the first are
-    constants."""
+    """One operator in ONNX Runtime, with all optimizations and bound memory; operands but the first ones
+    are constants."""
     try:
         import onnx
         import onnxruntime
@@ -150,17 +207,21 @@ def session_of(
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
     names = ["a", "b", "c"][: len(arrays)]
     graph = helper.make_graph(
-        [helper.make_node(operator, names, ["y"], **attributes)],
+        [helper.make_node(operator, names, ["y"], domain=domain, **attributes)],
         operator,
-        [helper.make_tensor_value_info("a", kind, arrays[0].shape)],
+        [
+            helper.make_tensor_value_info(name, kind, a.shape)
+            for name, a in zip(names[:inputs], arrays, strict=False)
+        ],
         [helper.make_tensor_value_info("y", kind, None)],
         [
             onnx.numpy_helper.from_array(b, name)
-            for name, b in zip(names[1:], arrays[1:], strict=False)
+            for name, b in zip(names[inputs:], arrays[inputs:], strict=True)
         ],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
-    model.ir_version = 9
+    imports = [("", opset), ("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid(*pair) for pair in imports])
+    model.ir_version = 10
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
@@ -169,9 +230,10 @@ def session_of(
     )
     result = np.empty(shape, np.float32)
     binding = session.io_binding()
-    binding.bind_cpu_input("a", arrays[0])
+    for name, array in zip(names[:inputs], arrays, strict=False):
+        binding.bind_cpu_input(name, array)
     binding.bind_output("y", "cpu", 0, np.float32, shape, result.ctypes.data)
-    kept = result  # the binding has only its address
+    kept = result, arrays  # the binding has only their addresses
 
     def run() -> object:
         session.run_with_iobinding(binding)

@@ -36,7 +36,10 @@ def seconds(call: Call, times: int = 1) -> float:
 
 
 class Probe:
-    """A loop of fused multiply-adds that nothing but the processor's clock can slow down."""
+    """A loop of fused multiply-adds that nothing but the processor's clock can slow down.
+
+    Each lane has its own number: with one for all, a product of scalars would do.
+    """
 
     def __init__(self, threads: int) -> None:
         lanes = tc.machine().lanes
@@ -44,16 +47,16 @@ class Probe:
         trips = 20_000
 
         @tc.kernel(workers=lanes)
-        def fma_loop(x: f32[1], y: tc.out[f32[threads, 12 * lanes]]):
+        def fma_loop(x: f32[lanes], y: tc.out[f32[threads, 12 * lanes]]):
             for (row,) in tc.tiles((threads,), by=(1,)):
                 acc = tc.tile(f32, own, 0)
                 for _ in range(trips):
                     for i in own:
-                        acc[i] = acc[i] * x[0] + x[0]
+                        acc[i] = acc[i] * x[i % lanes] + x[i % lanes]
                 for i in own:
                     y[row, i] = acc[i]
 
-        self.x = np.full(1, 0.5, np.float32)
+        self.x = np.full(lanes, 0.5, np.float32)
         self.y = np.empty((threads, 12 * lanes), np.float32)
         self.kernel = fma_loop
         self.operations = 2 * 12 * lanes * trips * threads

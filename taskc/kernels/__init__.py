@@ -8,5 +8,6 @@ rows         softmax, log_softmax, layer_norm, rms_norm over the last axis
 reductions   sum, mean, max, min, prod along any axes
 elementwise  an expression of several inputs, with broadcasting
 transpose    axes in any other order
-attention    with an online softmax, masks, and heads that share keys
+attention    with an online softmax, masks, and heads that share keys; for many queries and for few
+squares      turned in registers, for transpose and attention
 """

@@ -172,7 +172,7 @@ def _fold_columns(
     outer, apart, middle, along, inner = view
     parts = result[3]
     lanes = tc.machine().lanes
-    unroll = 8
+    unroll = tc.machine().registers // 2
     while isinstance(inner, int) and unroll > 1 and (unroll // 2) * lanes >= inner:
         unroll //= 2
     own = repeat(unroll) * spatial(lanes)

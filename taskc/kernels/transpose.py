@@ -101,12 +101,12 @@ def _turn_squares(
                 for q in range(wide):
                     square = tc.shared(dtype[lanes, lanes])
                     row, col = (a, b, c)[across] + p * lanes, d + q * lanes
+                    if row + lanes > height or col + lanes > width:
+                        for i, j in line:
+                            square[i, j] = outside
                     for i, j in line:
-                        square[i, j] = (
-                            x[_replaced(across, a, b, c, row + i, col + j)]
-                            if row + i < height and col + j < width
-                            else outside
-                        )
+                        if row + i < height and col + j < width:
+                            square[i, j] = x[_replaced(across, a, b, c, row + i, col + j)]
                     part = quarters(square)
                     for c1, c0, r1, r0 in columns(lanes):
                         if row + 4 * r1 + r0 < height and col + 4 * c1 + c0 < width:

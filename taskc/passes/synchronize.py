@@ -332,7 +332,7 @@ class _Placer:
             if place not in self.elsewhere:
                 self.known.append(item.access)
                 self.elsewhere[place] = item.access.moved(values)
-            result.append(replace(item, access=self.elsewhere[place]))
+            result.append(_Open(self.elsewhere[place], item.ordered_in_warp))
         return tuple(result)
 
 
@@ -356,7 +356,7 @@ def _identity(loop: ir.For | ir.While | ir.Grid) -> int:
 
 def _ordered(state: State, scope: str) -> State:
     if scope == "warp":
-        return tuple(replace(item, ordered_in_warp=True) for item in state)
+        return tuple([_Open(item.access, True) for item in state])
     return ()
 
 

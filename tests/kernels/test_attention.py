@@ -61,12 +61,10 @@ def check(made: Any, expected: tuple[Any, Any]) -> None:
     "shape",
     [
         (1, 1, 1, 1, 1, 1, 1),
-        (2, 3, 3, 2, 15, 3, 5),
         (1, 2, 1, 3, 129, 17, 33),
-        (1, 1, 1, 16, 3, 16, 16),
         (2, 2, 2, 127, 17, 2, 1),
         (1, 6, 2, 15, 131, 20, 7),
-        (1, 2, 2, 65, 300, 8, 40),
+        (1, 2, 2, 65, 300, 16, 40),
         (1, 40, 4, 1, 40, 64, 64),
     ],
     ids=str,
@@ -82,7 +80,7 @@ def test_ragged_shapes(shape: Any) -> None:
 
 @pytest.mark.parametrize(
     ("length", "keys", "offset"),
-    [(130, 130, None), (20, 150, None), (40, 20, None), (40, 20, 0), (3, 20, None), (3, 2, None), (2, 9, 3)],
+    [(130, 150, None), (40, 20, None), (40, 20, 0), (2, 9, 3)],
 )  # fmt: skip
 def test_causal(length: int, keys: int, offset: int | None) -> None:
     """Queries that see no key, where there are fewer keys than queries, get zeros."""
@@ -96,26 +94,30 @@ def test_causal(length: int, keys: int, offset: int | None) -> None:
     assert not made[:, :, : max(0, length - keys) if offset is None else 0].any()
 
 
-MASKS = [(33,), (1, 33), (4, 1, 33), (2, 1, None, 33), (2, 4, None, 1), (None, 33)]
-
-
 @pytest.mark.parametrize("length", [FEW, MANY])
-@pytest.mark.parametrize("shape", MASKS, ids=str)
-def test_masks(shape: Any, length: int) -> None:
-    """Added or as flags, repeated along any axes; None stands for the queries."""
+@pytest.mark.parametrize("shape", [(33,), (2, 1, None, 33)], ids=str)
+def test_added_masks(shape: Any, length: int) -> None:
+    """Repeated along any axes; None stands for the queries."""
     shape = tuple(length if extent is None else extent for extent in shape)
     arguments = operands(2, 4, 2, length, 33, 5, 6)
-    added = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
-    added[added < -1] = -np.inf
+    mask = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    mask[mask < -1] = -np.inf
     kernel = attention(2, 4, length, 33, 5, kv_heads=2, value_features=6, mask=tc.f32[shape])
-    check(kernel(*arguments, added), exact(*arguments, added))
-    if shape[-1] == 33 and len(shape) != 1:
-        flags = added > 0
-        kernel = attention(
-            2, 4, length, 33, 5,
-            kv_heads=2, value_features=6, mask=tc.boolean[shape], causal=True, offset=20,
-        )  # fmt: skip
-        check(kernel(*arguments, flags), exact(*arguments, flags, offset=20))
+    check(kernel(*arguments, mask), exact(*arguments, mask))
+
+
+@pytest.mark.parametrize(
+    ("length", "shape"), [(MANY, (4, 1, 33)), (MANY, (1, 4, MANY, 1)), (FEW, (FEW, 33))], ids=str
+)
+def test_masks_of_flags(length: int, shape: Any) -> None:
+    """What is seen, of what a causal attention leaves."""
+    arguments = operands(2, 4, 2, length, 33, 5, 6)
+    mask = np.random.default_rng(1).random(shape) < 0.5
+    kernel = attention(
+        2, 4, length, 33, 5,
+        kv_heads=2, value_features=6, mask=tc.boolean[shape], causal=True, offset=20,
+    )  # fmt: skip
+    check(kernel(*arguments, mask), exact(*arguments, mask, offset=20))
 
 
 @pytest.mark.parametrize("length", [FEW, MANY])
@@ -145,15 +147,17 @@ def test_large_scores(length: int, direction: int) -> None:
 
 def test_a_nan_is_one_query_s_own() -> None:
     for length in (FEW, MANY):
-        arguments = operands(1, 1, 1, length, 20, 4, 4)
+        arguments = operands(1, 1, 1, length, 600, 4, 4)
         arguments[0][0, 0, 1, 2] = np.nan
-        made = attention(1, 1, length, 20, 4)(*arguments)
+        made = attention(1, 1, length, 600, 4)(*arguments)
         assert np.isnan(made[0, 0, 1]).all()
         assert not np.isnan(np.delete(made, 1, axis=2)).any()
 
 
-@pytest.mark.parametrize("length", [FEW, MANY])
-@pytest.mark.parametrize(("dtype", "bits"), [(tc.f16, 11), (tc.bf16, 8), (tc.f64, 53)])
+@pytest.mark.parametrize(
+    ("dtype", "bits", "length"),
+    [(tc.f16, 11, MANY), (tc.bf16, 8, FEW), (tc.f64, 53, MANY), (tc.f64, 53, FEW)],
+)
 def test_types(dtype: tc.DType, bits: int, length: int) -> None:
     arguments = [x.astype(dtype.numpy) for x in operands(1, 2, 1, length, 35, 20, 18)]
     kernel = attention(1, 2, length, 35, 20, kv_heads=1, value_features=18, dtype=dtype)
@@ -165,33 +169,27 @@ def test_types(dtype: tc.DType, bits: int, length: int) -> None:
         check(made, (expected, bound + 2.0**-bits * np.abs(expected)))
 
 
-def test_a_scale() -> None:
-    arguments = operands(1, 1, 1, MANY, 20, 4, 4)
-    check(attention(1, 1, MANY, 20, 4, scale=-2.5)(*arguments), exact(*arguments, scale=-2.5))
-
-
 def test_one_kernel_for_all_lengths() -> None:
     batches, length, keys = tc.dim("batches"), tc.dim("length"), tc.dim("keys")
-    plain = attention(batches, 2, length, keys, 5, kv_heads=1)
-    masked = attention(
+    kernel = attention(
         batches, 2, length, keys, 5, kv_heads=1, causal=True, mask=tc.f32[batches, 1, 1, keys]
     )
     for sizes in ((1, 1, 1), (2, 17, 150), (1, 130, 17), (0, 3, 3), (1, 0, 3), (2, 3, 0)):
         arguments = operands(sizes[0], 2, 1, sizes[1], sizes[2], 5, 5)
-        check(plain(*arguments), exact(*arguments))
         mask = np.linspace(-1, 1, sizes[0] * sizes[2], dtype=np.float32)
         mask = mask.reshape(sizes[0], 1, 1, sizes[2])
         expected = exact(*arguments, mask, offset=sizes[2] - sizes[1])
-        check(masked(*arguments, mask), expected)
+        check(kernel(*arguments, mask), expected)
 
 
-@pytest.mark.parametrize("plan", [(4, 1, 4, 4), (2, 3, 6, 8), (8, 2, 16, 16)], ids=str)
-def test_schedules(plan: tuple[int, int, int, int]) -> None:
+@pytest.mark.parametrize("plan", [(4, 1, 4, 4), (2, 3, 6, 8)], ids=str)
+def test_schedules_and_scales(plan: tuple[int, int, int, int]) -> None:
     arguments = operands(1, 2, 1, 50, 70, 9, 11)
     kernel = attention(
-        1, 2, 50, 70, 9, kv_heads=1, value_features=11, causal=True, schedule=Schedule(*plan)
-    )
-    check(kernel(*arguments), exact(*arguments, offset=20))
+        1, 2, 50, 70, 9,
+        kv_heads=1, value_features=11, causal=True, scale=-2.5, schedule=Schedule(*plan),
+    )  # fmt: skip
+    check(kernel(*arguments), exact(*arguments, offset=20, scale=-2.5))
 
 
 @pytest.mark.parametrize("length", [FEW, MANY])

@@ -1,12 +1,17 @@
 """Reductions along any axes against f64, and against the simulator."""
 
+import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import taskc as tc
+from taskc.backend.cpu.compile import llvm_text
+from taskc.backend.cpu.processor import typical
 from taskc.kernels.reductions import reduction, views
+from taskc.passes.pipeline import lower
 
 SIZES = (1, 2, 3, 15, 16, 17, 127, 129, 1009)
 OPERATORS = ("sum", "mean", "prod", "max", "min")
@@ -95,6 +100,14 @@ def test_a_missing_number_is_not_lost() -> None:
     x = numbers((1, 1, 1, 100, 1))
     x[0, 0, 0, 77] = np.nan
     assert np.isnan(reduction("max", (100,), (0,))(x)).all()
+
+
+def test_a_result_is_stored_alone() -> None:
+    kernel = reduction("max", (300, 1023), (1,))
+    assert isinstance(kernel, tc.KernelDefinition)
+    text, _ = llvm_text(lower(replace(kernel.ir, target="avx512")), typical("avx512"))
+    assert "scatter" not in text
+    assert len(re.findall(r"store float %\w+, ptr", text)) == 1
 
 
 def test_refusals() -> None:

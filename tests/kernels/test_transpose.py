@@ -1,13 +1,18 @@
 """Transposition: every order, ragged sizes, every width of element."""
 
 import itertools
+import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import taskc as tc
+from taskc.backend.cpu.compile import llvm_text
+from taskc.backend.cpu.processor import typical
 from taskc.kernels.transpose import transpose, views
+from taskc.passes.pipeline import lower
 
 SIZES = (1, 2, 3, 15, 16, 17, 127, 129)
 
@@ -56,6 +61,16 @@ def test_types(dtype: tc.DType) -> None:
 
 def test_empty() -> None:
     assert transpose((0, 5))(numbers((1, 1, 0, 5))).shape == (1, 1, 5, 0)
+
+
+def test_only_edges_are_masked() -> None:
+    """Each of a square's lines is read at once, and each is written at once, where nothing is beyond."""
+    lean = lower(replace(transpose((4095, 4097)).ir, target="avx512"))
+    text, _ = llvm_text(lean, typical("avx512"))
+    for tensor, access in (("%p0", "= load <16 x float>, ptr"), ("%p1", "store <16 x float> %")):
+        places = re.findall(rf"(%\d+) = getelementptr float, ptr {tensor},", text)
+        lines = [line for line in text.splitlines() if access in line]
+        assert sum(line.split(", align")[0].endswith(tuple(places)) for line in lines) == 16
 
 
 def test_axes_that_stay_together_are_joined() -> None:

@@ -476,20 +476,25 @@ class Emitter:
             self.privates.store(private, self._copy_of(tensor), index, made, self.mask)
             return
         place = self._place(tensor, self._base(tensor), *indices)
-        is_one = place.offsets is not None and not any(place.offsets)
-        if is_one and self.mask is None and self.forms.is_uniform(value):
-            self.memory.store(place, self.scalar(value), None)
-            return
-        mask = self._active()
-        if is_one and mask is not None:
-            self._store_one(place, self.spread(value), mask)
-            return
-        self.memory.store(place, self.spread(value), mask)
+        if place.offsets is not None and not any(place.offsets):
+            self._store_one(place, value)
+        else:
+            self.memory.store(place, self.spread(value), self._active())
 
-    def _store_one(self, place: Place, value: Value, mask: Value) -> None:
-        """What active lanes store to one place is one value: any one's will do."""
-        one = self.elementwise.first(value, mask)
-        self._branch(self.elementwise.any(mask), lambda: self.memory.store(place, one, None), None)
+    def _store_one(self, place: Place, value: Expression) -> None:
+        """All lanes that take part write one place, and so one value: the first such lane's."""
+        active = self._active()
+        is_uniform = self.forms.is_uniform(value)
+        if active is None:
+            made = self.scalar(value) if is_uniform else self._first(self.spread(value))
+            self.memory.store(place, made, None)
+            return
+        made = (
+            self.scalar(value) if is_uniform else self.elementwise.first(self.spread(value), active)
+        )
+        self._branch(
+            self.elementwise.any(active), lambda: self.memory.store(place, made, None), None
+        )
 
     def _if_statement(self, node: ir.If) -> None:
         condition, then, otherwise = node.condition, node.then, node.otherwise
@@ -521,6 +526,10 @@ class Emitter:
 
     def _holds_everywhere(self, condition: Expression) -> Value | None:
         """Whether `place < end` holds on all lanes, told by lane 0's; the lanes' offsets don't wrap then."""
+        if isinstance(condition, Variable):
+            condition = self.definitions.get(condition, condition)
+            if not is_pure(condition):
+                return None
         if not isinstance(condition, ir.Binary) or condition.operator != "<":
             return None
         place, end = self.forms.form(condition.left), self.forms.form(condition.right)
@@ -678,6 +687,8 @@ class Emitter:
 
     def _first(self, value: Value) -> Value:
         """Lane 0's value."""
+        if not value.lanes:
+            return value
         return Value(self.builder.pure(f"extractelement {value.typed}, i64 0"), value.dtype)
 
     # Exchanges and atomics.
