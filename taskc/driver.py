@@ -21,7 +21,6 @@ from taskc.arguments import ALIGNMENT, Bound, Signature
 from taskc.errors import CompileError, Finding
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Kernel
-from taskc.ir.program import Program, kernels_of
 from taskc.ir.rewrite import walk
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.lang.program import ProgramDefinition
@@ -103,9 +102,7 @@ def call(
 
 def _alignment(definition: Definition, target: str | None) -> int:
     """What all kernels of a definition ask of where arguments start."""
-    program = definition.ir
-    kernels = kernels_of(program).values() if isinstance(program, Program) else (program,)
-    names = {target or target_name(default_target(kernel)) for kernel in kernels}
+    names = {target or target_name(_entry(kernel).target) for kernel in definition.kernels}
     return max((find_target(name).alignment for name in names), default=1)
 
 
@@ -125,7 +122,7 @@ def _run_all(
     """
     runners = []
     for definition, bound in calls:
-        chosen = target or target_name(default_target(definition.ir))
+        chosen = target or target_name(_entry(definition).target)
         facts = find_target(chosen).facts(definition.ir, bound)
         runners.append(compile(definition, chosen, facts))
     for runner, (_, bound) in zip(runners, calls, strict=True):
@@ -140,10 +137,9 @@ def compile(
 
     Programs that call the kernel share it.
     """
-    target = target or default_target(definition.ir)
-    return (
-        _entry(definition).once((target, facts)).runner(find_target(target), definition.ir, facts)
-    )
+    entry = _entry(definition)
+    target = target or entry.target
+    return entry.once((target, facts)).runner(find_target(target), definition.ir, facts)
 
 
 def signature(definition: Definition) -> Signature:
@@ -256,7 +252,10 @@ class _Once:
 
 @dataclass(slots=True)
 class _Entry:
+    """target: where a kernel's calls run if nobody says."""
+
     signature: Signature
+    target: str
     compiled: dict[Hashable, _Once] = field(default_factory=dict)
 
     def once(self, key: Hashable) -> _Once:
@@ -284,5 +283,7 @@ def _entry(definition: Definition) -> _Entry:
     entry = _entries.get(definition)
     if entry is None:
         with _lock:
-            entry = _entries.setdefault(definition, _Entry(Signature(definition.ir)))
+            kernel = definition.ir
+            target = default_target(kernel) if isinstance(kernel, Kernel) else ""
+            entry = _entries.setdefault(definition, _Entry(Signature(kernel), target))
     return entry

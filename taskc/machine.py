@@ -28,10 +28,12 @@ class Machine:
     near: int
     products: tuple[MatrixInstruction, ...] = ()
 
-    def pack(self, left: DType, right: DType, total: DType) -> int:
-        """How many elements of k lie together for a product of these types; 1 without an instruction."""
+    def instructions(
+        self, left: DType, right: DType, total: DType
+    ) -> tuple[MatrixInstruction, ...]:
+        """Those for products of these types, best first."""
         types = left, right, total
-        return next((row.pack for row in self.products if row.types == types), 1)
+        return tuple(row for row in self.products if row.types == types)
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -148,29 +149,73 @@ def depth_of(operand: Operand, *, is_left: bool) -> int:
     return -2 if operand.transposed == is_left else -1
 
 
+def distances(tensor: Tensor, dimension: int, count: int, step: int) -> NDArray[Any] | None:
+    """How far `count` consecutive elements along a dimension are from the first of them.
+
+    It is so wherever that one's index is a multiple of `step`; None where it differs from place to
+    place, or isn't known.
+    """
+    layout, numbers = tensor.layout, np.arange(count)
+    if tensor.swizzle is not None:
+        return None
+    if layout is None:
+        pitch = 1 if dimension == -1 else tensor.shape[-1]
+        return numbers * pitch if isinstance(pitch, int) else None
+    if not layout.is_composed or layout.rank < -dimension:
+        return None
+    # Of a composed layout an element's address is a sum of what each of its indices adds.
+    extent, given = layout.shape[dimension], tensor.shape[dimension]
+    is_one_layout = isinstance(given, int) and given <= extent
+    if not is_one_layout and (extent % count or step % count):
+        return None
+    tasks = np.zeros((extent, layout.rank), np.int64)
+    tasks[:, dimension] = np.arange(extent)
+    places = layout.find(0, tasks)
+    starts = np.arange(0, extent - count + 1, step)
+    if not starts.size:
+        return None
+    found = places[starts[:, None] + numbers] - places[starts][:, None]
+    return found[0] if (found == found[0]).all() else None
+
+
 def pack_step(tensor: Tensor, dimension: int, pack: int) -> int:
     """What an index into the last dimension or the one before is a multiple of where a pack begins there.
 
     1: anywhere; 0: the elements don't lie in packs.
     """
-    layout = tensor.layout
-    if tensor.swizzle is not None:
-        return 0
-    if layout is None:
-        return int(dimension == -1 or tensor.shape[-1] == 1)
-    if not layout.is_composed or layout.rank < -dimension:
-        return 0
-    # Of a composed layout an element's address is a sum of what each of its indices adds.
-    extent, given = layout.shape[dimension], tensor.shape[dimension]
-    numbers = np.arange(extent)
-    tasks = np.zeros((extent, layout.rank), np.int64)
-    tasks[:, dimension] = numbers
-    places = layout.find(0, tasks)
-    is_one_layout = isinstance(given, int) and given <= extent
-    if is_one_layout and np.array_equal(places, numbers):
-        return 1
-    lies = np.array_equal(places - places[numbers // pack * pack], numbers % pack)
-    return pack if lies and (is_one_layout or extent % pack == 0) else 0
+    for step in (1, pack):
+        if np.array_equal(distances(tensor, dimension, pack, step), np.arange(pack)):  # type: ignore[arg-type]
+            return step
+    return 0
+
+
+def tile_pitch(
+    operand: Operand, row: MatrixInstruction, steps: tuple[int, int], *, is_left: bool
+) -> int | None:
+    """How far a tile's lines are from each other; None where the operand has none such.
+
+    steps  what its origin is a multiple of, along k and the other dimension
+    """
+    dimension, (m, _, k) = depth_of(operand, is_left=is_left), row.shape
+    depth = distances(operand.tensor, dimension, k, gcd(k, steps[0]))
+    lines = distances(operand.tensor, -3 - dimension, m, gcd(m, steps[1]))
+    if depth is None or lines is None:
+        return None
+    pitch = int(lines[1] if is_left else depth[row.pack])
+    q, pack = np.arange(k), row.pack
+    expected = (q, pitch) if is_left else (q // pack * pitch + q % pack, pack)
+    fits = np.array_equal(depth, expected[0]) and np.array_equal(lines, np.arange(m) * expected[1])
+    return pitch if fits else None
+
+
+def lies_well(
+    operand: Operand, row: MatrixInstruction, steps: tuple[int, int], *, is_left: bool
+) -> bool:
+    """Whether an instruction that takes packs finds them in the operand's memory, from its origin on."""
+    if row.tiles:
+        return tile_pitch(operand, row, steps, is_left=is_left) is not None
+    step = pack_step(operand.tensor, depth_of(operand, is_left=is_left), row.pack)
+    return bool(step) and steps[0] % step == 0
 
 
 def packed_layout(tensor: Tensor, dimension: int, pack: int) -> Mapping:
@@ -206,9 +251,8 @@ def misfit(mma: Mma, row: MatrixInstruction) -> str | None:
         return f"{row.name} computes {m} by {n} by {k}, which does not divide the product"
     if row.pack:
         for is_left, operand in ((True, mma.left), (False, mma.right)):
-            dimension = depth_of(operand, is_left=is_left)
-            if operand.tensor.owners is not None or not pack_step(
-                operand.tensor, dimension, row.pack
+            if operand.tensor.owners is not None or not lies_well(
+                operand, row, (0, 0), is_left=is_left
             ):
                 return (
                     f"{operand.tensor} does not lie in packs of {row.pack}, as {row.name} takes it"

@@ -31,6 +31,8 @@ class Operation:
 
 PACK = "store.pack"
 SUMS = ".sums"  # ends the name of what is beside a matrix instruction that has an offset
+# End the names of what moves tiles for one that works on those.
+TILE_LOAD, TILE_STORE, TILE_LEFT, TILE_RIGHT = ".load", ".store", ".left", ".right"
 
 _ROWS: tuple[Operation, ...] = (
     Operation(
@@ -136,6 +138,13 @@ def _of_matrices(row: MatrixInstruction) -> Operation:
             " They begin at their places in memory; the constants say which of the matrices is transposed"
             " there. Subnormal floats count as zeros.",
         )
+    if row.tiles:
+        return Operation(
+            row.name,
+            ("constant", "constant", "constant"),
+            "warp",
+            "Tile += tile @ tile: of the accumulator, of the left operand and of the right one.",
+        )
     if row.asynchronous:
         return Operation(
             row.name,
@@ -169,6 +178,39 @@ _ROWS += tuple(
     if row.offset
 )
 
+
+def _of_tiles(row: MatrixInstruction) -> tuple[Operation, ...]:
+    moved = ("constant", "place", "constant", "constant")
+    meaning = (
+        "Loads a tile of the {} operand from its place on; its lines are n elements from each other, and the"
+        " last constant says whether the matrix is transposed in memory."
+    )
+    return (
+        Operation(
+            row.name + TILE_LOAD, ("constant", "place"), "warp",
+            "Loads a tile with a fragment of the accumulator, from a slot on.",
+        ),
+        Operation(
+            row.name + TILE_STORE, ("constant", "place"), "warp",
+            "Stores a tile to a fragment of the accumulator, from a slot on.",
+        ),
+        Operation(row.name + TILE_LEFT, moved, "warp", meaning.format("left")),
+        Operation(row.name + TILE_RIGHT, moved, "warp", meaning.format("right")),
+    )  # fmt: skip
+
+
+_ROWS += tuple(
+    operation for row in MATRIX_INSTRUCTIONS.values() if row.tiles for operation in _of_tiles(row)
+)
+
+# What works on tile registers, and the instruction that it is for.
+TILED: dict[str, MatrixInstruction] = {
+    row.name + end: row
+    for row in MATRIX_INSTRUCTIONS.values()
+    if row.tiles
+    for end in ("", TILE_LOAD, TILE_STORE, TILE_LEFT, TILE_RIGHT)
+}
+
 # Products of each worker's own packs, and the sums beside them.
 DOTS: dict[str, MatrixInstruction] = {
     name: row
@@ -182,7 +224,7 @@ OPERATIONS: dict[str, Operation] = {row.name: row for row in _ROWS}
 
 def _is_offered(name: str) -> bool:
     row = MATRIX_INSTRUCTIONS.get(name)
-    is_processors = name == PACK or name in DOTS
+    is_processors = name == PACK or name in DOTS or name in TILED
     return not is_processors and (row is None or not row.asynchronous)
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from taskc.ir.mapping import Mapping, repeat, spatial
+from taskc.ir.mapping import Mapping, repeat, replicate, spatial
 from taskc.ir.types import DType, bf16, f8e4m3, f8e5m2, f16, f32, i8, i32, tf32, u8
 
 
@@ -46,6 +46,9 @@ class MatrixInstruction:
             in a form of `memory`
     offset  is added to every element of the left operand before it is multiplied. What that amounts to,
             offset * the sum of a column of the right operand, has to be subtracted in the end
+    tiles   so many tile registers it works on: fragments of the accumulator have to be put there before
+            they are added to, and packs of either operand before they are multiplied. In memory a tile is
+            16 lines of 64 bytes, at any equal distance
     """
 
     name: str
@@ -61,6 +64,7 @@ class MatrixInstruction:
     right: DType | None = None
     pack: int = 0
     offset: int = 0
+    tiles: int = 0
 
     @property
     def types(self) -> tuple[DType, DType, DType]:
@@ -70,7 +74,7 @@ class MatrixInstruction:
     @property
     def is_dot(self) -> bool:
         """Whether each worker on its own adds the product of two packs to an element."""
-        return self.pack > 0 and self.group == 1
+        return self.pack > 0 and not self.tiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +268,35 @@ _VNNI = (
     _dot("vpdpbusd.i8", i8, i32, offset=128),
 )
 
+
+def _of_tiles(
+    name: str, operand: DType, accumulator: DType, *, right: DType | None = None
+) -> MatrixInstruction:
+    """Tiles of Intel's AMX: an accumulator's row is a vector; operands are 16 lines of 16 packs."""
+    pack = 4 // operand.nbytes
+    k = 16 * pack
+    return MatrixInstruction(
+        name=name,
+        group=16,
+        shape=(16, 16, k),
+        operand=operand,
+        accumulator=accumulator,
+        accumulator_fragment=repeat(16, 1) * spatial(1, 16),
+        left_fragment=replicate(16) * repeat(16, k),
+        right_fragment=replicate(16) * repeat(k, 16),
+        right=right,
+        pack=pack,
+        tiles=8,
+    )
+
+
+# Fourteen times as many products of bf16 as an f32 fma, 28 times of 8 bits.
+_AMX = (
+    _of_tiles("tdpbf16ps", bf16, f32),
+    _of_tiles("tdpbssd", i8, i32),
+    _of_tiles("tdpbusd", u8, i32, right=i8),
+)
+
 # Twice as many as an f32 fma on AMD's Zen 4 and 5. On Intel's processors as many: they don't have this row.
 _BF16 = (_dot("vdpbf16ps", bf16, f32),)
 
@@ -290,12 +323,13 @@ def _processor(name: str, lanes: int, matrix: tuple[MatrixInstruction, ...] = ()
 AVX512 = _processor("avx512", 16)
 AVX512_VNNI = _processor("avx512_vnni", 16, _VNNI)
 AVX512_BF16 = _processor("avx512_bf16", 16, _VNNI + _BF16)
+AVX512_AMX = _processor("avx512_amx", 16, _AMX + _VNNI)
 AVX2 = _processor("avx2", 8)
 AVX2_VNNI = _processor("avx2_vnni", 8, _VNNI)
 NEON = _processor("neon", 4)
 SSE2 = _processor("sse2", 4)
 
-_PROCESSORS = (AVX512, AVX512_VNNI, AVX512_BF16, AVX2, AVX2_VNNI, NEON, SSE2)
+_PROCESSORS = (AVX512, AVX512_VNNI, AVX512_BF16, AVX512_AMX, AVX2, AVX2_VNNI, NEON, SSE2)
 TARGETS: dict[str, Target] = {
     target.name: target for target in (GENERIC, SM_80, SM_89, SM_90A, *_PROCESSORS)
 }

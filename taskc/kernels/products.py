@@ -9,42 +9,78 @@ puts it so, or it comes so (`packed`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
 import taskc as tc
-from taskc import DType, Machine, TensorType, bf16, f32, i32, repeat, spatial, u8
-from taskc.kernels.matmul import Activation, Extent, Schedule
+from taskc import DType, Machine, Mapping, TensorType, bf16, f32, i32, repeat, spatial, u8
+from taskc.kernels.matmul import Activation, Extent
 
-# Tiles that leave registers for a pack of b in each vector, one of a, and the sums of signed products;
+Types = tuple[DType, DType, DType]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """own   who has which part of a tile, rows by columns
+    tall  rows of a block
+    pack  elements of k that lie together in b
+    step  elements of k that the instruction takes at once
+    """
+
+    own: Mapping
+    tall: int
+    pack: int
+    step: int
+
+    @property
+    def wide(self) -> int:
+        return self.own.shape[1]
+
+
+# Tiles of vectors that leave registers for a pack of b in each, one of a, and the sums of signed products;
 # and how much of the peak they reach.
-_TILES = {
+_VECTORS = {
     32: (
         *(((12, 2), 1.0), ((8, 3), 0.97), ((8, 2), 0.95), ((6, 4), 0.9), ((4, 4), 0.85)),
         *(((4, 2), 0.7), ((2, 4), 0.7), ((1, 8), 0.6), ((1, 4), 0.5)),
     ),
     16: (((4, 2), 1.0), ((3, 2), 0.95), ((2, 3), 0.85), ((1, 4), 0.6)),
 }  # fmt: skip
+# Fragments of tile registers: of their loads and products, how many are products, times their advantage.
+_FRAGMENTS = (((2, 2), 7.0), ((1, 3), 6.0), ((3, 1), 6.0), ((1, 1), 4.5))
 
 
-def choose(m: Extent, n: int, machine: Machine) -> Schedule:
+def choose(m: Extent, n: int, types: Types, machine: Machine) -> Plan:
     """The tile that wastes least, and blocks that keep every thread busy."""
     most_rows = m if isinstance(m, int) else 1 << 20
 
-    def cost(tile: tuple[tuple[int, int], float]) -> float:
-        (rows, vectors), efficiency = tile
-        wide = vectors * machine.lanes
-        return ceil(most_rows / rows) * rows * ceil(n / wide) * wide / efficiency
+    def cost(candidate: tuple[Mapping, float, int, int]) -> float:
+        (rows, wide), speed = candidate[0].shape, candidate[1]
+        return ceil(most_rows / rows) * rows * ceil(n / wide) * wide / speed
 
-    (rows, vectors), _ = min(_TILES[machine.registers], key=cost)
-    panels, tiles = ceil(n / (vectors * machine.lanes)), ceil(most_rows / rows)
+    own, _, pack, step = min(_candidates(types, machine), key=cost)
+    rows, wide = own.shape
+    panels, tiles = ceil(n / wide), ceil(most_rows / rows)
     splits = min(tiles, ceil(4 * machine.threads / panels))
     if not isinstance(m, int):
         splits = max(splits, ceil(most_rows / (32 * rows)))
-    return Schedule(rows, vectors, ceil(tiles / splits) * rows, machine.lanes)
+    return Plan(own, ceil(tiles / splits) * rows, pack, step)
 
 
-def types_of(left: DType, right: DType | None, total: DType | None) -> tuple[DType, DType, DType]:
+def _candidates(types: Types, machine: Machine) -> Iterator[tuple[Mapping, float, int, int]]:
+    """A tile's mapping, its speed, and the pack and the step of its instruction."""
+    rows = machine.instructions(*types)
+    for row in (row for row in rows if row.tiles):
+        for sizes, speed in _FRAGMENTS:
+            yield repeat(*sizes) * row.accumulator_fragment, speed, row.pack, row.shape[2]
+    pack = next((row.pack for row in rows if row.is_dot), 1)
+    for sizes, speed in _VECTORS[machine.registers]:
+        yield repeat(*sizes) * spatial(1, machine.lanes), speed, pack, pack
+
+
+def types_of(left: DType, right: DType | None, total: DType | None) -> Types:
     """Those of both operands and of the sum, with what is usual for those that aren't said."""
     usual = f32 if left.is_float else i32
     return left, right or (tc.i8 if left is u8 else left), total or usual
@@ -58,17 +94,14 @@ def packed_type(
     right: DType | None = None,
     total: DType | None = None,
     m: Extent = 1 << 20,
-    schedule: Schedule | None = None,
+    plan: Plan | None = None,
 ) -> TensorType:
     """What a constant operand b is packed as, for a left operand of type `dtype`: zeros behind its end."""
-    machine = tc.machine()
     types = types_of(dtype, right, total)
-    step = machine.pack(*types)
-    depth = ceil(k / step)
-    wide = (schedule or choose(m, n, machine)).wide
-    panels = ceil(n / wide)
-    layout = repeat(1, panels) * repeat(depth, wide) * repeat(step, 1)
-    return types[1][depth * step, panels * wide].laid(layout)
+    plan = plan or choose(m, n, types, tc.machine())
+    depth, panels = ceil(k / plan.step) * plan.step, ceil(n / plan.wide)
+    layout = repeat(1, panels) * repeat(depth // plan.pack, plan.wide) * repeat(plan.pack, 1)
+    return types[1][depth, panels * plan.wide].laid(layout)
 
 
 def pack(b: Any, type: TensorType) -> tc.Packed:
@@ -92,7 +125,7 @@ def product(
     packed: bool = False,
     bias: bool = False,
     activation: Activation | None = None,
-    schedule: Schedule | None = None,
+    plan: Plan | None = None,
 ) -> tc.KernelDefinition:
     """A kernel: c[m, n] = activation(a[m, k] @ b[k, n] + bias[n]).
 
@@ -100,21 +133,18 @@ def product(
     right       b's: a's, or i8 where that is u8
     total       what is summed in, and the bias's type: f32, or i32 of integers
     result      c's type, to which `activation(…)` is converted in the end; `total` if not said
-    packed      b comes as `pack(b, packed_type(n, k, ...))`, with the same types and schedule
+    packed      b comes as `pack(b, packed_type(n, k, ...))`, with the same types and plan
     bias        a third operand
     activation  a function of the sum, such as tc.gelu
     """
-    machine = tc.machine()
-    left_type, right_type, sum_type = types_of(dtype, right, total)
-    plan = schedule or choose(m, n, machine)
-    rows, wide, tall = plan.rows, plan.wide, plan.tall
-    own = repeat(rows, plan.vectors) * spatial(1, plan.lanes)
-    step = machine.pack(left_type, right_type, sum_type)
-    depth = ceil(k / step) * step
+    left_type, right_type, sum_type = types = types_of(dtype, right, total)
+    plan = plan or choose(m, n, types, tc.machine())
+    own, tall, (rows, wide) = plan.own, plan.tall, plan.own.shape
+    depth = ceil(k / plan.step) * plan.step
     into = result or sum_type
     columns = right_type[k, n]
     if packed:
-        columns = packed_type(n, k, dtype=dtype, right=right, total=total, schedule=plan)
+        columns = packed_type(n, k, dtype=dtype, right=right, total=total, plan=plan)
 
     @tc.function
     def finished(value, offsets, j):
@@ -154,12 +184,12 @@ def product(
 
     if bias:
 
-        @tc.kernel(workers=plan.lanes)
+        @tc.kernel(workers=own.workers)
         def kernel(a: left_type[m, k], b: columns, offsets: sum_type[n], c: tc.out[into[m, n]]):
             blocks(a, b, offsets, c)
     else:
 
-        @tc.kernel(workers=plan.lanes)
+        @tc.kernel(workers=own.workers)
         def kernel(a: left_type[m, k], b: columns, c: tc.out[into[m, n]]):
             blocks(a, b, None, c)
 

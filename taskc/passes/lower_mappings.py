@@ -22,16 +22,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
+from taskc.ir.bounds import Facts
 from taskc.ir.build import (
     guarded,
     index,
     subtract,
 )
+from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import (
     GLOBAL,
     REGISTER,
@@ -45,8 +48,9 @@ from taskc.ir.nodes import (
 from taskc.ir.rewrite import map_children, map_expressions, map_statements, substitute, walk
 from taskc.ir.target import TARGETS, MatrixInstruction
 from taskc.passes.lower_copies import asynchronous_copy, matrix_instruction, packed_store
-from taskc.passes.lower_dots import dot_products
+from taskc.passes.lower_dots import column_sums, dot_products, invariant_products
 from taskc.passes.lower_products import asynchronous_product
+from taskc.passes.lower_tiles import tile_products
 from taskc.passes.register_slots import linear_form, slot_table, trip_number
 from taskc.passes.tasks import composed_tasks, enumerated_tasks, first_owner, within_limit
 from taskc.passes.widths import known_multiples
@@ -90,6 +94,8 @@ class _Lowering:
         self.kernel = kernel
         self.target = TARGETS[kernel.target]
         self.registers: dict[Tensor, Tensor] = {}
+        self.offsets = {row.name for row in self.target.products if row.offset}
+        self.sums: dict[int, Tensor] = {}  # of products, those that are made before them
         self.known = known_multiples(kernel.body)
 
     def register(self, tile: Tensor) -> Tensor:
@@ -120,9 +126,15 @@ class _Lowering:
                 if row.asynchronous:
                     return self.product(statement, row, scope)
                 if row.is_dot:
-                    return self.statement(dot_products(statement, row), scope)
-                registers = (self.register(t) for t in _mma_tensors(statement))
-                return matrix_instruction(statement, row, *registers)
+                    sums = self.sums.get(id(statement))
+                    return self.statement(dot_products(statement, row, sums), scope)
+                if row.tiles:
+                    given = map_expressions(statement, lambda e: self.expression(e, scope))
+                    assert isinstance(given, ir.Mma)
+                    registers = self.register(statement.accumulator)
+                    return tile_products(given, row, scope.number, registers)
+                parts = (self.register(t) for t in _mma_tensors(statement))
+                return matrix_instruction(statement, row, *parts)
             case ir.Allocate(tensor=Tensor(scope="tile")):
                 return replace(statement, tensor=self.register(statement.tensor))
             case ir.Roles():
@@ -137,7 +149,11 @@ class _Lowering:
                 )
                 return replace(statement, roles=roles)
             case ir.For():
-                return self.loop(statement, scope)
+                before = self.column_sums(statement)
+                if not before:
+                    return self.loop(statement, scope)
+                lowered = [self.statement(part, scope) for part in before]
+                return ir.Sequence((*lowered, self.loop(statement, scope)), loc=statement.loc)
             case ir.Store() if scope.first is not None and statement.tensor.scope in (
                 SHARED,
                 GLOBAL,
@@ -170,6 +186,37 @@ class _Lowering:
             loop, start=self.expression(loop.start, scope), stop=self.expression(loop.stop, scope)
         )
         return replace(loop, body=self.statement(loop.body, scope))
+
+    def column_sums(self, loop: ir.For) -> list[Statement]:
+        """What the products in a loop need of right operands that are the same each time."""
+        if not self.offsets:
+            return []
+        before: list[Statement] = []
+        made: dict[tuple[ir.Operand, Mapping], Tensor] = {}
+        for mma in invariant_products(loop, self.offsets, self.facts):
+            assert mma.accumulator.owners is not None
+            key = mma.right, mma.accumulator.owners
+            if id(mma) in self.sums:
+                continue
+            if key not in made:
+                row = self.target.matrix_instruction(str(mma.how))
+                made[key], statements = column_sums(mma, row)
+                if mma.right.tensor.scope == SHARED:
+                    # The one behind the operand's writes may stand in the loop.
+                    orders = f"write of {mma.right.tensor}, read of it before the loop"
+                    before.append(ir.Barrier("block", orders, loc=mma.loc))
+                before += statements
+            self.sums[id(mma)] = made[key]
+        return before
+
+    @cached_property
+    def facts(self) -> Facts:
+        """The ranges of all names, whatever conditions say."""
+        facts = Facts.empty(self.kernel)
+        for node in walk(self.kernel.body):
+            if isinstance(node, ir.Let | ir.For):
+                facts.enter(node)
+        return facts
 
     def product(self, mma: ir.Mma, row: MatrixInstruction, scope: _Scope) -> Statement:
         left = self.register(mma.left.tensor) if mma.left.tensor.scope == TILE else None

@@ -28,6 +28,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, add, index
 from taskc.ir.fragments import (
     depth_of,
+    lies_well,
     pack_step,
     packed_layout,
     quotient_of,
@@ -65,8 +66,8 @@ def _in_packs(
 ) -> Tensor:
     """The tensor as the instruction takes it best: neighbours of the right operand are its columns."""
     dimension = depth_of(operand, is_left=is_left)
-    lies_well = is_left and pack_step(tensor, dimension, row.pack)
-    if lies_well or tensor.layout is not None or tensor.swizzle is not None:
+    is_good = is_left and pack_step(tensor, dimension, row.pack)
+    if is_good or tensor.layout is not None or tensor.swizzle is not None:
         return tensor
     return replace(tensor, layout=packed_layout(tensor, dimension, row.pack))
 
@@ -193,8 +194,8 @@ def _from_packs(
     mma, before = _without_foreign_tiles(mma, row)
     for is_left, operand in ((True, mma.left), (False, mma.right)):
         dimension = depth_of(operand, is_left=is_left)
-        step = pack_step(operand.tensor, dimension, row.pack)
-        if not step or divisor(operand.origin[dimension], known) % step:
+        steps = [divisor(operand.origin[d], known) for d in (dimension, -3 - dimension)]
+        if not lies_well(operand, row, (steps[0], steps[1]), is_left=is_left):
             return None
     parts: list[Statement] = [replace(_steps(mma, 0, whole), how=row.name)]
     if whole < mma.left.shape[1]:

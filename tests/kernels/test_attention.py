@@ -145,6 +145,17 @@ def test_large_scores(length: int, direction: int) -> None:
     check(made, exact(q, k, v))
 
 
+@pytest.mark.parametrize(
+    ("batches", "length", "keys"), [(1, FEW, 0), (1, MANY, 0), (1, 0, 5), (0, FEW, 5)]
+)
+def test_sizes_of_nothing(batches: int, length: int, keys: int) -> None:
+    made = attention(batches, 2, length, keys, 4, causal=True)(
+        *operands(batches, 2, 2, length, keys, 4, 4)
+    )
+    assert made.shape == (batches, 2, length, 4)
+    assert not made.any()
+
+
 def test_a_nan_is_one_query_s_own() -> None:
     for length in (FEW, MANY):
         arguments = operands(1, 1, 1, length, 600, 4, 4)
@@ -174,7 +185,15 @@ def test_one_kernel_for_all_lengths() -> None:
     kernel = attention(
         batches, 2, length, keys, 5, kv_heads=1, causal=True, mask=tc.f32[batches, 1, 1, keys]
     )
-    for sizes in ((1, 1, 1), (2, 17, 150), (1, 130, 17), (0, 3, 3), (1, 0, 3), (2, 3, 0)):
+    for sizes in (
+        (1, 1, 1),
+        (2, 1, 150),
+        (2, 17, 150),
+        (1, 130, 17),
+        (0, 3, 3),
+        (1, 0, 3),
+        (2, 3, 0),
+    ):
         arguments = operands(sizes[0], 2, 1, sizes[1], sizes[2], 5, 5)
         mask = np.linspace(-1, 1, sizes[0] * sizes[2], dtype=np.float32)
         mask = mask.reshape(sizes[0], 1, 1, sizes[2])

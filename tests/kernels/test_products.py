@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import bf16, f32, i8, u8
-from taskc.kernels.matmul import Schedule
-from taskc.kernels.products import choose, pack, packed_type, product
+from taskc import bf16, f32, i8, i32, u8
+from taskc.ir import nodes as ir
+from taskc.ir.mapping import repeat, spatial
+from taskc.ir.rewrite import walk
+from taskc.ir.target import AVX512_AMX, AVX512_VNNI
+from taskc.kernels import products
+from taskc.kernels.products import Plan, choose, pack, packed_type, product
 from taskc.machine import Machine
+from taskc.passes.pipeline import lower
 
 RAGGED = [(1, 1, 1), (2, 3, 5), (3, 127, 2), (15, 17, 16), (16, 48, 8), (17, 33, 67), (129, 49, 1)]
 
@@ -100,13 +106,38 @@ def test_any_number_of_rows(packed: bool) -> None:
         check(kernel(a, right), a, b)
 
 
+INTEGERS = (i8, i8, i32)
+
+
+def machine(lanes: int = 16, threads: int = 1, products: Any = AVX512_VNNI.products) -> Machine:
+    return Machine(lanes, 32 if lanes == 16 else 16, threads, 1 << 20, products)
+
+
+def vectors(rows: int, count: int) -> Any:
+    return repeat(rows, count) * spatial(1, 16)
+
+
 def test_blocks_keep_threads_busy_and_tiles_waste_little() -> None:
-    machine = Machine(16, 32, 8, 1 << 20)
-    assert choose(1024, 1024, machine) == Schedule(12, 2, 1032, 16)
-    assert choose(1024, 64, machine).tall < 128, "two panels for eight threads"
-    assert choose(1, 1024, machine).rows == 1
-    assert choose(8, 48, machine) == Schedule(8, 3, 8, 16)
-    assert choose(1024, 1024, Machine(8, 16, 1, 1 << 20)).vectors == 2
+    assert choose(1024, 1024, INTEGERS, machine()) == Plan(vectors(12, 2), 1032, 4, 4)
+    assert choose(1024, 64, INTEGERS, machine(threads=8)).tall < 128, "two panels for eight threads"
+    assert choose(1, 1024, INTEGERS, machine()).own.shape[0] == 1
+    assert choose(8, 48, INTEGERS, machine()) == Plan(vectors(8, 3), 8, 4, 4)
+    assert choose(1024, 1024, INTEGERS, machine(lanes=8)).wide == 16
+    assert choose(1024, 1024, (f32, f32, f32), machine()).pack == 1
+
+
+def test_tile_registers_are_for_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = machine(products=AVX512_AMX.products)
+    fragment = repeat(16, 1) * spatial(1, 16)
+    assert choose(1024, 1024, INTEGERS, there) == Plan(repeat(2, 2) * fragment, 1024, 4, 64)
+    assert choose(1024, 1024, (bf16, bf16, f32), there).step == 32
+    assert choose(1, 1024, INTEGERS, there).step == 4
+    monkeypatch.setattr(products.tc, "machine", lambda: there)
+    for packed in (False, True):
+        kernel = product(40, 33, 100, dtype=i8, packed=packed).ir
+        selected = lower(replace(kernel, target="avx512_amx"), "selected")
+        found = {(n.how, n.left.shape[1]) for n in walk(selected.body) if isinstance(n, ir.Mma)}
+        assert found == {("tdpbssd", 128)}
 
 
 def test_a_packed_operand_is_of_its_shape() -> None:

@@ -10,6 +10,7 @@ import pytest
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping, repeat
+from taskc.ir.rewrite import walk
 from taskc.ir.verify import verify
 from taskc.passes.overlay import place
 from taskc.passes.pipeline import lower
@@ -61,18 +62,15 @@ def _around_lowering(start: ir.Kernel) -> tuple[ir.Kernel, ir.Kernel]:
 
 
 @pytest.mark.parametrize(
-    ("left", "k", "target"),
-    [("i8", 10, "avx512_vnni"), ("i8", 4, "avx2_vnni"), ("u8", 10, "avx2_vnni")],
-)
-@pytest.mark.parametrize(
-    "own",
+    ("own", "left", "k", "target"),
     [
-        OWN,
-        "repeat(1, 2).spatial(4, 16)",  # the lanes of a vector are of several rows
-        "repeat(2, 2).spatial(2, 16, order=(1, 0))",
-        "spatial(1, 4).repeat(4, 8)",
-        "repeat(4, 32)",  # one worker
-        "spatial(2, 1).replicate(3).repeat(2, 2).spatial(1, 16)",  # three have the same
+        (OWN, "i8", 10, "avx512_vnni"),
+        (OWN, "u8", 10, "avx2_vnni"),
+        ("repeat(1, 2).spatial(4, 16)", "i8", 10, "avx512_vnni"),  # a vector's lanes: several rows
+        ("repeat(2, 2).spatial(2, 16, order=(1, 0))", "i8", 4, "avx512_vnni"),
+        ("spatial(1, 4).repeat(4, 8)", "u8", 4, "avx512_vnni"),
+        ("repeat(4, 32)", "i8", 4, "avx2_vnni"),  # one worker
+        ("spatial(2, 1).replicate(3).repeat(2, 2).spatial(1, 16)", "i8", 4, "avx2_vnni"),
     ],
 )
 def test_integers_are_exact(own: str, k: int, left: str, target: str) -> None:
@@ -203,3 +201,95 @@ def test_moves_into_packs_store_whole_ones() -> None:
     assert [len(do.operands) - 2 for do in stores] == [4]
     shared = [s for s in nodes(lean, ir.Store) if s.tensor.scope == ir.SHARED]
     assert {store.tensor.name for store in shared} == {"a"}
+
+
+# Tiles.
+
+TILES = "repeat(1, 2).repeat(16, 1).spatial(1, 16)"
+
+
+def of_tiles(own: str = TILES, k: int = 64, turned: bool = False, m: int = 16) -> ir.Kernel:
+    shape, flag = (f"{k}, {m}", ", transposed") if turned else (f"{m}, {k}", "")
+    return kernel(
+        f"""
+        tile acc: i32[{m}, 32] by {own} = 7
+        constant shared a: i8[{shape}]
+        move a[i, j] = x[i, j] for (i, j) in ({shape})
+        constant shared b: i8[{k}, 32]
+        move b[i, j] = y[i, j] for (i, j) in ({k}, 32)
+        mma acc += a[0, 0].as({m}, {k}{flag}) @ b[0, 0].as({k}, 32)
+        move c[i, j] = acc[i, j] for (i, j) in ({m}, 32)
+        """,
+        f"x: i8[{shape}], y: i8[{k}, 32], c: out i32[{m}, 32]",
+        workers=Mapping.parse(own).workers,
+        target="avx512_amx",
+    )
+
+
+def test_golden_of_tiles(golden: Golden) -> None:
+    golden("passes/lower_tiles", before_and_after(*_around_lowering(of_tiles())))
+
+
+@pytest.mark.parametrize(
+    ("own", "m", "k", "turned", "expected"),
+    [
+        (TILES, 16, 64, False, [("tdpbssd", 64)]),
+        (TILES, 16, 69, False, [("tdpbssd", 64), ("vpdpbusd.i8", 4)]),
+        (
+            "spatial(2, 1).repeat(1, 2).repeat(16, 1).spatial(1, 16)",
+            32,
+            64,
+            False,
+            [("tdpbssd", 64)],
+        ),
+        ("repeat(16, 2).spatial(1, 16)", 16, 64, False, [("vpdpbusd.i8", 64)]),  # rows come later
+        (TILES, 16, 60, False, [("vpdpbusd.i8", 60)]),
+        (TILES, 16, 64, True, [("vpdpbusd.i8", 64)]),  # lines of a transposed matrix lie in pieces
+    ],
+)
+def test_tiles_and_the_next_best(
+    own: str, m: int, k: int, turned: bool, expected: list[tuple[str, int]]
+) -> None:
+    start = of_tiles(own, k, turned, m)
+    assert instructions(start) == expected
+    if expected[0][0] == "tdpbssd":
+        keeps_its_result(start)
+
+
+# Sums of a right operand.
+
+LOOP = """
+    grid col in 48 by 32:
+        constant shared s: i8[8, 64]
+        move s[i, j] = y[i, j % 48] for (i, j) in (8, 64)
+        for r in range(0, 8, 4):
+            tile acc: i32[4, 32] by repeat(4, 2).spatial(1, 16) = 0
+            if r < 4 or col + 32 <= 48:
+                mma acc += x[r, 0].as(4, 8) @ {operand}.as(8, 32)
+            move c[r + i, col + j] = acc[i, j] for (i, j) in (4, 32) if col + j < 48
+"""
+
+
+@pytest.mark.parametrize(
+    ("operand", "inside"),
+    [
+        ("s[0, 0]", 0),
+        ("s[0, col]", 0),
+        ("s[0, r]", 1),  # another one each time
+        ("y[0, col]", 1),  # the condition alone keeps it inside
+        ("y[0, col // 2]", 0),
+    ],
+)
+def test_sums_stand_before_a_loop(operand: str, inside: int) -> None:
+    start = kernel(
+        LOOP.format(operand=operand).replace("r < 4 or ", "r < 4 or " if "s[" in operand else ""),
+        "x: i8[8, 8], y: i8[8, 48].laid(repeat(2, 48).repeat(4, 1)), c: out i32[8, 48]",
+        workers=16,
+        target="avx512_vnni",
+    )
+    scalar = after(start, "lower_mappings")
+    everywhere = [do for do in nodes(scalar, ir.Do) if do.operation == "vpdpbusd.i8.sums"]
+    (loop,) = [n for n in nodes(scalar, ir.For) if n.variable.name == "r"]
+    within = [do for do in walk(loop) if do in everywhere]
+    assert (len(everywhere), len(within)) == (1, inside)
+    keeps_its_result(start)

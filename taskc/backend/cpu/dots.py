@@ -39,21 +39,20 @@ class Dots:
         self.builder = builder
         self.elementwise = elementwise
         self.memory = memory
+        self._constants: dict[tuple[int, int], Value] = {}
 
     def product(
         self, row: MatrixInstruction, total: Value, left: Value | None, right: Value
     ) -> Value:
         """total + left * right; without a left operand, what the offset alone adds."""
-        lanes = total.lanes
+        lanes, is_offset = total.lanes, left is None
         wide = max(lanes, _NARROWEST)
         if left is None:
             left = constant(row.offset * _EACH_BYTE, u32, lanes)
-        elif row.offset:
-            # Half of a type's range is added by turning its highest bit over: while it is one for all.
-            left = self.elementwise.binary(
-                "^", left, constant(row.offset * _EACH_BYTE, u32, left.lanes)
-            )
         left, right = (self.elementwise.splat(value, lanes) for value in (left, right))
+        if row.offset and not is_offset:
+            # Half of a type's range is added by turning its highest bit over.
+            left = self.elementwise.binary("^", left, self._unknown(row.offset * _EACH_BYTE, lanes))
         function = _FUNCTIONS[row.name]
         packs = vector_of(function.element, wide * row.pack)
         parts = [self._resized(value, wide) for value in (total, left, right)]
@@ -66,6 +65,25 @@ class Dots:
             types=(kind, packs, packs),
         )  # fmt: skip
         return self._resized(replace(parts[0], text=text), lanes)
+
+    def _unknown(self, number: int, lanes: int) -> Value:
+        """A constant on all lanes that LLVM doesn't know.
+
+        Otherwise it would go through a general register with the number that is broadcast, where a load
+        that broadcasts costs nothing.
+        """
+        found = self._constants.get((number, lanes))
+        if found is None:
+            known = constant(number, u32, lanes)
+            if not lanes:
+                return known
+            name = self.builder.name("bits")
+            register = "v" if lanes == 16 else "x"
+            self.builder.allocations.append(
+                f'  {name} = call {known.type} asm "", "={register},0"({known.typed})'
+            )
+            found = self._constants[number, lanes] = Value(name, u32, lanes)
+        return found
 
     def _resized(self, value: Value, lanes: int) -> Value:
         """The first lanes of a vector, or a longer one that begins with its."""

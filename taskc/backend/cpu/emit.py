@@ -28,12 +28,13 @@ from taskc.backend.cpu.dots import Dots
 from taskc.backend.cpu.elementwise import Elementwise
 from taskc.backend.cpu.groups import Groups, is_pure
 from taskc.backend.cpu.memory import Memory, Place, Private, PrivateMemory
+from taskc.backend.cpu.tiles import TileRegisters
 from taskc.backend.lanes import Lanes
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import MATH_FUNCTIONS
 from taskc.ir.nodes import GLOBAL, SHARED, Expression, Statement, Table, Tensor, Variable
-from taskc.ir.operations import DOTS
+from taskc.ir.operations import DOTS, TILED
 from taskc.ir.rewrite import walk
 from taskc.ir.types import boolean, i32, i64
 
@@ -62,6 +63,7 @@ class Emitter:
         self.memory = Memory(self.builder, self.elementwise, self.lanes)
         self.privates = PrivateMemory(self.memory)
         self.dots = Dots(self.builder, self.elementwise, self.memory)
+        self.tiles = TileRegisters(self.builder)
         self.forms = Lanes(kernel, self.lanes or 1)
         self.groups = Groups(kernel.body)
         self.vectors = -(-kernel.workers // (self.lanes or 1))
@@ -99,6 +101,7 @@ class Emitter:
         self._at_barriers(kernel.body)
         self.builder.jump("exit")
         self.builder.start("exit")
+        self.tiles.give_back()
         self.builder.emit("ret void")
         tables = [
             f"{name} = private constant [{table.values.size} x i64]"
@@ -402,6 +405,8 @@ class Emitter:
                 self._shuffle(value, distance, result)
             case ir.Do(operation=operation) if operation in DOTS:
                 self._dot(statement)
+            case ir.Do(operation=operation) if operation in TILED:
+                self._tile(statement)
             case ir.Do(operation="store.pack", operands=(ir.Address() as part, _, *values)):
                 place = self._place(part.tensor, self._base(part.tensor), *part.indices)
                 self.dots.store(place, [self.spread(v) for v in values], self._active())
@@ -710,6 +715,27 @@ class Emitter:
         total = self.privates.load(private, copy, index)
         total = self.dots.product(DOTS[node.operation], total, left, packs[-1])
         self.privates.store(private, copy, index, total, self.mask)
+
+    def _tile(self, node: ir.Do) -> None:
+        row = TILED[node.operation]
+        numbers = tuple(int(part.value) for part in node.operands if isinstance(part, ir.Constant))
+        places = [part for part in node.operands if isinstance(part, ir.Address)]
+        if not places:
+            self.tiles.multiply(row, numbers)
+            return
+        kind = node.operation.removeprefix(row.name)
+        (part,) = places
+        if part.tensor in self.stored:
+            # Registers of neighbouring workers are neighbours: a fragment is a tile as it lies.
+            slot = self.scalar(part.indices[0])
+            private = self.stored[part.tensor]
+            address = self.privates.address(private, self._copy_of(part.tensor), slot)
+            pitch = self.lanes * part.tensor.dtype.nbytes
+        else:
+            place = self._place(part.tensor, self._base(part.tensor), *part.indices)
+            address = self.memory.address(place)
+            pitch = numbers[1] * part.tensor.dtype.nbytes
+        self.tiles.move(row, kind, numbers[0], address, pitch)
 
     def _atomic(self, node: ir.Atomic) -> None:
         place = self._place(node.tensor, self._base(node.tensor), *node.indices)

@@ -272,7 +272,7 @@ class PrivateMemory:
         if index.lanes:
             return self.memory.load(self._scattered(private, vector, index), None, None)
         kind = stored_type(private.tensor.dtype, private.lanes)
-        text = self.builder.impure(f"load {kind}, ptr {self._address(private, vector, index)}")
+        text = self.builder.impure(f"load {kind}, ptr {self.address(private, vector, index)}")
         return self.memory.from_storage(text, private.tensor, private.lanes)
 
     def store(
@@ -284,13 +284,13 @@ class PrivateMemory:
         if mask is not None:
             value = self.elementwise.select(mask, value, self.load(private, vector, index))
         stored = self.memory.to_storage(value)
-        self.builder.emit(f"store {stored}, ptr {self._address(private, vector, index)}")
+        self.builder.emit(f"store {stored}, ptr {self.address(private, vector, index)}")
 
     def fill(self, private: Private, vector: Value, value: Value) -> None:
         for k in range(private.size):
             self.store(private, vector, constant(k, i64), value, None)
 
-    def _address(self, private: Private, vector: Value, index: Value) -> str:
+    def address(self, private: Private, vector: Value, index: Value) -> str:
         elementwise = self.elementwise
         first = elementwise.binary("*", vector, constant(private.size, i64))
         place = elementwise.binary("+", first, elementwise.convert(index, i64))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -13,11 +15,13 @@ import llvmlite.binding as llvm
 from taskc.ir.target import TARGETS
 
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "fma")
+_AMX = ("amx-tile", "amx-int8", "amx-bf16")
 _AVX2 = ("avx2", "fma", "f16c")
 _FAST_BF16 = "fast-bf16"  # what no feature says: whether products of bf16 are faster than of f32
 
 # LLVM's names of what a kernel needs, and the target that has it, best first.
 _TARGETS = (
+    ("avx512_amx", (*_AVX512, "avx512vnni", *_AMX)),
     ("avx512_bf16", (*_AVX512, "avx512vnni", "avx512bf16", _FAST_BF16)),
     ("avx512_vnni", (*_AVX512, "avx512vnni")),
     ("avx512", _AVX512),
@@ -30,6 +34,7 @@ _TARGETS = (
 # A processor of a name that LLVM knows for each target: where it runs, and what it is called.
 _LINUX = "x86_64-unknown-linux-gnu"
 _TYPICAL = {
+    "avx512_amx": (_LINUX, "sapphirerapids"),
     "avx512_bf16": (_LINUX, "znver4"),
     "avx512_vnni": (_LINUX, "cascadelake"),
     "avx512": (_LINUX, "x86-64-v4"),
@@ -70,6 +75,10 @@ class Processor:
         return f"{self.target} {self.triple} {self.name} {self.features} {llvmlite.__version__}"
 
 
+# What x86-64 Linux calls the question, and what is asked for.
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
+
+
 @cache
 def host() -> Processor:
     """The one that this runs on."""
@@ -80,7 +89,20 @@ def host() -> Processor:
         features = llvm.get_host_cpu_features()
     except RuntimeError:
         features = {}
+    if any(features.get(name) for name in _AMX) and not may_use_tiles():
+        features = {name: there and name not in _AMX for name, there in features.items()}
     return processor(llvm.get_process_triple(), llvm.get_host_cpu_name(), features)
+
+
+def may_use_tiles() -> bool:
+    """Asks Linux for the tile registers, for all threads of this process; the first use would end it."""
+    if sys.platform != "linux":
+        return False
+    try:
+        status: int = ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA)
+        return status == 0
+    except (OSError, AttributeError):
+        return False
 
 
 def typical(target: str) -> Processor:

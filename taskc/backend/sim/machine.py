@@ -104,6 +104,7 @@ class Group:
         self.fences: dict[int, list[int]] = {}  # the clocks at which each worker has fenced
         self.outgoing: dict[int, Any] = {}  # each worker's bulk stores
         self.products: Any = None  # the asynchronous matrix products
+        self.tile_registers: Any = None  # what is in them
 
     def shared(self, tensor: ir.Tensor) -> Memory:
         """The memory of a SHARED tensor, the same one whenever the tensor is allocated again."""

@@ -15,11 +15,12 @@ from taskc.backend.sim.order import WARP
 from taskc.backend.sim.races import Races
 from taskc.backend.sim.recording import memory_of
 from taskc.backend.sim.statements import Code, Statements
+from taskc.backend.sim.tile_registers import TileRegisters
 from taskc.backend.sim.vectors import check_vector
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import convert, fma
-from taskc.ir.operations import DOTS, OPERATIONS, PACK
+from taskc.ir.operations import DOTS, OPERATIONS, PACK, TILED
 from taskc.ir.target import MATRIX_INSTRUCTIONS, MatrixInstruction
 
 
@@ -81,6 +82,8 @@ class Operations:
         for name in ("xor", "index", "up", "down"):
             self.makers[f"shuffle.{name}"] = self.shuffle
         self.makers.update({PACK: self.store_pack, **dict.fromkeys(DOTS, self.dot)})
+        tiles = TileRegisters(self.accesses, self.run.kernel, self.run.is_flat)
+        self.makers.update(dict.fromkeys(TILED, tiles))
         statements.makers[ir.Do] = self
 
     def __call__(self, node: ir.Do) -> Code:

@@ -99,8 +99,8 @@ def exactly(a: Any, b: Any, start: int = 0) -> Any:
 @needs_vnni
 @pytest.mark.parametrize(
     ("own", "left", "shape"),
-    [(own, i8, (5, 50, 13)) for own in OWNS]
-    + [(WIDE, u8, (17, 129, 37)), (OWNS[1], u8, (15, 1, 3)), (OWNS[2], u8, (1, 127, 16))],
+    [(own, i8, (5, 17, 13)) for own in OWNS]
+    + [(WIDE, u8, (9, 50, 17)), (OWNS[1], u8, (3, 1, 3)), (OWNS[2], u8, (1, 67, 16))],
     ids=str,
 )
 def test_integers(own: tc.Mapping, left: Any, shape: tuple[int, int, int]) -> None:
@@ -137,7 +137,7 @@ def floats(shape: tuple[int, int]) -> Any:
 @needs_bf16
 @pytest.mark.parametrize(
     ("own", "shape"),
-    [(own, (5, 50, 13)) for own in OWNS] + [(WIDE, (17, 129, 38)), (OWNS[1], (1, 3, 127))],
+    [(own, (5, 17, 13)) for own in OWNS] + [(WIDE, (9, 50, 18)), (OWNS[1], (1, 3, 127))],
     ids=str,
 )
 def test_bf16(own: tc.Mapping, shape: tuple[int, int, int]) -> None:
