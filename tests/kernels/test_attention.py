@@ -9,6 +9,8 @@ import pytest
 
 import taskc as tc
 from taskc.kernels.attention import Schedule, attention
+from taskc.machine import Machine
+from tests.backend.cpu.processors import NAMES, loaded_for
 
 HALF_ULP = 2.0**-24
 MANY, FEW = 17, 2  # queries of a head: for each of the two kernels
@@ -209,6 +211,22 @@ def test_schedules_and_scales(plan: tuple[int, int, int, int]) -> None:
         kv_heads=1, value_features=11, causal=True, scale=-2.5, schedule=Schedule(*plan),
     )  # fmt: skip
     check(kernel(*arguments), exact(*arguments, offset=20, scale=-2.5))
+
+
+@pytest.mark.parametrize("length", [FEW, MANY])
+@pytest.mark.parametrize(("name", "lanes"), [("avx2", 8), ("sse2", 4)])
+def test_narrow_vectors(
+    name: str, lanes: int, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is chosen for lesser processors, on them."""
+    if name not in NAMES:
+        pytest.skip(f"this processor does not run {name}")
+    monkeypatch.setattr(tc, "machine", lambda: Machine(lanes, 16, 1, 1 << 20))
+    arguments = operands(1, 2, 1, length, 35, 20, 18)
+    kernel = attention(1, 2, length, 35, 20, kv_heads=1, value_features=18, causal=True)
+    made = np.empty((1, 2, length, 18), np.float32)
+    loaded_for(kernel.ir, name).run([*arguments, made], {})
+    check(made, exact(*arguments, offset=35 - length))
 
 
 @pytest.mark.parametrize("length", [FEW, MANY])
