@@ -118,7 +118,9 @@ def matmul(
     plan = schedule or choose(m, n, k, tc.machine(), packed=packed)
     rows, wide, tall = plan.rows, plan.wide, plan.tall
     own = repeat(rows, plan.vectors) * spatial(1, plan.lanes)
-    heights = sorted({rows * part // 4 for part in range(5)})  # of the last tile, if m isn't known
+    # Of the last tile, if m is not known. Where b isn't packed, `few_rows` takes the smallest m.
+    eighths = (0, 2, 3, 4, 5, 6, 8) if packed else (0, 4, 8)
+    heights = sorted({rows * part // 8 for part in eighths})
     is_fixed = isinstance(m, int) or schedule is not None
     left = dtype[k, m] if transpose_a else dtype[m, k]
     right = dtype[n, k] if transpose_b else dtype[k, n]
