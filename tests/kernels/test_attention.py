@@ -245,6 +245,7 @@ def test_the_simulator_finds_nothing(length: int, monkeypatch: pytest.MonkeyPatc
     [
         ({"kv_heads": 3}, r"4 heads can't share 3 heads of k and v evenly"),
         ({"kv_heads": 0}, r"4 heads can't share 0 heads of k and v evenly"),
+        ({"features": 0}, r"scores are products of features, of which there are 0"),
         ({"offset": 2}, r"an offset says what a causal attention sees: causal=True is missing"),
         ({"mask": tc.f32[2, 5]}, r"a mask f32\[2, 5\] can't be broadcast to \(2, 4, 3, 5\)"),
         ({"mask": tc.f32[1, 1, 2, 4, 3, 5]}, r"a mask f32\[1, 1, 2, 4, 3, 5\] can't be broadcast"),
@@ -254,4 +255,4 @@ def test_the_simulator_finds_nothing(length: int, monkeypatch: pytest.MonkeyPatc
 )
 def test_what_does_not_fit(options: Any, text: str) -> None:
     with pytest.raises(tc.CompileError, match=text):
-        attention(2, 4, 3, 5, 6, **options)
+        attention(2, 4, 3, 5, **{"features": 6, **options})
