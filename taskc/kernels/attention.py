@@ -54,6 +54,8 @@ def attention(
     groups = heads if kv_heads is None else kv_heads
     if groups < 1 or heads % groups:
         raise CompileError(f"{heads} heads can't share {groups} heads of k and v evenly")
+    if features < 1:
+        raise CompileError(f"scores are products of features, of which there are {features}")
     if offset is not None and not causal:
         raise CompileError("an offset says what a causal attention sees: causal=True is missing")
     if mask is not None:
