@@ -151,6 +151,22 @@ def test_constant_operands(layout: str, by: int, column: int, fits: bool) -> Non
     keeps_its_result(start)
 
 
+@pytest.mark.parametrize(("first", "expected"), [(2, []), (4, [("vpdpbusd.i8", 8)])])
+def test_a_slice_begins_with_a_pack(first: int, expected: list[tuple[str, int]]) -> None:
+    start = kernel(
+        f"""
+        tile acc: i32[8, 8] by repeat(8, 1).spatial(1, 8) = 0
+        mma acc += x[0, {first}].as(8, 8) @ y[{first}, 0].as(8, 8)
+        move c[i, j] = acc[i, j] for (i, j) in (8, 8)
+        """,
+        "x: i8[8, 16], y: i8[16, 8].laid(repeat(4, 8).repeat(4, 1)), c: out i32[8, 8]",
+        workers=8,
+        target="avx2_vnni",
+    )
+    assert instructions(start) == expected
+    keeps_its_result(start)
+
+
 def test_a_tail_of_a_layout_is_no_pack() -> None:
     """Whole layouts of ten rows follow one another: the third pack of each ends in the next one."""
     start = kernel(

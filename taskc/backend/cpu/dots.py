@@ -75,7 +75,7 @@ class Dots:
         found = self._constants.get((number, lanes))
         if found is None:
             known = constant(number, u32, lanes)
-            if not lanes:
+            if lanes < _NARROWEST:  # no register's type
                 return known
             name = self.builder.name("bits")
             register = "v" if lanes == 16 else "x"
