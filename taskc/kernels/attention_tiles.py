@@ -66,7 +66,8 @@ def tiles(
     each = repeat(plan.vectors) * spatial(lanes)
     line = repeat(lanes, 1) * spatial(1, lanes)
     across = ceil(features / lanes) * lanes
-    deep = ceil(results / lcm(rows, lanes)) * lcm(rows, lanes)
+    whole = lcm(rows, lanes)
+    deep = ceil(results / whole) * whole
     joined = problem.share if isinstance(length, int) else 1
     count = joined * length
     added = added_by(problem)
@@ -120,7 +121,7 @@ def tiles(
             return x
         else:
             return tc.load(
-                (step, ceil(x.shape[3] / lanes) * lanes),
+                (step, ceil(x.shape[3] / whole) * whole),
                 lambda j, d: x[batch, group, first + j, d].to(wide),
                 fill=0,
             )

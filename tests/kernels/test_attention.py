@@ -214,19 +214,30 @@ def test_schedules_and_scales(plan: tuple[int, int, int, int]) -> None:
 
 
 @pytest.mark.parametrize("length", [FEW, MANY])
-@pytest.mark.parametrize(("name", "lanes"), [("avx2", 8), ("sse2", 4)])
+@pytest.mark.parametrize(
+    ("name", "lanes", "registers", "dtype"), [("avx2", 8, 16, tc.f32), ("sse2", 4, 32, tc.f16)]
+)
 def test_narrow_vectors(
-    name: str, lanes: int, length: int, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    lanes: int,
+    registers: int,
+    dtype: tc.DType,
+    length: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What is chosen for lesser processors, on them."""
     if name not in NAMES:
         pytest.skip(f"this processor does not run {name}")
-    monkeypatch.setattr(tc, "machine", lambda: Machine(lanes, 16, 1, 1 << 20))
-    arguments = operands(1, 2, 1, length, 35, 20, 18)
-    kernel = attention(1, 2, length, 35, 20, kv_heads=1, value_features=18, causal=True)
-    made = np.empty((1, 2, length, 18), np.float32)
+    monkeypatch.setattr(tc, "machine", lambda: Machine(lanes, registers, 1, 1 << 20))
+    arguments = [x.astype(dtype.numpy) for x in operands(1, 2, 1, length, 35, 20, 18)]
+    kernel = attention(
+        1, 2, length, 35, 20, kv_heads=1, value_features=18, causal=True, dtype=dtype
+    )
+    made = np.empty((1, 2, length, 18), dtype.numpy)
     loaded_for(kernel.ir, name).run([*arguments, made], {})
-    check(made, exact(*arguments, offset=35 - length))
+    expected, bound = exact(*arguments, offset=35 - length)
+    rounding = 2.0**-11 if dtype is tc.f16 else 0
+    check(made, (expected, bound + rounding * np.abs(expected)))
 
 
 @pytest.mark.parametrize("length", [FEW, MANY])
