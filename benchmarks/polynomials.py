@@ -118,7 +118,7 @@ CENTERS = {24: Real("2.3125"), 53: Real("2.875")}
 ENDS = {24: Real("14.5"), 53: Real("38.75")}
 
 # Pieces of x * Phi(-x) that a table in registers holds: how many, how wide, how many coefficients.
-PIECES, PIECE_WIDTH, PIECE_COUNT = 32, Real(11) / 64, 7
+PIECES, PIECE_WIDTH, PIECE_COUNT = 32, Real(13) / 64, 8
 
 
 POLYNOMIALS = (

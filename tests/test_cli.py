@@ -654,8 +654,8 @@ def test_show_what_the_processor_runs(run: Any) -> None:
     ended = run("show", "03_kernels.py:add", "--stage", "asm", "--target", "sm_80")
     assert (ended.code, ended.out) == (2, "")
     assert ended.err == (
-        "error: --stage asm is for CPUs: avx512, avx512_vnni, avx512_bf16, avx512_amx, avx2,"
-        " avx2_vnni, neon, sse2\n"
+        "error: --stage asm is for CPUs: "
+        "avx512, avx512_vnni, avx512_bf16, avx512_amx, avx2, avx2_vnni, neon, sse2\n"
     )
     assert run("show", "03_kernels.py:add", "--stage", "llvm", "--all").code == 2
 

@@ -8,6 +8,7 @@ is scaled down. For many queries see attention_tiles.py, for few, as in decoding
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import taskc as tc
@@ -53,10 +54,15 @@ def attention(
     groups = heads if kv_heads is None else kv_heads
     if groups < 1 or heads % groups:
         raise CompileError(f"{heads} heads can't share {groups} heads of k and v evenly")
+    if features < 1:
+        raise CompileError(f"scores are products of features, of which there are {features}")
     if offset is not None and not causal:
         raise CompileError("an offset says what a causal attention sees: causal=True is missing")
     if mask is not None:
         _check_mask(mask, (batches, heads, length, keys))
+    ahead = keys - length if offset is None else offset
+    if not causal or (isinstance(keys, int) and keys == 0):
+        ahead = None
     problem = Problem(
         batches=batches,
         groups=groups,
@@ -65,16 +71,31 @@ def attention(
         keys=keys,
         features=features,
         results=features if value_features is None else value_features,
-        ahead=None if not causal else keys - length if offset is None else offset,
+        ahead=ahead,
         mask=mask,
         scale=features**-0.5 if scale is None else scale,
         dtype=dtype,
     )
     machine = tc.machine()
     plan = schedule or choose(problem, machine)
-    is_few = isinstance(length, int) and length * problem.share <= MOST and schedule is None
-    blocks = few_queries(problem, plan.lanes, machine) if is_few else tiles(problem, plan)
-    return _kernel(problem, plan.lanes, blocks)
+    if schedule is None and isinstance(length, int) and 0 < length * problem.share <= MOST:
+        return _kernel(problem, plan.lanes, _groups(problem, plan.lanes, machine))
+    single = None
+    if not isinstance(length, int):
+        single = few_queries(replace(problem, length=1, share=1), plan.lanes, machine)
+    return _kernel(problem, plan.lanes, tiles(problem, plan, single))
+
+
+def _groups(problem: Problem, lanes: int, machine: tc.Machine) -> Callable[..., Any]:
+    """Few queries: a block has those of all heads that share one of k and v."""
+    block = few_queries(problem, lanes, machine)
+
+    @tc.function
+    def blocks(q, k, v, mask, y):
+        for batch, group in tc.tiles((problem.batches, problem.groups), by=(1, 1)):
+            block(q, k, v, mask, y, batch, group * problem.share, group)
+
+    return blocks
 
 
 def _check_mask(mask: TensorType, whole: tuple[Extent, ...]) -> None:

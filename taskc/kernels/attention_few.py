@@ -21,7 +21,9 @@ _STEP = 512  # keys are scored, raised and multiplied at a time
 
 
 def few_queries(problem: Problem, lanes: int, machine: Machine) -> Callable[..., Any]:
-    """The blocks of a kernel: a function of q, k, v, mask and y. Each has all queries to a head of keys."""
+    """What a block does, with all queries of some heads: a function of q, k, v, mask and y, the batch,
+    the first of the heads, and theirs of k and v.
+    """
     length, keys, share, wide = problem.length, problem.keys, problem.share, problem.wide
     features, results, ahead = problem.features, problem.results, problem.ahead
     count = share * length
@@ -37,97 +39,96 @@ def few_queries(problem: Problem, lanes: int, machine: Machine) -> Callable[...,
     added = added_by(problem)
 
     @tc.function
-    def place(group, i):
+    def place(first, i):
         """The head of a query, and which one of that head's it is."""
-        return group * share + i // length, i % length
+        return first + i // length, i % length
 
     @tc.function
-    def scale_queries(q, queries, batch, group):
+    def scale_queries(q, queries, batch, first):
         for d in range(0, across, lanes):
             for i, n in line:
-                head, query = place(group, i)
+                head, query = place(first, i)
                 queries[i, d + n] = (
                     q[batch, head, query, d + n].to(wide) * problem.scale if d + n < features else 0
                 )
 
     @tc.function
-    def score(k, queries, scores, batch, group, first, size):
+    def score(k, queries, scores, batch, group, start, size):
         for r in range(0, size, together):
             acc = tc.tile(wide, own, 0)
             for d in range(0, features, lanes):
                 for i, j, n in own:
                     if d + n < features:
-                        key = k[batch, group, min(first + r + j, keys - 1), d + n].to(wide)
+                        key = k[batch, group, min(start + r + j, keys - 1), d + n].to(wide)
                         acc[i, j, n] += key * queries[i, d + n]
             dots = tc.reduce(acc, 2, "+")
             for i, j in dots.mapping:
                 scores[i, r + j] = dots[i, j]
 
     @tc.function
-    def mask_scores(mask, scores, batch, group, first, size):
+    def mask_scores(mask, scores, batch, first, start, size):
         """The largest score of each query, as far as it sees them."""
         best = tc.tile(wide, line, -tc.inf)
         for c in range(0, size, lanes):
             for i, n in line:
                 if c + n < size:
-                    head, query = place(group, i)
+                    head, query = place(first, i)
                     value = scores[i, c + n]
                     if mask is not None:
-                        value += added(mask, batch, head, query, first + c + n)
+                        value += added(mask, batch, head, query, start + c + n)
                     if ahead is not None:
-                        value = value if first + c + n <= query + ahead else -tc.inf
+                        value = value if start + c + n <= query + ahead else -tc.inf
                     scores[i, c + n] = value
                     best[i, n] = value if value > best[i, n] else best[i, n]
         return tc.reduce(best, 1, "max")
 
     @tc.function
-    def blocks(q, k, v, mask, y):
-        for batch, group in tc.tiles((problem.batches, problem.groups), by=(1, 1)):
-            queries = tc.shared(wide[count, across])
-            scores = tc.shared(wide[count, _STEP])
-            sums = tc.shared(wide[count, deep])
-            scale_queries(q, queries, batch, group)
-            for e in range(0, deep, lanes):
+    def block(q, k, v, mask, y, batch, first, group):
+        queries = tc.shared(wide[count, across])
+        scores = tc.shared(wide[count, _STEP])
+        sums = tc.shared(wide[count, deep])
+        scale_queries(q, queries, batch, first)
+        for e in range(0, deep, lanes):
+            for i, n in line:
+                sums[i, e + n] = 0
+        peaks = tc.tile(wide, line.project((0,)), -tc.inf)
+        totals = tc.tile(wide, line, 0)
+        stop = keys if ahead is None else min(keys, length + ahead)
+        for p in range(0, stop, _STEP):
+            size = min(_STEP, stop - p)
+            score(k, queries, scores, batch, group, p, size)
+            base = mask_scores(mask, scores, batch, first, p, size)
+            shrink = tc.tile(wide, base.mapping)
+            for i in base.mapping:
+                peak = max(peaks[i], base[i])
+                base[i] = 0 if peak == -tc.inf else peak
+                shrink[i] = tc.exp(peaks[i] - base[i])
+                peaks[i] = peak
+            for i, n in line:
+                totals[i, n] *= shrink[i]
+            for c in range(0, size, lanes):
                 for i, n in line:
-                    sums[i, e + n] = 0
-            peaks = tc.tile(wide, line.project((0,)), -tc.inf)
-            totals = tc.tile(wide, line, 0)
-            stop = keys if ahead is None else min(keys, length + ahead)
-            for p in range(0, stop, _STEP):
-                size = min(_STEP, stop - p)
-                score(k, queries, scores, batch, group, p, size)
-                base = mask_scores(mask, scores, batch, group, p, size)
-                shrink = tc.tile(wide, base.mapping)
-                for i in base.mapping:
-                    peak = max(peaks[i], base[i])
-                    base[i] = 0 if peak == -tc.inf else peak
-                    shrink[i] = tc.exp(peaks[i] - base[i])
-                    peaks[i] = peak
-                for i, n in line:
-                    totals[i, n] *= shrink[i]
-                for c in range(0, size, lanes):
-                    for i, n in line:
-                        if c + n < size:
-                            power = tc.exp(scores[i, c + n] - base[i])
-                            totals[i, n] += power
-                            scores[i, c + n] = power
-                for e in range(0, deep, part.shape[1]):
-                    acc = tc.tile(wide, part)
+                    if c + n < size:
+                        power = tc.exp(scores[i, c + n] - base[i])
+                        totals[i, n] += power
+                        scores[i, c + n] = power
+            for e in range(0, deep, part.shape[1]):
+                acc = tc.tile(wide, part)
+                for i, n in part:
+                    acc[i, n] = sums[i, e + n] * shrink[i]
+                for r in range(size):
                     for i, n in part:
-                        acc[i, n] = sums[i, e + n] * shrink[i]
-                    for r in range(size):
-                        for i, n in part:
-                            if e + n < results:
-                                acc[i, n] += scores[i, r] * v[batch, group, p + r, e + n].to(wide)
-                    for i, n in part:
-                        sums[i, e + n] = acc[i, n]
-            total = tc.reduce(totals, 1, "+")
-            for i in total.mapping:
-                total[i] = 1 / total[i] if total[i] > 0 else 0
-            for e in range(0, deep, lanes):
-                for i, n in line:
-                    if e + n < results:
-                        head, query = place(group, i)
-                        y[batch, head, query, e + n] = (sums[i, e + n] * total[i]).to(problem.dtype)
+                        if e + n < results:
+                            acc[i, n] += scores[i, r] * v[batch, group, p + r, e + n].to(wide)
+                for i, n in part:
+                    sums[i, e + n] = acc[i, n]
+        total = tc.reduce(totals, 1, "+")
+        for i in total.mapping:
+            total[i] = 1 / total[i] if total[i] > 0 else 0
+        for e in range(0, deep, lanes):
+            for i, n in line:
+                if e + n < results:
+                    head, query = place(first, i)
+                    y[batch, head, query, e + n] = (sums[i, e + n] * total[i]).to(problem.dtype)
 
-    return blocks
+    return block

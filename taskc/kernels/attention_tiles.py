@@ -53,8 +53,12 @@ def choose(problem: Problem, machine: Machine) -> Schedule:
     return Schedule(rows, vectors, max(1, ceil(min(keys, _MOST_KEYS) / rows)) * rows, lanes)
 
 
-def tiles(problem: Problem, plan: Schedule) -> Callable[..., Any]:
-    """The blocks of a kernel: a function of q, k, v, mask and y."""
+def tiles(
+    problem: Problem, plan: Schedule, single: Callable[..., Any] | None
+) -> Callable[..., Any]:
+    """The blocks of a kernel: a function of q, k, v, mask and y. `single` is the block of a length of 1,
+    where that is known only at the call.
+    """
     length, keys, wide, step = problem.length, problem.keys, problem.wide, plan.step
     features, results, ahead = problem.features, problem.results, problem.ahead
     rows, lanes = plan.rows, plan.lanes
@@ -152,72 +156,75 @@ def tiles(problem: Problem, plan: Schedule) -> Callable[..., Any]:
                             scores[c + 4 * j1 + j0, r + 4 * i1 + i0] += part[j0, i1, j1, i0]
 
     @tc.function
+    def block(q, k, v, mask, y, batch, head, row):
+        group = head // (problem.share // joined)
+        queries = turned_queries(q, batch, head, row)
+        powers = tc.shared(wide[step, plan.wide])
+        sums = tc.shared(wide[deep, plan.wide])
+        for e in range(deep):
+            for i in each:
+                sums[e, i] = 0
+        peaks = tc.tile(wide, each, -tc.inf)
+        totals = tc.tile(wide, each, 0)
+        _, first = place(head, row)
+        stop = keys if ahead is None else min(keys, min(length, first + plan.wide) + ahead)
+        last = tc.tile(i64, each)  # the last key that a query sees
+        if ahead is not None:
+            for i in each:
+                _, query = place(head, row + i)
+                last[i] = query + ahead
+        for p in range(0, stop, step):
+            size = min(step, stop - p)
+            near_keys = near(k, batch, group, p)
+            for r in range(0, size, rows):
+                acc = tc.tile(wide, own, 0)
+                for d in range(features):
+                    for j, i in own:
+                        acc[j, i] += element(near_keys, batch, group, p, r + j, d) * queries[d, i]
+                for j, i in own:
+                    powers[r + j, i] = acc[j, i]
+            if mask is not None:
+                add_mask(mask, powers, batch, head, row, p, size)
+            highest = tc.tile(wide, each, -tc.inf)
+            for j in range(size):
+                for i in each:
+                    score = powers[j, i]
+                    if ahead is not None:
+                        score = score if p + j <= last[i] else -tc.inf
+                        powers[j, i] = score
+                    highest[i] = score if score > highest[i] else highest[i]
+            shrink = tc.tile(wide, each)
+            for i in each:
+                peak = highest[i] if highest[i] > peaks[i] else peaks[i]
+                highest[i] = 0 if peak == -tc.inf else peak
+                shrink[i] = tc.exp(peaks[i] - highest[i])
+                peaks[i] = peak
+                totals[i] *= shrink[i]
+            for j in range(size):
+                for i in each:
+                    power = tc.exp(powers[j, i] - highest[i])
+                    totals[i] += power
+                    powers[j, i] = power
+            near_values = near(v, batch, group, p)
+            for e in range(0, results, rows):
+                acc = tc.tile(wide, own)
+                for j, i in own:
+                    acc[j, i] = sums[e + j, i] * shrink[i]
+                for r in range(size):
+                    for j, i in own:
+                        acc[j, i] += element(near_values, batch, group, p, r, e + j) * powers[r, i]
+                for j, i in own:
+                    sums[e + j, i] = acc[j, i]
+        store_turned(y, sums, totals, batch, head, row)
+
+    @tc.function
     def blocks(q, k, v, mask, y):
         for batch, head, row in tc.tiles(
             (problem.batches, problem.heads // joined, count), by=(1, 1, plan.wide)
         ):
-            group = head // (problem.share // joined)
-            queries = turned_queries(q, batch, head, row)
-            powers = tc.shared(wide[step, plan.wide])
-            sums = tc.shared(wide[deep, plan.wide])
-            for e in range(deep):
-                for i in each:
-                    sums[e, i] = 0
-            peaks = tc.tile(wide, each, -tc.inf)
-            totals = tc.tile(wide, each, 0)
-            _, first = place(head, row)
-            stop = keys if ahead is None else min(keys, min(length, first + plan.wide) + ahead)
-            last = tc.tile(i64, each)  # the last key that a query sees
-            if ahead is not None:
-                for i in each:
-                    _, query = place(head, row + i)
-                    last[i] = query + ahead
-            for p in range(0, stop, step):
-                size = min(step, stop - p)
-                near_keys = near(k, batch, group, p)
-                for r in range(0, size, rows):
-                    acc = tc.tile(wide, own, 0)
-                    for d in range(features):
-                        for j, i in own:
-                            acc[j, i] += (
-                                element(near_keys, batch, group, p, r + j, d) * queries[d, i]
-                            )
-                    for j, i in own:
-                        powers[r + j, i] = acc[j, i]
-                if mask is not None:
-                    add_mask(mask, powers, batch, head, row, p, size)
-                highest = tc.tile(wide, each, -tc.inf)
-                for j in range(size):
-                    for i in each:
-                        score = powers[j, i]
-                        if ahead is not None:
-                            score = score if p + j <= last[i] else -tc.inf
-                            powers[j, i] = score
-                        highest[i] = score if score > highest[i] else highest[i]
-                shrink = tc.tile(wide, each)
-                for i in each:
-                    peak = highest[i] if highest[i] > peaks[i] else peaks[i]
-                    highest[i] = 0 if peak == -tc.inf else peak
-                    shrink[i] = tc.exp(peaks[i] - highest[i])
-                    peaks[i] = peak
-                    totals[i] *= shrink[i]
-                for j in range(size):
-                    for i in each:
-                        power = tc.exp(powers[j, i] - highest[i])
-                        totals[i] += power
-                        powers[j, i] = power
-                near_values = near(v, batch, group, p)
-                for e in range(0, results, rows):
-                    acc = tc.tile(wide, own)
-                    for j, i in own:
-                        acc[j, i] = sums[e + j, i] * shrink[i]
-                    for r in range(size):
-                        for j, i in own:
-                            acc[j, i] += (
-                                element(near_values, batch, group, p, r, e + j) * powers[r, i]
-                            )
-                    for j, i in own:
-                        sums[e + j, i] = acc[j, i]
-            store_turned(y, sums, totals, batch, head, row)
+            if single is not None and length == 1:
+                single(q, k, v, mask, y, batch, head, head // problem.share)
+            else:
+                block(q, k, v, mask, y, batch, head, row)
 
     return blocks

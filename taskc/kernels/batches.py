@@ -8,12 +8,13 @@ products are counted as those of one: tiles go across them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
+from math import ceil, prod
 from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, KernelDefinition, TensorType, f32, repeat, spatial
 from taskc.kernels.matmul import Activation, Extent, Schedule, choose, packed_type
+from taskc.kernels.squares import columns, quarters
 
 Extents = Sequence[Extent]
 _MOST = 3
@@ -48,7 +49,8 @@ def batch_matmul(
     total = total or dtype
     plan = schedule or choose(height, n, k, tc.machine(), packed=packed)
     rows, wide, tall = plan.rows, plan.wide, plan.tall
-    own = repeat(rows, plan.vectors) * spatial(1, plan.lanes)
+    lanes = plan.lanes
+    own, line = (repeat(r, v) * spatial(1, lanes) for r, v in ((rows, plan.vectors), (lanes, 1)))
     left = TensorType(dtype, (*batch[0], *((k, m) if transpose_a else (m, k))))
     right = TensorType(dtype, (*batch[1], *((n, k) if transpose_b else (k, n))))
     result = TensorType(total, (*batches, m, n))
@@ -95,6 +97,24 @@ def batch_matmul(
                         c[of_c(owner, own_row, col + j)] = value
 
     @tc.function
+    def turned(b, number, col):
+        """A panel of b, whose rows lie across it."""
+        panel = tc.shared(dtype[ceil(k / lanes) * lanes, wide])
+        for first in range(0, wide, lanes):
+            for q in range(0, k, lanes):
+                square = tc.shared(dtype[lanes, lanes])
+                for j, p in line:
+                    square[j, p] = (
+                        b[of_b(number, col + first + j, q + p)]
+                        if col + first + j < n and q + p < k
+                        else 0
+                    )
+                part = quarters(square)
+                for p1, p0, j1, j0 in columns(lanes):
+                    panel[q + 4 * p1 + p0, first + 4 * j1 + j0] = part[p0, j1, p1, j0]
+        return panel
+
+    @tc.function
     def product(a, b, offsets, c):
         for number, row, col in tc.tiles(
             (products, height, n), by=(1, tall, wide), order=(0, 2, 1)
@@ -102,7 +122,7 @@ def batch_matmul(
             if packed:
                 tiles(a, b, offsets, c, number, row, col, col)
             elif transpose_b:
-                panel = tc.load((k, wide), lambda q, j: b[of_b(number, col + j, q)], fill=0)
+                panel = turned(b, number, col)
                 tiles(a, panel, offsets, c, number, row, col, 0)
             else:
                 panel = tc.load((k, wide), lambda q, j: b[of_b(number, q, col + j)], fill=0)
@@ -110,12 +130,12 @@ def batch_matmul(
 
     if bias:
 
-        @tc.kernel(workers=plan.lanes)
+        @tc.kernel(workers=lanes)
         def batch_matmul(a: left, b: right, offsets: total[n], c: tc.out[result]):
             product(a, b, offsets, c)
     else:
 
-        @tc.kernel(workers=plan.lanes)
+        @tc.kernel(workers=lanes)
         def batch_matmul(a: left, b: right, c: tc.out[result]):
             product(a, b, None, c)
 

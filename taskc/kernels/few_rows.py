@@ -18,17 +18,19 @@ import taskc as tc
 from taskc import DType, repeat, spatial
 
 MOST = 8  # of more rows, b is worth a copy
-_SUMS = 1 << 14  # of a block; wide rows matter more than the nearest cache
+_SUMS = 1 << 15  # of a block; wide rows matter more than the nearest cache
 
 Function = Callable[..., Any]
 
 
 def columns_of(m: Any, n: Any) -> int:
-    """The columns of a block: all, in as many parts as there are threads, if their sums are not too many."""
+    """The columns of a block: all, in as many equal parts as there are threads, or as the sums need."""
     machine = tc.machine()
     most = _SUMS // (m if isinstance(m, int) else MOST)
-    parts = ceil(n / machine.threads) if isinstance(n, int) else most
-    return max(1, ceil(min(most, parts) / machine.lanes)) * machine.lanes
+    if isinstance(n, int):
+        most = ceil(n / max(machine.threads, ceil(n / most)))
+    pair = 2 * machine.lanes
+    return max(1, ceil(most / pair)) * pair
 
 
 def few_rows(
@@ -64,9 +66,9 @@ def _down_columns(
     @tc.function
     def add(a, b, sums, col, first, steps):
         """The products of some steps of k, for all columns of a block."""
-        for v in range(0, columns, lanes):
+        for v in range(0, columns, 2 * lanes):
             for i in range(m):
-                for j in line:
+                for j in repeat(2) * line:
                     if col + v + j < n:
                         value = sums[i, v + j]
                         for q in tc.static(range(steps)):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil
 from typing import Any
 
@@ -117,7 +118,10 @@ def matmul(
     plan = schedule or choose(m, n, k, tc.machine(), packed=packed)
     rows, wide, tall = plan.rows, plan.wide, plan.tall
     own = repeat(rows, plan.vectors) * spatial(1, plan.lanes)
-    single = repeat(1, plan.vectors) * spatial(1, plan.lanes)
+    # Of the last tile, if m is not known. Where b isn't packed, `few_rows` takes the smallest m.
+    eighths = (0, 2, 3, 4, 5, 6, 8) if packed else (0, 4, 8)
+    heights = sorted({rows * part // 8 for part in eighths})
+    is_fixed = isinstance(m, int) or schedule is not None
     left = dtype[k, m] if transpose_a else dtype[m, k]
     right = dtype[n, k] if transpose_b else dtype[k, n]
     if packed:
@@ -140,22 +144,37 @@ def matmul(
             return activation(value)
 
     @tc.function
-    def tile(a, panel, offsets, c, own, row, col, first):
-        """A tile in registers; column j of it is column first + j of the panel."""
+    def summed(a, panel, own, row, first):
+        """A tile in registers; its columns begin at column `first` of the panel."""
         acc = tc.tile(total, own, 0)
         for q in range(k):
             for i, j in own:
                 acc[i, j] += operand(a, row + i, q) * panel[q, first + j].to(total)
-        for i, j in own:
-            if row + i < m and col + j < n:
-                c[row + i, col + j] = finished(acc[i, j], offsets, col + j)
+        return acc
+
+    @tc.function
+    def last(a, panel, sums, row, first):
+        """The rows that are left, by a tile that has few more."""
+        for less, height in tc.static(list(pairwise(heights))):
+            if less < m - row and (m - row <= height or height == rows):
+                part = repeat(height, plan.vectors) * spatial(1, plan.lanes)
+                acc = summed(a, panel, part, row, first)
+                for i, j in part:
+                    sums[i, j] = acc[i, j]
 
     @tc.function
     def tiles(a, panel, offsets, c, row, col, first):
         """The tiles of a block."""
         for r in range(0, tall, rows):
             if row + r < m:
-                tile(a, panel, offsets, c, own, row + r, col, first)
+                if is_fixed:
+                    sums = summed(a, panel, own, row + r, first)
+                else:
+                    sums = tc.shared(total[rows, wide])
+                    last(a, panel, sums, row + r, first)
+                for i, j in own:
+                    if row + r + i < m and col + j < n:
+                        c[row + r + i, col + j] = finished(sums[i, j], offsets, col + j)
 
     # A panel of more rows of b would not stay in a core's own cache.
     is_deep = not packed and not (isinstance(k, int) and k <= _DEEPEST)
@@ -204,7 +223,6 @@ def matmul(
             whole = part(b, 0, col)
             tiles(a, whole, offsets, c, row, col, 0)
 
-    is_fixed = isinstance(m, int) or schedule is not None
     is_few = schedule is None and is_fixed and m <= MOST and not packed
     columns = columns_of(m, n)
     if not is_fixed:
@@ -213,13 +231,6 @@ def matmul(
         m, n, k, total,
         columns=columns, transpose_b=transpose_b, operand=operand, finished=finished,
     )  # fmt: skip
-
-    @tc.function
-    def few_packed(a, b, offsets, c, col):
-        for p in range(0, columns, wide):
-            if col + p < n:
-                for row in range(m):
-                    tile(a, b, offsets, c, single, row, col + p, col + p)
 
     @tc.function
     def product(a, b, offsets, c):
@@ -231,9 +242,7 @@ def matmul(
                 panel(a, b, offsets, c, row, col)
         else:
             for row, col in tc.tiles((m, n), by=(tall, columns), order=(1, 0)):
-                if packed and m <= rows // 4:
-                    few_packed(a, b, offsets, c, col)
-                elif not packed and m <= MOST:
+                if not packed and m <= MOST:
                     few(a, b, offsets, c, col)
                 else:
                     for p in range(0, columns, wide):

@@ -17,8 +17,8 @@ _STEPS = 17
 # computed again.
 _KEPT = 1 << 14
 
-# Two rows of so many, and their powers, fit the nearest cache; the most rows of a block.
-_PAIRED, _ROWS = 1 << 11, 16
+# Two rows of so many, and their powers, stay in the nearest caches; the most rows of a block.
+_PAIRED, _ROWS = 1 << 13, 16
 
 
 def _strip(n: object, *, most: int = 4, steps: int = _STEPS) -> Mapping:
@@ -38,8 +38,8 @@ def _wide(dtype: DType) -> DType:
 def softmax(m: object, n: object, *, dtype: DType = f32) -> KernelDefinition:
     """exp(x - peak) / sum(exp(x - peak)) for each row, with the row's largest element as its peak.
 
-    Of short rows a block has several: the powers of a row are computed while those of the row before are
-    divided and written, since one keeps the arithmetic busy and the other the memory.
+    A block has several rows, unless they are long: the powers of a row are computed while those of the row
+    before are divided and written, since one keeps the arithmetic busy and the other the memory.
     """
     own, wide, machine = _strip(n), _wide(dtype), tc.machine()
     step, broad = own.shape[1], _strip(n, most=8, steps=1)

@@ -33,6 +33,10 @@ class Index:
     uniform: Expression | None
     spread: Array | None
 
+    def moved(self, values: Dictionary[Variable, Expression]) -> Index:
+        uniform = None if self.uniform is None else substitute(self.uniform, values)
+        return self if uniform is self.uniform else replace(self, uniform=uniform)
+
 
 @dataclass(eq=False, frozen=True, slots=True)
 class Access:
@@ -46,14 +50,10 @@ class Access:
     loc: Location
 
     def moved(self, values: Dictionary[Variable, Expression]) -> Access:
-        """The same access in another iteration of the loops around it."""
-        indices = tuple(
-            index
-            if index.uniform is None
-            else replace(index, uniform=substitute(index.uniform, values))
-            for index in self.indices
-        )
-        return replace(self, indices=indices)
+        """The same access in another iteration of the loops around it; itself, where it is no other."""
+        indices = tuple([index.moved(values) for index in self.indices])
+        unchanged = all(new is old for new, old in zip(indices, self.indices, strict=True))
+        return self if unchanged else replace(self, indices=indices)
 
     def describe(self) -> str:
         verb = "atomic" if self.atomic else "write" if self.writes else "read"

@@ -84,6 +84,7 @@ class _Open:
 
 
 State = tuple[_Open, ...]
+Seen = tuple[tuple[int, bool], ...]
 Lets = dict[Variable, Expression]
 
 
@@ -106,6 +107,7 @@ class _Placer:
         self.scopes: dict[tuple[int, int], str | None] = {}
         self.elsewhen: dict[tuple[int, str], Lets] = {}
         self.known: list[Access] = []
+        self.walked: dict[tuple[int, Seen], tuple[Statement, tuple[Statement, State]]] = {}
 
     def place(self, body: Statement) -> Statement:
         placed, _ = self.walk(body, (), {})
@@ -119,6 +121,14 @@ class _Placer:
     # The walk: it returns the statement, with barriers added where some were missing.
 
     def walk(self, statement: Statement, state: State, lets: Lets) -> tuple[Statement, State]:
+        """The same in the same state, however often a loop around it is walked."""
+        key = id(statement), tuple([(id(item.access), item.ordered_in_warp) for item in state])
+        found = self.walked.get(key)
+        if found is None:
+            found = self.walked[key] = statement, self.walk_first(statement, state, lets)
+        return found[1]
+
+    def walk_first(self, statement: Statement, state: State, lets: Lets) -> tuple[Statement, State]:
         match statement:
             case ir.Sequence():
                 return self.sequence(statement, state, lets)

@@ -9,6 +9,8 @@ import pytest
 
 import taskc as tc
 from taskc.kernels.attention import Schedule, attention
+from taskc.machine import Machine
+from tests.backend.cpu.processors import NAMES, loaded_for
 
 HALF_ULP = 2.0**-24
 MANY, FEW = 17, 2  # queries of a head: for each of the two kernels
@@ -145,6 +147,17 @@ def test_large_scores(length: int, direction: int) -> None:
     check(made, exact(q, k, v))
 
 
+@pytest.mark.parametrize(
+    ("batches", "length", "keys"), [(1, FEW, 0), (1, MANY, 0), (1, 0, 5), (0, FEW, 5)]
+)
+def test_sizes_of_nothing(batches: int, length: int, keys: int) -> None:
+    made = attention(batches, 2, length, keys, 4, causal=True)(
+        *operands(batches, 2, 2, length, keys, 4, 4)
+    )
+    assert made.shape == (batches, 2, length, 4)
+    assert not made.any()
+
+
 def test_a_nan_is_one_query_s_own() -> None:
     for length in (FEW, MANY):
         arguments = operands(1, 1, 1, length, 600, 4, 4)
@@ -174,7 +187,15 @@ def test_one_kernel_for_all_lengths() -> None:
     kernel = attention(
         batches, 2, length, keys, 5, kv_heads=1, causal=True, mask=tc.f32[batches, 1, 1, keys]
     )
-    for sizes in ((1, 1, 1), (2, 17, 150), (1, 130, 17), (0, 3, 3), (1, 0, 3), (2, 3, 0)):
+    for sizes in (
+        (1, 1, 1),
+        (2, 1, 150),
+        (2, 17, 150),
+        (1, 130, 17),
+        (0, 3, 3),
+        (1, 0, 3),
+        (2, 3, 0),
+    ):
         arguments = operands(sizes[0], 2, 1, sizes[1], sizes[2], 5, 5)
         mask = np.linspace(-1, 1, sizes[0] * sizes[2], dtype=np.float32)
         mask = mask.reshape(sizes[0], 1, 1, sizes[2])
@@ -193,6 +214,22 @@ def test_schedules_and_scales(plan: tuple[int, int, int, int]) -> None:
 
 
 @pytest.mark.parametrize("length", [FEW, MANY])
+@pytest.mark.parametrize(("name", "lanes"), [("avx2", 8), ("sse2", 4)])
+def test_narrow_vectors(
+    name: str, lanes: int, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is chosen for lesser processors, on them."""
+    if name not in NAMES:
+        pytest.skip(f"this processor does not run {name}")
+    monkeypatch.setattr(tc, "machine", lambda: Machine(lanes, 16, 1, 1 << 20))
+    arguments = operands(1, 2, 1, length, 35, 20, 18)
+    kernel = attention(1, 2, length, 35, 20, kv_heads=1, value_features=18, causal=True)
+    made = np.empty((1, 2, length, 18), np.float32)
+    loaded_for(kernel.ir, name).run([*arguments, made], {})
+    check(made, exact(*arguments, offset=35 - length))
+
+
+@pytest.mark.parametrize("length", [FEW, MANY])
 def test_the_simulator_finds_nothing(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TASKC_TARGET", "sim")
     arguments = operands(1, 2, 1, length, 21, 5, 6)
@@ -208,6 +245,7 @@ def test_the_simulator_finds_nothing(length: int, monkeypatch: pytest.MonkeyPatc
     [
         ({"kv_heads": 3}, r"4 heads can't share 3 heads of k and v evenly"),
         ({"kv_heads": 0}, r"4 heads can't share 0 heads of k and v evenly"),
+        ({"features": 0}, r"scores are products of features, of which there are 0"),
         ({"offset": 2}, r"an offset says what a causal attention sees: causal=True is missing"),
         ({"mask": tc.f32[2, 5]}, r"a mask f32\[2, 5\] can't be broadcast to \(2, 4, 3, 5\)"),
         ({"mask": tc.f32[1, 1, 2, 4, 3, 5]}, r"a mask f32\[1, 1, 2, 4, 3, 5\] can't be broadcast"),
@@ -217,4 +255,4 @@ def test_the_simulator_finds_nothing(length: int, monkeypatch: pytest.MonkeyPatc
 )
 def test_what_does_not_fit(options: Any, text: str) -> None:
     with pytest.raises(tc.CompileError, match=text):
-        attention(2, 4, 3, 5, 6, **options)
+        attention(2, 4, 3, 5, **{"features": 6, **options})

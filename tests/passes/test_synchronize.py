@@ -219,6 +219,26 @@ def test_loops(read: str, store: str, placed: list[str]) -> None:
     keeps_its_result(start)
 
 
+def test_loops_that_an_access_does_not_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the same access in all their iterations, and is compared with another only once."""
+    asked = []
+    compare = module.conflict_scope
+    monkeypatch.setattr(module, "conflict_scope", lambda *args: asked.append(0) or compare(*args))
+    body = """
+        shared s: f32[64]
+        for a in range(2):
+            for b in range(3):
+                for d in range(4):
+                    for e in range(5):
+                        each i in spatial(64):
+                            s[i] = x[i]
+                        each i in spatial(64):
+                            c[i] = s[i]
+        """
+    assert barriers(small(body)) == []
+    assert len(asked) <= 8
+
+
 def test_uniform_branches() -> None:
     start = small(
         """

@@ -153,26 +153,26 @@ class Elementwise:
         """value * 2**power, rounded once, for whole powers; None where no instruction does it."""
         if not _is_avx512(value):
             return None
-        return self._avx512("mask.scalef.ps.512", value, power, *_ALL_LANES)
+        return self._avx512("mask.scalef.ps.512", f32, value, power, *_ALL_LANES)
 
     def pick(self, numbers: Sequence[float], index: Value) -> Value | None:
         """numbers[index % 32], of 32 f32; None where no instruction does it."""
         if not _is_avx512(replace(index, dtype=f32)):
             return None
         low, high = constants(numbers[:16], f32), constants(numbers[16:], f32)
-        return self._avx512("vpermi2var.ps.512", low, index, high)
+        return self._avx512("vpermi2var.ps.512", f32, low, index, high)
 
-    def _avx512(self, name: str, *operands: Value) -> Value:
-        """An instruction with 16 numbers of f32 as its result, for every 16 of the operands' lanes."""
+    def _avx512(self, name: str, dtype: DType, *operands: Value) -> Value:
+        """An instruction with 16 numbers of a type as its result, for every 16 of the operands' lanes."""
         lanes = max(operand.lanes for operand in operands)
-        function, kind = f"llvm.x86.avx512.{name}", type_of(f32, 16)
+        function, kind = f"llvm.x86.avx512.{name}", type_of(dtype, 16)
         types = [replace(o, lanes=min(o.lanes, 16)).type for o in operands]
         self.builder.declare(kind, function, *types)
         parts = []
         for first in range(0, lanes, 16):
             listed = [self._sixteen(o, first) if o.lanes == lanes else o for o in operands]
             text = ", ".join(operand.typed for operand in listed)
-            parts.append(Value(self.builder.pure(f"call {kind} @{function}({text})"), f32, 16))
+            parts.append(Value(self.builder.pure(f"call {kind} @{function}({text})"), dtype, 16))
         while len(parts) > 1:
             parts = [self._joined(a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
         return parts[0]
@@ -198,18 +198,33 @@ class Elementwise:
     def _extreme(self, operator: str, a: Value, b: Value) -> Value:
         if a.dtype is boolean:
             return self._plain("and" if operator == "min" else "or", a, b)
-        if a.dtype.is_float and _is_avx512(a):
+        if a.dtype.is_float and a.dtype.bits * a.lanes >= 512:
             return self._extreme_of_numbers(operator, a, b)
         if a.dtype.is_float:
             return self._intrinsic("minimum" if operator == "min" else "maximum", a, a, b)
         return self._intrinsic(("s" if a.dtype.kind == "int" else "u") + operator, a, a, b)
 
     def _extreme_of_numbers(self, operator: str, a: Value, b: Value) -> Value:
-        """An instruction that knows -0 < +0 but drops a NaN, and a sum that brings it back."""
-        choice = constant(4 if operator == "min" else 5, i32)
-        number = self._avx512("mask.range.ps.512", a, b, choice, *_ALL_LANES)
-        is_nan = self.builder.pure(f"fcmp uno {a.typed}, {b.text}")
-        return self.select(Value(is_nan, boolean, a.lanes), self._plain("fadd", a, b), number)
+        """The processor's instruction has its second operand where they are equal or one is NaN.
+
+        So both orders differ in a zero's sign or are a number and NaN: every bit but the sign of a maximum is
+        that of either, which leaves a NaN one; the maximum's sign is that of both.
+        """
+        compare = "<" if operator == "min" else ">"
+        first = self.select(self.binary(compare, a, b), a, b)
+        second = self.select(self.binary(compare, b, a), b, a)
+        integer = i32 if a.dtype is f32 else i64
+        x, y = self.bitcast(first, integer), self.bitcast(second, integer)
+        either = self.binary("|", x, y)
+        if operator == "min":
+            return self.bitcast(either, a.dtype)
+        sign = constant(-(2 ** (integer.bits - 1)), integer, a.lanes)
+        if a.dtype is f32:  # for which LLVM needs two
+            chosen = self._avx512("pternlog.d.512", i32, x, y, sign, constant(0b11010100, i32))
+        else:
+            differ = self.binary("&", self.binary("^", x, y), sign)
+            chosen = self.binary("^", either, differ)
+        return self.bitcast(chosen, a.dtype)
 
     def _division(self, operator: str, a: Value, b: Value) -> Value:
         """As Python's: rounded down; 0 for a divisor of 0."""

@@ -11,72 +11,37 @@ nothing; a wider one ends a loop over the block's vectors, and the next begins a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 
 from taskc.backend.cpu.atomics import Atomics
 from taskc.backend.cpu.builder import (
     SCALAR,
-    Builder,
     Value,
     constant,
     constants,
     type_of,
 )
 from taskc.backend.cpu.dots import Dots
-from taskc.backend.cpu.elementwise import Elementwise
-from taskc.backend.cpu.groups import Groups, is_pure
-from taskc.backend.cpu.memory import Memory, Place, Private, PrivateMemory
+from taskc.backend.cpu.groups import is_pure
+from taskc.backend.cpu.memory import Place
 from taskc.backend.cpu.tiles import TileRegisters
-from taskc.backend.lanes import Lanes
+from taskc.backend.cpu.values import Math, Values
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
-from taskc.ir.arithmetic import MATH_FUNCTIONS
-from taskc.ir.nodes import GLOBAL, SHARED, Expression, Statement, Table, Tensor, Variable
+from taskc.ir.nodes import SHARED, Expression, Statement, Tensor, Variable
 from taskc.ir.operations import DOTS, TILED
 from taskc.ir.rewrite import walk
 from taskc.ir.types import boolean, i32, i64
 
-Math = Callable[[Elementwise, str, tuple[Value, ...]], Value]
 
-
-def lanes_of(workers: int, most: int) -> int:
-    """How many workers a vector holds: a power of two, no more than it takes; SCALAR for one."""
-    if workers == 1:
-        return SCALAR
-    lanes = 2
-    while lanes < min(workers, most):
-        lanes *= 2
-    return lanes
-
-
-class Emitter:
-    """Writes the function `name(i64 block, arguments..., ptr scratch)`."""
+class Emitter(Values):
+    """Writes the function `block(i64 block, arguments..., ptr scratch, ptr status)`."""
 
     def __init__(self, kernel: ir.Kernel, most_lanes: int, math: Math) -> None:
-        self.kernel = kernel
-        self.lanes = lanes_of(kernel.workers, most_lanes)
-        self.math = math
-        self.builder = Builder()
-        self.elementwise = Elementwise(self.builder)
-        self.memory = Memory(self.builder, self.elementwise, self.lanes)
-        self.privates = PrivateMemory(self.memory)
+        super().__init__(kernel, most_lanes, math)
         self.dots = Dots(self.builder, self.elementwise, self.memory)
         self.tiles = TileRegisters(self.builder)
-        self.forms = Lanes(kernel, self.lanes or 1)
-        self.groups = Groups(kernel.body)
-        self.vectors = -(-kernel.workers // (self.lanes or 1))
-        self.vector = constant(0, i64)  # which of them runs
-        self.exists: Value | None = None  # which of its lanes are workers, if not all
-        self.mask: Value | None = None  # which of those are active, if not all
-        self.guard: Value | None = None  # a uniform condition under which memory may be read
-        self.bases: dict[Tensor, str] = {}
-        self.stored: dict[Tensor, Private] = {}
-        self.kept: dict[Variable, Private] = {}
-        self.definitions: dict[Variable, Expression] = {}
-        self.scopes: list[dict[Variable, Value]] = [{}]
-        self.tables: dict[Table, str] = {}
         self.spilled = 0  # bytes a worker keeps across barriers
         self.asserts: list[ir.Assert] = []
 
@@ -119,185 +84,6 @@ class Emitter:
                 "}",
             ]
         )
-
-    # Names.
-
-    def _bind(self, variable: Variable, value: Value) -> None:
-        self.scopes[-1][variable] = value
-
-    def _find(self, variable: Variable) -> Value:
-        for scope in reversed(self.scopes):
-            if variable in scope:
-                return scope[variable]
-        if variable in self.kept:
-            value = self.privates.load(self.kept[variable], self.vector, constant(0, i64))
-        elif variable is self.kernel.worker:
-            lanes = constant(self.lanes or 1, i64)
-            first = self.elementwise.binary("*", self.vector, lanes)
-            value = self.elementwise.convert(first, variable.dtype)
-        else:
-            value = self._let_value(self.definitions[variable])
-        self._bind(variable, value)
-        return value
-
-    @contextmanager
-    def _nested(self) -> Iterator[None]:
-        """Names and known instructions of what is inside end with it."""
-        self.scopes.append({})
-        with self.builder.nested():
-            yield
-        self.scopes.pop()
-
-    @contextmanager
-    def _under(self, guard: Value | None, mask: Value | None) -> Iterator[None]:
-        before = self.guard, self.mask
-        self.guard, self.mask = guard, mask
-        yield
-        self.guard, self.mask = before
-
-    def _both(self, a: Value | None, b: Value) -> Value:
-        return b if a is None else self.elementwise.binary("and", a, b)
-
-    # Expressions.
-
-    def _is_scalar(self, expression: Expression) -> bool:
-        form = self.forms.form(expression)
-        return form.is_uniform or (form.is_known and expression.dtype.is_integer)
-
-    def _let_value(self, expression: Expression) -> Value:
-        """What a name stands for: lane 0's value where that tells all of them."""
-        return self.scalar(expression) if self._is_scalar(expression) else self.spread(expression)
-
-    def spread(self, expression: Expression) -> Value:
-        """The value on every lane."""
-        if not self.lanes:
-            return self.scalar(expression)
-        form = self.forms.form(expression)
-        if form.is_uniform:
-            return self.elementwise.splat(self.scalar(expression), self.lanes)
-        if form.offsets is not None and expression.dtype.is_integer:
-            return self.elementwise.offset(self.scalar(expression), form.offsets)
-        if isinstance(expression, Variable):
-            return self.elementwise.splat(self._find(expression), self.lanes)
-        return self.elementwise.splat(self._value(expression, self.spread), self.lanes)
-
-    def scalar(self, expression: Expression) -> Value:
-        """The value on lane 0."""
-        if isinstance(expression, Variable):
-            return self._find(expression)
-        return self._value(expression, self.scalar)
-
-    def _value(self, expression: Expression, part: Callable[[Expression], Value]) -> Value:
-        elementwise = self.elementwise
-        match expression:
-            case ir.Constant(value=value, dtype=dtype):
-                return constant(value, dtype)
-            case ir.Binary(operator="and" | "or"):
-                return self._lazy(expression, part)
-            case ir.Binary(operator=operator, left=left, right=right):
-                if operator in MATH_FUNCTIONS:
-                    return self.math(elementwise, operator, (part(left), part(right)))
-                return elementwise.binary(operator, part(left), part(right))
-            case ir.Unary(operator=operator, operand=operand):
-                if operator in MATH_FUNCTIONS:
-                    return self.math(elementwise, operator, (part(operand),))
-                return elementwise.unary(operator, part(operand))
-            case ir.Fused(left=left, right=right, addend=addend):
-                return elementwise.fused(part(left), part(right), part(addend))
-            case ir.Cast(operand=operand, dtype=dtype):
-                return elementwise.convert(part(operand), dtype)
-            case ir.Select(condition=condition, then=then, otherwise=otherwise):
-                return self._select(condition, then, otherwise, part)
-            case ir.Read(tensor=tensor, indices=indices):
-                return self._read(tensor, indices)
-            case ir.Lookup(table=table, index=index):
-                place = self._place(self._table(table), self.tables[table], index)
-                return self.memory.load(place, self.guard, self.mask if self.lanes else None)
-        raise InternalError(f"no code for {type(expression).__name__}")
-
-    def _lazy(self, node: ir.Binary, part: Callable[[Expression], Value]) -> Value:
-        left = part(node.left)
-        holds = left if node.operator == "and" else self.elementwise.unary("not", left)
-        with self._if(holds, node.right):
-            right = part(node.right)
-        return self.elementwise.binary(node.operator, left, right)
-
-    def _select(
-        self,
-        condition: Expression,
-        then: Expression,
-        otherwise: Expression,
-        part: Callable[[Expression], Value],
-    ) -> Value:
-        elementwise = self.elementwise
-        is_uniform = self.forms.is_uniform(condition)
-        holds = self.scalar(condition) if is_uniform else part(condition)
-        if holds.number is not None and not holds.lanes:
-            return part(then if holds.number else otherwise)
-        with self._if(holds, then):
-            first = part(then)
-        with self._if(elementwise.unary("not", holds), otherwise):
-            second = part(otherwise)
-        if first.lanes != second.lanes or holds.lanes:
-            first, second = (elementwise.splat(value, self.lanes) for value in (first, second))
-        return elementwise.select(holds, first, second)
-
-    @contextmanager
-    def _if(self, holds: Value, arm: Expression) -> Iterator[None]:
-        """What an arm may read: it is evaluated, but its loads happen only where it counts."""
-        if is_pure(arm) and not any(isinstance(node, ir.Lookup) for node in walk(arm)):
-            yield
-            return
-        with self._nested():
-            if holds.lanes:
-                with self._under(self.guard, self._both(self.mask, holds)):
-                    yield
-            else:
-                with self._under(self._both(self.guard, holds), self.mask):
-                    yield
-
-    # Memory.
-
-    def _read(self, tensor: Tensor, indices: tuple[Expression, ...]) -> Value:
-        if tensor in self.stored:
-            copy = self._copy_of(tensor)
-            return self.privates.load(self.stored[tensor], copy, self._private_index(indices))
-        place = self._place(tensor, self._base(tensor), *indices)
-        return self.memory.load(place, self.guard, self._active())
-
-    def _active(self) -> Value | None:
-        """The lanes that take part, as a mask, or None for all."""
-        if self.exists is None:
-            return self.mask
-        return self._both(self.mask, self.exists)
-
-    def _private_index(self, indices: tuple[Expression, ...]) -> Value:
-        if not indices:
-            return constant(0, i64)
-        (index,) = indices
-        return self.scalar(index) if self.forms.is_uniform(index) else self.spread(index)
-
-    def _base(self, tensor: Tensor) -> str:
-        if tensor.scope == GLOBAL:
-            return self.bases[tensor]
-        if tensor.scope != SHARED or tensor.offset is None:
-            raise InternalError(f"{tensor.name} has no place in memory")
-        if tensor.offset == 0:
-            return "%scratch"
-        return self.builder.pure(f"getelementptr i8, ptr %scratch, i64 {tensor.offset}")
-
-    def _place(self, tensor: Tensor, base: str, *indices: Expression) -> Place:
-        index: Expression = indices[0] if indices else ir.constant(0)
-        if tensor.swizzle is not None:
-            index = _swizzled(tensor, index)
-        form = self.forms.form(index)
-        if form.offsets is not None:
-            return Place(tensor, base, self.scalar(index), form.offsets)
-        return Place(tensor, base, self.spread(index), None)
-
-    def _table(self, table: Table) -> Tensor:
-        self.tables.setdefault(table, f"@table{len(self.tables)}")
-        return Tensor(table.name, i64, (int(table.values.size),), GLOBAL)
 
     # Statements.
 
@@ -463,10 +249,6 @@ class Emitter:
         if fill is not None:
             value = constant(fill.value, tensor.dtype, lanes)
             self.privates.fill(self.stored[tensor], self._copy_of(tensor), value)
-
-    def _copy_of(self, tensor: Tensor) -> Value:
-        is_kept = self.vectors > 1 and self.groups.is_kept(tensor)
-        return self.vector if is_kept else constant(0, i64)
 
     def _store(self, tensor: Tensor, indices: tuple[Expression, ...], value: Expression) -> None:
         if tensor in self.stored:
@@ -746,18 +528,6 @@ class Emitter:
             self._bind(node.result, old)
             if self.vectors > 1 and self.groups.is_kept(node.result):
                 self._keep(node.result, old)
-
-
-def _swizzled(tensor: Tensor, offset: Expression) -> Expression:
-    swizzle = tensor.swizzle
-    assert swizzle is not None
-
-    def number(value: int) -> ir.Constant:
-        return ir.Constant(value, offset.dtype)
-
-    moved = ir.Binary(">>", offset, number(swizzle.shift))
-    bits = ir.Binary("&", moved, number(2**swizzle.bits - 1))
-    return ir.Binary("^", offset, ir.Binary("<<", bits, number(swizzle.base)))
 
 
 def _is_short(body: Statement) -> bool:

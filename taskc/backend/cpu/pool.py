@@ -59,7 +59,7 @@ define internal void @wake() {
 }
 """
 
-_LINE = 64
+_PAGE = 4096
 _LEAST_SCRATCH = 1 << 20
 
 
@@ -183,8 +183,9 @@ class Pool:
         size = max(scratch, memory.bytes, _LEAST_SCRATCH)
         if threads > len(self._scratch) or size > memory.bytes:
             memory.ready = 0
-            self._scratch = [np.empty(size + _LINE, np.uint8) for _ in range(threads)]
-            addresses = [(block.ctypes.data + _LINE - 1) & -_LINE for block in self._scratch]
+            self._scratch = [np.empty(size + 2 * _PAGE, np.uint8) for _ in range(threads)]
+            # A load waits for earlier stores at the same place in a page, and large arrays begin at a page's.
+            addresses = [(b.ctypes.data & -_PAGE) + _PAGE * 3 // 2 for b in self._scratch]
             self._table = (ctypes.c_void_p * threads)(*addresses)
             memory.scratch, memory.bytes = ctypes.addressof(self._table), size
         self._start(threads)

@@ -289,7 +289,7 @@ class Enumerator:
         if start is None or stop is None or start.terms or stop.terms:
             return None
         distance = stop.base - start.base if loop.step > 0 else start.base - stop.base
-        count = max(0, -(-int(np.max(distance)) // abs(loop.step)))
+        count = max(0, -(-int(np.max(distance, initial=0)) // abs(loop.step)))
         if count > LIMIT:
             return None
         return Form({}, start.base + along(np.arange(count) * loop.step, axis))
