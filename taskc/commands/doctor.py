@@ -24,6 +24,7 @@ _PACKAGES = (
 # What the targets can make use of. ARM's names are those of Linux.
 _FEATURES = (
     *("avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16"),
+    "avx_vnni",
     *("avx512_fp16", "amx_tile", "amx_int8", "amx_bf16", "asimd", "asimddp", "bf16", "i8mm", "sve"),
 )
 

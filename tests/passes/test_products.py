@@ -278,7 +278,11 @@ LOOP = """
     grid col in 48 by 32:
         constant shared s: i8[8, 64]
         move s[i, j] = y[i, j % 48] for (i, j) in (8, 64)
+        shared m: i8[8, 64]
         for r in range(0, 8, 4):
+            constant shared t: i8[8, 64]
+            move t[i, j] = y[i, j % 48] for (i, j) in (8, 64)
+            move m[i, j] = y[i, (j + r) % 48] for (i, j) in (8, 64)
             tile acc: i32[4, 32] by repeat(4, 2).spatial(1, 16) = 0
             if r < 4 or col + 32 <= 48:
                 mma acc += x[r, 0].as(4, 8) @ {operand}.as(8, 32)
@@ -292,13 +296,15 @@ LOOP = """
         ("s[0, 0]", 0),
         ("s[0, col]", 0),
         ("s[0, r]", 1),  # another one each time
+        ("t[0, 0]", 1),  # made in the loop
+        ("m[0, 0]", 1),  # changed in the loop
         ("y[0, col]", 1),  # the condition alone keeps it inside
         ("y[0, col // 2]", 0),
     ],
 )
 def test_sums_stand_before_a_loop(operand: str, inside: int) -> None:
     start = kernel(
-        LOOP.format(operand=operand).replace("r < 4 or ", "r < 4 or " if "s[" in operand else ""),
+        LOOP.format(operand=operand).replace("r < 4 or ", "" if "y[" in operand else "r < 4 or "),
         "x: i8[8, 8], y: i8[8, 48].laid(repeat(2, 48).repeat(4, 1)), c: out i32[8, 48]",
         workers=16,
         target="avx512_vnni",

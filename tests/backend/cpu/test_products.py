@@ -12,7 +12,7 @@ import pytest
 import taskc as tc
 from taskc import bf16, f32, i8, i32, repeat, spatial, u8
 from taskc.backend import sim
-from taskc.backend.cpu.compile import Loaded, assembly_of, compile_kernel
+from taskc.backend.cpu.compile import Loaded, assembly_of, compile_kernel, llvm_text
 from taskc.backend.cpu.processor import Processor, host, typical
 from taskc.passes.pipeline import lower
 
@@ -190,6 +190,15 @@ def test_a_step_of_k_is_one_instruction_for_each_vector(
     assert all(register in operands for operands in found)
     inner = text[text.index(found[0]) : text.rindex(found[-1])]
     assert "(%rsp" not in inner
+
+
+def test_lanes_without_a_worker_read_nothing() -> None:
+    lean = lower(
+        replace(from_packs(repeat(2, 2) * spatial(1, 11), 8, i8, i8, i32).ir, target="avx512_vnni")
+    )
+    text, _ = llvm_text(lean, typical("avx512_vnni"))
+    assert "llvm.masked.gather.v16i32" in text
+    assert not re.search(r"= load <16 x i32>, ptr %\d+, align 1$", text, flags=re.M)
 
 
 @pytest.mark.parametrize("target", ["avx512", "avx2", "sse2", "neon"])
