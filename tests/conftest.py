@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import gc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,10 @@ import hypothesis
 import pytest
 
 GOLDEN = Path(__file__).parent / "golden"
+
+# Compilers make many small objects that live long: looking through them again and again takes a fifth of
+# the time.
+gc.set_threshold(200_000, 10, 10)
 
 # Times vary too much between machines for a deadline. The same examples every time, so that a
 # failure is a fact about the change and not about the day.

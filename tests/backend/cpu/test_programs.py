@@ -13,7 +13,7 @@ from tests.programs.runner import differences, parsed
 
 SEED = 11
 BLOCK = 25
-CASES = [(name, block) for name in NAMES for block in range(12 if name == "host" else 3)]
+CASES = [(name, block) for name in NAMES for block in range(8 if name == "host" else 3)]
 
 
 @pytest.mark.parametrize(("processor", "block"), CASES)
