@@ -69,8 +69,14 @@ class Probe:
         return self.operations / min(seconds(self) for _ in range(20)) / 1e9
 
 
-def pairs(ours: Call, theirs: Call, probe: Probe, *, budget: float, least: int = 15) -> Pairs:
-    """At least so many pairs, and more as long as the budget of seconds lasts."""
+def pairs(
+    ours: Call, theirs: Call, probe: Probe, *, budget: float, least: int = 15, calm: float = 0.0
+) -> Pairs:
+    """At least so many pairs, and more as long as the budget of seconds lasts.
+
+    `calm` seconds before each side let the other one's threads stop waiting for work: those of OpenBLAS
+    do so for 25 ms, and keep a core busy.
+    """
     for call in (ours, theirs):
         call()
     once = max(1e-7, seconds(ours), seconds(theirs))
@@ -80,9 +86,10 @@ def pairs(ours: Call, theirs: Call, probe: Probe, *, budget: float, least: int =
     while len(samples) < least or (time.perf_counter() < end and len(samples) < 200):
         clock = seconds(probe)
         first, second = (ours, theirs) if len(samples) % 2 else (theirs, ours)
-        # What the other one's threads still spin for is over when the clock starts.
-        seconds(first)
+        time.sleep(calm)
+        seconds(first)  # wakes its threads
         a = seconds(first, times)
+        time.sleep(calm)
         seconds(second)
         b = seconds(second, times)
         if first is theirs:

@@ -43,7 +43,42 @@ define internal i64 @sleep(i32 %generation) {{
   %result = call i64 @futex(i32 128, i32 %generation)
   ret i64 0
 }}
+; Who wakes others is about to work where it runs, and a system may put them there, too: after a long
+; sleep both were seen to share one processor for tens of milliseconds. So they are kept off it.
+@masks = global ptr null        ; 128 bytes a processor: the others
+@processors = global i32 0
+@handles = global ptr null      ; the helpers'
+@handled = global i64 0
+@avoided = global i32 -1
+declare i32 @sched_getcpu()
+declare i32 @pthread_setaffinity_np(ptr, i64, ptr)
+
 define internal void @wake() {{
+  %processors = load i32, ptr @processors
+  %cpu = call i32 @sched_getcpu()
+  %avoided = load i32, ptr @avoided
+  %is_known = icmp ult i32 %cpu, %processors
+  %is_other = icmp ne i32 %cpu, %avoided
+  %moves = and i1 %is_known, %is_other
+  br i1 %moves, label %move, label %wake
+move:
+  store i32 %cpu, ptr @avoided
+  %masks = load ptr, ptr @masks
+  %handles = load ptr, ptr @handles
+  %count = load i64, ptr @handled
+  %mask = getelementptr [128 x i8], ptr %masks, i32 %cpu
+  br label %each
+each:
+  %k = phi i64 [ 0, %move ], [ %next, %set ]
+  %more = icmp ult i64 %k, %count
+  br i1 %more, label %set, label %wake
+set:
+  %place = getelementptr ptr, ptr %handles, i64 %k
+  %handle = load ptr, ptr %place
+  %error = call i32 @pthread_setaffinity_np(ptr %handle, i64 128, ptr %mask)
+  %next = add i64 %k, 1
+  br label %each
+wake:
   %result = call i64 @futex(i32 129, i32 2147483647)
   ret void
 }}
@@ -117,10 +152,13 @@ def container_limit(folder: Path) -> int | None:
 def pool_text(system: str, machine: str) -> str:
     """pool.ll, and what it needs of a system and a processor."""
     text = (files("taskc.backend.cpu") / "pool.ll").read_text(encoding="utf-8")
-    is_linux = system == "linux" and machine in _FUTEX
-    rest = _ASLEEP.format(_FUTEX[machine]) if is_linux else _NAPPING
+    rest = _ASLEEP.format(_FUTEX[machine]) if has_futex(system, machine) else _NAPPING
     pause = f'call void asm sideeffect "{_PAUSE[machine]}", ""()' if machine in _PAUSE else ""
     return f"{text}{rest}\ndefine internal void @pause() {{\n  {pause}\n  ret void\n}}\n"
+
+
+def has_futex(system: str, machine: str) -> bool:
+    return system == "linux" and machine in _FUTEX
 
 
 def _code() -> bytes:
@@ -147,9 +185,11 @@ def keep_code(cache: Cache, version: str) -> None:
 
 class Pool:
     def __init__(self) -> None:
-        self.library = jit.load_object(
-            _code(), "taskc.pool", ("pool", "run", "helper", "claim", "release")
-        )
+        names: tuple[str, ...] = ("pool", "run", "helper", "claim", "release")
+        self._keeps_apart = has_futex(sys.platform, platform.machine())
+        if self._keeps_apart:
+            names += ("masks", "processors", "handles", "handled", "avoided")
+        self.library = jit.load_object(_code(), "taskc.pool", names)
         self.run = self.library["run"]
         self._memory = _Pool.from_address(self.library["pool"])
         self._claim = ctypes.CFUNCTYPE(None)(self.library["claim"])
@@ -157,6 +197,8 @@ class Pool:
         self._lock = threading.Lock()
         self._scratch: list[np.ndarray[Any, Any]] = []
         self._table: ctypes.Array[ctypes.c_void_p] | None = None
+        self._handles: list[int] = []
+        self._apart: tuple[Any, ...] = ()
         self._started = 1  # threads, the calling one among them
         self._wanted: int | None = None
         os.register_at_fork(after_in_child=self._forget)
@@ -165,6 +207,7 @@ class Pool:
         """A child of a fork has none of its parent's threads, and perhaps their half-done work."""
         self._lock = threading.Lock()
         self._started = 1
+        self._handles = []
         self._memory.state = 0
         self._memory.busy = self._memory.sleepers = self._memory.ready = 0
 
@@ -201,7 +244,29 @@ class Pool:
                 helper, number = ctypes.c_void_p(self.library["helper"]), self._started
                 if create(ctypes.byref(thread), None, helper, ctypes.c_void_p(number)):
                     break
+                self._handles.append(thread.value or 0)
                 self._started += 1
+        if self._keeps_apart:
+            self._keep_apart()
+
+    def _keep_apart(self) -> None:
+        """Says which processors there are, if there is one for every thread."""
+        there = os.sched_getaffinity(0)
+        count = min(max(there) + 1, 1024) if self._started <= len(there) else 0
+        masks = np.zeros((count, 1024), np.bool_)
+        masks[:, [n for n in there if n < 1024]] = True
+        masks[np.arange(count), np.arange(count)] = False
+        packed = np.packbits(masks, axis=1, bitorder="little")
+        handles = np.array(self._handles, np.uint64)
+        self._apart = packed, handles
+        for name, kind, value in (
+            ("masks", ctypes.c_void_p, packed.ctypes.data),
+            ("processors", ctypes.c_int32, count),
+            ("handles", ctypes.c_void_p, handles.ctypes.data),
+            ("handled", ctypes.c_int64, len(handles)),
+            ("avoided", ctypes.c_int32, -1),
+        ):
+            kind.from_address(self.library[name]).value = value
 
     @property
     def threads(self) -> int:

@@ -270,6 +270,27 @@ def test_signals_are_for_threads_of_python() -> None:
     assert blocked >= 2
 
 
+@pytest.mark.skipif(
+    not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2,
+    reason="two processors are needed",
+)
+def test_helpers_are_woken_on_other_processors() -> None:
+    program = """
+from pathlib import Path
+there = sorted(os.sched_getaffinity(0))
+pool().limit(2)
+main = str(threading.get_native_id())
+for cpu in (there[0], there[1], there[0]):
+    time.sleep(0.1)  # helpers are asleep by now
+    os.sched_setaffinity(0, {cpu})
+    np.testing.assert_array_equal(mixed(example(), 50), expected(example(), 50))
+    os.sched_setaffinity(0, there)
+    allowed = [os.sched_getaffinity(int(t.name)) for t in Path("/proc/self/task").iterdir() if t.name != main]
+    print(any(cpu not in cpus and len(cpus) == len(there) - 1 for cpus in allowed))
+"""
+    assert succeeds(program) == "True\nTrue\nTrue\n"
+
+
 # --- how many --------------------------------------------------------------------------------
 
 
@@ -336,6 +357,7 @@ import platform
 from taskc.backend.cpu import pool as pools
 text = pools.pool_text("darwin", platform.machine())
 pools.pool_text = lambda *_: text
+pools.has_futex = lambda *_: False
 pool().limit(3)
 x = example()
 for rounds in range(20):
