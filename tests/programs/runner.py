@@ -31,8 +31,8 @@ from tests.programs.vectors import as_hardware_does
 # The first is the simulator's choice; the others are tried where copies or roles run beside workers.
 SCHEDULES = (None, 1)
 # Printing and parsing back takes as long as two thirds of all else.
-TEXTS_EVERY = 8
-SCHEDULES_EVERY = 2
+TEXTS_EVERY = 16
+SCHEDULES_EVERY = 4
 PROCESSORS = 2
 
 

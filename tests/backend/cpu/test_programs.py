@@ -12,7 +12,7 @@ from tests.programs.oracle import Oracle
 from tests.programs.runner import differences, parsed
 
 SEED = 11
-BLOCK = 25
+BLOCK = 15
 CASES = [(name, block) for name in NAMES for block in range(8 if name == "host" else 3)]
 
 
