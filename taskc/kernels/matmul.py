@@ -41,6 +41,10 @@ class Schedule:
 # Rows of b in a panel; of those of longer sums, half as many are taken at a time.
 _DEEPEST = 1 << 12
 
+# A core finds so many pages of memory fast. Where the rows of b are in more of them, panels beside each other
+# are filled from some rows before it goes on to the next, unless many rows of a make up for the search.
+_PAGES, _PAGE, _SOME, _BESIDE, _FEW = 1280, 1 << 12, 512, 8, 1 << 10
+
 # Tiles that leave registers for a row of b and an element of a, and how much of the peak they reach.
 _TILES = {
     32: (
@@ -69,6 +73,13 @@ def choose(m: Extent, n: Extent, k: Extent, machine: Machine, *, packed: bool) -
     if not isinstance(m, int):
         splits = max(splits, ceil(most_rows / (32 * rows)))
     return Schedule(rows, vectors, ceil(tiles / max(1, splits)) * rows, machine.lanes)
+
+
+def _is_scattered(m: Extent, n: Extent, k: Extent, dtype: DType) -> bool:
+    """Whether a panel's rows of b are in more pages than are found fast, for so few rows of a."""
+    if not all(isinstance(extent, int) for extent in (m, n, k)) or m > _FEW:
+        return False
+    return bool(k * min(n * dtype.nbytes, _PAGE) > _PAGES * _PAGE)
 
 
 def packed_type(
@@ -178,7 +189,10 @@ def matmul(
 
     # A panel of more rows of b would not stay in a core's own cache.
     is_deep = not packed and not (isinstance(k, int) and k <= _DEEPEST)
-    depth = _DEEPEST // 2 if is_deep else k
+    depth, beside = _DEEPEST // 2 if is_deep else k, 1
+    if not packed and not transpose_b and _is_scattered(m, n, k, dtype):
+        is_deep, depth = True, _SOME
+        beside = max(1, min(_BESIDE, ceil(n / wide) // (2 * tc.machine().threads)))
 
     @tc.function
     def part(b, first, col):
@@ -190,28 +204,33 @@ def matmul(
 
     @tc.function
     def deep(a, b, offsets, c, row, col):
-        """Sums that wait in memory for the next part of a panel."""
-        sums = tc.shared(total[tall, wide])
-        for r in range(0, tall, rows):
-            for i, j in own:
-                sums[r + i, j] = 0
-        for first in range(0, k, depth):
-            panel = part(b, first, col)
+        """Panels beside each other; their sums wait in memory for the next part of k."""
+        sums = tc.shared(total[beside, tall, wide])
+        for p in range(beside):
             for r in range(0, tall, rows):
-                if row + r < m:
-                    acc = tc.tile(total, own)
-                    for i, j in own:
-                        acc[i, j] = sums[r + i, j]
-                    for q in range(min(depth, k - first)):
-                        for i, j in own:
-                            value = panel[q, j].to(total)
-                            acc[i, j] += operand(a, row + r + i, first + q) * value
-                    for i, j in own:
-                        sums[r + i, j] = acc[i, j]
-        for r in range(0, tall, rows):
-            for i, j in own:
-                if row + r + i < m and col + j < n:
-                    c[row + r + i, col + j] = finished(sums[r + i, j], offsets, col + j)
+                for i, j in own:
+                    sums[p, r + i, j] = 0
+        for first in range(0, k, depth):
+            for p in range(beside):
+                if col + p * wide < n:
+                    panel = part(b, first, col + p * wide)
+                    for r in range(0, tall, rows):
+                        if row + r < m:
+                            acc = tc.tile(total, own)
+                            for i, j in own:
+                                acc[i, j] = sums[p, r + i, j]
+                            for q in range(min(depth, k - first)):
+                                for i, j in own:
+                                    value = panel[q, j].to(total)
+                                    acc[i, j] += operand(a, row + r + i, first + q) * value
+                            for i, j in own:
+                                sums[p, r + i, j] = acc[i, j]
+        for p in range(beside):
+            for r in range(0, tall, rows):
+                for i, j in own:
+                    column = col + p * wide + j
+                    if row + r + i < m and column < n:
+                        c[row + r + i, column] = finished(sums[p, r + i, j], offsets, column)
 
     @tc.function
     def panel(a, b, offsets, c, row, col):
@@ -238,7 +257,7 @@ def matmul(
             for col in tc.tiles(n, by=columns):
                 few(a, b, offsets, c, col)
         elif is_fixed:
-            for row, col in tc.tiles((m, n), by=(tall, wide), order=(1, 0)):
+            for row, col in tc.tiles((m, n), by=(tall, beside * wide), order=(1, 0)):
                 panel(a, b, offsets, c, row, col)
         else:
             for row, col in tc.tiles((m, n), by=(tall, columns), order=(1, 0)):

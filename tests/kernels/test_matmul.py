@@ -9,6 +9,7 @@ import pytest
 
 import taskc as tc
 from taskc import driver
+from taskc.ir.printer import to_text
 from taskc.kernels.matmul import Schedule, choose, matmul, pack, packed_type
 from taskc.machine import Machine
 from tests.kernels.conftest import Same
@@ -144,6 +145,17 @@ def test_a_long_sum_is_taken_in_parts(transpose_b: bool) -> None:
     right = np.ascontiguousarray(b.T) if transpose_b else b
     made = matmul(17, 50, 4099, transpose_b=transpose_b)(a, right)
     np.testing.assert_array_equal(made, in_order(a, b, tc.f32))
+
+
+@pytest.mark.parametrize("n", [1100, 1031])
+def test_rows_in_many_pages_fill_panels_beside_each_other(n: int) -> None:
+    """Sums go by parts of k, in its order: the bits are those of one panel after the other."""
+    a, b = operands(19, n, 1301, tc.f32)
+    beside = matmul(19, n, 1301)
+    np.testing.assert_array_equal(beside(a, b), in_order(a, b, tc.f32))
+    parts = "range(0, 1301, 512)"
+    assert parts in to_text(beside.ir)
+    assert parts not in to_text(matmul(19, 200, 1301).ir)  # several rows to a page
 
 
 @pytest.mark.parametrize("transpose_b", [False, True])
