@@ -10,16 +10,26 @@ from taskc.ir.target import TARGETS, MatrixInstruction
 from taskc.ir.types import DType
 from taskc.settings import thread_limit
 
+_REGISTERS = 255  # of a worker
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """lanes     f32 numbers in a vector: a CPU mapping ends in spatial(1, lanes)
+    """Of a processor, whose blocks are vectors of workers on one core:
+
+    lanes      f32 numbers in a vector: a mapping ends in spatial(1, lanes)
     registers  vector registers
     threads    how many blocks run at a time
     near       bytes of a core's own cache, the largest that it shares with no other
     products   the instructions that multiply matrices
+
+    Of one whose blocks are many workers around a memory of their own (`is_processor` is false):
+
+    lanes      workers that run in lockstep
+    registers  4-byte registers of a worker
+    threads    how many groups of blocks run at a time, one to a multiprocessor
+    near       bytes of the memory that a block has
     """
 
     lanes: int
@@ -27,6 +37,7 @@ class Machine:
     threads: int
     near: int
     products: tuple[MatrixInstruction, ...] = ()
+    is_processor: bool = True
 
     def instructions(
         self, left: DType, right: DType, total: DType
@@ -37,8 +48,10 @@ class Machine:
 
 
 @cache
-def machine() -> Machine:
-    """The processor that calls run on."""
+def machine(target: str | None = None) -> Machine:
+    """The processor that calls run on; or what is known of a target: `tc.machine("sm_80")`."""
+    if target is not None:
+        return _described(target)
     from taskc.backend.cpu.pool import limit_threads, thread_count
     from taskc.backend.cpu.processor import host
 
@@ -46,6 +59,16 @@ def machine() -> Machine:
     processor = host()
     lanes, products = processor.lanes, TARGETS[processor.target].products
     return Machine(lanes, 32 if lanes != 8 else 16, thread_count(), _near(), products)
+
+
+def _described(name: str) -> Machine:
+    target = TARGETS.get(name)
+    if target is None or target.is_processor:
+        known = ", ".join(name for name, target in TARGETS.items() if not target.is_processor)
+        raise ValueError(f"there is no machine {name!r} to build for; there is {known}")
+    return Machine(
+        target.warp, _REGISTERS, target.processors, target.shared_bytes, target.products, False
+    )
 
 
 def _near() -> int:
