@@ -1,0 +1,171 @@
+"""From CUDA C++ to machine code, by NVRTC: no GPU, no driver and no toolkit takes part."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from os import cpu_count
+from typing import Any
+
+from taskc.backend.cache import Cache, key_of
+from taskc.backend.cuda.compiled import Compiled, Resources
+from taskc.backend.cuda.emit import Source, emit
+from taskc.errors import CompileError, InternalError, Location
+from taskc.ir import nodes as ir
+from taskc.ir.printer import to_text
+from taskc.ir.rewrite import walk
+
+_OPTIONS = ("--std=c++17", "--fmad=false", "--generate-line-info", "--ptxas-options=-v")
+
+
+def compile_kernel(lean: ir.Kernel) -> Compiled:
+    """A kernel at stage lean, for its own target."""
+    return compile_source(emit(lean))
+
+
+def compile_source(source: Source) -> Compiled:
+    text = source.text()
+    cubin, log = _run(text, source, "CUBIN")
+    return Compiled(
+        name=source.name,
+        arch=source.arch,
+        cubin=cubin,
+        arguments=source.arguments,
+        threads=source.threads,
+        shared=source.shared,
+        blocks=source.blocks,
+        cluster=source.cluster,
+        maps=source.maps,
+        asserts=source.asserts,
+        prints=source.prints,
+        resources=resources_of(log),
+    )
+
+
+def ptx_of(source: Source) -> str:
+    code, _ = _run(source.text(), source, "PTX")
+    return code.rstrip(b"\0").decode()
+
+
+def compile_many(kernels: Iterable[ir.Kernel]) -> list[Compiled]:
+    """Kernels at stage lean, beside each other: NVRTC leaves Python's lock alone."""
+    sources = [emit(kernel) for kernel in kernels]
+    return list(_pool().map(compile_source, sources))
+
+
+def compiled(
+    kernel: ir.Kernel, lower: Callable[[ir.Kernel], ir.Kernel], cache: Cache, version: str
+) -> Compiled:
+    """A kernel at the stage its author wrote it at, for its target, compiled or found compiled.
+
+    lower    takes it to stage lean
+    version  of everything that compiles
+    """
+    places = [node.loc for node in walk(kernel.body) if isinstance(node, ir.Assert)]
+    key = key_of(to_text(kernel), repr(places), kernel.target, nvrtc_version(), version)
+    kept = cache.get(key)
+    if kept is not None:
+        return Compiled.from_bytes(kept)
+    made = compile_kernel(lower(kernel))
+    cache.put(key, made.to_bytes())
+    return made
+
+
+# --- NVRTC -----------------------------------------------------------------------------------
+
+
+def nvrtc_version() -> str:
+    _, major, minor = _nvrtc().nvrtcVersion()
+    return f"{major}.{minor}"
+
+
+@cache
+def _nvrtc() -> Any:
+    """The library; an error says how to get it."""
+    try:
+        from cuda.bindings import nvrtc
+
+        status, _, _ = nvrtc.nvrtcVersion()
+    except (ImportError, RuntimeError) as error:
+        raise _missing(str(error)) from None
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise _missing(str(status))
+    return nvrtc
+
+
+def _missing(why: str) -> CompileError:
+    return CompileError(
+        f"CUDA code is compiled by NVRTC, which can't be loaded: {why.splitlines()[0] if why else ''}",
+        hint="pip install 'cuda-python==13.0.*' 'nvidia-cuda-nvrtc==13.0.*'; no GPU is needed to compile",
+    )
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(cpu_count() or 1, thread_name_prefix="taskc-nvrtc")
+
+
+def _run(text: str, source: Source, kind: str) -> tuple[bytes, str]:
+    """What NVRTC makes of a text: PTX, or a CUBIN; and what it says."""
+    nvrtc = _nvrtc()
+    success = nvrtc.nvrtcResult.NVRTC_SUCCESS
+    status, program = nvrtc.nvrtcCreateProgram(text.encode(), f"{source.name}.cu".encode(), 0, [], [])
+    if status != success:
+        raise InternalError(f"NVRTC: {status}")
+    try:
+        options = [option.encode() for option in (f"--gpu-architecture={source.arch}", *_OPTIONS)]
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
+        if status != success:
+            raise _error(log, source)
+        size = getattr(nvrtc, f"nvrtcGet{kind}Size")
+        get = getattr(nvrtc, f"nvrtcGet{kind}")
+        _, length = size(program)
+        code = b" " * length
+        get(program, code)
+        return code, log
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _text(size: Any, get: Any, program: Any) -> str:
+    _, length = size(program)
+    content = b" " * length
+    get(program, content)
+    return content.rstrip(b"\0").decode(errors="replace")
+
+
+_SAID = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<kind>error|catastrophic error)\b:?\s*(?P<text>.*)$", re.M)
+
+
+def _error(log: str, source: Source) -> InternalError | CompileError:
+    """What NVRTC refuses: code that we wrote, or a snippet of the author's."""
+    found = _SAID.search(log)
+    if found is None:
+        return InternalError(f"NVRTC refuses {source.name}: {log}", source.text(with_places=False))
+    loc = Location(found["file"], int(found["line"]), 0, 0, 0)
+    return CompileError(f"NVRTC refuses {source.name}: {found['text']}", loc, notes=((log, loc),))
+
+
+# --- what the assembler says -----------------------------------------------------------------
+
+_NUMBERS = {
+    "registers": r"Used (\d+) registers",
+    "stack": r"(\d+) bytes stack frame",
+    "spill_stores": r"(\d+) bytes spill stores",
+    "spill_loads": r"(\d+) bytes spill loads",
+    "shared": r"(\d+) bytes smem",
+    "barriers": r"used (\d+) barriers",
+}
+_REMARK = re.compile(r"^.*\((C\d+)\).*$", re.M)
+
+
+def resources_of(log: str) -> Resources:
+    found: dict[str, int] = {}
+    for name, pattern in _NUMBERS.items():
+        match = re.search(pattern, log)
+        found[name] = int(match[1]) if match else 0
+    remarks = tuple([match[0].strip() for match in _REMARK.finditer(log)])
+    return Resources(**found, remarks=remarks)

@@ -1,0 +1,544 @@
+"""A kernel at stage lean as CUDA C++.
+
+    for s: i32 in unroll(4):                     #pragma unroll
+        if worker + s * 32 < n:           ->     for (i32 s = 0; s < 4; ++s) {
+            y[worker + s * 32] = 0.0                 if (worker + s * 32 < n) {
+                                                         y[worker + s * 32] = 0.0f;
+
+The text needs no header. Names are the kernel's; lines carry the places in Python that they come from.
+Shared memory is one array, at whose offsets the tensors lie, with the mbarriers behind them.
+
+Where an assertion doesn't hold the worker ends, unless others may wait for it: at mbarriers, at barriers of a
+number or of a cluster, and in what a warp does together. It then goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+
+from taskc.backend.cuda.compiled import Argument, Form, TensorMap, form_of
+from taskc.backend.cuda.expressions import UNARY, Expressions
+from taskc.backend.cuda.names import Names
+from taskc.backend.cuda.operations import Operations
+from taskc.backend.cuda.prelude import Prelude
+from taskc.backend.cuda.vectors import Windows
+from taskc.errors import NOWHERE, InternalError, Location
+from taskc.ir import nodes as ir
+from taskc.ir.bounds import Facts
+from taskc.ir.fragments import alignment
+from taskc.ir.linear import Affine
+from taskc.ir.nodes import BARRIER, GLOBAL, SHARED, Expression, Statement, Tensor, Variable
+from taskc.ir.operations import OPERATIONS
+from taskc.ir.rewrite import walk
+from taskc.ir.types import DType, boolean, f64
+
+_LARGEST_SIZE = 1 << 40  # more elements than that has no tensor in any dimension
+_LANE_SUFFIX = "lanes"
+_ATOMICS = {"+": "Add", "min": "Min", "max": "Max", "&": "And", "|": "Or", "^": "Xor", "exchange": "Exch"}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    indent: int
+    text: str
+    loc: Location = NOWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A kernel's code, and what a launch has to know; see `Compiled` for the meaning of the fields.
+
+    prelude  types and functions; `lines` are the tables and the kernel
+    """
+
+    name: str
+    arch: str
+    prelude: str
+    lines: tuple[Line, ...]
+    arguments: tuple[Argument, ...]
+    threads: int
+    shared: int
+    blocks: Form
+    cluster: int
+    maps: tuple[TensorMap, ...]
+    asserts: tuple[tuple[str, Location], ...]
+    prints: bool
+
+    def text(self, *, with_places: bool = True) -> str:
+        """The whole translation unit; with places, the compiler takes its lines for those of Python."""
+        parts = [self.prelude]
+        file, line = "", 0
+        for one in self.lines:
+            loc = one.loc
+            if with_places and loc.line and (loc.file, loc.line) != (file, line):
+                file, line = loc.file, loc.line
+                parts.append(f"#line {line} {json.dumps(file, ensure_ascii=False)}\n")
+            parts.append("    " * one.indent + one.text + "\n")
+            line += 1
+        return "".join(parts)
+
+
+def emit(kernel: ir.Kernel) -> Source:
+    """The code for the kernel's own target."""
+    return _Emitter(kernel).emit()
+
+
+class _Emitter:
+    def __init__(self, kernel: ir.Kernel) -> None:
+        self.kernel = kernel
+        self.facts = _facts_of(kernel)
+        self.names = Names()
+        self.prelude = Prelude()
+        self.expressions = Expressions(self.names, self.prelude, self.facts.scope, kernel.target)
+        self.operations = Operations(kernel, self.expressions)
+        self.lines: list[Line] = []
+        self.indent = 0
+        self.loc = NOWHERE
+        self.asserts: list[ir.Assert] = []
+        self.places, self.shared = _shared_memory(kernel)
+        self.role: ir.Role | None = None
+        self.barriers: dict[tuple[int, int], int] = {}  # numbers of roles' barriers
+        self.waits = _waits_for_others(kernel)
+
+    def emit(self) -> Source:
+        kernel = self.kernel
+        name = self.names.fresh(kernel.name)
+        self.names.of[kernel.worker] = self.names.fresh("worker")
+        self.names.of[kernel.block] = self.names.fresh("block")
+        listed, arguments = self._parameters()
+        threads = kernel.workers + kernel.helpers
+        self.loc = kernel.loc
+        self.indent = 1
+        self._bind(kernel.worker, "threadIdx.x")
+        self._bind(kernel.block, "blockIdx.x")
+        self.statements(kernel.body)
+        body = self.lines
+        maps = self.operations.maps
+        for number, map_name in enumerate(maps.values()):
+            listed.append(f"const __grid_constant__ tc::TensorMap {map_name}")
+            arguments.append(Argument("map", number))
+        if self.asserts:
+            listed.append("u32* status")
+            arguments.append(Argument("status"))
+        self.lines, self.indent = [], 0
+        for table, table_name in self.expressions.tables.items():
+            values = ", ".join([f"{int(n)}ll" for n in table.values.reshape(-1)])
+            self.line(f"__device__ const i64 {table_name}[{table.values.size}] = {{{values}}};")
+        if self.shared:
+            self.line("extern __shared__ __align__(1024) u8 shared_memory[];")
+        one_block = ", 1" if _limits_registers(kernel) else ""
+        cluster = f" __cluster_dims__({kernel.cluster}, 1, 1)" if kernel.cluster > 1 else ""
+        first = f'extern "C" __global__ void __launch_bounds__({threads}{one_block}){cluster} {name}('
+        self.line(first, kernel.loc)
+        for parameter in listed:
+            self.line(f"    {parameter}{',' if parameter is not listed[-1] else ') {'}")
+        if not listed:
+            self.line(") {")
+        self.lines += body
+        self.line("}")
+        blocks = 1 if kernel.blocks is None else form_of(kernel.blocks, kernel)
+        if any(entry.startswith(("shuffle", "vote")) for entry in self.prelude.used):
+            warp = _warp_mask(threads)
+            self.prelude.macros.append(f"#define WARP {warp}")
+        return Source(
+            name,
+            kernel.target,
+            self.prelude.text(),
+            tuple(self.lines),
+            tuple(arguments),
+            threads,
+            self.shared,
+            blocks,
+            kernel.cluster,
+            tuple(maps),
+            tuple([(node.text, node.loc) for node in self.asserts]),
+            any(isinstance(node, ir.Print) for node in walk(kernel.body)),
+        )
+
+    def _parameters(self) -> tuple[list[str], list[Argument]]:
+        listed, arguments = [], []
+        for number, parameter in enumerate(self.kernel.parameters):
+            name = self.names[parameter]
+            if isinstance(parameter, Tensor):
+                self._type(parameter.dtype)
+                constant = "const " if parameter.role == "in" else ""
+                listed.append(f"{constant}{parameter.dtype}* __restrict__ {name}")
+                arguments.append(Argument("tensor", number))
+            else:
+                self._type(parameter.dtype)
+                listed.append(f"const {parameter.dtype} {name}")
+                arguments.append(Argument("scalar", number, parameter.dtype.name))
+        for number, dimension in enumerate(self.kernel.dimensions):
+            if dimension in self.names.of:  # a parameter too
+                continue
+            listed.append(f"const i64 {self.names[dimension]}")
+            arguments.append(Argument("dimension", number))
+        return listed, arguments
+
+    def _bind(self, variable: Variable, value: str) -> None:
+        self.line(f"const {variable.dtype} {self.names[variable]} = {value};")
+
+    def _type(self, dtype: DType) -> str:
+        if dtype.name in ("f16", "bf16", "f8e4m3", "f8e5m2"):
+            self.prelude.use(dtype.name)
+        return dtype.name
+
+    # Lines.
+
+    def line(self, text: str, loc: Location | None = None) -> None:
+        self.lines.append(Line(self.indent, text, self.loc if loc is None else loc))
+
+    @contextmanager
+    def braces(self, head: str) -> Iterator[None]:
+        """What is inside stands behind `head`, one step further to the right."""
+        self.line(f"{head} {{" if head else "{")
+        self.indent += 1
+        before = self.loc
+        yield
+        self.loc = before
+        self.indent -= 1
+        self.line("}")
+
+    # Statements.
+
+    def statements(self, node: Statement) -> None:
+        """A statement at the beginning of a block of C++."""
+        for statement in node.statements if isinstance(node, ir.Sequence) else (node,):
+            if isinstance(statement, ir.Sequence):
+                with self.braces(""):
+                    self.statements(statement)
+            else:
+                self.loc = statement.loc if statement.loc.line else self.loc
+                self.statement(statement)
+
+    def statement(self, node: Statement) -> None:
+        match node:
+            case ir.Let(variable=variable, value=value):
+                self.facts.enter(node)
+                self._type(variable.dtype)
+                text = self.expressions(value)
+                self.line(f"const {variable.dtype} {self.names[variable]} = {text};")
+            case ir.Store(tensor=tensor, indices=indices, value=value):
+                text = self.expressions(value)
+                self.line(f"{self.expressions.element(tensor, indices)} = {text};")
+            case ir.Allocate(tensor=tensor, fill=fill):
+                self._allocate(tensor, fill)
+            case ir.Peer():
+                self._peer(node)
+            case ir.If():
+                self._if(node)
+            case ir.While(condition=condition, body=body):
+                self.facts.enter(node)
+                with self.braces(f"while ({self.expressions(condition)})"):
+                    self.statements(body)
+            case ir.For(kind="vector"):
+                self._vector(node)
+            case ir.For():
+                self._for(node)
+            case ir.Barrier():
+                self._barrier(node)
+            case ir.Roles():
+                self._roles(node)
+            case ir.Do():
+                for text in self.operations.statements(node):
+                    self.line(text)
+            case ir.Atomic():
+                self._atomic(node)
+            case ir.Print():
+                self._print(node)
+            case ir.Assert(condition=condition):
+                self.asserts.append(node)
+                failed = self.expressions.use("assertion_failed")
+                with self.braces(f"if (!{self.expressions(condition, UNARY)})"):
+                    self.line(f"{failed}(status, {len(self.asserts)});")
+                    if not self.waits:
+                        self.line("return;")
+            case ir.Breakpoint():
+                pass
+            case _:
+                raise InternalError(f"no CUDA code for {type(node).__name__}")
+
+    def _if(self, node: ir.If) -> None:
+        with self.braces(f"if ({self.expressions(node.condition)})"):
+            self.statements(node.then)
+        if node.otherwise is not None:
+            with self.braces("else"):
+                self.statements(node.otherwise)
+
+    def _for(self, node: ir.For) -> None:
+        stop = node.stop
+        if not isinstance(stop, (ir.Constant, Variable)):  # what it reads may change
+            end = Variable(f"{node.variable.name}_end", stop.dtype)
+            self.line(f"const {stop.dtype} {self.names[end]} = {self.expressions(stop)};")
+            stop = end
+        self._loop_head(node)
+        name, step = self.names[node.variable], node.step
+        compare = "<" if step > 0 else ">"
+        advance = f"++{name}" if step == 1 else f"{name} += {step}" if step > 0 else f"{name} -= {-step}"
+        start = self.expressions(node.start)
+        self.facts.enter(node)
+        head = f"for ({node.variable.dtype} {name} = {start}; {name} {compare} {self.expressions(stop)}; {advance})"
+        with self.braces(head):
+            self.statements(node.body)
+
+    def _loop_head(self, node: ir.For) -> None:
+        if node.kind == "unroll":
+            self.line("#pragma unroll")
+        elif any(isinstance(inner, (ir.Barrier, ir.Do)) for inner in walk(node.body)):
+            # How far a pipeline's loop is unrolled was decided; the compiler's copies would only take
+            # room in its cache of instructions.
+            self.line("#pragma unroll 1")
+
+    # Memory.
+
+    def _allocate(self, tensor: Tensor, fill: ir.Constant | None) -> None:
+        name, dtype = self.names[tensor], self._type(tensor.dtype)
+        value = None if fill is None else self.expressions(fill)
+        if tensor.scope in (SHARED, BARRIER):
+            place = self.places[tensor]
+            behind = f" + {place}" if place else ""
+            self.line(f"{dtype}* const {name} = ({dtype}*)(shared_memory{behind});")
+        elif not tensor.shape:
+            self.line(f"{dtype} {name}{'' if value is None else f' = {value}'};")
+        else:
+            self.line(f"{dtype} {name}[{max(_slots(tensor), 1)}];")
+            if value is not None:
+                self.line(f"{self.expressions.use('fill')}({name}, {value});")
+
+    def _peer(self, node: ir.Peer) -> None:
+        rank = self.expressions(node.rank)
+        name, of = self.names[node.tensor], self.names[node.of]
+        if node.of.scope == BARRIER:
+            self.line(f"const u32 {name} = (u32)({rank});")  # whose they are
+            self.operations.peers[node.tensor] = node.of, name
+            return
+        dtype = self._type(node.of.dtype)
+        self.line(f"{dtype}* const {name} = {self.expressions.use('peer')}({of}, (u32)({rank}));")
+
+    def _vector(self, loop: ir.For) -> None:
+        self.facts.enter(loop)
+        body = loop.body.statements if isinstance(loop.body, ir.Sequence) else (loop.body,)
+        for statement in body:
+            if isinstance(statement, ir.Let):
+                self.facts.enter(statement)
+        windows = Windows(loop, self.facts.scope)
+        lanes = _trips(loop)
+        arrays: dict[int, str] = {}
+        with self.braces("") if windows.found else _nothing():
+            for window in windows.found:
+                tensor = window.tensor
+                array = self.names.fresh(f"{tensor.name}_{_LANE_SUFFIX}")
+                arrays[id(window)] = array
+                self.line(f"{self._type(tensor.dtype)} {array}[{lanes}];")
+                if window.is_loaded:
+                    load = self.expressions.use("load_vector")
+                    place = self.expressions.address(ir.Address(tensor, (window.place,)))
+                    condition = window.condition
+                    guard = "" if condition is None else f"if ({self.expressions(condition)}) "
+                    self.line(f"{guard}{load}({array}, {place});")
+            lane = self.names[loop.variable]
+            outside = self.expressions.replaced
+
+            def replaced(node: ir.Read) -> str | None:
+                window = windows.of.get(id(node))
+                return outside(node) if window is None else f"{arrays[id(window)]}[{lane}]"
+
+            self.line("#pragma unroll")
+            self.expressions.replaced = replaced
+            with self.braces(f"for ({loop.variable.dtype} {lane} = 0; {lane} < {lanes}; ++{lane})"):
+                for statement in body:
+                    window = windows.of.get(id(statement))
+                    if window is not None:
+                        assert isinstance(statement, ir.Store)
+                        text = self.expressions(statement.value)
+                        self.line(f"{arrays[id(window)]}[{lane}] = {text};")
+                    else:
+                        self.statement(statement)
+            self.expressions.replaced = outside
+            for window in windows.found:
+                if window.is_stored:
+                    store = self.expressions.use("store_vector")
+                    place = self.expressions.address(ir.Address(window.tensor, (window.place,)))
+                    self.line(f"{store}({place}, {arrays[id(window)]});")
+
+    def _atomic(self, node: ir.Atomic) -> None:
+        dtype = node.tensor.dtype
+        place = f"&{self.expressions.element(node.tensor, node.indices)}"
+        value = self.expressions(node.value)
+        function = _ATOMICS[node.operator]
+        if _has_atomic(node.operator, dtype):
+            wide = dtype.bits == 64 and not dtype.is_float and node.operator not in ("min", "max")
+            if wide and dtype.is_signed:
+                text = f"({dtype})atomic{function}((u64*){place}, (u64)({value}))"
+            else:
+                text = f"atomic{function}({place}, {value})"
+        else:
+            old = Variable("old", dtype)
+            operand = Variable("value", dtype)
+            self.names.of[old], self.names.of[operand] = "old", "value"
+            made: Expression = operand
+            if node.operator != "exchange":
+                made = ir.Binary(node.operator, old, operand)
+            update = self.expressions.use("update")
+            combine = f"[value = {value}]({dtype} old) -> {dtype} {{ return {self.expressions(made)}; }}"
+            if node.operator == "exchange":
+                combine = f"[value = {value}]({dtype}) -> {dtype} {{ return value; }}"
+            text = f"{update}({place}, {combine})"
+        if node.result is not None:
+            self._type(node.result.dtype)
+            text = f"const {node.result.dtype} {self.names[node.result]} = {text}"
+        self.line(f"{text};")
+
+    # Who waits for whom.
+
+    def _barrier(self, node: ir.Barrier) -> None:
+        use = self.expressions.use
+        role = self.role
+        about = f"  // {node.orders}" if node.orders else ""
+        if node.scope == "warp" or (node.scope == "role" and role is not None and role.workers <= 32):
+            self.line(f"{use('barrier_warp')}();{about}")
+        elif node.scope == "role" and role is not None:
+            number = self.barriers.setdefault((role.first, role.workers), self._free_number())
+            self.line(f"{use('barrier_named')}<{number}, {role.workers}>();{about}")
+        else:
+            self.line(f"{use('barrier_block')}();{about}")
+
+    def _free_number(self) -> int:
+        """Of a barrier that neither the author has taken nor another role."""
+        taken = set(self.barriers.values())
+        for node in walk(self.kernel.body):
+            if isinstance(node, ir.Do) and node.operation == "barrier.named":
+                number = node.operands[0]
+                assert isinstance(number, ir.Constant)
+                taken.add(int(number.value))
+        free = [number for number in range(1, 16) if number not in taken]
+        if not free:
+            raise InternalError("more roles have barriers than there are numbers for them")
+        return free[-1]
+
+    def _roles(self, node: ir.Roles) -> None:
+        """By the number of the worker; the last ones are those that are left."""
+        roles = sorted(node.roles, key=lambda role: role.first)
+        worker = self.names[self.kernel.worker]
+        threads = self.kernel.workers + self.kernel.helpers
+        ends = 0
+        for number, role in enumerate(roles):
+            end = role.first + role.workers
+            conditions = [f"{worker} >= {role.first}"] if role.first != ends else []
+            conditions += [f"{worker} < {end}"] if end != threads or not number else []
+            head = f"if ({' && '.join(conditions)})" if conditions else ""
+            ends = end
+            with self.braces(("else " if number else "") + head if head else "else"):
+                self.line(f"// {role.name}")
+                self.role = role
+                self.statements(role.body)
+                self.role = None
+
+    # What is said.
+
+    def _print(self, node: ir.Print) -> None:
+        pieces = node.text.replace("%", "%%").split("{}")
+        text, values = pieces[0], []
+        for value, piece in zip(node.values, pieces[1:], strict=True):
+            form, shown = self._shown(value)
+            text += form + piece
+            values.append(shown)
+        quoted = json.dumps(text + "\n")
+        self.line(f"printf({', '.join([quoted, *values])});")
+
+    def _shown(self, value: Expression) -> tuple[str, str]:
+        dtype = value.dtype
+        if dtype is boolean:
+            return "%s", f'({self.expressions(value)}) ? "True" : "False"'
+        if dtype.is_integer:
+            sign = "d" if dtype.is_signed else "u"
+            long = "ll" if dtype.bits == 64 else ""
+            return f"%{long}{sign}", self.expressions(value)
+        wide = value if dtype is f64 else ir.Cast(value, f64)
+        return ("%.17g" if dtype is f64 else "%.9g"), self.expressions(wide)
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+def _facts_of(kernel: ir.Kernel) -> Facts:
+    facts = Facts.empty(kernel)
+    for size in kernel.dimensions:
+        facts.scope.bind(size, Affine(0, {}, 0), Affine(_LARGEST_SIZE, {}, _LARGEST_SIZE))
+    return facts
+
+
+def _slots(tensor: Tensor) -> int:
+    """Elements that a tensor takes in memory."""
+    shape = [int(n) for n in tensor.shape]  # type: ignore[arg-type]
+    if tensor.layout is None:
+        return prod(shape)
+    outer = shape[: len(shape) - tensor.layout.rank]
+    return prod(outer) * tensor.layout.slots
+
+
+def _shared_memory(kernel: ir.Kernel) -> tuple[dict[Tensor, int], int]:
+    """Where each tensor of a block lies, and how many bytes all of them take."""
+    allocated = [
+        node.tensor
+        for node in walk(kernel.body)
+        if isinstance(node, ir.Allocate) and node.tensor.scope in (SHARED, BARRIER)
+    ]
+    places = {tensor: tensor.offset for tensor in allocated if tensor.offset is not None}
+    end = max((at + _slots(t) * t.dtype.nbytes for t, at in places.items()), default=0)
+    for tensor in dict.fromkeys(allocated):
+        if tensor not in places:
+            step = 8 if tensor.scope == BARRIER else max(128, alignment(tensor))
+            places[tensor] = -(-end // step) * step
+            end = places[tensor] + _slots(tensor) * tensor.dtype.nbytes
+    return places, end
+
+
+def _trips(loop: ir.For) -> int:
+    assert isinstance(loop.start, ir.Constant)
+    assert isinstance(loop.stop, ir.Constant)
+    if loop.start.value != 0 or loop.step != 1:
+        raise InternalError("a vector loop counts from 0 by 1")
+    return int(loop.stop.value)
+
+
+def _limits_registers(kernel: ir.Kernel) -> bool:
+    """setmaxnreg is ignored where several blocks may share a multiprocessor."""
+    return any(isinstance(n, ir.Do) and n.operation == "setmaxnreg" for n in walk(kernel.body))
+
+
+def _waits_for_others(kernel: ir.Kernel) -> bool:
+    """Whether somebody may wait for a worker in vain that has ended; barriers of the block don't."""
+    for node in walk(kernel.body):
+        if isinstance(node, ir.Roles) or (isinstance(node, ir.Barrier) and node.scope == "warp"):
+            return True
+        if isinstance(node, ir.Do):
+            row = OPERATIONS[node.operation]
+            if row.participants != "worker" or node.operation.startswith("mbarrier"):
+                return True
+    return False
+
+
+def _warp_mask(threads: int) -> str:
+    """The lanes of a warp; the last one may have fewer."""
+    rest = threads % 32
+    if not rest:
+        return "0xffffffffu"
+    whole = threads - rest
+    return f"(threadIdx.x < {whole} ? 0xffffffffu : {(1 << rest) - 1:#x}u)"
+
+
+def _has_atomic(operator: str, dtype: DType) -> bool:
+    """Whether there is one in hardware, that is what the language means."""
+    if dtype.bits < 32 or dtype is boolean:
+        return False
+    if dtype.is_float:
+        return operator == "+" or (operator == "exchange" and dtype.bits == 32)
+    return True
+

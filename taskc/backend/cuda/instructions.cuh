@@ -1,0 +1,362 @@
+//: bits32
+__device__ __forceinline__ u32 bits_of(f32 x) { return __float_as_uint(x); }
+__device__ __forceinline__ f32 f32_of(u32 bits) { return __uint_as_float(bits); }
+
+//: bits64
+__device__ __forceinline__ u64 bits_of(f64 x) { return (u64)__double_as_longlong(x); }
+__device__ __forceinline__ f64 f64_of(u64 bits) { return __longlong_as_double((i64)bits); }
+
+//: minimum.f32
+__device__ __forceinline__ f32 minimum(f32 a, f32 b) {  // -0 < +0, and NaN if either is
+    f32 result;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+    return result;
+}
+
+//: maximum.f32
+__device__ __forceinline__ f32 maximum(f32 a, f32 b) {
+    f32 result;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+    return result;
+}
+
+//: to_f32.f16 f16
+__device__ __forceinline__ f32 to_f32(f16 x) {
+    f32 result;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(x.bits));
+    return result;
+}
+
+//: to_f16 f16
+__device__ __forceinline__ f16 to_f16(f32 x) {
+    f16 result;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(x));
+    return result;
+}
+
+//: to_bf16 bf16
+__device__ __forceinline__ bf16 to_bf16(f32 x) {
+    bf16 result;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(x));
+    return result;
+}
+
+//: to_f8e4m3 f8e4m3
+__device__ __forceinline__ f8e4m3 to_f8e4m3(f32 x) {
+    u16 pair;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));
+    return f8e4m3{(u8)pair};
+}
+
+//: to_f8e5m2 f8e5m2
+__device__ __forceinline__ f8e5m2 to_f8e5m2(f32 x) {
+    u16 pair;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));
+    return f8e5m2{(u8)pair};
+}
+
+//: add.f16 f16
+__device__ __forceinline__ f16 add(f16 a, f16 b) {
+    f16 result;
+    asm("add.rn.f16 %0, %1, %2;" : "=h"(result.bits) : "h"(a.bits), "h"(b.bits));
+    return result;
+}
+
+//: subtract.f16 f16
+__device__ __forceinline__ f16 subtract(f16 a, f16 b) {
+    f16 result;
+    asm("sub.rn.f16 %0, %1, %2;" : "=h"(result.bits) : "h"(a.bits), "h"(b.bits));
+    return result;
+}
+
+//: multiply.f16 f16
+__device__ __forceinline__ f16 multiply(f16 a, f16 b) {
+    f16 result;
+    asm("mul.rn.f16 %0, %1, %2;" : "=h"(result.bits) : "h"(a.bits), "h"(b.bits));
+    return result;
+}
+
+//: fma.f16 f16
+__device__ __forceinline__ f16 fma(f16 a, f16 b, f16 c) {
+    f16 result;
+    asm("fma.rn.f16 %0, %1, %2, %3;" : "=h"(result.bits) : "h"(a.bits), "h"(b.bits), "h"(c.bits));
+    return result;
+}
+
+//: minimum.f16 f16
+__device__ __forceinline__ f16 minimum(f16 a, f16 b) {
+    f16 result;
+    asm("min.NaN.f16 %0, %1, %2;" : "=h"(result.bits) : "h"(a.bits), "h"(b.bits));
+    return result;
+}
+
+//: maximum.f16 f16
+__device__ __forceinline__ f16 maximum(f16 a, f16 b) {
+    f16 result;
+    asm("max.NaN.f16 %0, %1, %2;" : "=h"(result.bits) : "h"(a.bits), "h"(b.bits));
+    return result;
+}
+
+//: fma.bf16 bf16
+__device__ __forceinline__ bf16 fma(bf16 a, bf16 b, bf16 c) {
+    bf16 result;
+    asm("fma.rn.bf16 %0, %1, %2, %3;" : "=h"(result.bits) : "h"(a.bits), "h"(b.bits), "h"(c.bits));
+    return result;
+}
+
+//: add.bf16 fma.bf16
+__device__ __forceinline__ bf16 add(bf16 a, bf16 b) { return fma(a, bf16{0x3f80}, b); }
+
+//: subtract.bf16 fma.bf16
+__device__ __forceinline__ bf16 subtract(bf16 a, bf16 b) { return fma(b, bf16{0xbf80}, a); }
+
+//: multiply.bf16 fma.bf16
+__device__ __forceinline__ bf16 multiply(bf16 a, bf16 b) { return fma(a, b, bf16{0x8000}); }
+
+//: minimum.bf16 bf16
+__device__ __forceinline__ bf16 minimum(bf16 a, bf16 b) {
+    bf16 result;
+    asm("min.NaN.bf16 %0, %1, %2;" : "=h"(result.bits) : "h"(a.bits), "h"(b.bits));
+    return result;
+}
+
+//: maximum.bf16 bf16
+__device__ __forceinline__ bf16 maximum(bf16 a, bf16 b) {
+    bf16 result;
+    asm("max.NaN.bf16 %0, %1, %2;" : "=h"(result.bits) : "h"(a.bits), "h"(b.bits));
+    return result;
+}
+
+//: words_of
+template <class To, class From> __device__ __forceinline__ To bits_as(From from) {
+    To to = To();
+    memcpy(&to, &from, sizeof(To) < sizeof(From) ? sizeof(To) : sizeof(From));
+    return to;
+}
+
+//: shuffle words_of
+template <class T, class F> __device__ __forceinline__ T shuffled(T value, F shuffle) {
+    if constexpr (sizeof(T) <= 4) return bits_as<T>(shuffle(bits_as<u32>(value)));
+    else {
+        u64 whole = bits_as<u64>(value);
+        return bits_as<T>((u64)shuffle((u32)whole) | (u64)shuffle((u32)(whole >> 32)) << 32);
+    }
+}
+
+//: shuffle_xor shuffle
+template <class T> __device__ __forceinline__ T shuffle_xor(T value, i64 lanes) {
+    T other = shuffled(value, [=](u32 word) { return __shfl_xor_sync(WARP, word, (int)lanes); });
+    return (u64)lanes < 32 ? other : value;
+}
+
+//: shuffle_index shuffle
+template <class T> __device__ __forceinline__ T shuffle_index(T value, i64 lane) {
+    return shuffled(value, [=](u32 word) { return __shfl_sync(WARP, word, (int)lane & 31); });
+}
+
+//: shuffle_up shuffle
+template <class T> __device__ __forceinline__ T shuffle_up(T value, i64 lanes) {
+    T other = shuffled(value, [=](u32 word) { return __shfl_up_sync(WARP, word, (unsigned)lanes); });
+    return (u64)lanes < 32 ? other : value;
+}
+
+//: shuffle_down shuffle
+template <class T> __device__ __forceinline__ T shuffle_down(T value, i64 lanes) {
+    T other = shuffled(value, [=](u32 word) { return __shfl_down_sync(WARP, word, (unsigned)lanes); });
+    return (u64)lanes < 32 ? other : value;
+}
+
+//: vote_any
+__device__ __forceinline__ bool vote_any(bool holds) { return __any_sync(WARP, holds); }
+
+//: vote_all
+__device__ __forceinline__ bool vote_all(bool holds) { return __all_sync(WARP, holds); }
+
+//: vote_ballot
+__device__ __forceinline__ u32 vote_ballot(bool holds) { return __ballot_sync(WARP, holds); }
+
+//: barrier_block
+__device__ __forceinline__ void barrier_block() { __syncthreads(); }
+
+//: barrier_warp
+__device__ __forceinline__ void barrier_warp() { __syncwarp(); }
+
+//: barrier_named
+template <int number, int threads> __device__ __forceinline__ void barrier_named() {
+    asm volatile("barrier.sync %0, %1;" :: "n"(number), "n"(threads) : "memory");
+}
+
+//: shared_address
+__device__ __forceinline__ u32 shared_address(const void* place) {
+    return (u32)__cvta_generic_to_shared(place);
+}
+
+//: cp_async shared_address
+template <int bytes> __device__ __forceinline__ void cp_async(void* to, const void* from, bool reads) {
+    if (bytes == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                     :: "r"(shared_address(to)), "l"(from), "r"(reads ? 16 : 0) : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
+                     :: "r"(shared_address(to)), "l"(from), "n"(bytes), "r"(reads ? bytes : 0) : "memory");
+}
+
+//: cp_async_commit
+__device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+//: cp_async_wait
+template <int most> __device__ __forceinline__ void cp_async_wait() {
+    asm volatile("cp.async.wait_group %0;" :: "n"(most) : "memory");
+}
+
+//: mbarrier_init shared_address
+__device__ __forceinline__ void mbarrier_init(u64* barrier, u32 arrivals) {
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"(shared_address(barrier)), "r"(arrivals) : "memory");
+}
+
+//: mbarrier_init.sm_90a shared_address
+__device__ __forceinline__ void mbarrier_init(u64* barrier, u32 arrivals) {
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"(shared_address(barrier)), "r"(arrivals) : "memory");
+    // Bulk copies and the other blocks of a cluster are to see it, too, behind the barrier that follows.
+    asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::: "memory");
+}
+
+//: mbarrier_arrive shared_address
+__device__ __forceinline__ void mbarrier_arrive(u64* barrier) {
+    asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }"
+                 :: "r"(shared_address(barrier)) : "memory");
+}
+
+//: mbarrier_expect shared_address
+__device__ __forceinline__ void mbarrier_expect(u64* barrier, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                 :: "r"(shared_address(barrier)), "r"(bytes) : "memory");
+}
+
+//: mbarrier_arrive.peer shared_address
+__device__ __forceinline__ void mbarrier_arrive(u64* barrier, u32 rank) {
+    asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1;"
+                 " mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there]; }"
+                 :: "r"(shared_address(barrier)), "r"(rank) : "memory");
+}
+
+//: mbarrier_expect.peer shared_address
+__device__ __forceinline__ void mbarrier_expect(u64* barrier, u32 rank, u32 bytes) {
+    asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1;"
+                 " mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [there], %2; }"
+                 :: "r"(shared_address(barrier)), "r"(rank), "r"(bytes) : "memory");
+}
+
+//: mbarrier_wait shared_address
+__device__ __forceinline__ void mbarrier_wait(u64* barrier, u32 parity) {
+    u32 done = 0;
+    while (!done)
+        asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done) : "r"(shared_address(barrier)), "r"(parity & 1) : "memory");
+}
+
+//: mbarrier_wait.sm_90a shared_address
+__device__ __forceinline__ void mbarrier_wait(u64* barrier, u32 parity) {
+    u32 done = 0;
+    while (!done)
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done) : "r"(shared_address(barrier)), "r"(parity & 1) : "memory");
+}
+
+//: mbarrier_wait.cluster shared_address
+__device__ __forceinline__ void mbarrier_wait(u64* barrier, u32 parity) {
+    u32 done = 0;
+    while (!done)
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;"
+                     " selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done) : "r"(shared_address(barrier)), "r"(parity & 1) : "memory");
+}
+
+//: tensor_map
+struct alignas(64) TensorMap { u8 bytes[128]; };
+
+//: tma_commit
+__device__ __forceinline__ void tma_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+//: tma_wait
+template <int most> __device__ __forceinline__ void tma_wait() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(most) : "memory");
+}
+
+//: fence_proxy_async
+__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+//: cluster_arrive
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
+
+//: cluster_wait
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
+
+//: peer
+template <class T> __device__ __forceinline__ T* peer(T* place, u32 rank) {
+    u64 there;
+    asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"((u64)place), "r"(rank));
+    return (T*)there;
+}
+
+//: give_up_registers
+template <int registers> __device__ __forceinline__ void give_up_registers() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(registers));
+}
+
+//: take_registers
+template <int registers> __device__ __forceinline__ void take_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(registers));
+}
+
+//: wgmma_fence
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+
+//: wgmma_commit
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+//: wgmma_wait
+template <int most> __device__ __forceinline__ void wgmma_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(most) : "memory");
+}
+
+//: wgmma_operand shared_address
+__device__ __forceinline__ u64 wgmma_operand(const void* place, u32 leading, u32 stride, u32 swizzle) {
+    u64 distances = (u64)leading << 16 | (u64)stride << 32 | (u64)swizzle << 62;  // in units of 16 bytes
+    return distances | (shared_address(place) & 0x3ffff) >> 4;
+}
+
+//: assertion_failed
+__device__ __forceinline__ void assertion_failed(u32* status, u32 number) { atomicCAS(status, 0u, number); }
+
+//: update words_of
+template <class T, class F> __device__ __forceinline__ T update(T* place, F combine) {
+    if constexpr (sizeof(T) == 8) {
+        u64 before, seen = *(volatile u64*)place;
+        do {
+            before = seen;
+            seen = atomicCAS((u64*)place, before, bits_as<u64>(combine(bits_as<T>(before))));
+        } while (seen != before);
+        return bits_as<T>(before);
+    } else {  // a smaller element is exchanged with the word around it
+        u32* const word = (u32*)((u64)place & ~(u64)3);
+        const u32 shift = (u32)((u64)place & 3) * 8;
+        const u32 mask = (sizeof(T) == 4 ? ~0u : (1u << 8 * (sizeof(T) & 3)) - 1) << shift;
+        u32 before, seen = *(volatile u32*)word;
+        do {
+            before = seen;
+            u32 made = bits_as<u32>(combine(bits_as<T>((before & mask) >> shift)));
+            seen = atomicCAS(word, before, (before & ~mask) | made << shift);
+        } while (seen != before);
+        return bits_as<T>((before & mask) >> shift);
+    }
+}
+
+//: packed words_of
+template <class T> __device__ __forceinline__ u32 packed2(const T* parts) {
+    return bits_as<u32>(parts[0]) | bits_as<u32>(parts[1]) << 16;
+}
+template <class T> __device__ __forceinline__ u32 packed4(const T* parts) {
+    return bits_as<u32>(parts[0]) | bits_as<u32>(parts[1]) << 8 | bits_as<u32>(parts[2]) << 16
+        | bits_as<u32>(parts[3]) << 24;
+}

@@ -1,0 +1,48 @@
+"""Names in CUDA C++: those of the kernel, unique and as stable as the kernel's text is."""
+
+from __future__ import annotations
+
+import re
+
+from taskc.ir.types import DTYPES
+
+_KEYWORDS = """
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept const
+    consteval constexpr constinit const_cast continue co_await co_return co_yield decltype default delete do
+    double dynamic_cast else enum explicit export extern false float for friend goto if inline int long main
+    mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register
+    reinterpret_cast requires return short signed sizeof static static_assert static_cast struct switch
+    template this thread_local throw true try typedef typeid typename union unsigned using virtual void
+    volatile wchar_t while xor xor_eq
+    threadIdx blockIdx blockDim gridDim warpSize printf assert memcpy shared_memory status tc WARP
+    expf exp2f logf log2f sinf cosf tanf tanhf erff powf sqrtf rsqrtf floorf ceilf rintf truncf fabsf
+    exp exp2 log log2 sin cos tan tanh erf pow sqrt rsqrt floor ceil rint trunc fabs fma min max abs
+    linux unix i386
+""".split()
+_RESERVED = frozenset([*_KEYWORDS, *DTYPES])
+
+
+class Names:
+    def __init__(self) -> None:
+        self.of: dict[object, str] = {}
+        self.taken = set(_RESERVED)
+        self.counts: dict[str, int] = {}
+
+    def __getitem__(self, named: object) -> str:
+        """The name of a Variable, Tensor, Table or Snippet."""
+        found = self.of.get(named)
+        if found is None:
+            found = self.of[named] = self.fresh(str(getattr(named, "name", named)))
+        return found
+
+    def fresh(self, wanted: str) -> str:
+        base = re.sub(r"[^A-Za-z0-9_]", "_", wanted)
+        base = re.sub(r"__+", "_", base).strip("_") or "x"  # those with __ are the compiler's
+        base = f"x{base}" if base[0].isdigit() else base
+        name, count = base, self.counts.get(base, 0)
+        while name in self.taken:
+            count += 1
+            name = f"{base}_{count}"
+        self.counts[base] = count
+        self.taken.add(name)
+        return name

@@ -1,0 +1,277 @@
+"""Target operations in CUDA C++: calls of the prelude.
+
+    do cp.async(&sa[t2], &a[t5], 8, t6)      tc::cp_async<16>(&sa[t2], &a[t5], t6);
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from taskc.backend.cuda import matrices
+from taskc.backend.cuda.compiled import TensorMap
+from taskc.backend.cuda.expressions import SUM, Expressions
+from taskc.backend.cuda.prelude import Entry
+from taskc.errors import CompileError, InternalError
+from taskc.ir import nodes as ir
+from taskc.ir.fragments import UNIT, placement
+from taskc.ir.nodes import Expression, Tensor
+from taskc.ir.target import MATRIX_INSTRUCTIONS, MatrixInstruction
+from taskc.ir.types import i64
+
+_NO_OPERANDS = {
+    "cp.async.commit", "tma.commit", "fence.proxy.async", "cluster.arrive", "cluster.wait", "wgmma.fence",
+    "wgmma.commit",
+}  # fmt: skip
+_OF_A_NUMBER = {"cp.async.wait", "tma.wait", "wgmma.wait"}
+_WITHIN_WARPS = {"shuffle.xor", "shuffle.index", "shuffle.up", "shuffle.down"}
+_VOTES = {"vote.any", "vote.all", "vote.ballot"}
+_DIMENSIONS = 5  # of a tensor map, at most
+_BOX = 256  # elements of a box in a dimension, at most
+
+
+class Operations:
+    """`peers` says of the mbarriers of other blocks whose they are, and of which rank."""
+
+    def __init__(self, kernel: ir.Kernel, expressions: Expressions) -> None:
+        self.kernel = kernel
+        self.expressions = expressions
+        self.arch = expressions.arch
+        self.maps: dict[TensorMap, str] = {}
+        self.peers: dict[Tensor, tuple[Tensor, str]] = {}
+
+    def statements(self, node: ir.Do) -> Iterator[str]:
+        """The lines of code of an operation."""
+        name, operands = node.operation, node.operands
+        call = name.replace(".", "_")
+        row = MATRIX_INSTRUCTIONS.get(name)
+        match operands:
+            case _ if row is not None and row.asynchronous:
+                yield self._asynchronous(row, node)
+            case _ if row is not None and not row.pack:
+                entry = matrices.synchronous(row)
+                yield f"{self._made(entry)}({self._all(operands)});"
+            case () if name in _NO_OPERANDS:
+                yield f"{self.expressions.use(call)}();"
+            case (ir.Constant(value=value),) if name in _OF_A_NUMBER:
+                yield f"{self.expressions.use(call)}<{value}>();"
+            case _ if name in _WITHIN_WARPS or name in _VOTES:
+                assert node.result is not None
+                result = node.result
+                value = f"{self.expressions.use(call)}({self._all(operands)})"
+                yield f"const {result.dtype} {self.expressions.names[result]} = {value};"
+            case (ir.Address() as to, ir.Address() as source, ir.Constant(value=n), reads) if (
+                name == "cp.async"
+            ):
+                size = int(n) * to.tensor.dtype.nbytes
+                function = self.expressions.use("cp_async")
+                yield f"{function}<{size}>({self._all((to, source, reads))});"
+            case (ir.Constant(value=number), ir.Constant(value=workers)) if name == "barrier.named":
+                yield f"{self.expressions.use('barrier_named')}<{number}, {workers}>();"
+            case (ir.Constant(value=registers),) if name == "setmaxnreg":
+                yield f"{self._registers(int(registers))}<{registers}>();"
+            case (ir.Address() as place, *rest) if name.startswith("mbarrier."):
+                yield self._mbarrier(name, place, rest)
+            case _ if name in ("tma.load", "tma.load.multicast", "tma.store"):
+                yield from self._bulk_copy(node)
+            case _:
+                raise InternalError(f"no CUDA code for {name}")
+
+    def _all(self, operands: tuple[Expression, ...]) -> str:
+        return ", ".join([self.operand(operand) for operand in operands])
+
+    def operand(self, node: Expression) -> str:
+        if isinstance(node, ir.Address):
+            return self.expressions.address(node)
+        return self.expressions(node)
+
+    def _made(self, entry: Entry) -> str:
+        self.expressions.prelude.add(entry)
+        return f"tc::{entry.name}"
+
+    def _registers(self, count: int) -> str:
+        """What a warpgroup has at first: a thread's part of the registers of a multiprocessor."""
+        threads = self.kernel.workers + self.kernel.helpers
+        given = min(65536 // threads // 8 * 8, 255)
+        return self.expressions.use("give_up_registers" if count <= given else "take_registers")
+
+    # mbarriers.
+
+    def _mbarrier(self, name: str, place: ir.Address, rest: list[Expression]) -> str:
+        call = name.replace(".", "_")
+        parts = [self.expressions.address(place)]
+        values = [self._unsigned(value) for value in rest]
+        if place.tensor in self.peers:
+            own, rank = self.peers[place.tensor]
+            parts = [self.expressions.address(ir.Address(own, place.indices)), rank]
+            function = self.expressions.use(f"{call}.peer")
+        elif name == "mbarrier.wait" and self.kernel.cluster > 1:
+            function = self.expressions.use(f"{call}.cluster")
+        elif name in ("mbarrier.wait", "mbarrier.init") and self.arch == "sm_90a":
+            function = self.expressions.use(f"{call}.sm_90a")
+        else:
+            function = self.expressions.use(call)
+        return f"{function}({', '.join([*parts, *values])});"
+
+    def _unsigned(self, node: Expression) -> str:
+        if isinstance(node, ir.Constant):
+            return f"{int(node.value)}u"
+        if isinstance(node, ir.Cast) and node.dtype is i64:
+            node = node.operand
+        return f"(u32){self.expressions(node, SUM + 3)}"
+
+    # Bulk copies.
+
+    def _bulk_copy(self, node: ir.Do) -> Iterator[str]:
+        is_store = node.operation == "tma.store"
+        is_multicast = node.operation == "tma.load.multicast"
+        far, near = node.operands[:2] if is_store else node.operands[1::-1]
+        assert isinstance(near, ir.Address)
+        assert isinstance(far, ir.Address)
+        first = 2 if is_store else 4 if is_multicast else 3
+        box = tuple([int(n.value) for n in node.operands[first:] if isinstance(n, ir.Constant)])
+        offsets = self._panels(near.tensor, far, box, node)
+        width = box[-1] // len(offsets)
+        part = (*box[:-1], width)
+        name = self._map(near.tensor, far, part, node)
+        rank = len(box)
+        function = self._made(_copy(rank, is_store=is_store, is_multicast=is_multicast))
+        place = self._plain(near)
+        more: list[str] = []
+        if not is_store:
+            more.append(self.operand(node.operands[2]))
+        if is_multicast:
+            more.append(f"(u16){self.expressions(node.operands[3], SUM + 3)}")
+        *outer, last = [self._coordinate(index) for index in far.indices]
+        for number, offset in enumerate(offsets):
+            to = f"{place} + {offset}" if offset else place
+            inner = f"{last} + {number * width}" if number else last
+            coordinates = [inner, *reversed(outer)]  # the innermost comes first
+            yield f"{function}({', '.join([to, f'&{name}', *coordinates, *more])});"
+
+    def _coordinate(self, index: Expression) -> str:
+        if index.dtype is i64:
+            return f"(i32){self.expressions(index, SUM + 3)}"
+        return self.expressions(index, SUM)
+
+    def _panels(
+        self, shared: Tensor, far: ir.Address, box: tuple[int, ...], node: ir.Do
+    ) -> list[int]:
+        """Where the parts of a box begin, from its place on, each of which lies together."""
+        if shared.layout is None:
+            return [0]
+        rank = shared.layout.rank
+        extents = [extent for extent in box if extent != 1][-rank:]
+        extents = [1] * (rank - len(extents)) + extents
+        tasks = np.stack([axis.reshape(-1) for axis in np.indices(extents)], axis=-1)
+        found = np.asarray(shared.layout.find(0, tasks)).reshape(-1, extents[-1])
+        found = found - found[0, 0]
+        width = extents[-1]
+        for count in range(1, width + 1):
+            if width % count:
+                continue
+            parts: Any = found.reshape(len(found), count, width // count).transpose(1, 0, 2)
+            parts = parts.reshape(count, -1)
+            together = np.arange(parts.shape[1])
+            if np.array_equal(parts - parts[:, :1], np.broadcast_to(together, parts.shape)):
+                return [int(start) for start in parts[:, 0]]
+        raise CompileError(f"a bulk copy can't fill {shared.name} as it is laid out", node.loc)
+
+    def _map(self, shared: Tensor, far: ir.Address, box: tuple[int, ...], node: ir.Do) -> str:
+        tensor = far.tensor
+        if tensor.layout is not None:
+            raise CompileError(
+                f"bulk copies are of row-major tensors, and {tensor.name} has a layout", node.loc
+            )
+        if len(box) > _DIMENSIONS or max(box) > _BOX:
+            raise CompileError(
+                f"a bulk copy has at most {_DIMENSIONS} dimensions of {_BOX} elements, and this {box}",
+                node.loc,
+            )
+        size = tensor.dtype.nbytes
+        swizzle = shared.swizzle
+        width = 0 if swizzle is None else UNIT << swizzle.bits
+        if width and box[-1] * size > width:
+            raise CompileError(
+                f"rows of a bulk copy into lines of {width} bytes that are swizzled are no longer, and"
+                f" these have {box[-1] * size}",
+                node.loc,
+                hint=f"lay '{shared.name}' out in panels of {width // size} columns",
+            )
+        number = self.kernel.parameters.index(tensor)
+        key = TensorMap(number, tensor.dtype.name, box, width)
+        if key not in self.maps:
+            self.expressions.use("tensor_map")
+            self.maps[key] = self.expressions.names.fresh(f"{tensor.name}_map")
+        return self.maps[key]
+
+    # Asynchronous products.
+
+    def _asynchronous(self, row: MatrixInstruction, node: ir.Do) -> str:
+        accumulator, left, right, accumulate, *transposed = node.operands
+        assert isinstance(left, ir.Address)
+        assert isinstance(right, ir.Address)
+        flags = [bool(one.value) for one in transposed if isinstance(one, ir.Constant)]
+        along = "mn" if flags[0] else "k", "k" if flags[1] else "mn"
+        in_registers = left.tensor.scope == ir.REGISTER
+        of_left = self.operand(left) if in_registers else self._in_memory(left, along[0], row, True)
+        entry = matrices.asynchronous(row, in_registers=in_registers, along=along)
+        parts = [self.operand(accumulator), of_left, self._in_memory(right, along[1], row, False)]
+        return f"{self._made(entry)}({', '.join(parts)}, {self.expressions(accumulate)});"
+
+    def _in_memory(
+        self, place: ir.Address, along: str, row: MatrixInstruction, is_left: bool
+    ) -> str:
+        found = placement(place.tensor, along, row, is_left=is_left)
+        if found is None:
+            raise InternalError(f"{place.tensor.name} does not lie as {row.name} takes it")
+        leading, stride, swizzle = matrices.descriptor(found)
+        function = self.expressions.use("wgmma_operand")
+        return f"{function}({self._plain(place)}, {leading}, {stride}, {swizzle})"
+
+    def _plain(self, place: ir.Address) -> str:
+        """The address of a place for those who swizzle addresses themselves."""
+        (index,) = place.indices
+        return f"&{self.expressions.names[place.tensor]}[{self.expressions(index)}]"
+
+
+def _copy(rank: int, *, is_store: bool, is_multicast: bool) -> Entry:
+    """The function that starts a copy of a box of so many dimensions."""
+    numbers = range(rank)
+    coordinates = ", ".join([f"i32 x{i}" for i in numbers])
+    inputs = ", ".join([f'"r"(x{i})' for i in numbers])
+    if is_store:
+        places = ", ".join([f"%{2 + i}" for i in numbers])
+        return Entry(
+            f"tma_store_{rank}d",
+            ("shared_address", "tensor_map"),
+            f"__device__ __forceinline__ void tma_store_{rank}d(const void* from, const TensorMap* map,"
+            f" {coordinates}) {{\n"
+            f'    asm volatile("cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group [%1, {{{places}}}],'
+            f' [%0];"\n'
+            f'                 :: "r"(shared_address(from)), "l"((u64)map), {inputs} : "memory");\n'
+            "}",
+            True,
+        )
+    name = f"tma_load_multicast_{rank}d" if is_multicast else f"tma_load_{rank}d"
+    places = ", ".join([f"%{3 + i}" for i in numbers])
+    parameter, kind, operand, ranks = "", "", "", ""
+    if is_multicast:
+        parameter, kind = ", u16 ranks", ".multicast::cluster"
+        operand, ranks = f", %{3 + rank}", ', "h"(ranks)'
+    return Entry(
+        name,
+        ("shared_address", "tensor_map"),
+        f"__device__ __forceinline__ void {name}(void* to, const TensorMap* map, {coordinates},"
+        f" u64* barrier{parameter}) {{\n"
+        f'    asm volatile("cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes'
+        f'{kind}"\n'
+        f'                 " [%0], [%1, {{{places}}}], [%2]{operand};"\n'
+        f'                 :: "r"(shared_address(to)), "l"((u64)map), "r"(shared_address(barrier)), {inputs}{ranks}'
+        ' : "memory");\n'
+        "}",
+        True,
+    )
+

@@ -1,0 +1,59 @@
+"""Element types and constants in CUDA C++."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from taskc.ir.arithmetic import as_storage
+from taskc.ir.types import DType, bf16, boolean, f8e4m3, f8e5m2, f16, f32, f64, tf32
+
+# The names of the types are those of the language.
+TYPEDEFS = (
+    "typedef signed char i8; typedef short i16; typedef int i32; typedef long long i64;\n"
+    "typedef unsigned char u8; typedef unsigned short u16; typedef unsigned u32;"
+    " typedef unsigned long long u64;\n"
+    "typedef float f32; typedef float tf32; typedef double f64;\n"
+)
+STRUCTURES = (f16, bf16, f8e4m3, f8e5m2)  # held as their bits
+COMPUTED_IN_F32 = (f16, bf16)
+
+_SUFFIXES = {"i64": "ll", "u32": "u", "u64": "ull"}
+
+
+def type_name(dtype: DType) -> str:
+    """A structure lies in the prelude's namespace, and is brought out of it by a `using`."""
+    return dtype.name
+
+
+def literal(value: bool | int | float, dtype: DType) -> tuple[str, bool]:
+    """A constant, and whether it is a primary expression; `tc::` functions named in it are bits*.*"""
+    if dtype is boolean:
+        return ("true" if value else "false"), True
+    if dtype.is_integer:
+        return _integer(int(value), dtype)
+    stored = as_storage(value, dtype)
+    if dtype in STRUCTURES:
+        bits = int(stored.view(np.dtype(f"u{dtype.nbytes}"))[()])
+        return f"{dtype}{{{bits:#0{2 + 2 * dtype.nbytes}x}}}", True
+    number = stored[()]
+    if not math.isfinite(number):
+        if dtype is f64:
+            return f"tc::f64_of({int(stored.view(np.uint64)[()]):#x}ull)", True
+        return f"tc::f32_of({int(stored.view(np.uint32)[()]):#x}u)", True
+    text = str(number)
+    if "." not in text and "e" not in text:
+        text += ".0"
+    if dtype in (f32, tf32):
+        text += "f"
+    return text, not text.startswith("-")
+
+
+def _integer(value: int, dtype: DType) -> tuple[str, bool]:
+    if dtype.bits < 32:
+        return f"({dtype}){value}" if value >= 0 else f"({dtype})({value})", False
+    suffix = _SUFFIXES.get(dtype.name, "")
+    if dtype.is_signed and value == dtype.minimum:
+        return f"({value + 1}{suffix} - 1)", True
+    return f"{value}{suffix}", value >= 0

@@ -1,0 +1,132 @@
+"""Vector loops: memory is accessed at once, and what is done with it is a loop over the lanes.
+
+    for s: i32 in vector(4):                    f32 x_lanes[4];
+        y[base + s] = x[base + s] * 2.0   ->    tc::load_vector(x_lanes, &x[base]);
+                                                f32 y_lanes[4];
+                                                #pragma unroll
+                                                for (i32 s = 0; s < 4; ++s)
+                                                    y_lanes[s] = x_lanes[s] * 2.0f;
+                                                tc::store_vector(&y[base], y_lanes);
+
+Lanes agree on all conditions, so memory that is read under one is loaded under that of the first lane.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from taskc.errors import InternalError
+from taskc.ir import nodes as ir
+from taskc.ir.affine import Affine, Scope
+from taskc.ir.nodes import GLOBAL, SHARED, Constant, Expression, Tensor, Variable
+from taskc.ir.rewrite import expressions, map_children, substitute
+
+
+@dataclass(slots=True, eq=False)
+class Window:
+    """Neighbouring elements that the lanes access.
+
+    place       of the first lane's
+    conditions  under which each of its reads happens, in the first lane; () is always
+    """
+
+    tensor: Tensor
+    offset: Affine
+    place: Expression
+    conditions: list[tuple[Expression, ...]] = field(default_factory=list)
+    is_loaded: bool = False
+    is_stored: bool = False
+
+    @property
+    def condition(self) -> Expression | None:
+        """Under which it is loaded; None is always."""
+        whole: Expression | None = None
+        for parts in self.conditions:
+            if not parts:
+                return None
+            one = parts[0]
+            for part in parts[1:]:
+                one = ir.Binary("and", one, part)
+            whole = one if whole is None else ir.Binary("or", whole, one)
+        return whole
+
+
+class Windows:
+    """Those of one loop's body, in the order in which they come."""
+
+    def __init__(self, loop: ir.For, scope: Scope) -> None:
+        assert isinstance(loop.start, Constant)
+        self.scope = scope
+        self.first: dict[Variable, Expression] = {loop.variable: loop.start}
+        self.second: dict[Variable, Expression] = {
+            loop.variable: Constant(int(loop.start.value) + loop.step, loop.variable.dtype)
+        }
+        self.found: list[Window] = []
+        self.of: dict[int, Window] = {}  # by the identity of a Read or a Store
+        body = loop.body
+        for statement in body.statements if isinstance(body, ir.Sequence) else (body,):
+            match statement:
+                case ir.Let(variable=variable, value=value):
+                    self._reads(value, ())
+                    self.first[variable] = substitute(value, self.first)
+                    self.second[variable] = substitute(value, self.second)
+                case ir.Store(tensor=tensor, indices=indices, value=value):
+                    self._reads(value, ())
+                    window = self._window(tensor, indices)
+                    if window is not None:
+                        self.of[id(statement)] = window
+                        window.is_stored = True
+                case _:
+                    raise InternalError(f"{type(statement).__name__} in a vector loop")
+
+    def _reads(self, node: Expression, conditions: tuple[Expression, ...]) -> None:
+        match node:
+            case ir.Select(condition=condition, then=then, otherwise=otherwise):
+                self._reads(condition, conditions)
+                first = substitute(condition, self.first)
+                self._reads(then, (*conditions, first))
+                self._reads(otherwise, (*conditions, ir.Unary("not", first)))
+                return
+            case ir.Binary(operator="and" | "or" as operator, left=left, right=right):
+                self._reads(left, conditions)
+                first = substitute(left, self.first)
+                decides = first if operator == "and" else ir.Unary("not", first)
+                self._reads(right, (*conditions, decides))
+                return
+            case ir.Read(tensor=tensor, indices=indices):
+                window = self._window(tensor, indices)
+                if window is not None:
+                    self.of[id(node)] = window
+                    if window.is_loaded or not window.is_stored:
+                        window.is_loaded = True
+                        window.conditions.append(conditions)
+        for part in expressions(node):
+            self._reads(part, conditions)
+
+    def _window(self, tensor: Tensor, indices: tuple[Expression, ...]) -> Window | None:
+        """None where all lanes access one element, or have it in registers."""
+        if tensor.scope not in (GLOBAL, SHARED):
+            return None
+        (index,) = indices
+        place = _without_zeros(substitute(index, self.first))
+        offset = self.scope.form(place)
+        step = self.scope.form(substitute(index, self.second)) - offset
+        if step == Affine(0, {}, 0):
+            return None
+        for window in self.found:
+            if window.tensor is tensor and window.offset == offset:
+                return window
+        window = Window(tensor, offset, place)
+        self.found.append(window)
+        return window
+
+
+def _without_zeros(node: Expression) -> Expression:
+    """x + 0 as x."""
+    node = map_children(node, _without_zeros)
+    match node:
+        case ir.Binary(operator="+", left=left, right=Constant(value=0)):
+            return left
+        case ir.Binary(operator="+", left=Constant(value=0), right=right):
+            return right
+    return node
