@@ -24,7 +24,7 @@ from taskc.backend.cuda.compiled import Argument, Form, TensorMap, form_of
 from taskc.backend.cuda.expressions import UNARY, Expressions
 from taskc.backend.cuda.names import Names
 from taskc.backend.cuda.operations import Operations
-from taskc.backend.cuda.prelude import Prelude
+from taskc.backend.cuda.prelude import Entry, Prelude, prelude_text
 from taskc.backend.cuda.vectors import Windows
 from taskc.errors import NOWHERE, InternalError, Location
 from taskc.ir import nodes as ir
@@ -52,12 +52,13 @@ class Line:
 class Source:
     """A kernel's code, and what a launch has to know; see `Compiled` for the meaning of the fields.
 
-    prelude  types and functions; `lines` are the tables and the kernel
+    entries  of the prelude, with `macros` before them; `lines` are the tables and the kernel
     """
 
     name: str
     arch: str
-    prelude: str
+    entries: tuple[Entry, ...]
+    macros: tuple[str, ...]
     lines: tuple[Line, ...]
     arguments: tuple[Argument, ...]
     threads: int
@@ -70,7 +71,7 @@ class Source:
 
     def text(self, *, with_places: bool = True) -> str:
         """The whole translation unit; with places, the compiler takes its lines for those of Python."""
-        parts = [self.prelude]
+        parts = [prelude_text(self.entries, self.macros)]
         file, line = "", 0
         for one in self.lines:
             loc = one.loc
@@ -130,9 +131,8 @@ class _Emitter:
             self.line(f"__device__ const i64 {table_name}[{table.values.size}] = {{{values}}};")
         if self.shared:
             self.line("extern __shared__ __align__(1024) u8 shared_memory[];")
-        one_block = ", 1" if _limits_registers(kernel) else ""
         cluster = f" __cluster_dims__({kernel.cluster}, 1, 1)" if kernel.cluster > 1 else ""
-        first = f'extern "C" __global__ void __launch_bounds__({threads}{one_block}){cluster} {name}('
+        first = f'extern "C" __global__ void __launch_bounds__({threads}, 1){cluster} {name}('
         self.line(first, kernel.loc)
         for parameter in listed:
             self.line(f"    {parameter}{',' if parameter is not listed[-1] else ') {'}")
@@ -141,13 +141,12 @@ class _Emitter:
         self.lines += body
         self.line("}")
         blocks = 1 if kernel.blocks is None else form_of(kernel.blocks, kernel)
-        if any(entry.startswith(("shuffle", "vote")) for entry in self.prelude.used):
-            warp = _warp_mask(threads)
-            self.prelude.macros.append(f"#define WARP {warp}")
+        uses_lanes = any(entry.startswith(("shuffle", "vote")) for entry in self.prelude.used)
         return Source(
             name,
             kernel.target,
-            self.prelude.text(),
+            tuple(self.prelude.used.values()),
+            (f"#define WARP {_warp_mask(threads)}",) if uses_lanes else (),
             tuple(self.lines),
             tuple(arguments),
             threads,
@@ -506,11 +505,6 @@ def _trips(loop: ir.For) -> int:
     if loop.start.value != 0 or loop.step != 1:
         raise InternalError("a vector loop counts from 0 by 1")
     return int(loop.stop.value)
-
-
-def _limits_registers(kernel: ir.Kernel) -> bool:
-    """setmaxnreg is ignored where several blocks may share a multiprocessor."""
-    return any(isinstance(n, ir.Do) and n.operation == "setmaxnreg" for n in walk(kernel.body))
 
 
 def _waits_for_others(kernel: ir.Kernel) -> bool:

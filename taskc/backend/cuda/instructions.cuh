@@ -249,27 +249,33 @@ __device__ __forceinline__ void mbarrier_expect(u64* barrier, u32 rank, u32 byte
 
 //: mbarrier_wait shared_address
 __device__ __forceinline__ void mbarrier_wait(u64* barrier, u32 parity) {
+    const u32 together = __activemask();
     u32 done = 0;
     while (!done)
         asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
                      : "=r"(done) : "r"(shared_address(barrier)), "r"(parity & 1) : "memory");
+    __syncwarp(together);  // a lane that ran ahead could end the next phase, unseen by the others
 }
 
 //: mbarrier_wait.sm_90a shared_address
 __device__ __forceinline__ void mbarrier_wait(u64* barrier, u32 parity) {
+    const u32 together = __activemask();
     u32 done = 0;
     while (!done)
         asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
                      : "=r"(done) : "r"(shared_address(barrier)), "r"(parity & 1) : "memory");
+    __syncwarp(together);  // a lane that ran ahead could end the next phase, unseen by the others
 }
 
 //: mbarrier_wait.cluster shared_address
 __device__ __forceinline__ void mbarrier_wait(u64* barrier, u32 parity) {
+    const u32 together = __activemask();
     u32 done = 0;
     while (!done)
         asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;"
                      " selp.u32 %0, 1, 0, p; }"
                      : "=r"(done) : "r"(shared_address(barrier)), "r"(parity & 1) : "memory");
+    __syncwarp(together);  // a lane that ran ahead could end the next phase, unseen by the others
 }
 
 //: tensor_map

@@ -11,6 +11,7 @@ An entry `name.variant` is one of several functions of a name.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -41,11 +42,10 @@ def library() -> dict[str, Entry]:
 
 
 class Prelude:
-    """The entries that a kernel uses, and functions that were made for it."""
+    """The entries that a kernel uses, and functions that were made for it; in an order to be read in."""
 
     def __init__(self) -> None:
         self.used: dict[str, Entry] = {}
-        self.macros: list[str] = []
 
     def use(self, name: str) -> None:
         if name not in self.used:
@@ -58,11 +58,13 @@ class Prelude:
             self.use(needed)
         self.used[entry.name] = entry
 
-    def text(self) -> str:
-        """Everything, in an order in which it may be read."""
-        texts = [entry.text for entry in self.used.values()]
-        if not texts:
-            return TYPEDEFS
-        types = [f"using tc::{dtype};" for dtype in STRUCTURES if dtype.name in self.used]
-        lines = [TYPEDEFS, *self.macros, "namespace tc {\n", "\n\n".join(texts), "\n}  // namespace tc"]
-        return "\n".join([*lines, *types, ""])
+
+def prelude_text(entries: Iterable[Entry], macros: Iterable[str] = ()) -> str:
+    entries = list(entries)
+    if not entries:
+        return TYPEDEFS
+    names = {entry.name for entry in entries}
+    types = [f"using tc::{dtype};" for dtype in STRUCTURES if dtype.name in names]
+    texts = "\n\n".join([entry.text for entry in entries])
+    lines = [TYPEDEFS, *macros, "namespace tc {\n", texts, "\n}  // namespace tc"]
+    return "\n".join([*lines, *types, "\n"])
