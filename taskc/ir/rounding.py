@@ -161,12 +161,14 @@ def _fma_f64(a: Array, b: Array, c: Array) -> Array:
     sums that don't overflow; other elements take exact rational arithmetic, one at a time.
     """
     product = np.asarray(a * b)
-    total = np.asarray(product + c)  # right where a product is 0 or an operand is not finite
+    # Right where a product is 0 or an operand is not finite; beside an infinite addend it may overflow.
+    finite = np.isfinite(a) & np.isfinite(b)
+    total = np.asarray(np.where(np.isinf(c) & finite, c, product + c))
     high, low = product, _product_error(a, b, product)
     low_high, low_low = _two_sum(c, low)
     sum_high, sum_low = _two_sum(high, low_high)
     tail = _to_odd(*_two_sum(low_low, sum_low))
-    regular = (a != 0) & (b != 0) & np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
+    regular = (a != 0) & (b != 0) & finite & np.isfinite(c)
     result = np.asarray(np.where(regular, sum_high + tail, total))
 
     huge, tiny = 2.0**960, 2.0**-960

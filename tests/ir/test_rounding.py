@@ -324,6 +324,7 @@ def test_fma_of_zeros_infinities_and_nans(dtype):
     assert_same(fma(3.0, 7.0, -21.0, dtype), 0.0)
     overflow = fma(dtype.maximum, 2.0, -dtype.maximum, dtype)
     assert_same(overflow, dtype.maximum)
+    assert_same(fma(dtype.maximum, -dtype.maximum, np.inf, dtype), np.inf)  # no product is infinite
 
 
 def test_fma_broadcasts_and_wraps_integers():

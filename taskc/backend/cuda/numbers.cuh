@@ -222,10 +222,10 @@ __device__ __forceinline__ f64 sigmoid(f64 x) {
 }
 
 //: gelu
-__device__ __forceinline__ f32 gelu(f32 x) { return 0.5f * x * erfcf(x * -0.70710678118654752f); }
+__device__ __forceinline__ f32 gelu(f32 x) { return x * normcdff(x); }
 
 //: gelu.f64
-__device__ __forceinline__ f64 gelu(f64 x) { return 0.5 * x * erfc(x * -0.70710678118654752440); }
+__device__ __forceinline__ f64 gelu(f64 x) { return x * normcdf(x); }
 
 //: words
 template <int bytes> struct Words;

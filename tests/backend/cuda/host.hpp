@@ -137,6 +137,8 @@ inline void __syncwarp() { host::meet_warp(); }
 inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 inline double __fma_rn(double a, double b, double c) { return fma(a, b, c); }
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+inline float normcdff(float x) { return (float)(0.5 * erfc((double)x * -0.70710678118654752440)); }
+inline double normcdf(double x) { return 0.5 * erfc(x * -0.70710678118654752440); }
 inline double rsqrt(double x) { return 1.0 / sqrt(x); }
 
 template <class T> T changed(T* place, T made) { T old = *place; *place = made; return old; }

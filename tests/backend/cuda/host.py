@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from taskc.backend.cpu.packing import packed
 from taskc.backend.cuda.compiled import TensorMap, count
 from taskc.backend.cuda.emit import Source, emit
 from taskc.backend.cuda.prelude import Entry, library, prelude_text
@@ -51,6 +52,8 @@ def host_entries() -> dict[str, Entry]:
 def on_host(entry: Entry) -> Iterator[Entry]:
     """What stands for an entry of the prelude, after what that needs."""
     if not entry.is_instruction:
+        for needed in entry.needs:
+            yield from on_host(host_entries().get(needed) or library()[needed])
         yield entry
         return
     known = host_entries()
@@ -64,7 +67,7 @@ def on_host(entry: Entry) -> Iterator[Entry]:
         yield _copy(entry.name)
     elif (name := entry.name) in known or (name := entry.name.partition(".")[0]) in known:
         for needed in known[name].needs:
-            yield from on_host(known[needed])
+            yield from on_host(known.get(needed) or library()[needed])
         yield known[name]
     elif "asm" not in entry.text:
         yield entry
@@ -150,9 +153,13 @@ class Runnable:
     function: Any
 
     def run(self, values: Sequence[Any], seed: int = 0) -> int:
-        """Runs it on arrays, each laid out as its parameter is, and scalars: 0, or a failed assertion's number."""
-        kernel, source = self.kernel, self.source
-        sizes = dimensions_of(kernel, values)
+        """Runs it on arrays and scalars: 0, or the number of an assertion that failed."""
+        with packed(self.kernel.parameters, values) as passed:
+            return self._run(values, passed, seed)
+
+    def _run(self, given: Sequence[Any], values: Sequence[Any], seed: int) -> int:
+        source = self.source
+        sizes = dimensions_of(self.kernel, given)
         kept: list[Any] = []
         status = np.zeros(1, np.uint32)
         for argument in source.arguments:

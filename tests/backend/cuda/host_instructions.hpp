@@ -18,13 +18,13 @@ static f32 maximum(f32 a, f32 b) {
     return a > b || (a == b && !std::signbit(a)) ? a : b;
 }
 
-//: to_f32.f16
+//: to_f32.f16 f16
 static f32 to_f32(f16 x) { _Float16 half; memcpy(&half, &x, 2); return (f32)half; }
 
-//: to_f16
+//: to_f16 f16
 static f16 to_f16(f32 x) { _Float16 half = (_Float16)x; f16 result; memcpy(&result, &half, 2); return result; }
 
-//: to_bf16
+//: to_bf16 bf16
 static bf16 to_bf16(f32 x) {
     u32 bits;
     memcpy(&bits, &x, 4);
@@ -32,16 +32,16 @@ static bf16 to_bf16(f32 x) {
     return bf16{(u16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
 }
 
-//: add.f16
+//: add.f16 to_f32.f16 to_f16
 static f16 add(f16 a, f16 b) { return to_f16(to_f32(a) + to_f32(b)); }
 
-//: subtract.f16
+//: subtract.f16 to_f32.f16 to_f16
 static f16 subtract(f16 a, f16 b) { return to_f16(to_f32(a) - to_f32(b)); }
 
-//: multiply.f16
+//: multiply.f16 to_f32.f16 to_f16
 static f16 multiply(f16 a, f16 b) { return to_f16(to_f32(a) * to_f32(b)); }
 
-//: fma.f16
+//: fma.f16 to_f32.f16
 static f16 fma(f16 a, f16 b, f16 c) {
     f64 sum = (f64)to_f32(a) * (f64)to_f32(b) + (f64)to_f32(c);  // no midpoint is hit by chance: see rounding.py
     _Float16 half = (_Float16)sum;
@@ -50,13 +50,13 @@ static f16 fma(f16 a, f16 b, f16 c) {
     return result;
 }
 
-//: minimum.f16
+//: minimum.f16 to_f32.f16 to_f16 minimum.f32
 static f16 minimum(f16 a, f16 b) { return to_f16(minimum(to_f32(a), to_f32(b))); }
 
-//: maximum.f16
+//: maximum.f16 to_f32.f16 to_f16 maximum.f32
 static f16 maximum(f16 a, f16 b) { return to_f16(maximum(to_f32(a), to_f32(b))); }
 
-//: fma.bf16
+//: fma.bf16 to_f32.bf16 to_bf16 odd
 static bf16 fma(bf16 a, bf16 b, bf16 c) {
     // The product is exact in f64, and the sum to odd in f80, which has enough bits more.
     f64 product = (f64)to_f32(a) * (f64)to_f32(b), addend = (f64)to_f32(c);
@@ -69,13 +69,13 @@ static bf16 fma(bf16 a, bf16 b, bf16 c) {
     return to_bf16(odd(sum));
 }
 
-//: minimum.bf16
+//: minimum.bf16 to_f32.bf16 to_bf16 minimum.f32
 static bf16 minimum(bf16 a, bf16 b) { return to_bf16(minimum(to_f32(a), to_f32(b))); }
 
-//: maximum.bf16
+//: maximum.bf16 to_f32.bf16 to_bf16 maximum.f32
 static bf16 maximum(bf16 a, bf16 b) { return to_bf16(maximum(to_f32(a), to_f32(b))); }
 
-//: shuffle
+//: shuffle words_of
 template <class T, class F> static T exchanged(T value, F source) {
     host::slots[host::current] = bits_as<u64>(value);
     host::meet_warp();
@@ -86,16 +86,16 @@ template <class T, class F> static T exchanged(T value, F source) {
     return other;
 }
 
-//: shuffle_xor
+//: shuffle_xor shuffle
 template <class T> static T shuffle_xor(T value, i64 n) { return exchanged(value, [=](i64 l) { return l ^ n; }); }
 
-//: shuffle_index
+//: shuffle_index shuffle
 template <class T> static T shuffle_index(T value, i64 n) { return exchanged(value, [=](i64 l) { return n & 31; }); }
 
-//: shuffle_up
+//: shuffle_up shuffle
 template <class T> static T shuffle_up(T value, i64 n) { return exchanged(value, [=](i64 l) { return l - n; }); }
 
-//: shuffle_down
+//: shuffle_down shuffle
 template <class T> static T shuffle_down(T value, i64 n) { return exchanged(value, [=](i64 l) { return l + n; }); }
 
 //: vote_ballot
