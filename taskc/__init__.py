@@ -88,6 +88,7 @@ from taskc.packed import Packed, pack
 from taskc.settings import VERSION
 
 if TYPE_CHECKING:
+    from taskc import device
     from taskc.arguments import ArgumentError, CopyWarning
     from taskc.checking import check
     from taskc.driver import CheckError
@@ -126,6 +127,7 @@ __all__ = [
     "copy",
     "cos",
     "cuda",
+    "device",
     "dim",
     "empty",
     "erf",
@@ -193,13 +195,15 @@ _LOADED_LATER = {
     "CheckError": "taskc.driver",
     "CopyWarning": "taskc.arguments",
     "check": "taskc.checking",
+    "device": "taskc.device",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LOADED_LATER:
         raise AttributeError(f"module 'taskc' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_LOADED_LATER[name]), name)
+    module = importlib.import_module(_LOADED_LATER[name])
+    value = module if name == "device" else getattr(module, name)
     globals()[name] = value
     return value
 

@@ -32,13 +32,13 @@ from taskc.ir.signature import (
 )
 from taskc.ir.types import DType, TensorType, from_numpy
 from taskc.packed import Packed
+from taskc.places import AnyArray, DeviceArray, Place, is_placed, is_read_only, overlap, start_of
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
 _PACKAGE = str(Path(__file__).parent)
 # Bytes: what kernels take for granted of where a parameter starts, on most targets.
 ALIGNMENT = 16
-_OVERLAP_WORK = 10_000  # steps that the exact test of overlap may take, of strided arrays
 
 
 class ArgumentError(TypeError):
@@ -53,8 +53,8 @@ class CopyWarning(UserWarning):
 class Bound:
     """Arguments that fit a kernel.
 
-    values      one for each parameter, outputs too: contiguous arrays, and scalars of the
-                parameter's storage type
+    values      one for each parameter, outputs too: contiguous arrays, all of NumPy or all on one
+                device, and scalars of the parameter's storage type
     dimensions  what the symbolic dimensions are
     returned    what the call returns: nothing, an output, or a tuple of them
     """
@@ -74,14 +74,21 @@ class Signature:
         self.outputs = outputs_of(called.parameters)
 
     def bind(
-        self, args: Sequence[Any], keywords: dict[str, Any], alignment: int = ALIGNMENT
+        self,
+        args: Sequence[Any],
+        keywords: dict[str, Any],
+        alignment: int = ALIGNMENT,
+        place: Place | None = None,
     ) -> Bound:
-        """The arguments of a call, checked; an `ArgumentError` names the parameter."""
+        """The arguments of a call, checked; an `ArgumentError` names the parameter.
+
+        place  the device where the arrays have to lie; None is the CPU's memory
+        """
         try:
             given = match(self.name, self.parameters, args, keywords)
         except MatchError as error:
             raise ArgumentError(str(error)) from None
-        call = _Call(self.name, alignment)
+        call = _Call(self.name, alignment, place)
         for item in (*self.inputs, *self.outputs):
             if item.name in given:
                 call.take(item, given[item.name])
@@ -106,6 +113,7 @@ class _Call:
 
     kernel: str
     alignment: int
+    place: Place | None = None
     values: dict[str, Any] = field(default_factory=dict)
     dimensions: dict[ir.Variable, int] = field(default_factory=dict)
     told_by: dict[ir.Variable, str] = field(default_factory=dict)
@@ -121,7 +129,7 @@ class _Call:
         if isinstance(parameter, ir.Variable):
             self.values[parameter.name] = self._scalar(parameter, value)
             return
-        if isinstance(value, Packed):
+        if isinstance(value, Packed) and self.place is None:
             self._packed(parameter, value)
             return
         array = self._array(parameter, value)
@@ -129,24 +137,24 @@ class _Call:
             raise self._misfit(parameter, array)
         for extent, size in zip(parameter.shape, array.shape, strict=True):
             self._extent(parameter, extent, size, array)
-        is_placed = array.flags.c_contiguous and array.flags.aligned
+        placed = is_placed(array)
         if parameter.role != "in":
-            if not array.flags.writeable:
+            if is_read_only(array):
                 raise self.fail(parameter, "is written in place, and this array is read-only")
-            if not is_placed:
+            if not placed:
                 raise self.fail(
                     parameter,
                     "is written in place, so it must be contiguous and row-major; this array has"
                     f" the shape {array.shape} and strides of {array.strides} bytes",
                 )
             if self._is_shifted(array):
-                behind = array.ctypes.data % self.alignment
+                behind = start_of(array) % self.alignment
                 raise self.fail(
                     parameter,
                     f"is written in place, so it must start at a multiple of {self.alignment} bytes;"
                     f" this array starts {behind} behind one",
                 )
-        elif not is_placed:
+        elif not placed:
             self.scattered.append(parameter.name)
         elif self._is_shifted(array):
             self.shifted.append(parameter.name)
@@ -166,17 +174,19 @@ class _Call:
             self._extent(parameter, extent, size, given)
         self.values[parameter.name] = value
 
-    def _is_shifted(self, array: Array) -> bool:
+    def _is_shifted(self, array: AnyArray) -> bool:
         """Loads and stores of several elements at once would not be aligned."""
-        return array.size > 0 and array.ctypes.data % self.alignment != 0
+        return array.size > 0 and start_of(array) % self.alignment != 0
 
-    def _array(self, parameter: ir.Tensor, value: Any) -> Array:
+    def _array(self, parameter: ir.Tensor, value: Any) -> AnyArray:
         """The argument as an array of the same memory."""
+        if self.place is not None:
+            return self._on_device(parameter, value, self.place)
         if type(value) is np.ndarray:  # asking for more loads NumPy's masked arrays
             return value
         if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
             return np.asarray(value)
-        on_gpu = "lies in a GPU's memory, and taskc has no CUDA target yet; pass it as a CPU array"
+        on_gpu = "lies in a GPU's memory, and the call is to run elsewhere; pass it as a CPU array"
         if hasattr(value, "__cuda_array_interface__"):
             raise self.fail(parameter, on_gpu)
         if not hasattr(value, "__dlpack__") or isinstance(value, np.ma.MaskedArray):
@@ -189,12 +199,35 @@ class _Call:
         except (BufferError, RuntimeError, ValueError) as error:
             raise self.fail(parameter, f"can't be read through DLPack: {error}") from error
 
+    def _on_device(self, parameter: ir.Tensor, value: Any, place: Place) -> DeviceArray:
+        if not dlpack.is_on_cuda(value):
+            if isinstance(value, np.ndarray) or hasattr(value, "__dlpack__"):
+                raise self.fail(
+                    parameter,
+                    f"lies in the CPU's memory, and other arguments on {place.name};"
+                    " taskc.device.array() makes a copy there",
+                )
+            expected = f"{_shown(parameter.dtype, parameter.shape)}, as an array on {place.name}"
+            raise self.fail(parameter, f"must be {expected}, not {_kind(value)}")
+        if parameter.layout is not None:
+            raise self.fail(
+                parameter, "has a layout, into which only arrays of the CPU's memory are put"
+            )
+        try:
+            array: DeviceArray = place.view(value)
+        except (BufferError, TypeError, ValueError) as error:
+            raise self.fail(parameter, f"can't be read where it lies: {error}") from error
+        if not place.holds(array):
+            where = f"CUDA device {array.device}"
+            raise self.fail(parameter, f"lies on {where}, and other arguments on {place.name}")
+        return array
+
     def _extent(
         self,
         parameter: ir.Tensor,
         extent: int | ir.Expression,
         size: int,
-        array: Array | TensorType,
+        array: AnyArray | TensorType,
     ) -> None:
         if isinstance(extent, ir.Variable):
             if extent not in self.dimensions:
@@ -242,7 +275,7 @@ class _Call:
             raise self.fail(parameter, problem) from None
 
     def _misfit(
-        self, parameter: ir.Tensor, array: Array | TensorType, reason: str = ""
+        self, parameter: ir.Tensor, array: AnyArray | TensorType, reason: str = ""
     ) -> ArgumentError:
         expected = _shown(parameter.dtype, parameter.shape)
         given = _shown(array.dtype, array.shape)
@@ -270,7 +303,8 @@ class _Call:
             if size < 0:
                 raise self.fail(output, f"would have the extent {extent_text(extent)} = {size}")
             shape.append(size)
-        self.values[output.name] = np.empty(shape, output.dtype.numpy)
+        empty = np.empty if self.place is None else self.place.empty
+        self.values[output.name] = empty(shape, output.dtype.numpy)
 
     def check_overlap(self, parameters: Iterable[Parameter]) -> None:
         tensors = [item for item in parameters if isinstance(item, ir.Tensor)]
@@ -278,21 +312,26 @@ class _Call:
             for second in tensors[number + 1 :]:
                 written = [item for item in (first, second) if item.role != "in"]
                 a, b = self.values[first.name], self.values[second.name]
-                if written and _overlap(a, b):
+                if written and overlap(a, b):
                     other = second if written[0] is first else first
                     raise self.fail(
                         written[0], f"is written, and it overlaps '{other.name}' in memory"
                     )
 
     def copy_what_is_misplaced(self) -> None:
-        self._copy(self.scattered, "contiguous", "np.ascontiguousarray")
-        self._copy(self.shifted, f"at a multiple of {self.alignment} bytes", "np.copy")
+        on_cpu = self.place is None
+        remedy = "np.ascontiguousarray" if on_cpu else "taskc.device.array"
+        self._copy(self.scattered, "contiguous", remedy)
+        remedy = "np.copy" if on_cpu else "taskc.device.array"
+        self._copy(self.shifted, f"at a multiple of {self.alignment} bytes", remedy)
 
     def _copy(self, names: list[str], where: str, remedy: str) -> None:
         if not names:
             return
         for name in names:
-            self.values[name] = np.array(self.values[name], order="C", copy=True)
+            value = self.values[name]
+            on_cpu = isinstance(value, np.ndarray)
+            self.values[name] = np.array(value, order="C", copy=True) if on_cpu else value.copy()
         listed = ", ".join(f"'{name}'" for name in names)
         subject = f"input {listed} isn't" if len(names) == 1 else f"inputs {listed} aren't"
         # Python's own rule is one warning for each text and place: this is one per call site.
@@ -309,15 +348,6 @@ def _levels_to_the_caller() -> int:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame, level = frame.f_back, level + 1
     return level
-
-
-def _overlap(a: Array, b: Array) -> bool:
-    if not np.may_share_memory(a, b):
-        return False
-    try:
-        return np.shares_memory(a, b, max_work=_OVERLAP_WORK)  # type: ignore[arg-type]
-    except np.exceptions.TooHardError:
-        return True
 
 
 def _shown(dtype: DType | np.dtype[Any], shape: Sequence[Any]) -> str:

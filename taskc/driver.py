@@ -2,8 +2,9 @@
 
 A program runs as its kernels do, one after another.
 
-A call runs on the CPU, in compiled code; a kernel of `tc.cuda` in the simulator, until there is a CUDA
-target. TASKC_TARGET names another target: `sim` proves every kernel, and runs it with all of its checks.
+A call runs where its arrays lie: on a CUDA device if they are on one, else on the CPU, in compiled code; a kernel
+of `tc.cuda` then in the simulator. TASKC_TARGET names another target: `sim` proves every kernel, and runs it with
+all of its checks; `cuda` copies NumPy's arrays to the first device, and the outputs back.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Hashable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
 
 from taskc.arguments import ALIGNMENT, Bound, Signature
-from taskc.errors import CompileError, Finding
+from taskc.dlpack import is_on_cuda
+from taskc.errors import CompileError, Finding, Location
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Kernel
 from taskc.ir.rewrite import walk
@@ -26,6 +31,7 @@ from taskc.lang.definition import Definition, KernelDefinition
 from taskc.lang.program import ProgramDefinition
 from taskc.launches import launches
 from taskc.packed import Packed
+from taskc.places import Place
 from taskc.settings import VERSION, cache_folder, target_name, thread_limit
 
 Call: TypeAlias = Callable[..., Any]
@@ -42,6 +48,13 @@ class Runner:
 
     run: Callable[[Bound], None]
     direct: Callable[[Call], Call | None] = lambda otherwise: None
+
+
+class DevicePlace(Place, Protocol):
+    """`with place:` what runs goes into the stream that the arrays are ready for."""
+
+    def __enter__(self) -> None: ...
+    def __exit__(self, *error: object) -> None: ...
 
 
 class CheckError(Exception):
@@ -63,11 +76,13 @@ class Target:
     facts    what a compilation takes for granted about a call's arguments (a stride of 1, a size
              that is a multiple of 16): one is made for each that occurs. Finite in number.
     alignment  at what multiples of bytes an argument starts
+    place      the device of arrays that lie on one; None where the target can't take such
     """
 
     compile: Callable[[Kernel, Hashable], Runner]
     facts: Callable[[Kernel, Bound], Hashable] = lambda kernel, bound: ()
     alignment: int = ALIGNMENT
+    place: Callable[[list[Any]], DevicePlace | None] = lambda arrays: None
 
 
 def call(
@@ -79,25 +94,49 @@ def call(
     """Runs a kernel or a program on arguments, compiled before for such ones if need be.
 
     args      what isn't `tc.out`, in the order of the parameters: scalars, and arrays of NumPy or
-              of anything that exports DLPack from the CPU's memory. `tc.inout` ones are modified.
+              of anything that exports DLPack or has `__cuda_array_interface__`, all in the CPU's
+              memory or all on one device. `tc.inout` ones are modified.
     keywords  the same by name; outputs too, which are then written in place. `out=` is the output,
               or a tuple of all
     target    where it runs, if not where calls do
 
-    Returns the outputs, one or a tuple, new arrays where none were given. All of it is checked
-    before anything runs; the array of a parameter with a layout (`.laid`) is the logical one, and
-    the target packs it.
+    Returns the outputs, one or a tuple, new arrays where none were given: on a device they are
+    `taskc.device.Array`s. All of it is checked before anything runs; the array of a parameter with
+    a layout (`.laid`) is the logical one, and the target packs it.
     """
-    bound = signature(definition).bind(args, keywords, _alignment(definition, target))
-    if isinstance(definition, ProgramDefinition):
-        kernels = {id(kernel.ir): kernel for kernel in definition.kernels}
-        steps = launches(definition.ir, bound.values)
-        _run_all([(kernels[id(step.call.kernel)], step.bound) for step in steps], target)
-    elif isinstance(definition, KernelDefinition):
-        (runner,) = _run_all([(definition, bound)], target)
-        if definition.direct is None and target is None:
-            definition.direct = runner.direct(definition.call)
+    arrays = _on_cuda(args, keywords)
+    wanted = target or (target_name("cuda") if arrays else None)
+    place = find_target(wanted).place(arrays) if wanted and arrays else None
+    alignment = _alignment(definition, wanted)
+    bound = signature(definition).bind(args, keywords, alignment, place)
+    with place or nullcontext():
+        if isinstance(definition, ProgramDefinition):
+            kernels = {id(kernel.ir): kernel for kernel in definition.kernels}
+            empty = place.empty if place else np.empty
+            steps = launches(definition.ir, bound.values, empty)
+            _run_all([(kernels[id(step.call.kernel)], step.bound) for step in steps], wanted)
+        elif isinstance(definition, KernelDefinition):
+            (runner,) = _run_all([(definition, bound)], wanted)
+            if target is None:
+                _shorten(definition, runner)
     return bound.returned
+
+
+def _on_cuda(args: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
+    """The arguments that lie on a CUDA device."""
+    found = []
+    for value in (*args, *keywords.values()):
+        several = value if isinstance(value, (tuple, list)) else (value,)
+        found += [one for one in several if is_on_cuda(one)]
+    return found
+
+
+def _shorten(definition: KernelDefinition, runner: Runner) -> None:
+    """Later calls go to what the runner makes for them, and from there to what was there before."""
+    entry = _entry(definition)
+    if runner not in entry.shortened:
+        entry.shortened.append(runner)
+        definition.direct = runner.direct(definition.direct or definition.call) or definition.direct
 
 
 def _alignment(definition: Definition, target: str | None) -> int:
@@ -204,9 +243,7 @@ def _processor() -> Target:
     from taskc.backend.cpu import target as cpu
     from taskc.passes.pipeline import lower
 
-    package = Path(__file__).parent
-    folders = [package / name for name in ("ir", "passes", "backend")]
-    version = cpu.sources_version(VERSION, *folders)
+    version = _version()
     kept = Cache(cache_folder() / "cpu")
     cpu.keep_code(kept, version)
     cpu.limit_threads(thread_limit())
@@ -215,9 +252,7 @@ def _processor() -> Target:
         loaded = cpu.load(kernel, lower, kept, version)
 
         def failed(number: int) -> None:
-            said, loc = loaded.compiled.asserts[number - 1]
-            text = said or "the assertion does not hold"
-            raise CheckError((Finding("assertion", "error", text, loc),))
+            _assertion_failed(*loaded.compiled.asserts[number - 1])
 
         def run(bound: Bound) -> None:
             number = loaded.run(bound.values, bound.dimensions)
@@ -230,6 +265,49 @@ def _processor() -> Target:
 
 
 register_target("cpu", _processor)
+
+
+def _version() -> str:
+    """Of all that compiles."""
+    from taskc.backend.cache import sources_version
+
+    package = Path(__file__).parent
+    return sources_version(VERSION, *[package / name for name in ("ir", "passes", "backend")])
+
+
+def _assertion_failed(said: str, loc: Location) -> None:
+    text = said or "the assertion does not hold"
+    raise CheckError((Finding("assertion", "error", text, loc),))
+
+
+def _cuda() -> Target:
+    from taskc.backend.cache import Cache
+    from taskc.backend.cuda import target as cuda
+    from taskc.passes.pipeline import lower
+
+    version = _version()
+    kept = Cache(cache_folder() / "cuda")
+
+    def compile(kernel: Kernel, device: Hashable) -> Runner:
+        assert isinstance(device, int)
+
+        def failed(number: int) -> None:
+            _assertion_failed(*loaded.compiled.asserts[number - 1])
+
+        loaded = cuda.load(kernel, lower, kept, version, device, failed)
+
+        def run(bound: Bound) -> None:
+            cuda.run(loaded, bound.values, bound.dimensions)
+
+        return Runner(run, direct=lambda otherwise: cuda.direct(loaded, otherwise))
+
+    def device(kernel: Kernel, bound: Bound) -> int:
+        return cuda.device_of(bound.values)
+
+    return Target(compile, facts=device, place=cuda.Place)
+
+
+register_target("cuda", _cuda)
 
 
 # --- the cache -------------------------------------------------------------------------------
@@ -252,10 +330,13 @@ class _Once:
 
 @dataclass(slots=True)
 class _Entry:
-    """target: where a kernel's calls run if nobody says."""
+    """target     where a kernel's calls run if nobody says
+    shortened  whose own way to be called is in use
+    """
 
     signature: Signature
     target: str
+    shortened: list[Runner] = field(default_factory=list)
     compiled: dict[Hashable, _Once] = field(default_factory=dict)
 
     def once(self, key: Hashable) -> _Once:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from taskc.ir.program import Call, Program, bind_dimensions
 from taskc.ir.rounding import as_storage
 from taskc.ir.signature import misfit
 
+Empty: TypeAlias = Callable[..., Any]
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -25,8 +27,13 @@ class Launch:
     bound: Bound
 
 
-def launches(program: Program, values: Sequence[Any]) -> tuple[Launch, ...]:
-    """The calls of a program, in order; `values` are one for each parameter, as in a `Bound`."""
+def launches(
+    program: Program, values: Sequence[Any], empty: Empty = np.empty
+) -> tuple[Launch, ...]:
+    """The calls of a program, in order; `values` are one for each parameter, as in a `Bound`.
+
+    empty  makes the temporaries where the arrays lie
+    """
     sizes: dict[Variable, Any] = dict(bind_dimensions(program.parameters, values))
     arrays: dict[Tensor, Any] = {}
     for parameter, value in zip(program.parameters, values, strict=True):
@@ -35,11 +42,11 @@ def launches(program: Program, values: Sequence[Any]) -> tuple[Launch, ...]:
         else:
             sizes[parameter] = value
     for tensor in program.temporaries:
-        arrays[tensor] = _allocated(program, tensor, sizes)
+        arrays[tensor] = _allocated(program, tensor, sizes, empty)
     return tuple([Launch(call, _bound(program, call, arrays, sizes)) for call in program.calls])
 
 
-def _allocated(program: Program, tensor: Tensor, sizes: dict[Variable, Any]) -> Any:
+def _allocated(program: Program, tensor: Tensor, sizes: dict[Variable, Any], empty: Empty) -> Any:
     shape = []
     for extent in tensor.shape:
         size = extent_value(extent, sizes)
@@ -50,7 +57,7 @@ def _allocated(program: Program, tensor: Tensor, sizes: dict[Variable, Any]) -> 
                 f" {expression_text(extent)} = {size}, and an extent is 0 or more"
             )
         shape.append(size)
-    return np.empty(shape, tensor.dtype.numpy)
+    return empty(shape, tensor.dtype.numpy)
 
 
 def _bound(

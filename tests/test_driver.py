@@ -226,15 +226,18 @@ def test_a_read_only_foreign_array_is_no_output() -> None:
 
 
 @pytest.mark.parametrize("is_cupy", [True, False])
-def test_memory_of_a_gpu_is_refused_in_one_sentence(is_cupy: bool) -> None:
+def test_memory_of_a_gpu_is_refused_by_other_targets(is_cupy: bool) -> None:
     a, b = arrays(8, 8)
     on_gpu = Foreign(b, device=2)
     if is_cupy:
         on_gpu.__cuda_array_interface__ = {}  # type: ignore[attr-defined]
-    assert refused(a, on_gpu) == (
-        "add(): argument 'b' lies in a GPU's memory, and taskc has no CUDA target yet;"
-        " pass it as a CPU array"
-    )
+    for target in ("cpu", "sim"):
+        with pytest.raises(tc.ArgumentError) as caught:
+            driver.call(add, (a, on_gpu), {}, target)
+        assert str(caught.value) == (
+            "add(): argument 'b' lies in a GPU's memory, and the call is to run elsewhere;"
+            " pass it as a CPU array"
+        )
 
 
 def test_what_another_library_refuses_to_export_is_said() -> None:
@@ -527,7 +530,7 @@ def test_an_unknown_target_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TASKC_TARGET", "abacus")
     with pytest.raises(tc.CompileError) as caught:
         fresh()(A)
-    assert str(caught.value) == "error: there is no target 'abacus'\n  hint: there is sim, cpu"
+    assert str(caught.value) == "error: there is no target 'abacus'\n  hint: there is sim, cpu, cuda"
 
 
 def test_definitions_are_not_kept_alive() -> None:

@@ -13,11 +13,13 @@ import os
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 LIMIT = 256 << 20  # bytes; the entries that were used longest ago go first
 _PRUNED_EVERY = 32  # writes
 _MAGIC = b"taskc 1\n"
+_SOURCES = ("*.py", "*.ll", "*.cuh")
 
 logger = logging.getLogger(__name__)
 
@@ -106,3 +108,14 @@ def key_of(*parts: str) -> str:
         digest.update(f"{len(part)}:".encode())
         digest.update(part.encode())
     return digest.hexdigest()
+
+
+@cache
+def sources_version(version: str, *folders: Path) -> str:
+    """The version, and when each source was last changed: a development tree compiles anew."""
+    parts = [version]
+    for folder in folders:
+        for path in [p for kind in _SOURCES for p in sorted(folder.rglob(kind))]:
+            status = path.stat()
+            parts.append(f"{path.name} {status.st_mtime_ns} {status.st_size}")
+    return key_of(*parts)

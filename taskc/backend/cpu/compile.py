@@ -25,9 +25,9 @@ from taskc.backend.cpu.entry import (
 )
 from taskc.backend.cpu.math import math_function
 from taskc.backend.cpu.module import module_text, optimized
-from taskc.backend.cpu.packing import packed
 from taskc.backend.cpu.pool import pool
 from taskc.backend.cpu.processor import Processor
+from taskc.backend.packing import packed
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import SHARED, Tensor

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
 
 from taskc.backend.cache import Cache, key_of
 from taskc.backend.cpu.compile import Compiled, Loaded, compile_kernel, refuse
@@ -15,7 +13,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.printer import to_text
 from taskc.ir.rewrite import walk
 
-__all__ = ["keep_code", "limit_threads", "load", "sources_version"]
+__all__ = ["keep_code", "limit_threads", "load"]
 
 Lower = Callable[[ir.Kernel], ir.Kernel]
 
@@ -36,14 +34,3 @@ def load(kernel: ir.Kernel, lower: Lower, cache: Cache, version: str) -> Loaded:
     compiled = compile_kernel(lower(replace(kernel, target=processor.target)), processor)
     cache.put(key, compiled.to_bytes())
     return Loaded(kernel, compiled)
-
-
-@cache
-def sources_version(version: str, *folders: Path) -> str:
-    """The version, and when each source was last changed: a development tree compiles anew."""
-    parts = [version]
-    for folder in folders:
-        for path in sorted(folder.rglob("*.py")) + sorted(folder.rglob("*.ll")):
-            status = path.stat()
-            parts.append(f"{path.name} {status.st_mtime_ns} {status.st_size}")
-    return key_of(*parts)

@@ -1,0 +1,276 @@
+"""Arrays in a device's memory: small, and at home in other libraries.
+
+An `Array` is a shape, a type and strides over memory that it owns or shares with another library. It does no
+arithmetic; kernels do. Memory goes from library to library without a copy, both ways: by DLPack, which has all
+types, and by `__cuda_array_interface__`, which has neither bf16 nor 8-bit floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from taskc import dlpack
+from taskc.backend.cuda import copies
+from taskc.backend.cuda.api import DeviceError
+from taskc.backend.cuda.context import context, device_of
+from taskc.backend.cuda.export import capsule_of
+from taskc.backend.cuda.memory import Borrowed, Memory
+from taskc.backend.cuda.streams import LEGACY, Stream, current_stream, stream_of
+from taskc.ir.types import DType
+
+Shape: TypeAlias = "int | Sequence[int]"
+
+
+class Array:
+    """An array on a CUDA device.
+
+    pointer  where its first element lies
+    shape, dtype, strides    as NumPy's: strides are in bytes
+    key      what a launch has to know, if it is contiguous and may be written; else None
+    """
+
+    __slots__ = (
+        *("__weakref__", "dtype", "is_contiguous", "is_read_only", "key", "memory", "pointer"),
+        *("shape", "strides"),
+    )
+
+    def __init__(
+        self,
+        pointer: int,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        memory: Memory | Borrowed,
+        strides: tuple[int, ...] | None = None,
+        *,
+        is_read_only: bool = False,
+    ) -> None:
+        dense = row_major(shape, dtype.itemsize)
+        self.pointer = pointer
+        self.shape = shape
+        self.dtype = dtype
+        self.memory = memory
+        self.strides = dense if strides is None else strides
+        self.is_read_only = is_read_only
+        pairs = zip(shape, self.strides, dense, strict=True)
+        self.is_contiguous = 0 in shape or all(n == 1 or a == b for n, a, b in pairs)
+        is_plain = self.is_contiguous and not is_read_only
+        self.key = (shape, dtype, memory.context.ordinal) if is_plain else None
+
+    @property
+    def device(self) -> int:
+        """The number of its device."""
+        return self.memory.context.ordinal
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def numpy(self) -> np.ndarray:
+        """A copy for the CPU. It waits for what was to be computed, and says what went wrong there."""
+        stream = current_stream(self.memory.context)
+        source = self if self.is_contiguous else self.copy()
+        source.memory.ready(stream)
+        made: np.ndarray = np.empty(self.shape, self.dtype)
+        copies.to_host(made, source.pointer, stream)
+        return made
+
+    def copy(self) -> Array:
+        """A contiguous copy on the device."""
+        made = empty(self.shape, self.dtype, device=self.device)
+        copies.on_device(made, self, current_stream(self.memory.context))
+        return made
+
+    def set(self, values: Any) -> None:
+        """Overwrites the elements with those of an array of the same shape and type, from anywhere."""
+        if self.is_read_only or not self.is_contiguous:
+            raise ValueError("only a contiguous array that isn't read-only can be set")
+        source = values if isinstance(values, np.ndarray) else asarray(values, device=self.device)
+        if source.shape != self.shape or source.dtype != self.dtype:
+            raise ValueError(
+                f"an array of {self.dtype} and the shape {self.shape} can't be set to one of"
+                f" {source.dtype} and the shape {source.shape}"
+            )
+        stream = current_stream(self.memory.context)
+        self.memory.ready(stream)
+        self.memory.used(stream)
+        if isinstance(source, np.ndarray):
+            copies.from_host(self.pointer, source, stream)
+        else:
+            copies.on_device(self, source, stream)
+
+    # --- other libraries ---
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return dlpack.CUDA, self.device
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        """The array for another library, whose `stream` finds what was written here until now."""
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError("an array is exported for its own device only; .numpy() copies it")
+        if stream == 0:
+            raise BufferError("DLPack has no stream 0; the legacy default stream is 1")
+        source = self.copy() if copy else self
+        if stream != -1:
+            consumer = stream_of(self.memory.context, LEGACY if stream is None else int(stream))
+            source.memory.ready(consumer)
+        if isinstance(source.memory, Memory):
+            source.memory.is_exported = True
+        is_versioned = max_version is not None and max_version[0] >= 1
+        if source.is_read_only and not is_versioned:
+            raise BufferError("only version 1.0 of DLPack can export a read-only array")
+        return capsule_of(source, is_versioned=is_versioned, is_copy=bool(copy))
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        if self.dtype.kind == "V" or self.dtype.name.startswith(("bfloat", "float8")):
+            raise AttributeError(
+                f"__cuda_array_interface__ has no type for {self.dtype}; use DLPack"
+            )
+        if isinstance(self.memory, Memory):
+            self.memory.is_exported = True
+            for other in self.memory.others:
+                self.memory.stream.wait(other)
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.pointer, self.is_read_only),
+            "strides": None if self.is_contiguous else self.strides,
+            "version": 3,
+            "stream": self.memory.stream.number or LEGACY,
+        }
+
+    def __array__(self, *arguments: Any, **keywords: Any) -> np.ndarray:
+        raise TypeError("this array lies on a GPU, and NumPy can't reach it; .numpy() copies it")
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of an array without dimensions")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        shape = ", ".join(map(str, self.shape))
+        return f"<{self.dtype}[{shape}] on CUDA device {self.device}>"
+
+
+def row_major(shape: tuple[int, ...], item: int) -> tuple[int, ...]:
+    return tuple([prod(shape[axis + 1 :]) * item for axis in range(len(shape))])
+
+
+# --- making them -----------------------------------------------------------------------------
+
+
+def empty(shape: Shape, dtype: Any, *, device: int = 0, stream: Stream | None = None) -> Array:
+    """An array with whatever its memory holds."""
+    extents = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(map(int, shape))
+    kind = dtype.numpy if isinstance(dtype, DType) else np.dtype(dtype)
+    owner = context(device)
+    memory = Memory(owner, prod(extents) * kind.itemsize, stream or current_stream(owner))
+    return Array(memory.pointer, extents, kind, memory)
+
+
+def array(values: Any, *, device: int = 0) -> Array:
+    """A copy on a device: of a NumPy array, or of an array on a device."""
+    if dlpack.is_on_cuda(values):
+        return asarray(values, device=device).copy()
+    source = dlpack.as_array(values) if _is_foreign(values) else np.asarray(values)
+    made = empty(source.shape, source.dtype, device=device)
+    copies.from_host(made.pointer, source, made.memory.stream)
+    return made
+
+
+def asarray(values: Any, *, device: int | None = None, stream: Stream | None = None) -> Array:
+    """An array on a device as it is, whichever library's; a copy of anything else.
+
+    stream  the one that is going to use it; the current one if not given
+    """
+    if isinstance(values, Array):
+        found = values
+    elif not dlpack.is_on_cuda(values):
+        return array(values, device=device or 0)
+    elif hasattr(values, "__dlpack__"):
+        found = from_dlpack(values, stream=stream)
+    else:
+        found = _from_interface(values, stream)
+    if device is not None and found.device != device:
+        raise DeviceError(f"the array lies on CUDA device {found.device}, and not on {device}")
+    return found
+
+
+def from_dlpack(values: Any, *, stream: Stream | None = None) -> Array:
+    """The memory of another library's array, shared. The stream finds what that has written."""
+    kind, number = dlpack.device_of(values)
+    if kind not in dlpack.CUDA_DEVICES:
+        raise BufferError("the array doesn't lie on a CUDA device; device.array() copies it to one")
+    owner = context(number)
+    consumer = stream or current_stream(owner, library_of(values))
+    given = dlpack.exported(values, stream=consumer.number or LEGACY)
+    item = given.dtype.itemsize
+    return Array(
+        given.pointer,
+        given.shape,
+        given.dtype,
+        Borrowed(owner, consumer, given.capsule),
+        tuple([stride * item for stride in given.strides]),
+        is_read_only=given.is_read_only,
+    )
+
+
+def _from_interface(values: Any, stream: Stream | None) -> Array:
+    """The memory of an array with no more than `__cuda_array_interface__`."""
+    given = values.__cuda_array_interface__
+    pointer, is_read_only = given["data"]
+    if given.get("mask") is not None:
+        raise BufferError("the array is masked")
+    shape, dtype = tuple(given["shape"]), np.dtype(given["typestr"])
+    owner = context(ordinal_of(values))
+    consumer = stream or current_stream(owner, library_of(values))
+    if given.get("stream") is not None:
+        consumer.wait(stream_of(owner, given["stream"]))
+    memory = Borrowed(owner, consumer, values)
+    strides = given.get("strides")
+    return Array(
+        pointer or 0,
+        shape,
+        dtype,
+        memory,
+        None if strides is None else tuple(strides),
+        is_read_only=bool(is_read_only),
+    )
+
+
+def ordinal_of(values: Any) -> int:
+    """The number of the device that an array lies on."""
+    if isinstance(values, Array):
+        return values.device
+    if hasattr(values, "__dlpack_device__"):
+        return dlpack.device_of(values)[1]
+    pointer = values.__cuda_array_interface__["data"][0]
+    return device_of(pointer) if pointer else 0
+
+
+def library_of(values: Any) -> str:
+    """The library whose array this is."""
+    return type(values).__module__.partition(".")[0]
+
+
+def _is_foreign(values: Any) -> bool:
+    return not isinstance(values, np.ndarray) and hasattr(values, "__dlpack__")

@@ -1,0 +1,95 @@
+"""A kernel's calls on a device: with arrays that are there, or with the CPU's, copied in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from taskc.backend.cuda.api import DeviceError
+from taskc.backend.cuda.array import Array, asarray, empty, library_of, ordinal_of
+from taskc.backend.cuda.context import context
+from taskc.backend.cuda.copies import from_host, to_host
+from taskc.backend.cuda.launch import Loaded
+from taskc.backend.cuda.streams import Stream, current_stream
+from taskc.backend.packing import packed
+from taskc.ir import nodes as ir
+from taskc.ir.nodes import Tensor
+
+
+class Place:
+    """The device on which a call's arrays lie, and the stream that the call goes into.
+
+    arrays  those of the call that lie on a device
+    """
+
+    def __init__(self, arrays: Sequence[Any]) -> None:
+        libraries = [library_of(one) for one in arrays if not isinstance(one, Array)]
+        self.context = context(ordinal_of(arrays[0]))
+        self.stream = current_stream(self.context, libraries[0] if libraries else "")
+
+    @property
+    def name(self) -> str:
+        return f"CUDA device {self.context.ordinal}"
+
+    def view(self, value: Any) -> Array:
+        """An array of any library on any device; the stream finds what that has written."""
+        try:
+            return asarray(value, stream=self.stream)
+        except DeviceError:
+            raise
+        except RuntimeError as error:  # what torch says of a tensor that it won't export
+            raise BufferError(str(error)) from error
+
+    def holds(self, array: Array) -> bool:
+        return array.memory.context is self.context
+
+    def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+        return empty(shape, dtype, device=self.context.ordinal, stream=self.stream)
+
+    def __enter__(self) -> None:
+        self.stream.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self.stream.__exit__(*error)
+
+
+def run(loaded: Loaded, values: Sequence[Any], dimensions: dict[ir.Variable, int]) -> None:
+    """A call with arguments that were checked: all of them on the device, or all on the CPU."""
+    if any(isinstance(value, np.ndarray) for value in values):
+        _run_copied(loaded, values, dimensions)
+    else:
+        _launch(loaded, values, dimensions, current_stream(loaded.context))
+
+
+def _launch(
+    loaded: Loaded, values: Sequence[Any], dimensions: dict[ir.Variable, int], stream: Stream
+) -> None:
+    shapes = tuple([value.shape if isinstance(value, Array) else () for value in values])
+    passed = [value.pointer if isinstance(value, Array) else value for value in values]
+    arrays = [value for value in values if isinstance(value, Array)]
+    for array in arrays:
+        array.memory.used(stream)
+    loaded.form(shapes, dimensions).launch(passed, stream, arrays)
+
+
+def _run_copied(loaded: Loaded, values: Sequence[Any], dimensions: dict[ir.Variable, int]) -> None:
+    """With NumPy's arrays: they are copied to the device, and what was written back. It waits for that."""
+    parameters, ordinal = loaded.kernel.parameters, loaded.context.ordinal
+    stream = current_stream(loaded.context)
+    with packed(parameters, values) as hosts:
+        passed: list[Any] = []
+        for parameter, host in zip(parameters, hosts, strict=True):
+            if not isinstance(parameter, Tensor):
+                passed.append(host)
+                continue
+            made = empty(host.shape, host.dtype, device=ordinal, stream=stream)
+            if parameter.role != "out":
+                from_host(made.pointer, host, stream)
+            passed.append(made)
+        _launch(loaded, passed, dimensions, stream)
+        stream.synchronize()
+        for parameter, host, there in zip(parameters, hosts, passed, strict=True):
+            if isinstance(parameter, Tensor) and parameter.role != "in":
+                to_host(host, there.pointer, stream)

@@ -1,0 +1,134 @@
+"""A device: its primary context, which other libraries of the process share, and what it offers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any
+from weakref import WeakValueDictionary
+
+from taskc.backend.cuda.api import Api, DeviceError, api
+
+# The target that is lowered for, by compute capability. Code for 8.0 runs on all of 8.x.
+_TARGETS = {(8, 0): "sm_80", (8, 6): "sm_80", (8, 7): "sm_80", (8, 9): "sm_89", (9, 0): "sm_90a"}
+ORDER = ("sm_80", "sm_89", "sm_90a")  # each can do what those before it can
+_lock = Lock()
+
+
+class Context:
+    """ordinal       the number of the device
+    name          what NVIDIA calls it
+    capability    (9, 0) of Hopper
+    processors    streaming multiprocessors
+    shared_bytes  what a block may have of shared memory, static and dynamic
+    cache_bytes   of its L2
+    memory_bytes  of its memory
+    """
+
+    def __init__(self, api: Api, ordinal: int) -> None:
+        self.api = api
+        self.ordinal = ordinal
+        self.device = api.cuDeviceGet(ordinal)
+        self.name = api.cuDeviceGetName(256, self.device).rstrip(b"\0").decode(errors="replace")
+        self.capability = (
+            self._attribute("COMPUTE_CAPABILITY_MAJOR"),
+            self._attribute("COMPUTE_CAPABILITY_MINOR"),
+        )
+        self.processors = self._attribute("MULTIPROCESSOR_COUNT")
+        self.shared_bytes = self._attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
+        self.cache_bytes = self._attribute("L2_CACHE_SIZE")
+        self.memory_bytes = api.cuDeviceTotalMem(self.device)
+        self._has_pools = bool(self._attribute("MEMORY_POOLS_SUPPORTED"))
+        self.handle = api.cuDevicePrimaryCtxRetain(self.device)
+        self.number = int(self.handle)
+        # By their numbers. Those of other libraries may be met again and are kept.
+        self.streams: WeakValueDictionary[int, Any] = WeakValueDictionary()
+        self.foreign_streams: list[Any] = []
+        self.encoder: Any = None  # of tensor maps, once it has been looked up
+        self._keep_freed_memory()
+
+    def _attribute(self, name: str) -> int:
+        attribute = getattr(self.api.driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return int(self.api.cuDeviceGetAttribute(attribute, self.device))
+
+    @property
+    def target(self) -> str:
+        """The name of the target that kernels are lowered for."""
+        found = _TARGETS.get(self.capability)
+        if found is None:
+            major, minor = self.capability
+            raise DeviceError(
+                f"CUDA device {self.ordinal}, {self.name}, has compute capability {major}.{minor},"
+                " and taskc compiles for 8.0, 8.6, 8.7, 8.9 and 9.0"
+            )
+        return found
+
+    def _keep_freed_memory(self) -> None:
+        """What is freed stays with the process: getting it anew from the system takes a millisecond."""
+        if self._has_pools:
+            pool = self.api.cuDeviceGetDefaultMemPool(self.device)
+            threshold = self.api.driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+            value = self.api.driver.cuuint64_t((1 << 64) - 1)
+            self.api.cuMemPoolSetAttribute(pool, threshold, value)
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Calls go to this device; the caller's own context is current again afterwards."""
+        if self.is_current():
+            yield
+            return
+        self.api.cuCtxPushCurrent(self.handle)
+        try:
+            yield
+        finally:
+            self.api.cuCtxPopCurrent()
+
+    def is_current(self) -> bool:
+        return int(self.api.cuCtxGetCurrent()) == self.number
+
+    def allocate(self, size: int, stream: int, *, ordered: bool) -> int:
+        """Memory of so many bytes. `ordered`: it is there for what comes later in the stream."""
+        with self.current():
+            if ordered and self._has_pools:
+                return int(self.api.cuMemAllocAsync(size, stream))
+            return int(self.api.cuMemAlloc(size))
+
+    def free(self, pointer: int, stream: int, *, ordered: bool) -> None:
+        """Gives memory back, once what is in the stream has ended."""
+        with self.current():
+            if ordered and self._has_pools:
+                self.api.cuMemFreeAsync(pointer, stream)
+            else:  # waits for the device
+                self.api.cuMemFree(pointer)
+
+    def synchronize(self) -> None:
+        """Waits for all that the device has been given to do."""
+        with self.current():
+            self.api.cuCtxSynchronize()
+        self.api.forget(None)
+        for stream in list(self.streams.values()):
+            stream.check_assertions()
+
+
+def context(ordinal: int = 0) -> Context:
+    """The device of a number, started at its first use."""
+    started = api()
+    found = started.contexts.get(ordinal)
+    if found is None:
+        with _lock:
+            found = started.contexts.get(ordinal)
+            if found is None:
+                count = started.cuDeviceGetCount()
+                if not 0 <= ordinal < count:
+                    raise DeviceError(f"there is no CUDA device {ordinal}; there are {count}")
+                found = started.contexts[ordinal] = Context(started, ordinal)
+    assert isinstance(found, Context)
+    return found
+
+
+def device_of(pointer: int) -> int:
+    """The number of the device that a pointer leads to."""
+    started = api()
+    attribute = started.driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    return int(started.cuPointerGetAttribute(attribute, pointer))

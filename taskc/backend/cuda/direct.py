@@ -1,0 +1,186 @@
+"""Calls that look at nothing twice.
+
+The first call of a form (shapes, types, strides, devices) is checked by the driver. Later ones find by the form
+that they fit, and go straight to a launch: of our arrays, of torch's, of CuPy's, or of several of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from taskc.backend.cuda.array import Array, asarray, empty, library_of
+from taskc.backend.cuda.launch import Form, Loaded
+from taskc.backend.cuda.streams import current_stream
+from taskc.ir.extents import extent_value
+from taskc.ir.nodes import Tensor
+from taskc.ir.program import bind_dimensions
+from taskc.ir.signature import inputs_of, outputs_of
+
+Call: TypeAlias = Callable[..., Any]
+Read: TypeAlias = "tuple[Any, int]"  # a form, None where there is none, and a pointer
+
+_ALIGNMENT = 16
+_REMEMBERED = 256  # forms
+
+
+def direct(loaded: Loaded, otherwise: Call) -> Call | None:
+    """What is called with a call's own arguments; what it doesn't know goes to `otherwise`.
+
+    None for kernels with scalars or layouts: the driver takes all their calls.
+    """
+    parameters = loaded.kernel.parameters
+    if not all(isinstance(item, Tensor) and item.layout is None for item in parameters):
+        return None
+    known: dict[Any, _Known] = {}
+    given, outputs = len(inputs_of(parameters)), len(outputs_of(parameters))
+
+    def entry(*arguments: Any, **keywords: Any) -> Any:
+        everything = arguments
+        if keywords:
+            if outputs != 1 or len(keywords) != 1 or "out" not in keywords:
+                return otherwise(*arguments, **keywords)
+            everything = (*arguments, keywords["out"])
+        if len(arguments) != given:
+            return otherwise(*arguments, **keywords)
+        reads = [_READERS.get(type(value), _read_any)(value) for value in everything]
+        key = tuple([form for form, _ in reads])
+        found = known.get(key)
+        if found is not None:
+            pointers = [pointer for _, pointer in reads]
+            if found.accepts(pointers):
+                return found.run(everything, pointers)
+        result = otherwise(*arguments, **keywords)
+        if found is None and None not in key:
+            if len(known) >= _REMEMBERED:
+                known.clear()
+            made = _known(loaded, everything, given)
+            if made is not None:
+                known[key] = made
+        return result
+
+    return entry
+
+
+@dataclass(slots=True)
+class _Known:
+    """order    for each parameter, the number of the argument; None where the call makes it
+    sizes    bytes of each argument
+    written  the arguments that are written
+    made     shapes and types of the outputs that the call makes
+    library  whose current stream it is
+    """
+
+    form: Form
+    order: list[int | None]
+    sizes: list[int]
+    written: list[int]
+    made: list[tuple[tuple[int, ...], np.dtype[Any]]]
+    library: str
+    returned: int | None
+
+    def accepts(self, pointers: list[int]) -> bool:
+        """They are aligned, and what is written overlaps nothing."""
+        for pointer in pointers:
+            if pointer % _ALIGNMENT:
+                return False
+        for one in self.written:
+            start, size = pointers[one], self.sizes[one]
+            for other, pointer in enumerate(pointers):
+                if other != one and pointer < start + size and start < pointer + self.sizes[other]:
+                    return False
+        return True
+
+    def run(self, arguments: Sequence[Any], pointers: list[int]) -> Any:
+        owner = self.form.loaded.context
+        stream = current_stream(owner, self.library)
+        for argument in arguments:
+            if type(argument) is Array:
+                argument.memory.used(stream)
+        made = [
+            empty(shape, dtype, device=owner.ordinal, stream=stream) for shape, dtype in self.made
+        ]
+        fresh = iter(made)
+        passed = [pointers[k] if k is not None else next(fresh).pointer for k in self.order]
+        self.form.launch(passed, stream, (*arguments, *made))
+        if self.returned is not None:
+            return arguments[self.returned]
+        return None if not made else made[0] if len(made) == 1 else tuple(made)
+
+
+def _known(loaded: Loaded, arguments: Sequence[Any], given: int) -> _Known | None:
+    """What a call that was checked says about others of its form; None if they would be copied."""
+    parameters = loaded.kernel.parameters
+    views = [asarray(argument) for argument in arguments]
+    if not all(view.is_contiguous and view.pointer % _ALIGNMENT == 0 for view in views):
+        return None
+    if any(view.device != loaded.context.ordinal for view in views):
+        return None
+    named = {id(item): k for k, item in enumerate(inputs_of(parameters))}
+    if len(arguments) > given:
+        named |= {id(item): given for item in outputs_of(parameters)}
+    order = [named.get(id(item)) for item in parameters]
+    present = [(item, views[k]) for item, k in zip(parameters, order, strict=True) if k is not None]
+    sizes = bind_dimensions([item for item, _ in present], [view for _, view in present])
+    if any(one not in sizes for one in loaded.kernel.dimensions):
+        return None  # told by an extent like n + 2
+    shapes, made = [], []
+    for item, number in zip(parameters, order, strict=True):
+        assert isinstance(item, Tensor)
+        if number is None:
+            shapes.append(tuple([extent_value(extent, sizes) for extent in item.shape]))
+            made.append((shapes[-1], item.dtype.numpy))
+        else:
+            shapes.append(views[number].shape)
+    dimensions = {one: sizes[one] for one in loaded.kernel.dimensions}
+    libraries = [library_of(one) for one in arguments if not isinstance(one, Array)]
+    return _Known(
+        loaded.form(tuple(shapes), dimensions),
+        order,
+        [view.nbytes for view in views],
+        [k for item, k in zip(parameters, order, strict=True) if k is not None and _written(item)],
+        made,
+        libraries[0] if libraries else "",
+        given if len(arguments) > given else None,
+    )
+
+
+def _written(parameter: Any) -> bool:
+    return isinstance(parameter, Tensor) and parameter.role != "in"
+
+
+# --- forms of arrays -------------------------------------------------------------------------
+
+
+def _read_ours(array: Array) -> Read:
+    return array.key, array.pointer
+
+
+def _read_torch(tensor: Any) -> Read:
+    """A tensor on the CPU has a form, too, and is never learnt: the number of its device is -1."""
+    return (
+        (tensor.shape, tensor.dtype, tensor.stride(), tensor.get_device(), tensor.requires_grad),
+        tensor.data_ptr(),
+    )
+
+
+def _read_cupy(array: Any) -> Read:
+    return (array.shape, array.dtype, array.strides, array.device.id), array.data.ptr
+
+
+def _read_any(value: Any) -> Read:
+    """Of a class that wasn't met yet. Subclasses may mean something else by their attributes."""
+    kind = type(value)
+    reader = {("torch", "Tensor"): _read_torch, ("cupy", "ndarray"): _read_cupy}.get(
+        (library_of(value), kind.__name__)
+    )
+    if reader is None:
+        return None, 0
+    _READERS[kind] = reader
+    return reader(value)
+
+
+_READERS: dict[type, Callable[[Any], Read]] = {Array: _read_ours}

@@ -1,0 +1,186 @@
+"""A cubin on a device, and its launches.
+
+What a launch passes lies in a block of memory that is made once for each form of the arguments (their shapes, the
+dimensions): a launch writes the pointers into it and calls the driver.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from taskc.backend.cuda.api import DeviceError
+from taskc.backend.cuda.compiled import Compiled, count
+from taskc.backend.cuda.context import Context
+from taskc.backend.cuda.streams import Stream
+from taskc.backend.cuda.tensor_maps import Encoded, encode
+from taskc.ir import nodes as ir
+
+_FREE_SHARED = 48 << 10  # bytes of shared memory that every kernel may have
+_REMEMBERED = 256  # forms of arguments, and maps of a form
+
+
+class Loaded:
+    """A kernel on one device.
+
+    failed  raises the error of an assertion that didn't hold, by its number
+    """
+
+    def __init__(
+        self,
+        kernel: ir.Kernel,
+        compiled: Compiled,
+        context: Context,
+        failed: Callable[[int], None],
+    ) -> None:
+        self.kernel = kernel
+        self.compiled = compiled
+        self.context = context
+        self.failed = failed
+        self.forms: dict[Any, Form] = {}
+        api = context.api
+        with context.current():
+            self.module = api.cuModuleLoadData(compiled.cubin)
+            self.function = api.cuModuleGetFunction(self.module, compiled.name.encode())
+            self._allow_shared()
+            self.status = self._status_word() if compiled.asserts else 0
+
+    def _allow_shared(self) -> None:
+        """More than every kernel may have has to be asked for."""
+        dynamic, offered = self.compiled.shared, self.context.shared_bytes
+        needed = dynamic + self.compiled.resources.shared
+        if needed > offered:
+            raise DeviceError(
+                f"{self.kernel.name}() needs {needed} bytes of shared memory, and a block has at most"
+                f" {offered} on {self.context.name}"
+            )
+        if needed > _FREE_SHARED:
+            attributes = self.context.api.driver.CUfunction_attribute
+            attribute = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self.context.api.cuFuncSetAttribute(self.function, attribute, dynamic)
+
+    def _status_word(self) -> int:
+        """In the CPU's memory, where it can be read without a copy, and also after a kernel has failed."""
+        api = self.context.api
+        flags = api.driver.CU_MEMHOSTALLOC_PORTABLE | api.driver.CU_MEMHOSTALLOC_DEVICEMAP
+        address = int(api.cuMemHostAlloc(4, flags))
+        ctypes.c_uint32.from_address(address).value = 0
+        return address
+
+    def look(self) -> None:
+        """Whether an assertion has failed in a launch that has ended."""
+        word = ctypes.c_uint32.from_address(self.status)
+        number, word.value = word.value, 0
+        if number:
+            self.failed(number)
+
+    def form(self, shapes: tuple[Any, ...], dimensions: dict[ir.Variable, int]) -> Form:
+        """For arguments of these shapes, one for each parameter."""
+        key = shapes, tuple(dimensions.values())
+        found = self.forms.get(key)
+        if found is None:
+            if len(self.forms) >= _REMEMBERED:
+                self.forms.clear()
+            numbers = [dimensions[one] for one in self.kernel.dimensions]
+            with self.context.current():
+                found = Form(self, shapes, numbers)
+            self.forms[key] = found
+        return found
+
+
+class Form:
+    """Launches with arguments of one form."""
+
+    def __init__(self, loaded: Loaded, shapes: tuple[Any, ...], dimensions: list[int]) -> None:
+        self.loaded = loaded
+        self.shapes = shapes
+        self.dimensions = dimensions
+        compiled, context = loaded.compiled, loaded.context
+        self._lock = Lock()
+        self._maps: dict[tuple[int, int], Encoded] = {}
+        self._tensors: list[tuple[int, int]] = []
+        self._scalars: list[tuple[int, int]] = []
+        self._mapped: list[tuple[int, int]] = []
+        total = len(compiled.arguments)
+        self._words = (ctypes.c_uint64 * max(1, total))()
+        self._first = ctypes.addressof(self._words)
+        places = [self._first + 8 * place for place in range(total)]
+        self._places = (ctypes.c_void_p * max(1, total))(*places)
+        for place, argument in enumerate(compiled.arguments):
+            match argument.kind:
+                case "tensor":
+                    self._tensors.append((place, argument.number))
+                case "scalar":
+                    self._scalars.append((place, argument.number))
+                case "map":
+                    self._mapped.append((place, argument.number))
+                case "dimension":
+                    self._words[place] = dimensions[argument.number] & (1 << 64) - 1
+                case "status":
+                    self._words[place] = self._on_device(loaded.status)
+        self._address = ctypes.addressof(self._places)
+        self._stream = 0
+        self._config = config = context.api.driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = 1, 1, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ = compiled.threads, 1, 1
+        config.sharedMemBytes = compiled.shared
+        config.hStream = self._stream
+        config.numAttrs = 0
+
+    def _on_device(self, address: int) -> int:
+        return int(self.loaded.context.api.cuMemHostGetDevicePointer(address, 0))
+
+    def launch(self, values: Sequence[Any], stream: Stream, kept: Sequence[object] = ()) -> None:
+        """values  one for each parameter: the address of a tensor's memory, or a scalar of its storage type
+        kept    what has to stay for as long as a graph that captures this may run
+        """
+        loaded = self.loaded
+        compiled, api = loaded.compiled, loaded.context.api
+        # Every kernel's name is remembered: if it fails, CUDA says so at some later call.
+        with self._lock:
+            blocks = count(compiled.blocks, self.dimensions, values)
+            if not blocks:
+                return
+            self._fill(values)
+            self._config.gridDimX = blocks
+            if stream.number != self._stream:
+                self._config.hStream = self._stream = stream.number
+            try:
+                api.cuLaunchKernelEx(self._config, loaded.function, self._address, 0)
+            except DeviceError as error:
+                raise DeviceError(f"launching {loaded.kernel.name}(): {error}") from None
+        if stream.recorder is not None:
+            look = loaded.look if loaded.status else None
+            stream.recorder.launched(loaded.kernel.name, look, (loaded, *kept))
+            return
+        api.launched.append((stream.number, loaded.kernel.name))
+        if loaded.status:
+            stream.assertions[loaded.look] = None
+
+    def _fill(self, values: Sequence[Any]) -> None:
+        for place, number in self._tensors:
+            self._words[place] = values[number]
+        for place, number in self._scalars:
+            content = np.asarray(values[number]).tobytes()
+            ctypes.memmove(self._first + 8 * place, content, len(content))
+        for place, number in self._mapped:
+            self._places[place] = self._map(number, values).address
+
+    def _map(self, number: int, values: Sequence[Any]) -> Encoded:
+        wanted = self.loaded.compiled.maps[number]
+        pointer = values[wanted.parameter]
+        key = number, pointer
+        found = self._maps.get(key)
+        if found is None:
+            if len(self._maps) >= _REMEMBERED:
+                self._maps.clear()
+            parameter = self.loaded.kernel.parameters[wanted.parameter]
+            item = parameter.dtype.nbytes
+            shape = self.shapes[wanted.parameter]
+            found = encode(self.loaded.context, wanted, pointer, shape, item)
+            self._maps[key] = found
+        return found

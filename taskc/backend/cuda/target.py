@@ -1,0 +1,53 @@
+"""CUDA devices as a target of the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from taskc.backend.cache import Cache
+from taskc.backend.cuda.api import DeviceError
+from taskc.backend.cuda.array import Array
+from taskc.backend.cuda.calls import Place, run
+from taskc.backend.cuda.compile import compiled
+from taskc.backend.cuda.context import ORDER, context
+from taskc.backend.cuda.direct import direct
+from taskc.backend.cuda.launch import Loaded
+from taskc.ir import nodes as ir
+
+__all__ = ["Place", "device_of", "direct", "load", "run"]
+
+
+def load(
+    kernel: ir.Kernel,
+    lower: Callable[[ir.Kernel], ir.Kernel],
+    cache: Cache,
+    version: str,
+    device: int,
+    failed: Callable[[int], None],
+) -> Loaded:
+    """A kernel at the stage its author wrote it at, on a device: compiled for it, or found compiled.
+
+    lower    takes it to stage lean
+    version  of everything that compiles
+    failed   raises the error of an assertion that didn't hold, by its number
+    """
+    owner = context(device)
+    if kernel.stage != "parsed" and _order(kernel.target) > _order(owner.target):
+        raise DeviceError(
+            f"{kernel.name}() is written for {kernel.target}, and CUDA device {device}, {owner.name},"
+            f" runs code for {owner.target}"
+        )
+    lowered_for = replace(kernel, target=owner.target)
+    return Loaded(kernel, compiled(lowered_for, lower, cache, version), owner, failed)
+
+
+def _order(target: str) -> int:
+    """Targets that are no device's come first: what is written for them runs on any."""
+    return ORDER.index(target) if target in ORDER else -1
+
+
+def device_of(values: Sequence[Any]) -> int:
+    """Where a call's arrays lie; NumPy's go to the first device."""
+    return next((value.device for value in values if isinstance(value, Array)), 0)

@@ -1,0 +1,42 @@
+"""Arrays, streams, events and graphs of CUDA devices, for users: `taskc.device`.
+
+    x = tc.device.array(numpy_array)           a copy on the first device
+    y = kernel(x)                              runs there, and returns at once
+    y.numpy()                                  waits, and copies back
+
+Nothing here needs a GPU to be imported; without one the first use says so.
+"""
+
+from __future__ import annotations
+
+from taskc.backend.cuda.api import DeviceError
+from taskc.backend.cuda.array import Array, array, asarray, empty, from_dlpack
+from taskc.backend.cuda.context import Context, context
+from taskc.backend.cuda.graphs import Graph
+from taskc.backend.cuda.streams import Event, Stream, current_stream as _current_stream
+
+__all__ = [
+    "Array",
+    "Context",
+    "DeviceError",
+    "Event",
+    "Graph",
+    "Stream",
+    "array",
+    "asarray",
+    "context",
+    "current_stream",
+    "empty",
+    "from_dlpack",
+    "synchronize",
+]
+
+
+def synchronize(device: int = 0) -> None:
+    """Waits for all that a device has been given to do, and says what went wrong there."""
+    context(device).synchronize()
+
+
+def current_stream(device: int = 0) -> Stream:
+    """The stream that calls go into: of the innermost `with stream:`, else the legacy default one."""
+    return _current_stream(context(device))

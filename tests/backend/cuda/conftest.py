@@ -1,0 +1,93 @@
+"""A fake driver in place of NVIDIA's, and kernels that run on it, in the simulator."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+
+from taskc import driver as taskc_driver
+from taskc.backend import sim
+from taskc.backend.cuda import api, target
+from taskc.backend.cuda.compiled import Argument, Compiled, form_of
+from taskc.ir import nodes as ir
+from taskc.ir.extents import extent_value
+from tests.backend.cuda.fake_driver import FakeDriver
+
+Start = Callable[..., FakeDriver]
+
+
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch) -> Start:
+    """`start(devices=2)` puts a fake driver in place of the driver."""
+
+    def make(**options: Any) -> FakeDriver:
+        fake = FakeDriver(**options)
+        monkeypatch.setattr(api, "_started", None)
+        monkeypatch.setattr(api, "load_driver", lambda: fake)
+        return fake
+
+    monkeypatch.setattr(taskc_driver, "_made", {})
+    return make
+
+
+@pytest.fixture
+def fake(start: Start) -> FakeDriver:
+    return start()
+
+
+@pytest.fixture
+def compiled(
+    fake: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> dict[str, Compiled]:
+    """Kernels are "compiled" to calls of the simulator; what has been compiled, by name."""
+    made: dict[str, Compiled] = {}
+
+    def compile(kernel: ir.Kernel, lower: Any, cache: Any, version: str) -> Compiled:
+        lean = lower(kernel)
+        arguments = tuple(
+            [
+                Argument("tensor", k) if isinstance(item, ir.Tensor) else Argument("scalar", k, item.dtype.name)
+                for k, item in enumerate(lean.parameters)
+            ]
+            + [Argument("dimension", k) for k in range(len(lean.dimensions))]
+        )  # fmt: skip
+        blocks = form_of(lean.blocks or ir.constant(1), lean)
+        made[lean.name] = Compiled(
+            lean.name, kernel.target, b"cubin", arguments, lean.workers, 0, blocks
+        )
+        fake.arguments_of = {**fake.arguments_of, lean.name: len(arguments)}
+        fake.kernels[lean.name] = lambda words: run(lean, words)
+        return made[lean.name]
+
+    monkeypatch.setattr(target, "compiled", compile)
+    monkeypatch.setenv("TASKC_CACHE", str(tmp_path))
+    return made
+
+
+def run(lean: ir.Kernel, words: list[int]) -> None:
+    """A launch, in the simulator, on the memory that the words lead to."""
+    total = len(lean.parameters)
+    sizes = dict(zip(lean.dimensions, words[total:], strict=True))
+    values = []
+    for parameter, word in zip(lean.parameters, words, strict=False):
+        if isinstance(parameter, ir.Tensor):
+            shape = tuple([extent_value(extent, sizes) for extent in parameter.shape])
+            values.append(array_at(word, shape, parameter.dtype.numpy))
+        else:
+            bits = np.array([word], np.uint64).view(parameter.dtype.numpy)
+            values.append(bits[0])
+    report = sim.run(lean, values)
+    assert not [finding for finding in report.findings if finding.severity == "error"]
+
+
+def array_at(pointer: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """The memory of the fake device as NumPy sees it."""
+    kind = np.dtype(dtype)
+    size = max(1, prod(shape) * kind.itemsize)
+    memory = (ctypes.c_char * size).from_address(pointer)
+    return np.frombuffer(memory, kind, prod(shape)).reshape(shape)

@@ -1,0 +1,310 @@
+"""A driver without a GPU: a device's memory is the CPU's, and its kernels are functions of Python.
+
+It has the functions of cuda-python that are used, with their ways to be called, and notes every call. Its types
+and enumerations are cuda-python's own, which can be imported without a driver.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+from cuda.bindings import driver as real
+
+SUCCESS = real.CUresult.CUDA_SUCCESS
+INVALID_VALUE = real.CUresult.CUDA_ERROR_INVALID_VALUE
+ILLEGAL_ADDRESS = real.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
+NO_DEVICE = real.CUresult.CUDA_ERROR_NO_DEVICE
+
+_ATTRIBUTES = real.CUdevice_attribute
+Words = list[int]
+
+
+class FakeDriver:
+    """failing  what a function returns in place of its result, by its name
+    kernels  what a function of a module does: it is given the addresses of its arguments
+    calls    the name and the arguments of every call
+    """
+
+    def __init__(
+        self,
+        *,
+        version: int = 13000,
+        devices: int = 1,
+        capability: tuple[int, int] = (9, 0),
+        shared: int = 227 << 10,
+        has_pools: bool = True,
+    ) -> None:
+        self.version, self.devices = version, devices
+        self.attributes = {
+            _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: capability[0],
+            _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: capability[1],
+            _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: 132,
+            _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: shared,
+            _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: 50 << 20,
+            _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED: int(has_pools),
+        }
+        self.failing: dict[str, Any] = {}
+        self.kernels: dict[str, Callable[[list[int]], None]] = {}
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+        self.memory: dict[int, Any] = {}
+        self.freed: list[int] = []
+        self.maps: list[dict[str, Any]] = []
+        self.launches: list[dict[str, Any]] = []
+        self.device_of: dict[int, int] = {}
+        self._contexts = [0]
+        self._functions: dict[int, str] = {}
+        self._next = 0x1000
+        self._capturing: dict[int, list[Callable[[], None]]] = {}
+        self._graphs: dict[int, list[Callable[[], None]]] = {}
+        self._encoder = _ENCODE(self._encode)
+
+    def __getattr__(self, name: str) -> Any:
+        """A type or an enumeration of cuda-python, or a function of this class with its call noted."""
+        if not name.startswith("cu"):
+            return getattr(real, name)
+        if isinstance(getattr(real, name), type):
+            return getattr(real, name)
+        function = getattr(type(self), f"_{name}", None)
+
+        def called(*arguments: Any) -> Any:
+            self.calls.append((name, arguments))
+            if function is None:  # cuda-python's words where the driver's library lacks it
+                raise RuntimeError(f'Function "{name}" not found')
+            if name in self.failing:
+                return self.failing[name], None
+            result = function(self, *arguments)
+            return (SUCCESS,) if result is None else (SUCCESS, *result)
+
+        return called
+
+    def names(self) -> list[str]:
+        """The calls without those that only look or that choose a context."""
+        quiet = ("cuCtx", "cuDevice", "cuGetError", "cuPointer", "cuMemPool", "cuDriver", "cuInit")
+        return [name for name, _ in self.calls if not name.startswith(quiet)]
+
+    def _handle(self) -> int:
+        self._next += 0x10
+        return self._next
+
+    def _do(self, stream: Any, action: Callable[[], None]) -> None:
+        """At once, or noted by a stream that is being captured."""
+        captured = self._capturing.get(int(stream))
+        if captured is None:
+            action()
+        else:
+            captured.append(action)
+
+    # --- the driver and its devices ---
+
+    def cuInit(self, flags: int) -> Any:
+        self.calls.append(("cuInit", (flags,)))
+        return (self.failing.get("cuInit", SUCCESS),)
+
+    def cuGetErrorName(self, status: Any) -> Any:
+        return SUCCESS, real.CUresult(status).name.encode()
+
+    def cuGetErrorString(self, status: Any) -> Any:
+        return SUCCESS, b"in CUDA's words"
+
+    def _cuDriverGetVersion(self) -> Any:
+        return (self.version,)
+
+    def _cuDeviceGetCount(self) -> Any:
+        return (self.devices,)
+
+    def _cuDeviceGet(self, ordinal: int) -> Any:
+        return (real.CUdevice(ordinal),)
+
+    def _cuDeviceGetName(self, length: int, device: Any) -> Any:
+        return (b"Fake GPU".ljust(length, b"\0"),)
+
+    def _cuDeviceGetAttribute(self, attribute: Any, device: Any) -> Any:
+        return (self.attributes[attribute],)
+
+    def _cuDeviceTotalMem(self, device: Any) -> Any:
+        return (1 << 30,)
+
+    def _cuDevicePrimaryCtxRetain(self, device: Any) -> Any:
+        return (real.CUcontext(0xC0 + int(device)),)
+
+    def _cuCtxGetCurrent(self) -> Any:
+        return (real.CUcontext(self._contexts[-1]),)
+
+    def _cuCtxPushCurrent(self, context: Any) -> None:
+        self._contexts.append(int(context))
+
+    def _cuCtxPopCurrent(self) -> Any:
+        return (real.CUcontext(self._contexts.pop()),)
+
+    def _cuCtxSynchronize(self) -> None:
+        pass
+
+    def _cuPointerGetAttribute(self, attribute: Any, pointer: int) -> Any:
+        return (self.device_of.get(pointer, 0),)
+
+    # --- memory ---
+
+    def _cuDeviceGetDefaultMemPool(self, device: Any) -> Any:
+        return (real.CUmemoryPool(0xB0),)
+
+    def _cuMemPoolSetAttribute(self, pool: Any, attribute: Any, value: Any) -> None:
+        assert isinstance(value, real.cuuint64_t)
+
+    def _cuMemAlloc(self, size: int) -> Any:
+        buffer = ctypes.create_string_buffer(size + 256)
+        address = -(-ctypes.addressof(buffer) // 256) * 256
+        self.memory[address] = buffer
+        return (real.CUdeviceptr(address),)
+
+    def _cuMemAllocAsync(self, size: int, stream: int) -> Any:
+        return self._cuMemAlloc(size)
+
+    def _cuMemFree(self, pointer: int) -> None:
+        self.freed.append(pointer)
+        del self.memory[pointer]
+
+    def _cuMemFreeAsync(self, pointer: int, stream: int) -> None:
+        self._cuMemFree(pointer)
+
+    def _cuMemHostAlloc(self, size: int, flags: int) -> Any:
+        return (int(self._cuMemAlloc(size)[0]),)
+
+    def _cuMemHostGetDevicePointer(self, pointer: int, flags: int) -> Any:
+        return (real.CUdeviceptr(pointer),)
+
+    def _cuMemcpyHtoDAsync(self, to: int, start: int, size: int, stream: int) -> None:
+        self._do(stream, lambda: ctypes.memmove(to, start, size) and None)
+
+    _cuMemcpyDtoHAsync = _cuMemcpyDtoDAsync = _cuMemcpyHtoDAsync
+
+    def _cuMemcpy2DAsync(self, copy: Any, stream: int) -> None:
+        assert copy.srcPitch >= copy.WidthInBytes
+        assert copy.dstPitch >= copy.WidthInBytes
+        for line in range(copy.Height):
+            to = int(copy.dstDevice) + line * copy.dstPitch
+            start = int(copy.srcDevice) + line * copy.srcPitch
+            ctypes.memmove(to, start, copy.WidthInBytes)
+
+    # --- modules and launches ---
+
+    def _cuModuleLoadData(self, image: bytes) -> Any:
+        assert isinstance(image, bytes)
+        return (real.CUmodule(self._handle()),)
+
+    def _cuModuleGetFunction(self, module: Any, name: bytes) -> Any:
+        handle = self._handle()
+        self._functions[handle] = name.decode()
+        return (real.CUfunction(handle),)
+
+    def _cuFuncSetAttribute(self, function: Any, attribute: Any, value: int) -> None:
+        pass
+
+    def _cuLaunchKernelEx(self, config: Any, function: Any, places: int, extra: int) -> None:
+        name = self._functions[int(function)]
+        count = self.arguments_of[name]
+        addresses = list((ctypes.c_uint64 * count).from_address(places))
+        noted = {
+            "name": name,
+            "grid": (config.gridDimX, config.gridDimY, config.gridDimZ),
+            "block": (config.blockDimX, config.blockDimY, config.blockDimZ),
+            "shared": config.sharedMemBytes,
+            "stream": int(config.hStream),
+            "words": [ctypes.c_uint64.from_address(address).value for address in addresses],
+        }
+        self.launches.append(noted)
+        kernel = self.kernels.get(name)
+        if kernel is not None:
+            # The arguments are read when the launch is made, also for a graph.
+            words = list(noted["words"])
+            self._do(config.hStream, lambda: kernel(words))
+
+    arguments_of: dict[str, int] = {}  # noqa: RUF012
+
+    def _cuGetProcAddress(self, symbol: bytes, version: int, flags: int) -> Any:
+        assert symbol == b"cuTensorMapEncodeTiled"
+        found = real.CUdriverProcAddressQueryResult.CU_GET_PROC_ADDRESS_SUCCESS
+        return ctypes.cast(self._encoder, ctypes.c_void_p).value, found
+
+    def _encode(self, *arguments: Any) -> int:
+        to, kind, rank, pointer, extents, strides, box, steps, *options = arguments
+
+        def numbers(type_: Any, address: int, count: int) -> list[int]:
+            return list((type_ * count).from_address(address)) if count else []
+
+        self.maps.append(
+            {
+                "aligned": to % 64 == 0,
+                "type": real.CUtensorMapDataType(kind).name,
+                "pointer": pointer,
+                "extents": numbers(ctypes.c_uint64, extents, rank),
+                "strides": numbers(ctypes.c_uint64, strides, rank - 1),
+                "box": numbers(ctypes.c_uint32, box, rank),
+                "steps": numbers(ctypes.c_uint32, steps, rank),
+                "swizzle": real.CUtensorMapSwizzle(options[1]).name,
+            }
+        )
+        return int(self.failing.get("cuTensorMapEncodeTiled", 0))
+
+    # --- streams, events, graphs ---
+
+    def _cuStreamCreate(self, flags: Any) -> Any:
+        return (real.CUstream(self._handle()),)
+
+    def _cuStreamDestroy(self, stream: int) -> None:
+        pass
+
+    def _cuStreamSynchronize(self, stream: int) -> None:
+        pass
+
+    def _cuStreamWaitEvent(self, stream: int, event: Any, flags: int) -> None:
+        pass
+
+    def _cuEventCreate(self, flags: Any) -> Any:
+        return (real.CUevent(self._handle()),)
+
+    def _cuEventRecord(self, event: Any, stream: int) -> None:
+        pass
+
+    def _cuEventSynchronize(self, event: Any) -> None:
+        pass
+
+    def _cuEventElapsedTime(self, start: Any, end: Any) -> Any:
+        return (1.5,)
+
+    def _cuEventDestroy(self, event: Any) -> None:
+        pass
+
+    def _cuStreamBeginCapture(self, stream: int, mode: Any) -> None:
+        self._capturing[int(stream)] = []
+
+    def _cuStreamEndCapture(self, stream: int) -> Any:
+        handle = self._handle()
+        self._graphs[handle] = self._capturing.pop(int(stream))
+        return (real.CUgraph(handle),)
+
+    def _cuGraphInstantiate(self, graph: Any, flags: int) -> Any:
+        handle = self._handle()
+        self._graphs[handle] = self._graphs[int(graph)]
+        return (real.CUgraphExec(handle),)
+
+    def _cuGraphDestroy(self, graph: Any) -> None:
+        del self._graphs[int(graph)]
+
+    def _cuGraphLaunch(self, executable: Any, stream: int) -> None:
+        for action in self._graphs[int(executable)]:
+            action()
+
+    def _cuGraphExecDestroy(self, executable: Any) -> None:
+        del self._graphs[int(executable)]
+
+
+_ENCODE = ctypes.CFUNCTYPE(
+    ctypes.c_int,
+    ctypes.c_void_p,
+    ctypes.c_int,
+    ctypes.c_uint32,
+    *[ctypes.c_void_p] * 5,
+    *[ctypes.c_int] * 4,
+)
