@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from taskc.ir.target import MATRIX_INSTRUCTIONS, MatrixInstruction
+from taskc.ir.target import MATRIX_INSTRUCTIONS, MATRIX_MOVES, MatrixInstruction, MatrixMove
 from taskc.ir.types import DType, boolean, u32
 
 
@@ -177,6 +177,26 @@ _ROWS += tuple(
     for row in MATRIX_INSTRUCTIONS.values()
     if row.offset
 )
+
+
+def _of_moves(row: MatrixMove) -> Operation:
+    source, target = (
+        ("SHARED memory", "REGISTER tensor")
+        if row.is_load
+        else ("REGISTER tensor", "SHARED memory")
+    )
+    return Operation(
+        row.name,
+        ("place", "place"),
+        "warp",
+        f"Moves {row.count} matrices of eight lines of 16 bytes from a {source} (second) to a {target} (first)."
+        " Each lane's place in memory begins the line that it names, at a multiple of 16 bytes: lane 8 * i + r"
+        " line r of matrix i. The registers, from the same slot on in all lanes, are 4 bytes of each matrix; a"
+        " row of ir/target.py says which elements.",
+    )
+
+
+_ROWS += tuple(map(_of_moves, MATRIX_MOVES.values()))
 
 
 def _of_tiles(row: MatrixInstruction) -> tuple[Operation, ...]:

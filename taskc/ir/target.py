@@ -78,6 +78,33 @@ class MatrixInstruction:
 
 
 @dataclass(frozen=True, slots=True)
+class MatrixMove:
+    """A warp moves `count` matrices, of eight lines of 16 bytes each, between SHARED memory and registers.
+
+    Lane 8 * i + r names line r of matrix i, wherever that lies, at a multiple of 16 bytes; what lanes from
+    8 * count on name is ignored. Of each matrix every lane has 4 bytes, matrix after matrix.
+
+    is_load     from memory into registers; else the other way
+    transposed  a lane's 4 bytes are of two lines, not of one: only of 16-bit elements
+    """
+
+    name: str
+    count: int
+    is_load: bool
+    transposed: bool
+
+    def fits(self, dtype: DType) -> bool:
+        """Whether elements of this type keep together."""
+        return dtype.nbytes == 2 or (dtype.nbytes in (1, 4) and not self.transposed)
+
+    def fragment(self, dtype: DType) -> Mapping:
+        """Who has which elements of a matrix, lines by elements of a line."""
+        if self.transposed:
+            return spatial(4, 8, order=(1, 0)) * repeat(2, 1)
+        return spatial(8, 4) * repeat(1, 4 // dtype.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """warp          workers that run in lockstep and may exchange registers
     vector_bytes  the widest single access of one worker
@@ -88,6 +115,7 @@ class Target:
     cluster       how many blocks may be scheduled together
     transports    how block values may travel in a pipeline, best first; none: loads don't overlap work
     narrow        whether offsets are 32-bit where that is enough
+    moves         instructions that move matrices between SHARED memory and registers, the largest first
     straight      statements that a loop may become where it is unrolled to save its own instructions
     """
 
@@ -102,6 +130,7 @@ class Target:
     transports: tuple[str, ...]
     cluster: int = 1
     matrix: tuple[MatrixInstruction, ...] = ()
+    moves: tuple[MatrixMove, ...] = ()
     narrow: bool = True
     straight: int = 1024
 
@@ -182,6 +211,18 @@ def _wgmma(operand: DType, accumulator: DType, n: int) -> MatrixInstruction:
     )
 
 
+def _matrix_moves(name: str, *, is_load: bool) -> tuple[MatrixMove, ...]:
+    """The m8n8 family of PTX."""
+    return tuple(
+        MatrixMove(f"{name}.x{count}{end}", count, is_load, end != "")
+        for count in (4, 2, 1)
+        for end in ("", ".trans")
+    )
+
+
+_LDMATRIX = _matrix_moves("ldmatrix", is_load=True)
+_STMATRIX = _matrix_moves("stmatrix", is_load=False)
+
 _COLUMNS = range(256, 0, -8)  # the widest first
 _WGMMA = tuple(
     _wgmma(operand, f32, n) for operand in (f16, bf16, tf32, f8e4m3, f8e5m2) for n in _COLUMNS
@@ -211,6 +252,7 @@ SM_80 = Target(
     shuffles=True,
     transports=("cp.async", "registers"),
     matrix=_MMA_SYNC,
+    moves=_LDMATRIX,
 )
 
 SM_89 = Target(
@@ -224,6 +266,7 @@ SM_89 = Target(
     shuffles=True,
     transports=("cp.async", "registers"),
     matrix=_MMA_SYNC,
+    moves=_LDMATRIX,
 )
 
 SM_90A = Target(
@@ -238,6 +281,7 @@ SM_90A = Target(
     transports=("tma", "cp.async", "registers"),
     cluster=8,
     matrix=_MMA_SYNC + _WGMMA,
+    moves=_LDMATRIX + _STMATRIX,
 )
 
 
@@ -336,6 +380,10 @@ TARGETS: dict[str, Target] = {
 
 MATRIX_INSTRUCTIONS: dict[str, MatrixInstruction] = {
     row.name: row for target in TARGETS.values() for row in target.matrix
+}
+
+MATRIX_MOVES: dict[str, MatrixMove] = {
+    row.name: row for target in TARGETS.values() for row in target.moves
 }
 
 

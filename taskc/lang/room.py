@@ -6,6 +6,7 @@ import ast
 
 from taskc.ir import nodes as ir
 from taskc.ir.operations import OFFERED, Operation
+from taskc.ir.target import MATRIX_MOVES
 from taskc.ir.types import DType, boolean, u64
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context, Place
@@ -146,6 +147,14 @@ def _check_numbers(
             if size not in (4, 8, 16):
                 raise context.error(
                     f"{what} copies 4, 8 or 16 bytes at once, and this is {size}", node.args[2]
+                )
+        case str(name), (ir.Address() as target, ir.Address() as source) if name in MATRIX_MOVES:
+            if target.dtype != source.dtype or not MATRIX_MOVES[name].fits(target.dtype):
+                kinds = (
+                    "16-bit types" if MATRIX_MOVES[name].transposed else "types of 8, 16 or 32 bits"
+                )
+                raise context.error(
+                    f"{what} moves {kinds}, and this is {source.dtype} into {target.dtype}", node
                 )
         case "barrier.named", (ir.Constant(value=number), ir.Constant(value=workers)):
             if not 1 <= number <= 15:

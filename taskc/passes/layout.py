@@ -6,7 +6,8 @@
 
 For every access the addresses of one warp are computed for each candidate layout: as it is, rows padded by
 a few elements, and, where a row is a power of two, swizzled. The cheapest wins, the plainest among equals;
-an access counts eight times more in each loop around it. Tensors that a bulk copy writes stay as they are.
+an access counts eight times more in each loop around it. Of a move of matrices the lines count, at the
+lanes that name them. Tensors that a bulk copy writes stay as they are.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ import numpy as np
 
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import repeat
+from taskc.ir.matrix_moves import LINE_BYTES, named_by_lines
 from taskc.ir.nodes import SHARED, Statement, Swizzle, Tensor
 from taskc.ir.rewrite import statements, walk
-from taskc.ir.target import TARGETS, Target
+from taskc.ir.target import MATRIX_MOVES, TARGETS, Target
 from taskc.passes.accesses import Access, Array, Crew
 from taskc.passes.overlay import place
 from taskc.passes.phases import Phases, shared_tensors
@@ -31,6 +33,7 @@ from taskc.passes.widths import known_multiples, move_width
 PADDINGS = (1, 2, 4, 8, 16)
 LOOP_WEIGHT = 8
 SAMPLED_SLOTS = 16
+WORD = 4  # bytes of a bank
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class _Request:
     indices: tuple[Array, ...]
     width: int
     weight: int
+    is_matrix: bool  # by the lanes that name lines of matrices
 
 
 def layout(kernel: ir.Kernel) -> ir.Kernel:
@@ -49,7 +53,7 @@ def layout(kernel: ir.Kernel) -> ir.Kernel:
     requests = _requests(kernel, target)
     chosen: dict[Tensor, Tensor] = {}
     for tensor, found in requests.items():
-        best = min(_candidates(tensor, found), key=lambda c: _cost(c, found, target))
+        best = min(_candidates(tensor, found, target.banks), key=lambda c: _cost(c, found, target))
         if best is not tensor:
             chosen[tensor] = best
     return place(kernel, chosen) if chosen else kernel
@@ -63,12 +67,16 @@ def _requests(kernel: ir.Kernel, target: Target) -> dict[Tensor, list[_Request]]
     known = known_multiples(kernel.body)
     requests: dict[Tensor, list[_Request]] = {}
     for statement, weight, crew in _phases(kernel.body, 1, Crew.everyone(kernel.workers)):
-        width = 1
-        if isinstance(statement, ir.Move):
+        width, is_matrix = 1, isinstance(statement, ir.Move) and statement.how in MATRIX_MOVES
+        if isinstance(statement, ir.Move) and is_matrix:
+            # Eight lanes that name lines of 16 bytes are served at a time, as those that read so much.
+            statement = named_by_lines(statement)
+            width = LINE_BYTES // statement.tensor.dtype.nbytes
+        elif isinstance(statement, ir.Move):
             width = gcd(move_width(statement, target, known), run_of(statement))
         phases = Phases(kernel.worker, crew, shared - bulk, {}, masked=False)
         for access in phases.of(statement, {}):
-            request = _request(access, target.warp, width, weight)
+            request = _request(access, target.warp, width, weight, is_matrix)
             if request is not None:
                 requests.setdefault(access.tensor, []).append(request)
     return requests
@@ -88,7 +96,9 @@ def _phases(statement: Statement, weight: int, crew: Crew) -> Iterator[tuple[Sta
                 yield from _phases(inner, weight, crew)
 
 
-def _request(access: Access, warp: int, width: int, weight: int) -> _Request | None:
+def _request(
+    access: Access, warp: int, width: int, weight: int, is_matrix: bool
+) -> _Request | None:
     """The accesses of the first warp; None where they are unknown."""
     shape = access.workers.shape
     indices: list[Array] = []
@@ -98,10 +108,10 @@ def _request(access: Access, warp: int, width: int, weight: int) -> _Request | N
         spread = np.zeros((), np.int64) if index.spread is None else index.spread
         lanes = np.broadcast_to(spread, shape).reshape(shape[0], -1)[:warp, : SAMPLED_SLOTS * width]
         indices.append(lanes[:, ::width])
-    return _Request(tuple(indices), width, weight)
+    return _Request(tuple(indices), width, weight, is_matrix)
 
 
-def _candidates(tensor: Tensor, requests: list[_Request]) -> Iterator[Tensor]:
+def _candidates(tensor: Tensor, requests: list[_Request], banks: int) -> Iterator[Tensor]:
     yield tensor
     extents = tuple(int(n) for n in tensor.shape)  # type: ignore[arg-type]
     if len(extents) < 2:
@@ -114,6 +124,12 @@ def _candidates(tensor: Tensor, requests: list[_Request]) -> Iterator[Tensor]:
             if (widest << bits) <= row:
                 shift = row.bit_length() - 1
                 yield replace(tensor, swizzle=Swizzle(bits, unit, shift))
+        # Several short rows lie in one line of banks: those get one number. Of whole lines that costs one
+        # XOR, and padding the memory of a stage or two.
+        line = banks * WORD // tensor.dtype.nbytes
+        if widest < row < line and any(request.is_matrix for request in requests):
+            bits = (row // widest).bit_length() - 1
+            yield replace(tensor, swizzle=Swizzle(bits, unit, line.bit_length() - 1))
     for padding in PADDINGS:
         if padding % widest == 0:
             yield replace(tensor, layout=repeat(*extents[:-1], row + padding))

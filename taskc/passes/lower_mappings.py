@@ -46,9 +46,10 @@ from taskc.ir.nodes import (
     Variable,
 )
 from taskc.ir.rewrite import map_children, map_expressions, map_statements, substitute, walk
-from taskc.ir.target import TARGETS, MatrixInstruction
+from taskc.ir.target import MATRIX_MOVES, TARGETS, MatrixInstruction, MatrixMove
 from taskc.passes.lower_copies import asynchronous_copy, matrix_instruction, packed_store
 from taskc.passes.lower_dots import column_sums, dot_products, invariant_products
+from taskc.passes.lower_fragments import matrix_move
 from taskc.passes.lower_products import asynchronous_product
 from taskc.passes.lower_tiles import tile_products
 from taskc.passes.register_slots import linear_form, slot_table, trip_number
@@ -119,6 +120,8 @@ class _Lowering:
             case ir.Move(how="store.pack"):
                 loop, run = packed_store(statement)
                 return self.each(loop, scope, run)
+            case ir.Move(how=str(name)) if name in MATRIX_MOVES:
+                return self.matrix_move(statement, MATRIX_MOVES[name], scope)
             case ir.Move():
                 return self.each(_loop_of(statement), scope)
             case ir.Mma():
@@ -223,6 +226,14 @@ class _Lowering:
         given = map_expressions(mma, lambda e: self.expression(e, scope))
         assert isinstance(given, ir.Mma)
         return asynchronous_product(given, row, scope.number, self.register(mma.accumulator), left)
+
+    def matrix_move(self, move: ir.Move, row: MatrixMove, scope: _Scope) -> Statement:
+        tile = move.tensor
+        if not row.is_load:
+            assert isinstance(move.value, ir.Read)
+            tile = move.value.tensor
+        lowered = matrix_move(move, row, scope.number, self.register(tile))
+        return self.statement(lowered, scope)
 
     # Mapping loops.
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from taskc.ir import nodes as ir
+from taskc.ir.matrix_moves import named_by_lines
 from taskc.ir.nodes import GLOBAL, SHARED, Expression, Ring, Statement, Tensor, Variable
 from taskc.ir.rewrite import expressions, substitute, walk
+from taskc.ir.target import MATRIX_MOVES
 from taskc.passes.accesses import Access, Crew, evaluate, make_access
 
 ENUMERATED_TRIPS = 64
@@ -123,6 +125,10 @@ class Phases:
             issuer = np.full_like(crew.workers, crew.workers.min())
             crew = storing = replace(crew, workers=issuer)
         inner = replace(scope, crew=crew, storing=storing, nested=True)
+        if (
+            move.how in MATRIX_MOVES
+        ):  # who names a line touches it, and so does who has its elements
+            yield from self._move(named_by_lines(move), scope)
         yield from self._expressions(move, inner)
         if move.guard is not None:
             inner = inner.where(move.guard)

@@ -27,6 +27,7 @@ from taskc.ir.nodes import SHARED, TILE, Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import map_statements, walk
 from taskc.ir.target import TARGETS, Target
 from taskc.passes.lower_copies import in_packs
+from taskc.passes.select_fragments import with_matrix_moves
 from taskc.passes.select_matrix import matrix_product, with_packs
 from taskc.passes.select_reductions import reduction, scan
 from taskc.passes.widths import known_multiples, move_width
@@ -36,7 +37,7 @@ def select(kernel: ir.Kernel) -> ir.Kernel:
     target = TARGETS[kernel.target]
     kernel = with_packs(kernel, target)
     selector = _Selector(kernel, target)
-    body = selector.visit(kernel.body)
+    body = with_matrix_moves(selector.visit(kernel.body), target)
     # A kernel of the expert's room keeps its stage: all that is chosen for it is who moves what.
     stage = "selected" if kernel.stage == "parsed" else kernel.stage
     return replace(kernel, body=body, stage=stage, notes=(*kernel.notes, *selector.notes))

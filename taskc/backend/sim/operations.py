@@ -10,6 +10,7 @@ import numpy as np
 from taskc.backend.sim.expressions import Evaluate
 from taskc.backend.sim.machine import Frame
 from taskc.backend.sim.matrix import matrix_product
+from taskc.backend.sim.matrix_moves import MatrixMoves
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.order import WARP
 from taskc.backend.sim.races import Races
@@ -21,7 +22,7 @@ from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import convert, fma
 from taskc.ir.operations import DOTS, OPERATIONS, PACK, TILED
-from taskc.ir.target import MATRIX_INSTRUCTIONS, MatrixInstruction
+from taskc.ir.target import MATRIX_INSTRUCTIONS, MATRIX_MOVES, MatrixInstruction
 
 
 class Copies:
@@ -84,6 +85,7 @@ class Operations:
         self.makers.update({PACK: self.store_pack, **dict.fromkeys(DOTS, self.dot)})
         tiles = TileRegisters(self.accesses, self.run.kernel, self.run.is_flat)
         self.makers.update(dict.fromkeys(TILED, tiles))
+        self.makers.update(dict.fromkeys(MATRIX_MOVES, MatrixMoves(statements)))
         statements.makers[ir.Do] = self
 
     def __call__(self, node: ir.Do) -> Code:

@@ -1,0 +1,60 @@
+"""Moves between shared memory and fragments by the instructions that move whole matrices.
+
+    move left[i, q] = sa[i, kk + q] for (i, q) in (32, 16) by spatial(2, 1) * left fragment
+    move right[q, j] = sb[kk + q, j] for (q, j) in (16, 32) by ... * right fragment
+->
+    move left[i, q] = sa[i, kk + q] for (i, q) in (32, 16) by ... how=ldmatrix.x4
+    move right[q, j] = sb[kk + q, j] for (q, j) in (16, 32) by ... how=ldmatrix.x4.trans
+
+What decides is who owns the elements, by enumeration, and that every line of 16 bytes is aligned. Where
+nothing fits, each worker moves its own elements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from taskc.ir import nodes as ir
+from taskc.ir.matrix_moves import LINE_BYTES, axis_along, line_namers, memory_side
+from taskc.ir.nodes import SHARED, Statement
+from taskc.ir.rewrite import map_statements
+from taskc.ir.target import Target
+from taskc.passes.widths import Multiples, known_multiples, move_width
+
+
+def with_matrix_moves(body: Statement, target: Target) -> Statement:
+    """The body, with instructions for the moves that they fit."""
+    if not target.moves:
+        return body
+    known = known_multiples(body)
+
+    def visit(statement: Statement) -> Statement:
+        if isinstance(statement, ir.Move):
+            return _chosen(statement, target, known)
+        return map_statements(statement, visit)
+
+    return visit(body)
+
+
+def _chosen(move: ir.Move, target: Target, known: Multiples) -> ir.Move:
+    side = memory_side(move) if move.how is None else None
+    if side is None:
+        return move
+    tensor, indices = side
+    axis = axis_along(indices, move.variables)
+    if axis is None or _width_along(move, axis, target, known) * tensor.dtype.nbytes < LINE_BYTES:
+        return move
+    assert move.by is not None
+    for row in target.moves:
+        is_load = move.tensor.scope != SHARED
+        if row.is_load == is_load and line_namers(move.by, axis, row, tensor) is not None:
+            return replace(move, how=row.name)
+    return move
+
+
+def _width_along(move: ir.Move, axis: int, target: Target, known: Multiples) -> int:
+    """How many elements from a line's beginning on are aligned together."""
+    variables, shape = move.variables, move.shape
+    if axis == 0:  # what `move_width` looks at is the last variable
+        variables, shape = variables[::-1], shape[::-1]
+    return move_width(replace(move, variables=variables, shape=shape), target, known)
