@@ -19,6 +19,7 @@ from typing import Any
 import taskc as tc
 from taskc import DType, Machine, TensorType, f32, repeat, spatial
 from taskc.kernels.few_rows import MOST, columns_of, few_rows
+from taskc.kernels.tiles_matmul import Tiling, tiles_matmul
 
 Extent = Any  # an int, or a tc.dim
 Activation = Callable[[Any], Any]
@@ -114,7 +115,10 @@ def matmul(
     bias: bool = False,
     activation: Activation | None = None,
     schedule: Schedule | None = None,
-) -> tc.KernelDefinition:
+    result: DType | None = None,
+    machine: Machine | None = None,
+    tiling: Tiling | None = None,
+) -> tc.KernelDefinition | tc.ProgramDefinition:
     """A kernel: c[m, n] = activation(a[m, k] @ b[k, n] + bias[n]).
 
     total        the type that is summed in, and that c has; the operands' if not said
@@ -122,11 +126,25 @@ def matmul(
     packed       b comes as `pack(b, packed_type(n, k, ...))`, with the same schedule and types
     bias         a third operand
     activation   a function of the sum, such as tc.gelu
+    result       c's type, where it isn't `total`
+    machine      what it is built for, by its mappings: `tc.machine()`, where calls run, or
+                 `tc.machine("sm_80")`. There long sums may be split; then it is a program
+    schedule     how, on a processor; `tiling`: elsewhere
     """
+    machine = machine or tc.machine()
+    if not machine.is_processor:
+        if packed:
+            raise ValueError("this machine takes b as it is: pack it for processors")
+        return tiles_matmul(
+            m, n, k,
+            machine=machine, dtype=dtype, total=total, result=result, transpose_a=transpose_a,
+            transpose_b=transpose_b, bias=bias, activation=activation, tiling=tiling,
+        )  # fmt: skip
     if packed and transpose_b:
         raise ValueError("a packed operand has an order of its own: pack b.T")
     total = total or dtype
-    plan = schedule or choose(m, n, k, tc.machine(), packed=packed)
+    into = result or total
+    plan = schedule or choose(m, n, k, machine, packed=packed)
     rows, wide, tall = plan.rows, plan.wide, plan.tall
     own = repeat(rows, plan.vectors) * spatial(1, plan.lanes)
     # Of the last tile, if m is not known. Where b isn't packed, `few_rows` takes the smallest m.
@@ -150,9 +168,9 @@ def matmul(
         if bias:
             value = value + offsets[j]
         if activation is None:
-            return value
+            return value.to(into)
         else:
-            return activation(value)
+            return activation(value).to(into)
 
     @tc.function
     def summed(a, panel, own, row, first):
@@ -271,12 +289,12 @@ def matmul(
     if bias:
 
         @tc.kernel(workers=plan.lanes)
-        def kernel(a: left, b: right, offsets: total[n], c: tc.out[total[m, n]]):
+        def kernel(a: left, b: right, offsets: total[n], c: tc.out[into[m, n]]):
             product(a, b, offsets, c)
     else:
 
         @tc.kernel(workers=plan.lanes)
-        def kernel(a: left, b: right, c: tc.out[total[m, n]]):
+        def kernel(a: left, b: right, c: tc.out[into[m, n]]):
             product(a, b, None, c)
 
     return kernel
