@@ -121,14 +121,35 @@ def statements(node: Statement) -> Iterator[Statement]:
 
 def walk(node: Node) -> Iterator[Node]:
     """`node` and all below it, parents first, in program order. No recursion: depth is no limit."""
-    stack: list[Node] = [node]
+    stack: list[Any] = [node]
     while stack:
         current = stack.pop()
         yield current
-        below: list[Node] = list(expressions(current))
-        if type(current) in STATEMENT_TYPES:
-            below.extend(statements(current))  # type: ignore[arg-type]
-        stack.extend(reversed(below))
+        kind = type(current)
+        # The commonest kinds first: compilers spend a good part of their time here.
+        if kind is Variable or kind is ir.Constant:
+            continue
+        if kind is ir.Binary:
+            stack += (current.right, current.left)
+        elif kind is ir.Read:
+            stack += current.indices[::-1]
+        elif kind is ir.Sequence:
+            stack += current.statements[::-1]
+        else:
+            below: list[Node] = list(expressions(current))
+            if kind in NESTING_TYPES:
+                below += statements(current)
+            stack += below[::-1]
+
+
+def walk_statements(node: Statement) -> Iterator[Statement]:
+    """`node` and the statements below it, as `walk` comes to them: without their expressions."""
+    stack: list[Statement] = [node]
+    while stack:
+        current = stack.pop()
+        yield current
+        if type(current) in NESTING_TYPES:
+            stack += [*statements(current)][::-1]
 
 
 @overload
@@ -327,3 +348,7 @@ STATEMENT_TYPES: frozenset[type] = frozenset(
         ir.Breakpoint, ir.RingStep, ir.Barrier, ir.Roles, ir.Do,
     }
 )  # fmt: skip
+
+NESTING_TYPES: frozenset[type] = frozenset(
+    {ir.Sequence, ir.If, ir.While, ir.For, ir.Grid, ir.Pipeline, ir.Each, ir.Roles}
+)

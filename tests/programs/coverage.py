@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from math import prod
 
 from taskc.ir import nodes as ir
-from taskc.ir.rewrite import EXPRESSION_FIELDS, STATEMENT_TYPES, tensors_of, walk
+from taskc.ir.rewrite import EXPRESSION_FIELDS, STATEMENT_TYPES, tensors_of, walk, walk_statements
 from taskc.passes.simplify_rules import counting_rules, rules
 
 LEAST = 20
@@ -53,11 +53,14 @@ class Coverage:
     def see(self, stage: str, kernel: ir.Kernel, before: ir.Kernel | None) -> None:
         """Takes note of a kernel, after a pass that changed it."""
         del stage
-        for kind in _kinds_of(kernel):
+        nodes = list(walk(kernel.body))
+        types = Counter(map(type, nodes))
+        for kind in _kinds_of(kernel, [node for node in nodes if type(node) in STATEMENT_TYPES]):
             self.kinds[kind] += 1
+        self.kinds["table of tasks"] += ir.Lookup in types
         if before is None or before.stage != kernel.stage or kernel.stage == "lean":
-            for node in walk(kernel.body):
-                self.nodes[type(node).__name__, kernel.stage] += 1
+            for found, count in types.items():
+                self.nodes[found.__name__, kernel.stage] += count
 
     def merge(self, other: Coverage) -> None:
         self.programs += other.programs
@@ -115,12 +118,12 @@ class Coverage:
         return made
 
 
-def _kinds_of(kernel: ir.Kernel) -> set[str]:
+def _kinds_of(kernel: ir.Kernel, nodes: Iterable[ir.Statement]) -> set[str]:
     found: set[str] = set()
     shared: list[tuple[int, int]] = []
     if kernel.dimensions:
         found.add("symbolic extent")
-    for node in walk(kernel.body):
+    for node in nodes:
         match node:
             case ir.For():
                 found.add(f"For {node.kind}")
@@ -135,8 +138,6 @@ def _kinds_of(kernel: ir.Kernel) -> set[str]:
                     found.add("guarded Move")
                 if node.by is not None and kernel.stage == "parsed":
                     found.add("Move by user")
-            case ir.Lookup():
-                found.add("table of tasks")
             case ir.Each():
                 found |= _kinds_of_loop(node)
             case ir.Grid():
@@ -176,7 +177,7 @@ def _kinds_of_loop(loop: ir.Each) -> set[str]:
         found.add("enumerated Each")
     if loop.worker is not None:
         found.add("Each on worker")
-    for node in walk(loop.body):
+    for node in walk_statements(loop.body):
         if isinstance(node, ir.Let):
             found.add("Let in Each")
         elif isinstance(node, ir.If):

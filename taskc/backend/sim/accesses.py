@@ -117,6 +117,9 @@ class Accesses:
             return tensor in self.phase_writes
         return tensor.scope == ir.SHARED or tensor in self.written
 
+    def _is_measured(self, tensor: ir.Tensor) -> bool:
+        return self.run.statistics and not (self.run.by_phases or tensor in self.run.peers)
+
     def _read_memory(self, node: ir.Read) -> Evaluate:
         tensor, loc = node.tensor, node.loc
         place = self.place(tensor, node.indices, node, loc)
@@ -124,7 +127,7 @@ class Accesses:
         races = self._races(tensor)
         site = self.run.site(loc)
         watch = self.watch(tensor, node, loc)
-        measured = not (self.run.by_phases or tensor in self.run.peers)
+        measured = self._is_measured(tensor)
 
         def read(frame: Frame) -> Any:
             at, illegal = place(frame)
@@ -180,7 +183,7 @@ class Accesses:
         site = self.run.site(loc)
         watch = self.watch(tensor, node, loc)
         issue = self.issue
-        measured = not (self.run.by_phases or tensor in self.run.peers)
+        measured = self._is_measured(tensor)
         if issue is not None:
 
             def start(frame: Frame, value: Any) -> None:

@@ -8,22 +8,8 @@ from dataclasses import dataclass
 
 from taskc.ir import nodes as ir
 from taskc.ir.operations import OPERATIONS
-from taskc.ir.rewrite import statements, walk
+from taskc.ir.rewrite import walk, walk_statements
 
-_SIMPLE = frozenset(
-    (
-        ir.Let,
-        ir.Allocate,
-        ir.Peer,
-        ir.Store,
-        ir.Atomic,
-        ir.Move,
-        ir.Print,
-        ir.Assert,
-        ir.Breakpoint,
-        ir.Do,
-    )
-)
 _ONE_BY_ONE = (
     ir.Print,
     ir.Breakpoint,
@@ -39,19 +25,9 @@ _ONE_BY_ONE = (
 )
 
 
-def statements_in(body: ir.Statement) -> Iterator[ir.Statement]:
-    """`body` and the statements in it, in program order."""
-    stack = [body]
-    while stack:
-        current = stack.pop()
-        yield current
-        if type(current) not in _SIMPLE:
-            stack.extend(reversed(list(statements(current))))
-
-
 def writes(body: ir.Statement) -> Iterator[ir.Tensor]:
     """The tensors that `body` stores to or updates, once for each place that does."""
-    return writes_among(statements_in(body))
+    return writes_among(walk_statements(body))
 
 
 def writes_among(nodes: Iterable[object]) -> Iterator[ir.Tensor]:
@@ -80,7 +56,7 @@ def divergent_locals(body: ir.Statement) -> frozenset[ir.Tensor]:
     """LOCAL tensors that are stored to in a mapping loop: they may differ among workers."""
     return frozenset(
         tensor
-        for node in statements_in(body)
+        for node in walk_statements(body)
         if isinstance(node, ir.Each)
         for tensor in writes(node.body)
         if tensor.scope == ir.LOCAL

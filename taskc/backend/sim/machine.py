@@ -8,7 +8,7 @@ the same form says which of them execute.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -46,7 +46,7 @@ class Run:
             int, tuple[ir.Tensor, dict[bytes, Request]]
         ] = {}  # kinds, of SHARED ones
         self.private_bytes: dict[ir.Tensor, int] = {}
-        self.statistics = False
+        self.statistics = False  # accesses are measured
         self.by_warps = False  # each warp is a generator of its own
         self.cluster = 1  # blocks that run together, since they have to do with each other
         self.peers: dict[ir.Tensor, ir.Tensor] = {}  # what the tensors of other blocks are here
@@ -69,6 +69,12 @@ class Run:
             return unit, number
         rank, worker = divmod(number, self.workers)
         return unit * self.cluster + rank, worker
+
+
+Identities: TypeAlias = "tuple[Array, Array, Array | int, slice, range | None]"
+"""Of an access's lanes: who, block, worker, members and agents, as `Lanes` takes them."""
+
+_KEPT_LANES = 1 << 14
 
 
 class Group:
@@ -101,6 +107,7 @@ class Group:
         self.first_channel = rank * (self.order.channels // run.cluster)
         self.schedule: Any = None
         self.mbarriers: dict[tuple[ir.Tensor, int], Any] = {}
+        self.identities: dict[tuple[Any, ...], Identities] = {}
         self.fences: dict[int, list[int]] = {}  # the clocks at which each worker has fenced
         self.outgoing: dict[int, Any] = {}  # each worker's bulk stores
         self.products: Any = None  # the asynchronous matrix products
@@ -324,30 +331,44 @@ class Frame:
 
         `together`: all workers of a block do it as one, and the shape has one column.
         """
-        numbers = self.group.units[:, None] << WORKER_BITS
-        worker: Any = -1
-        is_unnamed = self.anonymous and not self.run.by_phases
-        is_alone = self.members.stop - self.members.start == 1
-        if (together and self.width > 1) or (is_unnamed and not is_alone):
-            identity = numbers | (SEVERAL - self.group.rank)
-        else:
-            row = np.asarray(self.members.start) if is_unnamed else self.worker_row
-            worker = np.broadcast_to(row, shape).reshape(-1)
-            identity = numbers | row
-        who = np.broadcast_to(identity, shape).reshape(-1)
-        block = np.broadcast_to(self.block_row, shape).reshape(-1)
+        who, block, worker, members, agents = self._identities(shape, together)
         if chosen is not None:
             who, block = who[chosen], block[chosen]
             if isinstance(worker, np.ndarray):
                 worker = worker[chosen]
+        return Lanes(self.group.order, at, block, worker, members, who, site, agents)
+
+    def _identities(self, shape: tuple[int, ...], together: bool) -> Identities:
+        """Who the lanes of a shape are: the same ones at each access, so they are kept."""
+        members = self.members
+        first = int(self.worker_row[0])
+        key = (shape, together, self.anonymous, self.width, first, members.start, members.stop)
+        found = self.group.identities.get(key)
+        if found is not None:
+            return found
+        numbers = self.group.units[:, None] << WORKER_BITS
+        worker: Any = -1
+        is_unnamed = self.anonymous and not self.run.by_phases
+        is_alone = members.stop - members.start == 1
+        if (together and self.width > 1) or (is_unnamed and not is_alone):
+            identity = numbers | (SEVERAL - self.group.rank)
+        else:
+            row = np.asarray(members.start) if is_unnamed else self.worker_row
+            worker = np.broadcast_to(row, shape).reshape(-1)
+            identity = numbers | row
+        who = np.broadcast_to(identity, shape).reshape(-1)
+        block = np.broadcast_to(self.block_row, shape).reshape(-1)
         order = self.group.order
-        members, agents = self.members, None
+        agents = None
         if not self.anonymous:  # the other warps of a role may know less: they may not be there yet
-            members = slice(int(self.worker_row[0]), int(self.worker_row[-1]) + 1)
+            members = slice(first, first + self.width)
         if not isinstance(worker, np.ndarray):
-            first, last = order.agent_of[[members.start, members.stop - 1]].tolist()
-            agents = range(first, last + 1)
-        return Lanes(order, at, block, worker, members, who, site, agents)
+            lowest, last = order.agent_of[[members.start, members.stop - 1]].tolist()
+            agents = range(lowest, last + 1)
+        found = who, block, worker, members, agents
+        if who.size <= _KEPT_LANES:
+            self.group.identities[key] = found
+        return found
 
     def name_element(self, memory: Memory, flat: int) -> str:
         """How a person calls an element: `s[3, 4]`."""

@@ -31,7 +31,7 @@ class Traffic:
 @dataclass(frozen=True, slots=True)
 class Report:
     """findings       what is wrong, each kind once for each place
-    accesses       memory statistics, from stage synchronized on
+    accesses       memory statistics, where they are asked for; from stage synchronized on
     shared_bytes   shared memory of a block
     register_bytes registers that tiles and scalars take, for each worker
     """

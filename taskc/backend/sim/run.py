@@ -34,6 +34,7 @@ from taskc.backend.sim.statements import Code, Statements, constant_of, grid_til
 from taskc.backend.sim.synchronization import Synchronization
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
+from taskc.ir.rewrite import walk_statements
 from taskc.ir.target import is_asynchronous
 
 _LANES_AT_ONCE = 1 << 18
@@ -56,7 +57,7 @@ def run(
 
     arguments     one for each parameter: arrays of the storage type, and numbers
     seed          of the schedule, where warps run by themselves; forces that form
-    statistics    examine every access of memory, not only the first of each place
+    statistics    measure how each access meets the memory: `Report.accesses`, and warnings
     stop_at       how many findings are kept
     shared_limit  bytes of shared memory that a block may have
     on_print      is given each line that the kernel prints; the default drops them
@@ -123,7 +124,7 @@ class _Simulation:
     # The program.
 
     def _examine(self) -> None:
-        self.nodes = list(analysis.statements_in(self.kernel.body))
+        self.nodes = list(walk_statements(self.kernel.body))
         self.written = frozenset(analysis.writes_among(self.nodes))
         for node in self.nodes:
             if isinstance(node, ir.Peer):

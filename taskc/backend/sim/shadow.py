@@ -58,7 +58,9 @@ class Lanes:
         "at",
         "block",
         "floor",
+        "lowest",
         "members",
+        "newest",
         "order",
         "site",
         "stamp",
@@ -89,8 +91,13 @@ class Lanes:
         self.members = members
         self.who = who
         self.site = site
-        self.stamp: Any = order.stamp(block, worker) << SITE_BITS | site
+        clock = order.stamp(block, worker)
+        self.stamp: Any = clock << SITE_BITS | site
         self.floor: Any = order.lowest(block)
+        self.newest, self.lowest = clock, self.floor  # of all of them
+        if not order.uniform:
+            self.newest = int(clock.max()) if clock.size else 0
+            self.lowest = int(self.floor.min()) if clock.size else 0
 
     def workers(self, chosen: Array) -> Array:
         if isinstance(self.worker, np.ndarray):
@@ -122,27 +129,38 @@ class Touches:
             if len(self.when) > 1:
                 at = at + order.agent_of[lanes.worker] * size
             when, who = self.when.reshape(-1), self.who.reshape(-1)
-            old = who[at]
-            shared = (when[at] >> SITE_BITS == lanes.stamp >> SITE_BITS) & (old != lanes.who)
+            others = who[at] != lanes.who
+            if others.any():
+                shared = (when[at] >> SITE_BITS == lanes.stamp >> SITE_BITS) & others
+                who[at] = lanes.who
+                shared |= who[at] != lanes.who
+                if shared.any():
+                    ranks = lanes.worker[shared] // order.block_workers
+                    who[at[shared]] = (lanes.who | SEVERAL)[shared] - ranks
             when[at] = lanes.stamp
-            who[at] = lanes.who
-            shared |= who[at] != lanes.who
-            if shared.any():
-                ranks = lanes.worker[shared] // order.block_workers
-                who[at[shared]] = (lanes.who | SEVERAL)[shared] - ranks
-        self.latest = max(self.latest, int(np.max(lanes.stamp)) >> SITE_BITS)
+        self.latest = max(self.latest, lanes.newest)
         if self.block is not None:
             here = lanes.who >> WORKER_BITS
             before = self.block[lanes.at]
-            self.block[lanes.at] = here
-            others = ((before != -1) & (before != here)) | (self.block[lanes.at] != here)
-            self.block[lanes.at[others]] = -2
+            changed = before != here
+            if changed.any():
+                self.block[lanes.at] = here
+                changed &= before != -1
+                changed |= self.block[lanes.at] != here
+                self.block[lanes.at[changed]] = -2
 
     def conflicts(self, lanes: Lanes) -> Found | None:
-        if self.block is None and self.latest < np.min(lanes.floor):
+        if self.block is None and self.latest < lanes.lowest:
             return None
         for agent in range(len(self.when)):
-            found = _conflict(lanes, self.when[agent], self.who[agent], agent, self.block)
+            found = _conflict(
+                lanes,
+                self.when[agent],
+                self.who[agent],
+                agent,
+                self.block,
+                is_global=self.block is not None,
+            )
             if found is not None:
                 return found
         return None
@@ -214,8 +232,9 @@ class Shadow:
         self.check_write(lanes, "writes", report)
         self.note_write(lanes)
         back = self.who[lanes.at]
-        twice = np.flatnonzero(back != lanes.who)
-        if twice.size:
+        overwritten = back != lanes.who
+        if overwritten.any():
+            twice = overwritten.nonzero()[0]
             first = twice[0]
             at = int(lanes.at[first])
             found = (at, int(lanes.who[first]), int(back[first]), lanes.site, int(twice.size))
@@ -233,7 +252,7 @@ class Shadow:
     def note_write(self, lanes: Lanes) -> None:
         self.when[lanes.at] = lanes.stamp
         self.who[lanes.at] = lanes.who
-        self.latest = max(self.latest, int(np.max(lanes.stamp)) >> SITE_BITS)
+        self.latest = max(self.latest, lanes.newest)
         if self.flight is not None:
             self.flight.state[lanes.at] = 0
 
@@ -294,37 +313,53 @@ class Shadow:
             report.unwaited(verb, lanes, wrong, found[~knows] & SITE_MASK, "product")
 
     def _against_writes(self, lanes: Lanes, verb: str, report: Reporter) -> None:
-        if self.is_global or self.latest >= np.min(lanes.floor):
-            report.race(verb, "writes", _conflict(lanes, self.when, self.who, None, None))
+        if self.latest and (self.is_global or self.latest >= lanes.lowest):
+            found = _conflict(lanes, self.when, self.who, None, None, is_global=self.is_global)
+            report.race(verb, "writes", found)
 
 
 def _conflict(
-    lanes: Lanes, when: Array, who: Array, agent: int | None, block: Array | None
+    lanes: Lanes,
+    when: Array,
+    who: Array,
+    agent: int | None,
+    block: Array | None,
+    *,
+    is_global: bool,
 ) -> Found | None:
     """The first of the accesses in `lanes` that races with the one before it, and their number."""
-    stamps = when[lanes.at]
-    clocks = stamps >> SITE_BITS
-    others = who[lanes.at]
-    here = lanes.who >> WORKER_BITS
-    elsewhere = (stamps != 0) & (others >> WORKER_BITS != here)
+    others, stamps = who[lanes.at], when[lanes.at]
+    suspects = (others != lanes.who) | ((others & SEVERAL) >= FEWEST)
     if block is not None:
-        elsewhere |= block[lanes.at] == -2
-    several = (others & SEVERAL) >= FEWEST
-    racing = (clocks >= lanes.floor) & (stamps != 0) & ((others != lanes.who) | several)
-    hot = np.flatnonzero(racing | elsewhere)
+        suspects |= block[lanes.at] == -2
+    # What lies below the floor is known to everyone, in the blocks that share the memory.
+    suspects &= stamps >= (1 if is_global else lanes.floor << SITE_BITS)
+    hot = suspects.nonzero()[0]
     if not hot.size:
         return None
+    elsewhere = others[hot] >> WORKER_BITS != lanes.who[hot] >> WORKER_BITS
+    if block is not None:
+        elsewhere |= block[lanes.at[hot]] == -2
+    if is_global:
+        floor = lanes.floor if lanes.order.uniform else lanes.floor[hot]
+        kept = elsewhere | (stamps[hot] >> SITE_BITS >= floor)
+        hot, elsewhere = hot[kept], elsewhere[kept]
     if not lanes.order.uniform:
         there = others[hot] & SEVERAL
         there = np.where(there >= FEWEST, there - SEVERAL - 1, there)
-        there = np.where(elsewhere[hot], -1, there)
+        there = np.where(elsewhere, -1, there)
         agents = np.full(hot.shape, -1 if agent is None else agent)
         knows = lanes.order.knows(
-            lanes.block[hot], lanes.workers(hot), lanes.members, there, agents, clocks[hot]
+            lanes.block[hot],
+            lanes.workers(hot),
+            lanes.members,
+            there,
+            agents,
+            stamps[hot] >> SITE_BITS,
         )
-        hot = hot[elsewhere[hot] | ~knows]
-        if not hot.size:
-            return None
+        hot = hot[elsewhere | ~knows]
+    if not hot.size:
+        return None
     first = hot[0]
     mine = int(lanes.who[first])
     other = int(others[first])

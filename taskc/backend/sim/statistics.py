@@ -23,10 +23,10 @@ SECTOR = 32
 
 
 def measure(frame: Frame, memory: Memory, at: Any, where: Any, site: int) -> None:
-    """Notes the worst of an access's requests; unless all are asked for, only its first one."""
+    """Notes the worst of an access's requests."""
     run = frame.run
     before = run.accesses.get(site)
-    if (before is not None and not run.statistics) or frame.anonymous or not frame.vector:
+    if frame.anonymous or not frame.vector:
         return
     tensor = memory.tensor
     shape = np.broadcast_shapes(np.shape(at), np.shape(where), (frame.count, frame.width))
@@ -45,9 +45,6 @@ def measure(frame: Frame, memory: Memory, at: Any, where: Any, site: int) -> Non
             elements, active = elements[0], active[0]
     elements = elements.reshape(-1, frame.width)
     active = active.reshape(-1, frame.width)
-    if not run.statistics:
-        first = int(np.argmax(active.any(axis=1)))
-        elements, active = elements[first : first + 1], active[first : first + 1]
     offsets = elements if run.is_flat else laid_out(tensor, memory.shape, elements)
     width = together * tensor.dtype.nbytes
     worst = before or Traffic(tensor.name, tensor.scope, run.sites[site])
