@@ -125,21 +125,31 @@ def walk(node: Node) -> Iterator[Node]:
     while stack:
         current = stack.pop()
         yield current
-        kind = type(current)
-        # The commonest kinds first: compilers spend a good part of their time here.
-        if kind is Variable or kind is ir.Constant:
-            continue
-        if kind is ir.Binary:
-            stack += (current.right, current.left)
-        elif kind is ir.Read:
-            stack += current.indices[::-1]
-        elif kind is ir.Sequence:
-            stack += current.statements[::-1]
-        else:
-            below: list[Node] = list(expressions(current))
-            if kind in NESTING_TYPES:
-                below += statements(current)
-            stack += below[::-1]
+        below = _BELOW.get(type(current))
+        stack += _children(current)[::-1] if below is None else below(current)
+
+
+def _children(node: Node) -> list[Node]:
+    found: list[Node] = list(expressions(node))
+    if type(node) in NESTING_TYPES:
+        found += statements(node)  # type: ignore[arg-type]
+    return found
+
+
+# The children of the commonest nodes, last ones first: compilers spend much of their time in `walk`.
+_BELOW: dict[type, Callable[[Any], tuple[Any, ...]]] = {
+    ir.Variable: lambda node: (),
+    ir.Constant: lambda node: (),
+    ir.Unary: lambda node: (node.operand,),
+    ir.Cast: lambda node: (node.operand,),
+    ir.Binary: lambda node: (node.right, node.left),
+    ir.Fused: lambda node: (node.addend, node.right, node.left),
+    ir.Select: lambda node: (node.otherwise, node.then, node.condition),
+    ir.Read: lambda node: node.indices[::-1],
+    ir.Let: lambda node: (node.value,),
+    ir.Store: lambda node: (node.value, *node.indices[::-1]),
+    ir.Sequence: lambda node: node.statements[::-1],
+}
 
 
 def walk_statements(node: Statement) -> Iterator[Statement]:

@@ -13,7 +13,7 @@ from taskc.backend import sim
 from taskc.ir import difference, nodes as ir, parse, to_text
 from taskc.ir.ptx import fault_in_text
 from taskc.ir.rewrite import substitute, walk
-from taskc.passes.pipeline import lower_steps
+from tests.stages import changes
 
 CLAMP = """{
     .reg .f32 low; // "0.0"
@@ -42,7 +42,7 @@ def clamped(x: f32[101], top: f32, y: tc.out[f32[101]], n: tc.out[i64[101]]):
 def test_every_stage_computes_the_meaning_and_keeps_the_text(target: str) -> None:
     x = np.linspace(-2, 3, 101, dtype=np.float32)
     kernels = [replace(clamped.ir, target=target)]
-    kernels += [step.kernel for step in lower_steps(kernels[0])]
+    kernels += [step.kernel for step in changes(kernels[0])]
     assert kernels[-1].stage == "lean"
     for kernel in kernels:
         found = {node.snippet.text for node in walk(kernel.body) if isinstance(node, ir.Inline)}

@@ -96,15 +96,20 @@ def holds(start: ir.Kernel, plain: ir.Kernel, sizes: tuple[int, int, int], seeds
     given = inputs(*sizes)
     expected = np.zeros(sizes[:2], np.float32)
     assert run(plain, [*given, expected]).ok
+    before = start
     for step in lower_steps(start):
-        verify(step.kernel)
-        assert same_program(parse(to_text(step.kernel)), step.kernel)
+        if step.kernel is not before:
+            verify(step.kernel)
+            assert same_program(parse(to_text(step.kernel)), step.kernel)
         is_free = step.name in ("lower_rings", "hoist")
         for seed in seeds if is_free else (None,):
+            if step.kernel is before and seed is None:
+                continue
             c = np.full(sizes[:2], 77, np.float32)
             report = run(step.kernel, [*given, c], seed=seed)
             assert not report.findings, f"{step.name}, seed {seed}\n{report}"
             assert c.tobytes() == expected.tobytes(), step.name
+        before = step.kernel
 
 
 # The loop over tiles.

@@ -13,10 +13,10 @@ from taskc.ir.nodes import Binary, Constant, Expression, For, Select, Swizzle, V
 from taskc.ir.printer import to_text
 from taskc.ir.rewrite import walk
 from taskc.ir.types import boolean, f16, f32
-from taskc.passes.pipeline import lower_steps
 from taskc.passes.vectorize import vectorize
 from tests.ir.test_bounds import b, loop
 from tests.programs_of_loops import arguments_for, random_kernel, run_kernel
+from tests.stages import changes
 
 X = ir.Tensor("x", f32, (512,), ir.GLOBAL)
 Y = ir.Tensor("y", f32, (512,), ir.GLOBAL, role="inout")
@@ -220,7 +220,7 @@ def test_all_lean_passes_keep_results(block: int) -> None:
         kernel, sizes = random_kernel(seed)
         arguments = arguments_for(kernel)
         expected = run_kernel(kernel, arguments, sizes)
-        for step in lower_steps(kernel):
+        for step in changes(kernel):
             kernel = step.kernel
             assert run_kernel(kernel, arguments, sizes) == expected, (seed, step.name)
         assert kernel.stage == "lean"

@@ -56,7 +56,7 @@ def main() -> int:
         print(f"\nprogram {number} of seed {options.seed}: {failure}")
     if failures:
         _report(options.seed, *failures[0])
-    return 1 if failures else 0
+    return 1 if failures or missing else 0
 
 
 def _results(

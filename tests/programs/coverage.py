@@ -12,7 +12,8 @@ from taskc.ir import nodes as ir
 from taskc.ir.rewrite import EXPRESSION_FIELDS, STATEMENT_TYPES, tensors_of, walk, walk_statements
 from taskc.passes.simplify_rules import counting_rules, rules
 
-LEAST = 20
+# Of 2,000 programs, and so many in proportion of fewer.
+LEAST, PROGRAMS = 20, 2000
 
 NODES = tuple(
     sorted(
@@ -69,16 +70,17 @@ class Coverage:
         self.rules.update(other.rules)
 
     def missing(self) -> list[str]:
-        """What was met too rarely."""
+        """What was met too rarely, for so many programs."""
+        least = LEAST * min(self.programs, PROGRAMS) // PROGRAMS
         found = Counter[str]()
         for (name, _), count in self.nodes.items():
             found[name] += count
-        lacking = [f"{name}: {found[name]}" for name in NODES if found[name] < LEAST]
-        lacking += [f"{kind}: {self.kinds[kind]}" for kind in KINDS if self.kinds[kind] < LEAST]
+        lacking = [f"{name}: {found[name]}" for name in NODES if found[name] < least]
+        lacking += [f"{kind}: {self.kinds[kind]}" for kind in KINDS if self.kinds[kind] < least]
         lacking += [
             f"rule {rule.name}: {self.rules[rule.name]}"
             for rule in rules()
-            if self.rules[rule.name] < LEAST
+            if self.rules[rule.name] < least
         ]
         return lacking
 

@@ -178,7 +178,9 @@ def _check_step(
 
 
 def is_asynchronous(kernel: ir.Kernel) -> bool:
-    return any(isinstance(node, (ir.RingStep, ir.Roles, ir.Do)) for node in walk_statements(kernel.body))
+    return any(
+        isinstance(node, (ir.RingStep, ir.Roles, ir.Do)) for node in walk_statements(kernel.body)
+    )
 
 
 def run_many(

@@ -124,9 +124,9 @@ class Mbarriers:
         kind = message = ""
         if not barrier.count:
             kind, message = "uninitialized", f"{barrier.name} has not been set up"
-        elif any(
-            w != worker and (order.uniform or order.known[0, w, worker] <= clock)
-            for w in workers.tolist()
+        elif (workers != worker).any() and (
+            order.uniform
+            or ((workers != worker) & (order.known[0, workers, worker] <= clock)).any()
         ):
             kind = "race"
             message = f"{barrier.name} is used, and nothing orders that after its setting up"

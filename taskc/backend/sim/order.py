@@ -125,18 +125,28 @@ class Order:
         if self.uniform:
             return np.asarray(clock < self.floor)
         known = self.known[block, worker, other]
-        for i in np.flatnonzero((worker < 0) | (other < 0)).tolist():
-            rows = self.known[block[i]]
-            rows = rows[members] if worker[i] < 0 else rows[worker[i] : worker[i] + 1]
-            if other[i] >= 0:
-                columns = rows[:, other[i]]
-            elif agent[i] >= 0:
-                columns = rows[:, : self.workers][:, self.agent_of == agent[i]]
-            else:
-                first = (-1 - int(other[i])) * self.block_workers
-                columns = rows[:, first : first + self.block_workers]
-            known[i] = columns.min()
+        together = np.minimum(worker, other) < 0
+        if together.any():
+            found: dict[tuple[int, int, int, int], int] = {}  # most elements ask the same
+            for i in together.nonzero()[0].tolist():
+                key = int(block[i]), int(worker[i]), int(other[i]), int(agent[i])
+                if key not in found:
+                    found[key] = self._least_known(*key, members)
+                known[i] = found[key]
         return np.asarray(known > clock)
+
+    def _least_known(self, block: int, worker: int, other: int, agent: int, members: slice) -> int:
+        """What all of a group know of all of another; as `knows` numbers them."""
+        rows = self.known[block]
+        rows = rows[members] if worker < 0 else rows[worker : worker + 1]
+        if other >= 0:
+            columns = rows[:, other]
+        elif agent >= 0:
+            columns = rows[:, : self.workers][:, self.agent_of == agent]
+        else:
+            first = (-1 - other) * self.block_workers
+            columns = rows[:, first : first + self.block_workers]
+        return int(columns.min())
 
     def knows_channel(
         self, block: Array, worker: Array, members: slice, channel: Array, clock: Array

@@ -91,7 +91,10 @@ def unwaited(frame: Frame, memory: Memory, at: Any, illegal: Any, site: int) -> 
         flat = flat[chosen]
     late = np.zeros(shape, np.bool_)
     for granule in range(memory.granules):
-        lanes = frame.lanes(shape, flat * memory.granules + granule, chosen, site, False)
+        elements = flat * memory.granules + granule
+        if not shadow.flight.state[elements].any():
+            continue
+        lanes = frame.lanes(shape, elements, chosen, site, False)
         wrong = shadow.in_flight(lanes)
         if wrong is not None:
             Races(frame, memory, site).unwaited(

@@ -96,8 +96,8 @@ class Lanes:
         self.floor: Any = order.lowest(block)
         self.newest, self.lowest = clock, self.floor  # of all of them
         if not order.uniform:
-            self.newest = int(clock.max()) if clock.size else 0
-            self.lowest = int(self.floor.min()) if clock.size else 0
+            self.newest = int(clock.max(initial=0))
+            self.lowest = int(order.floors[0] if order.blocks == 1 else self.floor.min(initial=0))
 
     def workers(self, chosen: Array) -> Array:
         if isinstance(self.worker, np.ndarray):
@@ -271,6 +271,8 @@ class Shadow:
         if self.flight is None:
             return None
         state = self.flight.state[lanes.at]
+        if not state.any():
+            return None
         wrong = state < 0
         flying = np.flatnonzero(state > 0)
         if flying.size:

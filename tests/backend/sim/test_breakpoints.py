@@ -17,7 +17,8 @@ from taskc.backend.sim import Stop, run
 from taskc.ir import nodes as ir
 from taskc.ir.printer import to_text
 from taskc.ir.rewrite import walk
-from taskc.passes.pipeline import lower, lower_steps
+from taskc.passes.pipeline import lower
+from tests.stages import changes
 
 OWN = spatial(4).repeat(2)
 
@@ -167,7 +168,7 @@ def test_a_breakpoint_goes_through_all_passes(target: str) -> None:
     quiet = run(kernel.ir, [X, np.int64(5), y := np.zeros_like(X)], on_stop=None)
     assert not quiet.findings
     assert y.tobytes() == expected.tobytes()
-    for step in lower_steps(replace(kernel.ir, target=target)):
+    for step in changes(replace(kernel.ir, target=target)):
         found, y = stops_of(step.kernel, stop="all")
         assert y.tobytes() == expected.tobytes(), step.name
         assert len(found) == len(stops), step.name

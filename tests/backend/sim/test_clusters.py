@@ -15,14 +15,14 @@ from taskc import bf16, f32, i32, i64, spatial
 from taskc.backend import sim
 from taskc.errors import CompileError
 from taskc.ir import difference, nodes as ir, parse, to_text, verify
-from taskc.passes.pipeline import lower_steps
+from tests.stages import changes
 
 SEEDS = (None, 1)
 
 
 def stages(kernel: ir.Kernel) -> Iterator[ir.Kernel]:
     yield kernel
-    for step in lower_steps(kernel):
+    for step in changes(kernel):
         yield step.kernel
 
 
