@@ -530,7 +530,9 @@ def test_an_unknown_target_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TASKC_TARGET", "abacus")
     with pytest.raises(tc.CompileError) as caught:
         fresh()(A)
-    assert str(caught.value) == "error: there is no target 'abacus'\n  hint: there is sim, cpu, cuda"
+    assert (
+        str(caught.value) == "error: there is no target 'abacus'\n  hint: there is sim, cpu, cuda"
+    )
 
 
 def test_definitions_are_not_kept_alive() -> None:

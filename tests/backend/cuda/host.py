@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from taskc.backend.cpu.packing import packed
 from taskc.backend.cuda.compiled import TensorMap, count
 from taskc.backend.cuda.emit import Source, emit
 from taskc.backend.cuda.prelude import Entry, library, prelude_text
+from taskc.backend.packing import packed
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import map_children, substitute, walk
 from taskc.ir.target import MATRIX_INSTRUCTIONS, MatrixInstruction
@@ -57,7 +57,9 @@ def on_host(entry: Entry) -> Iterator[Entry]:
         yield entry
         return
     known = host_entries()
-    row = next((r for r in MATRIX_INSTRUCTIONS.values() if r.name.replace(".", "_") == entry.name), None)
+    row = next(
+        (r for r in MATRIX_INSTRUCTIONS.values() if r.name.replace(".", "_") == entry.name), None
+    )
     if row is not None:
         if row.operand in (f16, bf16):
             yield from on_host(library()[f"to_f32.{row.operand}"])
@@ -79,7 +81,11 @@ def _matrix(row: MatrixInstruction) -> Entry:
     """Each thread shows its fragments, then computes its own elements, ascending in k."""
     assert row.right_fragment is not None
     m, n, k = row.shape
-    fragments = {"d": row.accumulator_fragment, "left": row.left_fragment, "right": row.right_fragment}
+    fragments = {
+        "d": row.accumulator_fragment,
+        "left": row.left_fragment,
+        "right": row.right_fragment,
+    }
     lines = [
         f"static void {row.name.replace('.', '_')}({row.accumulator}* d, const {row.operand}* left,"
         f" const {row.operand}* right) {{",
@@ -265,10 +271,13 @@ def in_plain_words(kernel: ir.Kernel) -> ir.Kernel:
     """The kernel with the meaning of each snippet of PTX in its place."""
     if not any(isinstance(node, ir.Inline) for node in walk(kernel.body)):
         return kernel
+
     def visit(node: Any) -> Any:
         node = map_children(node, visit)
         if not isinstance(node, ir.Inline):
             return node
-        return substitute(node.snippet.meaning, dict(zip(node.snippet.parameters, node.operands, strict=True)))
+        return substitute(
+            node.snippet.meaning, dict(zip(node.snippet.parameters, node.operands, strict=True))
+        )
 
     return replace(kernel, body=visit(kernel.body))
