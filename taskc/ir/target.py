@@ -157,11 +157,13 @@ def _left_fragment(k: int) -> Mapping:
     return repeat(2, 2, order=(1, 0)) * spatial(8, 4) * repeat(1, k // 8)
 
 
-def _mma_sync(name: str, operand: DType, accumulator: DType, k: int) -> MatrixInstruction:
-    """The m16n8 family of PTX."""
+def _mma_sync(operand: DType, accumulator: DType, right: DType | None = None) -> MatrixInstruction:
+    """The m16n8 family of PTX: 32 bytes of k."""
+    k = 32 // operand.nbytes
     packed = k // 8
+    types = f"{operand}.{right}" if right else f"{operand}"
     return MatrixInstruction(
-        name=name,
+        name=f"mma.sync.m16n8k{k}.{types}",
         group=32,
         shape=(16, 8, k),
         operand=operand,
@@ -169,15 +171,16 @@ def _mma_sync(name: str, operand: DType, accumulator: DType, k: int) -> MatrixIn
         accumulator_fragment=_PAIRS,
         left_fragment=_left_fragment(k),
         right_fragment=repeat(2, 1) * spatial(4, 8, order=(1, 0)) * repeat(packed, 1),
+        right=right,
     )
 
 
 _MMA_SYNC = (
-    _mma_sync("mma.sync.m16n8k16.f16", f16, f32, 16),
-    _mma_sync("mma.sync.m16n8k16.bf16", bf16, f32, 16),
-    _mma_sync("mma.sync.m16n8k8.tf32", tf32, f32, 8),
-    _mma_sync("mma.sync.m16n8k32.i8", i8, i32, 32),
+    *(_mma_sync(operand, f32) for operand in (f16, bf16, tf32)),
+    *(_mma_sync(operand, i32) for operand in (i8, u8)),
+    _mma_sync(u8, i32, i8),
 )
+_MMA_SYNC_F8 = tuple(_mma_sync(operand, f32) for operand in (f8e4m3, f8e5m2))
 
 _WARPS = spatial(4, 1)  # of a warpgroup: each has 16 rows
 _FORMS_ALONG_K = tuple(SharedForm("k", width) for width in (128, 64, 32, 16))
@@ -265,7 +268,7 @@ SM_89 = Target(
     banks=32,
     shuffles=True,
     transports=("cp.async", "registers"),
-    matrix=_MMA_SYNC,
+    matrix=_MMA_SYNC + _MMA_SYNC_F8,
     moves=_LDMATRIX,
 )
 
@@ -280,7 +283,7 @@ SM_90A = Target(
     shuffles=True,
     transports=("tma", "cp.async", "registers"),
     cluster=8,
-    matrix=_MMA_SYNC + _WGMMA,
+    matrix=_MMA_SYNC + _MMA_SYNC_F8 + _WGMMA,
     moves=_LDMATRIX + _STMATRIX,
 )
 

@@ -236,8 +236,8 @@ def _instructions(mma: ir.Mma, quotient: Mapping, row: MatrixInstruction) -> Sta
     assert row.right_fragment is not None
     right_owners = without_dimension(quotient, 0) * row.right_fragment
     step = Variable("kk", multiple=k, loc=mma.loc)
-    left = Tensor("left", row.operand, (rows, k), TILE, owners=left_owners, loc=mma.loc)
-    right = Tensor("right", row.operand, (k, columns), TILE, owners=right_owners, loc=mma.loc)
+    left = Tensor("left", row.types[0], (rows, k), TILE, owners=left_owners, loc=mma.loc)
+    right = Tensor("right", row.types[1], (k, columns), TILE, owners=right_owners, loc=mma.loc)
     i, j, q = (Variable(name, loc=mma.loc) for name in "ijq")
     load_left = ir.Move(
         left, (i, q), (i, q), (rows, k), operand_element(mma.left, i, add(step, q), mma.loc),

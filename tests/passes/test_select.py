@@ -10,7 +10,7 @@ import pytest
 from taskc.backend.sim import run
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
-from taskc.ir.target import SM_80
+from taskc.ir.target import SM_89
 from taskc.passes.pipeline import lower
 from taskc.passes.select import select
 from tests.passes.kernels import (
@@ -276,6 +276,9 @@ def test_operands_in_registers_go_through_shared_memory() -> None:
     keeps_its_result(start)
 
 
+BYTES = ("i8", "u8", "u8.i8", "f8e4m3", "f8e5m2")
+
+
 def ptx_fragments(name: str) -> tuple[Callable[..., tuple[int, int]], ...]:
     """Row and column of element `e` of a lane, for the accumulator, A and B, as PTX's tables say.
 
@@ -309,11 +312,11 @@ def ptx_fragments(name: str) -> tuple[Callable[..., tuple[int, int]], ...]:
         "mma.sync.m16n8k16.f16": (accumulator, a16, b16),
         "mma.sync.m16n8k16.bf16": (accumulator, a16, b16),
         "mma.sync.m16n8k8.tf32": (accumulator, a_tf32, b_tf32),
-        "mma.sync.m16n8k32.i8": (accumulator, a8, b8),
+        **{f"mma.sync.m16n8k32.{of}": (accumulator, a8, b8) for of in BYTES},
     }[name]
 
 
-@pytest.mark.parametrize("row", SM_80.matrix, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", SM_89.matrix, ids=lambda row: row.name)
 def test_fragments_are_those_of_ptx(row: object) -> None:
     for fragment, formula in zip(
         (row.accumulator_fragment, row.left_fragment, row.right_fragment),

@@ -29,7 +29,7 @@ def product(
     """c = a @ b, five steps through three stages."""
     m, n = size
     k = 5 * bk
-    total, zero = ("i32", "0") if dtype == "i8" else ("f32", "0.0")
+    total, zero = ("i32", "0") if dtype in ("i8", "u8") else ("f32", "0.0")
     a, at_a, sa, shape_a = "i, k", "i, p + k", (m, bk), (m, k)
     b, at_b, sb, shape_b = "k, j", "p + k, j", (bk, n), (k, n)
     if transposed[0]:
@@ -79,6 +79,16 @@ def test_operands(dtype: str, transposed: tuple[bool, bool], how: list[str | Non
     if None not in how:
         report = sim.run(lean, arguments_for(start), statistics=True)
         assert max(traffic.ways for traffic in report.accesses) == 1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "target"), [("u8", "sm_80"), ("f8e4m3", "sm_89"), ("f8e5m2", "sm_90a")]
+)
+def test_other_bytes(dtype: str, target: str) -> None:
+    start = product(dtype, transposed=(False, True), target=target)
+    assert instructions(start) == ["ldmatrix.x4", "ldmatrix.x4"]
+    assert f"mma.sync.m16n8k32.{dtype}" in {mma.how for mma in nodes(select(start), ir.Mma)}
+    keeps_its_result(start)
 
 
 @pytest.mark.parametrize("bk", [16, 32, 64, 48])
