@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from taskc import __version__
 from taskc.arguments import ArgumentError
-from taskc.commands.show import NATIVE
+from taskc.commands.show import CUDA, NATIVE
 from taskc.commands.terminal import UsageError, write_error
 from taskc.driver import CheckError
 from taskc.errors import CompileError, InternalError
@@ -100,9 +100,10 @@ def _parser() -> argparse.ArgumentParser:
     _kernel(show)
     show.add_argument(
         "--stage",
-        choices=(*STAGES, *NATIVE),
+        choices=(*STAGES, *NATIVE, *CUDA),
         metavar="NAME",
-        help=f"the end of a stage: {', '.join(STAGES)}; or what the CPU runs: {', '.join(NATIVE)}",
+        help=f"the end of a stage: {', '.join(STAGES)}; or what the CPU runs: {', '.join(NATIVE)}; or"
+        f" what a GPU does: {', '.join(CUDA)}",
     )
     show.add_argument("--all", action="store_true", help="after every pass, with its time")
     show.add_argument("--diff", action="store_true", help="what each pass changes")

@@ -21,6 +21,8 @@ from taskc.ir.target import TARGETS
 from taskc.passes.pipeline import Step, lower, lower_steps
 
 NATIVE = ("llvm", "asm")  # what follows the last stage on the CPU
+CUDA = ("cuda", "ptx", "sass", "resources")  # and on a GPU, of which none is needed to show it
+_DEFAULT_GPU = "sm_90a"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -38,6 +40,9 @@ def run(options: argparse.Namespace) -> int:
 def _show(kernel: ir.Kernel, options: argparse.Namespace) -> None:
     if options.stage in NATIVE:
         _show_native(kernel, options)
+        return
+    if options.stage in CUDA:
+        _show_cuda(kernel, options)
         return
     kernel = for_target(kernel, options.target)
     if options.all or options.diff:
@@ -68,6 +73,49 @@ def _show_native(kernel: ir.Kernel, options: argparse.Namespace) -> None:
     spilled = many(emitter.spilled, "byte")
     about = f"{lanes}; a worker keeps {spilled} in memory across barriers"
     write_finding(f"note: {kernel.name} for {processor.target}: {about}")
+
+
+def _show_cuda(kernel: ir.Kernel, options: argparse.Namespace) -> None:
+    """What the CUDA target makes of the last stage."""
+    from taskc.backend.cuda.compile import compile_source, ptx_of
+    from taskc.backend.cuda.disassemble import sass_of
+    from taskc.backend.cuda.emit import emit
+
+    if options.all or options.diff:
+        raise UsageError(f"--stage {options.stage} goes with neither --all nor --diff")
+    gpus = [name for name in TARGETS if name.startswith("sm_")]
+    if options.target not in (None, *gpus):
+        raise UsageError(f"--stage {options.stage} is for GPUs: {', '.join(gpus)}")
+    own = kernel.target if kernel.target in gpus else _DEFAULT_GPU
+    kernel = lower(for_target(kernel, options.target or own))
+    source = emit(kernel)
+    match options.stage:
+        case "cuda":
+            write_text(source.text(with_places=False))
+        case "ptx":
+            write_text(ptx_of(source))
+        case "sass":
+            write_text(sass_of(compile_source(source).cubin))
+        case _:
+            compiled = compile_source(source)
+            taken = compiled.resources
+            rows = {
+                "threads": compiled.threads,
+                "registers": taken.registers,
+                "shared bytes": compiled.shared + taken.shared,
+                "stack bytes": taken.stack,
+                "spill stores": taken.spill_stores,
+                "spill loads": taken.spill_loads,
+                "barriers": taken.barriers,
+                "cubin bytes": len(compiled.cubin),
+            }
+            for name, value in rows.items():
+                write(f"{name:13} {value}")
+            for remark in taken.remarks:
+                write_finding(f"note: {remark}")
+    for note in dict.fromkeys(kernel.notes):
+        write_finding(str(Finding("note", "note", *note)))
+    write_finding(f"note: {source.name} for {source.arch}")
 
 
 def _every_pass(kernel: ir.Kernel, stage: str | None, *, is_diff: bool) -> ir.Kernel:

@@ -17,7 +17,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.printer import to_text
 from taskc.ir.rewrite import walk
 
-_OPTIONS = ("--std=c++17", "--fmad=false", "--generate-line-info", "--ptxas-options=-v")
+_OPTIONS = ("--std=c++17", "--fmad=false", "--generate-line-info", "--ptxas-options=-v", "--diag-suppress=177")
 
 
 def compile_kernel(lean: ir.Kernel) -> Compiled:
@@ -144,7 +144,8 @@ def _error(log: str, source: Source) -> InternalError | CompileError:
     """What NVRTC refuses: code that we wrote, or a snippet of the author's."""
     found = _SAID.search(log)
     if found is None:
-        return InternalError(f"NVRTC refuses {source.name}: {log}", source.text(with_places=False))
+        said = "\n".join([line for line in log.splitlines() if "error" in line or "fatal" in line])
+        return InternalError(f"NVRTC refuses {source.name}: {said}", source.text(with_places=False))
     loc = Location(found["file"], int(found["line"]), 0, 0, 0)
     return CompileError(f"NVRTC refuses {source.name}: {found['text']}", loc, notes=((log, loc),))
 

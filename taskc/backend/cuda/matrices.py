@@ -68,7 +68,7 @@ def asynchronous(row: MatrixInstruction, *, in_registers: bool, along: tuple[str
     a = ", ".join([f"%{slots + i}" for i in range(len(left))])
     a = f"{{{a}}}" if in_registers else a
     b, condition = (f"%{slots + len(left) + i}" for i in range(2))
-    types = ".".join([_PTX[dtype] for dtype in (row.accumulator, *row.types)])
+    types = ".".join([_PTX[dtype] for dtype in (row.accumulator, *row.types[:2])])
     flags = "" if row.accumulator is i32 else ", 1, 1"
     if row.operand in (f16, bf16):
         transposed = [int(one == "mn") for one in along]

@@ -42,7 +42,7 @@ static std::vector<char> stacks;
 static ucontext_t scheduler;
 static int current, alive;
 static long progress;
-static Meeting block_meeting, warp_meetings[64], named_meetings[16];
+static Meeting block_meeting, warp_meetings[64], warpgroup_meetings[8], named_meetings[16];
 static unsigned long long slots[1024];
 static void (*body)(void**);
 static void** arguments;
@@ -66,6 +66,7 @@ static void meet(Meeting& meeting, int count) {
 
 static int lane() { return current % 32; }
 static int warp_size() { int rest = (int)fibers.size() - current / 32 * 32; return rest < 32 ? rest : 32; }
+static void meet_warpgroup() { meet(warpgroup_meetings[current / 128], 128); }
 static void meet_warp() { meet(warp_meetings[current / 32], warp_size()); }
 
 static void start() {
@@ -99,6 +100,7 @@ static int run(void (*kernel)(void**), void** given, long long blocks, int threa
         fibers.resize(threads);
         block_meeting = Meeting();
         for (Meeting& one : warp_meetings) one = Meeting();
+        for (Meeting& one : warpgroup_meetings) one = Meeting();
         for (Meeting& one : named_meetings) one = Meeting();
         alive = threads;
         for (int i = 0; i < threads; ++i) {
@@ -151,3 +153,8 @@ template <class T> T atomicOr(T* p, T v) { return changed(p, (T)(*p | v)); }
 template <class T> T atomicXor(T* p, T v) { return changed(p, (T)(*p ^ v)); }
 template <class T> T atomicExch(T* p, T v) { return changed(p, v); }
 template <class T> T atomicCAS(T* p, T compare, T v) { return changed(p, *p == compare ? v : *p); }
+
+#define printf(...) host::printed(__VA_ARGS__)
+namespace host {
+template <class... Values> void printed(const char*, Values...) {}
+}  // namespace host

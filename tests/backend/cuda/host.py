@@ -19,14 +19,16 @@ from typing import Any
 
 import numpy as np
 
+from taskc.backend.packing import packed
 from taskc.backend.cuda.compiled import TensorMap, count
 from taskc.backend.cuda.emit import Source, emit
 from taskc.backend.cuda.prelude import Entry, library, prelude_text
-from taskc.backend.packing import packed
+from taskc.backend.cuda.types import STRUCTURES
 from taskc.ir import nodes as ir
+from taskc.ir.mapping import Mapping
 from taskc.ir.rewrite import map_children, substitute, walk
 from taskc.ir.target import MATRIX_INSTRUCTIONS, MatrixInstruction
-from taskc.ir.types import DTYPES, bf16, f16
+from taskc.ir.types import DTYPES
 
 HERE = Path(__file__).parent
 COMPILER = shutil.which("g++")
@@ -57,12 +59,14 @@ def on_host(entry: Entry) -> Iterator[Entry]:
         yield entry
         return
     known = host_entries()
-    row = next(
-        (r for r in MATRIX_INSTRUCTIONS.values() if r.name.replace(".", "_") == entry.name), None
-    )
-    if row is not None:
-        if row.operand in (f16, bf16):
-            yield from on_host(library()[f"to_f32.{row.operand}"])
+    row = _ROWS.get("_".join(entry.name.split("_")[:3]) if entry.name.startswith("wgmma_m") else entry.name)
+    if row is not None and row.asynchronous:
+        for needed in (*_widening(row), "wgmma_element"):
+            yield from on_host(known.get(needed) or library()[needed])
+        yield _asynchronous(row, entry.name)
+    elif row is not None:
+        for needed in _widening(row):
+            yield from on_host(library()[needed])
         yield _matrix(row)
     elif entry.name.startswith(("tma_load_", "tma_store_")):
         yield known["tma_copy"]
@@ -77,15 +81,70 @@ def on_host(entry: Entry) -> Iterator[Entry]:
         raise NotImplementedError(f"{entry.name} has no counterpart on the host")
 
 
+_ROWS = {row.name.replace(".", "_"): row for row in MATRIX_INSTRUCTIONS.values()}
+
+
+def _widening(row: MatrixInstruction) -> tuple[str, ...]:
+    return (f"to_f32.{row.operand}",) if row.operand in STRUCTURES else ()
+
+
+def _wide(row: MatrixInstruction) -> str:
+    return "tc::to_f32" if row.operand in STRUCTURES else f"({row.accumulator})"
+
+
+def _table(name: str, fragment: Mapping) -> str:
+    places = fragment.tasks[..., 0] * fragment.shape[1] + fragment.tasks[..., 1]
+    rows = ", ".join("{" + ", ".join(map(str, one)) + "}" for one in places.tolist())
+    return f"    static const int of_{name}[{len(places)}][{fragment.slots}] = {{{rows}}};"
+
+
+def _asynchronous(row: MatrixInstruction, name: str) -> Entry:
+    """As `_matrix`, by a warpgroup; when it has been issued it is done."""
+    m, n, k = row.shape
+    in_registers = "registers" in name
+    ways = ["true" if f"transposed_{side}" in name else "false" for side in ("left", "right")]
+    slots, left_slots = row.accumulator_fragment.slots, row.left_fragment.slots
+    left = f"const {row.operand}* left" if in_registers else "u64 left"
+    wide, step = _wide(row), "fmaf(a, b, sum)" if row.accumulator.is_float else "a * b + sum"
+    element = f"wgmma_element<{row.operand}>"
+    of_a = f"wide[1][r * {k} + q]" if in_registers else f"{wide}({element}(left, {ways[0]}, r, q))"
+    lines = [
+        f"static void {name}({row.accumulator}* d, {left}, u64 right, bool accumulate) {{",
+        f"    static {row.accumulator} of_groups[8][2][{64 * max(n, k)}];",
+        "    auto& wide = of_groups[host::current / 128];",
+        "    const int lane = host::current % 128;",
+        _table("d", row.accumulator_fragment),
+        _table("left", row.left_fragment),
+        f"    for (int i = 0; i < {slots}; ++i) wide[0][of_d[lane][i]] = d[i];",
+    ]
+    if in_registers:
+        lines.append(
+            f"    for (int i = 0; i < {left_slots}; ++i) wide[1][of_left[lane][i]] = {wide}(left[i]);"
+        )
+    lines += [
+        "    host::meet_warpgroup();",
+        f"    {row.accumulator} made[{slots}];",
+        f"    for (int i = 0; i < {slots}; ++i) {{",
+        f"        int at = of_d[lane][i], r = at / {n}, c = at % {n};",
+        f"        {row.accumulator} sum = accumulate ? wide[0][at] : 0;",
+        f"        for (int q = 0; q < {k}; ++q) {{",
+        f"            {row.accumulator} a = {of_a}, b = {wide}({element}(right, {ways[1]}, c, q));",
+        f"            sum = {step};",
+        "        }",
+        "        made[i] = sum;",
+        "    }",
+        "    host::meet_warpgroup();",
+        f"    for (int i = 0; i < {slots}; ++i) d[i] = made[i];",
+        "}",
+    ]
+    return Entry(name, (), "\n".join(lines), False)
+
+
 def _matrix(row: MatrixInstruction) -> Entry:
     """Each thread shows its fragments, then computes its own elements, ascending in k."""
     assert row.right_fragment is not None
     m, n, k = row.shape
-    fragments = {
-        "d": row.accumulator_fragment,
-        "left": row.left_fragment,
-        "right": row.right_fragment,
-    }
+    fragments = {"d": row.accumulator_fragment, "left": row.left_fragment, "right": row.right_fragment}
     lines = [
         f"static void {row.name.replace('.', '_')}({row.accumulator}* d, const {row.operand}* left,"
         f" const {row.operand}* right) {{",
@@ -93,14 +152,9 @@ def _matrix(row: MatrixInstruction) -> Entry:
         "    auto& wide = of_warps[host::current / 32];",
         "    const int lane = host::lane();",
     ]
-    wide = {"f16": "to_f32", "bf16": "to_f32", "tf32": "", "i8": "(i32)"}[row.operand.name]
     for number, (name, fragment) in enumerate(fragments.items()):
-        tasks = fragment.tasks
-        columns = fragment.shape[1]
-        places = (tasks[..., 0] * columns + tasks[..., 1]).tolist()
-        rows = ", ".join("{" + ", ".join(map(str, one)) + "}" for one in places)
-        lines.append(f"    static const int of_{name}[32][{fragment.slots}] = {{{rows}}};")
-        value = f"{name}[i]" if name == "d" else f"{wide}({name}[i])"
+        lines.append(_table(name, fragment))
+        value = f"{name}[i]" if name == "d" else f"{_wide(row)}({name}[i])"
         lines.append(
             f"    for (int i = 0; i < {fragment.slots}; ++i) wide[{number}][of_{name}[lane][i]] = {value};"
         )
@@ -271,13 +325,10 @@ def in_plain_words(kernel: ir.Kernel) -> ir.Kernel:
     """The kernel with the meaning of each snippet of PTX in its place."""
     if not any(isinstance(node, ir.Inline) for node in walk(kernel.body)):
         return kernel
-
     def visit(node: Any) -> Any:
         node = map_children(node, visit)
         if not isinstance(node, ir.Inline):
             return node
-        return substitute(
-            node.snippet.meaning, dict(zip(node.snippet.parameters, node.operands, strict=True))
-        )
+        return substitute(node.snippet.meaning, dict(zip(node.snippet.parameters, node.operands, strict=True)))
 
     return replace(kernel, body=visit(kernel.body))

@@ -227,3 +227,34 @@ template <int n> static void take_registers() {}
 
 //: assertion_failed
 static void assertion_failed(u32* status, u32 number) { if (!*status) *status = number; }
+
+//: wgmma_fence
+static void wgmma_fence() {}
+
+//: wgmma_commit
+static void wgmma_commit() {}
+
+//: wgmma_wait
+template <int most> static void wgmma_wait() {}
+
+//: wgmma_operand shared_address
+static u64 wgmma_operand(const void* place, u32 leading, u32 stride, u32 swizzle) {
+    return (u64)leading << 16 | (u64)stride << 32 | (u64)swizzle << 62 | (shared_address(place) & 0x3ffff) >> 4;
+}
+
+//: wgmma_element
+// The element (i of rows or columns, q of k) of an operand, as the PTX manual describes its layouts.
+template <class T> static T wgmma_element(u64 operand, bool along_mn, i64 i, i64 q) {
+    const i64 size = sizeof(T), leading = (operand >> 16 & 0x3fff) << 4, stride = (operand >> 32 & 0x3fff) << 4;
+    const int mode = (int)(operand >> 62), width = mode == 1 ? 128 : mode == 2 ? 64 : mode == 3 ? 32 : 16;
+    u64 at = (operand & 0x3fff) << 4;
+    i64 bytes = (along_mn ? i : q) * size, other = along_mn ? q : i;
+    at += other % 8 * width;
+    if (!along_mn) at += other / 8 * stride + (width > 16 ? bytes : bytes / 16 * leading + bytes % 16);
+    else if (width > 16) at += other / 8 * stride + bytes / width * leading + bytes % width;
+    else at += other / 8 * leading + bytes / 16 * stride + bytes % 16;
+    at ^= (at >> 7 & (width / 16 - 1)) << 4;
+    T value;
+    memcpy(&value, shared_memory + at, sizeof(T));
+    return value;
+}
