@@ -12,8 +12,12 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import geometric_mean
+from typing import Any
 
-PACKAGES = ("numpy", "ml_dtypes", "lark", "llvmlite", "onnxruntime", "torch", "cuda-bindings")
+PACKAGES = (
+    *("numpy", "ml_dtypes", "lark", "llvmlite", "onnxruntime", "torch", "cuda-bindings"),
+    "nvidia-cuda-nvrtc",
+)
 
 
 @dataclass(frozen=True)
@@ -67,15 +71,31 @@ def finish(rows: list[Row], file: Path | None) -> None:
             f"minimum {min(ratios):.2f}, geometric mean {geometric_mean(ratios):.2f}, {losses} losses"
         )
     if file is not None:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        content = {
-            "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()}",
-            "versions": {name: found for name in PACKAGES if (found := _version(name))},
-            "commit": _commit(),
-            "date": datetime.date.today().isoformat(),
-            "rows": [asdict(row) for row in rows],
-        }
-        file.write_text(json.dumps(content, indent=1) + "\n")
+        machine = f"{_processor()}, {os.cpu_count()} cores, {platform.system()}"
+        write(file, machine, [asdict(row) for row in rows])
+
+
+def write(file: Path, machine: str, rows: list[dict[str, Any]]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    content = {
+        "machine": machine,
+        "versions": {name: found for name in PACKAGES if (found := _version(name))},
+        "commit": _commit(),
+        "date": datetime.date.today().isoformat(),
+        "rows": rows,
+    }
+    file.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def described(context: Any) -> str:
+    """What a CUDA device offers."""
+    major, minor = context.capability
+    memory = f"{context.memory_bytes / (1 << 30):.1f} GiB"
+    driver = context.api.cuDriverGetVersion()
+    return (
+        f"compute capability {major}.{minor}, {context.processors} multiprocessors, {memory},"
+        f" driver for CUDA {driver // 1000}.{driver % 1000 // 10}"
+    )
 
 
 def _version(package: str) -> str | None:

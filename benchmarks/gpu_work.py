@@ -1,0 +1,210 @@
+"""A check, and a measurement, of one kernel on the GPU at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from math import ceil, prod
+from statistics import median, quantiles
+from typing import Any
+
+import numpy as np
+from gpu_cases import FAMILY
+
+import taskc as tc
+from taskc import device
+from taskc.ir.rounding import convert
+from taskc.ir.signature import inputs_of, outputs_of
+from taskc.ir.types import f32
+
+PAIRS = 15
+_FILLED = 2  # times the L2 that buffers rotate through
+_LONG = 2e-3  # seconds that a sample takes at least
+
+
+def check(job: dict[str, Any]) -> dict[str, Any]:
+    """A kernel's result against the reference in float64, by NumPy."""
+    family, kernel, size = _built(job)
+    arrays = inputs(kernel)
+    result = kernel(*[device.array(array) for array in arrays])
+    found = result.numpy().astype(np.float64)
+    expected = family.reference(*[array.astype(np.float64) for array in arrays])
+    return compared(found, np.asarray(expected), family.bound(size))
+
+
+def compared(found: Any, expected: Any, bound: tuple[float, float]) -> dict[str, Any]:
+    """The largest error as a part of what is allowed; a wrong or missing number is an error."""
+    relative, absolute = bound
+    error, allowed = np.abs(found - expected), relative * np.abs(expected) + absolute
+    if found.shape != expected.shape:
+        return {"error": f"the result has the shape {found.shape}, and not {expected.shape}"}
+    wrong = ~(error <= allowed)
+    if wrong.any():
+        at = tuple(int(i) for i in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
+        count = int(wrong.sum())
+        return {"error": f"{count} are wrong; at {at} it is {found[at]} and not {expected[at]}"}
+    worst = error / np.where(allowed > 0, allowed, 1)
+    return {"error_of_bound": float(worst.max(initial=0.0))}
+
+
+def measure(job: dict[str, Any]) -> dict[str, Any]:
+    """Times of ours and of torch's, in turns, after the results have been compared."""
+    family, kernel, size = _built(job)
+    arrays = [device.array(array) for array in inputs(kernel)]
+    (output,) = outputs_of(kernel.ir.parameters)
+    shape = tuple([int(extent) for extent in output.shape])
+    bytes_moved = sum(array.nbytes for array in arrays) + prod(shape) * output.dtype.nbytes
+    copies = min(64, max(1, ceil(_FILLED * device.context().cache_bytes / bytes_moved)))
+    sets = [arrays, *[[array.copy() for array in arrays] for _ in range(copies - 1)]]
+    results = [device.empty(shape, output.dtype) for _ in sets]
+    calls = [
+        lambda given=given, out=out: kernel(*given, out=out)
+        for given, out in zip(sets, results, strict=True)
+    ]
+    times = _times(calls)
+    torch = _torch()
+    theirs: Callable[[], None] | None = None
+    found: dict[str, Any] = {}
+    if torch is not None and family.peer is not None:
+        tensors = [[torch.from_dlpack(array) for array in given] for given in sets]
+        problem = _differs(family, size, torch, tensors[0], results[0])
+        if problem is not None:
+            return problem
+        peers = [lambda given=given: family.peer(torch, *given) for given in tensors]
+        theirs = _of_torch(torch, peers, times)
+        found["peer"] = "torch"
+    else:
+        found["peer"] = None
+    ours = device.Graph(lambda: [call() for _ in range(times) for call in calls])
+    first, second = _samples(ours.replay, theirs, times * len(calls))
+    found |= summary(first, second)
+    seconds = found["ours_ms"] * 1e-3
+    if family.work is not None:
+        found["tflops"] = family.work(size) / seconds / 1e12
+    if family.is_bound_by_memory:
+        found["fraction_of_copy"] = bytes_moved / seconds / copy_rate()
+    return found
+
+
+def _built(job: dict[str, Any]) -> tuple[Any, Any, tuple[Any, ...]]:
+    family, size = FAMILY[job["family"]], tuple(job["size"])
+    machine = tc.machine(device.context().target)
+    return family, family.build(machine, *size), size
+
+
+def inputs(kernel: Any) -> list[np.ndarray]:
+    """Random numbers: zeros would take less power, and so less time."""
+    random = np.random.default_rng(0)
+    made = []
+    for item in inputs_of(kernel.ir.parameters):
+        shape = tuple([int(extent) for extent in item.shape])
+        values = random.standard_normal(shape, np.float32)
+        made.append(np.asarray(convert(values, f32, item.dtype)).reshape(shape))
+    return made
+
+
+@cache
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError:
+        return None
+    if not torch.cuda.is_available():
+        return None
+    torch.set_grad_enabled(False)
+    return torch
+
+
+def _differs(
+    family: Any, size: tuple[Any, ...], torch: Any, tensors: list[Any], result: Any
+) -> dict[str, Any] | None:
+    """What is wrong with a result of full size, compared with torch's in float64."""
+    torch.backends.cuda.matmul.allow_tf32 = "tf32" in family.name
+    expected = family.peer(torch, *[tensor.double() for tensor in tensors])
+    relative, absolute = family.bound(size)
+    error = (torch.from_dlpack(result).double() - expected).abs()
+    wrong = ~(error <= relative * expected.abs() + absolute)
+    count = int(wrong.sum())
+    return {"error": f"{count} of {wrong.numel()} are wrong"} if count else None
+
+
+def _times(calls: list[Any]) -> int:
+    """How often all buffers are gone through, for a sample that is long enough to be measured."""
+    for call in calls:
+        call()
+    stream = device.current_stream()
+    start = stream.record()
+    for call in calls:
+        call()
+    end = stream.record()
+    end.synchronize()
+    return min(200, max(1, ceil(_LONG * 1e3 / max(1e-3, end.since(start)))))
+
+
+def _of_torch(torch: Any, peers: list[Any], times: int) -> Callable[[], None]:
+    """Their calls as a graph; one after another where torch can't capture them."""
+
+    def calls() -> None:
+        for _ in range(times):
+            for peer in peers:
+                peer()
+
+    try:
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            for peer in peers[:3]:
+                peer()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            calls()
+    except RuntimeError:
+        torch.cuda.synchronize()
+        return calls
+    return lambda: graph.replay()
+
+
+def _samples(
+    ours: Callable[[], None], theirs: Callable[[], None] | None, count: int
+) -> tuple[list[float], list[float]]:
+    """The milliseconds of one call, of ours and theirs in turns."""
+    first: list[float] = []
+    second: list[float] = []
+    both = [(ours, first)] if theirs is None else [(ours, first), (theirs, second)]
+    stream = device.current_stream()
+    for run, _ in both:
+        run()
+    for number in range(PAIRS):
+        for run, times in both if number % 2 else both[::-1]:
+            start = stream.record()
+            run()
+            end = stream.record()
+            end.synchronize()
+            times.append(end.since(start) / count)
+    return first, second
+
+
+def summary(ours: list[float], theirs: list[float]) -> dict[str, Any]:
+    """Medians in ms, and the ratios of pairs, above 1 a win."""
+    found: dict[str, Any] = {"ours_ms": median(ours), "threads": 0, "kept": len(ours)}
+    if theirs:
+        ratios = [b / a for a, b in zip(ours, theirs, strict=True)]
+        low, _, high = quantiles(ratios, n=4)
+        found |= {"peer_ms": median(theirs), "ratio": median(ratios), "quartiles": (low, high)}
+    return found
+
+
+@cache
+def copy_rate() -> float:
+    """Bytes that a copy on the device reads and writes in a second."""
+    size = 1 << 30
+    source, target = device.empty(size, np.uint8), device.empty(size, np.uint8)
+    stream = device.current_stream()
+    times = []
+    for _ in range(PAIRS):
+        start = stream.record()
+        target.set(source)
+        end = stream.record()
+        end.synchronize()
+        times.append(end.since(start))
+    return 2 * size / (sorted(times)[len(times) // 2] * 1e-3)
