@@ -17,6 +17,9 @@ from taskc.cli import main
 from taskc.commands import check as check_command, mutate as mutate_command, show as show_command
 from taskc.errors import Finding, Location
 from taskc.mutation import Mutant
+from tests.backend.cuda.conftest import start
+
+__all__ = ["start"]  # a fixture
 
 KERNELS = """\
 import taskc as tc
@@ -679,50 +682,30 @@ def test_doctor_says_what_is_there(
         assert re.search(rf"^  {word}\b", ended.out, re.MULTILINE)
 
 
-class FakeDriver:
-    """libcuda with one device, or one that can't be started."""
-
-    def __init__(self, status: int) -> None:
-        self.status = status
-
-    def cuInit(self, flags: int) -> int:  # noqa: N802
-        return self.status
-
-    def cuDriverGetVersion(self, version: Any) -> int:  # noqa: N802
-        version._obj.value = 13010
-        return 0
-
-    def cuDeviceGetCount(self, count: Any) -> int:  # noqa: N802
-        count._obj.value = 1
-        return 0
-
-    def cuDeviceGet(self, device: Any, index: int) -> int:  # noqa: N802
-        device._obj.value = index
-        return 0
-
-    def cuDeviceGetName(self, name: Any, size: int, device: Any) -> int:  # noqa: N802
-        name.value = b"Abacus 9000"
-        return 0
+def cuda_lines(run: Any) -> dict[str, str]:
+    """What doctor says of CUDA."""
+    lines = run("doctor").out.partition("\nCUDA\n")[2].partition("\nfolders\n")[0].splitlines()
+    return {
+        found[1]: found[2] for line in lines if (found := re.match(r"  (\S+(?: \d)?) +(.*)$", line))
+    }
 
 
-@pytest.mark.skipif(sys.platform == "darwin", reason="macOS has no CUDA")
-def test_doctor_says_in_a_sentence_which_driver_there_is(
-    run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def driver_line() -> str:
-        match = re.search(r"^  driver +(.*)$", run("doctor").out, re.MULTILINE)
-        assert match is not None
-        return match[1]
+def test_doctor_says_which_gpu_there_is(run: Any, start: Any) -> None:
+    start(version=13010, devices=1)
+    found = cuda_lines(run)
+    assert re.fullmatch(r"\d+\.\d+", found.pop("NVRTC"))
+    assert found == {
+        "driver": "for CUDA 13.1",
+        "device 0": "Fake GPU, compute capability 9.0, 1.0 GiB: kernels are compiled for sm_90a",
+    }
 
-    def missing(name: str) -> None:
-        raise OSError(name)
 
-    monkeypatch.setattr("taskc.commands.doctor.ctypes.CDLL", lambda name: FakeDriver(0))
-    assert driver_line() == "for CUDA 13.1, Abacus 9000"
-    monkeypatch.setattr("taskc.commands.doctor.ctypes.CDLL", lambda name: FakeDriver(100))
-    assert driver_line().endswith("is there, but it can't be started (cuInit gives error 100)")
-    monkeypatch.setattr("taskc.commands.doctor.ctypes.CDLL", missing)
-    assert driver_line().endswith("can't be loaded, so this machine has no NVIDIA driver")
+def test_doctor_says_why_there_is_no_gpu(run: Any, start: Any) -> None:
+    start(devices=0)
+    reason = "there is an NVIDIA driver on this machine, but no GPU that it can use"
+    assert cuda_lines(run)["driver"] == f"none: {reason}"
+    start(capability=(12, 0))
+    assert cuda_lines(run)["device 0"].endswith("12.0, 1.0 GiB: taskc doesn't compile for it")
 
 
 def test_every_environment_variable_that_is_read_is_in_the_table() -> None:

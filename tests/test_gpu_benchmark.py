@@ -19,7 +19,7 @@ from tests.backend.cuda.fake_driver import FakeDriver
 
 ROOT = Path(__file__).parents[1]
 
-__all__ = ["compiled", "fake", "start"]
+__all__ = ["compiled", "fake", "start"]  # fixtures
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
 import os
 import platform
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from taskc import __version__
 from taskc.commands.terminal import columns, many, write, write_text
+from taskc.errors import CompileError
 from taskc.machine import machine
 from taskc.settings import VARIABLES, cache_folder
 
@@ -32,7 +32,7 @@ _FEATURES = (
 def run(options: argparse.Namespace) -> int:
     _section("versions", _versions())
     _section("processor", _processor())
-    _section("CUDA", [("driver", _driver())])
+    _section("CUDA", _cuda())
     folder = cache_folder()
     _section("folders", [("cache", f"{folder}{_contents(folder)}")])
     unset = "not set"
@@ -105,29 +105,35 @@ def _cpu() -> tuple[str, str]:
     return name, " ".join(feature for feature in _FEATURES if feature in flags) or "none of note"
 
 
-def _driver() -> str:
-    """The CUDA driver and its devices, or the reason why there are none, in a sentence."""
-    names = {"win32": "nvcuda.dll", "darwin": ""}
-    library = names.get(sys.platform, "libcuda.so.1")
-    if not library:
-        return "there is none for macOS"
+def _cuda() -> list[tuple[str, ...]]:
+    """The compiler, the driver and its devices, or the reason why there are none, in a sentence."""
+    from taskc.backend.cuda.api import DeviceError, api, shown_version
+    from taskc.backend.cuda.compile import nvrtc_version
+
+    rows: list[tuple[str, ...]] = []
     try:
-        cuda = ctypes.CDLL(library)
-    except OSError:
-        return f"none: {library} can't be loaded, so this machine has no NVIDIA driver"
-    version, count = ctypes.c_int(), ctypes.c_int()
-    status = cuda.cuInit(0)
-    if status != 0:
-        return f"{library} is there, but it can't be started (cuInit gives error {status})"
-    cuda.cuDriverGetVersion(ctypes.byref(version))
-    cuda.cuDeviceGetCount(ctypes.byref(count))
-    number = f"{version.value // 1000}.{version.value % 1000 // 10}"
-    devices = [_device(cuda, index) for index in range(count.value)]
-    return f"for CUDA {number}, {', '.join(devices) if devices else 'without a device'}"
+        rows.append(("NVRTC", nvrtc_version()))
+    except CompileError as error:
+        rows.append(("NVRTC", f"none: {error.message}"))
+    try:
+        started = api()
+        rows.append(("driver", f"for CUDA {shown_version(started.cuDriverGetVersion())}"))
+        for ordinal in range(started.cuDeviceGetCount()):
+            rows.append((f"device {ordinal}", _device(ordinal)))
+    except DeviceError as error:
+        rows.append(("driver", f"none: {error}"))
+    return rows
 
 
-def _device(cuda: ctypes.CDLL, index: int) -> str:
-    device, name = ctypes.c_int(), ctypes.create_string_buffer(256)
-    cuda.cuDeviceGet(ctypes.byref(device), index)
-    cuda.cuDeviceGetName(name, len(name), device)
-    return name.value.decode(errors="replace")
+def _device(ordinal: int) -> str:
+    from taskc.backend.cuda.api import DeviceError
+    from taskc.backend.cuda.context import context
+
+    found = context(ordinal)
+    try:
+        target = f"kernels are compiled for {found.target}"
+    except DeviceError:
+        target = "taskc doesn't compile for it"
+    major, minor = found.capability
+    memory = f"{found.memory_bytes / (1 << 30):.1f} GiB"
+    return f"{found.name}, compute capability {major}.{minor}, {memory}: {target}"
