@@ -117,6 +117,7 @@ class Target:
     narrow        whether offsets are 32-bit where that is enough
     moves         instructions that move matrices between SHARED memory and registers, the largest first
     straight      statements that a loop may become where it is unrolled to save its own instructions
+    registers     of a block, that warpgroups may hand to each other; 0: they can't
     """
 
     name: str
@@ -133,6 +134,7 @@ class Target:
     moves: tuple[MatrixMove, ...] = ()
     narrow: bool = True
     straight: int = 1024
+    registers: int = 0
 
     def matrix_instruction(self, name: str) -> MatrixInstruction:
         return next(row for row in self.matrix if row.name == name)
@@ -285,6 +287,7 @@ SM_90A = Target(
     cluster=8,
     matrix=_MMA_SYNC + _MMA_SYNC_F8 + _WGMMA,
     moves=_LDMATRIX + _STMATRIX,
+    registers=1 << 16,
 )
 
 

@@ -7,7 +7,8 @@
 For every access the addresses of one warp are computed for each candidate layout: as it is, rows padded by
 a few elements, and, where a row is a power of two, swizzled. The cheapest wins, the plainest among equals;
 an access counts eight times more in each loop around it. Of a move of matrices the lines count, at the
-lanes that name them. Tensors that a bulk copy writes stay as they are.
+lanes that name them. Tensors that a bulk copy writes stay as they are, as do those in a matrix instruction's
+form.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ def layout(kernel: ir.Kernel) -> ir.Kernel:
 
 def _requests(kernel: ir.Kernel, target: Target) -> dict[Tensor, list[_Request]]:
     shared = frozenset(
-        t for t in shared_tensors(kernel.body) if t.scope == SHARED and t.layout is None and t.shape
+        t
+        for t in shared_tensors(kernel.body)
+        if t.scope == SHARED and t.layout is None and t.swizzle is None and t.shape
     )
     bulk = {m.tensor for m in walk(kernel.body) if isinstance(m, ir.Move) and m.how == "tma"}
     known = known_multiples(kernel.body)

@@ -7,7 +7,9 @@
                 commit(k) -> if worker == 0: mbarrier.expect(&full[k % stages], bytes)
                 wait(k)   -> mbarrier.wait(&full[k % stages], k // stages % 2)
     roles       the same, and an `empty` mbarrier a slot: release(k) -> every consumer arrives;
-                acquire(k) -> mbarrier.wait(&empty[k % stages], k // stages % 2 ^ 1)
+                acquire(k) -> mbarrier.wait(&empty[k % stages], k // stages % 2 ^ 1), by those who issue
+                copies. Of a warpgroup that only multiplies asynchronously, one worker arrives: it waits
+                for the products of all
     registers   nothing: barriers alone order it
 
 The number of a step counts from 0 where the ring is allocated. Where that happens more than once (a pipelined
@@ -29,22 +31,25 @@ from math import prod
 
 from taskc.errors import InternalError, Location
 from taskc.ir import nodes as ir
-from taskc.ir.build import equal, floor_divide, index, modulo
+from taskc.ir.build import add, equal, floor_divide, index, modulo, subtract
 from taskc.ir.nodes import BARRIER, Expression, Ring, Statement, Tensor, Variable
-from taskc.ir.rewrite import map_statements, statements, substitute, walk
+from taskc.ir.rewrite import map_statements, statements, substitute, tensors_of, walk
+from taskc.ir.target import MATRIX_INSTRUCTIONS, is_asynchronous
 from taskc.ir.types import u64
 from taskc.passes.accesses import share_bytes, size_in_bytes
+from taskc.passes.panels import line_of
 from taskc.passes.phases import rings_between_roles
 
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """The mbarriers of a ring. `empty` is there only between roles."""
+    """The mbarriers of a ring. `empty` is there only between roles; one of `group` readers arrives there."""
 
     full: Tensor
     empty: Tensor | None
     arrivals: int
     readers: int
+    group: int = 1
 
 
 def lower_rings(kernel: ir.Kernel) -> ir.Kernel:
@@ -82,8 +87,21 @@ def _counted_rings(kernel: ir.Kernel) -> dict[Ring, _Counted]:
         producer, consumer = _producer_and_consumer(kernel, ring)
         empty = Tensor(f"{ring.name}_empty", u64, (ring.stages,), BARRIER)
         arrivals = 1 if ring.transport == "tma" else producer.workers
-        found[ring] = _Counted(full, empty, arrivals, consumer.workers)
+        group = _readers_that_wait_together(consumer, ring)
+        found[ring] = _Counted(full, empty, arrivals, consumer.workers // group, group)
     return found
+
+
+def _readers_that_wait_together(consumer: ir.Role, ring: Ring) -> int:
+    """The workers of an asynchronous product, where nothing else reads the ring's slots."""
+    groups: set[int] = set()
+    for node in walk(consumer.body):
+        if isinstance(node, ir.Mma) and is_asynchronous(node.how):
+            if any(operand.tensor in ring.tensors for operand in (node.left, node.right)):
+                groups.add(MATRIX_INSTRUCTIONS[str(node.how)].group)
+        elif any(tensor in ring.tensors for tensor in tensors_of(node)):
+            return 1
+    return groups.pop() if len(groups) == 1 else 1
 
 
 def _loops_around(body: Statement) -> dict[Tensor, Statement]:
@@ -247,9 +265,11 @@ class _Lowering:
         match step.operation:
             case "acquire" if counted.empty is not None:
                 other = ir.Binary("-", index(1), turn)
-                return ir.Do(
-                    "mbarrier.wait", (ir.Address(counted.empty, (slot,), loc=loc), other), loc=loc
-                )
+                free = ir.Address(counted.empty, (slot,), loc=loc)
+                wait = ir.Do("mbarrier.wait", (free, other), loc=loc)
+                if ring.transport != "tma":
+                    return wait
+                return ir.If(self.is_first(role), wait, loc=loc)
             case "commit" if ring.transport == "tma":
                 expect = ir.Do("mbarrier.expect", (full, index(_slot_bytes(ring))), loc=loc)
                 return ir.If(self.is_first(role), expect, loc=loc)
@@ -258,30 +278,40 @@ class _Lowering:
             case "wait":
                 return ir.Do("mbarrier.wait", (full, turn), loc=loc)
             case "release" if counted.empty is not None:
-                return ir.Do(
-                    "mbarrier.arrive", (ir.Address(counted.empty, (slot,), loc=loc),), loc=loc
-                )
+                place = ir.Address(counted.empty, (slot,), loc=loc)
+                arrive = ir.Do("mbarrier.arrive", (place,), loc=loc)
+                if counted.group == 1:
+                    return arrive
+                first = 0 if role is None else role.first
+                number = modulo(subtract(self.worker, first), counted.group)
+                return ir.If(equal(number, 0), arrive, loc=loc)
         return ir.Sequence(())
 
     def box_copy(self, move: ir.Move, role: ir.Role | None) -> Statement:
-        """One worker starts the copy of the whole box; what lies outside the tensor arrives as zeros."""
+        """One worker starts the copies of the boxes; what lies outside the tensor arrives as zeros."""
         read = next(node for node in walk(move.value) if isinstance(node, ir.Read))
         zeros: dict[Variable, Expression] = {v: index(0) for v in move.variables}
         origin = tuple(substitute(i, zeros) for i in read.indices)
         place = tuple(substitute(i, zeros) for i in move.indices)
         counted = self.rings[self.by_tensor[move.tensor]]
-        extents = _box(move, read)
-        load = ir.Do(
-            "tma.load",
-            (
-                ir.Address(move.tensor, place, loc=move.loc),
-                ir.Address(read.tensor, origin, loc=move.loc),
-                ir.Address(counted.full, (move.indices[0],), loc=move.loc),
-                *(index(n) for n in extents),
-            ),
-            loc=move.loc,
+        line = line_of(move.tensor)
+        assert line is not None
+        extents = (*_box(move, read)[:-1], line)
+        loads = tuple(
+            ir.Do(
+                "tma.load",
+                (
+                    ir.Address(move.tensor, (*place[:-1], add(place[-1], first)), loc=move.loc),
+                    ir.Address(read.tensor, (*origin[:-1], add(origin[-1], first)), loc=move.loc),
+                    ir.Address(counted.full, (move.indices[0],), loc=move.loc),
+                    *(index(n) for n in extents),
+                ),
+                loc=move.loc,
+            )
+            for first in range(0, move.shape[-1], line)
         )
-        return ir.If(self.is_first(role), load, loc=move.loc)
+        body = loads[0] if len(loads) == 1 else ir.Sequence(loads, loc=move.loc)
+        return ir.If(self.is_first(role), body, loc=move.loc)
 
 
 def _box(move: ir.Move, read: ir.Read) -> tuple[int, ...]:

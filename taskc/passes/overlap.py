@@ -49,6 +49,7 @@ from taskc.ir.nodes import TILE, Expression, Ring, Statement, Tensor, Variable
 from taskc.ir.rewrite import copy, index_leading, map_statements, walk
 from taskc.ir.target import TARGETS
 from taskc.passes.loads import Loads, needed_scalars, split_loads
+from taskc.passes.panels import slots_of
 from taskc.passes.tile_loops import (
     Place,
     Steps,
@@ -221,10 +222,7 @@ def _overlapped(
 
 
 def make_ring(loads: Loads, stages: int, transport: str) -> tuple[Ring, dict[Tensor, Tensor]]:
-    slots = {
-        tensor: replace(tensor, shape=(stages, *tensor.shape), constant=False)
-        for tensor in loads.tensors
-    }
+    slots = {tensor: replace(slots_of(tensor, stages), constant=False) for tensor in loads.tensors}
     name = "_".join(tensor.name for tensor in loads.tensors)
     return Ring(name, tuple(slots.values()), stages, transport), slots
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from taskc.ir import nodes as ir
 from taskc.ir.printer import to_text
+from taskc.passes.await_products import await_products
 from taskc.passes.flatten import flatten
 from taskc.passes.hoist import hoist
 from taskc.passes.layout import layout
@@ -57,6 +58,8 @@ PASSES: tuple[Pass, ...] = (
     # Roles are cut out of whole pipelines, before those become loops.
     Pass(specialize, until="selected"),
     Pass(overlap, until="selected"),
+    # Ring steps say which slots a product still reads; barriers go behind the fences that it needs.
+    Pass(await_products, until="pipelined"),
     # Layouts come before offsets, since padding changes sizes; both come before barriers, since
     # memory that is used twice needs barriers of its own.
     Pass(layout, until="pipelined"),

@@ -29,18 +29,20 @@ from taskc.ir.target import TARGETS, Target
 from taskc.passes.lower_copies import in_packs
 from taskc.passes.select_fragments import with_matrix_moves
 from taskc.passes.select_matrix import matrix_product, with_packs
+from taskc.passes.select_products import with_asynchronous_products
 from taskc.passes.select_reductions import reduction, scan
 from taskc.passes.widths import known_multiples, move_width
 
 
 def select(kernel: ir.Kernel) -> ir.Kernel:
     target = TARGETS[kernel.target]
-    kernel = with_packs(kernel, target)
+    notes: list[tuple[str, Location]] = []
+    kernel = with_asynchronous_products(with_packs(kernel, target), target, notes)
     selector = _Selector(kernel, target)
     body = with_matrix_moves(selector.visit(kernel.body), target)
     # A kernel of the expert's room keeps its stage: all that is chosen for it is who moves what.
     stage = "selected" if kernel.stage == "parsed" else kernel.stage
-    return replace(kernel, body=body, stage=stage, notes=(*kernel.notes, *selector.notes))
+    return replace(kernel, body=body, stage=stage, notes=(*kernel.notes, *notes, *selector.notes))
 
 
 class _Selector:

@@ -18,6 +18,9 @@
 The producer gets the loads with the uniform arithmetic that they need; the consumer is all the rest. Loads
 that depend on what the kernel computes or writes elsewhere stay with it, and a note says so.
 
+Where the consumers multiply asynchronously, their accumulators take most of the registers: the producer is a
+warpgroup that gives up its own (`setmaxnreg`), and one of its workers issues bulk copies as before.
+
 Where a block has several tiles, both roles run over them, and the producer is ahead across their ends, too
 (taskc/passes/tile_loops.py); where steps can't be counted across tiles, the roles are those of one tile.
 """
@@ -33,7 +36,7 @@ from taskc.ir.build import index, modulo, multiply
 from taskc.ir.mapping import auto_map
 from taskc.ir.nodes import Ring, Statement, Variable
 from taskc.ir.rewrite import copy, index_leading, map_statements, walk
-from taskc.ir.target import TARGETS, Target
+from taskc.ir.target import TARGETS, Target, is_asynchronous
 from taskc.passes.loads import Loads, Work, needed_scalars, split_loads
 from taskc.passes.overlap import fetch_step, make_ring
 from taskc.passes.tile_loops import (
@@ -67,6 +70,10 @@ def specialize(kernel: ir.Kernel) -> ir.Kernel:
         )
     notes = kernel.notes + tuple(cutter.notes)
     return replace(kernel, body=body, helpers=cutter.helpers, notes=notes)
+
+
+WARPGROUP = 128
+LEAST_REGISTERS, MOST_REGISTERS = 24, 240  # that setmaxnreg is used with
 
 
 class _Cutter:
@@ -114,7 +121,10 @@ class _Cutter:
             else:
                 text = f"this pipeline does not run on across tiles: {refusal}"
                 self.notes.append((text, loc))
-        ring, produce, consume = self.loops(loads, steps)
+        transport = self.transport(loads)
+        given, taken = self.registers(transport)
+        self.helpers = WARPGROUP if given else self.target.warp
+        ring, produce, consume = self.loops(loads, steps, transport)
         producer: Statement = ir.Sequence((*needed_scalars(before, produce), *produce), loc=loc)
         consumer: Statement = ir.Sequence((*before, *consume, *after), loc=loc)
         if steps.loop is not None:
@@ -123,8 +133,8 @@ class _Cutter:
         workers = self.kernel.workers
         roles = ir.Roles(
             (
-                ir.Role("producer", workers, self.target.warp, copy(producer)),
-                ir.Role("consumer", 0, workers, consumer),
+                ir.Role("producer", workers, self.helpers, _with_registers(copy(producer), given)),
+                ir.Role("consumer", 0, workers, _with_registers(consumer, taken)),
             ),
             loc=loc,
         )
@@ -133,12 +143,10 @@ class _Cutter:
         return cut if around is None else replace(around, body=cut)
 
     def loops(
-        self, loads: Loads, steps: Steps
+        self, loads: Loads, steps: Steps, transport: str
     ) -> tuple[Ring, tuple[Statement, ...], tuple[Statement, ...]]:
         """The ring, the loop that fills it and the one that uses it."""
         pipeline, loc = self.pipeline, self.pipeline.loc
-        transport = self.transport(loads)
-        self.helpers = self.target.warp
         loads = replace(loads, moves=tuple(self.by_producer(move) for move in loads.moves))
         ring, slots = make_ring(loads, pipeline.stages, transport)
 
@@ -171,6 +179,24 @@ class _Cutter:
         )
         return ring, produce, consume
 
+    def registers(self, transport: str) -> tuple[int, int]:
+        """What each worker of the producer keeps, and one of the consumers gets; 0: all stays as it is.
+
+        Registers are dealt out evenly at first, in steps of 8, and by warpgroups.
+        """
+        workers, group = self.kernel.workers, WARPGROUP
+        multiplies = any(
+            isinstance(node, ir.Mma) and is_asynchronous(node.how)
+            for node in walk(self.kernel.body)
+        )
+        even = self.target.registers // (workers + group) // 8 * 8
+        if not multiplies or transport != "tma" or workers % group:
+            return 0, 0
+        if not LEAST_REGISTERS < even <= MOST_REGISTERS:
+            return 0, 0
+        more = (even - LEAST_REGISTERS) * group // workers // 8 * 8
+        return LEAST_REGISTERS, even + more
+
     def refusal(self, before: Sequence[Statement]) -> str | None:
         """Why a producer can't count the steps by itself; None where it can."""
         extent = ir.Let(Variable("extent"), self.pipeline.extent)
@@ -193,4 +219,10 @@ class _Cutter:
 
     def by_producer(self, move: ir.Move) -> ir.Move:
         width = move_width(move, self.target, known_multiples(self.kernel.body))
-        return replace(move, by=auto_map(move.shape, workers=self.target.warp, vector=width))
+        return replace(move, by=auto_map(move.shape, workers=self.helpers, vector=width))
+
+
+def _with_registers(body: Statement, count: int) -> Statement:
+    if not count:
+        return body
+    return ir.Sequence((ir.Do("setmaxnreg", (index(count),), loc=body.loc), body), loc=body.loc)

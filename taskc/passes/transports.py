@@ -12,6 +12,7 @@ from taskc.ir.build import subtract
 from taskc.ir.nodes import GLOBAL
 from taskc.ir.rewrite import walk
 from taskc.ir.target import Target
+from taskc.passes.panels import line_of
 from taskc.passes.widths import (
     Multiples,
     contiguous_width,
@@ -179,12 +180,16 @@ def _box_refusal(move: ir.Move, known: Multiples) -> str | None:
     if read[1] is not None and not _only_tests_bounds(read[1], source):
         return "fills more than what lies outside its tensor"
     size = move.tensor.dtype.nbytes
-    if move.shape[-1] * size % 16:
+    line = line_of(move.tensor)
+    if line is None:
+        return "goes to shared memory of another layout"
+    box = (*move.shape[:-1], line)
+    if line * size % 16:
         return "has rows that are not a multiple of 16 bytes"
     if len(source.indices) > 1 and divisor(source.tensor.shape[-1], known) * size % 16:
         return "comes from rows that are not a multiple of 16 bytes"
-    if prod(move.shape) * size % 128:
+    if prod(box) * size % 128:
         return "takes slots that are not a multiple of 128 bytes"
-    if any(extent > BOX_EXTENT for extent in move.shape):
+    if any(extent > BOX_EXTENT for extent in box):
         return f"is wider than {BOX_EXTENT}"
     return None

@@ -12,6 +12,7 @@ from taskc.ir.mapping import repeat
 from taskc.ir.nodes import GLOBAL, SHARED, Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import substitute, walk
 from taskc.ir.target import Target
+from taskc.passes.panels import line_of
 
 Multiples = dict[Variable, int]
 
@@ -107,11 +108,17 @@ def move_width(move: ir.Move, target: Target, known: Multiples) -> int:
 
 
 def _pitches(tensor: Tensor) -> tuple[int | Expression, ...] | None:
-    """The extents of a row-major tensor in memory, padding included; None for another layout."""
+    """The extents of a row-major tensor in memory, padding included; None for another layout.
+
+    In panels a row is that of a panel: what lies in a row from a multiple of its width on is together.
+    """
     if tensor.layout is None:
         return tensor.shape
     extents = tensor.layout.shape
-    return extents if tensor.layout == repeat(*extents) else None
+    if tensor.layout == repeat(*extents):
+        return extents
+    line = line_of(tensor)
+    return None if line is None else (*extents[:-1], line)
 
 
 def elements(shape: tuple[int, ...]) -> int:

@@ -58,7 +58,9 @@ def born(stage: str) -> ir.Kernel:
     [
         ("selected", set()),
         ("pipelined", {"specialize", "overlap"}),
-        ("synchronized", {"specialize", "overlap", "layout", "synchronize", "lower_rings"}),
+        ("synchronized", {
+                "specialize", "overlap", "await_products", "layout", "synchronize", "lower_rings",
+            }),
         ("scalar", {
             "prove", "select", "specialize", "overlap", "layout", "overlay", "synchronize",
             "lower_rings", "lower_grid", "lower_mappings", "persist",

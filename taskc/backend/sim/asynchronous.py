@@ -18,7 +18,7 @@ from taskc.backend.sim.races import Races
 from taskc.backend.sim.recording import memory_of
 from taskc.backend.sim.shadow import SITE_BITS
 from taskc.backend.sim.statements import Code
-from taskc.backend.sim.statistics import laid_out
+from taskc.backend.sim.statistics import elements_at, laid_out
 from taskc.backend.sim.synchronization import schedule_of
 from taskc.errors import InternalError, Location
 from taskc.ir import nodes as ir
@@ -79,16 +79,26 @@ class BulkCopies:
         if len(box) != len(shape):
             raise InternalError(f"a box of {len(box)} extents in {distant.tensor.name}")
         tasks = [index[0] for index in task_indices(tuple(box))]
-        capacity = prod(self.run.shapes[shared.tensor])
+        room = self.run.shapes[shared.tensor]
+        inside_out = None if self.run.is_flat else elements_at(shared.tensor, room)
+        layout = shared.tensor.layout
+        capacity = prod(room) if layout is None else layout.slots
 
         def elements(frame: Frame, column: int) -> tuple[Array, Array, Array]:
             start = _of_column(place(frame)[0], column)
-            linear = start + np.arange(prod(box))
-            problem = misaligned_box(frame, shared.tensor, start, distant.tensor, shape, box)
+            at = start
+            if not self.run.is_flat:
+                at = int(laid_out(shared.tensor, room, np.asarray(min(start, prod(room) - 1))))
+            linear = at + np.arange(prod(box))
+            problem = misaligned_box(shared.tensor, at, distant.tensor, shape, box)
             if problem:
                 issuer = np.arange(frame.width)[None, :] == column
                 frame.fault("misaligned", problem, issuer, node.loc, node)
             beyond = linear >= capacity
+            linear = np.where(beyond, 0, linear)
+            if inside_out is not None:
+                linear = inside_out[linear]
+                beyond |= linear < 0
             if beyond.any():
                 issuer = np.arange(frame.width)[None, :] == column
                 message = (
@@ -96,8 +106,6 @@ class BulkCopies:
                 )
                 frame.fault("out-of-bounds", message, issuer, node.loc, node, np.asarray(start))
                 linear = np.where(beyond, 0, linear)
-            if self.run.is_flat:
-                linear = laid_out(shared.tensor, self.run.shapes[shared.tensor], linear)
             first = [_of_column(origin(frame), column) for origin in origins]
             if len(first) != len(shape):  # one linear index
                 first = [int(i) for i in np.unravel_index(first[0], shape)]

@@ -12,7 +12,6 @@ from taskc.backend.sim.machine import Frame
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.races import Races
 from taskc.backend.sim.shadow import SITE_BITS, Lanes
-from taskc.backend.sim.statistics import laid_out
 from taskc.backend.sim.synchronization import ring_state, schedule_of
 from taskc.ir import nodes as ir
 
@@ -26,17 +25,17 @@ def task_indices(shape: tuple[int, ...]) -> list[Array]:
 
 
 def misaligned_box(
-    frame: Frame,
     shared: ir.Tensor,
-    start: int,
+    first: int,
     distant: ir.Tensor,
     shape: tuple[int, ...],
     box: Sequence[int],
 ) -> str:
-    """What the hardware wouldn't copy: rows in pieces of 16 bytes, into whole lines of 128."""
-    room = frame.run.shapes[shared]
-    place = laid_out(shared, room, np.asarray(min(start, prod(room) - 1)))
-    at = int(place) * shared.dtype.nbytes + (shared.offset or 0)
+    """What the hardware wouldn't copy: rows in pieces of 16 bytes, into whole lines of 128.
+
+    first  where the box begins in shared memory, in elements
+    """
+    at = first * shared.dtype.nbytes + (shared.offset or 0)
     size = distant.dtype.nbytes
     row = box[-1] * size
     pitches = [prod(shape[dimension:]) * size for dimension in range(1, len(shape))]

@@ -145,3 +145,13 @@ def laid_out(tensor: ir.Tensor, shape: tuple[int, ...], linear: Array) -> Array:
         return linear
     tasks = np.stack(np.unravel_index(linear, shape), axis=-1)
     return tensor.layout.find(0, tasks)
+
+
+def elements_at(tensor: ir.Tensor, shape: tuple[int, ...]) -> Array | None:
+    """The row-major offset of what lies at each of a layout's, -1 for nothing; None without a layout."""
+    if tensor.layout is None:
+        return None
+    found = np.full(tensor.layout.slots, -1, np.int64)
+    every = np.arange(int(np.prod(shape)))
+    found[laid_out(tensor, shape, every)] = every
+    return found

@@ -1,0 +1,189 @@
+"""When asynchronous products begin and end: their fences, groups and waits.
+
+    wait r[k]
+    mma acc += sa[k % 4, 0, 0].as(128, 64) @ sb[k % 4, 0, 0].as(64, 256) how=wgmma.m64n256k16.bf16
+    release r[k]
+->
+    wait r[k]
+    do wgmma.fence()
+    mma acc += ...
+    do wgmma.commit()
+    do wgmma.wait(0)
+    release r[k]
+
+Where a consumer's loop does nothing but products of a ring that a producer fills by bulk copies, one
+product is always under way: a slot is released when the next step's product has begun.
+
+    for k in range(n):                     ->    for k in range(n):
+        wait r[k]                                    wait r[k]
+        mma ...                                      do wgmma.fence()
+        release r[k]                                 mma ...
+                                                     do wgmma.commit()
+                                                     do wgmma.wait(1)
+                                                     if k > 0:
+                                                         release r[k - 1]
+                                                 do wgmma.wait(0)
+                                                 release r[n - 1]
+
+Products read shared memory through the asynchronous proxy. What ordinary stores or cp.async have written
+there is fenced by those who wrote it, behind the store or the wait for the copies; the barrier that orders
+it before the product comes later (taskc/passes/synchronize.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from taskc.errors import Location
+from taskc.ir import nodes as ir
+from taskc.ir.build import index, less, subtract
+from taskc.ir.nodes import SHARED, Ring, Statement, Tensor
+from taskc.ir.rewrite import map_statements, substitute, walk
+from taskc.ir.target import is_asynchronous
+from taskc.passes.phases import rings_between_roles
+
+
+def await_products(kernel: ir.Kernel) -> ir.Kernel:
+    read = _read_by_products(kernel.body)
+    if not read or any(
+        isinstance(n, ir.Do) and n.operation == "wgmma.commit" for n in walk(kernel.body)
+    ):
+        return kernel
+    rings = frozenset(ring for ring in rings_between_roles(kernel.body) if ring.transport == "tma")
+    placer = _Placer(read, rings)
+    return replace(kernel, body=placer.visit(kernel.body))
+
+
+def is_product(statement: object) -> bool:
+    return isinstance(statement, ir.Mma) and is_asynchronous(statement.how)
+
+
+def _read_by_products(body: Statement) -> frozenset[Tensor]:
+    """Shared memory that asynchronous products read."""
+    return frozenset(
+        operand.tensor
+        for node in walk(body)
+        if isinstance(node, ir.Mma) and is_product(node)
+        for operand in (node.left, node.right)
+        if operand.tensor.scope == SHARED
+    )
+
+
+def _do(operation: str, loc: Location, *operands: int) -> ir.Do:
+    return ir.Do(operation, tuple(map(index, operands)), loc=loc)
+
+
+class _Placer:
+    def __init__(self, read: frozenset[Tensor], rings: frozenset[Ring]) -> None:
+        self.read = read
+        self.rings = rings
+
+    def visit(self, statement: Statement) -> Statement:
+        if isinstance(statement, ir.For):
+            steps = self.steps(statement)
+            if steps is not None:
+                return self.lagging(statement, *steps)
+        statement = map_statements(statement, self.visit)
+        if isinstance(statement, ir.Sequence):
+            parts = _grouped(statement.statements, is_product, _one_group)
+            parts = _grouped(parts, self.stores, self.fenced)
+            return replace(statement, statements=tuple(parts))
+        return statement
+
+    # What others wrote.
+
+    def stores(self, statement: Statement) -> bool:
+        """Whether ordinary stores or copies reach what products read, through this or by its end."""
+        match statement:
+            case ir.Move(how="tma" | "cp.async"):
+                return False
+            case ir.Move(tensor=tensor) | ir.Store(tensor=tensor):
+                return tensor in self.read
+            case ir.Each():
+                return any(
+                    isinstance(node, ir.Store | ir.Atomic) and node.tensor in self.read
+                    for node in walk(statement)
+                )
+            case ir.RingStep(operation="wait", ring=ring):
+                return ring.transport == "cp.async" and not self.read.isdisjoint(ring.tensors)
+        return False
+
+    def fenced(self, stores: Sequence[Statement]) -> list[Statement]:
+        return [*stores, _do("fence.proxy.async", stores[-1].loc)]
+
+    # Products that go on through a loop.
+
+    def steps(self, loop: ir.For) -> tuple[ir.RingStep, list[Statement], ir.RingStep] | None:
+        """The parts of a loop that waits for a step, multiplies, and releases it; None for another one."""
+        match _flat(loop.body):
+            case [
+                ir.RingStep(operation="wait", ring=ring) as wait,
+                *work,
+                ir.RingStep(operation="release") as release,
+            ] if ring is release.ring and ring in self.rings:
+                pass
+            case _:
+                return None
+        if not all(isinstance(s, ir.Let) or is_product(s) for s in work):
+            return None
+        products = [s for s in work if isinstance(s, ir.Mma)]
+        # What is in registers would have to be left alone until the product has ended.
+        if not products or any(mma.left.tensor.scope != SHARED for mma in products):
+            return None
+        is_of_ring = _read_by_products(ir.Sequence(tuple(work))) <= set(ring.tensors)
+        return (wait, work, release) if is_of_ring else None
+
+    def lagging(
+        self, loop: ir.For, wait: ir.RingStep, work: list[Statement], release: ir.RingStep
+    ) -> Statement:
+        k, loc = loop.variable, loop.loc
+
+        def released(step: ir.Expression) -> ir.RingStep:
+            number = substitute(release.step, {k: step})
+            return replace(release, step=number)
+
+        begun = _begun(work)
+        earlier = ir.If(less(loop.start, k), released(subtract(k, loop.step)), loc=release.loc)
+        body = (wait, *begun, _do("wgmma.wait", release.loc, 1), earlier)
+        last = released(subtract(loop.stop, loop.step))
+        end: Statement = ir.Sequence((_do("wgmma.wait", loc, 0), last), loc=loc)
+        if not (isinstance(loop.stop, ir.Constant) and isinstance(loop.start, ir.Constant)):
+            end = ir.If(less(loop.start, loop.stop), end, loc=loc)
+        return ir.Sequence((replace(loop, body=ir.Sequence(body, loc=loc)), end), loc=loc)
+
+
+def _flat(statement: Statement) -> list[Statement]:
+    if not isinstance(statement, ir.Sequence):
+        return [statement]
+    return [part for inner in statement.statements for part in _flat(inner)]
+
+
+def _grouped(
+    statements: Sequence[Statement],
+    chosen: Callable[[Statement], bool],
+    made: Callable[[Sequence[Statement]], list[Statement]],
+) -> list[Statement]:
+    """Runs of chosen statements, as `made` says, among the others as they are."""
+    parts: list[Statement] = []
+    run: list[Statement] = []
+    for statement in statements:
+        if chosen(statement):
+            run.append(statement)
+            continue
+        if run:
+            parts += made(run)
+            run = []
+        parts.append(statement)
+    return [*parts, *made(run)] if run else parts
+
+
+def _begun(work: Sequence[Statement]) -> list[Statement]:
+    """The products as one group."""
+    at = next(k for k, s in enumerate(work) if is_product(s))
+    loc = work[at].loc
+    return [*work[:at], _do("wgmma.fence", loc), *work[at:], _do("wgmma.commit", loc)]
+
+
+def _one_group(products: Sequence[Statement]) -> list[Statement]:
+    return [*_begun(products), _do("wgmma.wait", products[-1].loc, 0)]
