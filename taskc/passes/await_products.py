@@ -25,9 +25,9 @@ product is always under way: a slot is released when the next step's product has
                                                  do wgmma.wait(0)
                                                  release r[n - 1]
 
-Products read shared memory through the asynchronous proxy. What ordinary stores or cp.async have written
-there is fenced by those who wrote it, behind the store or the wait for the copies; the barrier that orders
-it before the product comes later (taskc/passes/synchronize.py).
+Products, and bulk copies to global memory, read shared memory through the asynchronous proxy. What ordinary
+stores or cp.async have written there is fenced by those who wrote it, behind the store or the wait for the
+copies; the barrier that orders it before the reader comes later (taskc/passes/synchronize.py).
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from dataclasses import replace
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import index, less, subtract
-from taskc.ir.nodes import SHARED, Ring, Statement, Tensor
+from taskc.ir.nodes import GLOBAL, SHARED, Ring, Statement, Tensor
 from taskc.ir.rewrite import map_statements, substitute, walk
 from taskc.ir.target import is_asynchronous
 from taskc.passes.phases import rings_between_roles
 
 
 def await_products(kernel: ir.Kernel) -> ir.Kernel:
-    read = _read_by_products(kernel.body)
+    read = _read_by_products(kernel.body) | sent_by_bulk_copies(kernel.body)
     if not read or any(
         isinstance(n, ir.Do) and n.operation == "wgmma.commit" for n in walk(kernel.body)
     ):
@@ -67,6 +67,17 @@ def _read_by_products(body: Statement) -> frozenset[Tensor]:
         if isinstance(node, ir.Mma) and is_product(node)
         for operand in (node.left, node.right)
         if operand.tensor.scope == SHARED
+    )
+
+
+def sent_by_bulk_copies(body: Statement) -> frozenset[Tensor]:
+    """Shared memory that bulk copies bring to global memory."""
+    return frozenset(
+        node.tensor
+        for move in walk(body)
+        if isinstance(move, ir.Move) and move.how == "tma" and move.tensor.scope == GLOBAL
+        for node in walk(move.value)
+        if isinstance(node, ir.Read)
     )
 
 

@@ -10,6 +10,9 @@
                 acquire(k) -> mbarrier.wait(&empty[k % stages], k // stages % 2 ^ 1), by those who issue
                 copies. Of a warpgroup that only multiplies asynchronously, one worker arrives: it waits
                 for the products of all
+    stores      move c[row + i, j] ... = out[i, j] how tma
+                          -> if worker == 0: tma.store(&c[row, 0], &out[0, 0], ...); tma.commit()
+                and a tma.wait(0) at the end
     registers   nothing: barriers alone order it
 
 The number of a step counts from 0 where the ring is allocated. Where that happens more than once (a pipelined
@@ -32,11 +35,12 @@ from math import prod
 from taskc.errors import InternalError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import add, equal, floor_divide, index, modulo, subtract
-from taskc.ir.nodes import BARRIER, Expression, Ring, Statement, Tensor, Variable
-from taskc.ir.rewrite import map_statements, statements, substitute, tensors_of, walk
+from taskc.ir.nodes import BARRIER, SHARED, Expression, Ring, Statement, Tensor, Variable
+from taskc.ir.rewrite import map_statements, sequence, statements, substitute, tensors_of, walk
 from taskc.ir.target import MATRIX_INSTRUCTIONS, is_asynchronous
 from taskc.ir.types import u64
 from taskc.passes.accesses import share_bytes, size_in_bytes
+from taskc.passes.await_products import sent_by_bulk_copies
 from taskc.passes.panels import line_of
 from taskc.passes.phases import rings_between_roles
 
@@ -55,7 +59,9 @@ class _Counted:
 def lower_rings(kernel: ir.Kernel) -> ir.Kernel:
     rings = _counted_rings(kernel)
     lowering = _Lowering(kernel, rings)
-    return replace(kernel, body=lowering.visit(kernel.body, None), stage="synchronized")
+    has_grid = any(isinstance(node, ir.Grid) for node in walk(kernel.body))
+    lower = lowering.visit if has_grid else lowering.drained
+    return replace(kernel, body=lower(kernel.body, None), stage="synchronized")
 
 
 def mbarrier_bytes(kernel: ir.Kernel) -> int:
@@ -175,14 +181,24 @@ class _Lowering:
                 return self.sequence(statement, role)
             case ir.Roles():
                 roles = tuple(
-                    replace(role, body=self.visit(role.body, role)) for role in statement.roles
+                    replace(role, body=self.drained(role.body, role)) for role in statement.roles
                 )
                 return replace(statement, roles=roles)
+            case ir.Grid():
+                return replace(statement, body=self.drained(statement.body, role))
             case ir.RingStep():
                 return self.step(statement, role)
             case ir.Move(how="tma"):
-                return self.box_copy(statement, role)
+                is_load = statement.tensor.scope == SHARED
+                return (self.box_copy if is_load else self.box_store)(statement, role)
         return map_statements(statement, lambda inner: self.visit(inner, role))
+
+    def drained(self, body: Statement, role: ir.Role | None) -> Statement:
+        """What ends when its bulk stores have read what they copy."""
+        lowered = self.visit(body, role)
+        if not sent_by_bulk_copies(body) or any(isinstance(n, ir.Roles) for n in walk(body)):
+            return lowered
+        return sequence(lowered, ir.Do("tma.wait", (index(0),), loc=body.loc))
 
     def is_first(self, role: ir.Role | None) -> Expression:
         return equal(self.worker, 0 if role is None else role.first)
@@ -290,31 +306,50 @@ class _Lowering:
     def box_copy(self, move: ir.Move, role: ir.Role | None) -> Statement:
         """One worker starts the copies of the boxes; what lies outside the tensor arrives as zeros."""
         read = next(node for node in walk(move.value) if isinstance(node, ir.Read))
-        zeros: dict[Variable, Expression] = {v: index(0) for v in move.variables}
-        origin = tuple(substitute(i, zeros) for i in read.indices)
-        place = tuple(substitute(i, zeros) for i in move.indices)
-        counted = self.rings[self.by_tensor[move.tensor]]
-        line = line_of(move.tensor)
-        assert line is not None
-        extents = (*_box(move, read)[:-1], line)
-        loads = tuple(
-            ir.Do(
-                "tma.load",
-                (
-                    ir.Address(move.tensor, (*place[:-1], add(place[-1], first)), loc=move.loc),
-                    ir.Address(read.tensor, (*origin[:-1], add(origin[-1], first)), loc=move.loc),
-                    ir.Address(counted.full, (move.indices[0],), loc=move.loc),
-                    *(index(n) for n in extents),
-                ),
-                loc=move.loc,
-            )
-            for first in range(0, move.shape[-1], line)
+        shared = ir.Address(move.tensor, move.indices, loc=move.loc)
+        distant = ir.Address(read.tensor, read.indices, loc=move.loc)
+        full = ir.Address(
+            self.rings[self.by_tensor[move.tensor]].full, (move.indices[0],), loc=move.loc
         )
-        body = loads[0] if len(loads) == 1 else ir.Sequence(loads, loc=move.loc)
+        loads = [
+            ir.Do("tma.load", (near, far, full, *map(index, extents)), loc=move.loc)
+            for near, far, extents in _boxes(move, shared, distant)
+        ]
+        return ir.If(self.is_first(role), ir.Sequence(tuple(loads), loc=move.loc), loc=move.loc)
+
+    def box_store(self, move: ir.Move, role: ir.Role | None) -> Statement:
+        """The other way: what lies outside the tensor is dropped."""
+        assert isinstance(move.value, ir.Read)
+        shared = ir.Address(move.value.tensor, move.value.indices, loc=move.loc)
+        distant = ir.Address(move.tensor, move.indices, loc=move.loc)
+        stores = [
+            ir.Do("tma.store", (far, near, *map(index, extents)), loc=move.loc)
+            for near, far, extents in _boxes(move, shared, distant)
+        ]
+        commit = ir.Do("tma.commit", (), loc=move.loc)
+        body = ir.Sequence((*stores, commit), loc=move.loc)
         return ir.If(self.is_first(role), body, loc=move.loc)
 
 
-def _box(move: ir.Move, read: ir.Read) -> tuple[int, ...]:
+def _boxes(
+    move: ir.Move, shared: ir.Address, distant: ir.Address
+) -> Iterator[tuple[ir.Address, ir.Address, tuple[int, ...]]]:
+    """Where each panel of a move begins in shared and in global memory, and its extents there."""
+    zeros: dict[Variable, Expression] = {v: index(0) for v in move.variables}
+    near = tuple(substitute(i, zeros) for i in shared.indices)
+    far = tuple(substitute(i, zeros) for i in distant.indices)
+    line = line_of(shared.tensor)
+    assert line is not None
+    extents = (*_box(move, distant)[:-1], line)
+    for first in range(0, move.shape[-1], line):
+        yield (
+            replace(shared, indices=(*near[:-1], add(near[-1], first))),
+            replace(distant, indices=(*far[:-1], add(far[-1], first))),
+            extents,
+        )
+
+
+def _box(move: ir.Move, read: ir.Address) -> tuple[int, ...]:
     """The extent of the box in each dimension of the tensor it comes from."""
     extents: list[int] = []
     for position in read.indices:

@@ -10,9 +10,9 @@
 
 A tensor is alive from its allocation to the last statement, among those of the sequence that allocates it,
 in which it is used; a loop is one statement, and what a role allocates is alive while any role runs.
-What other blocks of a cluster reach is alive all the time. Larger tensors choose first; each takes the
-lowest place that is free for its whole life. Barriers between the users of one place are `synchronize`'s
-business. Mbarriers lie behind it all.
+What other blocks of a cluster reach, or bulk copies read, is alive all the time. Larger tensors choose
+first; each takes the lowest place that is free for its whole life. Barriers between the users of one place
+are `synchronize`'s business. Mbarriers lie behind it all.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from taskc.ir.nodes import SHARED, Ring, Statement, Tensor
 from taskc.ir.rewrite import map_statements, replace_tensors, statements, tensors_of, walk
 from taskc.ir.target import TARGETS
 from taskc.passes.accesses import size_in_bytes
+from taskc.passes.await_products import sent_by_bulk_copies
 from taskc.passes.lower_rings import mbarrier_bytes
 
 ALIGNMENT = 128
@@ -51,6 +52,7 @@ def overlay(kernel: ir.Kernel) -> ir.Kernel:
         for operand in node.operands
         if isinstance(operand, ir.Address)
     }
+    remote |= sent_by_bulk_copies(kernel.body)  # nobody says when the last one has been read
     last = max((life.last for life in lives), default=0)
     lives = [replace(life, first=0, last=last) if life.tensor in remote else life for life in lives]
     if not lives:

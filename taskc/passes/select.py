@@ -31,6 +31,7 @@ from taskc.passes.select_fragments import with_matrix_moves
 from taskc.passes.select_matrix import matrix_product, with_packs
 from taskc.passes.select_products import with_asynchronous_products
 from taskc.passes.select_reductions import reduction, scan
+from taskc.passes.select_stores import BulkStores
 from taskc.passes.widths import known_multiples, move_width
 
 
@@ -52,6 +53,7 @@ class _Selector:
         self.workers = kernel.workers
         self.known = known_multiples(kernel.body)
         self.notes: list[tuple[str, Location]] = []
+        self.bulk_stores = BulkStores(kernel, target)
 
     def visit(self, statement: Statement) -> Statement:
         match statement:
@@ -74,7 +76,8 @@ class _Selector:
             return self.through_shared(move)
         owners = _tile_owners(move)
         if owners is not None:
-            return replace(move, by=_limited(owners, move.shape))
+            stored = self.bulk_stores.store(move, owners, self.known, self.notes)
+            return stored or replace(move, by=_limited(owners, move.shape))
         if self.target.is_processor:
             packed = in_packs(move, self.workers)
             if packed is not None:

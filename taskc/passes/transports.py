@@ -9,7 +9,7 @@ from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.affine import difference
 from taskc.ir.build import subtract
-from taskc.ir.nodes import GLOBAL
+from taskc.ir.nodes import GLOBAL, Tensor
 from taskc.ir.rewrite import walk
 from taskc.ir.target import Target
 from taskc.passes.panels import line_of
@@ -69,7 +69,7 @@ def refusal_of(
         refusal = (
             _copy_refusal(move, target, known)
             if transport == "cp.async"
-            else _box_refusal(move, known)
+            else _load_refusal(move, known)
         )
         if refusal is not None:
             return f"the load of `{move.tensor.name}` {refusal}"
@@ -161,32 +161,46 @@ def _only_tests_bounds(condition: ir.Expression, read: ir.Read) -> bool:
     return False
 
 
-def _box_refusal(move: ir.Move, known: Multiples) -> str | None:
+def _load_refusal(move: ir.Move, known: Multiples) -> str | None:
     read = plain_read(move)
     if read is None:
         return "is not a plain copy that fills with zeros"
-    source = read[0]
+    source, condition = read
     if source.dtype != move.tensor.dtype:
         return "converts its type"
-    if source.tensor.layout is not None:
+    return box_refusal(move.tensor, move, source, condition, known)
+
+
+def box_refusal(
+    shared: Tensor,
+    move: ir.Move,
+    distant: ir.Read,
+    condition: ir.Expression | None,
+    known: Multiples,
+) -> str | None:
+    """Why a bulk copy can't take the elements `distant` of a move to or from shared memory.
+
+    condition  outside of which nothing is copied
+    """
+    if distant.tensor.layout is not None:
         return "has a layout of its own"
-    used = [[v for v in move.variables if any(n is v for n in walk(i))] for i in source.indices]
-    steps = [(i, v) for i, variables in zip(source.indices, used, strict=True) for v in variables]
+    used = [[v for v in move.variables if any(n is v for n in walk(i))] for i in distant.indices]
+    steps = [(i, v) for i, variables in zip(distant.indices, used, strict=True) for v in variables]
     is_straight = all(len(variables) <= 1 for variables in used)
     if not is_straight or [v for _, v in steps] != list(move.variables):
         return "is not a box of its tensor"
     if not all(unit_stride(index, v) for index, v in steps):
         return "is not a box of its tensor"
-    if read[1] is not None and not _only_tests_bounds(read[1], source):
+    if condition is not None and not _only_tests_bounds(condition, distant):
         return "fills more than what lies outside its tensor"
-    size = move.tensor.dtype.nbytes
-    line = line_of(move.tensor)
+    size = shared.dtype.nbytes
+    line = line_of(shared)
     if line is None:
         return "goes to shared memory of another layout"
     box = (*move.shape[:-1], line)
     if line * size % 16:
         return "has rows that are not a multiple of 16 bytes"
-    if len(source.indices) > 1 and divisor(source.tensor.shape[-1], known) * size % 16:
+    if len(distant.indices) > 1 and divisor(distant.tensor.shape[-1], known) * size % 16:
         return "comes from rows that are not a multiple of 16 bytes"
     if prod(box) * size % 128:
         return "takes slots that are not a multiple of 128 bytes"

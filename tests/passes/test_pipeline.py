@@ -62,8 +62,8 @@ def born(stage: str) -> ir.Kernel:
                 "specialize", "overlap", "await_products", "layout", "synchronize", "lower_rings",
             }),
         ("scalar", {
-            "prove", "select", "specialize", "overlap", "layout", "overlay", "synchronize",
-            "lower_rings", "lower_grid", "lower_mappings", "persist",
+            "prove", "select", "specialize", "overlap", "await_products", "layout", "overlay",
+            "synchronize", "lower_rings", "lower_grid", "lower_mappings", "persist",
         }),
     ],
 )  # fmt: skip

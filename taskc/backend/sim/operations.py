@@ -79,6 +79,7 @@ class Operations:
             "wgmma.fence": self.fence,
             "wgmma.commit": self.fence,
             "wgmma.wait": self.fence,
+            "tma.wait": self.fence,
         }
         for name in ("xor", "index", "up", "down"):
             self.makers[f"shuffle.{name}"] = self.shuffle
