@@ -41,7 +41,7 @@ from taskc.ir.build import index, less, subtract
 from taskc.ir.nodes import GLOBAL, SHARED, Ring, Statement, Tensor
 from taskc.ir.rewrite import map_statements, substitute, walk
 from taskc.ir.target import is_asynchronous
-from taskc.passes.phases import rings_between_roles
+from taskc.passes.phases import rings_between_roles, surely_runs
 
 
 def await_products(kernel: ir.Kernel) -> ir.Kernel:
@@ -159,7 +159,7 @@ class _Placer:
         body = (wait, *begun, _do("wgmma.wait", release.loc, 1), earlier)
         last = released(subtract(loop.stop, loop.step))
         end: Statement = ir.Sequence((_do("wgmma.wait", loc, 0), last), loc=loc)
-        if not (isinstance(loop.stop, ir.Constant) and isinstance(loop.start, ir.Constant)):
+        if not surely_runs(loop):
             end = ir.If(less(loop.start, loop.stop), end, loc=loc)
         return ir.Sequence((replace(loop, body=ir.Sequence(body, loc=loc)), end), loc=loc)
 

@@ -166,6 +166,7 @@ def _producer_and_consumer(kernel: ir.Kernel, ring: Ring) -> tuple[ir.Role, ir.R
 class _Lowering:
     def __init__(self, kernel: ir.Kernel, rings: dict[Ring, _Counted]) -> None:
         self.worker = kernel.worker
+        self.firsts: dict[int, Expression] = {}
         self.rings = rings
         self.by_tensor = {tensor: ring for ring in rings for tensor in ring.tensors}
         loops = _loops_around(kernel.body) if rings else {}
@@ -201,7 +202,8 @@ class _Lowering:
         return sequence(lowered, ir.Do("tma.wait", (index(0),), loc=body.loc))
 
     def is_first(self, role: ir.Role | None) -> Expression:
-        return equal(self.worker, 0 if role is None else role.first)
+        first = 0 if role is None else role.first
+        return self.firsts.setdefault(first, equal(self.worker, first))
 
     def sequence(self, statement: ir.Sequence, role: ir.Role | None) -> Statement:
         """Behind the allocation of a counted ring's last tensor its mbarriers are set up.
@@ -215,7 +217,16 @@ class _Lowering:
                 parts.extend(self.ready(pending, role))
                 pending = []
             new = self.visit(inner, role)
+            before = parts[-1] if parts else None
             if (
+                isinstance(before, ir.If)
+                and isinstance(new, ir.If)
+                and before.condition is new.condition
+                and new.condition is self.is_first(role)
+            ):
+                # All that one worker does is one branch.
+                parts[-1] = replace(before, then=sequence(before.then, new.then))
+            elif (
                 new is not inner
                 and isinstance(new, ir.Sequence)
                 and not isinstance(inner, ir.Sequence)

@@ -233,6 +233,13 @@ def rings_between_roles(body: Statement) -> frozenset[Ring]:
     return frozenset(found)
 
 
+def surely_runs(loop: Statement) -> bool:
+    match loop:
+        case ir.For(start=ir.Constant(value=start), stop=ir.Constant(value=stop), step=step):
+            return start < stop if step > 0 else start > stop
+    return False
+
+
 def shared_tensors(body: Statement) -> frozenset[Tensor]:
     """The tensors by which workers can affect each other: shared memory, and what is written globally."""
     found: set[Tensor] = set()

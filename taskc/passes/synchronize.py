@@ -32,7 +32,7 @@ from taskc.ir.nodes import Expression, Ring, Statement, Tensor, Variable
 from taskc.ir.rewrite import map_statements, sequence, walk
 from taskc.ir.target import TARGETS
 from taskc.passes.accesses import Access, Crew, conflict_scope
-from taskc.passes.phases import Phases, rings_between_roles, shared_tensors
+from taskc.passes.phases import Phases, rings_between_roles, shared_tensors, surely_runs
 
 WIDTH = {None: 0, "warp": 1, "role": 2, "block": 3}
 
@@ -227,7 +227,7 @@ class _Placer:
         if self.goes_round_a_ring(statement):
             _, after = self.walk(body, _union(asked, self.carried(statement, body, own)), lets)
         after = _union(
-            asked if _surely_runs(statement) else before, self.moved(statement, after, "exit")
+            asked if surely_runs(statement) else before, self.moved(statement, after, "exit")
         )
         return (statement if barrier is None else sequence(barrier, statement)), after
 
@@ -410,14 +410,7 @@ def _always_synchronizes(body: Statement, widest: str) -> bool:
         case ir.Sequence():
             return any(_always_synchronizes(inner, widest) for inner in body.statements)
         case ir.For():
-            return _surely_runs(body) and _always_synchronizes(body.body, widest)
-    return False
-
-
-def _surely_runs(loop: Statement) -> bool:
-    match loop:
-        case ir.For(start=ir.Constant(value=start), stop=ir.Constant(value=stop), step=step):
-            return start < stop if step > 0 else start > stop
+            return surely_runs(body) and _always_synchronizes(body.body, widest)
     return False
 
 

@@ -223,7 +223,7 @@ class BulkCopies:
                 Races(frame, memory, site).unwaited("copies", lanes, wrong, sites)
             missing = memory.lacks(at) if not memory.complete else np.zeros(at.shape, np.bool_)
             if missing.any():
-                name = frame.name_element(memory, int(at[np.argmax(missing)]))
+                name = frame.name_element(memory, int(at[np.argmax(missing)]) * memory.granules)
                 message = f"{name} is stored before it is written"
                 frame.fault("uninitialized", message, np.ones((1, 1), np.bool_), node.loc, node)
             shadow.read(lanes, Races(frame, memory, site))
