@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import taskc as tc
+import taskc.passes.await_products as module
 from taskc import bf16, f8e4m3, f8e5m2, f16, f32, i8, i32, repeat, spatial, tf32
 from taskc.backend import sim
 from taskc.ir import nodes as ir
@@ -331,6 +332,49 @@ def test_breaks_are_reported() -> None:
     missed = [m for m in found if not (m.reported or m.is_equivalent)]
     assert len(missed) <= len(found) // 20, "\n".join(f"{m.stage}: {m.description}" for m in missed)
     assert len(found) > 50
+
+
+def _waits(most: int) -> Callable[[Any], Any]:
+    def wrong(right: Any) -> Any:
+        def do(operation: str, loc: Any, *operands: int) -> ir.Do:
+            late = (most,) if operation == "wgmma.wait" else operands
+            made = right(operation, loc, *late)
+            assert isinstance(made, ir.Do)
+            return made
+
+        return do
+
+    return wrong
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "wrong", "kind"),
+    [
+        (module, "_do", _waits(1), "unwaited-product"),
+        (module, "_do", _waits(2), "unwaited"),
+        (module, "subtract", lambda right: lambda a, b: a, "deadlock"),
+        (module, "_begun", lambda right: list, "missing-fence"),
+        (module._Placer, "fenced", lambda right: lambda self, s: list(s), "missing-fence"),
+    ],
+    ids=[
+        "the last product",
+        "all products",
+        "a step is never released",
+        "no group",
+        "stores not fenced",
+    ],
+)
+def test_planted_bugs_are_reported(
+    owner: Any, name: str, wrong: Any, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    definition = matmul(128, 16, 128, bn=16)
+    given = operands(definition)
+    monkeypatch.setattr(owner, name, wrong(getattr(owner, name)))
+    out = np.zeros((128, 16), np.float32)
+    found: set[str] = set()
+    for step in lower_steps(on_hopper(definition)):
+        found |= {f.kind for f in sim.run(step.kernel, [*given, out], seed=1).findings}
+    assert any(kind in one for one in found), found
 
 
 def test_stores_of_one_worker_each_have_their_group() -> None:

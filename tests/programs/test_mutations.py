@@ -33,6 +33,11 @@ def test_the_record_has_no_other_line() -> None:
     assert sorted(_RECORD) == sorted(map(str, _SHOWN))
 
 
+# Random programs have no products of warpgroups: their bugs are planted in tests/passes/test_select_products.py.
+_ELSEWHERE = {"await_products"}
+
+
 def test_every_pass_has_three_mutations() -> None:
     count = Counter(mutation.stage for mutation in _SHOWN)
-    assert {one.name: count[one.name] for one in PASSES if count[one.name] < 3} == {}
+    few = {one.name: count[one.name] for one in PASSES if count[one.name] < 3}
+    assert few == dict.fromkeys(_ELSEWHERE, 0)

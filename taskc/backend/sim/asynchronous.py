@@ -138,7 +138,7 @@ class BulkCopies:
             memory, distant = memory_of(frame, target), memory_of(frame, source)
             data = self._global(distant)[flat]
             values = np.where(inside, data, data.dtype.type(0))
-            if distant.shadow is not None:
+            if distant.shadow is not None and inside.any():
                 lanes = issued(frame, flat[inside], column, site)
                 distant.shadow.read(lanes, Races(frame, distant, site))
             named = barriers(frame)
@@ -241,7 +241,7 @@ class BulkCopies:
                 flat = laid_out(target, distant.shape, flat)
             distant.data[flat[inside]] = memory.data[at][inside]
             distant.mark(flat[inside])
-            if distant.shadow is not None:
+            if distant.shadow is not None and inside.any():
                 lanes = issued(frame, flat[inside], column, site)
                 distant.shadow.write(lanes, Races(frame, distant, site))
 
