@@ -27,6 +27,8 @@ class Schedule:
     specialize  a producer loads; else all workers do
     persistent  blocks run over several tiles each
     group       rows of tiles that blocks go down before the next column
+    cluster     neighbouring blocks that load for each other what is the same for them; its extents have to
+                divide the numbers of tiles
     """
 
     own: Mapping
@@ -35,6 +37,7 @@ class Schedule:
     specialize: bool = False
     persistent: bool = False
     group: int = 8
+    cluster: tuple[int, int] = (1, 1)
 
 
 def warpgroups(count: int = 2, columns: int = 256, *, depth: int = 64, stages: int = 4) -> Schedule:
@@ -77,6 +80,7 @@ def fragment_matmul(
     """
     plan = schedule or warps()
     own, depth, group = plan.own, plan.depth, plan.group
+    cluster = plan.cluster
     stages, is_persistent, specialize = plan.stages, plan.persistent, plan.specialize
     tall, wide = own.shape
     result = result or dtype
@@ -104,7 +108,11 @@ def fragment_matmul(
     @tc.function
     def product(a, b, offsets, c):
         for row, col in tc.tiles(
-            (m, n), by=(tall, wide), order=("grouped", group), persistent=is_persistent
+            (m, n),
+            by=(tall, wide),
+            order=("grouped", group),
+            persistent=is_persistent,
+            cluster=cluster,
         ):
             acc = tc.tile(total, own, 0)
             for p in tc.pipeline(k, by=depth, stages=stages, specialize=specialize):

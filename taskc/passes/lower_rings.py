@@ -41,19 +41,24 @@ from taskc.ir.target import MATRIX_INSTRUCTIONS, is_asynchronous
 from taskc.ir.types import u64
 from taskc.passes.accesses import share_bytes, size_in_bytes
 from taskc.passes.await_products import sent_by_bulk_copies
+from taskc.passes.multicast import arrivals, common_loads, multicast, together
 from taskc.passes.panels import line_of
 from taskc.passes.phases import rings_between_roles
 
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """The mbarriers of a ring. `empty` is there only between roles; one of `group` readers arrives there."""
+    """The mbarriers of a ring. `empty` is there only between roles; one of `group` readers arrives there.
+
+    cluster  the blocks that load parts of its slots for each other
+    """
 
     full: Tensor
     empty: Tensor | None
     arrivals: int
     readers: int
     group: int = 1
+    cluster: int = 1
 
 
 def lower_rings(kernel: ir.Kernel) -> ir.Kernel:
@@ -80,6 +85,7 @@ def _counted_rings(kernel: ir.Kernel) -> dict[Ring, _Counted]:
     """The rings that travel by mbarriers."""
     found: dict[Ring, _Counted] = {}
     between_roles = rings_between_roles(kernel.body)
+    common = _filled_for_each_other(kernel)
     for node in walk(kernel.body):
         if not isinstance(node, ir.RingStep) or node.ring in found:
             continue
@@ -94,8 +100,22 @@ def _counted_rings(kernel: ir.Kernel) -> dict[Ring, _Counted]:
         empty = Tensor(f"{ring.name}_empty", u64, (ring.stages,), BARRIER)
         arrivals = 1 if ring.transport == "tma" else producer.workers
         group = _readers_that_wait_together(consumer, ring)
-        found[ring] = _Counted(full, empty, arrivals, consumer.workers // group, group)
+        # Only a group that lets one worker speak for it has one for each block.
+        cluster = ir.cluster_of(kernel) if ring in common and group > 1 else 1
+        readers = consumer.workers // group * cluster
+        found[ring] = _Counted(full, empty, arrivals, readers, group, cluster)
     return found
+
+
+def _filled_for_each_other(kernel: ir.Kernel) -> set[Ring]:
+    """Rings with slots that are the same in all blocks of a cluster, set up once."""
+    common = common_loads(kernel.body, ir.cluster_of(kernel))
+    if not common:
+        return set()
+    tensors = {n.tensor for n in walk(kernel.body) if id(n) in common and isinstance(n, ir.Move)}
+    again = _loops_around(kernel.body)
+    rings = {node.ring for node in walk(kernel.body) if isinstance(node, ir.RingStep)}
+    return {ring for ring in rings if tensors & set(ring.tensors) and ring.tensors[-1] not in again}
 
 
 def _readers_that_wait_together(consumer: ir.Role, ring: Ring) -> int:
@@ -166,6 +186,9 @@ def _producer_and_consumer(kernel: ir.Kernel, ring: Ring) -> tuple[ir.Role, ir.R
 class _Lowering:
     def __init__(self, kernel: ir.Kernel, rings: dict[Ring, _Counted]) -> None:
         self.worker = kernel.worker
+        self.rank = modulo(kernel.block, ir.cluster_of(kernel))
+        self.common = common_loads(kernel.body, ir.cluster_of(kernel))
+        self.in_clusters = any(counted.cluster > 1 for counted in rings.values())
         self.firsts: dict[int, Expression] = {}
         self.rings = rings
         self.by_tensor = {tensor: ring for ring in rings for tensor in ring.tensors}
@@ -186,7 +209,10 @@ class _Lowering:
                 )
                 return replace(statement, roles=roles)
             case ir.Grid():
-                return replace(statement, body=self.drained(statement.body, role))
+                body = self.drained(statement.body, role)
+                if self.in_clusters:  # nobody ends while others arrive at its mbarriers
+                    body = sequence(body, *together(statement.loc))
+                return replace(statement, body=body)
             case ir.RingStep():
                 return self.step(statement, role)
             case ir.Move(how="tma"):
@@ -271,7 +297,11 @@ class _Lowering:
         scope = "block" if role is None else "role"
         return [
             *([ir.Do("fence.proxy.async", (), loc=loc)] if self.reused & set(rings) else []),
-            ir.Barrier(scope, f"mbarrier.init of {full}, its first use", loc=loc),
+            *(
+                together(loc)
+                if any(self.rings[ring].cluster > 1 for ring in rings)
+                else [ir.Barrier(scope, f"mbarrier.init of {full}, its first use", loc=loc)]
+            ),
         ]
 
     def step(self, step: ir.RingStep, role: ir.Role | None) -> Statement:
@@ -310,8 +340,10 @@ class _Lowering:
                 if counted.group == 1:
                     return arrive
                 first = 0 if role is None else role.first
-                number = modulo(subtract(self.worker, first), counted.group)
-                return ir.If(equal(number, 0), arrive, loc=loc)
+                number = subtract(self.worker, first)
+                if counted.cluster > 1:
+                    return arrivals(place, number, counted.cluster, counted.group)
+                return ir.If(equal(modulo(number, counted.group), 0), arrive, loc=loc)
         return ir.Sequence(())
 
     def box_copy(self, move: ir.Move, role: ir.Role | None) -> Statement:
@@ -319,13 +351,14 @@ class _Lowering:
         read = next(node for node in walk(move.value) if isinstance(node, ir.Read))
         shared = ir.Address(move.tensor, move.indices, loc=move.loc)
         distant = ir.Address(read.tensor, read.indices, loc=move.loc)
-        full = ir.Address(
-            self.rings[self.by_tensor[move.tensor]].full, (move.indices[0],), loc=move.loc
-        )
+        counted = self.rings[self.by_tensor[move.tensor]]
+        full = ir.Address(counted.full, (move.indices[0],), loc=move.loc)
         loads = [
             ir.Do("tma.load", (near, far, full, *map(index, extents)), loc=move.loc)
             for near, far, extents in _boxes(move, shared, distant)
         ]
+        if counted.cluster > 1 and id(move) in self.common:
+            loads = [multicast(load, self.rank, counted.cluster) for load in loads]
         return ir.If(self.is_first(role), ir.Sequence(tuple(loads), loc=move.loc), loc=move.loc)
 
     def box_store(self, move: ir.Move, role: ir.Role | None) -> Statement:

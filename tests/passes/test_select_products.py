@@ -58,6 +58,7 @@ def matmul(
     specialize: bool = True,
     persistent: bool = True,
     transport: str | None = None,
+    cluster: tuple[int, int] | None = None,
 ) -> KernelDefinition:
     own = spatial(groups, 1) * fragment(bn)
     bm = own.shape[0]
@@ -73,25 +74,33 @@ def matmul(
                 rounded[i, j] = acc[i, j].to(result)
             tc.store(c[row : row + bm, col : col + bn], rounded)
 
+    @tc.function
+    def tile(a, b, c, row, col):  # type: ignore[no-untyped-def]
+        acc = tc.tile(into, own, 0)
+        for p in tc.pipeline(k, by=bk, stages=stages, specialize=specialize, transport=transport):
+            sa = tc.load(a[row : row + bm, p : p + bk])
+            if transposed:
+                sb = tc.load(b[col : col + bn, p : p + bk])
+                tc.mma(acc, sa, sb.T)
+            else:
+                sb = tc.load(b[p : p + bk, col : col + bn])
+                tc.mma(acc, sa, sb)
+        put(c, row, col, acc)
+
     @tc.kernel(workers=own.workers)
     def kernel(
         a: dtype[m, k],  # type: ignore[valid-type]
         b: dtype[n, k] if transposed else dtype[k, n],  # type: ignore[valid-type]
         c: tc.out[result[m, n]],  # type: ignore[valid-type]
     ):
-        for row, col in tc.tiles((m, n), by=(bm, bn), order=("grouped", 8), persistent=persistent):
-            acc = tc.tile(into, own, 0)
-            for p in tc.pipeline(
-                k, by=bk, stages=stages, specialize=specialize, transport=transport
+        if cluster is None:
+            for row, col in tc.tiles(
+                (m, n), by=(bm, bn), order=("grouped", 8), persistent=persistent
             ):
-                sa = tc.load(a[row : row + bm, p : p + bk])
-                if transposed:
-                    sb = tc.load(b[col : col + bn, p : p + bk])
-                    tc.mma(acc, sa, sb.T)
-                else:
-                    sb = tc.load(b[p : p + bk, col : col + bn])
-                    tc.mma(acc, sa, sb)
-            put(c, row, col, acc)
+                tile(a, b, c, row, col)
+        else:
+            for row, col in tc.tiles((m, n), by=(bm, bn), persistent=persistent, cluster=cluster):
+                tile(a, b, c, row, col)
 
     return kernel
 
@@ -146,7 +155,7 @@ def counts(text: str, *words: str) -> dict[str, int]:
 
 def test_golden(golden: Golden) -> None:
     """One warpgroup, two tiles a block; b has its columns as neighbours, in two panels."""
-    kernel = on_hopper(matmul(128, 256, 128, bn=128, bk=64))
+    kernel = parse(to_text(on_hopper(matmul(128, 256, 128, bn=128, bk=64))))
     texts = [
         f"# {step.name}\n{to_text(step.kernel)}"
         for step in lower_steps(kernel)
@@ -234,6 +243,36 @@ def test_rows_that_bulk_copies_do_not_take() -> None:
         "this store does not travel by tma: it comes from rows that are not a multiple of 16 bytes"
         in notes
     )
+
+
+# --- clusters --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options", "common"),
+    [
+        ((256, 16, 160), {"cluster": (2, 1)}, "sb"),
+        ((128, 32, 96), {"cluster": (2, 1), "persistent": False, "transposed": True}, "sb"),
+        ((64, 32, 96), {"cluster": (1, 2), "persistent": False}, "sa"),
+    ],
+    ids=["two tiles a block", "rows", "columns"],
+)
+def test_blocks_of_a_cluster_load_for_each_other(
+    sizes: tuple[int, int, int], options: dict[str, Any], common: str
+) -> None:
+    """What is the same in both blocks is loaded once, half by each; a slot is free when both released it."""
+    text = runs_everywhere(matmul(*sizes, bn=16, **options))
+    assert counts(text, "tma.load(", "tma.load.multicast(") == {
+        "tma.load(": 1, "tma.load.multicast(": 1,
+    }  # fmt: skip
+    assert f"tma.load.multicast(&{common}[" in text
+    assert "mbarrier.init(&sa_sb_empty[slot], 2)" in text
+    assert text.rstrip().endswith("do cluster.wait()")
+
+
+def test_a_cluster_with_nothing_in_common() -> None:
+    text = runs_everywhere(matmul(128, 128, 32, cluster=(2, 2), bn=64, persistent=False))
+    assert counts(text, "multicast", "cluster.") == {"multicast": 0, "cluster.": 0}
 
 
 # --- what is chosen, and what isn't --------------------------------------------------------
