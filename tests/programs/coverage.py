@@ -12,7 +12,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.rewrite import EXPRESSION_FIELDS, STATEMENT_TYPES, tensors_of, walk, walk_statements
 from taskc.passes.simplify_rules import counting_rules, rules
 
-# Of 2,000 programs, and so many in proportion of fewer.
+# Of 2,000 programs; of fewer, half of the proportional part, since chance weighs more.
 LEAST, PROGRAMS = 20, 2000
 
 NODES = tuple(
@@ -71,7 +71,9 @@ class Coverage:
 
     def missing(self) -> list[str]:
         """What was met too rarely, for so many programs."""
-        least = LEAST * min(self.programs, PROGRAMS) // PROGRAMS
+        least = LEAST
+        if self.programs < PROGRAMS:
+            least = LEAST * self.programs // (2 * PROGRAMS)
         found = Counter[str]()
         for (name, _), count in self.nodes.items():
             found[name] += count
