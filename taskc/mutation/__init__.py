@@ -134,10 +134,11 @@ def _run(
     """
     values = _copies(arguments)
     if isinstance(whole, Kernel):
-        return _first_error(run(instead, values, seed=seed)), values
+        return _first_error(run(instead, values, seed=seed, until_error=True)), values
     for launch in launches(whole, values):
         if launch.call.kernel is kernel:
-            error = _first_error(run(instead, launch.bound.values, seed=seed))
+            report = run(instead, launch.bound.values, seed=seed, until_error=True)
+            error = _first_error(report)
         else:
             error = _first_error(run(launch.call.kernel, launch.bound.values))
         if error is not None:

@@ -50,11 +50,16 @@ class Report:
         return "\n".join(map(str, self.findings)) or "no findings"
 
 
+class Enough(Exception):  # noqa: N818 (it is no error of the simulator's)
+    """The error that a run was to end at has been found."""
+
+
 class Findings:
     """Collects findings: one for each kind and place, with how often it was seen."""
 
-    def __init__(self, stop_at: int) -> None:
+    def __init__(self, stop_at: int, *, until_error: bool = False) -> None:
         self.stop_at = stop_at
+        self.until_error = until_error
         self._found: dict[object, Finding] = {}
         self._counts: dict[object, int] = {}
 
@@ -77,6 +82,8 @@ class Findings:
         elif len(self._found) < self.stop_at:
             self._found[key] = Finding(kind, severity, message, location, details, notes)
             self._counts[key] = count
+            if self.until_error and severity == "error":
+                raise Enough
 
     def result(self) -> tuple[Finding, ...]:
         return tuple(

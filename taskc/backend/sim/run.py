@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -25,7 +26,7 @@ from taskc.backend.sim.memory import Arena, Array
 from taskc.backend.sim.operations import Operations
 from taskc.backend.sim.order import WARP, Order
 from taskc.backend.sim.products import Products
-from taskc.backend.sim.report import Findings, Report
+from taskc.backend.sim.report import Enough, Findings, Report
 from taskc.backend.sim.results import report, store_results
 from taskc.backend.sim.rings import Rings
 from taskc.backend.sim.schedule import Schedule, Thread
@@ -48,6 +49,7 @@ def run(
     seed: int | None = None,
     statistics: bool = False,
     stop_at: int = 20,
+    until_error: bool = False,
     shared_limit: int | None = None,
     on_print: Callable[[str], None] | None = None,
     stop: Chosen = None,
@@ -59,21 +61,24 @@ def run(
     seed          of the schedule, where warps run by themselves; forces that form
     statistics    measure how each access meets the memory: `Report.accesses`, and warnings
     stop_at       how many findings are kept
+    until_error   the run ends where it finds the first error, whatever is in the arrays then
     shared_limit  bytes of shared memory that a block may have
     on_print      is given each line that the kernel prints; the default drops them
     stop          whose breakpoints stop: (block, worker), "all", or by default, for each
                   breakpoint, the worker of block 0 that comes to it first
     on_stop       is given each stop; the default is Python's debugger, if stdin is a terminal
     """
-    findings = Findings(stop_at)
+    findings = Findings(stop_at, until_error=until_error)
     with np.errstate(all="ignore"):
         simulation = _Simulation(kernel, arguments, findings, on_print or (lambda line: None), seed)
         simulation.state.statistics = statistics
         if on_stop is None and is_attended():
             on_stop = open_debugger
         Breakpoints(simulation.statements, stop, on_stop)
-        simulation.execute()
-        store_results(simulation.state, simulation.results)
+        with suppress(Enough):
+            simulation.execute()
+            store_results(simulation.state, simulation.results)
+        findings.until_error = False
         return report(simulation.state, simulation.allocated, shared_limit)
 
 

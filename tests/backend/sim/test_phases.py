@@ -579,3 +579,20 @@ def test_reading_a_released_slot() -> None:
         ),
         "early-release",
     )
+
+
+def test_a_run_may_end_at_the_first_error() -> None:
+    text = """
+        kernel k(x: f32[4], y: inout f32[8]) workers=4 stage=parsed:
+            each i in spatial(4):
+                y[i // 2] = x[i]
+            each i in spatial(4):
+                y[4 + i // 2] = x[i]
+    """
+    x = np.arange(4, dtype=np.float32)
+    whole = simulate(text, x, np.zeros(8, np.float32))
+    ended = simulate(text, x, np.zeros(8, np.float32), until_error=True)
+    assert [finding.kind for finding in whole.findings] == ["race", "race"]
+    (first,) = ended.findings
+    assert (first.kind, first.location.line) == ("race", 4)
+    assert first.message == whole.findings[0].message
