@@ -49,6 +49,13 @@ def left_owners(quotient: Mapping, row: MatrixInstruction, k: int) -> Mapping:
     return without_dimension(quotient, 1) * steps * row.left_fragment
 
 
+def right_owners(quotient: Mapping, row: MatrixInstruction, k: int) -> Mapping:
+    """Who has a right operand of `k` rows in registers, if the instruction takes it from there."""
+    assert row.right_fragment is not None
+    steps = repeat(k // row.shape[2], 1)
+    return without_dimension(quotient, 0) * steps * row.right_fragment
+
+
 # --- shared memory ---------------------------------------------------------------------------
 
 

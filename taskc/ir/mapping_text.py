@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from taskc.ir.mapping import (
     Factor,
     Mapping,
@@ -48,8 +50,11 @@ def print_mapping(m: Mapping) -> str:
     """The chain as it was written, or for a derived mapping one that is equal to it."""
     limit = "" if m.limit is None else f".within({joined(m.limit)})"
     if isinstance(m.form, Enumerated):
-        return f"mapping({m.shape}, {m.workers}, [{', '.join(_lists(m.form))}]){limit}"
+        return _table(m, _lists(m.form)) + limit
     factors = m.factors or _factors(m.form)
+    if factors is None:
+        rows = m.form.tasks(np.arange(m.workers)).tolist()
+        return _table(m, [[tuple(task) for task in row] for row in rows]) + limit
     if m.rank != 1 and all(factor.kind == "replicate" for factor in factors):
         # Without a partner to take it from, the rank has to be said.
         first, *rest = map(_factor, factors)
@@ -57,12 +62,16 @@ def print_mapping(m: Mapping) -> str:
     return ".".join(map(_factor, factors)) + limit
 
 
+def _table(m: Mapping, rows: Iterable[object]) -> str:
+    return f"mapping({m.shape}, {m.workers}, [{', '.join(map(str, rows))}])"
+
+
 def _factor(factor: Factor) -> str:
     order = "" if factor.order is None else f", order={factor.order}"
     return f"{factor.kind}({joined(factor.sizes)}{order})"
 
 
-def _lists(form: Enumerated) -> list[str]:
+def _lists(form: Enumerated) -> list[list[Shape | None]]:
     rows: list[list[Shape | None]] = []
     for tasks, valid in zip(form.table.tolist(), form.mask.tolist(), strict=True):
         row = [tuple(task) if held else None for task, held in zip(tasks, valid, strict=True)]
@@ -72,13 +81,13 @@ def _lists(form: Enumerated) -> list[str]:
     # The longest list tells the number of slots.
     if max(map(len, rows)) < form.slots:
         rows[0] += [None] * (form.slots - len(rows[0]))
-    return [str(row) for row in rows]
+    return rows
 
 
-def _factors(form: Composed) -> tuple[Factor, ...]:
-    """A chain with these modes, built from outside inwards.
+def _factors(form: Composed) -> tuple[Factor, ...] | None:
+    """A chain with these modes, built from outside inwards; None where there is none.
 
-    A mode may come next if it spans all that is left of its dimension. There always is one.
+    A mode may come next if it spans all that is left of its dimension.
     """
     pending = {"spatial": list(form.worker_modes), "repeat": list(form.slot_modes)}
     extents = list(form.shape)
@@ -91,6 +100,8 @@ def _factors(form: Composed) -> tuple[Factor, ...]:
     while any(pending.values()):
         if not (pending[kind] and is_next(pending[kind][0])):
             kind = "repeat" if kind == "spatial" else "spatial"
+        if not (pending[kind] and is_next(pending[kind][0])):
+            return None
         mode = pending[kind].pop(0)
         if mode.dimension is None:
             groups.append(("replicate", {0: mode.size}))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from taskc.ir import nodes as ir
-from taskc.ir.build import TRUE, ZERO, add, index, multiply
+from taskc.ir.build import TRUE, ZERO, add, floor_divide, index, multiply
 from taskc.ir.fragments import pack_step
 from taskc.ir.mapping import Mapping, Mode, auto_map, repeat
 from taskc.ir.nodes import SHARED, Expression, Statement, Tensor, Variable
@@ -90,6 +90,7 @@ def matrix_instruction(
     """One instruction for each fragment of the accumulator that a worker has a part of.
 
     Fragments are the innermost factors of all three mappings: each one's registers are consecutive.
+    A tile of more steps of k has those of one line, or column, of fragments one after the other.
     """
     assert mma.accumulator.owners is not None
     assert row.right_fragment is not None
@@ -99,6 +100,12 @@ def matrix_instruction(
 
     def first_slot(tensor: Tensor, dimension: int | None, fragment: Mapping) -> ir.Address:
         number = digits_number(quotient.slot_modes or (), trips, dimension)
+        if dimension is not None:
+            operand = (mma.left, mma.right)[dimension]
+            extent, start = operand.tensor.shape[1 - dimension], operand.origin[1 - dimension]
+            assert isinstance(extent, int)
+            steps = extent // row.shape[2]
+            number = add(multiply(number, steps), floor_divide(start, row.shape[2]))
         return ir.Address(tensor, (multiply(number, fragment.slots),), loc=mma.loc)
 
     statement: Statement = ir.Do(

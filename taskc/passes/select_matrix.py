@@ -9,6 +9,8 @@
         move right[q, j] = sb[kk + q, j] for ...
         mma acc += left @ right how=mma.sync.m16n8k16.f16
 
+An operand that is in the registers of those owners, for all of k, stays there: `mma acc += t[0, kk].as(...)`.
+
 A processor's instructions take operands from memory, in packs of k. What is shared is laid out so:
 
     constant shared sb: i8[64, 48]
@@ -28,12 +30,13 @@ from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, add, index
 from taskc.ir.fragments import (
     depth_of,
+    left_owners,
     lies_well,
     pack_step,
     packed_layout,
     quotient_of,
+    right_owners,
     types_of,
-    without_dimension,
 )
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import SHARED, TILE, Expression, Statement, Tensor, Variable
@@ -94,11 +97,13 @@ def matrix_product(
         made = _from_packs(mma, row, target, known, notes)
         if made is not None:
             return made
-    mma, before = _without_foreign_tiles(mma)
     for row in (row for row in rows if not row.pack):
         quotient = _quotient(mma, row)
         if quotient is not None:
-            return _sequence(before, _instructions(mma, quotient, row))
+            held = _held(mma, quotient, row)
+            mma, before = _without_foreign_tiles(mma, held=held)
+            return _sequence(before, _instructions(mma, quotient, row, held))
+    mma, before = _without_foreign_tiles(mma)
     # What matrix units don't do is slow everywhere but on processors.
     missed = rows if target.is_processor else target.products
     if missed:
@@ -128,10 +133,23 @@ def operand_element(
     return ir.Read(operand.tensor, (*operand.origin[:-2], *place), loc=loc)
 
 
+def _held(mma: ir.Mma, quotient: Mapping, row: MatrixInstruction) -> frozenset[str]:
+    """The operands that are in the registers from which the instruction takes them."""
+    k = mma.left.shape[1]
+    expected = {"left": left_owners(quotient, row, k), "right": right_owners(quotient, row, k)}
+
+    def is_held(side: str) -> bool:
+        operand: ir.Operand = getattr(mma, side)
+        is_whole = operand.shape == operand.tensor.shape and not operand.transposed
+        return is_whole and operand.tensor.owners == expected[side]
+
+    return frozenset(side for side in expected if is_held(side))
+
+
 def _without_foreign_tiles(
-    mma: ir.Mma, row: MatrixInstruction | None = None
+    mma: ir.Mma, row: MatrixInstruction | None = None, held: frozenset[str] = frozenset()
 ) -> tuple[ir.Mma, list[Statement]]:
-    """Operands in registers go through shared memory: their owners are not the product's.
+    """Operands in registers go through shared memory, but for those whose owners are the product's.
 
     There they lie as an instruction takes them in packs, if one is given.
     """
@@ -140,7 +158,7 @@ def _without_foreign_tiles(
     for side in ("left", "right"):
         operand: ir.Operand = getattr(mma, side)
         tensor = operand.tensor
-        if tensor.scope != TILE:
+        if tensor.scope != TILE or side in held:
             continue
         assert tensor.owners is not None
         scratch = Tensor(f"{tensor.name}_scratch", tensor.dtype, tensor.shape, SHARED, loc=mma.loc)
@@ -229,33 +247,32 @@ def _quotient(mma: ir.Mma, row: MatrixInstruction) -> Mapping | None:
     return None if mma.left.shape[1] % row.shape[2] else quotient_of(mma.accumulator.owners, row)
 
 
-def _instructions(mma: ir.Mma, quotient: Mapping, row: MatrixInstruction) -> Statement:
+def _instructions(
+    mma: ir.Mma, quotient: Mapping, row: MatrixInstruction, held: frozenset[str]
+) -> Statement:
     k = row.shape[2]
-    rows, columns = mma.left.shape[0], mma.right.shape[1]
-    left_owners = without_dimension(quotient, 1) * row.left_fragment
-    assert row.right_fragment is not None
-    right_owners = without_dimension(quotient, 0) * row.right_fragment
+    (rows, depth), columns = mma.left.shape, mma.right.shape[1]
     step = Variable("kk", multiple=k, loc=mma.loc)
-    left = Tensor("left", row.types[0], (rows, k), TILE, owners=left_owners, loc=mma.loc)
-    right = Tensor("right", row.types[1], (k, columns), TILE, owners=right_owners, loc=mma.loc)
     i, j, q = (Variable(name, loc=mma.loc) for name in "ijq")
-    load_left = ir.Move(
-        left, (i, q), (i, q), (rows, k), operand_element(mma.left, i, add(step, q), mma.loc),
-        by=left_owners, loc=mma.loc,
-    )  # fmt: skip
-    q2 = Variable("q", loc=mma.loc)
-    load_right = ir.Move(
-        right, (q2, j), (q2, j), (k, columns), operand_element(mma.right, add(step, q2), j, mma.loc),
-        by=right_owners, loc=mma.loc,
-    )  # fmt: skip
-    product = ir.Mma(
-        mma.accumulator,
-        ir.Operand(left, (ZERO, ZERO), (rows, k)),
-        ir.Operand(right, (ZERO, ZERO), (k, columns)),
-        how=row.name,
-        loc=mma.loc,
-    )
-    body = ir.Sequence(
-        (ir.Allocate(left), load_left, ir.Allocate(right), load_right, product), loc=mma.loc
-    )
-    return ir.For(step, ZERO, index(mma.left.shape[1]), k, body, loc=mma.loc)
+    body: list[Statement] = []
+    if "left" in held:
+        left = ir.Operand(mma.left.tensor, (ZERO, step), (rows, k))
+    else:
+        owners = left_owners(quotient, row, k)
+        fragment = Tensor("left", row.types[0], (rows, k), TILE, owners=owners, loc=mma.loc)
+        value = operand_element(mma.left, i, add(step, q), mma.loc)
+        move = ir.Move(fragment, (i, q), (i, q), (rows, k), value, by=owners, loc=mma.loc)
+        body += [ir.Allocate(fragment), move]
+        left = ir.Operand(fragment, (ZERO, ZERO), (rows, k))
+    if "right" in held:
+        right = ir.Operand(mma.right.tensor, (step, ZERO), (k, columns))
+    else:
+        q = Variable("q", loc=mma.loc)
+        owners = right_owners(quotient, row, k)
+        fragment = Tensor("right", row.types[1], (k, columns), TILE, owners=owners, loc=mma.loc)
+        value = operand_element(mma.right, add(step, q), j, mma.loc)
+        move = ir.Move(fragment, (q, j), (q, j), (k, columns), value, by=owners, loc=mma.loc)
+        body += [ir.Allocate(fragment), move]
+        right = ir.Operand(fragment, (ZERO, ZERO), (k, columns))
+    body.append(ir.Mma(mma.accumulator, left, right, how=row.name, loc=mma.loc))
+    return ir.For(step, ZERO, index(depth), k, ir.Sequence(tuple(body), loc=mma.loc), loc=mma.loc)

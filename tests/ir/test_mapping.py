@@ -282,6 +282,13 @@ def test_a_derived_mapping_prints_as_an_equal_one() -> None:
     assert str(spatial(2, 3, 4).project((2, 0))) == "spatial(1, 2).replicate(3).spatial(4, 1)"
 
 
+def test_a_derived_mapping_that_is_no_chain_prints_as_a_table() -> None:
+    """The slower digit of its only dimension adds less than the faster one."""
+    swapped = Mapping.from_modes((4,), [Mode(0, 2, 1), Mode(0, 2, 2)], [])
+    assert str(swapped) == "mapping((4,), 4, [[(0,)], [(2,)], [(1,)], [(3,)]])"
+    assert (Mapping.parse(str(swapped)).tasks == swapped.tasks).all()
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -194,3 +194,48 @@ def test_another_lane_of_the_warp_names_the_line() -> None:
     lean = keeps_its_result(start)
     assert [do.operation for do in nodes(lean, ir.Do)] == ["ldmatrix.x1"]
     assert [barrier.scope for barrier in nodes(lean, ir.Barrier)] == ["warp"]
+
+
+@pytest.mark.parametrize("depth", [16, 64])
+def test_operands_stay_in_registers(depth: int) -> None:
+    """A result rounded to 16 bits has the owners of a left operand: attention's probabilities."""
+    own = f"spatial(2, 1).repeat(1, {depth // 8}).{FRAGMENT}"
+    start = kernel(
+        f"""
+        tile p: f16[32, {depth}] by {own}
+        move p[i, j] = x[i, j] for (i, j) in (32, {depth})
+        constant shared v: f16[{depth}, 16]
+        move v[k, j] = y[k, j] for (k, j) in ({depth}, 16)
+        tile acc: f32[32, 16] by spatial(2, 1).repeat(1, 2).{FRAGMENT} = 0.0
+        mma acc += p[0, 0].as(32, {depth}) @ v[0, 0].as({depth}, 16)
+        move c[i, j] = acc[i, j] for (i, j) in (32, 16)
+        """,
+        f"x: f16[32, {depth}], y: f16[{depth}, 16], c: out f32[32, 16]",
+        workers=64,
+        target="sm_80",
+    )
+    shared = [
+        n.tensor.name for n in nodes(select(start), ir.Allocate) if n.tensor.scope == ir.SHARED
+    ]
+    assert shared == ["v"]
+    keeps_its_result(start)
+
+
+def test_both_operands_in_registers() -> None:
+    """Two warps share the rows of the right one, and each has the left one."""
+    start = kernel(
+        f"""
+        tile l: f16[16, 32] by replicate(2).repeat(1, 2).repeat(2, 2, order=(1, 0)).spatial(8, 4).repeat(1, 2)
+        tile r: f16[32, 32] by spatial(1, 2).repeat(1, 2).repeat(4, 1).spatial(4, 8, order=(1, 0)).repeat(2, 1)
+        move l[i, j] = x[i, j] for (i, j) in (16, 32)
+        move r[k, j] = y[k, j] for (k, j) in (32, 32)
+        tile acc: f32[16, 32] by spatial(1, 2).repeat(1, 2).{FRAGMENT} = 0.0
+        mma acc += l[0, 0].as(16, 32) @ r[0, 0].as(32, 32)
+        move c[i, j] = acc[i, j] for (i, j) in (16, 32)
+        """,
+        "x: f16[16, 32], y: f16[32, 32], c: out f32[16, 32]",
+        workers=64,
+        target="sm_80",
+    )
+    assert not [n for n in nodes(select(start), ir.Allocate) if n.tensor.scope == ir.SHARED]
+    keeps_its_result(start)
