@@ -18,10 +18,10 @@ from taskc.backend.cuda.types import STRUCTURES
 from taskc.errors import InternalError
 from taskc.ir.fragments import UNIT, Placement
 from taskc.ir.target import MatrixInstruction
-from taskc.ir.types import DType, bf16, f8e4m3, f8e5m2, f16, f32, i8, i32, tf32
+from taskc.ir.types import DType, bf16, f8e4m3, f8e5m2, f16, f32, i8, i32, tf32, u8
 
 _PTX = {
-    **{f16: "f16", bf16: "bf16", tf32: "tf32", f32: "f32", i8: "s8", i32: "s32"},
+    **{f16: "f16", bf16: "bf16", tf32: "tf32", f32: "f32", i8: "s8", u8: "u8", i32: "s32"},
     **{f8e4m3: "e4m3", f8e5m2: "e5m2"},
 }
 _SWIZZLES = {128: 1, 64: 2, 32: 3, 16: 0}
@@ -36,8 +36,8 @@ def synchronous(row: MatrixInstruction) -> Entry:
     assert row.right_fragment is not None
     m, n, k = row.shape
     slots = row.accumulator_fragment.slots
-    left = _words("left", row.operand, row.left_fragment.slots)
-    right = _words("right", row.types[1], row.right_fragment.slots)
+    left = words("left", row.operand, row.left_fragment.slots)
+    right = words("right", row.types[1], row.right_fragment.slots)
     numbers = iter(range(1000))
     groups = [", ".join([f"%{next(numbers)}" for _ in part]) for part in (range(slots), left, right)]
     types = ".".join([_PTX[dtype] for dtype in (row.accumulator, *row.types)])
@@ -61,7 +61,7 @@ def asynchronous(row: MatrixInstruction, *, in_registers: bool, along: tuple[str
     """Starts accumulator = left @ right, + accumulator if asked; `along` says how the operands lie."""
     m, n, k = row.shape
     slots = row.accumulator_fragment.slots
-    left = _words("left", row.operand, row.left_fragment.slots) if in_registers else ["left"]
+    left = words("left", row.operand, row.left_fragment.slots) if in_registers else ["left"]
     kind = "r" if in_registers else "l"
     inputs = [f'"{kind}"({word})' for word in left] + ['"l"(right)', '"r"((u32)accumulate)']
     d = ", ".join([f"%{i}" for i in range(slots)])
@@ -113,7 +113,7 @@ def descriptor(placement: Placement) -> tuple[int, int, int]:
     return *distances, _SWIZZLES[form.width]
 
 
-def _words(name: str, dtype: DType, count: int) -> list[str]:
+def words(name: str, dtype: DType, count: int) -> list[str]:
     """The registers of a fragment of so many elements."""
     if dtype is tf32:
         return [f"tc::bits_of({name}[{i}])" for i in range(count)]

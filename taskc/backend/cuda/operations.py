@@ -13,12 +13,13 @@ import numpy as np
 from taskc.backend.cuda import matrices
 from taskc.backend.cuda.compiled import TensorMap
 from taskc.backend.cuda.expressions import SUM, Expressions
+from taskc.backend.cuda.matrix_moves import matrix_move
 from taskc.backend.cuda.prelude import Entry
 from taskc.errors import CompileError, InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.fragments import UNIT, placement
 from taskc.ir.nodes import Expression, Tensor
-from taskc.ir.target import MATRIX_INSTRUCTIONS, MatrixInstruction
+from taskc.ir.target import MATRIX_INSTRUCTIONS, MATRIX_MOVES, MatrixInstruction
 from taskc.ir.types import i64
 
 _NO_OPERANDS = {
@@ -52,6 +53,9 @@ class Operations:
                 yield self._asynchronous(row, node)
             case _ if row is not None and not row.pack:
                 entry = matrices.synchronous(row)
+                yield f"{self._made(entry)}({self._all(operands)});"
+            case (ir.Address() as place, ir.Address()) if name in MATRIX_MOVES:
+                entry = matrix_move(MATRIX_MOVES[name], place.tensor.dtype)
                 yield f"{self._made(entry)}({self._all(operands)});"
             case () if name in _NO_OPERANDS:
                 yield f"{self.expressions.use(call)}();"

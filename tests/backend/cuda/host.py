@@ -27,7 +27,7 @@ from taskc.backend.cuda.types import STRUCTURES
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
 from taskc.ir.rewrite import map_children, substitute, walk
-from taskc.ir.target import MATRIX_INSTRUCTIONS, MatrixInstruction
+from taskc.ir.target import MATRIX_INSTRUCTIONS, MATRIX_MOVES, MatrixInstruction
 from taskc.ir.types import DTYPES
 
 HERE = Path(__file__).parent
@@ -68,6 +68,8 @@ def on_host(entry: Entry) -> Iterator[Entry]:
         for needed in _widening(row):
             yield from on_host(library()[needed])
         yield _matrix(row)
+    elif entry.name.startswith(("ldmatrix_", "stmatrix_")):
+        yield _matrix_move(entry)
     elif entry.name.startswith(("tma_load_", "tma_store_")):
         yield known["tma_copy"]
         yield _copy(entry.name)
@@ -176,6 +178,31 @@ def _matrix(row: MatrixInstruction) -> Entry:
         "}",
     ]
     return Entry(row.name.replace(".", "_"), (), "\n".join(lines), False)
+
+
+def _matrix_move(entry: Entry) -> Entry:
+    """Each thread names its line, then takes, or puts, its own elements."""
+    call, _, dtype = entry.name.rpartition("_")
+    row = next(row for row in MATRIX_MOVES.values() if row.name.replace(".", "_") == call)
+    fragment = row.fragment(DTYPES[dtype])
+    rows = ", ".join("{" + ", ".join(f"{{{r}, {c}}}" for r, c in one) + "}" for one in fragment.tasks)
+    pointers = f"{dtype}* to, {dtype}* line" if row.is_load else f"{dtype}* line, {dtype}* from"
+    element = f"lines[8 * (i / {fragment.slots}) + at[0]][at[1]]"
+    lines = [
+        f"static void {entry.name}({pointers}) {{",
+        f"    static {dtype}* of_warps[32][32];",
+        f"    static const int of_lanes[32][{fragment.slots}][2] = {{{rows}}};",
+        "    auto& lines = of_warps[host::current / 32];",
+        "    lines[host::lane()] = line;",
+        "    host::meet_warp();",
+        f"    for (int i = 0; i < {fragment.slots * row.count}; ++i) {{",
+        f"        const int* at = of_lanes[host::lane()][i % {fragment.slots}];",
+        f"        {f'to[i] = {element}' if row.is_load else f'{element} = from[i]'};",
+        "    }",
+        "    host::meet_warp();",
+        "}",
+    ]
+    return Entry(entry.name, (), "\n".join(lines), False)
 
 
 def _copy(name: str) -> Entry:
