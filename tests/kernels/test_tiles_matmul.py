@@ -5,6 +5,7 @@ Nothing here runs on a GPU: kernels are checked in the simulator, after every pa
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,13 @@ import pytest
 
 import taskc as tc
 from taskc import bf16, f16, f32, i8, i32, repeat, spatial, tf32
+from taskc.backend import sim
 from taskc.checking import Examination, examine, examine_program
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
 from taskc.kernels.matmul import matmul
 from taskc.kernels.tiles_matmul import Tiling, choose
+from taskc.passes.pipeline import lower
 
 SM_80 = tc.machine("sm_80")
 FRAGMENT = repeat(2, 1) * spatial(8, 4) * repeat(1, 2)
@@ -27,7 +30,7 @@ def relu(x):  # type: ignore[no-untyped-def]
     return max(x, 0)
 
 
-ENDS = ("parsed", "selected", "synchronized", "lean")
+ENDS = ("parsed", "synchronized", "lean")
 
 
 def tiling(dtype: tc.DType, *, stages: int = 3, parts: int = 1) -> Tiling:
@@ -174,6 +177,27 @@ def test_what_is_chosen() -> None:
                 plan = choose(*shape, dtypes, machine)
                 assert plan.stages >= 3
                 assert plan.bytes(dtypes[0].nbytes) <= machine.near
+
+
+@pytest.mark.parametrize("dtype", [f16, tf32, f32], ids=str)
+@pytest.mark.parametrize("transpose_a", [False, True])
+@pytest.mark.parametrize("transpose_b", [False, True])
+def test_what_is_chosen_has_no_conflicts(
+    dtype: tc.DType, transpose_a: bool, transpose_b: bool
+) -> None:
+    """The tiles for large products, one of them and two steps of k."""
+    types = dtype, dtype, f32
+    plan = choose(4096, 4096, 4096, types, SM_80, transpose_b=transpose_b)
+    (m, n), k = plan.own.shape, 2 * plan.depth
+    options = {"dtype": dtype, "total": f32, "transpose_a": transpose_a, "transpose_b": transpose_b}
+    made = matmul(m, n, k, machine=SM_80, tiling=plan, **options)
+    assert isinstance(made, tc.KernelDefinition)
+    lean = lower(replace(made.ir, target="sm_80"))
+    arguments = operands(m, n, k, **options)
+    c = np.zeros((m, n), np.float32)
+    report = sim.run(lean, [*arguments, c], statistics=True)
+    assert not report.findings, str(report)
+    np.testing.assert_array_equal(c, expected(arguments, **options))
 
 
 def test_the_machine_has_to_be_known() -> None:
