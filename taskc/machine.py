@@ -67,7 +67,7 @@ def _described(name: str) -> Machine:
         known = ", ".join(name for name, target in TARGETS.items() if not target.is_processor)
         raise ValueError(f"there is no machine {name!r} to build for; there is {known}")
     return Machine(
-        target.warp, _REGISTERS, target.processors, target.shared_bytes, target.products, False
+        target.warp, _REGISTERS, target.processors, target.shared_bytes, target.matrix, False
     )
 
 

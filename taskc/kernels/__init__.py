@@ -5,7 +5,6 @@ tiles_matmul products on GPUs: blocks of warps, operands in shared memory
 few_rows     those of a vector, or a few rows, and a matrix
 batches      many products, as NumPy broadcasts them
 products     products of 8- and 16-bit numbers, by the machine's matrix instructions
-fragment_matmul  products on the matrix units of GPUs: a schedule is a mapping of an instruction's fragments
 rows         softmax, log_softmax, layer_norm, rms_norm over the last axis
 reductions   sum, mean, max, min, prod along any axes
 elementwise  an expression of several inputs, with broadcasting

@@ -5,6 +5,9 @@
 says who has which part of a block's result: each warp has a rectangle of fragments. The fragment is that of
 the matrix instruction that the machine has for these types, or, where it has none, a square of registers
 that are added to by fused multiply-adds. Both operands go through shared memory, a few steps of k ahead.
+
+Where an instruction runs beside its workers, warpgroups multiply and a producer loads for them; then blocks
+run over several tiles, and results are stored as whole tiles. The text is the same, but for that.
 """
 
 from __future__ import annotations
@@ -28,6 +31,9 @@ class Tiling:
     stages  of these loads, how many there is memory for
     group   rows of blocks that are near each other in time: their part of b stays in the cache
     parts   of k, each summed by blocks of its own
+    ahead   a producer loads, from one tile of a block to the next
+    cluster neighbouring blocks that load for each other what is the same for them; its extents have to divide
+            the numbers of tiles
     """
 
     own: Mapping
@@ -35,6 +41,8 @@ class Tiling:
     stages: int
     group: int = 8
     parts: int = 1
+    ahead: bool = False
+    cluster: tuple[int, int] = (1, 1)
 
     def bytes(self, size: int) -> int:
         """What the operands take in shared memory."""
@@ -51,13 +59,26 @@ _SQUARES = (
     *(((4, 2), (2, 2), 1.0), ((2, 2), (2, 2), 0.8), ((2, 2), (2, 1), 0.6)),
     *(((2, 2), (1, 1), 0.4), ((1, 2), (1, 1), 0.25)),
 )
+# Columns of a warpgroup's fragment, warpgroups, and the same.
+_WARPGROUPS = (
+    *((256, 2, 1.7), (192, 2, 1.6), (128, 2, 1.5), (256, 1, 1.3), (128, 1, 1.1)),
+    *((64, 1, 0.9), (32, 1, 0.6)),
+)
+_LINE_AHEAD = 128  # bytes of k: the widest swizzle
 _LINE = 64  # bytes of k in each row of a block's operands
 _MOST_STAGES = 4
 _DEEPEST_PART = 512  # steps of k from which on it is worth to split
 
 
 def choose(
-    m: Extent, n: Extent, k: Extent, types: Types, machine: Machine, *, transpose_b: bool = False
+    m: Extent,
+    n: Extent,
+    k: Extent,
+    types: Types,
+    machine: Machine,
+    *,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
 ) -> Tiling:
     """The tile that takes the least time, if waves of blocks take as long as their tiles are large."""
     most = 1 << 13
@@ -70,7 +91,31 @@ def choose(
         waves = max(1, blocks / machine.threads)
         return ceil(waves) * tall * wide / tiling.parts / speed
 
-    return min(_candidates(k, types, machine, transpose_b), key=cost)[0]
+    candidates = list(_candidates(k, types, machine, transpose_b))
+    pitches = (m if transpose_a else k, k if transpose_b else n)
+    along_k = transpose_b and not transpose_a
+    if all(_multiple(x) * types[0].nbytes % 16 == 0 for x in pitches):
+        candidates += _beside(types, machine, along_k=along_k)
+    return min(candidates, key=cost)[0]
+
+
+def _multiple(extent: Extent) -> int:
+    return extent if isinstance(extent, int) else int(extent.variable.multiple)
+
+
+def _beside(types: Types, machine: Machine, *, along_k: bool) -> Iterator[tuple[Tiling, float]]:
+    """By instructions that run beside their workers; rows that bulk copies take are given."""
+    size = types[0].nbytes
+    rows = {row.shape[1]: row for row in machine.instructions(*types) if row.asynchronous}
+    depth = _LINE_AHEAD // size
+    for columns, count, speed in _WARPGROUPS:
+        row = rows.get(columns)
+        if row is None or not (along_k or any(form.along == "mn" for form in row.memory)):
+            continue
+        own = spatial(count, 1) * row.accumulator_fragment
+        results = 2 * own.shape[0] * _LINE_AHEAD + 1024
+        stages = min(6, (machine.near - results) // (depth * sum(own.shape) * size))
+        yield Tiling(own, depth, stages, ahead=True), speed
 
 
 def _candidates(
@@ -117,7 +162,10 @@ def tiles_matmul(
     """
     total = total or dtype
     into, right_type = result or total, right or dtype
-    plan = tiling or choose(m, n, k, (dtype, right_type, total), machine, transpose_b=transpose_b)
+    plan = tiling or choose(
+        m, n, k, (dtype, right_type, total), machine,
+        transpose_a=transpose_a, transpose_b=transpose_b,
+    )  # fmt: skip
     own, depth, parts = plan.own, plan.depth, plan.parts
     tall, wide = own.shape
     left = dtype[k, m] if transpose_a else dtype[m, k]
@@ -159,13 +207,25 @@ def tiles_matmul(
 
     @tc.function
     def whole(a, b, offsets, c):
-        for row, col in tc.tiles((m, n), by=(tall, wide), order=("grouped", plan.group)):
+        for row, col in tc.tiles(
+            (m, n),
+            by=(tall, wide),
+            order=("grouped", plan.group),
+            persistent=plan.ahead,
+            cluster=plan.cluster,
+        ):
             acc = tc.tile(total, own, 0)
-            for p in tc.pipeline(k, by=depth, stages=plan.stages):
+            for p in tc.pipeline(k, by=depth, stages=plan.stages, specialize=plan.ahead):
                 multiply(acc, a, b, row, col, p)
-            for i, j in own:
-                if row + i < m and col + j < n:
-                    c[row + i, col + j] = finished(acc[i, j], offsets, col + j)
+            if plan.ahead:
+                done = tc.tile(into, own)
+                for i, j in own:
+                    done[i, j] = finished(acc[i, j], offsets, min(col + j, n - 1))
+                tc.store(c[row : row + tall, col : col + wide], done)
+            else:
+                for i, j in own:
+                    if row + i < m and col + j < n:
+                        c[row + i, col + j] = finished(acc[i, j], offsets, col + j)
 
     if parts > 1:
         return _split(m, n, k, plan, (left, other, total, into), multiply, finished, bias=bias)
