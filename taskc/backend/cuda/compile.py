@@ -12,12 +12,18 @@ from typing import Any
 from taskc.backend.cache import Cache, key_of
 from taskc.backend.cuda.compiled import Compiled, Resources
 from taskc.backend.cuda.emit import Source, emit
-from taskc.errors import CompileError, InternalError, Location
+from taskc.errors import NOWHERE, CompileError, InternalError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.printer import to_text
 from taskc.ir.rewrite import walk
 
-_OPTIONS = ("--std=c++17", "--fmad=false", "--generate-line-info", "--ptxas-options=-v", "--diag-suppress=177")
+_OPTIONS = (
+    "--std=c++17",
+    "--fmad=false",
+    "--generate-line-info",
+    "--ptxas-options=-v",
+    "--diag-suppress=177",
+)
 
 
 def compile_kernel(lean: ir.Kernel) -> Compiled:
@@ -111,11 +117,15 @@ def _run(text: str, source: Source, kind: str) -> tuple[bytes, str]:
     """What NVRTC makes of a text: PTX, or a CUBIN; and what it says."""
     nvrtc = _nvrtc()
     success = nvrtc.nvrtcResult.NVRTC_SUCCESS
-    status, program = nvrtc.nvrtcCreateProgram(text.encode(), f"{source.name}.cu".encode(), 0, [], [])
+    status, program = nvrtc.nvrtcCreateProgram(
+        text.encode(), f"{source.name}.cu".encode(), 0, [], []
+    )
     if status != success:
         raise InternalError(f"NVRTC: {status}")
     try:
-        options = [option.encode() for option in (f"--gpu-architecture={source.arch}", *_OPTIONS)]
+        # For a virtual architecture the assembler isn't asked.
+        arch = source.arch if kind == "CUBIN" else source.arch.replace("sm_", "compute_")
+        options = [option.encode() for option in (f"--gpu-architecture={arch}", *_OPTIONS)]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
         if status != success:
@@ -132,22 +142,40 @@ def _run(text: str, source: Source, kind: str) -> tuple[bytes, str]:
 
 def _text(size: Any, get: Any, program: Any) -> str:
     _, length = size(program)
-    content = b" " * length
-    get(program, content)
+    content: bytes = b" " * length
+    get(program, content)  # writes it in place
     return content.rstrip(b"\0").decode(errors="replace")
 
 
-_SAID = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<kind>error|catastrophic error)\b:?\s*(?P<text>.*)$", re.M)
+_OF_THE_COMPILER = re.compile(
+    r"^(?P<file>.+?)\((?P<line>\d+)\): (?:catastrophic )?error:?\s*(?P<text>.*)$", re.M
+)
+_OF_THE_ASSEMBLER = re.compile(r"^ptxas .*, line (?P<line>\d+); error\s*: (?P<text>.*)$", re.M)
+_PLACE = re.compile(r"\s*\.loc\s+(\d+) (\d+) \d+(?:, function_name \S+, inlined_at (\d+) (\d+))?")
 
 
 def _error(log: str, source: Source) -> InternalError | CompileError:
-    """What NVRTC refuses: code that we wrote, or a snippet of the author's."""
-    found = _SAID.search(log)
-    if found is None:
-        said = "\n".join([line for line in log.splitlines() if "error" in line or "fatal" in line])
-        return InternalError(f"NVRTC refuses {source.name}: {said}", source.text(with_places=False))
-    loc = Location(found["file"], int(found["line"]), 0, 0, 0)
-    return CompileError(f"NVRTC refuses {source.name}: {found['text']}", loc, notes=((log, loc),))
+    """What is refused is code that we wrote, or a snippet of the author's."""
+    found = _OF_THE_COMPILER.search(log)
+    if found is not None:
+        loc = Location(found["file"], int(found["line"]), 0, 0, 0)
+        return CompileError(f"NVRTC refuses {source.name}: {found['text']}", loc)
+    found = _OF_THE_ASSEMBLER.search(log)
+    if found is not None:
+        loc = _place(ptx_of(source), int(found["line"]))
+        return CompileError(f"ptxas refuses {source.name}: {found['text']}", loc)
+    return InternalError(f"NVRTC refuses {source.name}: {log}", source.text(with_places=False))
+
+
+def _place(ptx: str, line: int) -> Location:
+    """Where a line of PTX comes from: the last place that is named before it, outside of our functions."""
+    files = dict(re.findall(r'^\s*\.file\s+(\d+) "(.*)"', ptx, re.M))
+    for text in reversed(ptx.splitlines()[:line]):
+        found = _PLACE.match(text)
+        if found is not None:
+            file, number = (found[3], found[4]) if found[3] else (found[1], found[2])
+            return Location(files.get(file, ""), int(number), 0, 0, 0)
+    return NOWHERE
 
 
 # --- what the assembler says -----------------------------------------------------------------

@@ -14,7 +14,7 @@ A launch of a kernel
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -133,7 +133,7 @@ def _tuples(value: Any) -> Any:
 
 # --- numbers that a launch computes ----------------------------------------------------------
 
-_OPERATORS = {
+_OPERATORS: dict[str, Callable[[int, int], int]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
     "*": lambda a, b: a * b,

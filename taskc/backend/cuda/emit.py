@@ -31,14 +31,22 @@ from taskc.ir import nodes as ir
 from taskc.ir.bounds import Facts
 from taskc.ir.fragments import alignment
 from taskc.ir.linear import Affine
-from taskc.ir.nodes import BARRIER, GLOBAL, SHARED, Expression, Statement, Tensor, Variable
+from taskc.ir.nodes import BARRIER, SHARED, Expression, Statement, Tensor, Variable
 from taskc.ir.operations import OPERATIONS
 from taskc.ir.rewrite import walk
 from taskc.ir.types import DType, boolean, f64
 
 _LARGEST_SIZE = 1 << 40  # more elements than that has no tensor in any dimension
 _LANE_SUFFIX = "lanes"
-_ATOMICS = {"+": "Add", "min": "Min", "max": "Max", "&": "And", "|": "Or", "^": "Xor", "exchange": "Exch"}
+_ATOMICS = {
+    "+": "Add",
+    "min": "Min",
+    "max": "Max",
+    "&": "And",
+    "|": "Or",
+    "^": "Xor",
+    "exchange": "Exch",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +285,9 @@ class _Emitter:
         self._loop_head(node)
         name, step = self.names[node.variable], node.step
         compare = "<" if step > 0 else ">"
-        advance = f"++{name}" if step == 1 else f"{name} += {step}" if step > 0 else f"{name} -= {-step}"
+        advance = (
+            f"++{name}" if step == 1 else f"{name} += {step}" if step > 0 else f"{name} -= {-step}"
+        )
         start = self.expressions(node.start)
         self.facts.enter(node)
         head = f"for ({node.variable.dtype} {name} = {start}; {name} {compare} {self.expressions(stop)}; {advance})"
@@ -350,11 +360,12 @@ class _Emitter:
             self.expressions.replaced = replaced
             with self.braces(f"for ({loop.variable.dtype} {lane} = 0; {lane} < {lanes}; ++{lane})"):
                 for statement in body:
-                    window = windows.of.get(id(statement))
-                    if window is not None:
+                    self.loc = statement.loc if statement.loc.line else self.loc
+                    stored = windows.of.get(id(statement))
+                    if stored is not None:
                         assert isinstance(statement, ir.Store)
                         text = self.expressions(statement.value)
-                        self.line(f"{arrays[id(window)]}[{lane}] = {text};")
+                        self.line(f"{arrays[id(stored)]}[{lane}] = {text};")
                     else:
                         self.statement(statement)
             self.expressions.replaced = outside
@@ -383,7 +394,9 @@ class _Emitter:
             if node.operator != "exchange":
                 made = ir.Binary(node.operator, old, operand)
             update = self.expressions.use("update")
-            combine = f"[value = {value}]({dtype} old) -> {dtype} {{ return {self.expressions(made)}; }}"
+            combine = (
+                f"[value = {value}]({dtype} old) -> {dtype} {{ return {self.expressions(made)}; }}"
+            )
             if node.operator == "exchange":
                 combine = f"[value = {value}]({dtype}) -> {dtype} {{ return value; }}"
             text = f"{update}({place}, {combine})"
@@ -398,7 +411,9 @@ class _Emitter:
         use = self.expressions.use
         role = self.role
         about = f"  // {node.orders}" if node.orders else ""
-        if node.scope == "warp" or (node.scope == "role" and role is not None and role.workers <= 32):
+        if node.scope == "warp" or (
+            node.scope == "role" and role is not None and role.workers <= 32
+        ):
             self.line(f"{use('barrier_warp')}();{about}")
         elif node.scope == "role" and role is not None:
             number = self.barriers.setdefault((role.first, role.workers), self._free_number())
@@ -417,18 +432,21 @@ class _Emitter:
         free = [number for number in range(1, 16) if number not in taken]
         if not free:
             raise InternalError("more roles have barriers than there are numbers for them")
-        return free[-1]
+        return free[0]
 
     def _roles(self, node: ir.Roles) -> None:
-        """By the number of the worker; the last ones are those that are left."""
+        """By the number of the warp; the last ones are those that are left."""
         roles = sorted(node.roles, key=lambda role: role.first)
-        worker = self.names[self.kernel.worker]
         threads = self.kernel.workers + self.kernel.helpers
+        # All lanes take it from the first one, so that the assembler knows that they branch together.
+        warp = self.names.fresh("warp")
+        first = self.expressions.use("of_first_lane")
+        self.line(f"const i32 {warp} = {first}({self.names[self.kernel.worker]} / 32);")
         ends = 0
         for number, role in enumerate(roles):
             end = role.first + role.workers
-            conditions = [f"{worker} >= {role.first}"] if role.first != ends else []
-            conditions += [f"{worker} < {end}"] if end != threads or not number else []
+            conditions = [f"{warp} >= {role.first // 32}"] if role.first != ends else []
+            conditions += [f"{warp} < {end // 32}"] if end != threads or not number else []
             head = f"if ({' && '.join(conditions)})" if conditions else ""
             ends = end
             with self.braces(("else " if number else "") + head if head else "else"):
@@ -535,4 +553,3 @@ def _has_atomic(operator: str, dtype: DType) -> bool:
     if dtype.is_float:
         return operator == "+" or (operator == "exchange" and dtype.bits == 32)
     return True
-

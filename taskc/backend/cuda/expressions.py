@@ -286,8 +286,8 @@ class Expressions:
         if operator == "-":
             return f"-{self(operand, PRIMARY)}", UNARY
         if operator == "isnan":
-            text = self(operand, EQUALITY + 1)
-            return f"{text} != {text}", EQUALITY
+            value = self(operand, EQUALITY + 1)
+            return f"{value} != {value}", EQUALITY
         if operator in _OF_THE_PRELUDE:
             return self.call(f"{operator}.f64" if dtype is f64 else operator, operand)
         if operator in _FUNCTIONS:
@@ -352,7 +352,9 @@ class Expressions:
         dtype = snippet.meaning.dtype
         types = [parameter.dtype for parameter in snippet.parameters]
         parameters = ", ".join([f"{one} x{i}" for i, one in enumerate(types, start=1)])
-        inputs = ", ".join([f'"{_constraint(t)}"({_bits(t)(f"x{i}")})' for i, t in enumerate(types, start=1)])
+        inputs = ", ".join(
+            [f'"{_constraint(t)}"({_bits(t)(f"x{i}")})' for i, t in enumerate(types, start=1)]
+        )
         text = snippet.text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
         lines = [
             f"__device__ __forceinline__ {dtype} {name}({parameters}) {{",

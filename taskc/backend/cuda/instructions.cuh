@@ -175,6 +175,9 @@ __device__ __forceinline__ bool vote_all(bool holds) { return __all_sync(WARP, h
 //: vote_ballot
 __device__ __forceinline__ u32 vote_ballot(bool holds) { return __ballot_sync(WARP, holds); }
 
+//: of_first_lane
+__device__ __forceinline__ i32 of_first_lane(i32 x) { return __shfl_sync(0xffffffffu, x, 0); }
+
 //: barrier_block
 __device__ __forceinline__ void barrier_block() { __syncthreads(); }
 
@@ -183,7 +186,7 @@ __device__ __forceinline__ void barrier_warp() { __syncwarp(); }
 
 //: barrier_named
 template <int number, int threads> __device__ __forceinline__ void barrier_named() {
-    asm volatile("barrier.sync %0, %1;" :: "n"(number), "n"(threads) : "memory");
+    asm volatile("bar.sync %0, %1;" :: "n"(number), "n"(threads) : "memory");
 }
 
 //: shared_address

@@ -39,7 +39,9 @@ def synchronous(row: MatrixInstruction) -> Entry:
     left = words("left", row.operand, row.left_fragment.slots)
     right = words("right", row.types[1], row.right_fragment.slots)
     numbers = iter(range(1000))
-    groups = [", ".join([f"%{next(numbers)}" for _ in part]) for part in (range(slots), left, right)]
+    groups = [
+        ", ".join([f"%{next(numbers)}" for _ in part]) for part in (range(slots), left, right)
+    ]
     types = ".".join([_PTX[dtype] for dtype in (row.accumulator, *row.types)])
     instruction = f"mma.sync.aligned.m{m}n{n}k{k}.row.col.{types}"
     parameters = f"{row.accumulator}* d, const {row.operand}* left, const {row.types[1]}* right"
@@ -89,9 +91,7 @@ def asynchronous(row: MatrixInstruction, *, in_registers: bool, along: tuple[str
     )
 
 
-def asynchronous_name(
-    row: MatrixInstruction, *, in_registers: bool, along: tuple[str, str]
-) -> str:
+def asynchronous_name(row: MatrixInstruction, *, in_registers: bool, along: tuple[str, str]) -> str:
     ends = ["_registers"] if in_registers else []
     ends += [
         f"_transposed_{side}"

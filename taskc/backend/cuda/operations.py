@@ -1,6 +1,6 @@
 """Target operations in CUDA C++: calls of the prelude.
 
-    do cp.async(&sa[t2], &a[t5], 8, t6)      tc::cp_async<16>(&sa[t2], &a[t5], t6);
+do cp.async(&sa[t2], &a[t5], 8, t6)      tc::cp_async<16>(&sa[t2], &a[t5], t6);
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Operations:
             case _ if name in _WITHIN_WARPS or name in _VOTES:
                 assert node.result is not None
                 result = node.result
-                value = f"{self.expressions.use(call)}({self._all(operands)})"
-                yield f"const {result.dtype} {self.expressions.names[result]} = {value};"
+                given = f"{self.expressions.use(call)}({self._all(operands)})"
+                yield f"const {result.dtype} {self.expressions.names[result]} = {given};"
             case (ir.Address() as to, ir.Address() as source, ir.Constant(value=n), reads) if (
                 name == "cp.async"
             ):
@@ -278,4 +278,3 @@ def _copy(rank: int, *, is_store: bool, is_multicast: bool) -> Entry:
         "}",
         True,
     )
-

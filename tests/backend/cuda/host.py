@@ -59,7 +59,9 @@ def on_host(entry: Entry) -> Iterator[Entry]:
         yield entry
         return
     known = host_entries()
-    row = _ROWS.get("_".join(entry.name.split("_")[:3]) if entry.name.startswith("wgmma_m") else entry.name)
+    row = _ROWS.get(
+        "_".join(entry.name.split("_")[:3]) if entry.name.startswith("wgmma_m") else entry.name
+    )
     if row is not None and row.asynchronous:
         for needed in (*_widening(row), "wgmma_element"):
             yield from on_host(known.get(needed) or library()[needed])
@@ -102,7 +104,7 @@ def _table(name: str, fragment: Mapping) -> str:
 
 def _asynchronous(row: MatrixInstruction, name: str) -> Entry:
     """As `_matrix`, by a warpgroup; when it has been issued it is done."""
-    m, n, k = row.shape
+    _, n, k = row.shape
     in_registers = "registers" in name
     ways = ["true" if f"transposed_{side}" in name else "false" for side in ("left", "right")]
     slots, left_slots = row.accumulator_fragment.slots, row.left_fragment.slots
@@ -146,7 +148,11 @@ def _matrix(row: MatrixInstruction) -> Entry:
     """Each thread shows its fragments, then computes its own elements, ascending in k."""
     assert row.right_fragment is not None
     m, n, k = row.shape
-    fragments = {"d": row.accumulator_fragment, "left": row.left_fragment, "right": row.right_fragment}
+    fragments = {
+        "d": row.accumulator_fragment,
+        "left": row.left_fragment,
+        "right": row.right_fragment,
+    }
     lines = [
         f"static void {row.name.replace('.', '_')}({row.accumulator}* d, const {row.operand}* left,"
         f" const {row.operand}* right) {{",
@@ -352,10 +358,13 @@ def in_plain_words(kernel: ir.Kernel) -> ir.Kernel:
     """The kernel with the meaning of each snippet of PTX in its place."""
     if not any(isinstance(node, ir.Inline) for node in walk(kernel.body)):
         return kernel
+
     def visit(node: Any) -> Any:
         node = map_children(node, visit)
         if not isinstance(node, ir.Inline):
             return node
-        return substitute(node.snippet.meaning, dict(zip(node.snippet.parameters, node.operands, strict=True)))
+        return substitute(
+            node.snippet.meaning, dict(zip(node.snippet.parameters, node.operands, strict=True))
+        )
 
     return replace(kernel, body=visit(kernel.body))

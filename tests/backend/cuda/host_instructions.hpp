@@ -114,6 +114,9 @@ static bool vote_any(bool holds) { return vote_ballot(holds) != 0; }
 //: vote_all vote_ballot
 static bool vote_all(bool holds) { return vote_ballot(!holds) == 0; }
 
+//: of_first_lane
+static i32 of_first_lane(i32 x) { return x; }
+
 //: barrier_named
 template <int number, int threads> static void barrier_named() { host::meet(host::named_meetings[number], threads); }
 

@@ -12,7 +12,9 @@ from taskc.ir.arithmetic import BINARY_OPERATORS, COMPARISONS, MATH_FUNCTIONS, U
 from taskc.ir.types import DTYPES, DType, bf16, boolean, f16, f32, f64, i32, tf32
 from tests.backend.cuda import host
 
-pytestmark = pytest.mark.skipif(host.COMPILER is None, reason="there is no g++ to compile for the host")
+pytestmark = pytest.mark.skipif(
+    host.COMPILER is None, reason="there is no g++ to compile for the host"
+)
 
 COUNT = 1024
 COMPUTED = (f16, bf16, f32, f64)
@@ -30,16 +32,46 @@ def samples(dtype: DType, seed: int) -> np.ndarray:
     bits = random.integers(0, 256, COUNT * dtype.nbytes, dtype=np.uint8).tobytes()
     values = np.frombuffer(bits, dtype.numpy).copy()
     if dtype.is_float:
-        corners = [0.0, -0.0, 1.0, -1.0, 0.5, 2.5, 3.5, -2.5, np.inf, -np.inf, np.nan, 7.25, 448.0, 1e-3]
+        corners = [
+            0.0,
+            -0.0,
+            1.0,
+            -1.0,
+            0.5,
+            2.5,
+            3.5,
+            -2.5,
+            np.inf,
+            -np.inf,
+            np.nan,
+            7.25,
+            448.0,
+            1e-3,
+        ]
         corners += [dtype.smallest_normal, dtype.smallest_normal / 2, float(dtype.maximum), 1 / 3]
         values[COUNT // 2 :] = (random.normal(size=COUNT - COUNT // 2) * 100).astype(dtype.numpy)
     else:
-        corners = [0, 1, 2, 3, 7, 8, int(dtype.maximum), int(dtype.minimum), dtype.bits, dtype.bits - 1]
+        corners = [
+            0,
+            1,
+            2,
+            3,
+            7,
+            8,
+            int(dtype.maximum),
+            int(dtype.minimum),
+            dtype.bits,
+            dtype.bits - 1,
+        ]
         corners += [int(dtype.maximum) - 1, int(dtype.minimum) // 2]
-        values[COUNT // 2 :] = random.integers(0 if dtype.kind == "uint" else -9, 9, COUNT - COUNT // 2)
+        values[COUNT // 2 :] = random.integers(
+            0 if dtype.kind == "uint" else -9, 9, COUNT - COUNT // 2
+        )
     some = random.integers(0, COUNT, 24 * len(corners))
     with np.errstate(all="ignore"):
-        values[some] = np.array(corners).astype(dtype.numpy)[random.integers(0, len(corners), some.size)]
+        values[some] = np.array(corners).astype(dtype.numpy)[
+            random.integers(0, len(corners), some.size)
+        ]
     if dtype is tf32:
         values = arithmetic.convert(values, f32, tf32)
     return values
@@ -113,7 +145,9 @@ def kernel(dtype: DType, target: str) -> ir.Kernel:
 
 @pytest.fixture(scope="module")
 def runnables() -> dict[DType, host.Runnable]:
-    return dict(zip(DTYPES.values(), host.build([kernel(d, "sm_80") for d in DTYPES.values()]), strict=True))
+    return dict(
+        zip(DTYPES.values(), host.build([kernel(d, "sm_80") for d in DTYPES.values()]), strict=True)
+    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)

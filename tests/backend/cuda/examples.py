@@ -1,0 +1,37 @@
+"""The kernels of examples/, lowered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from taskc.checking import for_target
+from taskc.commands.loading import load_kernel
+from taskc.ir import nodes as ir
+from taskc.ir.program import kernels_of
+from taskc.lang.definition import Definition
+from taskc.passes.pipeline import lower
+
+FOLDER = Path(__file__).parents[3] / "examples"
+NAMES = (
+    *("01_vector_add.py", "02_transpose.py", "03_matmul.py:naive", "03_matmul.py:mapped"),
+    *("03_matmul.py:pipelined", "03_matmul.py:specialized", "03_matmul.py:tensor_cores"),
+    *(
+        "04_softmax.py",
+        "05_layer_norm.py",
+        "06_convolution.py",
+        "07_histogram.py",
+        "08_attention.py",
+    ),
+    "09_split_k.py",
+)
+TARGETS = ("sm_80", "sm_89", "sm_90a")
+
+
+def definition(name: str) -> Definition:
+    return load_kernel(str(FOLDER / name))
+
+
+def lean(name: str, target: str) -> list[ir.Kernel]:
+    found = definition(name).ir
+    kernels = [found] if isinstance(found, ir.Kernel) else list(kernels_of(found).values())
+    return [lower(for_target(kernel, target)) for kernel in kernels]

@@ -1,0 +1,203 @@
+"""Cubins for every architecture, without a GPU: what they take, and what is in them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import taskc as tc
+from taskc import CompileError, bf16, f32, spatial
+from taskc.backend.cache import Cache
+from taskc.backend.cuda import compile as compiling
+from taskc.backend.cuda.compile import compile_kernel, compile_many, compile_source, resources_of
+from taskc.backend.cuda.compiled import Compiled, TensorMap, count
+from taskc.backend.cuda.disassemble import disassembler, sass_of
+from taskc.backend.cuda.emit import emit
+from taskc.ir.target import TARGETS
+from taskc.passes.pipeline import lower
+from tests.backend.cuda import examples
+from tests.programs.generator import program as generate
+from tests.programs.runner import parsed, small_machine
+from tests.test_wgmma import matmul, product
+
+pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC isn't published for this machine")
+
+needs_nvdisasm = pytest.mark.skipif(disassembler() is None, reason="there is no nvdisasm")
+
+
+@pytest.mark.parametrize("target", examples.TARGETS)
+def test_examples_compile_without_spills(target: str) -> None:
+    kernels = [kernel for name in examples.NAMES for kernel in examples.lean(name, target)]
+    for kernel, made in zip(kernels, compile_many(kernels), strict=True):
+        taken = made.resources
+        assert made.cubin[:4] == b"\x7fELF"
+        assert made.arch == target
+        assert 0 < taken.registers <= 255
+        assert (taken.spill_stores, taken.spill_loads, taken.stack) == (0, 0, 0), made.name
+        assert made.shared <= TARGETS[target].shared_bytes
+        assert not taken.remarks, (kernel.name, taken.remarks)
+        assert Compiled.from_bytes(made.to_bytes()) == made
+
+
+def test_asynchronous_products_compile() -> None:
+    made = compile_many([lower(product(bf16, f32, 256, 16, 32).ir), lower(matmul(129, 36, 200).ir)])
+    for one in made:
+        assert one.resources.spill_loads == 0
+        assert not any("C7520" in remark for remark in one.resources.remarks)  # not serialized
+    boxes = (TensorMap(0, "bf16", (128, 64), 128), TensorMap(1, "bf16", (32, 64), 128))
+    assert set(made[1].maps) == {*boxes, TensorMap(2, "f32", (128, 32), 0)}
+    assert [argument.kind for argument in made[1].arguments] == ["tensor"] * 3 + ["map"] * 3
+
+
+@needs_nvdisasm
+def test_instructions_are_what_was_asked_for() -> None:
+    (tensor_cores,) = examples.lean("03_matmul.py:tensor_cores", "sm_80")
+    text = sass_of(compile_kernel(tensor_cores).cubin)
+    assert "HMMA.16816.F32" in text
+    assert "LDGSTS.E" in text  # cp.async
+    text = sass_of(compile_kernel(lower(matmul(128, 64, 256).ir)).cubin)
+    for word in ("HGMMA.64x32x16.F32.BF16", "UTMALDG.2D", "UTMASTG.2D", "SYNCS"):
+        assert word in text
+    (add,) = examples.lean("01_vector_add.py", "sm_80")
+    text = sass_of(compile_kernel(add).cubin)
+    assert len(re.findall(r"LDG\.E\.128", text)) == 2
+    assert len(re.findall(r"STG\.E\.128", text)) == 1
+
+
+def test_registers_are_handed_over() -> None:
+    @tc.cuda.kernel(workers=384)
+    def kernel(x: f32[384], y: tc.out[f32[384]]):
+        w = tc.worker()
+        with tc.cuda.roles():
+            with tc.cuda.role("few", warps=4):
+                tc.cuda.setmaxnreg(24)
+                y[w] = x[w]
+            with tc.cuda.role("many", warps=8):
+                tc.cuda.setmaxnreg(240)
+                y[w] = x[w] + 1.0
+
+    source = emit(lower(replace(kernel.ir, target="sm_90a")))
+    text = source.text()
+    assert "tc::give_up_registers<24>();" in text
+    assert "tc::take_registers<240>();" in text
+    made = compile_source(source)
+    assert not made.resources.ignores_setmaxnreg
+    if disassembler() is not None:
+        assert "USETMAXREG" in sass_of(made.cubin)
+
+
+def test_what_is_refused_is_named_by_its_line() -> None:
+    @tc.cuda.kernel(workers=32)
+    def kernel(x: f32[32], y: tc.out[f32[32]]):
+        for i in spatial(32):
+            y[i] = tc.cuda.ptx(f32, "nonsense.f32 %0, %1;", x[i], meaning=lambda x: x)
+
+    source = emit(lower(replace(kernel.ir, target="sm_80")))
+    (line,) = (line for line in source.lines if "tc::ptx" in line.text)
+    with pytest.raises(CompileError, match=r"ptxas refuses kernel: .*nonsense") as caught:
+        compile_source(source)
+    assert caught.value.location.line == line.loc.line
+    assert Path(caught.value.location.file) == Path(__file__)
+    wrong = replace(line, text=line.text.replace("tc::ptx", "tc::ptz"))
+    lines = tuple([wrong if one is line else one for one in source.lines])
+    with pytest.raises(CompileError, match=r"NVRTC refuses kernel: .*ptz") as caught:
+        compile_source(replace(source, lines=lines))
+    assert caught.value.location.line == line.loc.line
+    assert Path(caught.value.location.file) == Path(__file__)
+
+
+def test_a_cubin_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = replace(examples.definition("07_histogram.py").ir, target="sm_80")  # type: ignore[type-var]
+    cache = Cache(tmp_path / "cuda")
+    first = compiling.compiled(kernel, lower, cache, "1")
+
+    def never(lean: Any) -> Compiled:
+        raise AssertionError("it is compiled again")
+
+    monkeypatch.setattr(compiling, "compile_kernel", never)
+    assert compiling.compiled(kernel, lower, cache, "1") == first
+    for other in (lambda: (kernel, "2"), lambda: (replace(kernel, target="sm_89"), "1")):
+        changed, version = other()
+        with pytest.raises(AssertionError, match="compiled again"):
+            compiling.compiled(changed, lower, cache, version)
+
+
+def test_without_nvrtc_an_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiling._nvrtc.cache_clear()
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    with pytest.raises(CompileError, match="NVRTC, which can't be loaded") as caught:
+        compiling.nvrtc_version()
+    compiling._nvrtc.cache_clear()
+    assert caught.value.hint is not None
+    assert "pip install 'cuda-python==13.0.*'" in caught.value.hint
+
+
+def test_the_assemblers_words() -> None:
+    taken = resources_of(
+        "ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored to maintain minimum"
+        " register requirements.\nptxas info    : 0 bytes gmem\n"
+        "ptxas info    : Function properties for kernel\n"
+        "    24 bytes stack frame, 16 bytes spill stores, 20 bytes spill loads\n"
+        "ptxas info    : Used 168 registers, used 3 barriers, 24 bytes cumulative stack size, 64 bytes smem\n"
+    )
+    assert (taken.registers, taken.stack, taken.spill_stores, taken.spill_loads) == (
+        168,
+        24,
+        16,
+        20,
+    )
+    assert (taken.barriers, taken.shared) == (3, 64)
+    assert taken.ignores_setmaxnreg
+
+
+def test_the_grid_is_computed_at_the_launch() -> None:
+    (add,) = examples.lean("01_vector_add.py", "sm_80")
+    blocks = emit(add).blocks
+    assert [count(blocks, [n]) for n in (0, 1, 128, 129, 1 << 40)] == [0, 1, 1, 2, 1 << 33]
+
+
+def check_programs(numbers: range) -> None:
+    kernels = []
+    for number in numbers:
+        kernel = parsed(generate(11, number), f"<program {number}>")
+        target = examples.TARGETS[number % 3]
+        if kernel.target == "sm_90a" or not kernel.target.startswith("sm_"):
+            target = "sm_90a"
+        with small_machine():
+            kernels.append(lower(replace(kernel, target=target)))
+    compile_many(kernels)
+
+
+def test_random_programs_compile() -> None:
+    check_programs(range(9))
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("first", range(9, 309, 30))
+def test_more_random_programs_compile(first: int) -> None:
+    check_programs(range(first, first + 30))
+
+
+@pytest.mark.parametrize(
+    "name", ["01_vector_add.py", "03_matmul.py:tensor_cores", "07_histogram.py"]
+)
+def test_text(name: str, golden: Callable[[str, str], None]) -> None:
+    (kernel,) = examples.lean(name, "sm_80")
+    text = emit(kernel).text(with_places=False)
+    golden(f"cuda/{kernel.name}", text[text.index('extern "C"') :])
+
+
+def test_lines_are_those_of_python() -> None:
+    (kernel,) = examples.lean("01_vector_add.py", "sm_80")
+    lines = emit(kernel).text().splitlines()
+    (at,) = (i for i, line in enumerate(lines) if "x_lanes[s] + y_lanes[s]" in line)
+    found = re.fullmatch(r'#line (\d+) ".*01_vector_add.py"', lines[at - 1])
+    assert found is not None
+    source = (examples.FOLDER / "01_vector_add.py").read_text().splitlines()
+    assert "x[start + i] + y[start + i]" in source[int(found[1]) - 1]
