@@ -663,6 +663,37 @@ def test_show_what_the_processor_runs(run: Any) -> None:
     assert run("show", "03_kernels.py:add", "--stage", "llvm", "--all").code == 2
 
 
+def test_show_what_is_made_for_a_gpu(run: Any) -> None:
+    ended = run("show", "03_kernels.py:add", "--stage", "cuda")
+    assert (ended.code, ended.err) == (0, "")
+    assert 'extern "C" __global__ void __launch_bounds__(' in ended.out
+    assert ended.out.splitlines()[-1] == "note: add for sm_90a"
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC isn't published for this machine")
+    text = run("show", "03_kernels.py:add", "--stage", "ptx", "--target", "sm_80").out
+    assert ".target sm_80" in text
+    assert "add.rn.f32" in text
+    lines = run("show", "03_kernels.py:add", "--stage", "resources", "--target", "sm_80").out
+    assert re.search(r"^registers     [1-9]\d*$", lines, re.M)
+    assert re.search(r"^spill loads   0$", lines, re.M)
+    ended = run("show", "03_kernels.py:add", "--stage", "cuda", "--target", "avx2")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == "error: --stage cuda is for GPUs: sm_80, sm_89, sm_90a\n"
+    assert run("show", "03_kernels.py:add", "--stage", "sass", "--diff").code == 2
+
+
+def test_show_machine_code(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from taskc.backend.cuda import disassemble
+
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC isn't published for this machine")
+    if disassemble.disassembler() is not None:
+        assert "FADD" in run("show", "03_kernels.py:add", "--stage", "sass").out
+    monkeypatch.setattr(disassemble, "disassembler", lambda: None)
+    ended = run("show", "03_kernels.py:add", "--stage", "sass")
+    assert ended.code == 1
+    assert "machine code is shown by nvdisasm, and there is none" in ended.err
+    assert "hint: pip install nvidia-cuda-nvdisasm" in ended.err
+
+
 # --- doctor and demo -------------------------------------------------------------------------
 
 

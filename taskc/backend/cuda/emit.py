@@ -22,7 +22,7 @@ from math import prod
 
 from taskc.backend.cuda.compiled import Argument, Form, TensorMap, form_of
 from taskc.backend.cuda.expressions import UNARY, Expressions
-from taskc.backend.cuda.names import Names
+from taskc.backend.cuda.names import Names, function_name
 from taskc.backend.cuda.operations import Operations
 from taskc.backend.cuda.prelude import Entry, Prelude, prelude_text
 from taskc.backend.cuda.vectors import Windows
@@ -115,7 +115,7 @@ class _Emitter:
 
     def emit(self) -> Source:
         kernel = self.kernel
-        name = self.names.fresh(kernel.name)
+        name = self.names.fresh(function_name(kernel.name))
         self.names.of[kernel.worker] = self.names.fresh("worker")
         self.names.of[kernel.block] = self.names.fresh("block")
         listed, arguments = self._parameters()
@@ -464,7 +464,7 @@ class _Emitter:
             form, shown = self._shown(value)
             text += form + piece
             values.append(shown)
-        quoted = json.dumps(text + "\n")
+        quoted = json.dumps(text + "\n", ensure_ascii=False)
         self.line(f"printf({', '.join([quoted, *values])});")
 
     def _shown(self, value: Expression) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from taskc.ir.types import DTYPES
@@ -19,6 +20,12 @@ _KEYWORDS = """
     exp exp2 log log2 sin cos tan tanh erf pow sqrt rsqrt floor ceil rint trunc fabs fma min max abs
     linux unix i386
 """.split()
+# Functions of C that the compiler has built in: a kernel of that name would be another one of them.
+_BUILT_IN = frozenset([name for name in dir(math) if callable(getattr(math, name))]) | frozenset(
+    "labs ilogb scalbn scalbln lround llround lrint llrint nearbyint remquo fdim nexttoward"
+    " main abort exit free malloc memset norm norm3d norm4d normcdf rcbrt rhypot rint round sincos j0 j1 y0 y1 logb tgamma".split()
+)
+
 _RESERVED = frozenset([*_KEYWORDS, *DTYPES])
 
 
@@ -46,3 +53,8 @@ class Names:
         self.counts[base] = count
         self.taken.add(name)
         return name
+
+
+def function_name(wanted: str) -> str:
+    """A kernel's name, for the names to make unique."""
+    return f"{wanted}_kernel" if wanted in _BUILT_IN or wanted.removesuffix("f") in _BUILT_IN else wanted
