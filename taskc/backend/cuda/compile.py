@@ -11,7 +11,8 @@ from typing import Any
 
 from taskc.backend.cache import Cache, key_of
 from taskc.backend.cuda.compiled import Compiled, Resources
-from taskc.backend.cuda.emit import Source, emit
+from taskc.backend.cuda.emit import emit
+from taskc.backend.cuda.source import Source
 from taskc.errors import NOWHERE, CompileError, InternalError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.printer import to_text

@@ -14,81 +14,30 @@ number or of a cluster, and in what a warp does together. It then goes on.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from math import prod
 
-from taskc.backend.cuda.compiled import Argument, Form, TensorMap, form_of
+from taskc.backend.cuda.atomics import atomic_text
+from taskc.backend.cuda.compiled import Argument, form_of
 from taskc.backend.cuda.expressions import UNARY, Expressions
 from taskc.backend.cuda.names import Names, function_name
 from taskc.backend.cuda.operations import Operations
-from taskc.backend.cuda.prelude import Entry, Prelude, prelude_text
+from taskc.backend.cuda.prelude import Prelude
+from taskc.backend.cuda.printing import print_text
+from taskc.backend.cuda.shared_memory import shared_memory, slots_of
+from taskc.backend.cuda.source import Line, Source
 from taskc.backend.cuda.vectors import Windows
 from taskc.errors import NOWHERE, InternalError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.bounds import Facts
-from taskc.ir.fragments import alignment
 from taskc.ir.linear import Affine
-from taskc.ir.nodes import BARRIER, SHARED, Expression, Statement, Tensor, Variable
+from taskc.ir.nodes import BARRIER, SHARED, Statement, Tensor, Variable
 from taskc.ir.operations import OPERATIONS
 from taskc.ir.rewrite import walk
-from taskc.ir.types import DType, boolean, f64
+from taskc.ir.types import DType
 
 _LARGEST_SIZE = 1 << 40  # more elements than that has no tensor in any dimension
 _LANE_SUFFIX = "lanes"
-_ATOMICS = {
-    "+": "Add",
-    "min": "Min",
-    "max": "Max",
-    "&": "And",
-    "|": "Or",
-    "^": "Xor",
-    "exchange": "Exch",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    indent: int
-    text: str
-    loc: Location = NOWHERE
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A kernel's code, and what a launch has to know; see `Compiled` for the meaning of the fields.
-
-    entries  of the prelude, with `macros` before them; `lines` are the tables and the kernel
-    """
-
-    name: str
-    arch: str
-    entries: tuple[Entry, ...]
-    macros: tuple[str, ...]
-    lines: tuple[Line, ...]
-    arguments: tuple[Argument, ...]
-    threads: int
-    shared: int
-    blocks: Form
-    cluster: int
-    maps: tuple[TensorMap, ...]
-    asserts: tuple[tuple[str, Location], ...]
-    prints: bool
-
-    def text(self, *, with_places: bool = True) -> str:
-        """The whole translation unit; with places, the compiler takes its lines for those of Python."""
-        parts = [prelude_text(self.entries, self.macros)]
-        file, line = "", 0
-        for one in self.lines:
-            loc = one.loc
-            if with_places and loc.line and (loc.file, loc.line) != (file, line):
-                file, line = loc.file, loc.line
-                parts.append(f"#line {line} {json.dumps(file, ensure_ascii=False)}\n")
-            parts.append("    " * one.indent + one.text + "\n")
-            line += 1
-        return "".join(parts)
 
 
 def emit(kernel: ir.Kernel) -> Source:
@@ -108,7 +57,7 @@ class _Emitter:
         self.indent = 0
         self.loc = NOWHERE
         self.asserts: list[ir.Assert] = []
-        self.places, self.shared = _shared_memory(kernel)
+        self.places, self.shared = shared_memory(kernel)
         self.role: ir.Role | None = None
         self.barriers: dict[tuple[int, int], int] = {}  # numbers of roles' barriers
         self.waits = _waits_for_others(kernel)
@@ -254,9 +203,11 @@ class _Emitter:
                 for text in self.operations.statements(node):
                     self.line(text)
             case ir.Atomic():
-                self._atomic(node)
+                if node.result is not None:
+                    self._type(node.result.dtype)
+                self.line(atomic_text(node, self.expressions))
             case ir.Print():
-                self._print(node)
+                self.line(print_text(node, self.expressions))
             case ir.Assert(condition=condition):
                 self.asserts.append(node)
                 failed = self.expressions.use("assertion_failed")
@@ -314,7 +265,7 @@ class _Emitter:
         elif not tensor.shape:
             self.line(f"{dtype} {name}{'' if value is None else f' = {value}'};")
         else:
-            self.line(f"{dtype} {name}[{max(_slots(tensor), 1)}];")
+            self.line(f"{dtype} {name}[{max(slots_of(tensor), 1)}];")
             if value is not None:
                 self.line(f"{self.expressions.use('fill')}({name}, {value});")
 
@@ -375,36 +326,6 @@ class _Emitter:
                     place = self.expressions.address(ir.Address(window.tensor, (window.place,)))
                     self.line(f"{store}({place}, {arrays[id(window)]});")
 
-    def _atomic(self, node: ir.Atomic) -> None:
-        dtype = node.tensor.dtype
-        place = f"&{self.expressions.element(node.tensor, node.indices)}"
-        value = self.expressions(node.value)
-        function = _ATOMICS[node.operator]
-        if _has_atomic(node.operator, dtype):
-            wide = dtype.bits == 64 and not dtype.is_float and node.operator not in ("min", "max")
-            if wide and dtype.is_signed:
-                text = f"({dtype})atomic{function}((u64*){place}, (u64)({value}))"
-            else:
-                text = f"atomic{function}({place}, {value})"
-        else:
-            old = Variable("old", dtype)
-            operand = Variable("value", dtype)
-            self.names.of[old], self.names.of[operand] = "old", "value"
-            made: Expression = operand
-            if node.operator != "exchange":
-                made = ir.Binary(node.operator, old, operand)
-            update = self.expressions.use("update")
-            combine = (
-                f"[value = {value}]({dtype} old) -> {dtype} {{ return {self.expressions(made)}; }}"
-            )
-            if node.operator == "exchange":
-                combine = f"[value = {value}]({dtype}) -> {dtype} {{ return value; }}"
-            text = f"{update}({place}, {combine})"
-        if node.result is not None:
-            self._type(node.result.dtype)
-            text = f"const {node.result.dtype} {self.names[node.result]} = {text}"
-        self.line(f"{text};")
-
     # Who waits for whom.
 
     def _barrier(self, node: ir.Barrier) -> None:
@@ -455,29 +376,6 @@ class _Emitter:
                 self.statements(role.body)
                 self.role = None
 
-    # What is said.
-
-    def _print(self, node: ir.Print) -> None:
-        pieces = node.text.replace("%", "%%").split("{}")
-        text, values = pieces[0], []
-        for value, piece in zip(node.values, pieces[1:], strict=True):
-            form, shown = self._shown(value)
-            text += form + piece
-            values.append(shown)
-        quoted = json.dumps(text + "\n", ensure_ascii=False)
-        self.line(f"printf({', '.join([quoted, *values])});")
-
-    def _shown(self, value: Expression) -> tuple[str, str]:
-        dtype = value.dtype
-        if dtype is boolean:
-            return "%s", f'({self.expressions(value)}) ? "True" : "False"'
-        if dtype.is_integer:
-            sign = "d" if dtype.is_signed else "u"
-            long = "ll" if dtype.bits == 64 else ""
-            return f"%{long}{sign}", self.expressions(value)
-        wide = value if dtype is f64 else ir.Cast(value, f64)
-        return ("%.17g" if dtype is f64 else "%.9g"), self.expressions(wide)
-
 
 @contextmanager
 def _nothing() -> Iterator[None]:
@@ -489,32 +387,6 @@ def _facts_of(kernel: ir.Kernel) -> Facts:
     for size in kernel.dimensions:
         facts.scope.bind(size, Affine(0, {}, 0), Affine(_LARGEST_SIZE, {}, _LARGEST_SIZE))
     return facts
-
-
-def _slots(tensor: Tensor) -> int:
-    """Elements that a tensor takes in memory."""
-    shape = [int(n) for n in tensor.shape]  # type: ignore[arg-type]
-    if tensor.layout is None:
-        return prod(shape)
-    outer = shape[: len(shape) - tensor.layout.rank]
-    return prod(outer) * tensor.layout.slots
-
-
-def _shared_memory(kernel: ir.Kernel) -> tuple[dict[Tensor, int], int]:
-    """Where each tensor of a block lies, and how many bytes all of them take."""
-    allocated = [
-        node.tensor
-        for node in walk(kernel.body)
-        if isinstance(node, ir.Allocate) and node.tensor.scope in (SHARED, BARRIER)
-    ]
-    places = {tensor: tensor.offset for tensor in allocated if tensor.offset is not None}
-    end = max((at + _slots(t) * t.dtype.nbytes for t, at in places.items()), default=0)
-    for tensor in dict.fromkeys(allocated):
-        if tensor not in places:
-            step = 8 if tensor.scope == BARRIER else max(128, alignment(tensor))
-            places[tensor] = -(-end // step) * step
-            end = places[tensor] + _slots(tensor) * tensor.dtype.nbytes
-    return places, end
 
 
 def _trips(loop: ir.For) -> int:
@@ -544,12 +416,3 @@ def _warp_mask(threads: int) -> str:
         return "0xffffffffu"
     whole = threads - rest
     return f"(threadIdx.x < {whole} ? 0xffffffffu : {(1 << rest) - 1:#x}u)"
-
-
-def _has_atomic(operator: str, dtype: DType) -> bool:
-    """Whether there is one in hardware, that is what the language means."""
-    if dtype.bits < 32 or dtype is boolean:
-        return False
-    if dtype.is_float:
-        return operator == "+" or (operator == "exchange" and dtype.bits == 32)
-    return True

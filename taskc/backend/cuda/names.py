@@ -21,10 +21,12 @@ _KEYWORDS = """
     linux unix i386
 """.split()
 # Functions of C that the compiler has built in: a kernel of that name would be another one of them.
-_BUILT_IN = frozenset([name for name in dir(math) if callable(getattr(math, name))]) | frozenset(
-    "labs ilogb scalbn scalbln lround llround lrint llrint nearbyint remquo fdim nexttoward"
-    " main abort exit free malloc memset norm norm3d norm4d normcdf rcbrt rhypot rint round sincos j0 j1 y0 y1 logb tgamma".split()
-)
+_BUILT_IN = frozenset(
+    """
+    main abort exit free malloc memset labs j0 j1 y0 y1 rint round lrint llrint lround llround nearbyint
+    ilogb logb scalbn scalbln fdim tgamma remquo nexttoward norm norm3d norm4d rhypot rcbrt normcdf sincos
+    """.split()
+) | frozenset([name for name in dir(math) if callable(getattr(math, name))])
 
 _RESERVED = frozenset([*_KEYWORDS, *DTYPES])
 
@@ -57,4 +59,8 @@ class Names:
 
 def function_name(wanted: str) -> str:
     """A kernel's name, for the names to make unique."""
-    return f"{wanted}_kernel" if wanted in _BUILT_IN or wanted.removesuffix("f") in _BUILT_IN else wanted
+    return (
+        f"{wanted}_kernel"
+        if wanted in _BUILT_IN or wanted.removesuffix("f") in _BUILT_IN
+        else wanted
+    )

@@ -21,8 +21,9 @@ import numpy as np
 
 from taskc.backend.packing import packed
 from taskc.backend.cuda.compiled import TensorMap, count
-from taskc.backend.cuda.emit import Source, emit
+from taskc.backend.cuda.emit import emit
 from taskc.backend.cuda.prelude import Entry, library, prelude_text
+from taskc.backend.cuda.source import Source
 from taskc.backend.cuda.types import STRUCTURES
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
