@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from taskc.backend.packing import packed
 from taskc.backend.cuda.compiled import TensorMap, count
 from taskc.backend.cuda.emit import emit
 from taskc.backend.cuda.prelude import Entry, library, prelude_text
 from taskc.backend.cuda.source import Source
 from taskc.backend.cuda.types import STRUCTURES
+from taskc.backend.packing import packed
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
 from taskc.ir.rewrite import map_children, substitute, walk
