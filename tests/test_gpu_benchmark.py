@@ -31,7 +31,6 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     import gpu_cases
     import gpu_work
 
-    monkeypatch.setattr(tc, "machine", lambda target: target)
     monkeypatch.setattr(gpu_work, "_LONG", 1e-9)
     return {"gpu": gpu, "cases": gpu_cases, "work": gpu_work}
 

@@ -222,7 +222,9 @@ def from_dlpack(values: Any, *, stream: Stream | None = None) -> Array:
         raise BufferError("the array doesn't lie on a CUDA device; device.array() copies it to one")
     owner = context(number)
     consumer = stream or current_stream(owner, library_of(values))
-    given = dlpack.exported(values, stream=consumer.number or LEGACY)
+    # What is captured can't wait for what isn't: then there is nothing to be ordered.
+    number = (consumer.number or LEGACY) if consumer.recorder is None else -1
+    given = dlpack.exported(values, stream=number)
     item = given.dtype.itemsize
     return Array(
         given.pointer,
@@ -243,7 +245,7 @@ def _from_interface(values: Any, stream: Stream | None) -> Array:
     shape, dtype = tuple(given["shape"]), np.dtype(given["typestr"])
     owner = context(ordinal_of(values))
     consumer = stream or current_stream(owner, library_of(values))
-    if given.get("stream") is not None:
+    if given.get("stream") is not None and consumer.recorder is None:
         consumer.wait(stream_of(owner, given["stream"]))
     memory = Borrowed(owner, consumer, values)
     strides = given.get("strides")

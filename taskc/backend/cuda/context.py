@@ -30,7 +30,8 @@ class Context:
         self.api = api
         self.ordinal = ordinal
         self.device = api.cuDeviceGet(ordinal)
-        self.name = api.cuDeviceGetName(256, self.device).rstrip(b"\0").decode(errors="replace")
+        name = api.cuDeviceGetName(256, self.device)  # whatever stands behind the zero
+        self.name = name.partition(b"\0")[0].decode(errors="replace")
         self.capability = (
             self._attribute("COMPUTE_CAPABILITY_MAJOR"),
             self._attribute("COMPUTE_CAPABILITY_MINOR"),
@@ -74,18 +75,18 @@ class Context:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Calls go to this device; the caller's own context is current again afterwards."""
-        if self.is_current():
+        """Calls go to this device. Another context of the caller's is current again afterwards."""
+        now = int(self.api.cuCtxGetCurrent())
+        if now and now != self.number:
+            self.api.cuCtxPushCurrent(self.handle)
+            try:
+                yield
+            finally:
+                self.api.cuCtxPopCurrent()
+        else:
+            if not now:  # a thread that hasn't used CUDA: it has this one from now on
+                self.api.cuCtxSetCurrent(self.handle)
             yield
-            return
-        self.api.cuCtxPushCurrent(self.handle)
-        try:
-            yield
-        finally:
-            self.api.cuCtxPopCurrent()
-
-    def is_current(self) -> bool:
-        return int(self.api.cuCtxGetCurrent()) == self.number
 
     def allocate(self, size: int, stream: int, *, ordered: bool) -> int:
         """Memory of so many bytes. `ordered`: it is there for what comes later in the stream."""
@@ -129,6 +130,8 @@ def context(ordinal: int = 0) -> Context:
 
 def device_of(pointer: int) -> int:
     """The number of the device that a pointer leads to."""
-    started = api()
+    any_device = context(0)
+    started = any_device.api
     attribute = started.driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-    return int(started.cuPointerGetAttribute(attribute, pointer))
+    with any_device.current():
+        return int(started.cuPointerGetAttribute(attribute, pointer))

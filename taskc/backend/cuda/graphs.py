@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from taskc.backend.cuda.array import Array
 from taskc.backend.cuda.context import context
 from taskc.backend.cuda.streams import Stream, current_stream
 
@@ -53,12 +54,15 @@ class Graph:
                 self._executable = api.cuGraphInstantiate(graph, 0)
             finally:
                 api.cuGraphDestroy(graph)
+        self._memories = {one.memory for one in self._kept if isinstance(one, Array)}
 
     def replay(self, stream: Stream | None = None) -> None:
         """Runs it once more, in a stream: the current one if none is given."""
         stream = stream or current_stream(self.context)
         with self.context.current():
             self.context.api.cuGraphLaunch(self._executable, stream.number)
+        for memory in self._memories:
+            memory.used(stream)
         for name in self._names:
             self.context.api.launched.append((stream.number, name))
         stream.assertions.update(self._looks)
@@ -77,5 +81,5 @@ class Graph:
 
     def __del__(self) -> None:
         if getattr(self, "_executable", None) is not None and not sys.is_finalizing():
-            with suppress(Exception):
+            with suppress(Exception), self.context.current():
                 self.context.api.cuGraphExecDestroy(self._executable)

@@ -140,8 +140,7 @@ class Form:
         """
         loaded = self.loaded
         compiled, api = loaded.compiled, loaded.context.api
-        # Every kernel's name is remembered: if it fails, CUDA says so at some later call.
-        with self._lock:
+        with self._lock, loaded.context.current():
             blocks = count(compiled.blocks, self.dimensions, values)
             if not blocks:
                 return
@@ -157,6 +156,7 @@ class Form:
             look = loaded.look if loaded.status else None
             stream.recorder.launched(loaded.kernel.name, look, (loaded, *kept))
             return
+        # If it fails, CUDA says so at some later call.
         api.launched.append((stream.number, loaded.kernel.name))
         if loaded.status:
             stream.assertions[loaded.look] = None

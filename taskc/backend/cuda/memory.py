@@ -36,7 +36,12 @@ class Memory:
             self.others.add(stream)
 
     def ready(self, stream: Stream) -> None:
-        """What comes later in a stream finds all that was written to it until now."""
+        """What comes later in a stream finds all that was written to it until now.
+
+        What is captured can't wait for anything outside: whoever captured it has waited.
+        """
+        if stream.recorder is not None:
+            return
         for other in (self.stream, *self.others):
             if other is not stream:
                 stream.wait(other)
@@ -66,5 +71,5 @@ class Borrowed:
         """Its library orders it."""
 
     def ready(self, stream: Stream) -> None:
-        if stream is not self.stream:
+        if stream is not self.stream and stream.recorder is None:
             stream.wait(self.stream)

@@ -109,7 +109,7 @@ class Stream:
 
     def __del__(self) -> None:
         if getattr(self, "_is_ours", False) and not sys.is_finalizing():
-            with suppress(Exception):  # nobody to tell
+            with suppress(Exception), self.context.current():  # nobody to tell
                 self.context.api.cuStreamDestroy(self.number)
 
 
@@ -136,11 +136,12 @@ class Event:
 
     def since(self, earlier: Event) -> float:
         """The milliseconds between two events that have happened."""
-        return float(self.context.api.cuEventElapsedTime(earlier.handle, self.handle))
+        with self.context.current():
+            return float(self.context.api.cuEventElapsedTime(earlier.handle, self.handle))
 
     def __del__(self) -> None:
         if hasattr(self, "handle") and not sys.is_finalizing():
-            with suppress(Exception):
+            with suppress(Exception), self.context.current():
                 self.context.api.cuEventDestroy(self.handle)
 
 

@@ -17,13 +17,21 @@ INVALID_VALUE = real.CUresult.CUDA_ERROR_INVALID_VALUE
 ILLEGAL_ADDRESS = real.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
 NO_DEVICE = real.CUresult.CUDA_ERROR_NO_DEVICE
 
+# What is refused while no context is current.
+_IN_A_CONTEXT = (
+    *("cuMemAlloc", "cuMemFree", "cuMemHost", "cuMemcpy", "cuModule", "cuFunc", "cuLaunch"),
+    *("cuStream", "cuEvent", "cuGraphLaunch", "cuGraphInstantiate", "cuPointer"),
+)
+
 _ATTRIBUTES = real.CUdevice_attribute
 Words = list[int]
 
 
 class FakeDriver:
     """failing  what a function returns in place of its result, by its name
-    kernels  what a function of a module does: it is given the addresses of its arguments
+    kernels  what a function of a module does: it is given the words that a launch passes
+    hosted   the same as compiled code, which is given what the driver would be: the places of the arguments,
+             the blocks, the threads of a block
     calls    the name and the arguments of every call
     """
 
@@ -47,6 +55,7 @@ class FakeDriver:
         }
         self.failing: dict[str, Any] = {}
         self.kernels: dict[str, Callable[[list[int]], None]] = {}
+        self.hosted: dict[str, Callable[[int, int, int], None]] = {}
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self.memory: dict[int, Any] = {}
         self.freed: list[int] = []
@@ -74,6 +83,8 @@ class FakeDriver:
                 raise RuntimeError(f'Function "{name}" not found')
             if name in self.failing:
                 return self.failing[name], None
+            if name.startswith(_IN_A_CONTEXT) and not self._contexts[-1]:
+                return real.CUresult.CUDA_ERROR_INVALID_CONTEXT, None
             result = function(self, *arguments)
             return (SUCCESS,) if result is None else (SUCCESS, *result)
 
@@ -118,7 +129,7 @@ class FakeDriver:
         return (real.CUdevice(ordinal),)
 
     def _cuDeviceGetName(self, length: int, device: Any) -> Any:
-        return (b"Fake GPU".ljust(length, b"\0"),)
+        return (b"Fake GPU\0".ljust(length),)
 
     def _cuDeviceGetAttribute(self, attribute: Any, device: Any) -> Any:
         return (self.attributes[attribute],)
@@ -131,6 +142,9 @@ class FakeDriver:
 
     def _cuCtxGetCurrent(self) -> Any:
         return (real.CUcontext(self._contexts[-1]),)
+
+    def _cuCtxSetCurrent(self, context: Any) -> None:
+        self._contexts[-1] = int(context)
 
     def _cuCtxPushCurrent(self, context: Any) -> None:
         self._contexts.append(int(context))
@@ -214,6 +228,9 @@ class FakeDriver:
             "words": [ctypes.c_uint64.from_address(address).value for address in addresses],
         }
         self.launches.append(noted)
+        if name in self.hosted:
+            assert not self._capturing
+            self.hosted[name](places, config.gridDimX, config.blockDimX)
         kernel = self.kernels.get(name)
         if kernel is not None:
             # The arguments are read when the launch is made, also for a graph.
@@ -233,6 +250,15 @@ class FakeDriver:
         def numbers(type_: Any, address: int, count: int) -> list[int]:
             return list((type_ * count).from_address(address)) if count else []
 
+        # What host_instructions.hpp takes for a map.
+        words = (ctypes.c_int64 * 16).from_address(to)
+        words[0] = pointer
+        words[1 : 1 + rank] = numbers(ctypes.c_int64, extents, rank)
+        halves = (ctypes.c_int32 * 32).from_address(to)
+        halves[12 : 12 + rank] = numbers(ctypes.c_int32, box, rank)
+        size = int(real.CUtensorMapDataType(kind).name.rpartition("UINT")[2]) // 8
+        swizzle = real.CUtensorMapSwizzle(options[1]).name.rpartition("_")[2].rstrip("B")
+        halves[17:20] = rank, size, int(swizzle) if swizzle.isdigit() else 0
         self.maps.append(
             {
                 "aligned": to % 64 == 0,
@@ -256,10 +282,10 @@ class FakeDriver:
         pass
 
     def _cuStreamSynchronize(self, stream: int) -> None:
-        pass
+        assert int(stream) not in self._capturing
 
     def _cuStreamWaitEvent(self, stream: int, event: Any, flags: int) -> None:
-        pass
+        assert int(stream) not in self._capturing, "the event is no part of what is captured"
 
     def _cuEventCreate(self, flags: Any) -> Any:
         return (real.CUevent(self._handle()),)

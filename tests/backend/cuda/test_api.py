@@ -126,8 +126,15 @@ def test_the_child_of_a_fork_says_that_it_has_no_device(fake: FakeDriver) -> Non
 
 def test_the_caller_s_context_is_current_again(start: Start) -> None:
     fake = start(devices=2)
+    fake._contexts = [0x99]
     x = device.array(np.arange(4.0), device=1)
     assert x.numpy().tolist() == [0, 1, 2, 3]
-    assert fake._contexts == [0]
+    assert fake._contexts == [0x99]
     pushed = [int(arguments[0]) for name, arguments in fake.calls if name == "cuCtxPushCurrent"]
     assert set(pushed) == {0xC1}
+
+
+def test_a_thread_that_has_no_context_gets_the_device_s(fake: FakeDriver) -> None:
+    device.array(np.arange(4.0))
+    assert fake._contexts == [0xC0]
+    assert not [name for name, _ in fake.calls if name == "cuCtxPushCurrent"]

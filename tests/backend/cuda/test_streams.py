@@ -158,6 +158,33 @@ def test_a_graph_keeps_the_memory_between_its_calls(fake: FakeDriver, compiled: 
     assert "cuGraphExecDestroy" in fake.names()
 
 
+def test_arrays_of_other_streams_and_libraries_are_captured(
+    fake: FakeDriver, compiled: Any
+) -> None:
+    """Nothing outside can be waited for; what is there has been waited for before."""
+    scale = make_scale(20)
+    with device.Stream():
+        x = device.array(np.ones(20, np.float32))
+    streams: list[Any] = []
+
+    class Foreign:
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return x.__dlpack_device__()
+
+        def __dlpack__(self, *, stream: Any, **keywords: Any) -> Any:
+            streams.append(stream)
+            return x.__dlpack__(stream=stream, **keywords)
+
+    graph = device.Graph(lambda: scale(scale(Foreign()).copy()))
+    assert streams == [1, -1]
+    other = device.Stream()
+    graph.replay(other)
+    fake.calls.clear()
+    assert graph.result.numpy().tolist() == [4.0] * 20
+    recorded = [arguments[1] for name, arguments in fake.calls if name == "cuEventRecord"]
+    assert other.number in recorded  # the result is read behind the replay
+
+
 def test_a_graph_s_replay_is_blamed_by_its_kernels_names(fake: FakeDriver, compiled: Any) -> None:
     scale, x = make_scale(20), device.array(np.ones(20, np.float32))
     graph = device.Graph(lambda: scale(x))

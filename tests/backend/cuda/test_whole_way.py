@@ -1,0 +1,133 @@
+"""From a call to what the emitted code computes: the code runs on the host, on what a launch passes to the driver."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+
+import taskc as tc
+from taskc import bf16, boolean, device, f16, f32, f64, i8, i64, repeat, spatial, u32
+from taskc.backend.cuda import target
+from taskc.backend.cuda.compiled import Compiled
+from taskc.ir import nodes as ir
+from tests.backend.cuda.fake_driver import FakeDriver
+from tests.backend.cuda.host import COMPILER, build
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
+
+
+@pytest.fixture
+def emitted(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
+    """A device whose kernels are emitted code, compiled for the host."""
+
+    def compile(kernel: ir.Kernel, lower: Any, cache: Any, version: str) -> Compiled:
+        (runnable,) = build([lower(kernel)])
+        source = runnable.source
+
+        def launch(places: int, blocks: int, threads: int) -> None:
+            given, count = ctypes.c_void_p(places), ctypes.c_longlong(blocks)
+            assert runnable.function(given, count, threads, 0) == 0
+
+        fake.hosted[source.name] = launch
+        fake.arguments_of = {**fake.arguments_of, source.name: len(source.arguments)}
+        return Compiled(
+            source.name, source.arch, b"cubin", source.arguments, source.threads, source.shared,
+            source.blocks, source.cluster, source.maps, source.asserts,
+        )  # fmt: skip
+
+    monkeypatch.setattr(target, "compiled", compile)
+    return fake
+
+
+def test_scalars_of_every_size_dimensions_and_an_assertion(emitted: FakeDriver) -> None:
+    n, m = tc.dim("n"), tc.dim("m")
+
+    @tc.kernel(workers=8)
+    def mixed(
+        a: i8, x: f32[n], b: f16, flag: boolean, c: f64, y: f64[m], d: bf16, e: i64, g: u32,
+        z: tc.out[f64[n, m]],
+    ):  # fmt: skip
+        for row, col in tc.tiles((n, m), by=(1, 8)):
+            for j in spatial(8):
+                if col + j < m:
+                    assert x[row] < 100.0, "too large"
+                    whole = a.to(f64) + b.to(f64) + d.to(f64) + e.to(f64) + g.to(f64)
+                    z[row, col + j] = tc.where(flag, x[row].to(f64) * c + y[col + j], whole)
+
+    x, y = np.arange(5, dtype=np.float32), np.arange(11.0) / 3
+    there = device.array(x), device.array(y)
+    scalars: dict[str, Any] = {
+        "a": -7,
+        "b": 0.5,
+        "c": 1 / 3,
+        "d": 2.5,
+        "e": -(1 << 40),
+        "g": 1 << 31,
+    }
+    z = mixed(x=there[0], y=there[1], flag=True, **scalars)
+    expected = np.float64(x)[:, None] * (1 / 3) + y
+    np.testing.assert_allclose(z.numpy(), expected, rtol=1e-15)
+    z = mixed(x=there[0], y=there[1], flag=False, **scalars)
+    assert (z.numpy() == -7 + 0.5 + 2.5 - (1 << 40) + (1 << 31)).all()
+    there[0].set(np.full(5, 200, np.float32))
+    z = mixed(x=there[0], y=there[1], flag=True, **scalars)
+    with pytest.raises(tc.CheckError, match="too large") as caught:
+        z.numpy()
+    (finding,) = caught.value.findings
+    assert finding.location.text.strip() == 'assert x[row] < 100.0, "too large"'
+
+
+def make_matmul(m: int, n: int, k: int) -> Any:
+    own = spatial(1, 2) * spatial(4, 8) * repeat(2, 4)
+    bm, bn = own.shape
+
+    @tc.kernel(workers=own.workers)
+    def matmul(a: f32[m, k], b: f32[k, n], c: tc.out[f32[m, n]]):
+        for row, col in tc.tiles((m, n), by=(bm, bn)):
+            acc = tc.tile(f32, own, 0)
+            for p in tc.pipeline(k, by=8, stages=3, transport="tma"):
+                sa = tc.load(a[row : row + bm, p : p + 8])
+                sb = tc.load(b[p : p + 8, col : col + bn])
+                for q in range(8):
+                    for i, j in own:
+                        acc[i, j] += sa[i, q] * sb[q, j]
+            tc.store(c[row : row + bm, col : col + bn], acc)
+
+    return matmul
+
+
+def test_bulk_copies_by_tensor_maps(emitted: FakeDriver) -> None:
+    m, n, k = 20, 72, 40
+    random = np.random.default_rng(0)
+    a = random.integers(-4, 5, (m, k)).astype(np.float32)
+    b = random.integers(-4, 5, (k, n)).astype(np.float32)
+    matmul = make_matmul(m, n, k)
+    for _ in range(2):  # checked by the driver, and straight to the launch
+        c = matmul(device.array(a), device.array(b))
+        np.testing.assert_array_equal(c.numpy(), a @ b)
+    assert len(emitted.maps) >= 2
+    assert all(one["aligned"] for one in emitted.maps)
+
+
+def test_numpy_arrays_with_a_layout(emitted: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TASKC_TARGET", "cuda")
+    panels = repeat(1, 2) * repeat(6, 4)
+
+    @tc.kernel(workers=8)
+    def read(x: f32[6, 8].laid(panels), y: tc.out[f32[6, 8]]):
+        for row, col in tc.tiles((6, 8), by=(1, 8)):
+            for j in spatial(8):
+                y[row, col + j] = x[row, col + j]
+
+    x = np.arange(48, dtype=np.float32).reshape(6, 8)
+    np.testing.assert_array_equal(read(x), x)
+    np.testing.assert_array_equal(read(tc.pack(x, f32[6, 8].laid(panels))), x)
+    with pytest.raises(tc.ArgumentError) as caught:
+        monkeypatch.delenv("TASKC_TARGET")
+        read(device.array(x))
+    assert str(caught.value) == (
+        "read(): argument 'x' has a layout, into which only arrays of the CPU's memory are put"
+    )
