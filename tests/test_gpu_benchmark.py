@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import taskc as tc
 from tests.backend.cuda.conftest import compiled, fake, start
 from tests.backend.cuda.fake_driver import FakeDriver
 

@@ -88,6 +88,9 @@ class Context:
                 self.api.cuCtxSetCurrent(self.handle)
             yield
 
+    def is_current(self) -> bool:
+        return int(self.api.cuCtxGetCurrent()) == self.number
+
     def allocate(self, size: int, stream: int, *, ordered: bool) -> int:
         """Memory of so many bytes. `ordered`: it is there for what comes later in the stream."""
         with self.current():

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from taskc.backend.cuda.array import Array, asarray, empty, library_of
+from taskc.backend.cuda.array import Array, asarray, library_of
 from taskc.backend.cuda.launch import Form, Loaded
+from taskc.backend.cuda.memory import Memory
 from taskc.backend.cuda.streams import current_stream
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Tensor
@@ -70,7 +72,7 @@ class _Known:
     """order    for each parameter, the number of the argument; None where the call makes it
     sizes    bytes of each argument
     written  the arguments that are written
-    made     shapes and types of the outputs that the call makes
+    made     shapes, types and bytes of the outputs that the call makes
     library  whose current stream it is
     """
 
@@ -78,7 +80,7 @@ class _Known:
     order: list[int | None]
     sizes: list[int]
     written: list[int]
-    made: list[tuple[tuple[int, ...], np.dtype[Any]]]
+    made: list[tuple[tuple[int, ...], np.dtype[Any], int]]
     library: str
     returned: int | None
 
@@ -100,9 +102,10 @@ class _Known:
         for argument in arguments:
             if type(argument) is Array:
                 argument.memory.used(stream)
-        made = [
-            empty(shape, dtype, device=owner.ordinal, stream=stream) for shape, dtype in self.made
-        ]
+        made = []
+        for shape, dtype, size in self.made:
+            memory = Memory(owner, size, stream)
+            made.append(Array(memory.pointer, shape, dtype, memory))
         fresh = iter(made)
         passed = [pointers[k] if k is not None else next(fresh).pointer for k in self.order]
         self.form.launch(passed, stream, (*arguments, *made))
@@ -132,7 +135,7 @@ def _known(loaded: Loaded, arguments: Sequence[Any], given: int) -> _Known | Non
         assert isinstance(item, Tensor)
         if number is None:
             shapes.append(tuple([extent_value(extent, sizes) for extent in item.shape]))
-            made.append((shapes[-1], item.dtype.numpy))
+            made.append((shapes[-1], item.dtype.numpy, prod(shapes[-1]) * item.dtype.nbytes))
         else:
             shapes.append(views[number].shape)
     dimensions = {one: sizes[one] for one in loaded.kernel.dimensions}

@@ -124,8 +124,10 @@ class Form:
                     self._words[place] = self._on_device(loaded.status)
         self._address = ctypes.addressof(self._places)
         self._stream = 0
+        # Known now, unless scalars decide it.
+        self._blocks = None if self._scalars else count(compiled.blocks, dimensions)
         self._config = config = context.api.driver.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = 1, 1, 1
+        config.gridDimX, config.gridDimY, config.gridDimZ = self._blocks or 1, 1, 1
         config.blockDimX, config.blockDimY, config.blockDimZ = compiled.threads, 1, 1
         config.sharedMemBytes = compiled.shared
         config.hStream = self._stream
@@ -138,28 +140,39 @@ class Form:
         """values  one for each parameter: the address of a tensor's memory, or a scalar of its storage type
         kept    what has to stay for as long as a graph that captures this may run
         """
+        context = self.loaded.context
+        if self._blocks == 0:
+            return
+        if context.is_current():
+            self._launch(values, stream)
+        else:
+            with context.current():
+                self._launch(values, stream)
+        if stream.recorder is not None:
+            look = self.loaded.look if self.loaded.status else None
+            stream.recorder.launched(self.loaded.kernel.name, look, (self.loaded, *kept))
+            return
+        # If it fails, CUDA says so at some later call.
+        context.api.launched.append((stream.number, self.loaded.kernel.name))
+        if self.loaded.status:
+            stream.assertions[self.loaded.look] = None
+
+    def _launch(self, values: Sequence[Any], stream: Stream) -> None:
         loaded = self.loaded
-        compiled, api = loaded.compiled, loaded.context.api
-        with self._lock, loaded.context.current():
-            blocks = count(compiled.blocks, self.dimensions, values)
-            if not blocks:
-                return
+        with self._lock:
+            blocks = self._blocks
+            if blocks is None:
+                blocks = count(loaded.compiled.blocks, self.dimensions, values)
+                self._config.gridDimX = blocks
+                if not blocks:
+                    return
             self._fill(values)
-            self._config.gridDimX = blocks
             if stream.number != self._stream:
                 self._config.hStream = self._stream = stream.number
             try:
-                api.cuLaunchKernelEx(self._config, loaded.function, self._address, 0)
+                loaded.context.api.cuLaunchKernelEx(self._config, loaded.function, self._address, 0)
             except DeviceError as error:
                 raise DeviceError(f"launching {loaded.kernel.name}(): {error}") from None
-        if stream.recorder is not None:
-            look = loaded.look if loaded.status else None
-            stream.recorder.launched(loaded.kernel.name, look, (loaded, *kept))
-            return
-        # If it fails, CUDA says so at some later call.
-        api.launched.append((stream.number, loaded.kernel.name))
-        if loaded.status:
-            stream.assertions[loaded.look] = None
 
     def _fill(self, values: Sequence[Any]) -> None:
         for place, number in self._tensors:
