@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 from taskc.backend.cuda.context import Context, context
@@ -63,7 +63,6 @@ class Stream:
         # What looks, once the stream has been waited for, whether an assertion has failed.
         self.assertions: dict[Callable[[], None], None] = {}
         self._is_ours = is_ours
-        self._tokens: list[Token[Stream | None]] = []
 
     def synchronize(self) -> None:
         """Waits for all that is in the stream; says what went wrong in it."""
@@ -94,11 +93,11 @@ class Stream:
             self.context.api.cuStreamWaitEvent(self.number, other.handle, 0)
 
     def __enter__(self) -> Stream:
-        self._tokens.append(_current.set(self))
+        _entered.set((*_entered.get(), self))
         return self
 
     def __exit__(self, *error: object) -> None:
-        _current.reset(self._tokens.pop())
+        _entered.set(_entered.get()[:-1])
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return 0, self.number
@@ -145,14 +144,15 @@ class Event:
                 self.context.api.cuEventDestroy(self.handle)
 
 
-_current: ContextVar[Stream | None] = ContextVar("taskc_stream", default=None)
+# The `with stream:` around this, outermost first; each thread and each task has its own.
+_entered: ContextVar[tuple[Stream, ...]] = ContextVar("taskc_streams", default=())
 
 
 def current_stream(owner: Context, library: str = "") -> Stream:
     """Where a call on a device goes; `library` is the one that its arrays come from."""
-    stream = _current.get()
-    if stream is not None and stream.context is owner:
-        return stream
+    for stream in reversed(_entered.get()):
+        if stream.context is owner:
+            return stream
     number = _NUMBERS[library](owner.ordinal) if library in _NUMBERS else 0
     return owner.streams.get(number) or stream_of(owner, number)
 

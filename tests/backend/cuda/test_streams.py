@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import taskc as tc
 from taskc import device, f32, repeat, spatial
+from tests.backend.cuda.conftest import Start
 from tests.backend.cuda.fake_driver import ILLEGAL_ADDRESS, INVALID_VALUE, FakeDriver
 
 
@@ -34,6 +36,34 @@ def test_the_current_stream(fake: FakeDriver) -> None:
             assert device.current_stream() is inner
         assert device.current_stream() is outer
     assert device.current_stream().number == 0
+
+
+def test_each_thread_has_a_current_stream(fake: FakeDriver) -> None:
+    stream, inside, leave = device.Stream(), threading.Event(), threading.Event()
+    seen: list[Any] = []
+
+    def other() -> None:
+        seen.append(device.current_stream().number)
+        with stream:
+            inside.set()
+            leave.wait(10)
+            seen.append(device.current_stream())
+
+    thread = threading.Thread(target=other)
+    with stream:
+        thread.start()
+        assert inside.wait(10)
+    assert device.current_stream().number == 0
+    leave.set()
+    thread.join()
+    assert seen == [0, stream]
+
+
+def test_the_current_stream_of_each_device(start: Start) -> None:
+    start(devices=2)
+    with device.Stream(0) as first, device.Stream(1) as second:
+        assert device.current_stream(0) is first
+        assert device.current_stream(1) is second
 
 
 def test_streams_of_others(fake: FakeDriver) -> None:
