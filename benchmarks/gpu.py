@@ -1,6 +1,6 @@
 """The CUDA target on a GPU: first all correctness checks, then times against cuBLAS, cuDNN and torch's attention.
 
-    python benchmarks/gpu.py [--quick] [--only matmul] [--json FILE]
+    python benchmarks/gpu.py [--quick] [--only matmul] [--json FILE] [--sanitize]
 
 It writes benchmarks/results/<device>.json, and a log beside it. Each family of cases runs in a process of its own,
 which is started anew behind a case that crashes, hangs or breaks the device; that one's row says so. torch, where
@@ -12,10 +12,12 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -24,6 +26,7 @@ from typing import Any
 HERE = Path(__file__).parent
 LIMIT = 465.0  # seconds for everything
 HANGS = 60.0  # a case may take so long
+_FOUND = "the process ended with 9"  # what is asked of compute-sanitizer
 _INTERNAL = ("family", "size", "fatal")
 
 
@@ -34,12 +37,15 @@ def main() -> int:
         "--only", metavar="NAME", default="", help="families with this in their name"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there")
+    parser.add_argument(
+        "--sanitize", action="store_true", help="also run a check of each under compute-sanitizer"
+    )
     parser.add_argument("--child", metavar="FILE", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     prepare_imports()
     if options.child:
         return child(options.child)
-    return parent(options.quick, options.only, options.json)
+    return parent(options)
 
 
 def prepare_imports() -> None:
@@ -52,7 +58,7 @@ def prepare_imports() -> None:
 # --- the parent ------------------------------------------------------------------------------
 
 
-def parent(quick: bool, only: str, file: Path | None) -> int:
+def parent(options: argparse.Namespace) -> int:
     from gpu_cases import FAMILIES, name_of
     from report import described, write
 
@@ -64,11 +70,11 @@ def parent(quick: bool, only: str, file: Path | None) -> int:
         print(f"nothing is measured: {error}", file=sys.stderr)
         return 1
     slug = re.sub(r"\W+", "_", context.name.lower()).strip("_")
-    file = file or HERE / "results" / f"{slug}.json"
+    file = options.json or HERE / "results" / f"{slug}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
-    families = [family for family in FAMILIES if only in family.name]
+    families = [family for family in FAMILIES if options.only in family.name]
     jobs: list[dict[str, Any]] = []
-    for what in ("checks", "quick" if quick else "sizes"):
+    for what in ("checks", "quick" if options.quick else "sizes"):
         for family in families:
             kind = "check" if what == "checks" else "measure"
             jobs += [
@@ -86,6 +92,8 @@ def parent(quick: bool, only: str, file: Path | None) -> int:
         if find_spec("torch") is None:
             say("torch isn't installed: nothing is compared with cuBLAS, cuDNN and its attention")
         done = run_jobs(jobs, say)
+        if options.sanitize:
+            done += sanitized([job for job in jobs if job["kind"] == "check"], say)
     rows = [
         {"benchmark": row["family"], **{k: v for k, v in row.items() if k not in _INTERNAL}}
         for row in done
@@ -117,17 +125,40 @@ def run_jobs(jobs: list[dict[str, Any]], say: Any) -> list[dict[str, Any]]:
     return done
 
 
-def run_child(group: list[dict[str, Any]], end: float) -> list[dict[str, Any]]:
-    """The results of the first jobs of a group: one at least."""
+def sanitized(checks: list[dict[str, Any]], say: Any) -> list[dict[str, Any]]:
+    """The first check of each family under memcheck and racecheck."""
+    program = shutil.which("compute-sanitizer")
+    if program is None:
+        say("compute-sanitizer isn't installed: neither memcheck nor racecheck was run")
+        return []
+    firsts = list({job["family"]: job for job in reversed(checks)}.values())[::-1]
+    done = []
+    for tool in ("memcheck", "racecheck"):
+        for job in firsts:
+            command = [program, f"--tool={tool}", "--error-exitcode=9", "--log-file=/dev/stderr"]
+            (row,) = run_child([{**job, "kind": tool}], time.monotonic() + 4 * HANGS, command)
+            say(line_of(row))
+            done.append(row)
+    return done
+
+
+def run_child(
+    group: list[dict[str, Any]], end: float, under: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """The results of the first jobs of a group: one at least.
+
+    under  a command that runs the process, and whose own findings are errors
+    """
     if time.monotonic() > end:
         return [{**job, "error": "not measured: out of time"} for job in group]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "jobs.json"
         file.write_text(json.dumps(group))
-        limit = min(HANGS * len(group), max(1.0, end + HANGS - time.monotonic()))
+        usual = HANGS * len(group) * (4 if under else 1)
+        limit = min(usual, max(1.0, end + HANGS - time.monotonic()))
         try:
             ended = subprocess.run(
-                [sys.executable, __file__, "--child", str(file)],
+                [*under, sys.executable, __file__, "--child", str(file)],
                 capture_output=True, text=True, check=False, timeout=limit,
             )  # fmt: skip
             why = f"the process ended with {ended.returncode}: {ended.stderr.strip()[-300:]}"
@@ -136,16 +167,18 @@ def run_child(group: list[dict[str, Any]], end: float) -> list[dict[str, Any]]:
         found = file.with_suffix(".done")
         lines = found.read_text().splitlines() if found.exists() else []
         results: list[dict[str, Any]] = [json.loads(line) for line in lines]
+        if under and why.startswith(_FOUND):
+            results = []
     if len(results) < len(group) and not (results and results[-1].get("fatal")):
         results.append({**group[len(results)], "error": why})
     return results
 
 
 def line_of(row: dict[str, Any]) -> str:
-    head = f"{row['kind']:7} {row['family']:26} {row['case']:24}"
+    head = f"{row['kind']:9} {row['family']:26} {row['case']:24}"
     if "error" in row:
         return f"{head} FAILED: {row['error']}"
-    if row["kind"] == "check":
+    if row["kind"] != "measure":
         return f"{head} right: {row['error_of_bound']:.2f} of the bound"
     text = f"{head} {row['ours_ms']:9.4f} ms"
     if row.get("tflops"):
@@ -171,7 +204,7 @@ def child(file: Path) -> int:
         for job in json.loads(file.read_text()):
             fatal = False
             try:
-                result = (check if job["kind"] == "check" else measure)(job)
+                result = (measure if job["kind"] == "measure" else check)(job)
             except DeviceError as error:  # what the device does after an error means nothing
                 result, fatal = {"error": str(error), "fatal": True}, True
             except Exception as error:

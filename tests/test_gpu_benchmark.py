@@ -111,6 +111,41 @@ def test_it_goes_on_past_a_process_that_breaks(
     assert "FAILED: the process ended with 1: broken" in said[1]
 
 
+@pytest.mark.parametrize("code", [0, 9])
+def test_what_the_sanitizer_finds_is_an_error(
+    parts: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int
+) -> None:
+    """A tool that runs what it is given, and ends as one that has found something would."""
+    child = tmp_path / "child.py"
+    child.write_text(
+        "import json, sys\n"
+        "from pathlib import Path\n"
+        "file = Path(sys.argv[-1])\n"
+        "(job,) = json.loads(file.read_text())\n"
+        "file.with_suffix('.done').write_text(json.dumps({**job, 'error_of_bound': 0.5}))\n"
+    )
+    tool = tmp_path / "compute-sanitizer"
+    tool.write_text(f'#!/bin/sh\nshift 3\n"$@" && echo "a race" >&2 && exit {code}\n')
+    tool.chmod(0o755)
+    monkeypatch.setattr(parts["gpu"], "__file__", str(child))
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    said: list[str] = []
+    jobs = [{"kind": "check", "family": "f", "size": [k], "case": str(k)} for k in (1, 2)]
+    rows = parts["gpu"].sanitized(jobs, said.append)
+    assert [(row["kind"], row["case"]) for row in rows] == [("memcheck", "1"), ("racecheck", "1")]
+    expected = "the process ended with 9: a race" if code else None
+    assert [row.get("error") for row in rows] == [expected] * 2
+
+
+def test_without_the_sanitizer_that_is_said(
+    parts: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    said: list[str] = []
+    assert parts["gpu"].sanitized([], said.append) == []
+    assert said == ["compute-sanitizer isn't installed: neither memcheck nor racecheck was run"]
+
+
 def test_a_child_writes_what_fails_and_what_does_not(
     fake: FakeDriver, compiled: Any, parts: Any, tmp_path: Path
 ) -> None:
