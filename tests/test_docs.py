@@ -83,7 +83,14 @@ def test_the_programs_run_and_say_what_is_shown(path: Path, request: pytest.Fixt
 
 
 def test_all_documents_are_here() -> None:
-    assert [path.stem for path in DOCUMENTS] == ["cuda", "ir", "kernels", "language", "passes", "tutorial"]
+    assert [path.stem for path in DOCUMENTS] == [
+        "cuda",
+        "ir",
+        "kernels",
+        "language",
+        "passes",
+        "tutorial",
+    ]
 
 
 def test_every_name_is_in_the_reference() -> None:

@@ -21,8 +21,15 @@ from taskc.ir.target import MatrixInstruction
 from taskc.ir.types import DType, bf16, f8e4m3, f8e5m2, f16, f32, i8, i32, tf32, u8
 
 _PTX = {
-    **{f16: "f16", bf16: "bf16", tf32: "tf32", f32: "f32", i8: "s8", u8: "u8", i32: "s32"},
-    **{f8e4m3: "e4m3", f8e5m2: "e5m2"},
+    f16: "f16",
+    bf16: "bf16",
+    tf32: "tf32",
+    f32: "f32",
+    i8: "s8",
+    u8: "u8",
+    i32: "s32",
+    f8e4m3: "e4m3",
+    f8e5m2: "e5m2",
 }
 _SWIZZLES = {128: 1, 64: 2, 32: 3, 16: 0}
 

@@ -192,7 +192,9 @@ def _matrix_move(entry: Entry) -> Entry:
     call, _, dtype = entry.name.rpartition("_")
     row = next(row for row in MATRIX_MOVES.values() if row.name.replace(".", "_") == call)
     fragment = row.fragment(DTYPES[dtype])
-    rows = ", ".join("{" + ", ".join(f"{{{r}, {c}}}" for r, c in one) + "}" for one in fragment.tasks)
+    rows = ", ".join(
+        "{" + ", ".join(f"{{{r}, {c}}}" for r, c in one) + "}" for one in fragment.tasks
+    )
     pointers = f"{dtype}* to, {dtype}* line" if row.is_load else f"{dtype}* line, {dtype}* from"
     element = f"lines[8 * (i / {fragment.slots}) + at[0]][at[1]]"
     lines = [
