@@ -156,7 +156,7 @@ def _matrix(row: MatrixInstruction) -> Entry:
     }
     lines = [
         f"static void {row.name.replace('.', '_')}({row.accumulator}* d, const {row.operand}* left,"
-        f" const {row.operand}* right) {{",
+        f" const {row.types[1]}* right) {{",
         f"    static {row.accumulator} of_warps[32][3][{max(m * k, k * n, m * n)}];",
         "    auto& wide = of_warps[host::current / 32];",
         "    const int lane = host::lane();",
