@@ -289,12 +289,12 @@ def matmul(
     if bias:
 
         @tc.kernel(workers=plan.lanes)
-        def kernel(a: left, b: right, offsets: total[n], c: tc.out[into[m, n]]):
+        def matmul(a: left, b: right, offsets: total[n], c: tc.out[into[m, n]]):
             product(a, b, offsets, c)
     else:
 
         @tc.kernel(workers=plan.lanes)
-        def kernel(a: left, b: right, c: tc.out[into[m, n]]):
+        def matmul(a: left, b: right, c: tc.out[into[m, n]]):
             product(a, b, None, c)
 
-    return kernel
+    return matmul

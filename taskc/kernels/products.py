@@ -185,12 +185,12 @@ def product(
     if bias:
 
         @tc.kernel(workers=own.workers)
-        def kernel(a: left_type[m, k], b: columns, offsets: sum_type[n], c: tc.out[into[m, n]]):
+        def product(a: left_type[m, k], b: columns, offsets: sum_type[n], c: tc.out[into[m, n]]):
             blocks(a, b, offsets, c)
     else:
 
         @tc.kernel(workers=own.workers)
-        def kernel(a: left_type[m, k], b: columns, c: tc.out[into[m, n]]):
+        def product(a: left_type[m, k], b: columns, c: tc.out[into[m, n]]):
             blocks(a, b, None, c)
 
-    return kernel
+    return product

@@ -232,15 +232,15 @@ def tiles_matmul(
     if bias:
 
         @tc.kernel(workers=own.workers)
-        def kernel(a: left, b: other, offsets: total[n], c: tc.out[into[m, n]]):
+        def matmul(a: left, b: other, offsets: total[n], c: tc.out[into[m, n]]):
             whole(a, b, offsets, c)
     else:
 
         @tc.kernel(workers=own.workers)
-        def kernel(a: left, b: other, c: tc.out[into[m, n]]):
+        def matmul(a: left, b: other, c: tc.out[into[m, n]]):
             whole(a, b, None, c)
 
-    return kernel
+    return matmul
 
 
 def _split(
@@ -286,7 +286,7 @@ def _split(
             add(sums, offsets, c)
 
         @tc.program
-        def program(a: left, b: right, offsets: total[n], c: tc.out[into[m, n]]):
+        def matmul(a: left, b: right, offsets: total[n], c: tc.out[into[m, n]]):
             sums = tc.empty(total[parts, m, n])
             partial(a, b, out=sums)
             biased(sums, offsets, out=c)
@@ -297,9 +297,9 @@ def _split(
             add(sums, None, c)
 
         @tc.program
-        def program(a: left, b: right, c: tc.out[into[m, n]]):
+        def matmul(a: left, b: right, c: tc.out[into[m, n]]):
             sums = tc.empty(total[parts, m, n])
             partial(a, b, out=sums)
             added(sums, out=c)
 
-    return program
+    return matmul
