@@ -1,4 +1,4 @@
-"""How long the compiler itself takes: the pipelined matmul from source to stage lean, and the simulator.
+"""How long the compiler itself takes: from source to stage lean, to a GPU's machine code, and the simulator.
 
     python benchmarks/compile_time.py [--quick] [--json FILE]
 
@@ -8,9 +8,12 @@ Times are medians; the first run, which loads grammars and fills caches of mappi
 from __future__ import annotations
 
 import importlib.util
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import median
 from types import ModuleType
@@ -18,9 +21,17 @@ from types import ModuleType
 import numpy as np
 from report import Row, finish, parse_options
 
+import taskc as tc
+from taskc import DType, bf16, f16, f32, repeat, spatial
+from taskc.backend.cuda.compile import compile_kernel, compile_many
 from taskc.backend.sim import run
-from taskc.passes.pipeline import lower_steps
+from taskc.ir.nodes import Kernel
+from taskc.kernels.matmul import matmul
+from taskc.kernels.tiles_matmul import Tiling
+from taskc.passes.pipeline import lower, lower_steps
 
+# 16 rows by 8 columns, of which each worker of a warp has two pairs: what mma.sync adds to.
+PAIRS = repeat(2, 1) * spatial(8, 4) * repeat(1, 2)
 EXAMPLE = Path(__file__).parent.parent / "examples" / "03_matmul.py"
 
 
@@ -77,7 +88,51 @@ def main() -> None:
             milliseconds(lambda: run(kernel.ir, [a, b, c]), 3),
         )
     )
+    rows += machine_code(repeats=3 if options.quick else 9)
     finish(rows, options.json)
+
+
+def machine_code(repeats: int) -> list[Row]:
+    """The largest products for GPUs; and 12 of them, by one thread and by all.
+
+    Nothing comes from the cache on disk.
+    """
+    rows = []
+    for target, dtype in (("sm_90a", bf16), ("sm_90a", f16), ("sm_80", bf16), ("sm_80", f32)):
+        case = f"matmul 4096^3 {dtype}, {target}"
+        to_lean = partial(_largest, target, dtype)
+        rows.append(Row("compile", f"{case}, to lean", 1, milliseconds(to_lean, repeats)))
+        to_code = partial(compile_kernel, to_lean())
+        rows.append(Row("NVRTC", case, 1, milliseconds(to_code, repeats)))
+    candidates = [
+        lower(replace(made, target="sm_80"))
+        for depth, stages in product((16, 32, 64), (2, 3, 4, 5))
+        for made in [_candidate(depth, stages)]
+    ]
+    one = milliseconds(lambda: [compile_kernel(kernel) for kernel in candidates], 1)
+    rows.append(Row("NVRTC", "12 candidates, sm_80", 1, one))
+    threads = os.cpu_count() or 1
+    beside = milliseconds(lambda: compile_many(candidates), 1)
+    rows.append(Row("NVRTC", "12 candidates, sm_80", threads, beside))
+    return rows
+
+
+def _largest(target: str, dtype: DType) -> Kernel:
+    made = matmul(
+        4096, 4096, 4096, dtype=dtype, total=f32, machine=tc.machine(target), result=dtype
+    ).ir
+    assert isinstance(made, Kernel)
+    return lower(replace(made, target=target))
+
+
+def _candidate(depth: int, stages: int) -> Kernel:
+    own = spatial(2, 4) * repeat(4, 4) * PAIRS
+    made = matmul(
+        1024, 1024, 1024,
+        dtype=f16, total=f32, machine=tc.machine("sm_80"), tiling=Tiling(own, depth, stages),
+    ).ir  # fmt: skip
+    assert isinstance(made, Kernel)
+    return made
 
 
 if __name__ == "__main__":
