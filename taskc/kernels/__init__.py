@@ -2,6 +2,7 @@
 
 matmul       products of matrices, with transposed or packed operands, bias and activation
 tiles_matmul products on GPUs: blocks of warps, operands in shared memory
+padded_matmul  those of rows of odd lengths, by way of copies that lie well
 few_rows     those of a vector, or a few rows, and a matrix
 batches      many products, as NumPy broadcasts them
 products     products of 8- and 16-bit numbers, by the machine's matrix instructions

@@ -19,6 +19,7 @@ from typing import Any
 import taskc as tc
 from taskc import DType, Machine, TensorType, f32, repeat, spatial
 from taskc.kernels.few_rows import MOST, columns_of, few_rows
+from taskc.kernels.padded_matmul import is_worth_padding, padded_matmul
 from taskc.kernels.tiles_matmul import Tiling, tiles_matmul
 
 Extent = Any  # an int, or a tc.dim
@@ -135,7 +136,8 @@ def matmul(
     if not machine.is_processor:
         if packed:
             raise ValueError("this machine takes b as it is: pack it for processors")
-        return tiles_matmul(
+        make = padded_matmul if is_worth_padding(m, n, k, dtype) else tiles_matmul
+        return make(
             m, n, k,
             machine=machine, dtype=dtype, total=total, result=result, transpose_a=transpose_a,
             transpose_b=transpose_b, bias=bias, activation=activation, tiling=tiling,

@@ -19,6 +19,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, Machine, Mapping, TensorType, repeat, spatial
+from taskc.kernels.padding import pitch
 
 Extent = Any  # an int, or a tc.dim
 Types = tuple[DType, DType, DType]  # of both operands and the sum
@@ -79,6 +80,7 @@ def choose(
     *,
     transpose_a: bool = False,
     transpose_b: bool = False,
+    padded: bool = False,
 ) -> Tiling:
     """The tile that takes the least time, if waves of blocks take as long as their tiles are large."""
     most = 1 << 13
@@ -94,7 +96,7 @@ def choose(
     candidates = list(_candidates(k, types, machine, transpose_b))
     pitches = (m if transpose_a else k, k if transpose_b else n)
     along_k = transpose_b and not transpose_a
-    if all(_multiple(x) * types[0].nbytes % 16 == 0 for x in pitches):
+    if padded or all(_multiple(x) * types[0].nbytes % 16 == 0 for x in pitches):
         candidates += _beside(types, machine, along_k=along_k)
     return min(candidates, key=cost)[0]
 
@@ -154,22 +156,26 @@ def tiles_matmul(
     bias: bool = False,
     activation: Any = None,
     tiling: Tiling | None = None,
+    padded: bool = False,
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
     """c[m, n] = activation(a[m, k] @ b[k, n] + bias[n]), as `matmul` has it.
 
     right   b's type, where it isn't a's
     result  c's type, to which `activation(…)` is converted in the end; `total` if not said
+    padded  the rows of a and b have zeros behind them, up to their `pitch`
     """
     total = total or dtype
     into, right_type = result or total, right or dtype
     plan = tiling or choose(
         m, n, k, (dtype, right_type, total), machine,
-        transpose_a=transpose_a, transpose_b=transpose_b,
+        transpose_a=transpose_a, transpose_b=transpose_b, padded=padded,
     )  # fmt: skip
     own, depth, parts = plan.own, plan.depth, plan.parts
     tall, wide = own.shape
-    left = dtype[k, m] if transpose_a else dtype[m, k]
-    other = right_type[n, k] if transpose_b else right_type[k, n]
+    rows, columns = (k, m) if transpose_a else (m, k)
+    left = dtype[rows, pitch(columns, dtype) if padded else columns]
+    rows, columns = (n, k) if transpose_b else (k, n)
+    other = right_type[rows, pitch(columns, right_type) if padded else columns]
 
     @tc.function
     def moved(value, offsets, j):

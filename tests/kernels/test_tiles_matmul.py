@@ -18,6 +18,7 @@ from taskc.checking import Examination, examine, examine_program
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
 from taskc.kernels.matmul import matmul
+from taskc.kernels.padded_matmul import is_worth_padding, padded_matmul
 from taskc.kernels.tiles_matmul import Tiling, choose
 from taskc.passes.pipeline import lower
 
@@ -158,6 +159,34 @@ def test_parts_of_long_sums() -> None:
     """The second part has fewer steps than the first, and an edge."""
     calls = checked((33, 16, 232), tiling(f16, parts=2), dtype=f16, total=f32, bias=True)
     assert len(calls) == 2
+
+
+@pytest.mark.parametrize("transpose_a", [False, True])
+@pytest.mark.parametrize("transpose_b", [False, True])
+def test_rows_of_odd_lengths_are_padded(transpose_a: bool, transpose_b: bool) -> None:
+    """Then they travel as rows of even ones do, and what is behind them adds nothing."""
+    options = {"dtype": f16, "total": f32, "transpose_a": transpose_a, "transpose_b": transpose_b}
+    program = padded_matmul(33, 19, 45, machine=SM_80, tiling=tiling(f16), bias=True, **options)
+    arguments = operands(33, 19, 45, bias=True, **options)
+    examined = examine_program(program, arguments, stages=ENDS, target="sm_80")
+    assert not [f for f in examined.findings if f.kind != "uncoalesced"], examined.findings
+    names = [call.steps[-1].kernel.name for call in examined.calls]
+    assert names == ["pad", "pad", "matmul"]
+    product = examined.calls[-1]
+    assert {"cp.async", "ldmatrix.x4"} <= {
+        name.removesuffix(".trans") for name in operations(product)
+    }
+    made = product.results[-1].astype(np.float64)
+    np.testing.assert_array_equal(made, expected(arguments, **options))
+
+
+def test_what_is_padded() -> None:
+    assert is_worth_padding(2039, 2039, 2039, f16)
+    assert not is_worth_padding(2039, 2040, 2040, f16)  # no row of a or b is that long
+    assert not is_worth_padding(64, 2039, 2039, f16)
+    assert not is_worth_padding(tc.dim("m"), 2039, 2039, f16)
+    names = [kernel.name for kernel in matmul(600, 520, 515, machine=SM_80).kernels]
+    assert names == ["pad", "matmul"]  # b's rows lie well
 
 
 def test_what_is_chosen() -> None:
