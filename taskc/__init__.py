@@ -32,8 +32,8 @@ from taskc.ir.types import (
     u64,
 )
 from taskc.lang import cuda
-from taskc.lang.calls import function
 from taskc.lang.definition import Definition, KernelDefinition, kernel, set_runner
+from taskc.lang.functions import function
 from taskc.lang.names import (
     atomic_add,
     atomic_and,

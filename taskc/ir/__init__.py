@@ -1,9 +1,15 @@
 """Types, nodes and mappings: what every stage of a program is made of."""
 
-from taskc.ir.compare import difference, same_program
-from taskc.ir.nodes import Kernel
-from taskc.ir.printer import expression_text, statement_text, to_text
-from taskc.ir.verify import verify
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from taskc.ir.compare import difference, same_program
+    from taskc.ir.nodes import Kernel
+    from taskc.ir.printer import expression_text, statement_text, to_text
+    from taskc.ir.verify import verify
 
 __all__ = [
     "difference",
@@ -15,9 +21,27 @@ __all__ = [
     "verify",
 ]
 
+# They load when they are first asked for: whoever writes a kernel needs none of them.
+_LOADED_LATER = {
+    "difference": "compare",
+    "expression_text": "printer",
+    "same_program": "compare",
+    "statement_text": "printer",
+    "to_text": "printer",
+    "verify": "verify",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LOADED_LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(f"{__name__}.{_LOADED_LATER[name]}"), name)
+    globals()[name] = found
+    return found
+
 
 def parse(text: str, file: str = "<ir>") -> Kernel:
     """The kernel that a text describes; a CompileError tells where it can't be one."""
-    from taskc.ir.parser import parse as parse_text  # lark takes a while to import
+    from taskc.ir.parser import parse as parse_text
 
     return parse_text(text, file)

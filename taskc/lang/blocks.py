@@ -10,9 +10,10 @@ from taskc.ir.build import conjunction
 from taskc.ir.mapping import Mapping
 from taskc.ir.rewrite import walk
 from taskc.ir.types import DType, boolean
-from taskc.lang.calls import FunctionDefinition, Handler, bind, inline, plain_parameters
+from taskc.lang.calls import Handler, bind, inline
 from taskc.lang.context import Context, Place, Scope
 from taskc.lang.conversions import constant_integer, scalar, typed
+from taskc.lang.functions import FunctionDefinition, plain_parameters
 from taskc.lang.memory import allocate, constant_fill, require_phase, require_writable
 from taskc.lang.values import NOTHING, Nothing, Value, View, describe, shape_text
 from taskc.lang.views import block_variables, elements, read_guard, view_guard, view_of

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ast
-import builtins
 import difflib
 import math
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any
 
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
@@ -18,9 +16,10 @@ from taskc.ir.types import DType
 from taskc.lang.context import Context, Frame, Scope
 from taskc.lang.conversions import scalar
 from taskc.lang.expressions import convert_to
+from taskc.lang.functions import FunctionDefinition, Outside, plain_parameters
 from taskc.lang.names import UNARY_FUNCTIONS, Intrinsic
 from taskc.lang.operators import compute
-from taskc.lang.source import Source, source_of
+from taskc.lang.source import Source
 from taskc.lang.values import (
     Choice,
     Method,
@@ -33,59 +32,6 @@ from taskc.lang.values import (
 )
 
 Handler = Callable[[Context, ast.Call], Value]
-
-
-class Outside:
-    """What the names mean that a function takes from around it: closure, module, builtins."""
-
-    def __init__(self, function: FunctionType, around: dict[str, Any] | None = None) -> None:
-        self._cells = dict(
-            zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-        )
-        self._around = around or {}
-        self._globals = function.__globals__
-
-    def __call__(self, name: str) -> Any:
-        if name in self._cells:
-            try:
-                return self._cells[name].cell_contents
-            except ValueError:
-                raise KeyError(name) from None
-        if name in self._around:
-            return self._around[name]
-        if name in self._globals:
-            return self._globals[name]
-        return vars(builtins)[name]
-
-    @property
-    def names(self) -> set[str]:
-        return {*self._cells, *self._around, *self._globals}
-
-
-class FunctionDefinition:
-    """A helper, `@tc.function`: inlined where a kernel calls it; in Python it is what it was."""
-
-    def __init__(self, function: FunctionType) -> None:
-        self.function = function
-        self.__name__ = function.__name__
-        self.__doc__ = function.__doc__
-
-    @property
-    def source(self) -> Source:
-        return source_of(self.function, f"function '{self.__name__}'")
-
-    def __call__(self, *args: Any, **keywords: Any) -> Any:
-        return self.function(*args, **keywords)
-
-    def __repr__(self) -> str:
-        return f"<tc.function {self.__name__}>"
-
-
-def function(function: Callable[..., Any]) -> FunctionDefinition:
-    """A helper that kernels inline. Its parameters may be tensors, scalars and constants."""
-    if not isinstance(function, FunctionType):
-        raise CompileError(f"@tc.function is for functions, and this is {describe(function)}")
-    return FunctionDefinition(function)
 
 
 def call_with(handlers: dict[str, Handler], on_builtins: dict[int, Handler]) -> Handler:
@@ -283,17 +229,3 @@ def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
         and isinstance(first.value.value, str)
     )
     return body[1:] if is_docstring else body
-
-
-def plain_parameters(source: Source, what: str) -> list[str]:
-    """The parameters of a function; anything but plain ones is an error."""
-    arguments = source.tree.args
-    odd = [*arguments.posonlyargs, *arguments.kwonlyargs]
-    odd += [extra for extra in (arguments.vararg, arguments.kwarg) if extra is not None]
-    if odd:
-        raise CompileError(f"{what} has only plain parameters", source.locate(odd[0]))
-    if arguments.defaults:
-        raise CompileError(
-            f"a parameter of {what} has no default", source.locate(arguments.defaults[0])
-        )
-    return [argument.arg for argument in arguments.args]

@@ -17,9 +17,8 @@ from taskc.ir.program import Program
 from taskc.ir.rounding import convert
 from taskc.ir.signature import inputs_of, named_type
 from taskc.ir.types import DType, boolean, f64
-from taskc.lang.parser import parse_kernel
+from taskc.lang.handles import current_trace, refuse_handles
 from taskc.lang.sizes import Dimension, tracing
-from taskc.lang.tracing import current_trace, refuse_handles
 from taskc.lang.values import describe
 
 Example: TypeAlias = Callable[[np.random.Generator], Any]
@@ -195,6 +194,8 @@ def _decorator(
     workers: Any, example: Example | None, target: str | None, *, in_room: bool
 ) -> Callable[[Callable[..., Any]], KernelDefinition]:
     def decorate(function: Callable[..., Any]) -> KernelDefinition:
+        from taskc.lang.parser import parse_kernel  # with all that knows the language
+
         if not isinstance(function, FunctionType):
             raise CompileError(
                 f"a kernel is made from a function, and this is {describe(function)}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.signature import named_type
 from taskc.ir.types import DType
+from taskc.lang.sizes import tracing
 from taskc.lang.source import call_site
 
 if TYPE_CHECKING:
@@ -100,3 +102,21 @@ class ScalarHandle(Handle):
     @property
     def dtype(self) -> DType:
         return self.variable.dtype
+
+
+def current_trace() -> Trace | None:
+    """The program whose body is running, in this thread."""
+    return cast("Trace | None", tracing.get())
+
+
+def refuse_handles(values: Iterable[Any]) -> None:
+    """Outside of a trace there are only arrays."""
+    for value in values:
+        if isinstance(value, (tuple, list)):
+            refuse_handles(value)
+        elif isinstance(value, Handle):
+            raise CompileError(
+                f"'{value.name}' belongs to program '{value.trace.name}', and is used outside of it",
+                call_site(),
+                "a program's tensors have no values once it is traced; call it with arrays",
+            )

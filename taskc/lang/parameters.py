@@ -9,9 +9,9 @@ from typing import Any
 
 from taskc.ir import nodes as ir
 from taskc.ir.types import DType, TensorType
-from taskc.lang.calls import Outside
 from taskc.lang.context import Context
 from taskc.lang.expressions import boolean_type
+from taskc.lang.functions import Outside
 from taskc.lang.memory import check_layout
 from taskc.lang.names import ParameterType, Role
 from taskc.lang.sizes import Size

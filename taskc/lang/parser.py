@@ -10,9 +10,10 @@ from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.lang.assignments import ASSIGNMENTS
 from taskc.lang.builtins import BUILTINS, HANDLERS
-from taskc.lang.calls import Outside, call_with, plain_parameters
+from taskc.lang.calls import call_with
 from taskc.lang.context import Context, Frame, Scope
 from taskc.lang.expressions import EXPRESSIONS
+from taskc.lang.functions import Outside, plain_parameters
 from taskc.lang.loops import for_loop
 from taskc.lang.operators import OPERATORS
 from taskc.lang.parameters import parameter

@@ -8,10 +8,11 @@ from taskc.ir import nodes as ir
 from taskc.ir.ptx import fault_in_snippet, has_register
 from taskc.ir.rewrite import walk
 from taskc.ir.types import DType
-from taskc.lang.calls import FunctionDefinition, Handler, inline, plain_parameters
+from taskc.lang.calls import Handler, inline
 from taskc.lang.context import Context, Place, Scope
 from taskc.lang.conversions import scalar, typed
 from taskc.lang.expressions import boolean_type
+from taskc.lang.functions import FunctionDefinition, plain_parameters
 from taskc.lang.values import Value, describe
 
 _WHAT = "tc.cuda.ptx"

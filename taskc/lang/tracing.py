@@ -8,7 +8,7 @@ and that a size fits a scalar of fewer bits, is left to the call.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from taskc.ir.types import TensorType
 from taskc.lang.handles import Handle, ScalarHandle, TensorHandle
 from taskc.lang.memory import layout_problem
 from taskc.lang.names import ParameterType
-from taskc.lang.sizes import Size, Sizes, tracing
+from taskc.lang.sizes import Size, Sizes
 from taskc.lang.source import assigned_names, call_site
 from taskc.lang.traced_call import TracedCall
 from taskc.lang.values import describe
@@ -102,23 +102,3 @@ class Trace(Sizes):
                     output.loc,
                     f"pass it as the output of a call: kernel(..., out={output.name})",
                 )
-
-
-def current_trace() -> Trace | None:
-    """The program whose body is running, in this thread."""
-    trace = tracing.get()
-    assert trace is None or isinstance(trace, Trace)
-    return trace
-
-
-def refuse_handles(values: Iterable[Any]) -> None:
-    """Outside of a trace there are only arrays."""
-    for value in values:
-        if isinstance(value, (tuple, list)):
-            refuse_handles(value)
-        elif isinstance(value, Handle):
-            raise CompileError(
-                f"'{value.name}' belongs to program '{value.trace.name}', and is used outside of it",
-                call_site(),
-                "a program's tensors have no values once it is traced; call it with arrays",
-            )

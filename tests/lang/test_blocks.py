@@ -389,7 +389,8 @@ def test_every_operation_is_a_function(name: str) -> None:
         arguments[1] = "32"  # whole warps
     call = f"tc.cuda.{name.replace('.', '_')}({', '.join(arguments)})"
     tiles = "for t in tc.tiles(2, by=1, cluster=2):\n    "
-    body = f"{tiles}b = tc.shared(f32[8])\n    {'v = ' if row.result else ''}{call}"
+    kind = "tc.f16" if "matrix" in name else "f32"
+    body = f"{tiles}b = tc.shared({kind}[8])\n    {'v = ' if row.result else ''}{call}"
     made = cell(CUDA + "".join(f"    {line}\n" for line in body.splitlines()))["k"].ir
     last = made.body.body.statements[-1]
     assert last.operation == name
