@@ -264,7 +264,8 @@ class Frame:
         other = Frame.__new__(Frame)
         other.group, other.run = self.group, self.run
         other.env, other.memories = self.env, self.memories
-        other.mask, other.axes = self.mask, ()
+        other.axes = ()
+        other.mask = None if self.mask is None else active_blocks(self)[:, None]
         other.block_row, other.count = self.block_row, self.count
         other.worker_row = other.columns = np.arange(count)
         other.width = count

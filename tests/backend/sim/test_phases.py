@@ -42,6 +42,31 @@ def test_matmul_is_a_chain_of_fma(work: str) -> None:
     np.testing.assert_array_equal(c.view(np.int32), expected.view(np.int32))
 
 
+@pytest.mark.parametrize("stage", ["parsed", "synchronized"])
+def test_blocks_that_take_more_steps_than_others(stage: str) -> None:
+    """Where some blocks are through, their tiles of a further step aren't there to be read."""
+    c = np.full((2, 2, 2), np.nan, np.float32)
+    report = simulate(
+        f"""
+        kernel k(c: out f32[2, 2, 2]) workers=2 stage={stage}:
+            grid n in 2 by 1:
+                tile acc: f32[2, 2] by spatial(2, 1).repeat(1, 2) = 0.0
+                local steps: i64 = 1
+                steps = n + 1
+                for p in range(steps):
+                    tile t: f32[2, 2] by spatial(2, 1).repeat(1, 2)
+                    each (i, j) in spatial(2, 1).repeat(1, 2):
+                        t[i, j] = 1.0
+                    mma acc += t[0, 0].as(2, 2) @ t[0, 0].as(2, 2)
+                each (i, j) in spatial(2, 1).repeat(1, 2):
+                    c[n, i, j] = acc[i, j]
+        """,
+        c,
+    )
+    assert report.findings == ()
+    assert c.tolist() == [[[2, 2], [2, 2]], [[4, 4], [4, 4]]]
+
+
 def test_tasks_of_one_worker_run_in_order() -> None:
     x = np.arange(1, 13, dtype=np.int32)
     y = np.zeros(2, np.int32)
