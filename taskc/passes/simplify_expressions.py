@@ -14,6 +14,7 @@ from taskc.ir import arithmetic
 from taskc.ir.affine import Affine
 from taskc.ir.bounds import NEGATED, Facts
 from taskc.ir.interval import range_of
+from taskc.ir.linear import Opaque
 from taskc.ir.nodes import (
     Address,
     Binary,
@@ -284,20 +285,34 @@ def _named(form: Affine, node: Expression, facts: Facts) -> Affine:
 
 
 def _recombined(form: Affine) -> Affine:
-    """n*k*(x // n) + k*(x % n)  ->  k*x."""
-    quotients = [atom for atom in form.terms if getattr(atom, "kind", "") == "//"]
-    if not quotients:
-        return form
-    for atom in list(form.terms):
-        if getattr(atom, "kind", "") != "%" or not isinstance(atom.parts[1], int):  # type: ignore[union-attr]
-            continue
-        inner, n = atom.parts  # type: ignore[union-attr]
-        factor = form.terms[atom]
-        for quotient in quotients:
-            if quotient.parts == (inner, n) and form.coefficient(quotient) == n * factor:  # type: ignore[union-attr]
+    """n*k*(x // n) + k*(x % n)  ->  k*x, where x // n of x = y // m is y // (m*n)."""
+    while True:
+        quotients = [atom for atom in form.terms if getattr(atom, "kind", "") == "//"]
+        rest = (
+            [atom for atom in form.terms if getattr(atom, "kind", "") == "%"] if quotients else []
+        )
+        for atom in rest:
+            inner, n = atom.parts  # type: ignore[union-attr]
+            if not isinstance(n, int):
+                continue
+            factor, parts = form.terms[atom], _parts_of_quotient(inner, n)
+            quotient = next((q for q in quotients if q.parts == parts), None)  # type: ignore[union-attr]
+            if quotient is not None and form.coefficient(quotient) == n * factor:
                 form = form.without(atom).without(quotient) + inner.scaled(factor)
                 break
-    return form
+        else:
+            return form
+
+
+def _parts_of_quotient(x: Affine, n: int) -> tuple[Affine, int]:
+    """Of what x // n has become."""
+    if len(x.terms) == 1 and not x.constant:
+        ((atom, factor),) = x.terms.items()
+        if factor == 1 and type(atom) is Opaque and atom.kind == "//":
+            inner, m = atom.parts
+            if isinstance(m, int):
+                return inner, m * n
+    return x, n
 
 
 def _reduced(node: Binary, facts: Facts) -> Expression:

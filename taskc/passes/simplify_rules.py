@@ -92,6 +92,7 @@ any: select(True, x, y) -> x
 any: select(False, x, y) -> y
 any: select(p, x, x) -> x
 any: select(not p, x, y) -> select(p, y, x)
+any: select(p, select(q, x, y), y) -> select(p and q, x, y)
 bool: select(x, True, False) -> x
 bool: select(x, False, True) -> not x
 bool: select(p, x, False) -> p and x

@@ -42,7 +42,7 @@ def divisor(expression: Expression | int, known: Multiples) -> int:
             return abs(int(value))
         case Variable():
             return lcm(known.get(expression, 1), expression.multiple)
-        case ir.Binary(operator="+" | "-", left=left, right=right):
+        case ir.Binary(operator="+" | "-" | "%", left=left, right=right):
             return gcd(divisor(left, known), divisor(right, known))
         case ir.Binary(operator="*", left=left, right=right):
             return divisor(left, known) * divisor(right, known)

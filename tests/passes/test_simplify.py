@@ -83,7 +83,7 @@ def instance_of(rule: str, generator: Generator) -> Expression:
     number = {"float": lambda n: Constant(float(n), f32)}.get(kind, constant)
     for letter in "xyz":
         letters[letter] = _Syntax(make(1))
-    letters["p"] = _Syntax(undecided(1))
+    letters["p"], letters["q"] = _Syntax(undecided(1)), _Syntax(undecided(1))
     letters["a"], letters["b"] = (
         _Syntax(constant(generator.random.randrange(-3, 9))) for _ in "ab"
     )
@@ -211,6 +211,7 @@ def test_nothing_to_do_gives_the_same_object() -> None:
         (lambda x, w: b("//", b("+", b("*", x, 32), w), 32), "x"),
         (lambda x, w: b("//", b("+", b("*", w, 4), 3), 8), "w // 2"),
         (lambda x, w: b("+", b("*", b("//", x, 8), 8), b("%", x, 8)), "x"),
+        (lambda x, w: b("+", b("*", b("//", x, 56), 7), b("%", b("//", x, 8), 7)), "x // 8"),
         (lambda x, w: b("//", b("//", x, 4), 8), "x // 32"),
         (lambda x, w: b("%", b("%", x, 32), 8), "x % 8"),
         (lambda x, w: b("//", b("%", x, 32), 8), "x % 32 // 8"),
