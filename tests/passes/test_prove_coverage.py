@@ -308,6 +308,41 @@ C = "c: out f32[m, n]"
         dimensions="b",
     ),
     Case(
+        "flattened, with another dimension between",
+        "c: out f32[b, 5, 6, 7]",
+        """
+        grid (t, f) in (b * 42, 5) by (4, 1):
+            each i in spatial(4):
+                if t + i < b * 42:
+                    c[(t + i) // 42, f, (t + i) // 7 % 6, (t + i) % 7] = 1.0
+        """,
+        dimensions="b",
+    ),
+    Case(
+        "flattened, with a sum in groups between",
+        "c: out f32[b, 15, 7]",
+        """
+        grid (t, g, f) in (b * 7, 3, 5) by (4, 1, 2):
+            each (i, j) in spatial(4, 1).repeat(1, 2):
+                if t + i < b * 7 and f + j < 5:
+                    c[(t + i) // 7, g * 5 + f + j, (t + i) % 7] = 1.0
+        """,
+        dimensions="b",
+    ),
+    Case(
+        "groups that overlap",
+        "c: out f32[b, 15, 7]",
+        """
+        grid (t, g, f) in (b * 7, 3, 6) by (4, 1, 2):
+            each (i, j) in spatial(4, 1).repeat(1, 2):
+                if t + i < b * 7 and f + j < 6 and g * 5 + f + j < 15:
+                    c[(t + i) // 7, g * 5 + f + j, (t + i) % 7] = 1.0
+        """,
+        CANT + "its steps of 5 in dimension 1 of `c` store 6 indices each, and so overlap",
+        "c[(t",
+        dimensions="b",
+    ),
+    Case(
         "flattened with a wrong factor",
         "c: out f32[b, 6, 7]",
         """

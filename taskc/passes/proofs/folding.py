@@ -2,6 +2,7 @@
 
     c[x // n, x % n]                      ->  c'[x]     where c' has the shape (m * n,)
     c[x // (k * n), x // n % k, x % n]    ->  c'[x]
+    c[x // n, y, x % n]                   ->  c'[x, y]
 
 Two such elements are the same exactly where x is, so proofs may look at x, which is a sum of loop
 variables, instead of at quotients, which are not.
@@ -9,6 +10,7 @@ variables, instead of at quotients, which are not.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from taskc.ir import nodes as ir
@@ -20,11 +22,11 @@ from taskc.passes.proofs.program import Access, Program
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Indices and their extents; `widths` counts the dimensions that became one."""
+    """Indices and their extents; `joined` has the dimensions that each of them was."""
 
     indices: tuple[Expression, ...]
     extents: tuple[int | Expression, ...]
-    widths: tuple[int, ...] = ()
+    joined: tuple[tuple[int, ...], ...] = ()
 
 
 def is_opaque(form: Form | None) -> bool:
@@ -33,23 +35,28 @@ def is_opaque(form: Form | None) -> bool:
 
 
 def folded(row: Row, program: Program, facts: Facts) -> Row:
-    """All dimensions folded that can be, from the last one on."""
+    """All dimensions folded that can be, from the last one on, those beside each other first."""
     parts = [resolved(index, program) for index in row.indices]
     sizes = [ir.constant(extent) if isinstance(extent, int) else extent for extent in row.extents]
-    widths = [1] * len(sizes)
-    position = len(parts) - 2
-    while 0 <= position < len(parts) - 1:
-        slow, fast = parts[position], parts[position + 1]
-        whole = _undivided(slow, fast, sizes[position + 1], program, facts)
-        if whole is not None:
-            parts[position : position + 2] = [whole]
-            sizes[position : position + 2] = [Binary("*", sizes[position], sizes[position + 1])]
-            widths[position : position + 2] = [widths[position] + widths[position + 1]]
-            position = min(position, len(parts) - 2)
-        else:
-            position -= 1
+    joined: list[tuple[int, ...]] = [(d,) for d in range(len(sizes))]
+
+    def fold(slow: int, fast: int) -> bool:
+        whole = _undivided(parts[slow], parts[fast], sizes[fast], program, facts)
+        if whole is None:
+            return False
+        parts[slow], sizes[slow] = whole, Binary("*", sizes[slow], sizes[fast])
+        joined[slow] += joined[fast]
+        del parts[fast], sizes[fast], joined[fast]
+        return True
+
+    def pairs() -> Iterator[tuple[int, int]]:
+        every = [(slow, fast) for slow in range(len(parts)) for fast in range(slow + 1, len(parts))]
+        return iter(sorted(every, key=lambda pair: (pair[1] - pair[0], -pair[0])))
+
+    while any(fold(slow, fast) for slow, fast in pairs()):
+        pass
     extents = [size.value if isinstance(size, ir.Constant) else size for size in sizes]
-    return Row(tuple(parts), tuple(extents), tuple(widths))  # type: ignore[arg-type]
+    return Row(tuple(parts), tuple(extents), tuple(joined))  # type: ignore[arg-type]
 
 
 def folded_alike(accesses: list[Access], program: Program) -> list[Access] | None:
@@ -59,7 +66,7 @@ def folded_alike(accesses: list[Access], program: Program) -> list[Access] | Non
         folded(Row(access.indices, first.shape), program, program.facts(access.path))
         for access in accesses
     ]
-    if len({row.widths for row in rows}) != 1 or max(rows[0].widths) == 1:
+    if len({row.joined for row in rows}) != 1 or len(rows[0].joined) == len(first.shape):
         return None
     return [
         replace(access, indices=row.indices) for access, row in zip(accesses, rows, strict=True)

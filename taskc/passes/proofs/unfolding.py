@@ -77,6 +77,9 @@ def _divisors(
             above = Binary("+", extent, ir.constant(step - 1))
             yield ir.constant(step), Binary("//", above, ir.constant(step))
     if isinstance(extent, int):
+        # A factor of an addend, where it divides the extent: n of row * n + col.
+        found = {number for number in _numbers(rows[0].indices[d], program) if number < extent}
+        yield from ((ir.constant(n), extent // n) for n in sorted(found) if extent % n == 0)
         return
     sizes = Facts.empty(program.kernel)
     for addend in [addend for row in rows for addend, _ in _addends(row.indices[d], program)]:
@@ -85,6 +88,14 @@ def _divisors(
                 parts = Binary("*", ir.constant(count), addend)
                 if sizes.prove(Binary("==", parts, extent)):
                     yield addend, count
+
+
+def _numbers(index: Expression, program: Program) -> Iterator[int]:
+    """What addends are multiplied with."""
+    for addend, _ in _addends(index, program):
+        if not isinstance(addend, Constant):
+            factors = _factors(addend, program)
+            yield from (int(f.value) for f in factors if isinstance(f, Constant) and f.value > 1)
 
 
 def _step(index: Expression, program: Program) -> int:
