@@ -2,7 +2,8 @@
 
 The scores are never stored as a whole: some keys at a time are scored, raised to powers of e less the
 largest score so far, and multiplied by their values; where a larger score comes up, what has been summed
-is scaled down. For many queries see attention_tiles.py, for few, as in decoding, attention_few.py.
+is scaled down. On processors: for many queries see attention_tiles.py, for few, as in decoding,
+attention_few.py. Elsewhere: attention_products.py.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from dataclasses import replace
 from typing import Any
 
 import taskc as tc
-from taskc import CompileError, DType, KernelDefinition, TensorType, boolean, f32
+from taskc import CompileError, DType, KernelDefinition, Machine, TensorType, boolean, f32
 from taskc.kernels.attention_few import MOST, few_queries
 from taskc.kernels.attention_problem import Extent, Problem
+from taskc.kernels.attention_products import Plan, choose_plan, products
 from taskc.kernels.attention_tiles import Schedule, choose, tiles
 
-__all__ = ["Schedule", "attention", "choose"]
+__all__ = ["Plan", "Schedule", "attention", "choose", "choose_plan"]
 
 
 def attention(
@@ -35,6 +37,8 @@ def attention(
     scale: float | None = None,
     dtype: DType = f32,
     schedule: Schedule | None = None,
+    machine: Machine | None = None,
+    plan: Plan | None = None,
 ) -> KernelDefinition:
     """A kernel of q, k, v, and a mask if there is one: y = softmax(q @ k.T * scale + mask) @ v.
 
@@ -47,6 +51,8 @@ def attention(
     mask      the type of a fourth operand that broadcasts to [batches, heads, length, keys]: floats are
               added to the scores; of tc.boolean, True says that a key is seen
     scale     1 / sqrt(features) if not said
+    machine   what it is built for, by its mappings: `tc.machine()`, where calls run, or `tc.machine("sm_80")`
+    schedule  how, on a processor; `plan`: elsewhere
 
     A query that sees no key gets zeros, as in PyTorch and by ONNX's Attention. Numbers of 16 bits are
     converted as they are read, and the result is rounded once.
@@ -76,14 +82,16 @@ def attention(
         scale=features**-0.5 if scale is None else scale,
         dtype=dtype,
     )
-    machine = tc.machine()
-    plan = schedule or choose(problem, machine)
+    machine = machine or tc.machine()
+    if not machine.is_processor:
+        return _kernel(problem, *products(problem, plan or choose_plan(problem, machine), machine))
+    tile = schedule or choose(problem, machine)
     if schedule is None and isinstance(length, int) and 0 < length * problem.share <= MOST:
-        return _kernel(problem, plan.lanes, _groups(problem, plan.lanes, machine))
+        return _kernel(problem, tile.lanes, _groups(problem, tile.lanes, machine))
     single = None
     if not isinstance(length, int):
-        single = few_queries(replace(problem, length=1, share=1), plan.lanes, machine)
-    return _kernel(problem, plan.lanes, tiles(problem, plan, single))
+        single = few_queries(replace(problem, length=1, share=1), tile.lanes, machine)
+    return _kernel(problem, tile.lanes, tiles(problem, tile, single))
 
 
 def _groups(problem: Problem, lanes: int, machine: tc.Machine) -> Callable[..., Any]:
@@ -110,7 +118,7 @@ def _check_mask(mask: TensorType, whole: tuple[Extent, ...]) -> None:
         )
 
 
-def _kernel(problem: Problem, lanes: int, blocks: Callable[..., Any]) -> KernelDefinition:
+def _kernel(problem: Problem, workers: int, blocks: Callable[..., Any]) -> KernelDefinition:
     """The blocks as a kernel, with the parameters that the problem has."""
     dtype, mask_type = problem.dtype, problem.mask
     batches, features, results = problem.batches, problem.features, problem.results
@@ -120,13 +128,13 @@ def _kernel(problem: Problem, lanes: int, blocks: Callable[..., Any]) -> KernelD
     result = dtype[batches, problem.heads, problem.length, results]
     if mask_type is None:
 
-        @tc.kernel(workers=lanes)
+        @tc.kernel(workers=workers)
         def attention(q: queries, k: keys, v: values, y: tc.out[result]):
             blocks(q, k, v, None, y)
 
     else:
 
-        @tc.kernel(workers=lanes)
+        @tc.kernel(workers=workers)
         def attention(q: queries, k: keys, v: values, mask: mask_type, y: tc.out[result]):
             blocks(q, k, v, mask, y)
 

@@ -1,0 +1,201 @@
+"""Attention by matrix products: a block is a tile of queries, and its workers share the keys in turn.
+
+    seen = repeat(rows, 1) * spatial(warps, 1) * repeat(1, columns) * fragment
+
+says who has which scores: a warp has whole rows, in fragments of the matrix instruction that the machine has
+for these types, or, where it has none, in squares of registers. So a row's largest score and its sum are
+found by the few lanes that share it. The results are held alike; where the fragments allow it, the powers
+stay in the registers in which they were computed, as the left operand of the second product.
+
+Keys and values go through shared memory some steps ahead. Steps in which no query of the tile sees a key are
+not made, and only those are masked in which some don't.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil, e, log2
+from typing import Any
+
+import taskc as tc
+from taskc import CompileError, Machine, Mapping, auto_map, repeat, spatial
+from taskc.kernels.attention_problem import Problem, added_by
+
+_SQUARE = repeat(4, 4) * spatial(4, 8)  # where no instruction fits: fused multiply-adds
+_DEEP = 16  # features, which a step of every instruction divides
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """warps   of a block, each with its own queries
+    rows    fragments of queries that a warp has
+    keys    a step's, a multiple of 32, or, by instructions, of 16
+    stages  steps whose keys and values there is memory for
+    """
+
+    warps: int
+    rows: int
+    keys: int
+    stages: int
+
+
+def fragment_of(problem: Problem, machine: Machine) -> Mapping:
+    """Who has which part of a piece of the scores, and of the results."""
+    types = problem.dtype, problem.dtype, problem.wide
+    row = next(iter(machine.instructions(*types)), None)
+    return row.accumulator_fragment if row else _SQUARE
+
+
+def choose_plan(problem: Problem, machine: Machine) -> Plan:
+    """The tallest tile that queries fill by half, in the memory of a block."""
+    tall = fragment_of(problem, machine).shape[0]
+    count = _joined(problem) * problem.length if isinstance(problem.length, int) else 1 << 20
+    # Two rows of fragments would read keys once for both, but take more registers than there are.
+    filled = next(w for w in (8, 4, 2, 1) if w == 1 or w * tall < 2 * count)
+    for warps in (w for w in (8, 4, 2, 1) if w <= filled):
+        for step, stages in ((64, 3), (32, 3), (32, 2), (32, 1)):
+            plan = Plan(warps, 1, step, stages)
+            if _bytes(problem, plan, tall) <= machine.near:
+                return plan
+    raise CompileError(
+        f"{problem.features} features, and {problem.results} of the results, are more than a block has memory for"
+    )
+
+
+def _joined(problem: Problem) -> int:
+    """How many heads that share keys have their queries in one tile: all, where queries are few."""
+    length = problem.length
+    return problem.share if isinstance(length, int) and length <= 8 else 1
+
+
+def _bytes(problem: Problem, plan: Plan, tall: int) -> int:
+    """What a block has in shared memory: queries, rings of keys and values, and powers on their way."""
+    across, deep = (ceil(n / _DEEP) * _DEEP for n in (problem.features, problem.results))
+    height = plan.warps * plan.rows * tall
+    elements = height * (across + plan.keys) + plan.stages * plan.keys * (across + deep)
+    return elements * problem.dtype.nbytes * 9 // 8  # and padding
+
+
+def products(problem: Problem, plan: Plan, machine: Machine) -> tuple[int, Callable[..., Any]]:
+    """The workers and the blocks of a kernel: a function of q, k, v, mask and y."""
+    length, keys, wide, dtype = problem.length, problem.keys, problem.wide, problem.dtype
+    features, results, ahead, step = problem.features, problem.results, problem.ahead, plan.keys
+    fragment = fragment_of(problem, machine)
+    tall, narrow = fragment.shape
+    unit = max(_DEEP, narrow)
+    across, deep = ceil(features / _DEEP) * _DEEP, ceil(results / unit) * unit
+    height = plan.warps * plan.rows * tall
+
+    def own(columns: int) -> Mapping:
+        return (
+            repeat(plan.rows, 1) * spatial(plan.warps, 1) * repeat(1, columns // narrow) * fragment
+        )
+
+    seen, held = own(step), own(deep)
+    rows = seen.project((0,))
+    lines = auto_map((height, deep), workers=seen.workers, vector=8 // dtype.nbytes)
+    joined = _joined(problem)
+    count = joined * length
+    added = added_by(problem)
+    # Powers of 2 are cheaper than those of e. Where no mask comes between the products and their largest,
+    # and they keep their order, they are scaled together with what is taken off.
+    doublings = problem.scale * log2(e)
+    is_plain = problem.mask is None and problem.scale > 0
+    factor = doublings if is_plain else 1.0
+    is_ragged = not (isinstance(keys, int) and keys % step == 0)
+
+    @tc.function
+    def place(head, row):
+        """The head of a query, and which one of that head's it is."""
+        return (head, row) if joined == 1 else (head * joined + row // length, row % length)
+
+    @tc.function
+    def near_queries(q, batch, head, row):
+        if joined == 1:
+            return tc.load(q[batch, head, row : row + height, 0:across])
+        else:
+            return tc.load(
+                (height, across),
+                lambda i, d: q[batch, head * joined + (row + i) // length, (row + i) % length, d],
+                fill=0,
+            )
+
+    @tc.function
+    def hide(mask, scores, batch, head, row, first, seen_by_all):
+        """What the mask adds; and the scores of keys that a query doesn't see."""
+        if mask is not None:
+            for i, j in seen:
+                value = scores[i, j] * doublings
+                if row + i < count and first + j < keys:
+                    own_head, query = place(head, row + i)
+                    value += added(mask, batch, own_head, query, first + j) * log2(e)
+                scores[i, j] = value
+        elif not is_plain:
+            for i, j in seen:
+                scores[i, j] *= doublings
+        if (is_ragged or ahead is not None) and first + step > seen_by_all:
+            for i, j in seen:
+                if first + j >= keys:
+                    scores[i, j] = -tc.inf
+                if ahead is not None:
+                    _, query = place(head, row + i)
+                    if first + j > query + ahead:
+                        scores[i, j] = -tc.inf
+
+    @tc.function
+    def block(q, k, v, mask, y, batch, head, row):
+        group = head // (problem.share // joined)
+        queries = near_queries(q, batch, head, row)
+        sums = tc.tile(wide, held, 0)
+        peaks = tc.tile(wide, rows, -tc.inf)
+        totals = tc.tile(wide, rows, 0)
+        first, last = (row, min(length, row + height)) if joined == 1 else (0, length)
+        stop = keys if ahead is None else max(0, min(keys, last + ahead))
+        seen_by_all = keys if ahead is None else min(keys, first + ahead + 1)
+        for p in tc.pipeline(stop, by=step, stages=plan.stages):
+            near_keys = tc.load(k[batch, group, p : p + step, 0:across])
+            near_values = tc.load(v[batch, group, p : p + step, 0:deep])
+            scores = tc.tile(wide, seen, 0)
+            tc.mma(scores, queries, near_keys.T)
+            hide(mask, scores, batch, head, row, p, seen_by_all)
+            highest = tc.reduce(scores, 1, "max")
+            shrink = tc.tile(wide, rows)
+            for i in rows:
+                peak = max(peaks[i], highest[i])
+                base = 0 if peak == -tc.inf else peak
+                shrink[i] = tc.exp2((peaks[i] - base) * factor)
+                peaks[i] = peak
+                highest[i] = -base * factor
+            for i, j in seen:
+                scores[i, j] = tc.exp2(scores[i, j] * factor + highest[i])
+            total = tc.reduce(scores, 1, "+")
+            for i in rows:
+                totals[i] = totals[i] * shrink[i] + total[i]
+            for i, j in held:
+                sums[i, j] *= shrink[i]
+            powers = tc.tile(dtype, seen)
+            for i, j in seen:
+                powers[i, j] = scores[i, j].to(dtype)
+            tc.mma(sums, powers, near_values)
+        for i in rows:
+            totals[i] = 1 / totals[i] if totals[i] > 0 else 0
+        made = tc.shared(dtype[height, deep])
+        for i, j in held:
+            made[i, j] = (sums[i, j] * totals[i]).to(dtype)
+        if joined == 1:
+            tc.store(y[batch, head, row : row + height, 0:deep], made)
+        else:
+            for i, j in lines:
+                if row + i < count and j < results:
+                    own_head, query = place(head, row + i)
+                    y[batch, own_head, query, j] = made[i, j]
+
+    @tc.function
+    def blocks(q, k, v, mask, y):
+        for batch, head, row in tc.tiles(
+            (problem.batches, problem.heads // joined, count), by=(1, 1, height)
+        ):
+            block(q, k, v, mask, y, batch, head, row)
+
+    return seen.workers, blocks

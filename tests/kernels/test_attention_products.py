@@ -1,0 +1,152 @@
+"""Attention for GPUs, in the simulator: against f64, after passes, for several architectures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import taskc as tc
+from taskc.backend.cuda.compile import compile_many
+from taskc.backend.cuda.disassemble import disassembler, sass_of
+from taskc.checking import for_target
+from taskc.ir import nodes as ir
+from taskc.ir.rewrite import walk
+from taskc.kernels.attention import Plan, attention, choose_plan
+from taskc.kernels.attention_problem import Problem
+from taskc.passes.pipeline import lower
+from tests.kernels.simulated import simulated
+from tests.kernels.test_attention import exact, operands
+
+ROUNDING = {tc.f16: 2.0**-11, tc.bf16: 2.0**-8, tc.f32: 0.0}
+
+
+def check(
+    shape: tuple[int, ...],
+    dtype: tc.DType,
+    target: str,
+    mask: Any = None,
+    stages: Any = ("parsed", "lean"),
+    sizes: Any = None,
+    **options: Any,
+) -> tuple[str, ...]:
+    """Beyond what f32 costs, powers and results are rounded."""
+    batches, heads, groups, length, keys, features, results = shape
+    arguments = [x.astype(dtype.numpy) for x in operands(*shape)]
+    if mask is not None:
+        options["mask"] = (tc.boolean if mask.dtype == bool else tc.f32)[mask.shape]
+    kernel = attention(
+        *(sizes or (batches, heads, length, keys)), features,
+        kv_heads=groups, value_features=results, dtype=dtype, machine=tc.machine(target), **options,
+    )  # fmt: skip
+    made, notes = simulated(
+        kernel, arguments if mask is None else [*arguments, mask], target, stages
+    )
+    seen: dict[str, Any] = {"mask": mask, "scale": options.get("scale")}
+    if options.get("causal"):
+        seen["offset"] = options.get("offset", keys - length)
+    expected, bound = exact(*arguments, **seen)
+    sizes_of_terms, _ = exact(*arguments[:2], np.abs(arguments[2]), **seen)
+    bound = bound + ROUNDING[dtype] * (sizes_of_terms + np.abs(expected))
+    assert (np.abs(made - expected) <= bound).all()
+    return notes
+
+
+@pytest.mark.parametrize(
+    ("target", "warps", "stages"), [("sm_80", 1, "all"), ("sm_90a", 4, ("lean",))]
+)
+def test_every_pass(target: str, warps: int, stages: Any) -> None:
+    """More steps than stages, two tiles of queries of a different number of steps, ragged ends."""
+    notes = check(
+        (1, 1, 1, 20 * warps, 20 * warps + 40, 16, 24), tc.f16, target,
+        stages=stages, causal=True, plan=Plan(warps, 1, 16, 3),
+    )  # fmt: skip
+    assert notes == ()  # copies are asynchronous, and products by instructions
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "options"),
+    [
+        ((1, 1, 1, 20, 40, 20, 12), tc.bf16, {"plan": Plan(2, 1, 16, 3)}),
+        ((1, 1, 1, 40, 20, 16, 16), tc.f16, {"causal": True, "plan": Plan(1, 2, 32, 2)}),
+        ((1, 1, 1, 20, 70, 10, 33), tc.f32, {"causal": True, "plan": Plan(1, 1, 32, 2)}),
+        ((1, 6, 2, 3, 50, 16, 16), tc.f16, {"causal": True}),
+        ((1, 1, 1, 17, 40, 16, 16), tc.f16, {"scale": -0.5, "causal": True, "offset": 0}),
+    ],
+    ids=["padded bf16", "queries that see nothing", "f32", "few queries", "negative scale"],
+)
+def test_forms(shape: Any, dtype: tc.DType, options: Any) -> None:
+    check(shape, dtype, "sm_80", **options)
+
+
+@pytest.mark.parametrize("shape", [(20, 40), (2, 1, 1, 40)], ids=str)
+@pytest.mark.parametrize("flags", [False, True])
+def test_masks(shape: tuple[int, ...], flags: bool) -> None:
+    mask: Any = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    mask = mask < 0.5 if flags else np.where(mask < -1, np.float32(-np.inf), mask)
+    mask[..., 0, :17] = False if flags else -np.inf  # nothing for a step
+    check((2, 2, 1, 20, 40, 16, 8), tc.f16, "sm_80", mask, plan=Plan(2, 1, 16, 3))
+
+
+def test_any_length() -> None:
+    sizes = tc.dim("batches"), 2, tc.dim("length"), tc.dim("keys")
+    for length, keys in ((1, 35), (20, 18)):
+        check(
+            (1, 2, 1, length, keys, 16, 16), tc.f16, "sm_80",
+            sizes=sizes, causal=True, plan=Plan(1, 1, 16, 3),
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [tc.f16, tc.f32])
+def test_powers_stay_in_registers_where_fragments_allow(dtype: tc.DType) -> None:
+    kernel = attention(1, 1, 64, 256, 64, dtype=dtype, machine=tc.machine("sm_80"))
+    selected = lower(for_target(kernel.ir, "sm_80"), "selected")
+    shared = {t.tensor.name for t in walk(selected.body) if isinstance(t, ir.Allocate)}
+    assert ("powers_scratch" in shared) == (dtype is tc.f32)
+    products = {mma.how for mma in walk(selected.body) if isinstance(mma, ir.Mma)}
+    assert products == ({"mma.sync.m16n8k16.f16"} if dtype is tc.f16 else set())
+
+
+@pytest.mark.parametrize("dtype", [tc.f16, tc.f32])
+@pytest.mark.parametrize("features", [64, 80, 96, 128, 256])
+@pytest.mark.parametrize("target", ["sm_80", "sm_89", "sm_90a"])
+def test_plans_fit_the_machine(dtype: tc.DType, features: int, target: str) -> None:
+    machine = tc.machine(target)
+    for length in (1, 20, 4096):
+        problem = Problem(1, 1, 1, length, 4096, features, features, None, None, 1.0, dtype)
+        plan = choose_plan(problem, machine)
+        kernel = attention(1, 1, length, 4096, features, dtype=dtype, machine=machine, plan=plan)
+        assert kernel.ir.workers == 32 * plan.warps
+
+
+def test_what_does_not_fit() -> None:
+    with pytest.raises(tc.CompileError, match="4096 features, and 4096 of the results, are more"):
+        attention(1, 1, 64, 64, 4096, dtype=tc.f16, machine=tc.machine("sm_80"))
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_cubins(target: str) -> None:
+    """The chosen plans spill nothing, and on sm_90a both products run beside their workers."""
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC isn't published for this machine")
+    machine = tc.machine(target)
+    options: list[dict[str, Any]] = [
+        {"features": 64, "dtype": tc.bf16, "causal": True},
+        {"features": 128, "dtype": tc.f16, "mask": tc.f32[4096, 4096]},
+        {"features": 128, "dtype": tc.f32},
+    ]
+    kernels = [attention(4, 16, 4096, 4096, machine=machine, **each) for each in options]
+    lean = [lower(for_target(kernel.ir, target)) for kernel in kernels]
+    for one, kernel, each in zip(compile_many(lean), lean, options, strict=True):
+        taken = one.resources
+        assert (taken.spill_stores, taken.spill_loads, taken.stack) == (0, 0, 0)
+        assert not any("C7520" in remark for remark in taken.remarks)  # not serialized
+        operations = {node.operation for node in walk(kernel.body) if isinstance(node, ir.Do)}
+        product = "wgmma.m64" if target == "sm_90a" else "mma.sync.m16n8k16"
+        found = any(name.startswith(product) for name in operations)
+        assert found == (each["dtype"] is not tc.f32)
+        if target == "sm_90a":
+            assert not any(name.startswith("mma.sync") for name in operations)
+        if disassembler() is not None and found:
+            sass = sass_of(one.cubin)
+            assert ("HGMMA" if target == "sm_90a" else "HMMA") in sass
