@@ -163,21 +163,21 @@ def of_attention(size: Size) -> tuple[float, float]:
     return 2.0**-7, 2.0**-7
 
 
-def conv2d(machine: Any, *size: int) -> Any:
-    """Of (batch, channels, height, width, filters, kernel, stride), padded by kernel // 2."""
+def convolution(machine: Any, *size: int) -> Any:
+    """NHWC, of (batch, channels, height, width, filters, kernel, stride), padded by kernel // 2."""
     batch, channels, height, width, filters, kernel, stride = size
     return library(
-        "conv2d", "conv2d", batch, channels, height, width, filters, (kernel, kernel),
-        stride=stride, padding=kernel // 2, dtype=f16, machine=machine,
+        "convolution", "convolution", batch, height, width, channels, filters,
+        size=kernel, stride=stride, padding=kernel // 2, dtype=f16, machine=machine,
     )  # fmt: skip
 
 
-def conv2d_reference(x: Any, w: Any, *, stride: int) -> Any:
-    kernel = w.shape[-1]
+def convolution_reference(x: Any, w: Any, *, stride: int) -> Any:
+    kernel = w.shape[1]
     pad = kernel // 2
-    x = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
-    windows = np.lib.stride_tricks.sliding_window_view(x, (kernel, kernel), axis=(2, 3))
-    return np.einsum("bcyxij,ocij->boyx", windows[:, :, ::stride, ::stride], w)
+    x = np.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(x, (kernel, kernel), axis=(1, 2))
+    return np.einsum("byxcij,oijc->byxo", windows[:, ::stride, ::stride], w)
 
 
 # --- what needs no template ------------------------------------------------------------------
@@ -273,12 +273,15 @@ def _convolutions() -> tuple[Family, ...]:
         sizes = tuple([(32, c, s, s, o, k, step) for c, s, o, k, step in RESNET if step == stride])
 
         def peer(torch: Any, x: Any, w: Any, stride: int = stride) -> Any:
-            pad = w.shape[-1] // 2
-            return torch.nn.functional.conv2d(x, w, stride=stride, padding=pad)
+            # The same numbers in the same order, which torch calls channels_last.
+            x, w = x.permute(0, 3, 1, 2), w.permute(0, 3, 1, 2)
+            made = torch.nn.functional.conv2d(x, w, stride=stride, padding=w.shape[-1] // 2)
+            return made.permute(0, 2, 3, 1)
 
         found.append(
             Family(
-                f"conv2d f16, stride {stride}", conv2d, partial(conv2d_reference, stride=stride),
+                f"conv2d f16, stride {stride}", convolution,
+                partial(convolution_reference, stride=stride),
                 lambda size: (2.0**-9, size[1] * size[5] ** 2 * 2.0**-16),
                 checks=((2, 16, 9, 9, 24, 3, stride), (1, 8, 7, 7, 16, 1, stride)),
                 sizes=sizes, quick=sizes[1:3], peer=peer, work=_convolution_work,

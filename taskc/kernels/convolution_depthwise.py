@@ -1,0 +1,62 @@
+"""Convolutions where every feature has a channel of its own: as many products as numbers read, so no matrices.
+
+    NHWC: own = spatial(warps, 1) * repeat(4, 1) * spatial(1, lanes)         of pixels by features
+    NCHW: own = spatial(1, warps) * repeat(1, 4) * spatial(1, lanes)         of features by pixels
+
+Neighbouring lanes have neighbouring channels, or neighbouring pixels of one channel, as these lie in memory.
+"""
+
+from __future__ import annotations
+
+import taskc as tc
+from taskc import Machine, repeat, spatial
+from taskc.kernels.convolution_problem import Problem
+
+_WARPS, _EACH = 4, 4
+
+
+def depthwise(problem: Problem, machine: Machine) -> tc.KernelDefinition:
+    pixels, features, near = problem.pixels, problem.features, problem.near_features
+    rows, columns = problem.size
+    height, width = problem.extents
+    total, image_at = problem.total, problem.image_at
+    row_of, column_of = problem.taps
+    outputs = problem.outputs[0] * problem.outputs[1]
+    filter_at, result_at, finished = problem.filter_at, problem.result_at, problem.finished
+    warps = 1 if machine.is_processor else _WARPS
+    if problem.is_nhwc:
+        own = spatial(warps, 1) * repeat(_EACH, 1) * spatial(1, machine.lanes)
+        shape = pixels, features
+    else:
+        own = spatial(1, warps) * repeat(1, _EACH) * spatial(1, machine.lanes)
+        shape = features, pixels
+
+    @tc.function
+    def numbers(a, b):
+        """Which pixel and which feature."""
+        return (a, b) if problem.is_nhwc else (b, a)
+
+    @tc.function
+    def product(x, w, sum, pixel, feature, r, s):
+        i, j = row_of(pixel, r), column_of(pixel, s)
+        value = total(0)
+        if 0 <= i < height and 0 <= j < width:
+            value = x[image_at(pixel // outputs, i, j, feature // near)].to(total)
+        return sum + value * w[filter_at(feature, r, s, 0)].to(total)
+
+    @tc.function
+    def blocks(x, w, offsets, y):
+        for first, second in tc.tiles(shape, by=own.shape):
+            acc = tc.tile(total, own, 0)
+            for r in range(rows):
+                for s in range(columns):
+                    for a, b in own:
+                        if first + a < shape[0] and second + b < shape[1]:
+                            pixel, feature = numbers(first + a, second + b)
+                            acc[a, b] = product(x, w, acc[a, b], pixel, feature, r, s)
+            for a, b in own:
+                if first + a < shape[0] and second + b < shape[1]:
+                    pixel, feature = numbers(first + a, second + b)
+                    y[result_at(pixel, feature)] = finished(acc[a, b], offsets, feature)
+
+    return problem.kernel(own.workers, blocks)

@@ -1,0 +1,170 @@
+"""What a convolution computes, and where its numbers lie, whichever kernel does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import taskc as tc
+from taskc import DType, TensorType
+
+Extent = Any  # an int, or a tc.dim
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Pairs are of height and width; padding is above, left, below and right."""
+
+    images: Extent
+    extents: tuple[int, int]
+    channels: int
+    features: int
+    size: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int, int, int]
+    dilation: tuple[int, int]
+    groups: int
+    is_nhwc: bool
+    is_ohwi: bool
+    activation: Any
+    bias: bool
+    dtype: DType
+    total: DType
+    result: DType
+
+    @property
+    def near_channels(self) -> int:
+        """Of one group."""
+        return self.channels // self.groups
+
+    @property
+    def near_features(self) -> int:
+        return self.features // self.groups
+
+    @property
+    def covered(self) -> tuple[int, int]:
+        """By the filter, from its first tap to its last."""
+        down, right = ((n - 1) * d + 1 for n, d in zip(self.size, self.dilation, strict=True))
+        return down, right
+
+    @property
+    def padded(self) -> tuple[int, int]:
+        above, left, below, right = self.padding
+        return self.extents[0] + above + below, self.extents[1] + left + right
+
+    @property
+    def outputs(self) -> tuple[int, int]:
+        both = zip(self.padded, self.covered, self.stride, strict=True)
+        rows, columns = ((whole - covered) // step + 1 for whole, covered, step in both)
+        return rows, columns
+
+    @property
+    def pixels(self) -> Extent:
+        """Of all results."""
+        return self.images * self.outputs[0] * self.outputs[1]
+
+    def images_of(self, dtype: DType, extents: tuple[int, int], channels: int) -> TensorType:
+        shape = (*extents, channels) if self.is_nhwc else (channels, *extents)
+        return TensorType(dtype, (self.images, *shape))
+
+    @property
+    def taps(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """The row and the column of the image where a tap of a pixel's filter is; they may be in the padding."""
+        rows, columns = self.outputs
+
+        @tc.function
+        def row_of(pixel, r):
+            return pixel // columns % rows * self.stride[0] + r * self.dilation[0] - self.padding[0]
+
+        @tc.function
+        def column_of(pixel, s):
+            return pixel % columns * self.stride[1] + s * self.dilation[1] - self.padding[1]
+
+        return row_of, column_of
+
+    @property
+    def image_at(self) -> Callable[..., Any]:
+        """The indices of an image's number."""
+
+        @tc.function
+        def image_at(image, i, j, channel):
+            return (image, i, j, channel) if self.is_nhwc else (image, channel, i, j)
+
+        return image_at
+
+    @property
+    def filter_at(self) -> Callable[..., Any]:
+        """Those of a filter's."""
+
+        @tc.function
+        def filter_at(feature, r, s, channel):
+            return (feature, r, s, channel) if self.is_ohwi else (feature, channel, r, s)
+
+        return filter_at
+
+    @property
+    def result_at(self) -> Callable[..., Any]:
+        """Those of a result."""
+        rows, columns = self.outputs
+
+        @tc.function
+        def result_at(pixel, feature):
+            # Not by names for its parts: where rows and columns are all, they are one number again.
+            return (
+                (pixel // (rows * columns), pixel // columns % rows, pixel % columns, feature)
+                if self.is_nhwc
+                else (pixel // (rows * columns), feature, pixel // columns % rows, pixel % columns)
+            )
+
+        return result_at
+
+    @property
+    def finished(self) -> Callable[..., Any]:
+        """A result, from its sum."""
+
+        @tc.function
+        def finished(value, offsets, feature):
+            if self.bias:
+                value = value + offsets[feature]
+            if self.activation is not None:
+                value = self.activation(value)
+            return value.to(self.result)
+
+        return finished
+
+    def kernel(self, workers: int, blocks: Callable[..., Any]) -> tc.KernelDefinition:
+        """The blocks as a kernel, with the parameters that the problem has."""
+        given = self.images_of(self.dtype, self.extents, self.channels)
+        made = self.images_of(self.result, self.outputs, self.features)
+        near = self.near_channels
+        taps = (*self.size, near) if self.is_ohwi else (near, *self.size)
+        weights = TensorType(self.dtype, (self.features, *taps))
+        offset = self.total[self.features]
+        if self.bias:
+
+            @tc.kernel(workers=workers)
+            def convolution(x: given, w: weights, offsets: offset, y: tc.out[made]):
+                blocks(x, w, offsets, y)
+        else:
+
+            @tc.kernel(workers=workers)
+            def convolution(x: given, w: weights, y: tc.out[made]):
+                blocks(x, w, None, y)
+
+        return convolution
+
+
+def pair(value: int | tuple[int, int]) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else value
+
+
+def paddings(
+    value: int | tuple[int, int] | tuple[int, int, int, int],
+) -> tuple[int, int, int, int]:
+    match value:
+        case int():
+            return value, value, value, value
+        case (down, right):
+            return down, right, down, right
+    return value

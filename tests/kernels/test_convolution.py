@@ -1,0 +1,224 @@
+"""Convolutions against f64: both orders, every option; on this processor and, simulated, for GPUs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import taskc as tc
+from taskc import repeat, spatial
+from taskc.backend.cuda.compile import compile_many
+from taskc.checking import for_target
+from taskc.ir import nodes as ir
+from taskc.ir.rewrite import walk
+from taskc.kernels.convolution import Tiling, choose, convolution
+from taskc.passes.pipeline import lower
+from tests.kernels.simulated import simulated
+
+FRAGMENT = repeat(2, 1) * spatial(8, 4) * repeat(1, 2)
+SMALL = Tiling(spatial(2, 1) * repeat(1, 2) * FRAGMENT, 16, 3)
+ROUNDING = {tc.f16: 2.0**-11, tc.bf16: 2.0**-8, tc.f32: 0.0, tc.tf32: 0.0, tc.i8: 0.0}
+
+
+def exact(x: Any, w: Any, strides: Any, padding: Any, dilations: Any, groups: int) -> Any:
+    """Of NHWC and OHWI."""
+    (above, left, below, right), (down, beside) = padding, strides
+    x = np.pad(x, ((0, 0), (above, below), (left, right), (0, 0)))
+    features, height, width, near = w.shape
+    rows = (x.shape[1] - (height - 1) * dilations[0] - 1) // down + 1
+    columns = (x.shape[2] - (width - 1) * dilations[1] - 1) // beside + 1
+    y = np.zeros((len(x), rows, columns, features))
+    for r in range(height):
+        for s in range(width):
+            part = x[:, r * dilations[0] :, s * dilations[1] :][:, ::down, ::beside]
+            part = part[:, :rows, :columns].reshape(len(x), rows, columns, groups, near)
+            parts = w[:, r, s].reshape(groups, features // groups, near)
+            y += np.einsum("nhwgc,gfc->nhwgf", part, parts).reshape(y.shape)
+    return y
+
+
+def check(
+    target: str | None,
+    images: Any,
+    height: int,
+    width: int,
+    channels: int,
+    features: int,
+    *,
+    size: tuple[int, int] = (2, 2),
+    count: int = 2,
+    stages: Any = ("parsed", "lean"),
+    **options: Any,
+) -> tuple[str, ...]:
+    """`target` None: where calls run. A sum is off by as much as one of so many terms is in f32."""
+    random = np.random.default_rng(channels)
+    dtype, groups = options.get("dtype", tc.f16), options.get("groups", 1)
+    shapes = (count, height, width, channels), (features, *size, channels // groups), (features,)
+    if dtype is tc.i8:
+        x, w, offsets = (random.integers(-128, 128, n).astype(np.int8) for n in shapes)
+    else:
+        x, w, offsets = (random.standard_normal(n).astype(np.float32) for n in shapes)
+        if dtype is tc.tf32:
+            x, w = (np.round(value * 64) / 64 for value in (x, w))
+    x, w = (value.astype(dtype.numpy) for value in (x, w))
+    offsets = offsets.astype(np.int32 if dtype is tc.i8 else np.float32)
+    is_nchw, is_oihw = options.get("order") == "NCHW", options.get("filters") == "OIHW"
+    kernel = convolution(
+        images, height, width, channels, features,
+        size=size, bias=True, machine=None if target is None else tc.machine(target), **options,
+    )  # fmt: skip
+    arguments = [
+        np.ascontiguousarray(x.transpose(0, 3, 1, 2)) if is_nchw else x,
+        np.ascontiguousarray(w.transpose(0, 3, 1, 2)) if is_oihw else w,
+        offsets,
+    ]
+    notes: tuple[str, ...] = ()
+    if target is None:
+        made = kernel(*arguments).astype(np.float64)
+    else:
+        made, notes = simulated(kernel, arguments, target, stages)
+    made = made.transpose(0, 2, 3, 1) if is_nchw else made
+    padding = options.get("padding", 0)
+    padding = (padding,) * 4 if isinstance(padding, int) else tuple(padding) * (4 // len(padding))
+    pairs = [options.get(name, (1, 1)) for name in ("stride", "dilation")]
+    wide = [value.astype(np.float64) for value in (x, w, offsets)]
+    expected = exact(*wide[:2], pairs[0], padding, pairs[1], groups) + wide[2]
+    sizes = exact(*map(np.abs, wide[:2]), pairs[0], padding, pairs[1], groups) + np.abs(wide[2])
+    terms = size[0] * size[1] * channels // groups + 1
+    bound = 0 if dtype is tc.i8 else 2.0**-24 * terms * sizes
+    if options.get("activation") is not None:
+        expected = np.maximum(expected, 0)
+    assert made.shape == expected.shape
+    assert (np.abs(made - expected) <= bound + ROUNDING[dtype] * (np.abs(expected) + bound)).all()
+    return notes
+
+
+@tc.function
+def relu(x):
+    return max(x, 0)
+
+
+FORMS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
+    "NHWC": ((5, 4, 32, 12), {}),
+    "NCHW": ((5, 4, 32, 12), {"order": "NCHW", "filters": "OIHW"}),
+    "strides": ((7, 9, 32, 12), {"stride": (2, 3), "padding": (0, 1, 2, 1), "filters": "OIHW"}),
+    "dilation": ((6, 7, 16, 8), {"dilation": (2, 3), "padding": (1, 2), "activation": relu}),
+    "few channels": ((6, 5, 3, 8), {"size": (3, 3), "padding": 1}),
+    "groups": ((4, 4, 32, 40), {"groups": 2, "padding": 1}),
+    "groups of few": ((4, 4, 12, 20), {"groups": 4, "order": "NCHW"}),
+    "of 1 by 1": ((5, 4, 40, 12), {"size": (1, 1)}),
+    "depthwise": ((6, 7, 40, 40), {"groups": 40, "size": (3, 3), "padding": 1}),
+    "depthwise NCHW": (
+        (6, 7, 10, 30), {"groups": 10, "order": "NCHW", "filters": "OIHW", "stride": (2, 1)},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "options"), FORMS.values(), ids=list(FORMS))
+def test_on_this_processor(shape: Any, options: Any) -> None:
+    check(None, tc.dim("images"), *shape, **{"dtype": tc.f32, **options})
+
+
+@pytest.mark.parametrize(("shape", "options"), FORMS.values(), ids=list(FORMS))
+def test_for_gpus(shape: Any, options: Any) -> None:
+    is_depthwise = options.get("groups", 1) == shape[2]
+    tiling = {} if is_depthwise else {"tiling": SMALL}
+    check("sm_80", tc.dim("images"), *shape, **tiling, **options)
+
+
+@pytest.mark.parametrize("order", ["NHWC", "NCHW"])
+def test_every_pass(order: str) -> None:
+    """More steps than stages, and ragged ends of pixels and features."""
+    notes = check(
+        "sm_80", 1, 4, 5, 24, 20,
+        count=1, stages="all", padding=(1, 0, 0, 0), order=order, tiling=SMALL,
+    )  # fmt: skip
+    assert order == "NCHW" or notes == ()  # copies are asynchronous, products by instructions
+
+
+@pytest.mark.parametrize("order", ["NHWC", "NCHW"])
+def test_products_beside_their_workers(order: str) -> None:
+    tiling = Tiling(spatial(4, 1) * repeat(1, 2) * FRAGMENT, 16, 3)
+    notes = check("sm_90a", 1, 5, 4, 32, 12, count=1, padding=1, order=order, tiling=tiling)
+    assert not any("asynchronous" in note for note in notes)
+
+
+@pytest.mark.parametrize("dtype", [tc.bf16, tc.f32, tc.tf32, tc.i8])
+def test_types(dtype: tc.DType) -> None:
+    fragment = repeat(4, 4) * spatial(4, 8) if dtype is tc.f32 else repeat(1, 2) * FRAGMENT
+    tiling = Tiling(spatial(2, 1) * fragment, 32, 3)
+    notes = check("sm_90a", 1, 5, 4, 32, 12, count=1, dtype=dtype, tiling=tiling)
+    assert any("fused multiply-adds" in note for note in notes) == (dtype is tc.f32)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"size": 1, "padding": 0}, {"size": 1, "padding": 0, "stride": 2}, {"groups": 2}],
+    ids=str,
+)
+def test_copies_are_asynchronous_and_wide(target: str, options: dict[str, Any]) -> None:
+    """On ResNet's shapes, with tiles that are chosen: 16 bytes a copy."""
+    kernel = convolution(
+        8, 28, 28, 128, 128, **{"padding": 1, **options}, machine=tc.machine(target)
+    )
+    lean = lower(for_target(kernel.ir, target))
+    assert lean.notes == ()
+    operations = [node for node in walk(lean.body) if isinstance(node, ir.Do)]
+    widths = {do.operands[2].value for do in operations if do.operation == "cp.async"}
+    assert widths == {8}
+    product = "wgmma.m64" if target == "sm_90a" else "mma.sync.m16n8k16.f16"
+    assert any(do.operation.startswith(product) for do in operations)
+
+
+@pytest.mark.parametrize("dtype", [tc.f16, tc.f32, tc.tf32, tc.i8])
+@pytest.mark.parametrize("target", ["sm_80", "sm_89", "sm_90a"])
+def test_tilings_fit_the_machine(dtype: tc.DType, target: str) -> None:
+    from taskc.kernels.convolution_problem import Problem
+
+    machine = tc.machine(target)
+    for extent, channels in ((56, 64), (7, 512), (224, 3)):
+        problem = Problem(
+            1, (extent, extent), channels, 64, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1, True, True,
+            None, False, dtype, tc.i32 if dtype is tc.i8 else tc.f32, dtype,
+        )  # fmt: skip
+        tiling = choose(problem, machine)
+        loaded = tiling.stages * tiling.depth * sum(tiling.own.shape) * dtype.nbytes
+        assert loaded <= machine.near
+        assert tiling.stages >= 2
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"order": "NHCW"}, "images are NHWC or NCHW, not NHCW"),
+        ({"filters": "HWIO"}, "filters are OHWI or OIHW, not HWIO"),
+        ({"groups": 3}, "8 channels and 6 features are not 3 groups of as many"),
+        ({"size": 5}, r"a filter that covers \(5, 5\) does not fit into \(4, 4\)"),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit(options: Any, text: str) -> None:
+    with pytest.raises(tc.CompileError, match=text):
+        convolution(1, 4, 4, 8, 6, **options)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_cubins(target: str) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC isn't published for this machine")
+    machine = tc.machine(target)
+    options: list[dict[str, Any]] = [
+        {},
+        {"order": "NCHW", "filters": "OIHW"},
+        {"dtype": tc.f32},
+        {"groups": 128},
+    ]
+    kernels = [convolution(32, 28, 28, 128, 128, padding=1, machine=machine, **o) for o in options]
+    lean = [lower(for_target(kernel.ir, target)) for kernel in kernels]
+    for one in compile_many(lean):
+        taken = one.resources
+        assert (taken.spill_stores, taken.spill_loads, taken.stack) == (0, 0, 0)
+    operations = {node.operation for node in walk(lean[0].body) if isinstance(node, ir.Do)}
+    assert any(name.startswith(("mma.sync", "wgmma")) for name in operations)
