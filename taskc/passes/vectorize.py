@@ -11,7 +11,7 @@ access is wider than the target's, 16 bytes on a GPU, and in every vector of tha
 
   - each access has a linear offset that is either the same in all iterations or grows by one, from
     a multiple of the width; GLOBAL and SHARED memory starts at multiples of 16 bytes; some of it
-    grows;
+    grows. A register that is read may be any: each has a name of its own;
   - each condition, of an If around the stores, or of a Select in a value or an `and` that decides
     whether memory is read, has one outcome: it is tested for the first iteration, an If outside the
     loop;
@@ -33,6 +33,7 @@ from taskc.ir.bounds import NEGATED, Facts
 from taskc.ir.nodes import Binary, Constant, Expression, Kernel, Select, Statement, Unary, Variable
 from taskc.ir.rewrite import map_children, map_statements, substitute, walk
 from taskc.ir.target import TARGETS, Target
+from taskc.passes.scalars import named_scalars
 from taskc.passes.simplify import simplified_expression
 from taskc.passes.unroll import trip_count
 
@@ -159,14 +160,16 @@ class _Vectorizer:
 def _guards_and_stores(body: Statement) -> tuple[list[ir.If], Statement | None]:
     """The Ifs around all stores of a body, and the rest if that is Lets and Stores only.
 
-    Lets in front of an If are what its condition may name; there they are replaced by their values.
+    Lets in front of an If are what its condition may name; there they are replaced by their values. Scalars
+    that change on the way to the stores become Lets.
     """
     guards: list[ir.If] = []
     lets: list[Statement] = []
     values: dict[Variable, Expression] = {}
     while True:
         parts = body.statements if isinstance(body, ir.Sequence) else (body,)
-        *front, last = parts
+        named = named_scalars(parts)
+        *front, last = named
         if not isinstance(last, ir.If) or last.otherwise is not None:
             break
         for part in front:
@@ -176,10 +179,11 @@ def _guards_and_stores(body: Statement) -> tuple[list[ir.If], Statement | None]:
         lets += front
         guards.append(replace(last, condition=substitute(last.condition, values)))
         body = last.then
-    plain = all(isinstance(part, (ir.Let, ir.Store)) for part in parts)
+    plain = all(isinstance(part, (ir.Let, ir.Store)) for part in named)
     if not plain or not isinstance(last, ir.Store):
         return [], None
-    return guards, ir.Sequence((*lets, *parts)) if lets else body
+    is_whole = not lets and len(named) == len(parts)
+    return guards, body if is_whole else ir.Sequence((*lets, *named))
 
 
 def _widest(body: Statement, target: Target) -> int:
@@ -233,7 +237,7 @@ class _Check:
             else:
                 assert isinstance(part, ir.Store)
                 value = self.expression(part.value)
-                offset = self.access(part.tensor, part.indices)
+                offset = self.access(part.tensor, part.indices, is_stored=True)
                 if value is None or offset is None or self._is_fixed(offset):
                     return None
                 self.stores.append((part.tensor, offset))
@@ -241,7 +245,9 @@ class _Check:
             new.append(part)
         return replace(node, statements=tuple(new)) if isinstance(node, ir.Sequence) else new[0]
 
-    def access(self, tensor: ir.Tensor, indices: tuple[Expression, ...]) -> Affine | None:
+    def access(
+        self, tensor: ir.Tensor, indices: tuple[Expression, ...], *, is_stored: bool = False
+    ) -> Affine | None:
         """The offset of an access, a form of the lane; None where it isn't legal."""
         if not indices:
             return Affine(0, {}, 0)
@@ -249,7 +255,7 @@ class _Check:
         if any(atom is not self.lane and self.varies(atom) for atom in offset.terms):
             return None
         step = offset.coefficient(self.lane)
-        if step == 0:
+        if step == 0 or (tensor.scope == ir.REGISTER and not is_stored):
             return offset
         if step != 1 or not self._is_aligned(tensor, offset.without(self.lane)):
             return None

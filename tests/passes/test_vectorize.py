@@ -147,6 +147,32 @@ def test_shared_memory(tensor: ir.Tensor, expected: bool) -> None:
     assert (widest == [constant(4)]) is expected
 
 
+def test_registers_that_are_read_may_be_any() -> None:
+    acc = ir.Tensor("acc", f32, (32,), ir.REGISTER)
+    turned = over(4, ir.Store(Y, (AT,), ir.Read(acc, (b("*", E, 4),))))
+    kernel = vectorize(kernel_of(turned))
+    assert [n.kind for n in walk(kernel.body) if isinstance(n, For)][-1] == "vector"
+    scattered = over(4, ir.Store(acc, (b("*", E, 4),), ir.Read(X, (AT,))))
+    kernel = kernel_of(scattered)
+    assert vectorize(kernel) is kernel
+
+
+def test_scalars_that_change_on_the_way() -> None:
+    value = ir.Tensor("value", f32, (), ir.LOCAL)
+    now = ir.Read(value, ())
+    steps = (
+        ir.Allocate(value),
+        ir.Store(value, (), ir.Read(X, (AT,))),
+        ir.Store(value, (), Binary("+", now, Constant(1.0, f32))),
+    )
+    store = ir.Store(Y, (AT,), now)
+    assert widths(over(4, ir.Sequence((*steps, store)))) == [4]
+    guarded = ir.If(b("<", AT, N), ir.Sequence((store,)))
+    assert widths(over(4, ir.Sequence((*steps, guarded)))) == [4]
+    again = ir.If(b("<", AT, N), ir.Store(value, (), ZERO))
+    assert widths(over(4, ir.Sequence((*steps, again, store)))) == []
+
+
 def test_registers_alone_are_not_vectors() -> None:
     acc = ir.Tensor("acc", f32, (16,), ir.REGISTER)
     kernel = kernel_of(over(4, ir.Store(acc, (E,), ZERO)))
