@@ -142,11 +142,17 @@ def _row_major(
 ) -> list[Expression]:
     """The tile's coordinates; `order` lists the dimensions from slowest to fastest."""
     dimensions = [int(d) for d in order] or list(range(len(counts)))
-    digits: dict[int, Expression] = {}
+    digits: dict[int, Expression] = {d: index(0) for d in dimensions if _is_one(counts[d])}
+    dimensions = [d for d in dimensions if d not in digits]
     for position, dimension in reversed(list(enumerate(dimensions))):
         digits[dimension] = modulo(number, counts[dimension]) if position else number
         number = floor_divide(number, counts[dimension])
     return [digits[d] for d in range(len(counts))]
+
+
+def _is_one(count: Expression) -> bool:
+    """Such a dimension's quotients and remainders can't always be told to be 0, afterwards."""
+    return isinstance(count, ir.Constant) and count.value == 1
 
 
 def _grouped(

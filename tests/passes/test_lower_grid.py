@@ -49,6 +49,25 @@ def numbers(start: ir.Kernel, shape: tuple[int, ...]) -> np.ndarray:
     return seen
 
 
+def test_a_dimension_of_one_tile_costs_nothing() -> None:
+    start = kernel(
+        """
+        grid (a, i, b, j) in (1, m, 3, n) by (1, 1, 4, 32):
+            each k in spatial(32):
+                if j + k < n:
+                    c[i, j + k] = 1.0
+        """,
+        "c: out f32[m, n]",
+        dimensions="m, n",
+        stage="selected",
+    )
+    lowered = lower_grid(persist(start))
+    values = {n.variable.name: n.value for n in walk(lowered.body) if isinstance(n, ir.Let)}
+    assert values["a"] == values["b"] == ir.Constant(0)
+    operators = [n.operator for n in walk(values["i"]) if isinstance(n, ir.Binary)]
+    assert "%" not in operators
+
+
 def test_golden(golden: Golden) -> None:
     start = through(
         kernel(
