@@ -16,6 +16,16 @@ grid (row, col) in ({m}, {n}) by (4, 4):
         if row + i < {m} and col + j < {n}:
             c[row + i, col + j] = 1.0
 """
+TWO_WAYS = """
+grid (row, col) in (m, n) by (1, 4):
+    if col + 4 <= n:
+        each j in repeat(4).replicate(4):
+            c[row, col + j + {first}] = 1.0
+    else:
+        each j in spatial(4):
+            if col + j < {last}:
+                c[row, col + j] = 2.0
+"""
 CANT = "can't prove that every element of `c` is stored exactly once: "
 
 
@@ -65,6 +75,22 @@ C = "c: out f32[m, n]"
         """,
         CANT + "elements where `row + i < m - 1` does not hold are not stored",
         "c[row + i, col]", dimensions="m, n",
+    ),
+    Case(
+        "whole tiles one way, those that stick out another", C,
+        TWO_WAYS.format(first=0, last="n"), dimensions="m, n",
+    ),
+    Case(
+        "whole tiles stored beside themselves", C,
+        TWO_WAYS.format(first=4, last="n"),
+        CANT + "elements where `col + 4 <= n` holds are not stored",
+        "c[row, col + j]", dimensions="m, n",
+    ),
+    Case(
+        "tiles that stick out stored up to the last element", C,
+        TWO_WAYS.format(first=0, last="n - 1"),
+        CANT + "elements where `col + 4 <= n` does not hold are not stored",
+        "c[row, col + j + 0]", dimensions="m, n",
     ),
     Case(
         "a missing dimension", C,

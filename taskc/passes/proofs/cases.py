@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
-from taskc.ir.nodes import Expression
+from taskc.ir.nodes import Expression, Variable
 from taskc.ir.rewrite import walk
 from taskc.passes.proofs.paths import Guard
 from taskc.passes.proofs.program import Access, Program, used_variables
@@ -47,7 +47,9 @@ def cases(case: Case, program: Program) -> Iterator[Case]:
     open_guards = [guard for guard in guards if not guard.asserted]
     for chosen in open_guards:
         same = [guard for guard in open_guards if guard.condition is chosen.condition]
-        if len({guard.holds for guard in same}) == 2 and _is_fixed(chosen.condition, program):
+        if len({guard.holds for guard in same}) == 2 and is_computed_from(
+            (), chosen.condition, program
+        ):
             for holds in (True, False):
                 known = Guard(chosen.condition, holds, asserted=True)
                 stores = tuple(
@@ -75,10 +77,12 @@ def _known(store: Access, known: Guard) -> Access:
     return replace(store, path=path)
 
 
-def _is_fixed(condition: Expression, program: Program) -> bool:
-    """Whether it is about sizes and scalars alone."""
-    fixed = {*program.kernel.parameters, *program.kernel.dimensions}
+def is_computed_from(
+    variables: tuple[Variable, ...], condition: Expression, program: Program
+) -> bool:
+    """Whether it is about these, sizes and scalars alone."""
+    given = {*program.kernel.parameters, *program.kernel.dimensions, *variables}
     used = used_variables(program, [condition])
     values = [condition, *(program.lets[v][0] for v in used if v in program.lets)]
     reads = any(isinstance(node, ir.Read) for value in values for node in walk(value))
-    return not reads and all(v in fixed or v in program.lets for v in used)
+    return not reads and all(v in given or v in program.lets for v in used)

@@ -3,8 +3,9 @@
 First by structure (taskc/passes/proofs/boxes.py): each store fills a box, and the boxes of all
 stores to a tensor fill it without overlap. A condition on a store must be true wherever the index
 is in bounds; two stores under a condition and its negation count as one, and where a condition on
-sizes chooses between others, each case is proved for itself (taskc/passes/proofs/cases.py). What has
-another structure is enumerated whole, if its shape is constant: all blocks, loops, workers and slots.
+sizes chooses between others, each case is proved for itself (taskc/passes/proofs/cases.py); where a block's
+position does, each way is proved for all blocks (taskc/passes/proofs/ways.py). What has another structure is
+enumerated whole, if its shape is constant: all blocks, loops, workers and slots.
 What is left can't be proved, and is rejected; `tc.inout` parameters are free of all this.
 """
 
@@ -27,6 +28,7 @@ from taskc.passes.proofs.folding import Row
 from taskc.passes.proofs.paths import Guard
 from taskc.passes.proofs.program import ATOMIC, READ, Access, Program, collect
 from taskc.passes.proofs.unfolding import unfolded
+from taskc.passes.proofs.ways import ways
 from taskc.passes.proofs.wording import at, element, task_of, task_text
 
 HINT = "a parameter that is updated in place or scattered into is declared tc.inout[...]"
@@ -61,7 +63,10 @@ def _output(tensor: Tensor, program: Program) -> CompileError | None:
         return None
     for case in cases(Case(tuple(_complementary(stores))), program):
         error = _case(tensor, list(case.stores), program)
-        if error is not None:
+        if error is None:
+            continue
+        apart = ways(case, program)
+        if not apart or any(_case(tensor, list(way.stores), program) for way in apart):
             return case.explained(error)
     return None
 
