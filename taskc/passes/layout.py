@@ -6,9 +6,9 @@
 
 For every access the addresses of one warp are computed for each candidate layout: as it is, rows padded by
 a few elements, and, where a row is a power of two, swizzled. The cheapest wins, the plainest among equals;
-an access counts eight times more in each loop around it. Of a move of matrices the lines count, at the
-lanes that name them. Tensors that a bulk copy writes stay as they are, as do those in a matrix instruction's
-form.
+an access counts eight times more in each loop around it. Elements that a worker has side by side are one
+access, in a layout that leaves them so. Of a move of matrices the lines count, at the lanes that name them.
+Tensors that a bulk copy writes stay as they are, as do those in a matrix instruction's form.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from taskc.passes.accesses import Access, Array, Crew
 from taskc.passes.overlay import place
 from taskc.passes.phases import Phases, shared_tensors
 from taskc.passes.transports import run_of
-from taskc.passes.widths import known_multiples, move_width
+from taskc.passes.widths import Multiples, divisor, known_multiples, move_width
 
 PADDINGS = (1, 2, 4, 8, 16)
 LOOP_WEIGHT = 8
@@ -39,11 +39,15 @@ WORD = 4  # bytes of a bank
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """Element indices [dimension][lane, slot] of a warp's accesses, `width` slots being one access."""
+    """Element indices [dimension][lane, slot] of a warp's accesses, `width` slots being one access.
+
+    is_whole  whether they have to stay one: a move's are
+    """
 
     indices: tuple[Array, ...]
     width: int
     weight: int
+    is_whole: bool
     is_matrix: bool  # by the lanes that name lines of matrices
 
 
@@ -70,7 +74,7 @@ def _requests(kernel: ir.Kernel, target: Target) -> dict[Tensor, list[_Request]]
     known = known_multiples(kernel.body)
     requests: dict[Tensor, list[_Request]] = {}
     for statement, weight, crew in _phases(kernel.body, 1, Crew.everyone(kernel.workers)):
-        width, is_matrix = 1, isinstance(statement, ir.Move) and statement.how in MATRIX_MOVES
+        width, is_matrix = None, isinstance(statement, ir.Move) and statement.how in MATRIX_MOVES
         if isinstance(statement, ir.Move) and is_matrix:
             # Eight lanes that name lines of 16 bytes are served at a time, as those that read so much.
             statement = named_by_lines(statement)
@@ -79,7 +83,7 @@ def _requests(kernel: ir.Kernel, target: Target) -> dict[Tensor, list[_Request]]
             width = gcd(move_width(statement, target, known), run_of(statement))
         phases = Phases(kernel.worker, crew, shared - bulk, {}, masked=False)
         for access in phases.of(statement, {}):
-            request = _request(access, target.warp, width, weight, is_matrix)
+            request = _request(access, target, width, weight, known, is_matrix=is_matrix)
             if request is not None:
                 requests.setdefault(access.tensor, []).append(request)
     return requests
@@ -100,7 +104,13 @@ def _phases(statement: Statement, weight: int, crew: Crew) -> Iterator[tuple[Sta
 
 
 def _request(
-    access: Access, warp: int, width: int, weight: int, is_matrix: bool
+    access: Access,
+    target: Target,
+    width: int | None,
+    weight: int,
+    known: Multiples,
+    *,
+    is_matrix: bool,
 ) -> _Request | None:
     """The accesses of the first warp; None where they are unknown."""
     shape = access.workers.shape
@@ -109,9 +119,35 @@ def _request(
         if index.uniform is None:
             return None
         spread = np.zeros((), np.int64) if index.spread is None else index.spread
-        lanes = np.broadcast_to(spread, shape).reshape(shape[0], -1)[:warp, : SAMPLED_SLOTS * width]
-        indices.append(lanes[:, ::width])
-    return _Request(tuple(indices), width, weight, is_matrix)
+        lanes = np.broadcast_to(spread, shape).reshape(shape[0], -1)[: target.warp]
+        indices.append(lanes)
+    is_whole = width is not None
+    if width is None:
+        start = access.indices[-1].uniform if indices else None
+        common = 1 if start is None else divisor(start, known)
+        width = _side_by_side(access.tensor, indices, common, target)
+    sampled = [lanes[:, : SAMPLED_SLOTS * width] for lanes in indices]
+    return _Request(tuple(sampled), width, weight, is_whole, is_matrix)
+
+
+def _side_by_side(tensor: Tensor, indices: list[Array], common: int, target: Target) -> int:
+    """How many elements a worker has beside each other, from a multiple of their number on.
+
+    common  divides what all of them are moved by
+    """
+    *leading, last = indices
+    common = gcd(common, int(tensor.shape[-1]), last.shape[1])  # type: ignore[arg-type]
+    width = target.vector_bytes // tensor.dtype.nbytes
+    while width > 1:
+        if common % width == 0:
+            groups = last.reshape(len(last), -1, width)
+            follow = (groups == groups[..., :1] + np.arange(width)).all()
+            others = [lanes.reshape(groups.shape) for lanes in leading]
+            stay = all((lanes == lanes[..., :1]).all() for lanes in others)
+            if follow and stay and (groups[..., 0] % width == 0).all():
+                return width
+        width //= 2
+    return 1
 
 
 def _candidates(tensor: Tensor, requests: list[_Request], banks: int) -> Iterator[Tensor]:
@@ -119,22 +155,23 @@ def _candidates(tensor: Tensor, requests: list[_Request], banks: int) -> Iterato
     extents = tuple(int(n) for n in tensor.shape)  # type: ignore[arg-type]
     if len(extents) < 2:
         return
-    widest = max(request.width for request in requests)
+    whole = max((request.width for request in requests if request.is_whole), default=1)
     row = extents[-1]
-    if row & (row - 1) == 0 and row > widest:
-        unit = widest.bit_length() - 1
-        for bits in (1, 2, 3):
-            if (widest << bits) <= row:
-                shift = row.bit_length() - 1
-                yield replace(tensor, swizzle=Swizzle(bits, unit, shift))
-        # Several short rows lie in one line of banks: those get one number. Of whole lines that costs one
-        # XOR, and padding the memory of a stage or two.
-        line = banks * WORD // tensor.dtype.nbytes
-        if widest < row < line and any(request.is_matrix for request in requests):
-            bits = (row // widest).bit_length() - 1
-            yield replace(tensor, swizzle=Swizzle(bits, unit, line.bit_length() - 1))
+    line = banks * WORD // tensor.dtype.nbytes
+    for widest in sorted({whole, max(whole, *(request.width for request in requests))}):
+        if row & (row - 1) == 0 and row > widest:
+            unit = widest.bit_length() - 1
+            for bits in (1, 2, 3):
+                if (widest << bits) <= row:
+                    shift = row.bit_length() - 1
+                    yield replace(tensor, swizzle=Swizzle(bits, unit, shift))
+            # Several short rows lie in one line of banks: those get one number. Of whole lines that costs one
+            # XOR, and padding the memory of a stage or two.
+            if row < line and any(request.is_matrix for request in requests):
+                bits = (row // widest).bit_length() - 1
+                yield replace(tensor, swizzle=Swizzle(bits, unit, line.bit_length() - 1))
     for padding in PADDINGS:
-        if padding % widest == 0:
+        if padding % whole == 0:
             yield replace(tensor, layout=repeat(*extents[:-1], row + padding))
 
 
@@ -146,15 +183,16 @@ def _cost(tensor: Tensor, requests: list[_Request], target: Target) -> int:
 def _extra_cycles(tensor: Tensor, request: _Request, banks: int) -> int:
     shape = tensor.layout.shape if tensor.layout is not None else tensor.shape
     pitches = [n for n in shape if isinstance(n, int)]
+    width = request.width if _leaves_whole(tensor, request.width, pitches) else 1
     offset: Array = np.zeros((), np.int64)
     for index, pitch in zip(request.indices, pitches, strict=True):
-        offset = offset * pitch + index
+        offset = offset * pitch + index[:, ::width]
     if tensor.swizzle is not None:
         swizzle = tensor.swizzle
         mask = (1 << swizzle.bits) - 1
         offset = offset ^ (((offset >> swizzle.shift) & mask) << swizzle.base)
     size = tensor.dtype.nbytes
-    access = request.width * size
+    access = width * size
     words = max(1, access // 4)
     # Accesses of 8 and 16 bytes are served for a half and a quarter of a warp at a time.
     lanes = max(1, min(len(offset), banks // words))
@@ -169,3 +207,10 @@ def _extra_cycles(tensor: Tensor, request: _Request, banks: int) -> int:
         (request_number * banks + touched % banks)[is_new], minlength=len(touched) * banks
     )
     return int(counts.reshape(-1, banks).max(axis=1).sum()) - len(touched)
+
+
+def _leaves_whole(tensor: Tensor, width: int, pitches: list[int]) -> bool:
+    """Whether elements beside each other in a row still are, from a multiple of their number on."""
+    if tensor.swizzle is not None and 1 << tensor.swizzle.base < width:
+        return False
+    return not pitches or pitches[-1] % width == 0

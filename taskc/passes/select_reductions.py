@@ -79,7 +79,7 @@ def reduction(reduce: ir.Reduce, target: Target) -> Statement:
     ]
     lanes = _lane_masks(owners, along, target)
     if 1 << len(lanes) < count:
-        statements += _through_shared(reduce, partial, count, 1 << len(lanes))
+        statements += _through_shared(reduce, partial, count, 1 << len(lanes), target)
     statements += [_shuffle(reduce, partial, mask) for mask in reversed(lanes)]
     variables = _variables(partial.shape)
     deliver = ir.Store(reduce.target, variables[:-1], ir.Read(partial, variables), loc=loc)
@@ -227,23 +227,45 @@ def _tree(operator: str, values: list[Expression], loc: Location) -> Expression:
     return values[0]
 
 
-def _through_shared(reduce: ir.Reduce, partial: Tensor, count: int, low: int) -> list[Statement]:
+def _through_shared(
+    reduce: ir.Reduce, partial: Tensor, count: int, low: int, target: Target
+) -> list[Statement]:
     """The upper levels of the tree: every worker folds those positions that agree with its own mod `low`."""
     loc, owners = reduce.loc, partial.owners
     assert owners is not None
-    parts = Tensor(f"{reduce.target.name}_parts", partial.dtype, partial.shape, SHARED, loc=loc)
     variables = _variables(partial.shape)
     *rest, position = variables
+    is_first = not target.is_processor and _has_neighbours(owners)
+
+    def place(position: Expression, rest: Sequence[Expression]) -> tuple[Expression, ...]:
+        return (position, *rest) if is_first else (*rest, position)
+
+    *extents, positions = _shape(partial)
+    shape = (positions, *extents) if is_first else (*extents, positions)
+    parts = Tensor(f"{reduce.target.name}_parts", partial.dtype, shape, SHARED, loc=loc)
     own = modulo(position, low) if low > 1 else ZERO
     values: list[Expression] = [
-        ir.Read(parts, (*rest, add(own, high * low)), loc=loc) for high in range(count // low)
+        ir.Read(parts, place(add(own, high * low), rest), loc=loc) for high in range(count // low)
     ]
     fold = ir.Store(partial, variables, _tree(reduce.operator, values, loc), loc=loc)
+    writers = _variables(partial.shape)
+    write = ir.Store(parts, place(writers[-1], writers[:-1]), ir.Read(partial, writers), loc=loc)
     return [
         ir.Allocate(parts, loc=loc),
-        _move(parts, partial, owners, loc),
+        ir.Each(writers, owners, None, write, loc=loc)
+        if is_first
+        else _move(parts, partial, owners, loc),
         ir.Each(variables, owners, None, fold, loc=loc),
     ]
+
+
+def _has_neighbours(owners: Mapping) -> bool:
+    """Whether workers have elements side by side, which are one access where they lie side by side."""
+    assert owners.worker_modes is not None
+    assert owners.slot_modes is not None
+    last = len(owners.shape) - 2
+    is_spread = any(mode.dimension == last for mode in owners.worker_modes)
+    return is_spread and any(m.dimension == last and m.stride == 1 for m in owners.slot_modes)
 
 
 def _shuffle(reduce: ir.Reduce, partial: Tensor, mask: int) -> Statement:

@@ -103,6 +103,27 @@ def test_nothing_to_gain() -> None:
     assert layout(selected) is selected
 
 
+def test_what_a_worker_has_side_by_side_is_one_access() -> None:
+    """Padding by one element would do for single elements; of vectors it would leave nothing."""
+    start = kernel(
+        """
+        shared t: f32[16, 64]
+        each (i, j) in spatial(2, 16).repeat(8, 4, order=(1, 0)):
+            t[i % 8 * 2 + i // 8, j] = x[i, j]
+        each (j, i) in spatial(2, 16).repeat(32, 1):
+            c[i, j] = t[i, j]
+        each (i, j) in spatial(16, 2).repeat(1, 32):
+            d[i, j] = t[i, j]
+        """,
+        "x: f32[16, 64], c: out f32[16, 64], d: out f32[16, 64]",
+    )
+    tensor = laid(start)["t"]
+    assert tensor.swizzle is None or tensor.swizzle.base == 2
+    assert tensor.layout is None or tensor.layout.shape[-1] % 4 == 0
+    assert tensor.swizzle is not None or tensor.layout is not None
+    keeps_its_result(start)
+
+
 @pytest.mark.parametrize(("dtype", "width"), [("f32", 4), ("f16", 8), ("f64", 2)])
 @pytest.mark.parametrize("columns", [32, 96])
 def test_rows_stay_aligned_for_wide_accesses(dtype: str, width: int, columns: int) -> None:
