@@ -11,7 +11,8 @@ from types import FunctionType
 from typing import Any
 
 import taskc as tc
-from taskc import CompileError, DType, KernelDefinition, f32, repeat, spatial
+from taskc import CompileError, DType, KernelDefinition, Machine, Mapping, f32, repeat, spatial
+from taskc.kernels.owners import owners_of_boxes, width
 
 _RANK = 4
 _MOST = 4
@@ -69,6 +70,7 @@ def elementwise(
     *,
     result: DType | None = None,
     unroll: int = 4,
+    machine: Machine | None = None,
 ) -> KernelDefinition:
     """y = expression(a, b, ...), with the inputs' shapes and types, and the type of the result.
 
@@ -86,66 +88,99 @@ def elementwise(
     final = result or types[0]
     *seen, whole = views(shapes)
     inputs = [dtype[view] for dtype, view in zip(types, seen, strict=True)]
-    width = whole[-1]
-    lanes = tc.machine().lanes
-    while isinstance(width, int) and unroll > 1 and (unroll // 2) * lanes >= width:
-        unroll //= 2
-    own = repeat(unroll) * spatial(lanes)
     output = final[whole]
+    machine = machine or tc.machine()
+    own, at_ends = _owners(whole, (*types, final), machine, unroll)
+    box = own.shape
     once = [[_is_one(extent) for extent in view] for view in seen]
+
+    @tc.function
+    def value(a, b, c, d, place):
+        first = _at(a, once[0], place)
+        if count == 1:
+            return apply(first).to(final)
+        second = _at(b, once[1], place)
+        if count == 2:
+            return apply(first, second).to(final)
+        third = _at(c, once[2], place)
+        if count == 3:
+            return apply(first, second, third).to(final)
+        return apply(first, second, third, _at(d, once[3], place)).to(final)
+
+    @tc.function
+    def compute(a, b, c, d, y, i, j, k, col):
+        if at_ends is not own and col + box[3] <= whole[3]:
+            for p, q, r, s in own:
+                place = i + p, j + q, k + r, col + s
+                y[place] = value(a, b, c, d, place)
+        else:
+            for p, q, r, s in at_ends:
+                place = i + p, j + q, k + r, col + s
+                if _inside(whole, place):
+                    y[place] = value(a, b, c, d, place)
 
     # A kernel has so many parameters as it is written with.
     if count == 1:
 
         @tc.kernel(workers=own.workers)
         def elementwise(a: inputs[0], y: tc.out[output]):
-            for i, j, k, col in tc.tiles(whole, by=(1, 1, 1, unroll * lanes)):
-                for q in own:
-                    if col + q < width:
-                        y[i, j, k, col + q] = apply(_at(a, once[0], i, j, k, col + q)).to(final)
+            for i, j, k, col in tc.tiles(whole, by=box):
+                compute(a, None, None, None, y, i, j, k, col)
 
     elif count == 2:
 
         @tc.kernel(workers=own.workers)
         def elementwise(a: inputs[0], b: inputs[1], y: tc.out[output]):
-            for i, j, k, col in tc.tiles(whole, by=(1, 1, 1, unroll * lanes)):
-                for q in own:
-                    if col + q < width:
-                        y[i, j, k, col + q] = apply(
-                            _at(a, once[0], i, j, k, col + q), _at(b, once[1], i, j, k, col + q)
-                        ).to(final)
+            for i, j, k, col in tc.tiles(whole, by=box):
+                compute(a, b, None, None, y, i, j, k, col)
 
     elif count == 3:
 
         @tc.kernel(workers=own.workers)
         def elementwise(a: inputs[0], b: inputs[1], c: inputs[2], y: tc.out[output]):
-            for i, j, k, col in tc.tiles(whole, by=(1, 1, 1, unroll * lanes)):
-                for q in own:
-                    if col + q < width:
-                        y[i, j, k, col + q] = apply(
-                            _at(a, once[0], i, j, k, col + q),
-                            _at(b, once[1], i, j, k, col + q),
-                            _at(c, once[2], i, j, k, col + q),
-                        ).to(final)
+            for i, j, k, col in tc.tiles(whole, by=box):
+                compute(a, b, c, None, y, i, j, k, col)
 
     else:
 
         @tc.kernel(workers=own.workers)
         def elementwise(a: inputs[0], b: inputs[1], c: inputs[2], d: inputs[3], y: tc.out[output]):
-            for i, j, k, col in tc.tiles(whole, by=(1, 1, 1, unroll * lanes)):
-                for q in own:
-                    if col + q < width:
-                        y[i, j, k, col + q] = apply(
-                            _at(a, once[0], i, j, k, col + q),
-                            _at(b, once[1], i, j, k, col + q),
-                            _at(c, once[2], i, j, k, col + q),
-                            _at(d, once[3], i, j, k, col + q),
-                        ).to(final)
+            for i, j, k, col in tc.tiles(whole, by=box):
+                compute(a, b, c, d, y, i, j, k, col)
 
     return elementwise
 
 
+def _owners(
+    whole: Sequence[Any], dtypes: Sequence[DType], machine: Machine, unroll: int
+) -> tuple[Mapping, Mapping]:
+    """Who has which elements of a block; and of a block that sticks out.
+
+    The blocks of a single axis begin at such an address as the widest accesses need, wherever it ends: only the
+    last one goes element by element.
+    """
+    extent = whole[-1]
+    if machine.is_processor:
+        while isinstance(extent, int) and unroll > 1 and (unroll // 2) * machine.lanes >= extent:
+            unroll //= 2
+        own = repeat(1, 1, 1, unroll) * spatial(1, 1, 1, machine.lanes)
+        return own, own
+    wide, most = width(extent, *dtypes), width(0, *dtypes)
+    if wide == most or not all(map(_is_one, whole[:-1])):
+        own = owners_of_boxes(whole, wide, machine, accesses=unroll)
+        return own, own
+    own = owners_of_boxes(whole, most, machine, accesses=unroll)
+    return own, repeat(1, 1, 1, own.slots) * spatial(1, 1, 1, own.workers)
+
+
 @tc.function
-def _at(x, once, i, j, k, col):
+def _inside(whole, place):
+    i, j, k, col = place
+    return i < whole[0] and j < whole[1] and k < whole[2] and col < whole[3]
+
+
+@tc.function
+def _at(x, once, place):
     """The element that is repeated along the axes where there is one."""
+    i, j, k, col = place
     return x[0 if once[0] else i, 0 if once[1] else j, 0 if once[2] else k, 0 if once[3] else col]

@@ -1,14 +1,17 @@
 """Softmax and normalizations over the last axis of a matrix.
 
-A block is one vector of workers, and has one row: they walk along it side by side, `unroll` vectors a
-step. A row is gone over two or three times, from the nearest cache but for the first. Numbers of 16 bits
-are converted as they are read, and rounded when they are written.
+A block has one row: its workers walk along it side by side, a few accesses a step. On a processor it is one
+vector of workers. A row is gone over two or three times, from the nearest cache but for the first; where the
+registers of a block hold it, as on GPUs those of up to 32768 elements, it is read once (whole_rows.py).
+Numbers of 16 bits are converted as they are read, and rounded when they are written.
 """
 
 from __future__ import annotations
 
 import taskc as tc
-from taskc import DType, KernelDefinition, Mapping, f32, f64, repeat, spatial
+from taskc import DType, KernelDefinition, Machine, Mapping, f32, f64, repeat, spatial
+from taskc.kernels import whole_rows
+from taskc.kernels.owners import WORKERS, along, owners_of_whole_rows, width
 
 # More steps than the compiler writes out: a row of constant length stays a loop.
 _STEPS = 17
@@ -21,9 +24,13 @@ _KEPT = 1 << 14
 _PAIRED, _ROWS = 1 << 13, 16
 
 
-def _strip(n: object, *, most: int = 4, steps: int = _STEPS) -> Mapping:
+def _strip(
+    n: object, dtype: DType, machine: Machine, *, most: int = 4, steps: int = _STEPS
+) -> Mapping:
     """The part of a row that a block takes at a time: `most` vectors, unless that makes few steps."""
-    lanes = tc.machine().lanes
+    if not machine.is_processor:
+        return along(2 * WORKERS, 4, width(n, dtype))
+    lanes = machine.lanes
     unroll = most
     while isinstance(n, int) and unroll > 1 and n < steps * unroll * lanes:
         unroll //= 2
@@ -35,18 +42,26 @@ def _wide(dtype: DType) -> DType:
     return f64 if dtype is f64 else f32
 
 
-def softmax(m: object, n: object, *, dtype: DType = f32) -> KernelDefinition:
+def softmax(
+    m: object, n: object, *, dtype: DType = f32, machine: Machine | None = None
+) -> KernelDefinition:
     """exp(x - peak) / sum(exp(x - peak)) for each row, with the row's largest element as its peak.
 
-    A block has several rows, unless they are long: the powers of a row are computed while those of the row
-    before are divided and written, since one keeps the arithmetic busy and the other the memory.
+    A processor's block has several rows, unless they are long: the powers of a row are computed while those of
+    the row before are divided and written, since one keeps the arithmetic busy and the other the memory.
     """
-    own, wide, machine = _strip(n), _wide(dtype), tc.machine()
-    step, broad = own.shape[1], _strip(n, most=8, steps=1)
+    wide, machine = _wide(dtype), machine or tc.machine()
+    whole = owners_of_whole_rows(m, n, dtype, machine)
+    if whole is not None:
+        return whole_rows.softmax(m, n, whole, dtype, wide)
+    own = _strip(n, dtype, machine)
+    step, broad = own.shape[1], _strip(n, dtype, machine, most=8, steps=1)
     most = min(n, _KEPT) if isinstance(n, int) else _KEPT
     rows = 1
     if isinstance(m, int) and isinstance(n, int) and n <= _PAIRED:
         rows = min(_ROWS, max(1, m // (4 * machine.threads)))
+    if not machine.is_processor:
+        most = 0  # a power is sooner computed again than kept
     # Rows a whole page apart would be taken for each other when loads look for stores before them.
     pitch = most + 8 * machine.lanes
 
@@ -65,7 +80,7 @@ def softmax(m: object, n: object, *, dtype: DType = f32) -> KernelDefinition:
                     if col + j < n:
                         value = power(x, row + i, col + j, peak[i])
                         totals[i, j] += value
-                        if n <= most:
+                        if most > 0 and n <= most:
                             powers[i, col + j] = value
             for r in range(rows):
                 if row + r < m:
@@ -85,7 +100,7 @@ def softmax(m: object, n: object, *, dtype: DType = f32) -> KernelDefinition:
                                     value = power(x, row + r + 1 + i, col + j, peak[i])
                                     totals[i, j] += value
                                     powers[(r + 1) % 2 + i, col + j] = value
-                                if n <= most:
+                                if most > 0 and n <= most:
                                     value = powers[r % 2 + i, col + j]
                                     y[row + r + i, col + j] = (value * factor[i]).to(dtype)
                                 else:
@@ -95,10 +110,16 @@ def softmax(m: object, n: object, *, dtype: DType = f32) -> KernelDefinition:
     return softmax
 
 
-def log_softmax(m: object, n: object, *, dtype: DType = f32) -> KernelDefinition:
+def log_softmax(
+    m: object, n: object, *, dtype: DType = f32, machine: Machine | None = None
+) -> KernelDefinition:
     """x - peak - log(sum(exp(x - peak))) for each row."""
-    own, wide = _strip(n), _wide(dtype)
-    step, broad = own.shape[1], _strip(n, most=8, steps=1)
+    wide, machine = _wide(dtype), machine or tc.machine()
+    whole = owners_of_whole_rows(m, n, dtype, machine)
+    if whole is not None:
+        return whole_rows.log_softmax(m, n, whole, dtype, wide)
+    own = _strip(n, dtype, machine)
+    step, broad = own.shape[1], _strip(n, dtype, machine, most=8, steps=1)
 
     @tc.kernel(workers=own.workers)
     def log_softmax(x: dtype[m, n], y: tc.out[dtype[m, n]]):
@@ -140,17 +161,20 @@ def layer_norm(
     scaled: bool = True,
     shifted: bool = True,
     epsilon: float = 1e-5,
+    machine: Machine | None = None,
 ) -> KernelDefinition:
     """(x - mean) / sqrt(variance + epsilon) for each row, times `scale`, plus `shift`.
 
     scaled, shifted  whether there are such parameters, of n elements. The variance is taken about the
     mean, in a pass of its own.
     """
-    own, wide = _strip(n), _wide(dtype)
-    step = own.shape[1]
+    wide, machine = _wide(dtype), machine or tc.machine()
+    whole = owners_of_whole_rows(m, n, dtype, machine)
+    own = whole or _strip(n, dtype, machine)
+    rows, step = own.shape
 
     @tc.function
-    def normalize(x, scale, shift, y, row):
+    def walk(x, scale, shift, y, row):
         totals = tc.tile(wide, own, 0)
         for col in range(0, n, step):
             for i, j in own:
@@ -177,47 +201,58 @@ def layer_norm(
                         value += shift[col + j].to(wide)
                     y[row + i, col + j] = value.to(dtype)
 
+    normalize = walk
+    if whole is not None:
+        normalize = whole_rows.normalization(n, own, wide, centred=True, epsilon=epsilon)
     matrix, vector = dtype[m, n], dtype[n]
     if scaled and shifted:
 
         @tc.kernel(workers=own.workers)
         def layer_norm(x: matrix, scale: vector, shift: vector, y: tc.out[matrix]):
-            for row in tc.tiles(m, by=1):
+            for row in tc.tiles(m, by=rows):
                 normalize(x, scale, shift, y, row)
 
     elif scaled:
 
         @tc.kernel(workers=own.workers)
         def layer_norm(x: matrix, scale: vector, y: tc.out[matrix]):
-            for row in tc.tiles(m, by=1):
+            for row in tc.tiles(m, by=rows):
                 normalize(x, scale, None, y, row)
 
     elif shifted:
 
         @tc.kernel(workers=own.workers)
         def layer_norm(x: matrix, shift: vector, y: tc.out[matrix]):
-            for row in tc.tiles(m, by=1):
+            for row in tc.tiles(m, by=rows):
                 normalize(x, None, shift, y, row)
 
     else:
 
         @tc.kernel(workers=own.workers)
         def layer_norm(x: matrix, y: tc.out[matrix]):
-            for row in tc.tiles(m, by=1):
+            for row in tc.tiles(m, by=rows):
                 normalize(x, None, None, y, row)
 
     return layer_norm
 
 
 def rms_norm(
-    m: object, n: object, *, dtype: DType = f32, scaled: bool = True, epsilon: float = 1e-5
+    m: object,
+    n: object,
+    *,
+    dtype: DType = f32,
+    scaled: bool = True,
+    epsilon: float = 1e-5,
+    machine: Machine | None = None,
 ) -> KernelDefinition:
     """x / sqrt(mean(x**2) + epsilon) for each row, times `scale`, of n elements, if there is one."""
-    own, wide = _strip(n), _wide(dtype)
-    step = own.shape[1]
+    wide, machine = _wide(dtype), machine or tc.machine()
+    whole = owners_of_whole_rows(m, n, dtype, machine)
+    own = whole or _strip(n, dtype, machine)
+    rows, step = own.shape
 
     @tc.function
-    def normalize(x, scale, y, row):
+    def walk(x, scale, shift, y, row):
         squares = tc.tile(wide, own, 0)
         for col in range(0, n, step):
             for i, j in own:
@@ -234,19 +269,22 @@ def rms_norm(
                         value *= scale[col + j].to(wide)
                     y[row + i, col + j] = value.to(dtype)
 
+    normalize = walk
+    if whole is not None:
+        normalize = whole_rows.normalization(n, own, wide, centred=False, epsilon=epsilon)
     matrix, vector = dtype[m, n], dtype[n]
     if scaled:
 
         @tc.kernel(workers=own.workers)
         def rms_norm(x: matrix, scale: vector, y: tc.out[matrix]):
-            for row in tc.tiles(m, by=1):
-                normalize(x, scale, y, row)
+            for row in tc.tiles(m, by=rows):
+                normalize(x, scale, None, y, row)
 
     else:
 
         @tc.kernel(workers=own.workers)
         def rms_norm(x: matrix, y: tc.out[matrix]):
-            for row in tc.tiles(m, by=1):
-                normalize(x, None, y, row)
+            for row in tc.tiles(m, by=rows):
+                normalize(x, None, None, y, row)
 
     return rms_norm

@@ -3,17 +3,19 @@
 Axes that stay together are joined, so that a kernel sees at most four: `views(shape, order)`. Where the
 last axis stays last, rows are copied. Otherwise the last axis of the input and that of the output span
 squares of as many rows as there are lanes, each of which is turned in registers (see squares.py). The
-squares of a block share their cache lines on both sides.
+squares of a block share their cache lines on both sides. On GPUs each worker turns small squares in its
+registers, as wide as an access, and exchanges their rows through shared memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 import taskc as tc
-from taskc import CompileError, DType, KernelDefinition, boolean, f32, repeat, spatial
+from taskc import CompileError, DType, KernelDefinition, Machine, boolean, f32, repeat, spatial
+from taskc.kernels.owners import WORKERS, owners_of_boxes, power, width
 from taskc.kernels.squares import columns, quarters
 
 _RANK = 4
@@ -54,38 +56,56 @@ def _are_numbers(shape: Sequence[Any], axes: Sequence[int]) -> bool:
 
 
 def transpose(
-    shape: Sequence[Any], order: Sequence[int] | None = None, *, dtype: DType = f32
+    shape: Sequence[Any],
+    order: Sequence[int] | None = None,
+    *,
+    dtype: DType = f32,
+    machine: Machine | None = None,
 ) -> KernelDefinition:
     """y's axis number k is x's axis order[k]; by default the axes are reversed."""
     axes = range(len(shape))[::-1] if order is None else order
     seen, places, result = views(shape, axes)
-    make = _copy_rows if places[-1] == _RANK - 1 else _turn_squares
-    return make(seen, places, result, dtype)
+    machine = machine or tc.machine()
+    make = _turn_squares if machine.is_processor else _turn_tiles
+    if places[-1] == _RANK - 1:
+        make = _copy_rows
+    return make(seen, places, result, dtype, machine)
 
 
 def _copy_rows(
-    seen: tuple[Any, ...], places: tuple[int, ...], result: tuple[Any, ...], dtype: DType
+    seen: tuple[Any, ...],
+    places: tuple[int, ...],
+    result: tuple[Any, ...],
+    dtype: DType,
+    machine: Machine,
 ) -> KernelDefinition:
-    lanes = tc.machine().lanes
-    width, unroll = seen[-1], 4
-    while isinstance(width, int) and unroll > 1 and (unroll // 2) * lanes >= width:
-        unroll //= 2
-    own = repeat(unroll) * spatial(lanes)
+    if machine.is_processor:
+        extent, unroll = seen[-1], 4
+        while isinstance(extent, int) and unroll > 1 and (unroll // 2) * machine.lanes >= extent:
+            unroll //= 2
+        own = repeat(1, 1, 1, unroll) * spatial(1, 1, 1, machine.lanes)
+    else:
+        own = owners_of_boxes(seen, width(seen[-1], dtype), machine)
 
     @tc.kernel(workers=own.workers)
     def transpose(x: dtype[seen], y: tc.out[dtype[result]]):
-        for i, j, k, col in tc.tiles(seen, by=(1, 1, 1, unroll * lanes)):
-            for q in own:
-                if col + q < width:
-                    y[_moved(places, (i, j, k, col + q))] = x[i, j, k, col + q]
+        for i, j, k, col in tc.tiles(seen, by=own.shape):
+            for p, q, r, s in own:
+                if i + p < seen[0] and j + q < seen[1] and k + r < seen[2] and col + s < seen[3]:
+                    place = i + p, j + q, k + r, col + s
+                    y[_moved(places, place)] = x[place]
 
     return transpose
 
 
 def _turn_squares(
-    seen: tuple[Any, ...], places: tuple[int, ...], result: tuple[Any, ...], dtype: DType
+    seen: tuple[Any, ...],
+    places: tuple[int, ...],
+    result: tuple[Any, ...],
+    dtype: DType,
+    machine: Machine,
 ) -> KernelDefinition:
-    lanes = max(4, tc.machine().lanes)
+    lanes = max(4, machine.lanes)
     across = places[-1]  # the axis of x that becomes y's last
     height, width = seen[across], seen[-1]
     tall, wide = _squares(height, lanes), _squares(width, lanes)
@@ -114,6 +134,70 @@ def _turn_squares(
                             y[_moved(places, place)] = part[c0, r1, c1, r0]
 
     return transpose
+
+
+def _turn_tiles(
+    seen: tuple[Any, ...],
+    places: tuple[int, ...],
+    result: tuple[Any, ...],
+    dtype: DType,
+    machine: Machine,
+) -> KernelDefinition:
+    across = places[-1]
+    height, broad = seen[across], seen[-1]
+    side, repeats, workers = _tile(height, broad, dtype, machine)
+    read = repeat(*repeats) * spatial(*workers) * repeat(side, side)
+    # The same workers, with rows for columns.
+    turned = repeat(*repeats[::-1]) * spatial(*workers[::-1], order=(1, 0)) * repeat(side, side)
+    tall, wide = read.shape
+    count = read.workers
+    lanes = min(count, tall // side)
+    written = repeat(wide * lanes // count, tall // (side * lanes)) * (
+        spatial(count // lanes, lanes) * repeat(1, side)
+    )
+    by = [1] * _RANK
+    by[across], by[-1] = tall, wide
+    outside = False if dtype is boolean else 0
+
+    @tc.kernel(workers=count)
+    def transpose(x: dtype[seen], y: tc.out[dtype[result]]):
+        for a, b, c, d in tc.tiles(seen, by=by):
+            row = (a, b, c)[across]
+            squares = tc.tile(dtype, read, outside)
+            for i, j in read:
+                if row + i < height and d + j < broad:
+                    squares[i, j] = x[_replaced(across, a, b, c, row + i, d + j)]
+            # What is beside each other here is `side` columns apart: that spreads over all banks.
+            columns = tc.shared(dtype[side, wide // side, tall])
+            for j, i in turned:
+                columns[j % side, j // side, i] = squares[i, j]
+            for j, i in written:
+                if row + i < height and d + j < broad:
+                    place = _replaced(across, a, b, c, row + i, d + j)
+                    y[_moved(places, place)] = columns[j % side, j // side, i]
+
+    return transpose
+
+
+_MOST_SIDE = 8  # elements: a worker has a square of them in registers
+
+
+def _tile(
+    height: Any, broad: Any, dtype: DType, machine: Machine
+) -> tuple[int, tuple[int, int], tuple[int, int]]:
+    """The side of a worker's squares, how many it has, and the workers of a block, down and across."""
+    side = gcd(width(height, dtype), width(broad, dtype), _MOST_SIDE)
+    rows, columns = (
+        power(-(-extent // side)) if isinstance(extent, int) else WORKERS
+        for extent in (height, broad)
+    )
+    most, repeats = (16, 1) if side >= 4 else (8, 4)
+    down = min(rows, max(most, WORKERS // columns))
+    beside = min(columns, WORKERS // down)
+    down = max(down, machine.lanes // beside)
+    if rows >= down * repeats:
+        return side, (repeats, 1), (down, beside)
+    return side, (1, max(1, min(repeats, columns // beside))), (down, beside)
 
 
 def _squares(extent: Any, lanes: int) -> int:

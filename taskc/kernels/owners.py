@@ -1,0 +1,95 @@
+"""Who has which elements where a block is many workers around a memory of their own.
+
+A worker takes as many neighbouring elements as one access may have, the workers of a warp take neighbours of
+these, and the next access of a worker lies behind all of its block's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, gcd, prod
+from typing import Any
+
+from taskc import DType, Machine, Mapping, repeat, spatial
+
+Extent = Any  # an int, or a tc.dim
+
+WORKERS = 256  # of a block: eight of them fill a multiprocessor
+_BYTES = 16  # of the widest access
+
+
+def width(extent: Extent, *dtypes: DType) -> int:
+    """How many neighbours an access has in rows of so many elements: each row starts at such an address."""
+    return gcd(divisor(extent), *[_BYTES // dtype.nbytes for dtype in dtypes])
+
+
+def divisor(extent: Extent) -> int:
+    """What is known to divide an extent; 0, which all numbers divide, is that of 0."""
+    return extent if isinstance(extent, int) else getattr(extent, "multiple", 1)
+
+
+def power(n: int) -> int:
+    """The smallest power of two from n on."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+def along(workers: int, accesses: int, wide: int) -> Mapping:
+    """A part of a row that so many workers walk along, side by side."""
+    return repeat(1, accesses) * spatial(1, workers) * repeat(1, wide)
+
+
+# Elements that a worker has of a row that stays in registers: where a warp is enough for a row nothing
+# waits for other warps; beyond that fewer, so that more workers have something under way, up to as many as
+# can fold what each of them has found without more reads of it than of the row.
+_OF_A_WARP, _OF_A_BLOCK, _MOST, _ENOUGH = 32, 16, 32, 512
+
+
+def owners_of_whole_rows(m: Extent, n: Extent, dtype: DType, machine: Machine) -> Mapping | None:
+    """Whole rows of n elements, in the registers of a block; None where they don't fit."""
+    if machine.is_processor or not isinstance(n, int) or not 0 < n <= machine.lanes**2 * _MOST:
+        return None
+    wide = width(n, dtype)
+    if n <= machine.lanes * _OF_A_WARP:
+        workers = min(machine.lanes, power(ceil(n / wide)))
+    else:
+        workers = min(power(ceil(n / _OF_A_BLOCK)), max(_ENOUGH, power(ceil(n / _MOST))))
+    rows = max(1, WORKERS // workers)
+    if isinstance(m, int):
+        # Every multiprocessor has a block, as far as there are rows: of a whole warp at least.
+        rows = min(rows, max(machine.lanes // workers, power(m // machine.threads), 1))
+    own = along(workers, ceil(n / (workers * wide)), wide)
+    return own if rows == 1 else spatial(rows, 1) * own
+
+
+_LEAST_BLOCKS = 4  # to a multiprocessor, before a worker has more than one access
+_UNKNOWN = 64  # workers beside each other where an extent is known only at a call
+
+
+def owners_of_boxes(
+    shape: Sequence[Extent], wide: int, machine: Machine, *, accesses: int = 4
+) -> Mapping:
+    """A box of a tensor for each block: workers and then accesses go along the last axes first.
+
+    wide  elements of an access, along the last axis
+    """
+    lined = [*shape[:-1], ceil(shape[-1] / wide) if isinstance(shape[-1], int) else shape[-1]]
+    alone = all(extent == 1 for extent in shape[:-1])
+    left, workers = WORKERS, [1] * len(shape)
+    for axis in reversed(range(len(shape))):
+        extent = lined[axis]
+        most = power(extent) if isinstance(extent, int) else left if alone else _UNKNOWN
+        workers[axis] = min(left, most)
+        left //= workers[axis]
+    workers[0] *= max(1, left * machine.lanes // WORKERS)  # of a whole warp at least
+    if all(isinstance(extent, int) for extent in lined):
+        blocks = prod(ceil(n / w) for n, w in zip(lined, workers, strict=True))
+        accesses = max(1, min(accesses, blocks // (_LEAST_BLOCKS * machine.threads)))
+        accesses = power(accesses + 1) // 2
+    repeats = [1] * len(shape)
+    for axis in reversed(range(len(shape))):
+        extent = lined[axis]
+        most = power(ceil(extent / workers[axis])) if isinstance(extent, int) else accesses
+        repeats[axis] = max(1, min(accesses, most))
+        accesses //= repeats[axis]
+    ones = [1] * (len(shape) - 1)
+    return repeat(*repeats) * spatial(*workers) * repeat(*ones, wide)

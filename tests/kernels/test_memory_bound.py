@@ -1,0 +1,380 @@
+"""Rows, reductions, elementwise expressions and transposes as they are built for GPUs.
+
+Nothing here runs on a GPU: kernels are checked in the simulator, after every pass or at the end of stages,
+and compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import taskc as tc
+from taskc import bf16, f16, f32, f64, i8, i32
+from taskc.checking import Examination, examine, examine_program
+from taskc.ir import nodes as ir
+from taskc.ir.rewrite import expressions, statements, walk
+from taskc.kernels.elementwise import elementwise, views as elementwise_views
+from taskc.kernels.owners import along, owners_of_boxes, owners_of_whole_rows
+from taskc.kernels.reductions import reduction, views as reduction_views
+from taskc.kernels.rows import layer_norm, log_softmax, rms_norm, softmax
+from taskc.kernels.transpose import transpose, views as transpose_views
+from taskc.lang.definition import Definition, KernelDefinition
+from taskc.mutation import mutate
+from taskc.passes.pipeline import lower
+
+TARGET = "sm_90a"
+HOPPER = tc.machine(TARGET)
+ENDS = ("parsed", "synchronized", "lean")
+Array = np.ndarray[Any, Any]
+
+
+def numbers(*shape: int, dtype: tc.DType = f32, seed: int = 0) -> Array:
+    random = np.random.default_rng([seed, *shape])
+    if dtype.is_float:
+        return random.standard_normal(shape).astype(dtype.numpy)
+    return random.integers(-3, 4, shape).astype(dtype.numpy)
+
+
+def checked(
+    definition: Definition,
+    *arguments: Array,
+    stages: Any = ENDS,
+    target: str = TARGET,
+    ways: int = 1,
+    sectors: float = 1.0,
+) -> Array:
+    """What a kernel computes where the simulator finds nothing wrong.
+
+    ways     of bank conflicts that there are
+    sectors  that requests touch, of those that they could do with
+    """
+    calls: Sequence[Examination]
+    if isinstance(definition, KernelDefinition):
+        calls = (examine(definition, arguments, stages=stages, target=target),)
+    else:
+        calls = examine_program(definition, arguments, stages=stages, target=target).calls
+    for call in calls:
+        assert [finding.message for finding in call.findings if finding.severity == "error"] == []
+        for traffic in call.steps[-1].report.accesses:
+            assert traffic.ways <= ways, traffic
+            assert traffic.sectors <= max(sectors * traffic.ideal, traffic.ideal + 1), traffic
+    result: Array = calls[-1].results[-1]
+    return result
+
+
+def accessed(definition: Definition, target: str = TARGET) -> dict[str, set[int]]:
+    """The bytes of the accesses to each tensor in memory, of all kernels."""
+    found: dict[str, set[int]] = {}
+
+    def visit(node: ir.Statement, lanes: int) -> None:
+        if isinstance(node, ir.For) and node.kind == "vector":
+            assert isinstance(node.stop, ir.Constant)
+            lanes = int(node.stop.value)
+        reads = [n for e in expressions(node) for n in walk(e) if isinstance(n, ir.Read)]
+        for access in [*reads, *([node] if isinstance(node, ir.Store) else [])]:
+            if access.tensor.scope in (ir.GLOBAL, ir.SHARED):
+                width = lanes * access.tensor.dtype.nbytes
+                found.setdefault(access.tensor.name, set()).add(width)
+        for inner in statements(node):
+            visit(inner, lanes)
+
+    for kernel in definition.kernels:
+        visit(lower(replace(kernel.ir, target=target)).body, 1)
+    return found
+
+
+# --- rows ------------------------------------------------------------------------------------
+
+
+def exact_softmax(x: Array) -> Array:
+    wide = x.astype(np.float64)
+    powers = np.exp(wide - wide.max(axis=1, keepdims=True))
+    result: Array = powers / powers.sum(axis=1, keepdims=True)
+    return result
+
+
+def exact_norm(x: Array, *, centred: bool) -> Array:
+    wide = x.astype(np.float64)
+    wide = wide - wide.mean(axis=1, keepdims=True) if centred else wide
+    result: Array = wide / np.sqrt((wide**2).mean(axis=1, keepdims=True) + 1e-5)
+    return result
+
+
+def test_rows_after_every_pass() -> None:
+    x, scale, shift = numbers(3, 260), numbers(260, seed=1), numbers(260, seed=2)
+    y = checked(softmax(3, 260, machine=HOPPER), x, stages="all")
+    assert np.abs(y - exact_softmax(x)).max() < 1e-6
+    y = checked(layer_norm(3, 260, machine=HOPPER), x, scale, shift, stages="all")
+    assert np.abs(y - (exact_norm(x, centred=True) * scale + shift)).max() < 1e-5
+
+
+# Parts of a warp, a warp, a block with a row; rows at any address; and one that fits no registers.
+ROWS = ((1, 1), (5, 2), (40, 3), (5, 31), (3, 127), (2, 1023), (2, 2050), (1, 33_000))
+
+
+@pytest.mark.parametrize("shape", ROWS)
+def test_rows(shape: tuple[int, int]) -> None:
+    x = numbers(*shape)
+    y = checked(softmax(*shape, machine=HOPPER), x, stages=("lean",), sectors=1.25)
+    assert np.abs(y - exact_softmax(x)).max() < 1e-6
+    y = checked(log_softmax(*shape, machine=HOPPER), x, stages=("lean",), sectors=1.25)
+    assert np.abs(y - np.log(exact_softmax(x))).max() < 1e-5
+    kernel = layer_norm(*shape, scaled=False, shifted=False, machine=HOPPER)
+    y = checked(kernel, x, stages=("lean",), sectors=1.25)
+    assert np.abs(y - exact_norm(x, centred=True)).max() < 1e-5
+    y = checked(rms_norm(*shape, scaled=False, machine=HOPPER), x, stages=("lean",), sectors=1.25)
+    assert np.abs(y - exact_norm(x, centred=False)).max() < 1e-5
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [(f16, 11), (bf16, 8), (f64, 50)])
+def test_types_of_rows(dtype: tc.DType, bits: int) -> None:
+    x, scale = numbers(3, 80, dtype=dtype), numbers(80, dtype=dtype, seed=1)
+    y = checked(softmax(3, 80, dtype=dtype, machine=HOPPER), x)
+    assert np.abs(y.astype(np.float64) - exact_softmax(x)).max() < 2.0**-bits
+    y = checked(rms_norm(3, 80, dtype=dtype, machine=HOPPER), x, scale)
+    expected = exact_norm(x, centred=False) * scale.astype(np.float64)
+    assert np.abs(y.astype(np.float64) - expected).max() < 2.0**-bits * 16
+
+
+def test_rows_of_any_length() -> None:
+    m, n, fours = tc.dim("m"), tc.dim("n"), tc.dim("fours", multiple=4)
+    for width, columns in ((n, 3), (n, 2051), (fours, 2052)):
+        x = numbers(2, columns)
+        y = checked(softmax(m, width, machine=HOPPER), x, stages=("lean",), sectors=1.25)
+        assert np.abs(y - exact_softmax(x)).max() < 1e-6
+    assert accessed(softmax(m, fours, machine=HOPPER))["x"] == {16}
+
+
+def test_infinite_numbers() -> None:
+    x = np.zeros((3, 20), np.float32)
+    x[0, 3], x[1], x[2, 5] = -np.inf, 3e38, np.nan
+    y = checked(softmax(3, 20, machine=HOPPER), x, stages=("lean",))
+    assert y[0, 3] == 0
+    assert np.allclose(y[:2].sum(1), 1)
+    assert np.isnan(y[2]).all()
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_a_row_is_read_once_and_by_16_bytes(target: str) -> None:
+    machine = tc.machine(target)
+    for dtype in (f32, f16):
+        for shape in ((64, 64), (8, 1024), (8, 16_384)):
+            kernels = [
+                make(*shape, dtype=dtype, machine=machine) for make in (softmax, log_softmax)
+            ]
+            kernels += [
+                make(*shape, dtype=dtype, machine=machine) for make in (layer_norm, rms_norm)
+            ]
+            for kernel in kernels:
+                widths = accessed(kernel, target)
+                assert widths["x"] == widths["y"] == {16}
+                assert widths.get("scale", {16}) == {16}
+                reads = [
+                    n
+                    for n in walk(kernel.ir.body)
+                    if isinstance(n, ir.Read) and n.tensor.name == "x"
+                ]
+                assert len(reads) == 1
+
+
+# --- reductions ------------------------------------------------------------------------------
+
+REDUCTIONS: tuple[tuple[str, tuple[int, ...], tuple[int, ...], tc.DType], ...] = (
+    ("sum", (3, 1024), (1,), f32),
+    ("mean", (70, 256), (0,), f32),
+    ("mean", (3, 5, 7, 9), (1, 3), f32),
+    ("max", (3, 5, 7, 9), (0, 2), f32),
+    ("min", (300, 33), (1,), f32),
+    ("prod", (31, 2), (1,), f64),
+    ("sum", (40_003,), (0,), f32),  # by parts
+    ("mean", (40_000,), (0,), f16),
+    ("sum", (3000, 3), (0,), i32),
+    ("sum", (129, 130), (0,), i8),
+)
+
+
+@pytest.mark.parametrize("case", REDUCTIONS, ids=lambda case: f"{case[0]}-{case[1]}-{case[3]}")
+def test_reductions(case: tuple[str, tuple[int, ...], tuple[int, ...], tc.DType]) -> None:
+    operator, shape, axes, dtype = case
+    x = numbers(*shape, dtype=dtype)
+    view, _ = reduction_views(shape, axes)
+    kernel = reduction(operator, shape, axes, dtype=dtype, machine=HOPPER)
+    # Parts of a few short rows lie apart, whoever reads them.
+    y = checked(kernel, x.reshape(view), sectors=8 if len(shape) > 2 else 1.25)
+    wide = x.astype(np.float64) if dtype.is_float else x.astype(np.int64)
+    expected = getattr(np, operator)(wide, axis=axes).astype(dtype.numpy)
+    y = y.reshape(expected.shape)
+    if dtype.is_float:
+        size = np.abs(wide).sum(axis=axes) if operator == "sum" else 1
+        bound = (2.0**-10 if dtype is f16 else 2.0**-20) * size
+        assert (np.abs(y.astype(np.float64) - expected) <= bound).all()
+    else:
+        assert (y == expected).all()
+
+
+def test_reductions_of_any_size() -> None:
+    m, n = tc.dim("m"), tc.dim("n", multiple=4)
+    x = numbers(37, 260)
+    for axis in (0, 1):
+        view, _ = reduction_views(x.shape, (axis,))
+        kernel = reduction("sum", (m, n), (axis,), machine=HOPPER)
+        y = checked(kernel, x.reshape(view))
+        assert np.abs(y.ravel() - x.astype(np.float64).sum(axis)).max() < 1e-4
+        assert accessed(kernel)["x"] == {16}
+
+
+def test_few_results_are_the_work_of_all_processors() -> None:
+    for shape, axes in (((1 << 22,), (0,)), ((4096, 256), (0,)), ((8, 1 << 18), (1,))):
+        program = reduction("sum", shape, axes, machine=HOPPER)
+        assert not isinstance(program, KernelDefinition)
+        partial = program.kernels[0]
+        assert accessed(program)["x"] == {16, 4} if shape == (1 << 22,) else {16}
+        view, _ = reduction_views(shape, axes)
+        assert partial.ir.parameters[0].shape == view  # type: ignore[union-attr]
+
+
+# --- elementwise -----------------------------------------------------------------------------
+
+
+def plus(a: Any, b: Any) -> Any:
+    return a + b
+
+
+ELEMENTWISE: tuple[tuple[tuple[int, ...], tuple[int, ...], tc.DType], ...] = (
+    ((4099,), (4099,), f32),
+    ((70, 64), (64,), f16),
+    ((9, 127), (9, 127), f16),
+    ((2, 3, 5, 7), (3, 1, 7), f32),
+    ((300, 3), (3,), f32),
+    ((1,), (1,), f32),
+    ((0, 5), (5,), f32),
+    ((33, 130), (33, 1), f64),
+    ((4096,), (1,), i8),
+)
+
+
+@pytest.mark.parametrize("case", ELEMENTWISE, ids=str)
+def test_elementwise(case: tuple[tuple[int, ...], tuple[int, ...], tc.DType]) -> None:
+    first, second, dtype = case
+    a, b = numbers(*first, dtype=dtype), numbers(*second, dtype=dtype, seed=1)
+    kernel = elementwise(plus, (first, second), (dtype,), machine=HOPPER)
+    seen = elementwise_views((first, second))
+    y = checked(kernel, a.reshape(seen[0]), b.reshape(seen[1]), sectors=1.25)
+    assert (y.reshape(first) == a + b).all()
+
+
+def test_elementwise_of_any_size() -> None:
+    n = tc.dim("n")
+    kernel = elementwise(plus, ((n,), (n,)), machine=HOPPER)
+    for size in (1, 4096, 5003):
+        a, b = numbers(1, 1, 1, size), numbers(1, 1, 1, size, seed=1)
+        assert (checked(kernel, a, b, stages=("lean",)) == a + b).all()
+    # The last block goes element by element.
+    assert accessed(kernel) == {"a": {16, 4}, "b": {16, 4}, "y": {16, 4}}
+
+
+# --- transpose -------------------------------------------------------------------------------
+
+TRANSPOSES: tuple[tuple[tuple[int, ...], tuple[int, ...], tc.DType], ...] = (
+    ((100, 132), (1, 0), f32),
+    ((136, 152), (1, 0), f16),
+    ((65, 33), (1, 0), f32),
+    ((70, 66), (1, 0), f64),
+    ((64, 96), (1, 0), i8),
+    ((2, 30, 4), (0, 2, 1), f32),
+    ((2, 3, 5, 64), (0, 2, 1, 3), f32),
+    ((1, 7), (1, 0), f32),
+)
+
+
+@pytest.mark.parametrize("case", TRANSPOSES, ids=str)
+def test_transposes(case: tuple[tuple[int, ...], tuple[int, ...], tc.DType]) -> None:
+    shape, order, dtype = case
+    x = numbers(*shape, dtype=dtype)
+    seen, _, _ = transpose_views(shape, order)
+    kernel = transpose(shape, order, dtype=dtype, machine=HOPPER)
+    # Of accesses of 8 bytes, half as wide as the others', lines of banks hold two rows.
+    y = checked(kernel, x.reshape(seen), sectors=2, ways=2 if dtype is i8 else 1)
+    expected = np.ascontiguousarray(x.transpose(order))
+    assert (y.reshape(expected.shape) == expected).all()
+
+
+@pytest.mark.parametrize("dtype", [f32, f16, f64])
+def test_a_transpose_has_wide_accesses_alone(dtype: tc.DType) -> None:
+    kernel = transpose((512, 512), dtype=dtype, machine=HOPPER)
+    assert accessed(kernel) == {"x": {16}, "columns": {16}, "y": {16}}
+
+
+def test_transposes_of_any_size() -> None:
+    x = numbers(37, 41)
+    kernel = transpose((tc.dim("m"), tc.dim("n")), machine=HOPPER)
+    assert (checked(kernel, x.reshape(1, 1, 37, 41), sectors=2)[0, 0] == x.T).all()
+
+
+# --- who has what ----------------------------------------------------------------------------
+
+
+def test_owners() -> None:
+    assert owners_of_whole_rows(4096, 64, f32, HOPPER) == tc.spatial(16, 1) * along(16, 1, 4)
+    assert owners_of_whole_rows(4096, 1024, f32, HOPPER) == tc.spatial(8, 1) * along(32, 8, 4)
+    assert owners_of_whole_rows(4096, 4096, f16, HOPPER) == tc.spatial(1, 1) * along(256, 2, 8)
+    assert owners_of_whole_rows(4096, 1 << 16, f32, HOPPER) is None
+    assert owners_of_whole_rows(4096, tc.dim("n"), f32, HOPPER) is None
+    assert owners_of_whole_rows(4096, 64, f32, tc.machine()) is None
+    large = owners_of_boxes((1, 1, 4096, 4096), 4, HOPPER)
+    assert (large.workers, large.shape) == (256, (1, 1, 1, 4096))
+    flat = owners_of_boxes((1, 1, 1 << 20, 64), 4, HOPPER)
+    assert (flat.workers, flat.shape) == (256, (1, 1, 64, 64))
+
+
+# --- broken, and compiled --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: softmax(2, 1100, machine=HOPPER),
+        lambda: reduction("sum", (70, 256), (0,), machine=HOPPER),
+        lambda: transpose((70, 68), machine=HOPPER),
+    ],
+    ids=["softmax", "sum", "transpose"],
+)
+def test_what_is_broken_is_reported(make: Callable[[], KernelDefinition]) -> None:
+    kernel = make()
+    broken = replace(kernel.ir, target=TARGET)
+    inputs = [[*kernel.example(seed), _output(kernel)] for seed in (0, 1)]
+    mutants = list(mutate(broken, inputs, seeds=(None, 0)))
+    unreported = [m.description for m in mutants if not m.reported and not m.is_equivalent]
+    assert len(mutants) > 2
+    assert len(unreported) <= 0.05 * len(mutants), unreported
+
+
+def _output(kernel: KernelDefinition) -> Array:
+    tensor = kernel.ir.parameters[-1]
+    assert isinstance(tensor, ir.Tensor)
+    return np.zeros(tensor.shape, tensor.dtype.numpy)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_compiled_without_spills(target: str) -> None:
+    """Those that have the most in registers."""
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC isn't published for this machine")
+    from taskc.backend.cuda.compile import compile_many
+
+    machine = tc.machine(target)
+    made = (
+        log_softmax(64, 32_768, machine=machine),
+        layer_norm(64, 32_768, dtype=f16, machine=machine),
+        layer_norm(8192, 1024, machine=machine),
+        reduction("sum", (4096, 4096), (0,), dtype=f16, machine=machine),
+        transpose((4096, 4096), dtype=f16, machine=machine),
+    )
+    lean = [lower(replace(k.ir, target=target)) for d in made for k in d.kernels]
+    for compiled in compile_many(lean):
+        resources = compiled.resources
+        assert (resources.spill_stores, resources.spill_loads, resources.stack) == (0, 0, 0)
