@@ -759,6 +759,8 @@ def test_the_demo_works_anywhere(run: Any, tmp_path: Path, monkeypatch: pytest.M
         r"^    linear: (no findings|\d+ warnings?), \d+ programs run$", ended.out, re.M
     )
     assert "whole numbers:  equal, bit for bit" in ended.out
+    assert re.search(r"^    sm_90a, by NVRTC: \d+ bytes in \d+ ms$", ended.out, re.MULTILINE)
+    assert "and spills 0 bytes;" in ended.out
     assert re.search(r"^    demo_race.py:\d+:\d+: error: race: ", ended.out, re.MULTILINE)
     assert re.search(r"^ +\^+$", ended.out, re.MULTILINE)
     assert list(tmp_path.iterdir()) == []

@@ -6,19 +6,23 @@ import argparse
 import inspect
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from taskc.backend.cuda.compile import compile_kernel
 from taskc.checking import Examination, examine
 from taskc.commands import demo_race
 from taskc.commands.check import summarize, write_summary
 from taskc.commands.demo_kernels import OWN, linear
 from taskc.commands.terminal import Progress, columns, many, write, write_finding, write_text
 from taskc.driver import CheckError
+from taskc.errors import CompileError
 from taskc.ir.nodes import STAGES
 from taskc.lang.definition import KernelDefinition
+from taskc.passes.pipeline import lower
 
 M, N, K = 40, 24, 36  # 24 is not a multiple of the block's 16 columns: edges are masked
 
@@ -45,7 +49,10 @@ def run(options: argparse.Namespace) -> int:
     _heading(4, "Called like a function, compiled for this CPU, and compared with NumPy")
     agrees = _compare(kernel)
 
-    _heading(5, "A mistake: a neighbour's element is read in the phase that writes it")
+    _heading(5, "The same source for a GPU, down to its machine code; none is needed for that")
+    _write_machine_code(kernel)
+
+    _heading(6, "A mistake: a neighbour's element is read in the phase that writes it")
     write_text(_indented(inspect.getsource(demo_race.differences.function)))
     caught = _write_race()
 
@@ -105,6 +112,24 @@ def _reference(x: Any, w: Any, bias: Any) -> Any:
     wide = (array.astype(np.float64) for array in (x, w, bias))
     a, b, c = wide
     return np.maximum(a @ b + c, 0)
+
+
+def _write_machine_code(kernel: KernelDefinition) -> None:
+    start = time.perf_counter()
+    try:
+        compiled = compile_kernel(lower(replace(kernel.ir, target="sm_90a")))
+    except CompileError as error:  # NVRTC isn't published for every machine
+        write_finding(_indented(str(error)))
+        return
+    took = (time.perf_counter() - start) * 1e3
+    taken = compiled.resources
+    spilled = taken.spill_stores + taken.spill_loads
+    write(f"    sm_90a, by NVRTC: {many(len(compiled.cubin), 'byte')} in {took:.0f} ms")
+    write(
+        f"    a thread takes {many(taken.registers, 'register')}, and spills {many(spilled, 'byte')};",
+        end="",
+    )
+    write(f" a block has {many(compiled.shared, 'byte')} of shared memory")
 
 
 def _write_race() -> bool:

@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from taskc.ir.compare import difference, same_program
     from taskc.ir.nodes import Kernel
     from taskc.ir.printer import expression_text, statement_text, to_text
-    from taskc.ir.verify import verify
 
 __all__ = [
     "difference",
@@ -18,7 +17,6 @@ __all__ = [
     "same_program",
     "statement_text",
     "to_text",
-    "verify",
 ]
 
 # They load when they are first asked for: whoever writes a kernel needs none of them.
@@ -28,7 +26,6 @@ _LOADED_LATER = {
     "same_program": "compare",
     "statement_text": "printer",
     "to_text": "printer",
-    "verify": "verify",
 }
 
 

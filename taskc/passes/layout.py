@@ -175,17 +175,21 @@ def _candidates(tensor: Tensor, requests: list[_Request], banks: int) -> Iterato
             yield replace(tensor, layout=repeat(*extents[:-1], row + padding))
 
 
-def _cost(tensor: Tensor, requests: list[_Request], target: Target) -> int:
-    """Extra cycles of all requests."""
-    return sum(r.weight * _extra_cycles(tensor, r, target.banks) for r in requests)
+def _cost(tensor: Tensor, requests: list[_Request], target: Target) -> tuple[int, int, int]:
+    """Extra cycles of all requests; those that can't be wide; extra cycles if none is that may be."""
+
+    def extra(counted: list[_Request]) -> int:
+        return sum(r.weight * _extra_cycles(tensor, r, target.banks) for r in counted)
+
+    may_be_wide = [r for r in requests if r.width > 1 and not r.is_whole]
+    split = sum(r.weight for r in requests if not _leaves_whole(tensor, r.width))
+    return extra(requests), split, extra([replace(r, width=1) for r in may_be_wide])
 
 
 def _extra_cycles(tensor: Tensor, request: _Request, banks: int) -> int:
-    shape = tensor.layout.shape if tensor.layout is not None else tensor.shape
-    pitches = [n for n in shape if isinstance(n, int)]
-    width = request.width if _leaves_whole(tensor, request.width, pitches) else 1
+    width = request.width if _leaves_whole(tensor, request.width) else 1
     offset: Array = np.zeros((), np.int64)
-    for index, pitch in zip(request.indices, pitches, strict=True):
+    for index, pitch in zip(request.indices, _pitches(tensor), strict=True):
         offset = offset * pitch + index[:, ::width]
     if tensor.swizzle is not None:
         swizzle = tensor.swizzle
@@ -209,8 +213,14 @@ def _extra_cycles(tensor: Tensor, request: _Request, banks: int) -> int:
     return int(counts.reshape(-1, banks).max(axis=1).sum()) - len(touched)
 
 
-def _leaves_whole(tensor: Tensor, width: int, pitches: list[int]) -> bool:
+def _pitches(tensor: Tensor) -> list[int]:
+    shape = tensor.layout.shape if tensor.layout is not None else tensor.shape
+    return [n for n in shape if isinstance(n, int)]
+
+
+def _leaves_whole(tensor: Tensor, width: int) -> bool:
     """Whether elements beside each other in a row still are, from a multiple of their number on."""
+    pitches = _pitches(tensor)
     if tensor.swizzle is not None and 1 << tensor.swizzle.base < width:
         return False
     return not pitches or pitches[-1] % width == 0

@@ -16,7 +16,7 @@ from taskc.ir.nodes import LOCAL, Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import map_children, map_expressions, map_statements, walk
 
 
-def named_scalars(parts: Sequence[Statement]) -> list[Statement]:
+def named_scalars(parts: Sequence[Statement]) -> Sequence[Statement]:
     """Statements without such scalars; the same ones where they change in branches or loops.
 
     The last statement may be an If that reads them.
@@ -27,7 +27,7 @@ def named_scalars(parts: Sequence[Statement]) -> list[Statement]:
         if isinstance(part, ir.Allocate) and part.tensor.scope == LOCAL and not part.tensor.shape
     }
     if not scalars or not all(_is_plain(part, scalars, part is parts[-1]) for part in parts):
-        return list(parts)
+        return parts
     now: dict[Tensor, Variable] = {}
     unknown: set[Tensor] = set()  # what is read before it has a value
 
@@ -55,7 +55,7 @@ def named_scalars(parts: Sequence[Statement]) -> list[Statement]:
                 new.append(ir.Let(now[tensor], fill, loc=part.loc))
             case ir.If():
                 new.append(_everywhere(part, renamed))
-    return list(parts) if unknown else new
+    return parts if unknown else new
 
 
 def _is_plain(part: Statement, scalars: set[Tensor], is_last: bool) -> bool:

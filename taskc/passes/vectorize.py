@@ -182,7 +182,7 @@ def _guards_and_stores(body: Statement) -> tuple[list[ir.If], Statement | None]:
     plain = all(isinstance(part, (ir.Let, ir.Store)) for part in named)
     if not plain or not isinstance(last, ir.Store):
         return [], None
-    is_whole = not lets and len(named) == len(parts)
+    is_whole = not lets and named is parts
     return guards, body if is_whole else ir.Sequence((*lets, *named))
 
 

@@ -11,10 +11,11 @@ from typing import get_args
 import pytest
 
 from taskc.errors import InternalError
-from taskc.ir import nodes as ir, parse, specification, to_text, verify
+from taskc.ir import nodes as ir, parse, specification, to_text
 from taskc.ir.mapping import repeat, spatial
 from taskc.ir.nodes import Binary, Constant, Read, Store, Tensor, Variable, constant
 from taskc.ir.types import f32, i32, i64, u8
+from taskc.ir.verify import verify
 from tests.ir.stage_programs import PROGRAMS
 
 

@@ -169,6 +169,8 @@ def test_scalars_that_change_on_the_way() -> None:
     assert widths(over(4, ir.Sequence((*steps, store)))) == [4]
     guarded = ir.If(b("<", AT, N), ir.Sequence((store,)))
     assert widths(over(4, ir.Sequence((*steps, guarded)))) == [4]
+    filled = (ir.Allocate(value, Constant(0.0, f32)), steps[2])
+    assert widths(over(4, ir.Sequence((*filled, store)))) == [4]
     again = ir.If(b("<", AT, N), ir.Store(value, (), ZERO))
     assert widths(over(4, ir.Sequence((*steps, again, store)))) == []
 

@@ -14,7 +14,8 @@ import taskc as tc
 from taskc import bf16, f32, i32, i64, spatial
 from taskc.backend import sim
 from taskc.errors import CompileError
-from taskc.ir import difference, nodes as ir, parse, to_text, verify
+from taskc.ir import difference, nodes as ir, parse, to_text
+from taskc.ir.verify import verify
 from tests.stages import changes
 
 SEEDS = (None, 1)

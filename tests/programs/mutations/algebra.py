@@ -77,7 +77,7 @@ MUTATIONS = (
              edited('smaller == (node.operator == "min")', 'smaller == (node.operator == "max")')),
     Mutation("simplify", "a quotient and a remainder of different divisors are joined",
              simplify_expressions, "_recombined",
-             edited("quotient.parts == (inner, n)", "quotient.parts[0] == inner")),
+             edited("q.parts == parts", "q.parts[0] == parts[0]")),
     Mutation("simplify", "an If whose first branch is empty keeps its condition",
              simplify._Walker, "_if",
              edited('self.expression(Unary("not", condition), facts)', "condition")),
