@@ -70,19 +70,16 @@ class Coverage:
         self.rules.update(other.rules)
 
     def missing(self) -> list[str]:
-        """What was met too rarely, for so many programs."""
-        least = LEAST
-        if self.programs < PROGRAMS:
-            least = LEAST * self.programs // (2 * PROGRAMS)
+        """What was met too rarely."""
         found = Counter[str]()
         for (name, _), count in self.nodes.items():
             found[name] += count
-        lacking = [f"{name}: {found[name]}" for name in NODES if found[name] < least]
-        lacking += [f"{kind}: {self.kinds[kind]}" for kind in KINDS if self.kinds[kind] < least]
+        lacking = [f"{name}: {found[name]}" for name in NODES if found[name] < LEAST]
+        lacking += [f"{kind}: {self.kinds[kind]}" for kind in KINDS if self.kinds[kind] < LEAST]
         lacking += [
             f"rule {rule.name}: {self.rules[rule.name]}"
             for rule in rules()
-            if self.rules[rule.name] < least
+            if self.rules[rule.name] < LEAST
         ]
         return lacking
 
