@@ -159,14 +159,8 @@ def _owners(
     The blocks of a single axis begin at such an address as the widest accesses need, wherever it ends: only the
     last one goes element by element.
     """
-    extent = whole[-1]
-    if machine.is_processor:
-        while isinstance(extent, int) and unroll > 1 and (unroll // 2) * machine.lanes >= extent:
-            unroll //= 2
-        own = repeat(1, 1, 1, unroll) * spatial(1, 1, 1, machine.lanes)
-        return own, own
-    wide, most = width(extent, *dtypes), width(0, *dtypes)
-    if wide == most or not all(map(_is_one, whole[:-1])):
+    wide, most = width(whole[-1], *dtypes), width(0, *dtypes)
+    if machine.is_processor or wide == most or not all(map(_is_one, whole[:-1])):
         own = owners_of_boxes(whole, wide, machine, accesses=unroll)
         return own, own
     own = owners_of_boxes(whole, most, machine, accesses=unroll)

@@ -136,7 +136,10 @@ def matmul(
     if not machine.is_processor:
         if packed:
             raise ValueError("this machine takes b as it is: pack it for processors")
-        make = padded_matmul if is_worth_padding(m, n, k, dtype) else tiles_matmul
+        is_padded = is_worth_padding(
+            m, n, k, dtype, transpose_a=transpose_a, transpose_b=transpose_b
+        )
+        make = padded_matmul if is_padded else tiles_matmul
         return make(
             m, n, k,
             machine=machine, dtype=dtype, total=total, result=result, transpose_a=transpose_a,

@@ -1,4 +1,4 @@
-"""Who has which elements where a block is many workers around a memory of their own.
+"""Who has which elements of a block; first of all where that is many workers around a memory of their own.
 
 A worker takes as many neighbouring elements as one access may have, the workers of a warp take neighbours of
 these, and the next access of a worker lies behind all of its block's.
@@ -70,8 +70,16 @@ def owners_of_boxes(
 ) -> Mapping:
     """A box of a tensor for each block: workers and then accesses go along the last axes first.
 
+    On a processor it is a few vectors of a row, no more than the row has.
+
     wide  elements of an access, along the last axis
     """
+    ones = [1] * (len(shape) - 1)
+    if machine.is_processor:
+        row = shape[-1]
+        while isinstance(row, int) and accesses > 1 and (accesses // 2) * machine.lanes >= row:
+            accesses //= 2
+        return repeat(*ones, accesses) * spatial(*ones, machine.lanes)
     lined = [*shape[:-1], ceil(shape[-1] / wide) if isinstance(shape[-1], int) else shape[-1]]
     alone = all(extent == 1 for extent in shape[:-1])
     left, workers = WORKERS, [1] * len(shape)
@@ -91,5 +99,4 @@ def owners_of_boxes(
         most = power(ceil(extent / workers[axis])) if isinstance(extent, int) else accesses
         repeats[axis] = max(1, min(accesses, most))
         accesses //= repeats[axis]
-    ones = [1] * (len(shape) - 1)
     return repeat(*repeats) * spatial(*workers) * repeat(*ones, wide)

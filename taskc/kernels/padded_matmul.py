@@ -16,11 +16,19 @@ from taskc.kernels.tiles_matmul import Extent, tiles_matmul
 _SHORTEST = 512
 
 
-def is_worth_padding(m: Extent, n: Extent, k: Extent, dtype: DType) -> bool:
-    """Whether rows of these lengths begin badly, and the product is much more than a copy."""
-    extents = m, n, k
-    is_large = all(isinstance(extent, int) and extent >= _SHORTEST for extent in extents)
-    return is_large and any(pitch(extent, dtype) != extent for extent in (n, k))
+def is_worth_padding(
+    m: Extent,
+    n: Extent,
+    k: Extent,
+    dtype: DType,
+    *,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+) -> bool:
+    """Whether rows of an operand begin badly, and the product is much more than a copy."""
+    is_large = all(isinstance(extent, int) and extent >= _SHORTEST for extent in (m, n, k))
+    rows = (m if transpose_a else k, k if transpose_b else n)  # how long those of a and b are
+    return is_large and any(pitch(length, dtype) != length for length in rows)
 
 
 def padded_matmul(

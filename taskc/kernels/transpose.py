@@ -79,13 +79,7 @@ def _copy_rows(
     dtype: DType,
     machine: Machine,
 ) -> KernelDefinition:
-    if machine.is_processor:
-        extent, unroll = seen[-1], 4
-        while isinstance(extent, int) and unroll > 1 and (unroll // 2) * machine.lanes >= extent:
-            unroll //= 2
-        own = repeat(1, 1, 1, unroll) * spatial(1, 1, 1, machine.lanes)
-    else:
-        own = owners_of_boxes(seen, width(seen[-1], dtype), machine)
+    own = owners_of_boxes(seen, width(seen[-1], dtype), machine)
 
     @tc.kernel(workers=own.workers)
     def transpose(x: dtype[seen], y: tc.out[dtype[result]]):

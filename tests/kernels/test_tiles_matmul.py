@@ -183,6 +183,8 @@ def test_rows_of_odd_lengths_are_padded(transpose_a: bool, transpose_b: bool) ->
 def test_what_is_padded() -> None:
     assert is_worth_padding(2039, 2039, 2039, f16)
     assert not is_worth_padding(2039, 2040, 2040, f16)  # no row of a or b is that long
+    assert is_worth_padding(2039, 2040, 2040, f16, transpose_a=True)
+    assert not is_worth_padding(2040, 2039, 2040, f16, transpose_b=True)
     assert not is_worth_padding(64, 2039, 2039, f16)
     assert not is_worth_padding(tc.dim("m"), 2039, 2039, f16)
     names = [kernel.name for kernel in matmul(600, 520, 515, machine=SM_80).kernels]
