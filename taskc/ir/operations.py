@@ -72,6 +72,13 @@ _ROWS: tuple[Operation, ...] = (
         " arrives at the same place of each one's SHARED memory, and its bytes at each one's mbarrier.",
     ),
     Operation(
+        "tma.load.pixels", ("place", "place", "place", "value", "value", "constant*"), "one",
+        "tma.load of pixels of GLOBAL images [image, row, column, channel], the ones that a tap meets for filters in"
+        " a row. The second operand is where the first filter begins; then come the tap's row and column in the"
+        " filter. Constants are how many pixels, how many channels of each, the rows and columns of filters that"
+        " an image has, how far apart those are, and how far above and left of an image the first one begins.",
+    ),
+    Operation(
         "tma.store", ("place", "place", "constant*"), "one",
         "Starts a bulk copy of a box from SHARED (second) to GLOBAL (first); elements outside the tensor"
         " are dropped. Reads SHARED through the asynchronous proxy.",

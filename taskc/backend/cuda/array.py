@@ -92,6 +92,13 @@ class Array:
         copies.on_device(made, self, current_stream(self.memory.context))
         return made
 
+    def reshape(self, shape: Sequence[int]) -> Array:
+        """The same memory with other extents; of a contiguous array."""
+        extents = tuple(map(int, shape))
+        if not self.is_contiguous or prod(extents) != self.size:
+            raise ValueError(f"an array of the shape {self.shape} can't be seen as {extents}")
+        return Array(self.pointer, extents, self.dtype, self.memory, is_read_only=self.is_read_only)
+
     def set(self, values: Any) -> None:
         """Overwrites the elements with those of an array of the same shape and type, from anywhere."""
         if self.is_read_only or not self.is_contiguous:

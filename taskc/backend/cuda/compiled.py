@@ -53,12 +53,14 @@ class TensorMap:
     dtype      of its elements
     box        the extents of a copy
     swizzle    the bytes of a line within which units of 16 bytes are exchanged: 32, 64 or 128; 0: none
+    pixels     of a copy of pixels, whose box is (pixels, channels): the numbers of `tma.load.pixels` behind these
     """
 
     parameter: int
     dtype: str
     box: tuple[int, ...]
     swizzle: int = 0
+    pixels: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,9 @@ class Compiled:
         read = json.loads(text)
         read["arguments"] = tuple([Argument(**one) for one in read["arguments"]])
         read["blocks"] = _tuples(read["blocks"])
-        read["maps"] = tuple([TensorMap(**{**m, "box": tuple(m["box"])}) for m in read["maps"]])
+        read["maps"] = tuple(
+            [TensorMap(**{name: _tuples(value) for name, value in m.items()}) for m in read["maps"]]
+        )
         read["asserts"] = tuple([(said, Location(**loc)) for said, loc in read["asserts"]])
         resources = read["resources"]
         read["resources"] = Resources(**{**resources, "remarks": tuple(resources["remarks"])})

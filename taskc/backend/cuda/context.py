@@ -46,7 +46,7 @@ class Context:
         # By their numbers. Those of other libraries may be met again and are kept.
         self.streams: WeakValueDictionary[int, Any] = WeakValueDictionary()
         self.foreign_streams: list[Any] = []
-        self.encoder: Any = None  # of tensor maps, once it has been looked up
+        self.encoders: dict[str, Any] = {}  # of tensor maps, once they have been looked up
         self._keep_freed_memory()
 
     def _attribute(self, name: str) -> int:

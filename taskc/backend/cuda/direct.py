@@ -134,7 +134,7 @@ def _known(loaded: Loaded, arguments: Sequence[Any], given: int) -> _Known | Non
     for item, number in zip(parameters, order, strict=True):
         assert isinstance(item, Tensor)
         if number is None:
-            shapes.append(tuple([extent_value(extent, sizes) for extent in item.shape]))
+            shapes.append(tuple([extent_value(extent, sizes) for extent in item.argument_shape]))
             made.append((shapes[-1], item.dtype.numpy, prod(shapes[-1]) * item.dtype.nbytes))
         else:
             shapes.append(views[number].shape)

@@ -7,37 +7,17 @@
 
 The text needs no header. Names are the kernel's; lines carry the places in Python that they come from.
 Shared memory is one array, at whose offsets the tensors lie, with the mbarriers behind them.
-
-Where an assertion doesn't hold the worker ends, unless others may wait for it: at mbarriers, at barriers of a
-number or of a cluster, and in what a warp does together. It then goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from taskc.backend.cuda.atomics import atomic_text
 from taskc.backend.cuda.compiled import Argument, form_of
-from taskc.backend.cuda.expressions import UNARY, Expressions
-from taskc.backend.cuda.names import Names, function_name
-from taskc.backend.cuda.operations import Operations
-from taskc.backend.cuda.prelude import Prelude
-from taskc.backend.cuda.printing import print_text
-from taskc.backend.cuda.shared_memory import shared_memory, slots_of
-from taskc.backend.cuda.source import Line, Source
-from taskc.backend.cuda.vectors import Windows
-from taskc.errors import NOWHERE, InternalError, Location
+from taskc.backend.cuda.names import function_name
+from taskc.backend.cuda.source import Source
+from taskc.backend.cuda.statements import Statements
 from taskc.ir import nodes as ir
-from taskc.ir.bounds import Facts
-from taskc.ir.linear import Affine
-from taskc.ir.nodes import BARRIER, SHARED, Statement, Tensor, Variable
-from taskc.ir.operations import OPERATIONS
+from taskc.ir.nodes import Tensor
 from taskc.ir.rewrite import walk
-from taskc.ir.types import DType
-
-_LARGEST_SIZE = 1 << 40  # more elements than that has no tensor in any dimension
-_LANE_SUFFIX = "lanes"
 
 
 def emit(kernel: ir.Kernel) -> Source:
@@ -45,23 +25,7 @@ def emit(kernel: ir.Kernel) -> Source:
     return _Emitter(kernel).emit()
 
 
-class _Emitter:
-    def __init__(self, kernel: ir.Kernel) -> None:
-        self.kernel = kernel
-        self.facts = _facts_of(kernel)
-        self.names = Names()
-        self.prelude = Prelude()
-        self.expressions = Expressions(self.names, self.prelude, self.facts.scope, kernel.target)
-        self.operations = Operations(kernel, self.expressions)
-        self.lines: list[Line] = []
-        self.indent = 0
-        self.loc = NOWHERE
-        self.asserts: list[ir.Assert] = []
-        self.places, self.shared = shared_memory(kernel)
-        self.role: ir.Role | None = None
-        self.barriers: dict[tuple[int, int], int] = {}  # numbers of roles' barriers
-        self.waits = _waits_for_others(kernel)
-
+class _Emitter(Statements):
     def emit(self) -> Source:
         kernel = self.kernel
         name = self.names.fresh(function_name(kernel.name))
@@ -71,8 +35,8 @@ class _Emitter:
         threads = kernel.workers + kernel.helpers
         self.loc = kernel.loc
         self.indent = 1
-        self._bind(kernel.worker, "threadIdx.x")
-        self._bind(kernel.block, "blockIdx.x")
+        self.bind(kernel.worker, "threadIdx.x")
+        self.bind(kernel.block, "blockIdx.x")
         self.statements(kernel.body)
         body = self.lines
         maps = self.operations.maps
@@ -119,13 +83,12 @@ class _Emitter:
         listed, arguments = [], []
         for number, parameter in enumerate(self.kernel.parameters):
             name = self.names[parameter]
+            self._type(parameter.dtype)
             if isinstance(parameter, Tensor):
-                self._type(parameter.dtype)
                 constant = "const " if parameter.role == "in" else ""
                 listed.append(f"{constant}{parameter.dtype}* __restrict__ {name}")
                 arguments.append(Argument("tensor", number))
             else:
-                self._type(parameter.dtype)
                 listed.append(f"const {parameter.dtype} {name}")
                 arguments.append(Argument("scalar", number, parameter.dtype.name))
         for number, dimension in enumerate(self.kernel.dimensions):
@@ -134,279 +97,6 @@ class _Emitter:
             listed.append(f"const i64 {self.names[dimension]}")
             arguments.append(Argument("dimension", number))
         return listed, arguments
-
-    def _bind(self, variable: Variable, value: str) -> None:
-        self.line(f"const {variable.dtype} {self.names[variable]} = {value};")
-
-    def _type(self, dtype: DType) -> str:
-        if dtype.name in ("f16", "bf16", "f8e4m3", "f8e5m2"):
-            self.prelude.use(dtype.name)
-        return dtype.name
-
-    # Lines.
-
-    def line(self, text: str, loc: Location | None = None) -> None:
-        self.lines.append(Line(self.indent, text, self.loc if loc is None else loc))
-
-    @contextmanager
-    def braces(self, head: str) -> Iterator[None]:
-        """What is inside stands behind `head`, one step further to the right."""
-        self.line(f"{head} {{" if head else "{")
-        self.indent += 1
-        before = self.loc
-        yield
-        self.loc = before
-        self.indent -= 1
-        self.line("}")
-
-    # Statements.
-
-    def statements(self, node: Statement) -> None:
-        """A statement at the beginning of a block of C++."""
-        for statement in node.statements if isinstance(node, ir.Sequence) else (node,):
-            if isinstance(statement, ir.Sequence):
-                with self.braces(""):
-                    self.statements(statement)
-            else:
-                self.loc = statement.loc if statement.loc.line else self.loc
-                self.statement(statement)
-
-    def statement(self, node: Statement) -> None:
-        match node:
-            case ir.Let(variable=variable, value=value):
-                self.facts.enter(node)
-                self._type(variable.dtype)
-                text = self.expressions(value)
-                self.line(f"const {variable.dtype} {self.names[variable]} = {text};")
-            case ir.Store(tensor=tensor, indices=indices, value=value):
-                text = self.expressions(value)
-                self.line(f"{self.expressions.element(tensor, indices)} = {text};")
-            case ir.Allocate(tensor=tensor, fill=fill):
-                self._allocate(tensor, fill)
-            case ir.Peer():
-                self._peer(node)
-            case ir.If():
-                self._if(node)
-            case ir.While(condition=condition, body=body):
-                self.facts.enter(node)
-                with self.braces(f"while ({self.expressions(condition)})"):
-                    self.statements(body)
-            case ir.For(kind="vector"):
-                self._vector(node)
-            case ir.For():
-                self._for(node)
-            case ir.Barrier():
-                self._barrier(node)
-            case ir.Roles():
-                self._roles(node)
-            case ir.Do():
-                for text in self.operations.statements(node):
-                    self.line(text)
-            case ir.Atomic():
-                if node.result is not None:
-                    self._type(node.result.dtype)
-                self.line(atomic_text(node, self.expressions))
-            case ir.Print():
-                self.line(print_text(node, self.expressions))
-            case ir.Assert(condition=condition):
-                self.asserts.append(node)
-                failed = self.expressions.use("assertion_failed")
-                with self.braces(f"if (!{self.expressions(condition, UNARY)})"):
-                    self.line(f"{failed}(status, {len(self.asserts)});")
-                    if not self.waits:
-                        self.line("return;")
-            case ir.Breakpoint():
-                pass
-            case _:
-                raise InternalError(f"no CUDA code for {type(node).__name__}")
-
-    def _if(self, node: ir.If) -> None:
-        with self.braces(f"if ({self.expressions(node.condition)})"):
-            self.statements(node.then)
-        if node.otherwise is not None:
-            with self.braces("else"):
-                self.statements(node.otherwise)
-
-    def _for(self, node: ir.For) -> None:
-        stop = node.stop
-        if not isinstance(stop, (ir.Constant, Variable)):  # what it reads may change
-            end = Variable(f"{node.variable.name}_end", stop.dtype)
-            self.line(f"const {stop.dtype} {self.names[end]} = {self.expressions(stop)};")
-            stop = end
-        self._loop_head(node)
-        name, step = self.names[node.variable], node.step
-        compare = "<" if step > 0 else ">"
-        advance = (
-            f"++{name}" if step == 1 else f"{name} += {step}" if step > 0 else f"{name} -= {-step}"
-        )
-        start = self.expressions(node.start)
-        self.facts.enter(node)
-        head = f"for ({node.variable.dtype} {name} = {start}; {name} {compare} {self.expressions(stop)}; {advance})"
-        with self.braces(head):
-            self.statements(node.body)
-
-    def _loop_head(self, node: ir.For) -> None:
-        if node.kind == "unroll":
-            self.line("#pragma unroll")
-        elif any(isinstance(inner, (ir.Barrier, ir.Do)) for inner in walk(node.body)):
-            # How far a pipeline's loop is unrolled was decided; the compiler's copies would only take
-            # room in its cache of instructions.
-            self.line("#pragma unroll 1")
-
-    # Memory.
-
-    def _allocate(self, tensor: Tensor, fill: ir.Constant | None) -> None:
-        name, dtype = self.names[tensor], self._type(tensor.dtype)
-        value = None if fill is None else self.expressions(fill)
-        if tensor.scope in (SHARED, BARRIER):
-            place = self.places[tensor]
-            behind = f" + {place}" if place else ""
-            self.line(f"{dtype}* const {name} = ({dtype}*)(shared_memory{behind});")
-        elif not tensor.shape:
-            self.line(f"{dtype} {name}{'' if value is None else f' = {value}'};")
-        else:
-            self.line(f"{dtype} {name}[{max(slots_of(tensor), 1)}];")
-            if value is not None:
-                self.line(f"{self.expressions.use('fill')}({name}, {value});")
-
-    def _peer(self, node: ir.Peer) -> None:
-        rank = self.expressions(node.rank)
-        name, of = self.names[node.tensor], self.names[node.of]
-        if node.of.scope == BARRIER:
-            self.line(f"const u32 {name} = (u32)({rank});")  # whose they are
-            self.operations.peers[node.tensor] = node.of, name
-            return
-        dtype = self._type(node.of.dtype)
-        self.line(f"{dtype}* const {name} = {self.expressions.use('peer')}({of}, (u32)({rank}));")
-
-    def _vector(self, loop: ir.For) -> None:
-        self.facts.enter(loop)
-        body = loop.body.statements if isinstance(loop.body, ir.Sequence) else (loop.body,)
-        for statement in body:
-            if isinstance(statement, ir.Let):
-                self.facts.enter(statement)
-        windows = Windows(loop, self.facts.scope)
-        lanes = _trips(loop)
-        arrays: dict[int, str] = {}
-        with self.braces("") if windows.found else _nothing():
-            for window in windows.found:
-                tensor = window.tensor
-                array = self.names.fresh(f"{tensor.name}_{_LANE_SUFFIX}")
-                arrays[id(window)] = array
-                self.line(f"{self._type(tensor.dtype)} {array}[{lanes}];")
-                if window.is_loaded:
-                    load = self.expressions.use("load_vector")
-                    place = self.expressions.address(ir.Address(tensor, (window.place,)))
-                    condition = window.condition
-                    guard = "" if condition is None else f"if ({self.expressions(condition)}) "
-                    self.line(f"{guard}{load}({array}, {place});")
-            lane = self.names[loop.variable]
-            outside = self.expressions.replaced
-
-            def replaced(node: ir.Read) -> str | None:
-                window = windows.of.get(id(node))
-                return outside(node) if window is None else f"{arrays[id(window)]}[{lane}]"
-
-            self.line("#pragma unroll")
-            self.expressions.replaced = replaced
-            with self.braces(f"for ({loop.variable.dtype} {lane} = 0; {lane} < {lanes}; ++{lane})"):
-                for statement in body:
-                    self.loc = statement.loc if statement.loc.line else self.loc
-                    stored = windows.of.get(id(statement))
-                    if stored is not None:
-                        assert isinstance(statement, ir.Store)
-                        text = self.expressions(statement.value)
-                        self.line(f"{arrays[id(stored)]}[{lane}] = {text};")
-                    else:
-                        self.statement(statement)
-            self.expressions.replaced = outside
-            for window in windows.found:
-                if window.is_stored:
-                    store = self.expressions.use("store_vector")
-                    place = self.expressions.address(ir.Address(window.tensor, (window.place,)))
-                    self.line(f"{store}({place}, {arrays[id(window)]});")
-
-    # Who waits for whom.
-
-    def _barrier(self, node: ir.Barrier) -> None:
-        use = self.expressions.use
-        role = self.role
-        about = f"  // {node.orders}" if node.orders else ""
-        if node.scope == "warp" or (
-            node.scope == "role" and role is not None and role.workers <= 32
-        ):
-            self.line(f"{use('barrier_warp')}();{about}")
-        elif node.scope == "role" and role is not None:
-            number = self.barriers.setdefault((role.first, role.workers), self._free_number())
-            self.line(f"{use('barrier_named')}<{number}, {role.workers}>();{about}")
-        else:
-            self.line(f"{use('barrier_block')}();{about}")
-
-    def _free_number(self) -> int:
-        """Of a barrier that neither the author has taken nor another role."""
-        taken = set(self.barriers.values())
-        for node in walk(self.kernel.body):
-            if isinstance(node, ir.Do) and node.operation == "barrier.named":
-                number = node.operands[0]
-                assert isinstance(number, ir.Constant)
-                taken.add(int(number.value))
-        free = [number for number in range(1, 16) if number not in taken]
-        if not free:
-            raise InternalError("more roles have barriers than there are numbers for them")
-        return free[0]
-
-    def _roles(self, node: ir.Roles) -> None:
-        """By the number of the warp; the last ones are those that are left."""
-        roles = sorted(node.roles, key=lambda role: role.first)
-        threads = self.kernel.workers + self.kernel.helpers
-        # All lanes take it from the first one, so that the assembler knows that they branch together.
-        warp = self.names.fresh("warp")
-        first = self.expressions.use("of_first_lane")
-        self.line(f"const i32 {warp} = {first}({self.names[self.kernel.worker]} / 32);")
-        ends = 0
-        for number, role in enumerate(roles):
-            end = role.first + role.workers
-            conditions = [f"{warp} >= {role.first // 32}"] if role.first != ends else []
-            conditions += [f"{warp} < {end // 32}"] if end != threads or not number else []
-            head = f"if ({' && '.join(conditions)})" if conditions else ""
-            ends = end
-            with self.braces(("else " if number else "") + head if head else "else"):
-                self.line(f"// {role.name}")
-                self.role = role
-                self.statements(role.body)
-                self.role = None
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
-
-
-def _facts_of(kernel: ir.Kernel) -> Facts:
-    facts = Facts.empty(kernel)
-    for size in kernel.dimensions:
-        facts.scope.bind(size, Affine(0, {}, 0), Affine(_LARGEST_SIZE, {}, _LARGEST_SIZE))
-    return facts
-
-
-def _trips(loop: ir.For) -> int:
-    assert isinstance(loop.start, ir.Constant)
-    assert isinstance(loop.stop, ir.Constant)
-    if loop.start.value != 0 or loop.step != 1:
-        raise InternalError("a vector loop counts from 0 by 1")
-    return int(loop.stop.value)
-
-
-def _waits_for_others(kernel: ir.Kernel) -> bool:
-    """Whether somebody may wait for a worker in vain that has ended; barriers of the block don't."""
-    for node in walk(kernel.body):
-        if isinstance(node, ir.Roles) or (isinstance(node, ir.Barrier) and node.scope == "warp"):
-            return True
-        if isinstance(node, ir.Do):
-            row = OPERATIONS[node.operation]
-            if row.participants != "worker" or node.operation.startswith("mbarrier"):
-                return True
-    return False
 
 
 def _warp_mask(threads: int) -> str:

@@ -308,7 +308,7 @@ class Expressions:
                 (f"{self.use(f'to_f32.{source}')}({operand[0]})", PRIMARY), f32, target
             )
         if source is tf32:
-            source = f32
+            operand, source = (f"{self.use('to_f32.tf32')}({operand[0]})", PRIMARY), f32
         if target is boolean:
             zero = self.constant(0, source)[0]
             return f"{_at(operand, EQUALITY + 1)} != {zero}", EQUALITY

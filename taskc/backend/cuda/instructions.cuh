@@ -284,6 +284,16 @@ __device__ __forceinline__ void mbarrier_wait(u64* barrier, u32 parity) {
 //: tensor_map
 struct alignas(64) TensorMap { u8 bytes[128]; };
 
+//: tma_load_pixels shared_address tensor_map
+// The hardware counts pixels from the one that is named, within the corners that the map has.
+__device__ __forceinline__ void tma_load_pixels(void* to, const TensorMap* map, i32 channel, i32 column, i32 row,
+                                                i32 image, u16 right, u16 down, u64* barrier) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes"
+                 " [%0], [%1, {%3, %4, %5, %6}], [%2], {%7, %8};"
+                 :: "r"(shared_address(to)), "l"((u64)map), "r"(shared_address(barrier)), "r"(channel), "r"(column),
+                    "r"(row), "r"(image), "h"(right), "h"(down) : "memory");
+}
+
 //: tma_commit
 __device__ __forceinline__ void tma_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 

@@ -19,6 +19,7 @@ from taskc.backend.cuda.context import Context
 from taskc.backend.cuda.streams import Stream
 from taskc.backend.cuda.tensor_maps import Encoded, encode
 from taskc.ir import nodes as ir
+from taskc.ir.extents import extent_value
 
 _FREE_SHARED = 48 << 10  # bytes of shared memory that every kernel may have
 _REMEMBERED = 256  # forms of arguments, and maps of a form
@@ -192,8 +193,12 @@ class Form:
             if len(self._maps) >= _REMEMBERED:
                 self._maps.clear()
             parameter = self.loaded.kernel.parameters[wanted.parameter]
+            assert isinstance(parameter, ir.Tensor)
             item = parameter.dtype.nbytes
             shape = self.shapes[wanted.parameter]
+            if parameter.given is not None:
+                sizes = dict(zip(self.loaded.kernel.dimensions, self.dimensions, strict=True))
+                shape = tuple([extent_value(extent, sizes) for extent in parameter.shape])
             found = encode(self.loaded.context, wanted, pointer, shape, item)
             self._maps[key] = found
         return found

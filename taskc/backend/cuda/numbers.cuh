@@ -165,6 +165,9 @@ __device__ __forceinline__ f32 to_f32(f8e4m3 x) {  // as f16 its exponent is 8 t
     return to_f32(f16{(u16)((x.bits & 0x80) << 8 | (x.bits & 0x7f) << 7)}) * 256.0f;
 }
 
+//: to_f32.tf32 bits32
+__device__ __forceinline__ f32 to_f32(tf32 x) { return f32_of(bits_of(x) & 0xffffe000u); }
+
 //: to_tf32 bits32
 __device__ __forceinline__ tf32 to_tf32(f32 x) {  // the nearest, ties away from zero
     u32 bits = bits_of(x);

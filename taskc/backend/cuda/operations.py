@@ -80,6 +80,8 @@ class Operations:
                 yield self._mbarrier(name, place, rest)
             case _ if name in ("tma.load", "tma.load.multicast", "tma.store"):
                 yield from self._bulk_copy(node)
+            case _ if name == "tma.load.pixels":
+                yield self._copy_of_pixels(node)
             case _:
                 raise InternalError(f"no CUDA code for {name}")
 
@@ -155,6 +157,17 @@ class Operations:
             coordinates = [inner, *reversed(outer)]  # the innermost comes first
             yield f"{function}({', '.join([to, f'&{name}', *coordinates, *more])});"
 
+    def _copy_of_pixels(self, node: ir.Do) -> str:
+        near, far, barrier, *offsets = node.operands[:5]
+        assert isinstance(near, ir.Address)
+        assert isinstance(far, ir.Address)
+        numbers = [int(n.value) for n in node.operands[5:] if isinstance(n, ir.Constant)]
+        name = self._map(near.tensor, far, tuple(numbers[:2]), node, tuple(numbers[2:]))
+        coordinates = [self._coordinate(index) for index in reversed(far.indices)]
+        taps = [f"(u16){self.expressions(offset, SUM + 3)}" for offset in reversed(offsets)]
+        given = [self._plain(near), f"&{name}", *coordinates, *taps, self.operand(barrier)]
+        return f"{self.expressions.use('tma_load_pixels')}({', '.join(given)});"
+
     def _coordinate(self, index: Expression) -> str:
         if index.dtype is i64:
             return f"(i32){self.expressions(index, SUM + 3)}"
@@ -183,7 +196,14 @@ class Operations:
                 return [int(start) for start in parts[:, 0]]
         raise CompileError(f"a bulk copy can't fill {shared.name} as it is laid out", node.loc)
 
-    def _map(self, shared: Tensor, far: ir.Address, box: tuple[int, ...], node: ir.Do) -> str:
+    def _map(
+        self,
+        shared: Tensor,
+        far: ir.Address,
+        box: tuple[int, ...],
+        node: ir.Do,
+        pixels: tuple[int, ...] = (),
+    ) -> str:
         tensor = far.tensor
         if tensor.layout is not None:
             raise CompileError(
@@ -205,7 +225,7 @@ class Operations:
                 hint=f"lay '{shared.name}' out in panels of {width // size} columns",
             )
         number = self.kernel.parameters.index(tensor)
-        key = TensorMap(number, tensor.dtype.name, box, width)
+        key = TensorMap(number, tensor.dtype.name, box, width, pixels)
         if key not in self.maps:
             self.expressions.use("tensor_map")
             self.maps[key] = self.expressions.names.fresh(f"{tensor.name}_map")

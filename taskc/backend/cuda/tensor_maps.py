@@ -18,18 +18,35 @@ _ALIGNMENT = 64
 _SINCE = 12000  # the version of CUDA that has had them since
 _ELEMENTS = {1: "UINT8", 2: "UINT16", 4: "UINT32", 8: "UINT64"}
 
-_ENCODE = ctypes.CFUNCTYPE(
-    ctypes.c_int,
+_TENSOR = (
     ctypes.c_void_p,  # the map
     ctypes.c_int,  # type of the elements
     ctypes.c_uint32,  # dimensions
     ctypes.c_void_p,  # where the tensor begins
     ctypes.c_void_p,  # extents, innermost first
     ctypes.c_void_p,  # bytes between neighbours, without those of the innermost
-    ctypes.c_void_p,  # extents of the box
+)
+_OPTIONS = (
     ctypes.c_void_p,  # steps between its elements
     *[ctypes.c_int] * 4,  # interleaving, swizzle, promotion to the L2, what fills the outside
 )
+_ENCODERS = {
+    "cuTensorMapEncodeTiled": ctypes.CFUNCTYPE(
+        ctypes.c_int,
+        *_TENSOR,
+        ctypes.c_void_p,  # extents of the box
+        *_OPTIONS,
+    ),
+    "cuTensorMapEncodeIm2col": ctypes.CFUNCTYPE(
+        ctypes.c_int,
+        *_TENSOR,
+        ctypes.c_void_p,  # where the first filter begins: column, row
+        ctypes.c_void_p,  # where the last one does, seen from the last pixel
+        ctypes.c_uint32,  # channels of a pixel
+        ctypes.c_uint32,  # pixels
+        *_OPTIONS,
+    ),
+}
 
 
 class Encoded:
@@ -53,18 +70,34 @@ def encode(
         pitch *= extent
         pitches.append(pitch)
     strides = (ctypes.c_uint64 * max(1, rank - 1))(*pitches)
-    box = (ctypes.c_uint32 * rank)(*reversed(wanted.box))
-    steps = (ctypes.c_uint32 * rank)(*[1] * rank)
+    steps = [1] * rank
+    if wanted.pixels:
+        name = "cuTensorMapEncodeIm2col"
+        rows, columns, down, beside, above, left = wanted.pixels
+        steps[1:3] = beside, down
+        lower = -left, -above
+        last = (columns - 1) * beside, (rows - 1) * down
+        upper = (lower[0] + last[0] - (shape[2] - 1), lower[1] + last[1] - (shape[1] - 1))
+        count, channels = wanted.box
+        copied: tuple[Any, ...] = (
+            (ctypes.c_int * 2)(*lower),
+            (ctypes.c_int * 2)(*upper),
+            channels,
+            count,
+        )
+    else:
+        name = "cuTensorMapEncodeTiled"
+        copied = ((ctypes.c_uint32 * rank)(*reversed(wanted.box)),)
     made = Encoded()
-    status = _function(context)(
+    status = _function(context, name)(
         made.address,
         _enumerated(driver.CUtensorMapDataType, f"DATA_TYPE_{_ELEMENTS[item]}"),
         rank,
         pointer,
         extents,
         strides,
-        box,
-        steps,
+        *copied,
+        (ctypes.c_uint32 * rank)(*steps),
         _enumerated(driver.CUtensorMapInterleave, "INTERLEAVE_NONE"),
         _enumerated(
             driver.CUtensorMapSwizzle,
@@ -75,7 +108,7 @@ def encode(
     )
     if status != 0:
         raise DeviceError(
-            f"cuTensorMapEncodeTiled failed: {context.api.described(driver.CUresult(status))}; the tensor"
+            f"{name} failed: {context.api.described(driver.CUresult(status))}; the tensor"
             f" has the shape {shape} with elements of {item} bytes, and the box {wanted.box}"
         )
     return made
@@ -85,12 +118,12 @@ def _enumerated(kind: Any, name: str) -> int:
     return int(getattr(kind, f"CU_TENSOR_MAP_{name}"))
 
 
-def _function(context: Context) -> Any:
-    found = context.encoder
+def _function(context: Context, name: str) -> Any:
+    found = context.encoders.get(name)
     if found is None:
         flags = context.api.driver.CUdriverProcAddress_flags.CU_GET_PROC_ADDRESS_DEFAULT
-        address, _ = context.api.cuGetProcAddress(b"cuTensorMapEncodeTiled", _SINCE, int(flags))
+        address, _ = context.api.cuGetProcAddress(name.encode(), _SINCE, int(flags))
         if not address:
-            raise DeviceError("the driver has no cuTensorMapEncodeTiled")
-        found = context.encoder = _ENCODE(int(address))
+            raise DeviceError(f"the driver has no {name}")
+        found = context.encoders[name] = _ENCODERS[name](int(address))
     return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from cuda.bindings import driver as real
@@ -30,8 +31,8 @@ Words = list[int]
 class FakeDriver:
     """failing  what a function returns in place of its result, by its name
     kernels  what a function of a module does: it is given the words that a launch passes
-    hosted   the same as compiled code, which is given what the driver would be: the places of the arguments,
-             the blocks, the threads of a block
+    hosted   the same as compiled code: what is given the places of the arguments, the blocks, the threads of a
+             block; and the bytes of each argument
     calls    the name and the arguments of every call
     """
 
@@ -51,11 +52,12 @@ class FakeDriver:
             _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: 132,
             _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: shared,
             _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: 50 << 20,
+            _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_CLOCK_RATE: 1_000_000,
             _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED: int(has_pools),
         }
         self.failing: dict[str, Any] = {}
         self.kernels: dict[str, Callable[[list[int]], None]] = {}
-        self.hosted: dict[str, Callable[[int, int, int], None]] = {}
+        self.hosted: dict[str, tuple[Callable[[int, int, int], None], list[int]]] = {}
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self.memory: dict[int, Any] = {}
         self.freed: list[int] = []
@@ -67,7 +69,9 @@ class FakeDriver:
         self._next = 0x1000
         self._capturing: dict[int, list[Callable[[], None]]] = {}
         self._graphs: dict[int, list[Callable[[], None]]] = {}
-        self._encoder = _ENCODE(self._encode)
+        self._encoders = {
+            name: kind(partial(self._encode, name)) for name, kind in _ENCODERS.items()
+        }
 
     def __getattr__(self, name: str) -> Any:
         """A type or an enumeration of cuda-python, or a function of this class with its call noted."""
@@ -228,36 +232,53 @@ class FakeDriver:
             "words": [ctypes.c_uint64.from_address(address).value for address in addresses],
         }
         self.launches.append(noted)
+        # The arguments are read when the launch is made, also for a graph.
         if name in self.hosted:
-            assert not self._capturing
-            self.hosted[name](places, config.gridDimX, config.blockDimX)
+            code, sizes = self.hosted[name]
+            pairs = zip(addresses, sizes, strict=True)
+            kept = [ctypes.create_string_buffer(ctypes.string_at(at, n), n) for at, n in pairs]
+            copy = (ctypes.c_void_p * count)(*map(ctypes.addressof, kept))
+            blocks, threads = config.gridDimX, config.blockDimX
+            self._do(config.hStream, lambda: _run(code, copy, kept, blocks, threads))
         kernel = self.kernels.get(name)
         if kernel is not None:
-            # The arguments are read when the launch is made, also for a graph.
             words = list(noted["words"])
             self._do(config.hStream, lambda: kernel(words))
 
     arguments_of: dict[str, int] = {}  # noqa: RUF012
 
     def _cuGetProcAddress(self, symbol: bytes, version: int, flags: int) -> Any:
-        assert symbol == b"cuTensorMapEncodeTiled"
         found = real.CUdriverProcAddressQueryResult.CU_GET_PROC_ADDRESS_SUCCESS
-        return ctypes.cast(self._encoder, ctypes.c_void_p).value, found
+        return ctypes.cast(self._encoders[symbol.decode()], ctypes.c_void_p).value, found
 
-    def _encode(self, *arguments: Any) -> int:
-        to, kind, rank, pointer, extents, strides, box, steps, *options = arguments
+    def _encode(self, name: str, *arguments: Any) -> int:
+        to, kind, rank, pointer, extents, strides, *copied, steps, _, swizzled, _, _ = arguments
 
         def numbers(type_: Any, address: int, count: int) -> list[int]:
             return list((type_ * count).from_address(address)) if count else []
 
-        # What host_instructions.hpp takes for a map.
+        # What host_ptx.hpp takes for a map.
         words = (ctypes.c_int64 * 16).from_address(to)
         words[0] = pointer
         words[1 : 1 + rank] = numbers(ctypes.c_int64, extents, rank)
         halves = (ctypes.c_int32 * 32).from_address(to)
-        halves[12 : 12 + rank] = numbers(ctypes.c_int32, box, rank)
+        if name == "cuTensorMapEncodeTiled":
+            box = numbers(ctypes.c_int32, copied[0], rank)
+            corners: dict[str, Any] = {}
+        else:
+            lower, upper = (numbers(ctypes.c_int32, corner, rank - 2) for corner in copied[:2])
+            box, corners = list(copied[2:]), {"lower": lower, "upper": upper}
+            _, right, down, _ = numbers(ctypes.c_int32, steps, rank)
+            columns, rows = (
+                (extent - 1 + last - first) // step + 1
+                for extent, first, last, step in zip(
+                    words[2:4], lower, upper, (right, down), strict=True
+                )
+            )
+            halves[20:26] = rows, columns, down, right, -lower[1], -lower[0]
+        halves[12 : 12 + len(box)] = box
         size = int(real.CUtensorMapDataType(kind).name.rpartition("UINT")[2]) // 8
-        swizzle = real.CUtensorMapSwizzle(options[1]).name.rpartition("_")[2].rstrip("B")
+        swizzle = real.CUtensorMapSwizzle(swizzled).name.rpartition("_")[2].rstrip("B")
         halves[17:20] = rank, size, int(swizzle) if swizzle.isdigit() else 0
         self.maps.append(
             {
@@ -266,12 +287,13 @@ class FakeDriver:
                 "pointer": pointer,
                 "extents": numbers(ctypes.c_uint64, extents, rank),
                 "strides": numbers(ctypes.c_uint64, strides, rank - 1),
-                "box": numbers(ctypes.c_uint32, box, rank),
+                "box": box,
                 "steps": numbers(ctypes.c_uint32, steps, rank),
-                "swizzle": real.CUtensorMapSwizzle(options[1]).name,
+                "swizzle": real.CUtensorMapSwizzle(swizzled).name,
+                **corners,
             }
         )
-        return int(self.failing.get("cuTensorMapEncodeTiled", 0))
+        return int(self.failing.get(name, 0))
 
     # --- streams, events, graphs ---
 
@@ -326,11 +348,17 @@ class FakeDriver:
         del self._graphs[int(executable)]
 
 
-_ENCODE = ctypes.CFUNCTYPE(
-    ctypes.c_int,
-    ctypes.c_void_p,
-    ctypes.c_int,
-    ctypes.c_uint32,
-    *[ctypes.c_void_p] * 5,
-    *[ctypes.c_int] * 4,
-)
+def _run(code: Any, places: Any, kept: list[Any], blocks: int, threads: int) -> None:
+    """`kept` are the arguments, which `places` leads to."""
+    assert len(kept) == len(places)
+    code(ctypes.addressof(places), blocks, threads)
+
+
+_TENSOR = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, *[ctypes.c_void_p] * 3
+_OPTIONS = ctypes.c_void_p, *[ctypes.c_int] * 4
+_ENCODERS = {
+    "cuTensorMapEncodeTiled": ctypes.CFUNCTYPE(ctypes.c_int, *_TENSOR, ctypes.c_void_p, *_OPTIONS),
+    "cuTensorMapEncodeIm2col": ctypes.CFUNCTYPE(
+        ctypes.c_int, *_TENSOR, *[ctypes.c_void_p] * 2, *[ctypes.c_uint32] * 2, *_OPTIONS
+    ),
+}

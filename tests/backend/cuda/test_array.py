@@ -277,3 +277,11 @@ def test_an_array_on_another_device(start: Start) -> None:
     fake.device_of[x.pointer] = 1
     only = SimpleNamespace(__cuda_array_interface__=x.__cuda_array_interface__)
     assert device.asarray(only).device == 1
+
+
+def test_another_shape_of_the_same_memory(fake: FakeDriver) -> None:
+    given = device.empty((2, 6), np.float32)
+    seen = given.reshape((3, 4))
+    assert (seen.pointer, seen.shape, seen.memory) == (given.pointer, (3, 4), given.memory)
+    with pytest.raises(ValueError, match=r"the shape \(2, 6\) can't be seen as \(5, 2\)"):
+        given.reshape((5, 2))

@@ -9,24 +9,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import CompileError, bf16, f32, spatial
+from taskc import CompileError, bf16, device, f32, repeat, spatial
 from taskc.backend.cache import Cache
 from taskc.backend.cuda import compile as compiling
 from taskc.backend.cuda.compile import compile_kernel, compile_many, compile_source, resources_of
 from taskc.backend.cuda.compiled import Compiled, TensorMap, count
 from taskc.backend.cuda.disassemble import disassembler, sass_of
 from taskc.backend.cuda.emit import emit
+from taskc.driver import compile_ahead
 from taskc.ir.target import TARGETS
+from taskc.kernels.convolution import convolution
+from taskc.kernels.tiles_matmul import Tiling
 from taskc.passes.pipeline import lower
 from tests.backend.cuda import examples
+from tests.backend.cuda.conftest import Start
 from tests.programs.generator import program as generate
 from tests.programs.runner import parsed, small_machine
 from tests.test_wgmma import matmul, product
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC isn't published for this machine")
+
+FRAGMENT = repeat(2, 1) * spatial(8, 4) * repeat(1, 2)
 
 needs_nvdisasm = pytest.mark.skipif(disassembler() is None, reason="there is no nvdisasm")
 
@@ -63,6 +70,14 @@ def test_instructions_are_what_was_asked_for() -> None:
     assert "LDGSTS.E" in text  # cp.async
     text = sass_of(compile_kernel(lower(matmul(128, 64, 256).ir)).cubin)
     for word in ("HGMMA.64x32x16.F32.BF16", "UTMALDG.2D", "UTMASTG.2D", "SYNCS"):
+        assert word in text
+    of_pixels = convolution(
+        1, 7, 7, 64, 64, padding=1, machine=tc.machine("sm_90a"),
+        tiling=Tiling(spatial(4, 1) * repeat(1, 8) * FRAGMENT, 64, 3, ahead=True),
+    )  # fmt: skip
+    (kernel,) = of_pixels.kernels
+    text = sass_of(compile_kernel(lower(replace(kernel.ir, target="sm_90a"))).cubin)
+    for word in ("HGMMA.64x64x16.F32", "UTMALDG.4D.IM2COL", "UTMASTG.2D"):
         assert word in text
     (add,) = examples.lean("01_vector_add.py", "sm_80")
     text = sass_of(compile_kernel(add).cubin)
@@ -126,6 +141,20 @@ def test_a_cubin_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         changed, version = other()
         with pytest.raises(AssertionError, match="compiled again"):
             compiling.compiled(changed, lower, cache, version)
+
+
+def test_a_call_finds_what_was_compiled_ahead(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TASKC_CACHE", str(tmp_path))
+    (kernel,) = examples.definition("02_transpose.py:transpose").kernels
+    compile_ahead(kernel, "sm_89")
+    monkeypatch.setattr(compiling, "compile_kernel", None)
+    x = np.zeros(tuple(map(int, kernel.ir.parameters[0].shape)), np.float32)
+    fake = start(capability=(8, 9))
+    fake.arguments_of = {"transpose": 2}
+    kernel(device.array(x))
+    assert [launch["name"] for launch in fake.launches] == ["transpose"]
 
 
 def test_without_nvrtc_an_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from taskc.ir import arithmetic, nodes as ir
 from taskc.ir.arithmetic import BINARY_OPERATORS, COMPARISONS, MATH_FUNCTIONS, UNARY_OPERATORS
-from taskc.ir.types import DTYPES, DType, bf16, boolean, f16, f32, f64, i32, tf32
+from taskc.ir.types import DTYPES, DType, bf16, boolean, f16, f32, f64, i32
 from tests.backend.cuda import host
 
 pytestmark = pytest.mark.skipif(
@@ -72,8 +72,6 @@ def samples(dtype: DType, seed: int) -> np.ndarray:
         values[some] = np.array(corners).astype(dtype.numpy)[
             random.integers(0, len(corners), some.size)
         ]
-    if dtype is tf32:
-        values = arithmetic.convert(values, f32, tf32)
     return values
 
 

@@ -26,6 +26,7 @@ CASES: dict[str, dict[str, Any]] = {
     "f16": {"dtype": f16, "total": f32},
     "f16 transposed": {"dtype": f16, "total": f32, "transpose_a": True, "transpose_b": True},
     "tf32": {"dtype": tf32, "total": f32, "transpose_b": True},
+    "f32 by tf32": {"dtype": f32, "total": f32, "by": tf32, "transpose_b": True},
     "i8": {"dtype": i8, "total": i32, "transpose_b": True},
 }
 SHAPE = (33, 18, 328)

@@ -66,6 +66,7 @@ CALLS: list[tuple[str, tuple[Any, ...]]] = [
     ),
     ("cuLaunchKernelEx", (driver.CUlaunchConfig(), driver.CUfunction(1), _ADDRESS, 0)),
     ("cuGetProcAddress", (b"cuTensorMapEncodeTiled", 12000, 0)),
+    ("cuGetProcAddress", (b"cuTensorMapEncodeIm2col", 12000, 0)),
     ("cuStreamCreate", (driver.CUstream_flags.CU_STREAM_NON_BLOCKING,)),
     ("cuStreamDestroy", (1 << 8,)),
     ("cuStreamSynchronize", (0,)),

@@ -1,0 +1,221 @@
+"""Pixels of images as bulk copies take them: those that one tap of a filter meets, for results in a row.
+
+    x[(row + i) // 196, (row + i) // 14 % 14 * 2 + p // 192 - 1, (row + i) % 14 * 2 + p // 64 % 3 - 1, q]
+
+for (i, q) in (128, 64) is, for 128 results from number `row` on, of 14 rows by 14 columns, the pixel that the
+tap in row p // 192 and column p // 64 % 3 of their filter meets, where filters are 2 pixels apart, and the first
+begins 1 above and 1 left of the image. The copy counts through columns, rows and images by itself; pixels that
+aren't in the image arrive as zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from taskc.ir import nodes as ir
+from taskc.ir.affine import Scope, difference
+from taskc.ir.build import ZERO, add, floor_divide, index, modulo, multiply, subtract, total
+from taskc.ir.linear import ZERO as NOTHING
+from taskc.ir.nodes import Expression, Variable
+from taskc.ir.rewrite import substitute, walk
+from taskc.passes.widths import Multiples, divisor, unit_stride
+
+MOST_OFFSET = 255  # rows or columns from a filter's first tap
+MOST_PADDING = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Pixels:
+    """Pairs are of rows and columns.
+
+    first    where the filter of the first result begins: image, row, column, and the first channel
+    offsets  of the tap in the filter
+    outputs  how many results an image has
+    strides  of the filter
+    padding  above and left of an image, where the first filter begins
+    """
+
+    first: tuple[Expression, ...]
+    offsets: tuple[Expression, Expression]
+    outputs: tuple[int, int]
+    strides: tuple[int, int]
+    padding: tuple[int, int]
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """What doesn't change from copy to copy."""
+        return *self.outputs, *self.strides, *self.padding
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """An index along rows or columns: digit * stride + rest; the digit is number // weight % extent.
+
+    Without an extent it is number // weight, as it is of the rows of a single image.
+    """
+
+    number: Expression
+    weight: int
+    extent: int | None
+    stride: int
+    rest: Expression
+
+    @property
+    def padding(self) -> int:
+        return max(0, -_constant(self.rest))
+
+    @property
+    def offset(self) -> Expression:
+        return add(self.rest, self.padding)
+
+
+def pixels_of(move: ir.Move, distant: ir.Read | ir.Address, known: Multiples) -> Pixels | None:
+    """What a move to shared memory takes of `distant`, if that is such pixels."""
+    shape = distant.tensor.shape
+    if (
+        len(move.variables) != 2
+        or len(shape) != 4
+        or not all(isinstance(n, int) for n in shape[1:])
+    ):
+        return None
+    along, channel = move.variables
+    image, row, column, last = distant.indices
+    if not unit_stride(last, channel) or any(along is node for node in walk(last)):
+        return None
+    if any(channel is node for part in (image, row, column) for node in walk(part)):
+        return None
+    places = _places(row, column, along)
+    if places is None:
+        return None
+    down, beside = places
+    number, zero = beside.number, {along: ZERO}
+    steps = down.weight == beside.extent, difference(down.number, number) == 0
+    if not (unit_stride(number, along) and beside.weight == 1 and all(steps)):
+        return None
+    start = substitute(number, zero)
+    if down.extent is None:
+        # What follows the only image's last row isn't there.
+        if shape[0] != 1 or any(node is along for node in walk(image)):
+            return None
+        room = int(shape[1]) - 1 + MOST_PADDING - 1  # type: ignore[arg-type]
+        down = replace(down, extent=(room + down.padding) // down.stride + 1)
+    else:
+        pixels = floor_divide(number, down.weight * down.extent)
+        if difference(image, pixels) != 0 and not (
+            difference(image, substitute(pixels, zero)) == 0
+            and _lie_between(start, move.shape[0], down.weight * down.extent, known)
+        ):
+            return None
+    both = down, beside
+    rows, columns = (
+        subtract(
+            multiply(modulo(floor_divide(start, p.weight), p.extent or 1), p.stride), p.padding
+        )
+        for p in both
+    )
+    first = substitute(image, zero), rows, columns, substitute(last, {channel: ZERO})
+    return Pixels(
+        first,
+        (down.offset, beside.offset),
+        (int(down.extent or 1), int(beside.extent or 1)),
+        (down.stride, beside.stride),
+        (down.padding, beside.padding),
+    )
+
+
+def corners(pixels: Pixels, extents: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Where filters begin: the first one's row and column, and the last one's, seen from the last pixel's."""
+    both = zip(pixels.padding, pixels.outputs, pixels.strides, extents, strict=True)
+    beyond = [(count - 1) * step - before - (n - 1) for before, count, step, n in both]
+    return (-pixels.padding[0], -pixels.padding[1]), (beyond[0], beyond[1])
+
+
+def misplaced(pixels: Pixels, move: ir.Move, distant: ir.Read, body: ir.Statement) -> str | None:
+    """Which of the numbers that a bulk copy of pixels is told is too large for it; `body` is the kernel's."""
+    height, width = (int(n) for n in distant.tensor.shape[1:3])  # type: ignore[arg-type]
+    if any(
+        not -MOST_PADDING <= n < MOST_PADDING for c in corners(pixels, (height, width)) for n in c
+    ):
+        return f"begins or ends more than {MOST_PADDING} pixels beyond its images"
+    scope = _ranges(body)
+    for offset in pixels.offsets:
+        interval = scope.interval_of(scope.form(offset))
+        if interval.low is None or interval.low < 0:
+            return "may have taps in front of its filter"
+        if interval.high is None or interval.high > MOST_OFFSET:
+            return f"may have taps more than {MOST_OFFSET} pixels behind its filter's first"
+    return None
+
+
+def _ranges(body: ir.Statement) -> Scope:
+    """What is known of the names that a kernel binds, where constants bound them."""
+    scope = Scope()
+    for node in walk(body):
+        match node:
+            case ir.Grid():
+                for variable, extent in zip(node.variables, node.shape, strict=True):
+                    scope.bind(variable, NOTHING, scope.form(subtract(extent, 1)))
+            case ir.Pipeline():
+                scope.bind(node.variable, NOTHING, scope.form(subtract(node.extent, 1)))
+            case ir.Let():
+                scope.define(node.variable, node.value)
+    return scope
+
+
+def _lie_between(start: Expression, count: int, multiple: int, known: Multiples) -> bool:
+    """So many numbers from `start` on lie between two multiples of a number."""
+    step = divisor(start, known)
+    return step % count == 0 and multiple % count == 0
+
+
+def _places(row: Expression, column: Expression, along: Variable) -> tuple[_Place, _Place] | None:
+    beside = _place(column, along)
+    if beside is None or beside.extent is None:
+        return None
+    down = _place(row, along)
+    if down is None and not any(node is along for node in walk(row)):
+        # One row of results: the next one is the next image's.
+        down = _Place(beside.number, beside.extent, 1, 1, row)
+    return None if down is None else (down, beside)
+
+
+def _place(position: Expression, along: Variable) -> _Place | None:
+    """The index as a digit of a number that `along` counts up, and the rest."""
+    terms = list(_terms(position))
+    moving = [term for term in terms if any(node is along for node in walk(term))]
+    if len(moving) != 1:
+        return None
+    (digit,) = moving
+    rest = total(term for term in terms if term is not digit)
+    stride = 1
+    match digit:
+        case ir.Binary(operator="*", left=inner, right=ir.Constant(value=int(stride))):
+            digit = inner
+    match digit:
+        case ir.Binary(operator="%", left=number, right=ir.Constant(value=int(extent))):
+            weight = 1
+            match number:
+                case ir.Binary(operator="//", left=inner, right=ir.Constant(value=int(weight))):
+                    number = inner
+            return _Place(number, weight, extent, stride, rest)
+        case ir.Binary(operator="//", left=number, right=ir.Constant(value=int(weight))):
+            return _Place(number, weight, None, stride, rest)
+    return None
+
+
+def _terms(expression: Expression) -> Iterator[Expression]:
+    """What a sum is of."""
+    match expression:
+        case ir.Binary(operator="+", left=left, right=right):
+            yield from _terms(left)
+            yield from _terms(right)
+        case ir.Binary(operator="-", left=left, right=ir.Constant(value=int(value))):
+            yield from _terms(left)
+            yield index(-value)
+        case _:
+            yield expression
+
+
+def _constant(rest: Expression) -> int:
+    return sum(int(term.value) for term in _terms(rest) if isinstance(term, ir.Constant))
