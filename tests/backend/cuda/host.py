@@ -1,8 +1,10 @@
 """Runs emitted CUDA C++ on this machine's processor: the one execution that needs no GPU.
 
-The kernel's text is compiled as it stands, by the system's C++ compiler; what only a GPU can execute (the
-instructions of the prelude) comes from `host_instructions.hpp` instead. Threads are fibers that take turns.
-Overflows, and other things that C++ leaves undefined, are caught.
+The kernel's text is compiled as it stands, by the system's C++ compiler, with the functions that it takes from
+the prelude; inline PTX becomes calls (host_asm.py) of what host_ptx.hpp and host_matrices.hpp have for each
+instruction. They follow the manual of PTX, and know nothing of this project's tables: what is packed, placed or
+awaited wrongly gives wrong results. Threads are fibers that take turns (host.hpp). Overflows, and other things
+that C++ leaves undefined, are caught.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import ctypes
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -21,225 +23,25 @@ import numpy as np
 
 from taskc.backend.cuda.compiled import TensorMap, count
 from taskc.backend.cuda.emit import emit
-from taskc.backend.cuda.prelude import Entry, library, prelude_text
+from taskc.backend.cuda.prelude import prelude_text
 from taskc.backend.cuda.source import Source
-from taskc.backend.cuda.types import STRUCTURES
 from taskc.backend.packing import packed
 from taskc.ir import nodes as ir
-from taskc.ir.mapping import Mapping
+from taskc.ir.extents import extent_value
 from taskc.ir.rewrite import map_children, substitute, walk
-from taskc.ir.target import MATRIX_INSTRUCTIONS, MATRIX_MOVES, MatrixInstruction
 from taskc.ir.types import DTYPES
+from tests.backend.cuda.host_asm import executable
 
 HERE = Path(__file__).parent
 COMPILER = shutil.which("g++")
+# Without -frounding-math g++ 12 makes 0.0 - (condition ? 1.0 : 0.0) a negation: its zero is negative.
 _OPTIONS = (
-    *("-std=c++17", "-O1", "-shared", "-fPIC", "-w", "-ffp-contract=off", "-fno-strict-aliasing"),
+    *("-std=c++17", "-O1", "-shared", "-fPIC", "-w", "-fno-strict-aliasing"),
+    *("-ffp-contract=off", "-frounding-math"),
     "-fsanitize=signed-integer-overflow,shift,integer-divide-by-zero,bounds",
     "-fsanitize-undefined-trap-on-error",
 )
 _FAILURES = {1: "all threads wait", 2: "undefined behaviour"}
-
-
-@cache
-def host_entries() -> dict[str, Entry]:
-    found = {}
-    text = (HERE / "host_instructions.hpp").read_text(encoding="utf-8")
-    for part in text.split("//: ")[1:]:
-        head, _, body = part.partition("\n")
-        name, *needs = head.split()
-        found[name] = Entry(name, tuple(needs), body.strip(), False)
-    return found
-
-
-def on_host(entry: Entry) -> Iterator[Entry]:
-    """What stands for an entry of the prelude, after what that needs."""
-    if not entry.is_instruction:
-        for needed in entry.needs:
-            yield from on_host(host_entries().get(needed) or library()[needed])
-        yield entry
-        return
-    known = host_entries()
-    row = _ROWS.get(
-        "_".join(entry.name.split("_")[:3]) if entry.name.startswith("wgmma_m") else entry.name
-    )
-    if row is not None and row.asynchronous:
-        for needed in (*_widening(row), "wgmma_element"):
-            yield from on_host(known.get(needed) or library()[needed])
-        yield _asynchronous(row, entry.name)
-    elif row is not None:
-        for needed in _widening(row):
-            yield from on_host(library()[needed])
-        yield _matrix(row)
-    elif entry.name.startswith(("ldmatrix_", "stmatrix_")):
-        yield _matrix_move(entry)
-    elif entry.name.startswith(("tma_load_", "tma_store_")):
-        yield known["tma_copy"]
-        yield _copy(entry.name)
-    elif (name := entry.name) in known or (name := entry.name.partition(".")[0]) in known:
-        for needed in known[name].needs:
-            yield from on_host(known.get(needed) or library()[needed])
-        yield known[name]
-    elif "asm" not in entry.text:
-        yield entry
-    else:
-        raise NotImplementedError(f"{entry.name} has no counterpart on the host")
-
-
-_ROWS = {row.name.replace(".", "_"): row for row in MATRIX_INSTRUCTIONS.values()}
-
-
-def _widening(row: MatrixInstruction) -> tuple[str, ...]:
-    return (f"to_f32.{row.operand}",) if row.operand in STRUCTURES else ()
-
-
-def _wide(row: MatrixInstruction) -> str:
-    return "tc::to_f32" if row.operand in STRUCTURES else f"({row.accumulator})"
-
-
-def _table(name: str, fragment: Mapping) -> str:
-    places = fragment.tasks[..., 0] * fragment.shape[1] + fragment.tasks[..., 1]
-    rows = ", ".join("{" + ", ".join(map(str, one)) + "}" for one in places.tolist())
-    return f"    static const int of_{name}[{len(places)}][{fragment.slots}] = {{{rows}}};"
-
-
-def _asynchronous(row: MatrixInstruction, name: str) -> Entry:
-    """As `_matrix`, by a warpgroup; when it has been issued it is done."""
-    _, n, k = row.shape
-    in_registers = "registers" in name
-    ways = ["true" if f"transposed_{side}" in name else "false" for side in ("left", "right")]
-    slots, left_slots = row.accumulator_fragment.slots, row.left_fragment.slots
-    left = f"const {row.operand}* left" if in_registers else "u64 left"
-    wide, step = _wide(row), "fmaf(a, b, sum)" if row.accumulator.is_float else "a * b + sum"
-    element = f"wgmma_element<{row.operand}>"
-    of_a = f"wide[1][r * {k} + q]" if in_registers else f"{wide}({element}(left, {ways[0]}, r, q))"
-    lines = [
-        f"static void {name}({row.accumulator}* d, {left}, u64 right, bool accumulate) {{",
-        f"    static {row.accumulator} of_groups[8][2][{64 * max(n, k)}];",
-        "    auto& wide = of_groups[host::current / 128];",
-        "    const int lane = host::current % 128;",
-        _table("d", row.accumulator_fragment),
-        _table("left", row.left_fragment),
-        f"    for (int i = 0; i < {slots}; ++i) wide[0][of_d[lane][i]] = d[i];",
-    ]
-    if in_registers:
-        lines.append(
-            f"    for (int i = 0; i < {left_slots}; ++i) wide[1][of_left[lane][i]] = {wide}(left[i]);"
-        )
-    lines += [
-        "    host::meet_warpgroup();",
-        f"    {row.accumulator} made[{slots}];",
-        f"    for (int i = 0; i < {slots}; ++i) {{",
-        f"        int at = of_d[lane][i], r = at / {n}, c = at % {n};",
-        f"        {row.accumulator} sum = accumulate ? wide[0][at] : 0;",
-        f"        for (int q = 0; q < {k}; ++q) {{",
-        f"            {row.accumulator} a = {of_a}, b = {wide}({element}(right, {ways[1]}, c, q));",
-        f"            sum = {step};",
-        "        }",
-        "        made[i] = sum;",
-        "    }",
-        "    host::meet_warpgroup();",
-        f"    for (int i = 0; i < {slots}; ++i) d[i] = made[i];",
-        "}",
-    ]
-    return Entry(name, (), "\n".join(lines), False)
-
-
-def _matrix(row: MatrixInstruction) -> Entry:
-    """Each thread shows its fragments, then computes its own elements, ascending in k."""
-    assert row.right_fragment is not None
-    m, n, k = row.shape
-    fragments = {
-        "d": row.accumulator_fragment,
-        "left": row.left_fragment,
-        "right": row.right_fragment,
-    }
-    lines = [
-        f"static void {row.name.replace('.', '_')}({row.accumulator}* d, const {row.operand}* left,"
-        f" const {row.types[1]}* right) {{",
-        f"    static {row.accumulator} of_warps[32][3][{max(m * k, k * n, m * n)}];",
-        "    auto& wide = of_warps[host::current / 32];",
-        "    const int lane = host::lane();",
-    ]
-    for number, (name, fragment) in enumerate(fragments.items()):
-        lines.append(_table(name, fragment))
-        value = f"{name}[i]" if name == "d" else f"{_wide(row)}({name}[i])"
-        lines.append(
-            f"    for (int i = 0; i < {fragment.slots}; ++i) wide[{number}][of_{name}[lane][i]] = {value};"
-        )
-    step = "fmaf(a, b, sum)" if row.accumulator.is_float else "a * b + sum"
-    lines += [
-        "    host::meet_warp();",
-        f"    {row.accumulator} made[{row.accumulator_fragment.slots}];",
-        f"    for (int i = 0; i < {row.accumulator_fragment.slots}; ++i) {{",
-        f"        int at = of_d[lane][i], r = at / {n}, c = at % {n};",
-        f"        {row.accumulator} sum = wide[0][at];",
-        f"        for (int q = 0; q < {k}; ++q) {{",
-        f"            {row.accumulator} a = wide[1][r * {k} + q], b = wide[2][q * {n} + c];",
-        f"            sum = {step};",
-        "        }",
-        "        made[i] = sum;",
-        "    }",
-        "    host::meet_warp();",
-        f"    for (int i = 0; i < {row.accumulator_fragment.slots}; ++i) d[i] = made[i];",
-        "}",
-    ]
-    return Entry(row.name.replace(".", "_"), (), "\n".join(lines), False)
-
-
-def _matrix_move(entry: Entry) -> Entry:
-    """Each thread names its line, then takes, or puts, its own elements."""
-    call, _, dtype = entry.name.rpartition("_")
-    row = next(row for row in MATRIX_MOVES.values() if row.name.replace(".", "_") == call)
-    fragment = row.fragment(DTYPES[dtype])
-    rows = ", ".join(
-        "{" + ", ".join(f"{{{r}, {c}}}" for r, c in one) + "}" for one in fragment.tasks
-    )
-    pointers = f"{dtype}* to, {dtype}* line" if row.is_load else f"{dtype}* line, {dtype}* from"
-    element = f"lines[8 * (i / {fragment.slots}) + at[0]][at[1]]"
-    lines = [
-        f"static void {entry.name}({pointers}) {{",
-        f"    static {dtype}* of_warps[32][32];",
-        f"    static const int of_lanes[32][{fragment.slots}][2] = {{{rows}}};",
-        "    auto& lines = of_warps[host::current / 32];",
-        "    lines[host::lane()] = line;",
-        "    host::meet_warp();",
-        f"    for (int i = 0; i < {fragment.slots * row.count}; ++i) {{",
-        f"        const int* at = of_lanes[host::lane()][i % {fragment.slots}];",
-        f"        {f'to[i] = {element}' if row.is_load else f'{element} = from[i]'};",
-        "    }",
-        "    host::meet_warp();",
-        "}",
-    ]
-    return Entry(entry.name, (), "\n".join(lines), False)
-
-
-def _copy(name: str) -> Entry:
-    rank = int(name.rpartition("_")[2][0])
-    numbers = range(rank)
-    coordinates = ", ".join(f"i32 x{i}" for i in numbers)
-    listed = ", ".join(f"x{i}" for i in numbers)
-    at = f"    const i32 at[] = {{{listed}}};\n"
-    if name.startswith("tma_store"):
-        text = (
-            f"static void {name}(const void* from, const TensorMap* map, {coordinates}) {{\n{at}"
-            "    each_of_box((u8*)from, map, at,"
-            " [=](u8* near, u8* far) { if (far) memcpy(far, near, map->size); });\n}"
-        )
-    else:
-        text = (
-            f"static void {name}(void* to, const TensorMap* map, {coordinates}, u64* barrier) {{\n{at}"
-            "    i64 bytes = 0;\n"
-            "    each_of_box((u8*)to, map, at, [&](u8* near, u8* far) {\n"
-            "        if (far) memcpy(near, far, map->size);\n"
-            "        else memset(near, 0, map->size);\n"
-            "        bytes += map->size;\n"
-            "    });\n"
-            "    Mbarrier* one = (Mbarrier*)barrier;\n"
-            "    one->bytes -= bytes;\n"
-            "    advance(one);\n}"
-        )
-    return Entry(name, (), text, False)
 
 
 @dataclass(frozen=True)
@@ -247,13 +49,17 @@ class Runnable:
     kernel: ir.Kernel
     source: Source
     function: Any
+    wrong: Any
 
-    def run(self, values: Sequence[Any], seed: int = 0) -> int:
-        """Runs it on arrays and scalars: 0, or the number of an assertion that failed."""
+    def run(self, values: Sequence[Any], number: int = 0) -> int:
+        """Runs it on arrays and scalars: 0, or the number of an assertion that failed.
+
+        number  0: what runs beside threads takes effect as late as it may; 1: at once; else by chance
+        """
         with packed(self.kernel.parameters, values) as passed:
-            return self._run(values, passed, seed)
+            return self._run(values, passed, number)
 
-    def _run(self, given: Sequence[Any], values: Sequence[Any], seed: int) -> int:
+    def _run(self, given: Sequence[Any], values: Sequence[Any], number: int) -> int:
         source = self.source
         sizes = dimensions_of(self.kernel, given)
         kept: list[Any] = []
@@ -268,14 +74,19 @@ class Runnable:
                 case "dimension":
                     kept.append(np.array(sizes[argument.number], np.int64))
                 case "map":
-                    kept.append(_map(source.maps[argument.number], values))
+                    asked = source.maps[argument.number]
+                    tensor = self.kernel.parameters[asked.parameter]
+                    named = dict(zip(self.kernel.dimensions, sizes, strict=True))
+                    shape = [extent_value(extent, named) for extent in tensor.shape]
+                    kept.append(_map(asked, values[asked.parameter], shape))
                 case "status":
                     kept.append(np.array(status.ctypes.data, np.uint64))
         pointers = (ctypes.c_void_p * max(len(kept), 1))(*(one.ctypes.data for one in kept))
         blocks = count(source.blocks, sizes, values)
-        code = self.function(pointers, ctypes.c_longlong(blocks), source.threads, seed)
+        code = self.function(pointers, ctypes.c_longlong(blocks), source.threads, number)
         if code:
-            raise AssertionError(f"{source.name}: {_FAILURES[code]}")
+            said = _FAILURES.get(code) or self.wrong().decode()
+            raise AssertionError(f"{source.name}: {said}")
         return int(status[0])
 
 
@@ -283,7 +94,7 @@ def dimensions_of(kernel: ir.Kernel, values: Sequence[Any]) -> list[int]:
     found: dict[ir.Variable, int] = {}
     for parameter, value in zip(kernel.parameters, values, strict=True):
         if isinstance(parameter, ir.Tensor):
-            for extent, n in zip(parameter.shape, value.shape, strict=False):
+            for extent, n in zip(parameter.argument_shape, value.shape, strict=False):
                 if isinstance(extent, ir.Variable):
                     found[extent] = n
         else:
@@ -291,31 +102,28 @@ def dimensions_of(kernel: ir.Kernel, values: Sequence[Any]) -> list[int]:
     return [int(found[dimension]) for dimension in kernel.dimensions]
 
 
-def _map(asked: TensorMap, values: Sequence[Any]) -> np.ndarray:
-    """As `TensorMap` of host_instructions.hpp has it."""
-    array = values[asked.parameter]
-    made = np.zeros(16, np.int64)
+def _map(asked: TensorMap, array: Any, shape: Sequence[int]) -> np.ndarray:
+    """As `TensorMap` of host_ptx.hpp has it, at a multiple of 64 bytes."""
+    room = np.zeros(24, np.int64)
+    begin = -room.ctypes.data % 64 // 8
+    made = room[begin : begin + 16]
     made[0] = array.ctypes.data
-    rank = len(asked.box)
-    made[1 : 1 + rank] = array.shape[::-1]
+    rank = len(shape)
+    made[1 : 1 + rank] = shape[::-1]
     words = made.view(np.int32)
-    words[12 : 12 + rank] = asked.box[::-1]
+    words[12 : 12 + len(asked.box)] = asked.box[::-1]
     words[17:20] = rank, array.itemsize, asked.swizzle
+    words[20 : 20 + len(asked.pixels)] = asked.pixels
     return made
 
 
 def build(kernels: Sequence[ir.Kernel]) -> list[Runnable]:
     """Kernels at stage lean, compiled together."""
-    assert COMPILER is not None
     kernels = [in_plain_words(kernel) for kernel in kernels]
     sources = [emit(kernel) for kernel in kernels]
-    entries: dict[str, Entry] = {}
-    for source in sources:
-        for entry in source.entries:
-            for one in on_host(entry):
-                entries.setdefault(one.name, one)
-    parts = ['#include "host.hpp"\n', prelude_text(entries.values())]
+    parts = ['#include "host.hpp"\n', 'extern "C" const char* wrong() { return host::wrong; }\n']
     for number, source in enumerate(sources):
+        entries = [replace(entry, text=executable(entry.text)) for entry in source.entries]
         lines = [
             line.text.replace('extern "C" ', "")
             for line in source.lines
@@ -324,24 +132,39 @@ def build(kernels: Sequence[ir.Kernel]) -> list[Runnable]:
         types = [_argument_type(kernels[number], source, one) for one in source.arguments]
         passed = ", ".join(f"*({t}*)given[{i}]" for i, t in enumerate(types))
         parts += [
-            f"namespace kernel_{number} {{\n",
+            f"namespace kernel_{number} {{\n{prelude_text(entries)}",
             "\n".join(lines),
             f"\nstatic void with(void** given) {{ {source.name}({passed}); }}\n}}\n",
-            f'extern "C" int launch_{number}(void** given, long long blocks, int threads, unsigned seed) {{\n'
-            f"    return host::run(kernel_{number}::with, given, blocks, threads, seed);\n}}\n",
+            f'extern "C" int launch_{number}(void** given, i64 blocks, int threads, u32 number) {{\n'
+            f"    return host::run(kernel_{number}::with, given, blocks, threads, {source.cluster},"
+            f" {source.shared}, number);\n}}\n",
         ]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernels.cpp"
         file.write_text("".join(parts), encoding="utf-8")
         library = file.with_suffix(".so")
-        command = [COMPILER, *_OPTIONS, f"-I{HERE}", str(file), "-o", str(library)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert not done.returncode, done.stderr[:4000]
+        _compile(file, library, f"-I{_headers().name}", f"-I{HERE}")
         loaded = ctypes.CDLL(str(library))
+    loaded.wrong.restype = ctypes.c_char_p
     return [
-        Runnable(kernel, source, loaded[f"launch_{number}"])
+        Runnable(kernel, source, loaded[f"launch_{number}"], loaded.wrong)
         for number, (kernel, source) in enumerate(zip(kernels, sources, strict=True))
     ]
+
+
+@cache
+def _headers() -> tempfile.TemporaryDirectory[str]:
+    """A folder with the headers, compiled once: they take longer than a small kernel."""
+    folder = tempfile.TemporaryDirectory()
+    _compile(HERE / "host.hpp", Path(folder.name) / "host.hpp.gch", "-x", "c++-header")
+    return folder
+
+
+def _compile(file: Path, made: Path, *options: str) -> None:
+    assert COMPILER is not None
+    command = [COMPILER, *_OPTIONS, *options, str(file), "-o", str(made)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr[:4000]
 
 
 def _argument_type(kernel: ir.Kernel, source: Source, argument: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,11 @@ import pytest
 import taskc as tc
 from taskc import bf16, boolean, device, f16, f32, f64, i8, i64, repeat, spatial, u32
 from taskc.backend.cuda import target
-from taskc.backend.cuda.compiled import Compiled
-from taskc.ir import nodes as ir
+from taskc.kernels.convolution import convolution
+from taskc.kernels.tiles_matmul import Tiling
 from tests.backend.cuda.fake_driver import FakeDriver
-from tests.backend.cuda.host import COMPILER, build
+from tests.backend.cuda.host import COMPILER
+from tests.backend.cuda.hosting import compiler_of
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
 
@@ -22,23 +22,7 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compil
 @pytest.fixture
 def emitted(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     """A device whose kernels are emitted code, compiled for the host."""
-
-    def compile(kernel: ir.Kernel, lower: Any, cache: Any, version: str) -> Compiled:
-        (runnable,) = build([lower(kernel)])
-        source = runnable.source
-
-        def launch(places: int, blocks: int, threads: int) -> None:
-            given, count = ctypes.c_void_p(places), ctypes.c_longlong(blocks)
-            assert runnable.function(given, count, threads, 0) == 0
-
-        fake.hosted[source.name] = launch
-        fake.arguments_of = {**fake.arguments_of, source.name: len(source.arguments)}
-        return Compiled(
-            source.name, source.arch, b"cubin", source.arguments, source.threads, source.shared,
-            source.blocks, source.cluster, source.maps, source.asserts,
-        )  # fmt: skip
-
-    monkeypatch.setattr(target, "compiled", compile)
+    monkeypatch.setattr(target, "compiled", compiler_of(fake))
     return fake
 
 
@@ -80,12 +64,13 @@ def test_scalars_of_every_size_dimensions_and_an_assertion(emitted: FakeDriver) 
     assert finding.location.text.strip() == 'assert x[row] < 100.0, "too large"'
 
 
-def make_matmul(m: int, n: int, k: int) -> Any:
+def make_matmul(m: int, n: int, k: int, left: Any = None) -> Any:
+    left = left or f32[m, k]
     own = spatial(1, 2) * spatial(4, 8) * repeat(2, 4)
     bm, bn = own.shape
 
     @tc.kernel(workers=own.workers)
-    def matmul(a: f32[m, k], b: f32[k, n], c: tc.out[f32[m, n]]):
+    def matmul(a: left, b: f32[k, n], c: tc.out[f32[m, n]]):
         for row, col in tc.tiles((m, n), by=(bm, bn)):
             acc = tc.tile(f32, own, 0)
             for p in tc.pipeline(k, by=8, stages=3, transport="tma"):
@@ -110,6 +95,41 @@ def test_bulk_copies_by_tensor_maps(emitted: FakeDriver) -> None:
         np.testing.assert_array_equal(c.numpy(), a @ b)
     assert len(emitted.maps) >= 2
     assert all(one["aligned"] for one in emitted.maps)
+
+
+def test_bulk_copies_of_what_is_reshaped(emitted: FakeDriver) -> None:
+    """The map has the kernel's shape, not the caller's."""
+    random = np.random.default_rng(1)
+    a = random.integers(-4, 5, (2, 10, 40)).astype(np.float32)
+    b = random.integers(-4, 5, (40, 72)).astype(np.float32)
+    batch = tc.dim("batch")
+    for left in (f32[2, 10, 40].reshape(20, 40), f32[batch, 10, 40].reshape(batch * 10, 40)):
+        matmul = make_matmul(20 if left.shape[0] == 20 else batch * 10, 72, 40, left)
+        for _ in range(2):
+            c = matmul(device.array(a), device.array(b))
+            np.testing.assert_array_equal(c.numpy(), a.reshape(20, 40) @ b)
+    assert [one["extents"] for one in emitted.maps].count([40, 20]) >= 2
+
+
+def test_copies_of_pixels_by_tensor_maps(emitted: FakeDriver) -> None:
+    """A filter that goes its own way through rows and columns, on more images than one."""
+    fragment = spatial(4, 1) * repeat(1, 2) * repeat(2, 1) * spatial(8, 4) * repeat(1, 2)
+    kernel = convolution(
+        2, 7, 9, 64, 16,
+        size=(2, 3), stride=(1, 2), padding=(0, 2, 1, 1), dilation=(2, 1),
+        machine=tc.machine("sm_90a"), tiling=Tiling(fragment, 64, 2, ahead=True),
+    )  # fmt: skip
+    random = np.random.default_rng(0)
+    x = random.integers(-3, 4, (2, 7, 9, 64)).astype(np.float16)
+    w = random.integers(-3, 4, (16, 2, 3, 64)).astype(np.float16)
+    y = kernel(device.array(x), device.array(w)).numpy()
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 1), (2, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))
+    expected = np.einsum("nijcrs,frsc->nijf", windows[:, :, ::2, :, ::2], w.astype(np.float64))
+    np.testing.assert_array_equal(y, expected)
+    (one,) = (found for found in emitted.maps if "lower" in found)
+    assert (one["lower"], one["upper"], one["steps"]) == ([-2, 0], [-2, -1], [1, 2, 1, 1])
+    assert (one["extents"], one["box"]) == ([64, 9, 7, 2], [64, 64])
 
 
 def test_numpy_arrays_with_a_layout(emitted: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:

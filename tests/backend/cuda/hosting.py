@@ -1,0 +1,35 @@
+"""Kernels of the fake driver that are emitted code, compiled for this machine's processor."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from taskc.backend.cuda.compiled import Compiled
+from taskc.ir import nodes as ir
+from tests.backend.cuda.fake_driver import FakeDriver
+from tests.backend.cuda.host import build
+
+_MAP_BYTES = 128
+
+
+def compiler_of(fake: FakeDriver) -> Any:
+    """What takes the place of `taskc.backend.cuda.target.compiled`."""
+
+    def compile(kernel: ir.Kernel, lower: Any, cache: Any, version: str) -> Compiled:
+        (runnable,) = build([lower(kernel)])
+        source = runnable.source
+
+        def launch(places: int, blocks: int, threads: int) -> None:
+            given, count = ctypes.c_void_p(places), ctypes.c_longlong(blocks)
+            assert runnable.function(given, count, threads, 0) == 0
+
+        sizes = [_MAP_BYTES if one.kind == "map" else 8 for one in source.arguments]
+        fake.hosted[source.name] = launch, sizes
+        fake.arguments_of = {**fake.arguments_of, source.name: len(sizes)}
+        return Compiled(
+            source.name, source.arch, b"cubin", source.arguments, source.threads, source.shared,
+            source.blocks, source.cluster, source.maps, source.asserts,
+        )  # fmt: skip
+
+    return compile

@@ -1,0 +1,89 @@
+"""benchmarks/gpu.py without a GPU: all of it but the times, on sizes that are small.
+
+    python -m tests.backend.cuda.rehearsal [what benchmarks/gpu.py takes]
+
+The driver is the fake one, and kernels are the emitted code, compiled for this machine's processor. torch, where it is
+installed, computes on the CPU, and is told that this is a GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.util import find_spec
+from math import prod
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+ROOT = Path(__file__).parents[3]
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "examples")]
+
+from taskc.backend.cuda import api, target  # noqa: E402
+from tests.backend.cuda.fake_driver import FakeDriver  # noqa: E402
+from tests.backend.cuda.hosting import compiler_of  # noqa: E402
+
+
+def main() -> int:
+    import gpu
+    import gpu_cases
+    import gpu_variants
+
+    fake = FakeDriver()
+    api.load_driver = lambda: fake
+    target.compiled = compiler_of(fake)
+    gpu_cases.FAMILIES = tuple(map(small, gpu_cases.FAMILIES))
+    gpu_variants.VARIANTS = tuple(map(small, gpu_variants.VARIANTS))
+    gpu_variants.SIZES = (gpu_variants.CHECK,)
+    if any(argument == "--child" for argument in sys.argv):
+        import gpu_work
+
+        gpu_work._LONG, gpu_work._FILLED, gpu_work.PAIRS = 1e-9, 0, 3
+        gpu_work.copy_rate = lambda: 1e12
+        if find_spec("torch") is not None:
+            gpu_work._torch = torch_on_cpu
+    return gpu.main(Path(__file__))
+
+
+def small(family: Any) -> Any:
+    """It is measured where it is checked."""
+    sizes = family.checks[:1] if family.sizes else ()
+    return replace(family, sizes=sizes, quick=sizes if family.quick else ())
+
+
+# --- torch -----------------------------------------------------------------------------------
+
+
+def torch_on_cpu() -> Any:
+    """torch, with the calls that are for GPUs replaced."""
+    import torch
+
+    @contextmanager
+    def chosen(thing: Any) -> Any:
+        yield thing
+
+    def graph() -> Any:
+        return SimpleNamespace(replay=lambda: None)
+
+    cuda = SimpleNamespace(
+        Stream=object, stream=chosen, synchronize=lambda: None, CUDAGraph=graph, graph=chosen
+    )
+    names = ("nn", "softmax", "addcmul", "backends", "set_float32_matmul_precision")
+    kept = {name: getattr(torch, name) for name in names}
+    return SimpleNamespace(cuda=cuda, from_dlpack=shared_with_torch, **kept)
+
+
+def shared_with_torch(array: Any) -> Any:
+    """The fake device's memory as a tensor."""
+    import torch
+
+    size = prod(array.shape) * array.dtype.itemsize
+    memory = (ctypes.c_char * max(size, 1)).from_address(array.pointer)
+    dtype = getattr(torch, str(array.dtype))
+    return torch.frombuffer(memory, dtype=dtype, count=prod(array.shape)).reshape(array.shape)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
