@@ -133,9 +133,9 @@ class _Call:
             self._packed(parameter, value)
             return
         array = self._array(parameter, value)
-        if array.dtype != parameter.dtype.numpy or array.ndim != len(parameter.shape):
+        if array.dtype != parameter.dtype.numpy or array.ndim != len(parameter.argument_shape):
             raise self._misfit(parameter, array)
-        for extent, size in zip(parameter.shape, array.shape, strict=True):
+        for extent, size in zip(parameter.argument_shape, array.shape, strict=True):
             self._extent(parameter, extent, size, array)
         placed = is_placed(array)
         if parameter.role != "in":
@@ -164,13 +164,13 @@ class _Call:
         """An array that has been put into the parameter's layout before."""
         given = value.type
         fits = given.dtype is parameter.dtype and given.layout == parameter.layout
-        if not fits or len(given.shape) != len(parameter.shape):
+        if not fits or len(given.shape) != len(parameter.argument_shape):
             laid = f", laid out as {parameter.layout}" if parameter.layout else ""
-            expected = f"{_shown(parameter.dtype, parameter.shape)}{laid}"
+            expected = f"{_shown(parameter.dtype, parameter.argument_shape)}{laid}"
             raise self.fail(parameter, f"must be {expected}, not an array packed as {given}")
         if parameter.role != "in":
             raise self.fail(parameter, "is written in place, and a packed array can't be")
-        for extent, size in zip(parameter.shape, given.shape, strict=True):
+        for extent, size in zip(parameter.argument_shape, given.shape, strict=True):
             self._extent(parameter, extent, size, given)
         self.values[parameter.name] = value
 
@@ -190,7 +190,9 @@ class _Call:
         if hasattr(value, "__cuda_array_interface__"):
             raise self.fail(parameter, on_gpu)
         if not hasattr(value, "__dlpack__") or isinstance(value, np.ma.MaskedArray):
-            expected = f"{_shown(parameter.dtype, parameter.shape)}, as a NumPy or DLPack array"
+            expected = (
+                f"{_shown(parameter.dtype, parameter.argument_shape)}, as a NumPy or DLPack array"
+            )
             raise self.fail(parameter, f"must be {expected}, not {_kind(value)}")
         try:
             if not dlpack.is_on_cpu(value):
@@ -207,7 +209,9 @@ class _Call:
                     f"lies in the CPU's memory, and other arguments on {place.name};"
                     " taskc.device.array() makes a copy there",
                 )
-            expected = f"{_shown(parameter.dtype, parameter.shape)}, as an array on {place.name}"
+            expected = (
+                f"{_shown(parameter.dtype, parameter.argument_shape)}, as an array on {place.name}"
+            )
             raise self.fail(parameter, f"must be {expected}, not {_kind(value)}")
         if parameter.layout is not None:
             raise self.fail(
@@ -249,7 +253,9 @@ class _Call:
     def check_computed(self, outputs: Iterable[ir.Tensor]) -> None:
         """The extents that are computed from dimensions. A dimension that only outputs have, which
         may not be there yet, follows from `n + 2`, but not from `m * n`."""
-        wanted = {n for output in outputs for n in output.shape if isinstance(n, ir.Variable)}
+        wanted = {
+            n for output in outputs for n in output.argument_shape if isinstance(n, ir.Variable)
+        }
         for parameter, extent, size in self.computed:
             known = told(extent)
             if known is not None and known.dimension in wanted and size >= known.more:
@@ -277,7 +283,7 @@ class _Call:
     def _misfit(
         self, parameter: ir.Tensor, array: AnyArray | TensorType, reason: str = ""
     ) -> ArgumentError:
-        expected = _shown(parameter.dtype, parameter.shape)
+        expected = _shown(parameter.dtype, parameter.argument_shape)
         given = _shown(array.dtype, array.shape)
         return self.fail(parameter, f"must be {expected}{reason and ' '}{reason}, not {given}")
 
@@ -298,7 +304,7 @@ class _Call:
     def allocate(self, output: ir.Tensor) -> None:
         """A new array for an output that wasn't given."""
         shape = []
-        for extent in output.shape:
+        for extent in output.argument_shape:
             size = extent if isinstance(extent, int) else self._computed(output, extent)
             if size < 0:
                 raise self.fail(output, f"would have the extent {extent_text(extent)} = {size}")

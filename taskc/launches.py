@@ -42,11 +42,13 @@ def launches(
         else:
             sizes[parameter] = value
     for tensor in program.temporaries:
-        arrays[tensor] = _allocated(program, tensor, sizes, empty)
+        arrays[tensor] = empty(_shape(program, tensor, sizes), tensor.dtype.numpy)
+    for view, tensor in program.views:
+        arrays[view] = arrays[tensor].reshape(_shape(program, view, sizes))
     return tuple([Launch(call, _bound(program, call, arrays, sizes)) for call in program.calls])
 
 
-def _allocated(program: Program, tensor: Tensor, sizes: dict[Variable, Any], empty: Empty) -> Any:
+def _shape(program: Program, tensor: Tensor, sizes: dict[Variable, Any]) -> tuple[int, ...]:
     shape = []
     for extent in tensor.shape:
         size = extent_value(extent, sizes)
@@ -57,7 +59,7 @@ def _allocated(program: Program, tensor: Tensor, sizes: dict[Variable, Any], emp
                 f" {expression_text(extent)} = {size}, and an extent is 0 or more"
             )
         shape.append(size)
-    return empty(shape, tensor.dtype.numpy)
+    return tuple(shape)
 
 
 def _bound(

@@ -124,6 +124,25 @@ def test_a_size_that_is_out_of_range_is_an_error_before_anything_runs() -> None:
     )
 
 
+def test_other_shapes_are_the_same_memory() -> None:
+    """Of a parameter, of a temporary, of an output; and where a program is called by another."""
+
+    @tc.program
+    def flat(x: tc.f32[n, 3], y: tc.out[tc.f32[3, n]]):
+        t = tc.empty(tc.f32[n * 3])
+        shifted(x.reshape(3 * n), 1, out=t)
+        doubled(t.reshape(n, 3).reshape(n * 3))
+        shifted(t, 0, out=y.reshape(n * 3))
+
+    @tc.program
+    def outer(x: tc.f32[6], y: tc.out[tc.f32[6]]):
+        flat(x.reshape(2, 3), out=y.reshape(3, 2))
+
+    assert flat(f32(1, 2, 3, 4, 5, 6).reshape(2, 3)).tolist() == [[4, 6], [8, 10], [12, 14]]
+    assert flat(f32().reshape(0, 3)).shape == (3, 0)
+    assert outer(f32(1, 2, 3, 4, 5, 6)).tolist() == [4, 6, 8, 10, 12, 14]
+
+
 def test_temporaries_without_elements() -> None:
     zero = np.zeros(0, np.float32)
 

@@ -20,13 +20,11 @@ from math import gcd
 from taskc.ir import nodes as ir
 from taskc.ir.affine import Affine, Atom, Opaque, Scope
 from taskc.ir.interval import Interval
+from taskc.ir.known import Known, equality
 from taskc.ir.linear import factors_of
 from taskc.ir.nodes import Binary, Constant, Expression, Statement, Unary, Variable
-from taskc.ir.prover import is_nonpositive
 from taskc.ir.types import boolean
 from taskc.ir.wrapping import unwrapped
-
-__all__ = ["Facts", "Interval"]
 
 # More blocks than this no target launches.
 MOST_BLOCKS = 2**31 - 1
@@ -35,20 +33,9 @@ NEGATED = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Facts:
-    """Facts of a program point; see the head of this file.
+class Facts(Known):
+    """Facts of a program point; see the head of this file."""
 
-    inequalities   forms that are <= 0
-    truths         boolean atoms, and whether they hold
-    intervals      atoms that conditions bound more tightly than the scope does
-    moduli         forms known to be multiples of a number
-    """
-
-    scope: Scope
-    inequalities: tuple[Affine, ...] = ()
-    truths: dict[Opaque, bool] = field(default_factory=dict)
-    intervals: dict[Atom, Interval] = field(default_factory=dict)
-    moduli: dict[Atom, int] = field(default_factory=dict)
     _proofs: dict[int, tuple[Expression, bool | None]] = field(default_factory=dict)
 
     @staticmethod
@@ -79,7 +66,6 @@ class Facts:
 
     def enter(self, statement: Statement) -> Facts:
         """Inside the body of `statement`, at the start of any execution of it; after a Let."""
-        bind = self.scope.bind
         match statement:
             case ir.Let():
                 self.scope.define(statement.variable, statement.value)
@@ -99,14 +85,14 @@ class Facts:
                     stop = ir.constant(extent) if isinstance(extent, int) else extent
                     facts = facts._enter_loop(variable, ir.constant(0), stop, by)
                 return facts
-            case ir.Each():
-                for variable, size in zip(
-                    statement.variables, statement.mapping.iterated, strict=True
-                ):
-                    bind(variable, _number(0), _number(size - 1))
-            case ir.Move():
-                for variable, size in zip(statement.variables, statement.shape, strict=True):
-                    bind(variable, _number(0), _number(size - 1))
+            case ir.Each() | ir.Move():
+                sizes = (
+                    statement.mapping.iterated
+                    if isinstance(statement, ir.Each)
+                    else statement.shape
+                )
+                for variable, size in zip(statement.variables, sizes, strict=True):
+                    self.scope.bind(variable, _number(0), _number(size - 1))
             case ir.While():
                 return self.assume(statement.condition)
         return self
@@ -165,7 +151,7 @@ class Facts:
             case "==":
                 facts = self._with(form)._with(-form)
                 return facts._with_modulus(form)
-        key = _equality(form)
+        key = equality(form)
         facts = replace(self, truths={**self.truths, key: False}, _proofs={})
         # x >= 0 and x != 0 is x > 0, which is worth more.
         low, high = facts.interval_of(form)
@@ -190,7 +176,7 @@ class Facts:
                 if factor > 0
                 else Interval(-(form.constant // factor), None)
             )
-            known = self._interval_of_atom(atom)
+            known = self.interval_of_atom(atom)
             tighter = known.meet(bound)
             if tighter == known:
                 return self
@@ -217,7 +203,7 @@ class Facts:
         return facts
 
     def _is_natural(self, atom: Atom) -> bool:
-        low = self._interval_of_atom(atom).low
+        low = self.interval_of_atom(atom).low
         return low is not None and low >= 0
 
     def _with_modulus(self, form: Affine) -> Facts:
@@ -255,68 +241,6 @@ class Facts:
 
     # Asking.
 
-    def affine(self, expression: Expression) -> Affine:
-        """Its linear form; Lets are looked through."""
-        return self.scope.form(expression)
-
-    def difference(self, left: Expression, right: Expression) -> int | None:
-        """left - right where that is one number."""
-        form = self.scope.form(left) - self.scope.form(right)
-        return form.constant if form.is_constant else None
-
-    def congruence(self, expression: Expression) -> tuple[int, int]:
-        """(m, r): the value is r modulo m; m is 0 where it is the constant r."""
-        return self.congruence_of(self.scope.form(expression))
-
-    def congruence_of(self, form: Affine) -> tuple[int, int]:
-        if not self.moduli:
-            return self.scope.congruence_of(form)
-        modulus, total = 0, form.constant
-        for atom, factor in form.terms.items():
-            step, remainder = self.scope.congruence_of_atom(atom)
-            known = self.moduli.get(atom, 1)
-            if remainder == 0:
-                step = step * known // gcd(step, known)
-            elif known % step == 0:
-                step, remainder = known, 0
-            modulus = gcd(modulus, factor * step)
-            total += factor * remainder
-        return modulus, total % modulus if modulus else total
-
-    def divisible(self, expression: Expression, divisor: int) -> bool:
-        modulus, remainder = self.congruence(expression)
-        return modulus % divisor == 0 and remainder % divisor == 0
-
-    def interval(self, expression: Expression) -> Interval:
-        """Numeric bounds of an integer expression."""
-        form = self.scope.form(expression)
-        return self.interval_of(unwrapped(self, form) or form)
-
-    def interval_of(self, form: Affine) -> Interval:
-        general = self.scope.interval_of(form)
-        if not self.intervals or not form.terms:
-            return general
-        total = Interval(form.constant, form.constant)
-        for atom, factor in form.terms.items():
-            low, high = self._interval_of_atom(atom).scaled(factor)
-            total = Interval(
-                None if total.low is None or low is None else total.low + low,
-                None if total.high is None or high is None else total.high + high,
-            )
-        return general.meet(total)
-
-    def _interval_of_atom(self, atom: Atom) -> Interval:
-        found = self.intervals.get(atom)
-        if found is None:
-            found = self.scope.interval_of_atom(atom)
-            if type(atom) is Opaque and atom.kind == "*" and self.intervals:
-                product = Interval(1, 1)
-                for factor, power in factors_of(atom).items():
-                    for _ in range(power):
-                        product = product.times(self._interval_of_atom(factor))
-                found = found.meet(product)
-        return found
-
     def prove(self, condition: Expression) -> bool | None:
         """True or False where the condition surely does or doesn't hold here, else None."""
         if type(condition) is Constant:
@@ -344,7 +268,7 @@ class Facts:
                     return decisive
                 return right if left is not None and right is not None else None
             case Binary() if condition.operator in NEGATED and condition.left.dtype.is_integer:
-                result = self._prove_comparison(condition)
+                result = self.compare(condition)
                 if result is not None:
                     return result
             case ir.Select():
@@ -359,53 +283,6 @@ class Facts:
         term = self.scope.term(condition)
         return self.truths.get(term) if type(term) is Opaque else None
 
-    def _prove_comparison(self, condition: Binary) -> bool | None:
-        form = self.scope.form(condition.left) - self.scope.form(condition.right)
-        match condition.operator:
-            case "<":
-                return self._decide(form + 1)
-            case "<=":
-                return self._decide(form)
-            case ">":
-                return self._decide(-form + 1)
-            case ">=":
-                return self._decide(-form)
-        equal = self._prove_zero(form)
-        return equal if equal is None or condition.operator == "==" else not equal
-
-    def _decide(self, form: Affine) -> bool | None:
-        """Whether form <= 0."""
-        if self.nonpositive(form):
-            return True
-        return False if self.nonpositive(-form + 1) else None
-
-    def _prove_zero(self, form: Affine) -> bool | None:
-        if form.is_constant:
-            return form.constant == 0
-        if self.congruence_of(form)[1] or self.truths.get(_equality(form)) is False:
-            return False
-        if self.nonpositive(form + 1) or self.nonpositive(-form + 1):
-            return False
-        return True if self.nonpositive(form) and self.nonpositive(-form) else None
-
-    def nonpositive(self, form: Affine) -> bool:
-        """form <= 0 surely holds."""
-        low, high = self.interval_of(form)
-        if high is not None and high <= 0:
-            return True
-        if low is not None and low > 0:
-            return False
-        if is_nonpositive(self, form):
-            return True
-        exact = unwrapped(self, form)
-        return exact is not None and self.nonpositive(exact)
-
 
 def _number(value: int) -> Affine:
     return Affine(value, {}, abs(value))
-
-
-def _equality(form: Affine) -> Opaque:
-    """The atom for form == 0, the same one for -form."""
-    flipped = -form
-    return Opaque("== 0", (frozenset((form, flipped)),), ir.Constant(False, boolean))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 from taskc.errors import InternalError
-from taskc.ir import nodes as ir
-from taskc.ir.affine import affine
-from taskc.ir.nodes import Expression, Variable
+from taskc.ir import build, nodes as ir
+from taskc.ir.affine import affine, difference
+from taskc.ir.nodes import Expression, Tensor, Variable
 
 
 def extent_value(extent: int | Expression, sizes: Mapping[Variable, Any]) -> int:
@@ -42,6 +43,22 @@ def _compute(operator: str, left: int, right: int) -> int:
     if not right:
         return 0
     return left // right if operator == "//" else left % right
+
+
+def are_as_many(one: Sequence[int | Expression], other: Sequence[int | Expression]) -> bool:
+    """Tensors of these shapes surely have equally many elements."""
+    return difference(build.product(one), build.product(other)) == 0
+
+
+def size_in_elements(tensor: Tensor) -> int:
+    """What a tensor of constant extents takes in memory, with the padding of its layout."""
+    if tensor.layout is not None:
+        return tensor.layout.slots
+    return prod([int(extent) for extent in tensor.shape])  # type: ignore[misc, arg-type]
+
+
+def size_in_bytes(tensor: Tensor) -> int:
+    return size_in_elements(tensor) * tensor.dtype.nbytes
 
 
 class Told(NamedTuple):

@@ -22,12 +22,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from taskc.ir.mapping_checks import (
     MappingError,
@@ -36,21 +34,18 @@ from taskc.ir.mapping_checks import (
     checked_sizes,
     checked_task,
     fits,
-    is_inside,
     joined,
 )
 from taskc.ir.mapping_forms import (
-    Booleans,
     Composed,
     Enumerated,
-    Integers,
     Mode,
     Modes,
     Shape,
     merged,
-    read_only,
     table_form,
 )
+from taskc.ir.mapping_owners import Owners
 from taskc.ir.mapping_split import coalesced_split, rounded_quotient
 
 __all__ = [
@@ -74,72 +69,15 @@ class Factor(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Mapping:
+class Mapping(Owners):
     """An immutable mapping of workers to ordered tasks; see the module's text."""
 
-    form: Composed | Enumerated
-    limit: Shape | None = None  # tasks outside are masked; never equal to the shape
     factors: tuple[Factor, ...] = ()  # only how to print it; empty for a mapping that was derived
 
     @staticmethod
     def from_modes(shape: Sequence[int], workers: Iterable[Mode], slots: Iterable[Mode]) -> Mapping:
         """The composed mapping with these digits of the worker's and the slot's number, slowest first."""
         return Mapping(Composed(tuple(shape), merged(workers), merged(slots)))
-
-    # What it is.
-
-    @property
-    def shape(self) -> Shape:
-        return self.form.shape
-
-    @property
-    def iterated(self) -> Shape:
-        """The shape whose tasks are done: the limit where there is one."""
-        return self.limit or self.shape
-
-    @property
-    def rank(self) -> int:
-        return len(self.shape)
-
-    @cached_property
-    def workers(self) -> int:
-        return self.form.workers
-
-    @cached_property
-    def slots(self) -> int:
-        """The length of the longest worker's list, empty slots included."""
-        return self.form.slots
-
-    @property
-    def is_composed(self) -> bool:
-        return isinstance(self.form, Composed)
-
-    @property
-    def worker_modes(self) -> Modes | None:
-        """The digits of a worker's number, slowest first; None where enumerated."""
-        return self.form.worker_modes if isinstance(self.form, Composed) else None
-
-    @property
-    def slot_modes(self) -> Modes | None:
-        """The digits of a slot's number, slowest first; None where enumerated."""
-        return self.form.slot_modes if isinstance(self.form, Composed) else None
-
-    @cached_property
-    def tasks(self) -> Integers:
-        """All tasks, [worker, slot, rank]; zeros in empty slots."""
-        tasks = self.form.tasks(np.arange(self.workers))
-        return read_only(tasks if self.valid.all() else tasks * self.valid[..., None])
-
-    @cached_property
-    def valid(self) -> Booleans:
-        """Which slots hold a task, [worker, slot]."""
-        return read_only(self._valid_of(np.arange(self.workers)))
-
-    def _valid_of(self, workers: Integers) -> Booleans:
-        valid = self.form.valid(workers)
-        if self.limit is not None:
-            valid = valid & (self.form.tasks(workers) < self.limit).all(axis=-1)
-        return valid
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Mapping):
@@ -155,107 +93,6 @@ class Mapping:
 
     def __hash__(self) -> int:
         return hash(self._key)
-
-    @cached_property
-    def _enumerated(self) -> Enumerated:
-        return Enumerated(self.shape, self.tasks, self.valid)
-
-    @property
-    def _key(self) -> tuple[Shape, Shape, int, int]:
-        return self.shape, self.iterated, self.workers, self.slots
-
-    # What it answers.
-
-    def __call__(self, worker: int) -> list[Shape]:
-        """This worker's tasks in order, empty slots left out."""
-        worker = checked_integer(worker, "a worker")
-        if not 0 <= worker < self.workers:
-            raise MappingError(f"worker {worker} is outside 0..{self.workers - 1} of {_name(self)}")
-        which = np.array([worker])
-        return [tuple(task) for task in self.form.tasks(which)[self._valid_of(which)].tolist()]
-
-    def owner(self, task: Sequence[int]) -> tuple[int, int]:
-        """The worker and the slot that hold a task; the first ones where it is replicated."""
-        task = checked_task(task, self.shape, "task ")
-        worker, slot = self.form.owner(task)
-        if worker < 0 or not is_inside(task, self.iterated):
-            raise MappingError(f"no worker has task {task} in {_name(self)}")
-        return int(worker), int(slot)
-
-    def owner_table(self) -> tuple[Integers, Integers]:
-        """The workers and the slots that own each task first, of the full shape; -1 for nobody."""
-        return self._owners
-
-    @cached_property
-    def _owners(self) -> tuple[Integers, Integers]:
-        coordinates = np.indices(self.shape, sparse=True)
-        inside = self._inside_limit(coordinates)
-        worker, slot = (
-            np.broadcast_to(np.where(inside, number, -1), self.shape)
-            for number in self.form.owner(coordinates)
-        )
-        return read_only(worker), read_only(slot)
-
-    def _inside_limit(self, coordinates: Sequence[Any]) -> Any:
-        inside: Any = np.True_
-        for coordinate, extent in zip(coordinates, self.iterated, strict=True):
-            inside = inside & (coordinate >= 0) & (coordinate < extent)
-        return inside
-
-    def find(self, workers: ArrayLike, tasks: ArrayLike) -> Integers:
-        """The slot where workers[...] hold tasks[..., rank], broadcast; -1 where they don't."""
-        workers, tasks = np.asarray(workers, np.int64), np.asarray(tasks, np.int64)
-        if not tasks.ndim or tasks.shape[-1] != self.rank:
-            raise MappingError(
-                f"tasks of {_name(self)} have {self.rank} coordinates; "
-                f"got an array of shape {tasks.shape}"
-            )
-        known = (workers >= 0) & (workers < self.workers)
-        inside = self._inside_limit([tasks[..., i] for i in range(self.rank)])
-        safe = tasks * inside[..., None]
-        slot = self.form.find(workers * known, [safe[..., i] for i in range(self.rank)])
-        if not (known.all() and inside.all()):  # slot may be large
-            slot = np.where(known & inside, slot, -1)
-        return np.broadcast_to(slot, np.broadcast_shapes(workers.shape, tasks.shape[:-1]))
-
-    def multiplicity(self) -> Integers:
-        """How many (worker, slot) pairs hold each task, an array of the full shape."""
-        inside = self._inside_limit(np.indices(self.shape, sparse=True))
-        return np.asarray(np.where(inside, self.form.multiplicity(), 0))
-
-    def covers(self, shape: Sequence[int]) -> bool:
-        """Every task of the shape has an owner."""
-        shape = self._same_rank(shape, "covers")
-        if self.is_composed or not fits(shape, self.shape):
-            return fits(shape, self.iterated)
-        return bool(self.multiplicity()[tuple(map(slice, shape))].all())
-
-    @cached_property
-    def is_replicated(self) -> bool:
-        """Some task has two owners."""
-        if self.is_composed:
-            return self.workers * self.slots > prod(self.shape)
-        return bool((self.multiplicity() > 1).any())
-
-    def is_bijection(self, shape: Sequence[int]) -> bool:
-        """Every task of the shape has exactly one owner, and no other task has any."""
-        if not self.covers(shape):
-            return False
-        if self.is_composed:
-            return self.iterated == tuple(shape) and not self.is_replicated
-        return int(np.count_nonzero(self.valid)) == prod(shape)
-
-    def same_owners(self, other: Mapping) -> bool:
-        """Each worker has the same tasks in both, in any order of slots."""
-        if self._key[:3] != other._key[:3]:
-            return False
-        f, g = self.form, other.form
-        if isinstance(f, Composed) and isinstance(g, Composed):
-            if f.same_owners(g):
-                return True
-            if self.limit is None:  # a limit can mask the difference
-                return False
-        return self._enumerated.same_owners(other._enumerated)
 
     # What it makes.
 
@@ -293,7 +130,7 @@ class Mapping:
             f = _limited(form, rounded_quotient(m.iterated, g.shape))
             if f * g == m:
                 return f
-        raise MappingError(f"{_name(m)} is not a multiple of {_name(g)}: {why}")
+        raise MappingError(f"{m.name} is not a multiple of {g.name}: {why}")
 
     def spatial(self, *dims: int, order: Sequence[int] | None = None) -> Mapping:
         return self * spatial(*dims, order=order)
@@ -314,7 +151,7 @@ class Mapping:
         limit = self._same_rank(shape, "within")
         if not fits(limit, self.shape):
             raise MappingError(
-                f"within({joined(limit)}) exceeds the shape {self.shape} of {_name(self)}"
+                f"within({joined(limit)}) exceeds the shape {self.shape} of {self.name}"
             )
         smaller = tuple(min(pair) for pair in zip(limit, self.iterated, strict=True))
         return _limited(self.form, smaller, self.factors)
@@ -329,7 +166,7 @@ class Mapping:
         if len(set(kept)) != len(kept) or not all(0 <= i < self.rank for i in kept):
             raise MappingError(
                 f"project(({joined(kept)})) needs distinct dimensions in 0..{self.rank - 1} "
-                f"of {_name(self)}"
+                f"of {self.name}"
             )
         limit = tuple(self.iterated[i] for i in kept)
         if isinstance(self.form, Composed):
@@ -340,14 +177,6 @@ class Mapping:
         ]
         shape = tuple(self.shape[i] for i in kept)
         return _limited(mapping(shape, self.workers, lists.__getitem__).form, limit)
-
-    def _same_rank(self, shape: Sequence[int], asker: str) -> Shape:
-        sizes = checked_sizes(asker, shape)
-        if len(sizes) != self.rank:
-            raise MappingError(
-                f"{asker}({joined(sizes)}) has rank {len(sizes)}, but {_name(self)} has {self.rank}"
-            )
-        return sizes
 
     # How it is written and drawn.
 
@@ -474,7 +303,7 @@ def _same_ranks(f: Mapping, g: Mapping) -> tuple[Mapping, Mapping]:
     if g.shape == (1,):
         return f, _at_rank(g, f.rank)
     raise MappingError(
-        f"{_name(f)} has rank {f.rank} and {_name(g)} has rank {g.rank}; they must be equal"
+        f"{f.name} has rank {f.rank} and {g.name} has rank {g.rank}; they must be equal"
     )
 
 
@@ -489,8 +318,3 @@ def _at_rank(unit: Mapping, rank: int) -> Mapping:
     return Mapping(
         table_form(shape, np.zeros((*unit.valid.shape, rank), dtype=np.int64), unit.valid)
     )
-
-
-def _name(m: Mapping) -> str:
-    """The mapping in a message, where an enumeration would be too long."""
-    return str(m) if m.is_composed else f"mapping({m.shape}, {m.workers}, …)"

@@ -13,7 +13,7 @@
                  | Pipeline(variable, extent, by, stages, body) steps whose loads may overlap
                  | Each(variables, mapping, worker?, body)      a mapping loop
                  | Move(tensor, indices, variables, shape, value, guard?, by?, how?)
-                 | Mma(accumulator, left, right, how?, accumulate?)
+                 | Mma(accumulator, left, right, how?, accumulate?, by?)
                  | Reduce(target, source, axis, operator) | Scan(... , exclusive)
                  | Print(text, values) | Assert(condition, text) | Breakpoint()
                  | RingStep(operation, ring, step)              between stages selected and synchronized
@@ -67,10 +67,10 @@ Move: for each index tuple of `shape`, bound to `variables`: where `guard` holds
 The tasks are unordered and by whichever workers the compiler likes; `by`, once chosen, is a mapping that
 says who does which, and `how` is the instruction (a name of ir/target.py).
 Mma: accumulator[i, j] = fused(left[i, q], right[q, j], accumulator[i, j]) for q ascending, operands first
-converted to the accumulator's type; where `accumulate` is false, the accumulator starts from zero. An
-asynchronous instruction is `how` from the start, its author's choice: from stage synchronized on it runs
-beside the workers that issued it, until they wait (`wgmma.wait`), and until then nobody may touch its
-registers or overwrite what it reads.
+rounded to the type `by`, if there is one, and converted to the accumulator's; where `accumulate` is false,
+the accumulator starts from zero. An asynchronous instruction is `how` from the start, its author's choice:
+from stage synchronized on it runs beside the workers that issued it, until they wait (`wgmma.wait`), and
+until then nobody may touch its registers or overwrite what it reads.
 Reduce: target = source folded over `axis`. Each worker folds its own slots in order; the partial results of
 the workers that share an element of the target, in ascending order of their position along the axis, are
 then folded as a tree: with n of them, h = (n + 1) // 2, the i-th takes in the (i + h)-th for i + h < n; again
@@ -148,6 +148,7 @@ class Tensor:
     """Something that is indexed. An entry of `shape` is an int or, for parameters, an expression.
 
     layout    a one-worker mapping: an element's address is its slot; row-major when None
+    given     of a parameter: the shape of a call's argument, where the kernel sees it reshaped
     owners    of a TILE: who holds which element in which register
     role      of a parameter: "in", "out" (every element is stored exactly once), "inout"
     constant  a block value: written by the one Move that follows its Allocate, then only read
@@ -164,7 +165,13 @@ class Tensor:
     role: str = "in"
     constant: bool = False
     offset: int | None = None
+    given: tuple[int | Expression, ...] | None = None
     loc: Location = _location()
+
+    @property
+    def argument_shape(self) -> tuple[int | Expression, ...]:
+        """What a call's argument has."""
+        return self.shape if self.given is None else self.given
 
     def __repr__(self) -> str:
         return self.name
@@ -519,6 +526,7 @@ class Mma:
     right: Operand
     how: str | None = None
     accumulate: Expression | None = None
+    by: DType | None = None
     loc: Location = _location()
 
 

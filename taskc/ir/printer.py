@@ -120,6 +120,8 @@ class _Printer(ExpressionPrinter):
         lines = [self.header("program", program)]
         for tensor in program.temporaries:
             lines.append(f"    temporary {self.name(tensor)}: {self.type(tensor)}")
+        for view, tensor in program.views:
+            lines.append(f"    view {self.name(view)}: {self.type(view)} of {self.name(tensor)}")
         names = {id(kernel): name for name, kernel in kernels_of(program).items()}
         lines += [f"    {names[id(call.kernel)]}({self.call(call)})" for call in program.calls]
         return "\n".join([*lines, *([] if lines[1:] else ["    pass"]), ""])
@@ -285,8 +287,9 @@ class _Printer(ExpressionPrinter):
 
     def mma(self, s: ir.Mma) -> str:
         left, right = self.operand(s.left), self.operand(s.right)
+        rounded = "" if s.by is None else f" by {s.by}"
         onto = "" if s.accumulate is None else f" onto {self.expression(s.accumulate, None, 0)}"
-        return f"mma {self.name(s.accumulator)} += {left} @ {right}{onto}{_how(s.how)}"
+        return f"mma {self.name(s.accumulator)} += {left} @ {right}{rounded}{onto}{_how(s.how)}"
 
     def operand(self, operand: ir.Operand) -> str:
         place = self.element(operand.tensor, operand.origin)

@@ -52,8 +52,10 @@ class ExpressionPrinter:
         return name
 
     def type(self, tensor: ir.Tensor) -> str:
-        extents = ", ".join([self.extent(n) for n in tensor.shape]) or "()"
+        extents = self.extents(tensor.argument_shape) or "()"
         text = f"{tensor.dtype}[{extents}]"
+        if tensor.given is not None:
+            text += f".reshape({self.extents(tensor.shape)})"
         if tensor.layout is not None:
             text += f".laid({tensor.layout})"
         if tensor.swizzle is not None:
@@ -62,6 +64,9 @@ class ExpressionPrinter:
         if tensor.offset is not None:
             text += f".at({tensor.offset})"
         return text
+
+    def extents(self, shape: tuple[int | Expression, ...]) -> str:
+        return ", ".join([self.extent(extent) for extent in shape])
 
     def extent(self, extent: int | Expression) -> str:
         return str(extent) if isinstance(extent, int) else self.expression(extent, i64, 0)

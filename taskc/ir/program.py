@@ -1,13 +1,14 @@
 """Programs: calls of kernels, one after another, on parameters and temporaries.
 
-    program    ::= Program(name, parameters, dimensions, temporaries, calls)
+    program    ::= Program(name, parameters, dimensions, temporaries, calls, views)
     call       ::= Call(kernel, arguments)
-    argument   ::= Tensor                          for a tensor: a parameter or a temporary
+    argument   ::= Tensor                          for a tensor: a parameter, a temporary or a view
                  | expression                      for a scalar: of the program's scalars and dimensions
 
 A program is straight: what chose its calls was constant. Calls take effect one after another, each as a
 call of its kernel would. A temporary is uninitialized memory that lives from the program's start to its
-end; its extents are expressions of the program's dimensions. A program inside a program has been inlined.
+end; its extents are expressions of the program's dimensions. A view is the memory of a parameter or a
+temporary, row-major, in another shape of as many elements. A program inside a program has been inlined.
 
 What holds of every program, since tracing has checked it:
 
@@ -46,6 +47,7 @@ class Program:
     dimensions: tuple[Variable, ...]
     temporaries: tuple[Tensor, ...]
     calls: tuple[Call, ...]
+    views: tuple[tuple[Tensor, Tensor], ...] = ()  # and what each is a view of
     loc: Location = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
 
@@ -81,6 +83,6 @@ def bind_dimensions(
         extent: size
         for parameter, value in zip(parameters, values, strict=True)
         if isinstance(parameter, Tensor)
-        for extent, size in zip(parameter.shape, value.shape, strict=True)
+        for extent, size in zip(parameter.argument_shape, value.shape, strict=True)
         if isinstance(extent, Variable)
     }

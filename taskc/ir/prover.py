@@ -1,4 +1,4 @@
-"""The search behind `Facts.prove`: is a linear form surely <= 0?
+"""The search behind `Known.nonpositive`: is a linear form surely <= 0?
 
 Every step replaces the form by one that is at least as large, or by several of which one is. So a
 proof of the last form is one of the first; failing to find any says nothing. With k > 0:
@@ -27,13 +27,13 @@ from taskc.ir.divisions import exact_quotient
 from taskc.ir.linear import Affine, Atom, Opaque
 
 if TYPE_CHECKING:
-    from taskc.ir.bounds import Facts
+    from taskc.ir.known import Known
 
 _MOST_STEPS = 48
 _MOST_FACTS = 2  # that one proof subtracts
 
 
-def is_nonpositive(facts: Facts, form: Affine) -> bool:
+def is_nonpositive(facts: Known, form: Affine) -> bool:
     """form <= 0 surely holds."""
     # Bounds alone are a short search, which facts would crowd out.
     if any(_Search(facts).proves(form, left) for left in (0, _MOST_FACTS)):
@@ -45,7 +45,7 @@ class _Search:
     """One proof; it remembers the forms that it failed at. Multiples of facts are many: they are
     tried where nothing else helped."""
 
-    def __init__(self, facts: Facts, *, multiplies: bool = False) -> None:
+    def __init__(self, facts: Known, *, multiplies: bool = False) -> None:
         self.facts = facts
         self.multiplies = multiplies
         self.steps = _MOST_STEPS

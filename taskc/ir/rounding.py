@@ -39,11 +39,14 @@ def convert(x: npt.ArrayLike, source: DType, target: DType) -> Array:
     To a float: the nearest, ties to even. f8 saturates to the largest finite value, infinities too
     (PTX cvt.rn.satfinite); tf32 rounds ties away from zero (PTX cvt.rna). From a float to an
     integer: toward zero, saturating, NaN to 0 (llvm.fptosi.sat). Between integers: modulo 2**bits.
-    To bool: whether it differs from 0. Where the types are the same, so is the array.
+    To bool: whether it differs from 0. Where the types are the same, so is the array. Of a tf32 only
+    the upper 19 bits count, as for the instructions that multiply it.
     """
     x = as_storage(x, source)
     if source is target:
         return x
+    if source is tf32:
+        x = np.asarray(np.asarray(x).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
     with np.errstate(all="ignore"):
         if target is boolean:
             return np.asarray(x.astype(f32.numpy) != 0 if source.bits < 32 else x != 0)

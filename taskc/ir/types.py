@@ -90,22 +90,21 @@ class TensorType:
     """A tensor's element type, its shape, and where its elements lie (row-major if not said).
 
     An extent is an int >= 0 or a symbolic expression, which is not looked into here.
+
+    given  of a parameter: the shape that a call's argument has, if it has another
     """
 
     dtype: DType
     shape: tuple[Any, ...]
     layout: Layout | None = None
+    given: tuple[Any, ...] | None = None
 
     def __post_init__(self) -> None:
-        shape = tuple(int(n) if isinstance(n, np.integer) else n for n in self.shape)
-        for extent in shape:
-            if isinstance(extent, (bool, float, np.bool_, np.floating)):
-                raise TypeError(f"an extent of a tensor is an integer, not {extent!r}")
-            if isinstance(extent, int) and extent < 0:
-                raise ValueError(f"an extent of a tensor can't be negative: {extent}")
-        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "shape", _extents(self.shape))
         if self.layout is None:
             return
+        if self.given is not None:
+            raise ValueError("a tensor that is reshaped has no layout of its own")
         if self.layout.workers != 1:
             raise ValueError(
                 f"a memory layout is a mapping with 1 worker; this one has {self.layout.workers}"
@@ -122,12 +121,35 @@ class TensorType:
 
     def laid(self, layout: Layout) -> TensorType:
         """This type with its elements where `layout` puts them."""
-        return TensorType(self.dtype, self.shape, layout)
+        return TensorType(self.dtype, self.shape, layout, self.given)
+
+    def reshape(self, *shape: Any) -> TensorType:
+        """This type for callers; the kernel sees the elements in another shape, in the same order."""
+        given = self.shape if self.given is None else self.given
+        return TensorType(self.dtype, shape, self.layout, given)
+
+    @property
+    def as_given(self) -> TensorType:
+        """This type as callers see it."""
+        return self if self.given is None else TensorType(self.dtype, self.given)
 
     def __repr__(self) -> str:
         shape = ", ".join(map(str, self.shape)) or "()"
+        if self.given is not None:
+            given = ", ".join(map(str, self.given)) or "()"
+            return f"{self.dtype}[{given}].reshape({shape if self.shape else ''})"
         laid = "" if self.layout is None else f".laid({self.layout})"
         return f"{self.dtype}[{shape}]{laid}"
+
+
+def _extents(shape: tuple[Any, ...]) -> tuple[Any, ...]:
+    found = tuple(int(n) if isinstance(n, np.integer) else n for n in shape)
+    for extent in found:
+        if isinstance(extent, (bool, float, np.bool_, np.floating)):
+            raise TypeError(f"an extent of a tensor is an integer, not {extent!r}")
+        if isinstance(extent, int) and extent < 0:
+            raise ValueError(f"an extent of a tensor can't be negative: {extent}")
+    return found
 
 
 boolean = DType("bool", "bool", 8)
@@ -145,7 +167,8 @@ f32 = DType("f32", "float", 32, 8, 23)
 f64 = DType("f64", "float", 64, 11, 52)
 f8e4m3 = DType("f8e4m3", "float", 8, 4, 3)
 f8e5m2 = DType("f8e5m2", "float", 8, 5, 2)
-tf32 = DType("tf32", "float", 32, 8, 10)  # a compute type: an f32 whose low 13 bits are zero
+# A compute type: an f32 whose low 13 bits don't count, whatever they are. Conversions to it leave zeros there.
+tf32 = DType("tf32", "float", 32, 8, 10)
 
 DTYPES: dict[str, DType] = {
     dtype.name: dtype

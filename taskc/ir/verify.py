@@ -194,6 +194,9 @@ class _Verifier(StatementVerifier):
             for index in operand.origin:
                 self.index(index)
         row = MATRIX_INSTRUCTIONS.get(s.how or "")
+        if s.by is not None:
+            dtypes = (s.by, s.left.tensor.dtype, s.right.tensor.dtype)
+            self.need(all(t.is_float for t in dtypes), "a product rounds floats to a float type")
         if s.accumulate is not None:
             self.need(is_asynchronous(s.how), "only an asynchronous product may not accumulate")
             self.uniform(self.expression(s.accumulate), "a condition")

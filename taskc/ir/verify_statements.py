@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from taskc.ir import nodes as ir
+from taskc.ir import build, nodes as ir
+from taskc.ir.extents import are_as_many
 from taskc.ir.nodes import Statement
 from taskc.ir.operations import OPERATIONS
 from taskc.ir.specification import PIPELINED, SELECTED, SYNCHRONIZED
@@ -139,6 +140,13 @@ class StatementVerifier(ExpressionVerifier):
                 self.index(extent)
             else:
                 self.need(extent >= 0, f"the extents of {tensor} aren't negative")
+        if tensor.given is not None:
+            self.need(is_parameter, f"{tensor} is reshaped, so it is a parameter")
+            self.need(tensor.layout is None, f"{tensor} is reshaped, so it is row-major")
+            for extent in tensor.given:
+                self.index(build.index(extent))
+            as_many = are_as_many(tensor.given, tensor.shape)
+            self.need(as_many, f"{tensor} has as many elements as its argument")
         layout = tensor.layout
         if layout is not None:
             self.need(layout.workers == 1, f"the layout of {tensor} has one worker")

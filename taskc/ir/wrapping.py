@@ -16,10 +16,10 @@ from taskc.ir.prover import cancelling
 from taskc.ir.types import DType, i64
 
 if TYPE_CHECKING:
-    from taskc.ir.bounds import Facts
+    from taskc.ir.known import Known
 
 
-def unwrapped(facts: Facts, form: Affine) -> Affine | None:
+def unwrapped(facts: Known, form: Affine) -> Affine | None:
     """The form with every atom that surely doesn't wrap as what it is made of; None as it was."""
     found = None
     for atom in form.terms:
@@ -31,7 +31,7 @@ def unwrapped(facts: Facts, form: Affine) -> Affine | None:
     return found
 
 
-def _is_exact(facts: Facts, atom: Opaque, form: Affine, dtype: DType) -> bool:
+def _is_exact(facts: Known, atom: Opaque, form: Affine, dtype: DType) -> bool:
     """The form's value is one of the type's."""
     if _stays_below(facts, form, int(dtype.maximum), dtype):
         return _stays_below(facts, -form, -int(dtype.minimum), dtype)
@@ -42,7 +42,7 @@ def _is_exact(facts: Facts, atom: Opaque, form: Affine, dtype: DType) -> bool:
     return natural and dtype.is_signed and high is not None and high < 1 << dtype.bits
 
 
-def _stays_below(facts: Facts, form: Affine, limit: int, dtype: DType) -> bool:
+def _stays_below(facts: Known, form: Affine, limit: int, dtype: DType) -> bool:
     """form <= limit, a natural number; directly, or by one of the facts."""
     candidates = (cancelling(form, fact) for fact in facts.inequalities)
     for larger in (form, *(candidate for candidate in candidates if candidate is not None)):
@@ -59,7 +59,7 @@ def _stays_below(facts: Facts, form: Affine, limit: int, dtype: DType) -> bool:
     return False
 
 
-def _magnitude(facts: Facts, atom: Atom) -> int:
+def _magnitude(facts: Known, atom: Atom) -> int:
     """Of an infinite atom: of what is in it, without the sizes."""
     if type(atom) is not Opaque or atom.kind != "*":
         return facts.scope.atom_form(atom).magnitude

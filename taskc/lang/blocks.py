@@ -10,10 +10,11 @@ from taskc.ir.build import conjunction
 from taskc.ir.mapping import Mapping
 from taskc.ir.rewrite import walk
 from taskc.ir.types import DType, boolean
-from taskc.lang.calls import Handler, bind, inline
-from taskc.lang.context import Context, Place, Scope
+from taskc.lang.callbacks import callback
+from taskc.lang.calls import Handler, bind
+from taskc.lang.context import Context, Place
 from taskc.lang.conversions import constant_integer, scalar, typed
-from taskc.lang.functions import FunctionDefinition, plain_parameters
+from taskc.lang.functions import FunctionDefinition
 from taskc.lang.memory import allocate, constant_fill, require_phase, require_writable
 from taskc.lang.values import NOTHING, Nothing, Value, View, describe, shape_text
 from taskc.lang.views import block_variables, elements, read_guard, view_guard, view_of
@@ -107,40 +108,19 @@ def _element(
     context: Context, node: ast.expr, variables: tuple[ir.Variable, ...]
 ) -> tuple[Value, tuple[ir.Variable, ...]]:
     """What `lambda i, j: ...` gives for an element, and the variables by the lambda's names."""
-    if isinstance(node, ast.Lambda):
-        arguments = node.args
-        names = [argument.arg for argument in arguments.args]
-        if len(names) != len(arguments.posonlyargs + arguments.args) or any(
-            (arguments.kwonlyargs, arguments.vararg, arguments.kwarg, arguments.defaults)
-        ):
-            raise context.error("this lambda has only plain parameters", node)
-    else:
-        function = context.evaluate(node)
-        if not isinstance(function, FunctionDefinition):
-            raise context.error(
-                f"the value is a lambda or a @tc.function, and this is {describe(function)}",
-                node,
-            )
-        names = plain_parameters(function.source, f"function '{function.__name__}'")
-    if len(names) != len(variables):
+    written = callback(context, node, "the value")
+    if len(written.names) != len(variables):
         dimensions = f"{len(variables)} dimension{'s' if len(variables) != 1 else ''}"
-        parameters = f"{len(names)} parameter{'s' if len(names) != 1 else ''}"
-        raise context.error(f"the block has {dimensions}, and the function {parameters}", node)
-    named = tuple([ir.Variable(name, loc=context.locate(node)) for name in names])
+        raise context.error(
+            f"the block has {dimensions}, and the function {written.parameters}", node
+        )
+    named = tuple([ir.Variable(name, loc=context.locate(node)) for name in written.names])
     context.nonnegative.update(named)
-    before = context.in_move, context.lazy
-    context.in_move, context.lazy = True, "a lambda"
+    before, context.in_move = context.in_move, True
     try:
-        if isinstance(node, ast.Lambda):
-            context.frame.scopes.append(Scope(dict(zip(names, named, strict=True))))
-            value = context.evaluate(node.body)
-            context.frame.scopes.pop()
-        else:
-            written = dict.fromkeys(names, node)
-            value = inline(context, function, dict(zip(names, named, strict=True)), written, node)
+        return written.value(context, named, "a lambda"), named
     finally:
-        context.in_move, context.lazy = before
-    return value, named
+        context.in_move = before
 
 
 def _global_reads(value: ir.Expression) -> Iterator[ir.Read]:

@@ -90,7 +90,7 @@ class Definition(ABC):
         parts = []
         for item in self.ir.parameters:
             if isinstance(item, Tensor):
-                kind = named_type(item.dtype, item.shape)
+                kind = named_type(item.dtype, item.argument_shape)
                 parts.append(f"{item.name}: {kind if item.role == 'in' else f'{item.role} {kind}'}")
             else:
                 parts.append(f"{item.name}: {item.dtype}")
@@ -124,7 +124,7 @@ class Definition(ABC):
         for item in given:
             shape: tuple[int, ...] = ()
             if isinstance(item, Tensor):
-                shape = tuple([extent_value(n, sizes) for n in item.shape])
+                shape = tuple([extent_value(n, sizes) for n in item.argument_shape])
             array = _random(random, item.dtype, shape)
             arrays.append(array if isinstance(item, Tensor) else array[()])
         return tuple(arrays)

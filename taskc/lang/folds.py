@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import BINARY_OPERATORS
@@ -20,10 +21,24 @@ _ACCUMULATOR = "acc = tc.tile(f32, mapping, 0), over a mapping of rows and colum
 
 
 def _mma(context: Context, node: ast.Call) -> Nothing:
-    """`tc.mma(acc, a, b)`"""
-    bound = bind(context, node, "tc.mma", "acc a b")
-    context.emit(product(context, bound, "tc.mma", node))
+    """`tc.mma(acc, a, b, by=tf32)`"""
+    bound = bind(context, node, "tc.mma", "acc a b * by?")
+    made = product(context, bound, "tc.mma", node)
+    if "by" in bound:
+        made = replace(made, by=_rounded_to(context, made, bound["by"]))
+    context.emit(made)
     return NOTHING
+
+
+def _rounded_to(context: Context, mma: ir.Mma, node: ast.expr) -> DType | None:
+    by, dtype = context.evaluate(node), mma.left.tensor.dtype
+    if by is None:
+        return None
+    if not isinstance(by, DType) or not by.is_float:
+        raise context.error(f"operands are rounded to a float type, not {describe(by)}", node)
+    if not dtype.is_float:
+        raise context.error(f"operands of {dtype} can't be rounded to {by}", node)
+    return by
 
 
 def product(context: Context, bound: dict[str, ast.expr], what: str, node: ast.Call) -> ir.Mma:

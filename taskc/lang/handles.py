@@ -85,8 +85,14 @@ class TensorHandle(Handle):
     def dtype(self) -> DType:
         return self.tensor.dtype
 
+    def reshape(self, *shape: Any) -> Handle:
+        """The same memory, row by row, with other extents: `x.reshape(m * n, k)`."""
+        return self.trace.reshaped(self, shape)
+
     def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"a tensor of a program has .shape and .dtype, and no .{name}")
+        raise AttributeError(
+            f"a tensor of a program has .shape, .dtype and .reshape, and no .{name}"
+        )
 
 
 class ScalarHandle(Handle):

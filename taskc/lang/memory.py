@@ -149,7 +149,7 @@ def layout_problem(kind: TensorType) -> str | None:
         extent if isinstance(extent, int) else full
         for extent, full in zip(kind.shape, kind.layout.shape, strict=True)
     ]
-    if kind.layout.covers(known):
+    if 0 in known or kind.layout.covers(known):
         return None
     return f"the layout {kind.layout} has no place for all of {kind.dtype}{list(kind.shape)}"
 

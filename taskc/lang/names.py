@@ -49,6 +49,9 @@ class ParameterType:
     def laid(self, layout: Any) -> ParameterType:
         return ParameterType(self.role, self.type.laid(layout))
 
+    def reshape(self, *shape: Any) -> ParameterType:
+        return ParameterType(self.role, self.type.reshape(*shape))
+
 
 @dataclass(frozen=True, slots=True)
 class Role:

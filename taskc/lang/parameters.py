@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping as Dictionary
+from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
 from taskc.ir import nodes as ir
+from taskc.ir.extents import are_as_many
 from taskc.ir.types import DType, TensorType
 from taskc.lang.context import Context
 from taskc.lang.expressions import boolean_type
@@ -15,7 +17,7 @@ from taskc.lang.functions import Outside
 from taskc.lang.memory import check_layout
 from taskc.lang.names import ParameterType, Role
 from taskc.lang.sizes import Size
-from taskc.lang.values import describe
+from taskc.lang.values import describe, shape_text
 
 
 class _Names(Dictionary[str, Any]):
@@ -64,15 +66,31 @@ def parameter(
         )
     if given.layout is not None:
         check_layout(context, given, node.annotation)
-    for extent in given.shape:
+    shape = _extents(context, given.shape, node.annotation)
+    tensor = ir.Tensor(node.arg, given.dtype, shape, ir.GLOBAL, given.layout, role=role, loc=loc)  # type: ignore[arg-type]
+    if given.given is None:
+        return tensor
+    tensor = replace(tensor, given=_extents(context, given.given, node.annotation))
+    if not are_as_many(tensor.argument_shape, shape):
+        raise context.error(
+            f"{given.dtype}{shape_text(tensor.argument_shape)} isn't surely as many elements as"
+            f" {given.dtype}{shape_text(shape)}",
+            node.annotation,
+        )
+    return tensor
+
+
+def _extents(
+    context: Context, shape: tuple[Any, ...], node: ast.expr
+) -> tuple[int | ir.Expression, ...]:
+    for extent in shape:
         if not isinstance(extent, (int, Size)):
             raise context.error(
                 "an extent is an integer, a tc.dim or computed from some, and this is"
                 f" {describe(extent)}",
-                node.annotation,
+                node,
             )
-    shape = tuple([context.symbolic(extent) for extent in given.shape])
-    return ir.Tensor(node.arg, given.dtype, shape, ir.GLOBAL, given.layout, role=role, loc=loc)  # type: ignore[arg-type]
+    return tuple([context.symbolic(extent) for extent in shape])
 
 
 def _evaluate(

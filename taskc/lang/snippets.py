@@ -8,11 +8,11 @@ from taskc.ir import nodes as ir
 from taskc.ir.ptx import fault_in_snippet, has_register
 from taskc.ir.rewrite import walk
 from taskc.ir.types import DType
-from taskc.lang.calls import Handler, inline
-from taskc.lang.context import Context, Place, Scope
+from taskc.lang.callbacks import callback
+from taskc.lang.calls import Handler
+from taskc.lang.context import Context, Place
 from taskc.lang.conversions import scalar, typed
 from taskc.lang.expressions import boolean_type
-from taskc.lang.functions import FunctionDefinition, plain_parameters
 from taskc.lang.values import Value, describe
 
 _WHAT = "tc.cuda.ptx"
@@ -70,37 +70,14 @@ def _meaning(
     context: Context, node: ast.expr, operands: tuple[ir.Expression, ...], dtype: DType
 ) -> tuple[tuple[ir.Variable, ...], ir.Expression]:
     """The parameters of a lambda or a helper, typed as the operands, and its value."""
-    if isinstance(node, ast.Lambda):
-        arguments = node.args
-        names = [argument.arg for argument in arguments.args]
-        odd = (arguments.kwonlyargs, arguments.vararg, arguments.kwarg, arguments.defaults)
-        if arguments.posonlyargs or any(odd):
-            raise context.error("this lambda has only plain parameters", node)
-    else:
-        function = context.evaluate(node)
-        if not isinstance(function, FunctionDefinition):
-            raise context.error(
-                f"the meaning is a lambda or a @tc.function, and this is {describe(function)}", node
-            )
-        names = plain_parameters(function.source, f"function '{function.__name__}'")
-    if len(names) != len(operands):
+    written = callback(context, node, "the meaning")
+    if len(written.names) != len(operands):
         given = f"{len(operands)} operand{'s' if len(operands) != 1 else ''}"
-        parameters = f"{len(names)} parameter{'s' if len(names) != 1 else ''}"
-        raise context.error(f"the text has {given}, and the meaning {parameters}", node)
+        raise context.error(f"the text has {given}, and the meaning {written.parameters}", node)
     loc = context.locate(node)
-    pairs = zip(names, operands, strict=True)
+    pairs = zip(written.names, operands, strict=True)
     named = tuple([ir.Variable(name, operand.dtype, loc=loc) for name, operand in pairs])
-    before, context.lazy = context.lazy, "the meaning of a text"
-    try:
-        if isinstance(node, ast.Lambda):
-            context.frame.scopes.append(Scope(dict(zip(names, named, strict=True))))
-            value = context.evaluate(node.body)
-            context.frame.scopes.pop()
-        else:
-            places = dict.fromkeys(names, node)
-            value = inline(context, function, dict(zip(names, named, strict=True)), places, node)
-    finally:
-        context.lazy = before
+    value = written.value(context, named, "the meaning of a text")
     return named, typed(context, value, dtype, node, f"the result is {dtype}")
 
 

@@ -117,7 +117,7 @@ class TracedCall:
         return ir.Constant(float(stored) if dtype.is_float else stored.item(), dtype)
 
     def _tensor(self, parameter: ir.Tensor, value: Any) -> ir.Tensor:
-        expected = named_type(parameter.dtype, parameter.shape)
+        expected = named_type(parameter.dtype, parameter.argument_shape)
         if isinstance(value, Handle):
             self._check_owner(value)
         if not isinstance(value, TensorHandle):
@@ -129,9 +129,11 @@ class TracedCall:
                 "make it a parameter of the program" if is_array else None,
             )
         tensor = value.tensor
-        if tensor.dtype is not parameter.dtype or len(tensor.shape) != len(parameter.shape):
+        if tensor.dtype is not parameter.dtype or len(tensor.shape) != len(
+            parameter.argument_shape
+        ):
             raise self.error(parameter, f"must be {expected}, not {_typed(tensor)}")
-        for wanted, extent in zip(parameter.shape, tensor.shape, strict=True):
+        for wanted, extent in zip(parameter.argument_shape, tensor.shape, strict=True):
             self._extent(parameter, wanted, extent, tensor)
         self._check_layout(parameter, tensor)
         return tensor
@@ -153,7 +155,7 @@ class TracedCall:
         tensor: ir.Tensor,
     ) -> None:
         trace = self.trace
-        expected = f"must be {named_type(parameter.dtype, parameter.shape)}"
+        expected = f"must be {named_type(parameter.dtype, parameter.argument_shape)}"
         if isinstance(wanted, int):
             if not trace.are_equal(wanted, extent):
                 raise self.error(parameter, f"{expected}, not {_typed(tensor)}")
@@ -188,13 +190,15 @@ class TracedCall:
         hint = None
         if not difference.is_constant:
             hint = "they have to be equal for all sizes; the same tc.dim in both would say so"
-        expected = f"must be {named_type(parameter.dtype, parameter.shape)}"
+        expected = f"must be {named_type(parameter.dtype, parameter.argument_shape)}"
         reason = f"{expected} with {extent_text(wanted)} = {extent_text(known)}{where}"
         raise self.error(parameter, f"{reason}, not {_typed(tensor)}", hint)
 
     def _check_computed(self, outputs: Sequence[ir.Tensor]) -> None:
         """As at a call with arrays: what outputs need to know may follow from `n + 2`."""
-        needed = {n for output in outputs for n in output.shape if isinstance(n, ir.Variable)}
+        needed = {
+            n for output in outputs for n in output.argument_shape if isinstance(n, ir.Variable)
+        }
         for parameter, wanted, extent, tensor in self.computed:
             known = told(wanted)
             if known is not None and known.dimension in needed:
@@ -225,7 +229,7 @@ class TracedCall:
     def _allocated(self, output: ir.Tensor, name: str) -> Handle:
         """A temporary for an output that wasn't given."""
         shape: list[int | ir.Expression] = []
-        for extent in output.shape:
+        for extent in output.argument_shape:
             size = extent if isinstance(extent, int) else self._known(output, extent)
             if isinstance(size, int) and size < 0:
                 raise self.error(output, f"would have the extent {extent_text(extent)} = {size}")
@@ -239,13 +243,13 @@ class TracedCall:
     # What it reads and writes.
 
     def arguments(self, *roles: str) -> list[tuple[ir.Tensor, ir.Tensor]]:
-        """The tensor parameters of some roles, with what they are given."""
+        """The tensor parameters of some roles, with the memory that they are given."""
         found = []
         for parameter in self.called.parameters:
             if isinstance(parameter, ir.Tensor) and parameter.role in roles:
                 value = self.values[parameter.name]
                 assert isinstance(value, ir.Tensor)
-                found.append((parameter, value))
+                found.append((parameter, self.trace.memory_of(value)))
         return found
 
     @property
@@ -324,6 +328,10 @@ class TracedCall:
                 raise CompileError(f"{program.name}(): {problem}", self.site)
             tensors[temporary] = replace(temporary, shape=tuple(extents))
             self.trace.temporaries.append(tensors[temporary])
+        for view, tensor in program.views:
+            seen = tuple([self._size(extent, scalars) for extent in view.shape])
+            tensors[view] = replace(view, shape=seen)
+            self.trace.views[tensors[view]] = self.trace.memory_of(tensors[tensor])
         calls = []
         for call in program.calls:
             arguments: list[Value] = []

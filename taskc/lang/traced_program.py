@@ -6,7 +6,7 @@ from types import FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from taskc.errors import NOWHERE, CompileError, Location
-from taskc.ir.nodes import Variable
+from taskc.ir.nodes import Tensor, Variable
 from taskc.ir.program import Program, kernels_of
 from taskc.lang.context import Context, Frame
 from taskc.lang.functions import Outside, plain_parameters
@@ -35,6 +35,13 @@ def traced(
         [parameter(context, function, outside, argument) for argument in source.tree.args.args]
     )
     trace = Trace(name, parameters, dict(context.dimensions))
+    for item in parameters:
+        if isinstance(item, Tensor) and item.given is not None:
+            raise CompileError(
+                f"'{item.name}' is reshaped, and a program passes its tensors on as they are",
+                item.loc,
+                "reshape the parameters of the kernels",
+            )
     _run(function, trace, source)
     trace.finish()
     made = Program(
@@ -43,6 +50,7 @@ def traced(
         dimensions=tuple(context.dimensions.values()),
         temporaries=tuple(trace.temporaries),
         calls=tuple(trace.calls),
+        views=tuple(trace.views.items()),
         loc=source.head(),
     )
     kernels = tuple([trace.kernels[id(kernel)] for kernel in kernels_of(made).values()])

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
-from taskc.ir.build import index
+from taskc.ir.build import index, product
 from taskc.ir.mapping import Mapping
 from taskc.ir.program import Call
-from taskc.ir.signature import Parameter, outputs_of
+from taskc.ir.signature import Parameter, named_type, outputs_of
 from taskc.ir.types import TensorType
 from taskc.lang.handles import Handle, ScalarHandle, TensorHandle
 from taskc.lang.memory import layout_problem
@@ -43,6 +43,7 @@ class Trace(Sizes):
         super().__init__(name, dimensions)
         self.parameters = tuple(parameters)
         self.temporaries: list[ir.Tensor] = []
+        self.views: dict[ir.Tensor, ir.Tensor] = {}  # of what each is another shape
         self.calls: list[Call] = []
         self.kernels: dict[int, KernelDefinition] = {}  # by the identity of their IR
         self.written: dict[ir.Tensor, Location] = {}
@@ -65,19 +66,42 @@ class Trace(Sizes):
                 site,
                 "for example tc.empty(f32[64, 64])",
             )
-        for extent in kind.shape:
+        shape = self._extents(kind.shape, site)
+        if kind.layout is not None and (problem := layout_problem(replace(kind, shape=shape))):
+            raise CompileError(problem, site)
+        assert kind.layout is None or isinstance(kind.layout, Mapping)
+        (name,) = assigned_names(site, ("temporary",))
+        return self.temporary(ir.Tensor(name, kind.dtype, shape, ir.GLOBAL, kind.layout, loc=site))
+
+    def reshaped(self, handle: TensorHandle, shape: Sequence[Any]) -> Handle:
+        """`x.reshape(m * n, k)`"""
+        site, tensor = call_site(), handle.tensor
+        if tensor.layout is not None:
+            raise CompileError(f"'{tensor.name}' has a layout of its own, and no other shape", site)
+        extents = self._extents(shape, site)
+        if not self.are_equal(product(extents), product(tensor.shape)):
+            raise CompileError(
+                f"{tensor.name}: {named_type(tensor.dtype, tensor.shape)} has not as many elements"
+                f" as {named_type(tensor.dtype, extents)} for all sizes",
+                site,
+            )
+        view = replace(tensor, shape=extents, loc=site)
+        self.views[view] = self.memory_of(tensor)
+        return self.handle(view)
+
+    def memory_of(self, tensor: ir.Tensor) -> ir.Tensor:
+        """The parameter or temporary that it is, whatever its shape."""
+        return self.views.get(tensor, tensor)
+
+    def _extents(self, extents: Sequence[Any], site: Location) -> tuple[int | ir.Expression, ...]:
+        for extent in extents:
             if not isinstance(extent, (int, Size)):
                 raise CompileError(
                     "an extent is an integer, a tc.dim or computed from some, and this is"
                     f" {describe(extent)}",
                     site,
                 )
-        shape = tuple([self.extent(self.expression(extent)) for extent in kind.shape])
-        if kind.layout is not None and (problem := layout_problem(replace(kind, shape=shape))):
-            raise CompileError(problem, site)
-        assert kind.layout is None or isinstance(kind.layout, Mapping)
-        (name,) = assigned_names(site, ("temporary",))
-        return self.temporary(ir.Tensor(name, kind.dtype, shape, ir.GLOBAL, kind.layout, loc=site))
+        return tuple([self.extent(self.expression(extent)) for extent in extents])
 
     def temporary(self, tensor: ir.Tensor) -> Handle:
         self.temporaries.append(tensor)

@@ -10,7 +10,7 @@ import numpy as np
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping, repeat, replicate, spatial
 from taskc.ir.nodes import Binary, Constant, Read, Store, Tensor, Variable, constant
-from taskc.ir.types import boolean, f16, f32, i32, i64, u64
+from taskc.ir.types import bf16, boolean, f16, f32, i32, i64, u64
 
 OWN = spatial(4, 8) * repeat(8, 4)
 ROWS: Mapping = spatial(4, 1) * repeat(8, 1)
@@ -105,6 +105,7 @@ def parsed() -> ir.Kernel:
                 acc,
                 ir.Operand(other, (constant(0), constant(0)), (32, 8), True),
                 ir.Operand(other, (constant(0), constant(0)), (8, 32)),
+                by=bf16,
             ),
             ir.Reduce(total, acc, 1, "max"),
             ir.Scan(prefix, acc, 0, "+", exclusive=True),

@@ -122,6 +122,15 @@ def test_tf32_rounds_ties_away_and_keeps_the_low_bits_zero():
     assert_same(convert([just_below_a_tie, 1 + 2.0**-11], f64, tf32), [1, 1 + 2.0**-10])
 
 
+def test_of_a_tf32_only_the_upper_bits_count():
+    x = random_floats(100_000, f32)
+    upper = (x.view(np.uint32) & 0xFFFFE000).view(np.float32)
+    for target in (f32, f64, f16, i32, boolean):
+        assert_same(convert(x, tf32, target), wide(convert(upper, f32, target)))
+    assert convert(np.float32(1 + 2.0**-10 + 2.0**-11), tf32, f32) == 1 + 2.0**-10
+    assert not convert(np.float32(2.0**-140), tf32, boolean)
+
+
 @pytest.mark.parametrize("target", INTEGERS, ids=str)
 @pytest.mark.parametrize("source", [f8e4m3, f8e5m2, f16, bf16, f32, f64], ids=str)
 def test_floats_to_integers_truncate_and_saturate(source, target):

@@ -1,0 +1,59 @@
+"""A lambda or a `@tc.function` as an argument, as in `tc.load((8, 8), lambda i, j: x[j, i])`."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from taskc.ir import nodes as ir
+from taskc.lang.calls import inline
+from taskc.lang.context import Context, Scope
+from taskc.lang.functions import FunctionDefinition, plain_parameters
+from taskc.lang.values import Value, describe
+
+
+@dataclass(frozen=True, slots=True)
+class Callback:
+    """What is written, by the names of its parameters; `function` is None for a lambda."""
+
+    node: ast.expr
+    names: list[str]
+    function: FunctionDefinition | None
+
+    @property
+    def parameters(self) -> str:
+        """How many it has, in a message."""
+        return f"{len(self.names)} parameter{'s' if len(self.names) != 1 else ''}"
+
+    def value(self, context: Context, variables: tuple[ir.Variable, ...], lazy: str) -> Value:
+        """Its body evaluated once, on these variables; `lazy` is what it is called in a message."""
+        named: dict[str, Value] = dict(zip(self.names, variables, strict=True))
+        before, context.lazy = context.lazy, lazy
+        try:
+            if self.function is not None:
+                places = dict.fromkeys(self.names, self.node)
+                return inline(context, self.function, named, places, self.node)
+            assert isinstance(self.node, ast.Lambda)
+            context.frame.scopes.append(Scope(named))
+            value = context.evaluate(self.node.body)
+            context.frame.scopes.pop()
+            return value
+        finally:
+            context.lazy = before
+
+
+def callback(context: Context, node: ast.expr, what: str) -> Callback:
+    """`what` it gives, as in "the value"."""
+    if isinstance(node, ast.Lambda):
+        arguments = node.args
+        odd = (arguments.kwonlyargs, arguments.vararg, arguments.kwarg, arguments.defaults)
+        if arguments.posonlyargs or any(odd):
+            raise context.error("this lambda has only plain parameters", node)
+        return Callback(node, [argument.arg for argument in arguments.args], None)
+    function = context.evaluate(node)
+    if not isinstance(function, FunctionDefinition):
+        raise context.error(
+            f"{what} is a lambda or a @tc.function, and this is {describe(function)}", node
+        )
+    names = plain_parameters(function.source, f"function '{function.__name__}'")
+    return Callback(node, list(names), function)
