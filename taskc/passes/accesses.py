@@ -20,6 +20,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.affine import difference
 from taskc.ir.arithmetic import binary, unary
 from taskc.ir.build import subtract, total
+from taskc.ir.extents import size_in_bytes
 from taskc.ir.nodes import Expression, Tensor, Variable
 from taskc.ir.rewrite import substitute, walk
 
@@ -253,16 +254,6 @@ def share_bytes(a: Tensor, b: Tensor) -> bool:
     if a.scope != ir.SHARED or b.scope != ir.SHARED or a.offset is None or b.offset is None:
         return False
     return a.offset < b.offset + size_in_bytes(b) and b.offset < a.offset + size_in_bytes(a)
-
-
-def size_in_bytes(tensor: Tensor) -> int:
-    if tensor.layout is not None:
-        return tensor.layout.slots * tensor.dtype.nbytes
-    count = 1
-    for extent in tensor.shape:
-        assert isinstance(extent, int)
-        count *= extent
-    return count * tensor.dtype.nbytes
 
 
 def _meeting(

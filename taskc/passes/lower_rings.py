@@ -27,175 +27,45 @@ the set-up.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from itertools import takewhile
+from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 
 from taskc.errors import InternalError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import add, equal, floor_divide, index, modulo, subtract
-from taskc.ir.nodes import BARRIER, SHARED, Expression, Ring, Statement, Tensor, Variable
-from taskc.ir.rewrite import map_statements, sequence, statements, substitute, tensors_of, walk
-from taskc.ir.target import MATRIX_INSTRUCTIONS, is_asynchronous
-from taskc.ir.types import u64
-from taskc.passes.accesses import share_bytes, size_in_bytes
+from taskc.ir.nodes import SHARED, Expression, Ring, Statement, Variable
+from taskc.ir.rewrite import map_statements, sequence, substitute, walk
 from taskc.passes.await_products import sent_by_bulk_copies
+from taskc.passes.counted_rings import Counted, counted_rings, is_reused, loops_around
 from taskc.passes.multicast import arrivals, common_loads, multicast, together
 from taskc.passes.panels import line_of
-from taskc.passes.phases import rings_between_roles
-
-
-@dataclass(frozen=True, slots=True)
-class _Counted:
-    """The mbarriers of a ring. `empty` is there only between roles; one of `group` readers arrives there.
-
-    cluster  the blocks that load parts of its slots for each other
-    """
-
-    full: Tensor
-    empty: Tensor | None
-    arrivals: int
-    readers: int
-    group: int = 1
-    cluster: int = 1
+from taskc.passes.pixels import Pixels, pixels_of
+from taskc.passes.widths import known_multiples
 
 
 def lower_rings(kernel: ir.Kernel) -> ir.Kernel:
-    rings = _counted_rings(kernel)
+    rings = counted_rings(kernel)
     lowering = _Lowering(kernel, rings)
     has_grid = any(isinstance(node, ir.Grid) for node in walk(kernel.body))
     lower = lowering.visit if has_grid else lowering.drained
     return replace(kernel, body=lower(kernel.body, None), stage="synchronized")
 
 
-def mbarrier_bytes(kernel: ir.Kernel) -> int:
-    """What mbarriers take of a block's shared memory: the author's, and those that rings get here."""
-    counted = _counted_rings(kernel).values()
-    tensors = [t for c in counted for t in (c.full, c.empty) if t is not None]
-    tensors += {
-        node.tensor
-        for node in walk(kernel.body)
-        if isinstance(node, ir.Allocate) and node.tensor.scope == BARRIER
-    }
-    return sum(size_in_bytes(tensor) for tensor in tensors)
-
-
-def _counted_rings(kernel: ir.Kernel) -> dict[Ring, _Counted]:
-    """The rings that travel by mbarriers."""
-    found: dict[Ring, _Counted] = {}
-    between_roles = rings_between_roles(kernel.body)
-    common = _filled_for_each_other(kernel)
-    for node in walk(kernel.body):
-        if not isinstance(node, ir.RingStep) or node.ring in found:
-            continue
-        ring = node.ring
-        if ring.transport != "tma" and ring not in between_roles:
-            continue
-        full = Tensor(f"{ring.name}_full", u64, (ring.stages,), BARRIER)
-        if ring not in between_roles:
-            found[ring] = _Counted(full, None, 1, 0)
-            continue
-        producer, consumer = _producer_and_consumer(kernel, ring)
-        empty = Tensor(f"{ring.name}_empty", u64, (ring.stages,), BARRIER)
-        arrivals = 1 if ring.transport == "tma" else producer.workers
-        group = _readers_that_wait_together(consumer, ring)
-        # Only a group that lets one worker speak for it has one for each block.
-        cluster = ir.cluster_of(kernel) if ring in common and group > 1 else 1
-        readers = consumer.workers // group * cluster
-        found[ring] = _Counted(full, empty, arrivals, readers, group, cluster)
-    return found
-
-
-def _filled_for_each_other(kernel: ir.Kernel) -> set[Ring]:
-    """Rings with slots that are the same in all blocks of a cluster, set up once."""
-    common = common_loads(kernel.body, ir.cluster_of(kernel))
-    if not common:
-        return set()
-    tensors = {n.tensor for n in walk(kernel.body) if id(n) in common and isinstance(n, ir.Move)}
-    again = _loops_around(kernel.body)
-    rings = {node.ring for node in walk(kernel.body) if isinstance(node, ir.RingStep)}
-    return {ring for ring in rings if tensors & set(ring.tensors) and ring.tensors[-1] not in again}
-
-
-def _readers_that_wait_together(consumer: ir.Role, ring: Ring) -> int:
-    """The workers of an asynchronous product, where nothing else reads the ring's slots."""
-    groups: set[int] = set()
-    for node in walk(consumer.body):
-        if isinstance(node, ir.Mma) and is_asynchronous(node.how):
-            if any(operand.tensor in ring.tensors for operand in (node.left, node.right)):
-                groups.add(MATRIX_INSTRUCTIONS[str(node.how)].group)
-        elif any(tensor in ring.tensors for tensor in tensors_of(node)):
-            return 1
-    return groups.pop() if len(groups) == 1 else 1
-
-
-def _loops_around(body: Statement) -> dict[Tensor, Statement]:
-    """The outermost of the loops that allocate a tensor more than once."""
-    found: dict[Tensor, Statement] = {}
-
-    def visit(statement: Statement, loop: Statement | None) -> None:
-        if isinstance(statement, ir.Allocate) and loop is not None:
-            found[statement.tensor] = loop
-        repeats = isinstance(statement, (ir.For, ir.While))
-        for inner in statements(statement):
-            visit(inner, statement if loop is None and repeats else loop)
-
-    visit(body, None)
-    return found
-
-
-def _is_reused(ring: Ring, body: Statement, loop: Statement | None) -> bool:
-    """Workers have stored something else where a ring of bulk copies lies, when it is set up.
-
-    What they stored has to be fenced off: bulk copies go through another proxy.
-    """
-    if ring.transport != "tma":
-        return False
-    stored = set(_stored_to(walk(loop))) if loop is not None else set()
-    last = ring.tensors[-1]
-    stored |= set(
-        _stored_to(
-            takewhile(lambda n: not (isinstance(n, ir.Allocate) and n.tensor is last), walk(body))
-        )
-    )
-    return any(share_bytes(a, b) for a in ring.tensors for b in stored if b not in ring.tensors)
-
-
-def _stored_to(nodes: Iterable[object]) -> Iterator[Tensor]:
-    """What stores and moves write; bulk copies are no stores."""
-    for node in nodes:
-        match node:
-            case ir.Store() | ir.Atomic():
-                yield node.tensor
-            case ir.Move() if node.how != "tma":
-                yield node.tensor
-
-
-def _producer_and_consumer(kernel: ir.Kernel, ring: Ring) -> tuple[ir.Role, ir.Role]:
-    by_operation: dict[str, ir.Role] = {}
-    for node in walk(kernel.body):
-        if isinstance(node, ir.Roles):
-            for role in node.roles:
-                for step in walk(role.body):
-                    if isinstance(step, ir.RingStep) and step.ring is ring:
-                        by_operation[step.operation] = role
-    return by_operation["commit"], by_operation["wait"]
-
-
 class _Lowering:
-    def __init__(self, kernel: ir.Kernel, rings: dict[Ring, _Counted]) -> None:
+    def __init__(self, kernel: ir.Kernel, rings: dict[Ring, Counted]) -> None:
         self.worker = kernel.worker
+        self.known = known_multiples(kernel.body)
         self.rank = modulo(kernel.block, ir.cluster_of(kernel))
         self.common = common_loads(kernel.body, ir.cluster_of(kernel))
         self.in_clusters = any(counted.cluster > 1 for counted in rings.values())
         self.firsts: dict[int, Expression] = {}
         self.rings = rings
         self.by_tensor = {tensor: ring for ring in rings for tensor in ring.tensors}
-        loops = _loops_around(kernel.body) if rings else {}
+        loops = loops_around(kernel.body) if rings else {}
         self.again = frozenset(ring for ring in rings if ring.tensors[-1] in loops)
         self.reused = frozenset(
-            ring for ring in rings if _is_reused(ring, kernel.body, loops.get(ring.tensors[-1]))
+            ring for ring in rings if is_reused(ring, kernel.body, loops.get(ring.tensors[-1]))
         )
 
     def visit(self, statement: Statement, role: ir.Role | None) -> Statement:
@@ -268,7 +138,7 @@ class _Lowering:
         return replace(statement, statements=tuple(parts))
 
     def set_up(
-        self, ring: Ring, counted: _Counted, role: ir.Role | None, loc: Location
+        self, ring: Ring, counted: Counted, role: ir.Role | None, loc: Location
     ) -> list[Statement]:
         everyone = "block" if role is None else "role"
         slot = Variable("slot", loc=loc)
@@ -353,11 +223,22 @@ class _Lowering:
         distant = ir.Address(read.tensor, read.indices, loc=move.loc)
         counted = self.rings[self.by_tensor[move.tensor]]
         full = ir.Address(counted.full, (move.indices[0],), loc=move.loc)
-        loads = [
-            ir.Do("tma.load", (near, far, full, *map(index, extents)), loc=move.loc)
-            for near, far, extents in _boxes(move, shared, distant)
-        ]
-        if counted.cluster > 1 and id(move) in self.common:
+        pixels = pixels_of(move, read, self.known)
+        if pixels is None:
+            loads = [
+                ir.Do("tma.load", (near, far, full, *map(index, extents)), loc=move.loc)
+                for near, far, extents in _boxes(move, shared, distant)
+            ]
+        else:
+            loads = [
+                ir.Do(
+                    "tma.load.pixels",
+                    (near, far, full, *pixels.offsets, *map(index, (*extents, *pixels.numbers))),
+                    loc=move.loc,
+                )
+                for near, far, extents in _pixels(move, shared, distant, pixels)
+            ]
+        if pixels is None and counted.cluster > 1 and id(move) in self.common:
             loads = [multicast(load, self.rank, counted.cluster) for load in loads]
         return ir.If(self.is_first(role), ir.Sequence(tuple(loads), loc=move.loc), loc=move.loc)
 
@@ -380,17 +261,37 @@ def _boxes(
 ) -> Iterator[tuple[ir.Address, ir.Address, tuple[int, ...]]]:
     """Where each panel of a move begins in shared and in global memory, and its extents there."""
     zeros: dict[Variable, Expression] = {v: index(0) for v in move.variables}
-    near = tuple(substitute(i, zeros) for i in shared.indices)
-    far = tuple(substitute(i, zeros) for i in distant.indices)
+    *outer, last = (substitute(i, zeros) for i in distant.indices)
+    rows = _box(move, distant)[:-1]
+    for near, line in _panels(move, shared):
+        yield (
+            replace(shared, indices=near),
+            replace(distant, indices=(*outer, add(last, line.start))),
+            (*rows, len(line)),
+        )
+
+
+def _pixels(
+    move: ir.Move, shared: ir.Address, distant: ir.Address, pixels: Pixels
+) -> Iterator[tuple[ir.Address, ir.Address, tuple[int, ...]]]:
+    """The same of pixels; their extents are how many they are, and the channels of each."""
+    *first, channel = pixels.first
+    for near, line in _panels(move, shared):
+        yield (
+            replace(shared, indices=near),
+            replace(distant, indices=(*first, add(channel, line.start))),
+            (move.shape[0], len(line)),
+        )
+
+
+def _panels(move: ir.Move, shared: ir.Address) -> Iterator[tuple[tuple[Expression, ...], range]]:
+    """Where each panel of a move begins in shared memory, and which columns it has."""
+    zeros: dict[Variable, Expression] = {v: index(0) for v in move.variables}
+    *outer, last = (substitute(i, zeros) for i in shared.indices)
     line = line_of(shared.tensor)
     assert line is not None
-    extents = (*_box(move, distant)[:-1], line)
     for first in range(0, move.shape[-1], line):
-        yield (
-            replace(shared, indices=(*near[:-1], add(near[-1], first))),
-            replace(distant, indices=(*far[:-1], add(far[-1], first))),
-            extents,
-        )
+        yield (*outer, add(last, first)), range(first, first + line)
 
 
 def _box(move: ir.Move, read: ir.Address) -> tuple[int, ...]:

@@ -21,13 +21,13 @@ from dataclasses import dataclass, replace
 
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
+from taskc.ir.extents import size_in_bytes
 from taskc.ir.fragments import alignment
 from taskc.ir.nodes import SHARED, Ring, Statement, Tensor
 from taskc.ir.rewrite import map_statements, replace_tensors, statements, tensors_of, walk
 from taskc.ir.target import TARGETS
-from taskc.passes.accesses import size_in_bytes
 from taskc.passes.await_products import sent_by_bulk_copies
-from taskc.passes.lower_rings import mbarrier_bytes
+from taskc.passes.counted_rings import mbarrier_bytes
 
 ALIGNMENT = 128
 MBARRIER = 8

@@ -10,6 +10,12 @@
         mma acc += left @ right how=mma.sync.m16n8k16.f16
 
 An operand that is in the registers of those owners, for all of k, stays there: `mma acc += t[0, kk].as(...)`.
+Where operands are to be rounded first, that is done between two fragments:
+
+    mma acc += sa @ sb by tf32                               sa, sb: f32
+->
+        move left_given[i, q] = sa[i, kk + q] for ...
+        move left[i, q] = left_given[i, q].to(tf32) for ...
 
 A processor's instructions take operands from memory, in packs of k. What is shared is laid out so:
 
@@ -92,8 +98,10 @@ def matrix_product(
                 hint="wgmma is an instruction of sm_90a; tc.mma takes what the target has",
             )
         return mma
-    rows = [row for row in target.products if row.types == types_of(mma)]
-    for row in (row for row in rows if row.pack):
+    left, right, total = types_of(mma)
+    types = mma.by or left, mma.by or right, total
+    rows = [row for row in target.products if row.types == types]
+    for row in (row for row in rows if row.pack and mma.by is None):
         made = _from_packs(mma, row, target, known, notes)
         if made is not None:
             return made
@@ -108,10 +116,9 @@ def matrix_product(
     missed = rows if target.is_processor else target.products
     if missed:
         names = ", ".join(row.name for row in missed)
-        left, accumulator = mma.left.tensor.dtype, mma.accumulator.dtype
         notes.append(
             (
-                f"tc.mma of {left} into {accumulator} by {owners} fits none of {names}:"
+                f"tc.mma of {types[0]} into {total} by {owners} fits none of {names}:"
                 " it becomes fused multiply-adds",
                 mma.loc,
             )
@@ -141,7 +148,7 @@ def _held(mma: ir.Mma, quotient: Mapping, row: MatrixInstruction) -> frozenset[s
     def is_held(side: str) -> bool:
         operand: ir.Operand = getattr(mma, side)
         is_whole = operand.shape == operand.tensor.shape and not operand.transposed
-        return is_whole and operand.tensor.owners == expected[side]
+        return mma.by is None and is_whole and operand.tensor.owners == expected[side]
 
     return frozenset(side for side in expected if is_held(side))
 
@@ -179,8 +186,8 @@ def _fused(mma: ir.Mma, owners: Mapping) -> Statement:
     accumulator = mma.accumulator
     q = Variable("q", loc=mma.loc)
     i, j = Variable("i", loc=mma.loc), Variable("j", loc=mma.loc)
-    a = _converted(operand_element(mma.left, i, q, mma.loc), accumulator.dtype)
-    b = _converted(operand_element(mma.right, q, j, mma.loc), accumulator.dtype)
+    given = operand_element(mma.left, i, q, mma.loc), operand_element(mma.right, q, j, mma.loc)
+    a, b = (_converted(_converted(x, mma.by or x.dtype), accumulator.dtype) for x in given)
     total = ir.Read(accumulator, (i, j), loc=mma.loc)
     value: Expression
     if accumulator.dtype.is_float:
@@ -258,21 +265,42 @@ def _instructions(
     if "left" in held:
         left = ir.Operand(mma.left.tensor, (ZERO, step), (rows, k))
     else:
-        owners = left_owners(quotient, row, k)
-        fragment = Tensor("left", row.types[0], (rows, k), TILE, owners=owners, loc=mma.loc)
         value = operand_element(mma.left, i, add(step, q), mma.loc)
-        move = ir.Move(fragment, (i, q), (i, q), (rows, k), value, by=owners, loc=mma.loc)
-        body += [ir.Allocate(fragment), move]
+        owners = left_owners(quotient, row, k)
+        fragment, moves = _fragment("left", value, (i, q), (rows, k), owners, row.types[0])
+        body += moves
         left = ir.Operand(fragment, (ZERO, ZERO), (rows, k))
     if "right" in held:
         right = ir.Operand(mma.right.tensor, (step, ZERO), (k, columns))
     else:
         q = Variable("q", loc=mma.loc)
-        owners = right_owners(quotient, row, k)
-        fragment = Tensor("right", row.types[1], (k, columns), TILE, owners=owners, loc=mma.loc)
         value = operand_element(mma.right, add(step, q), j, mma.loc)
-        move = ir.Move(fragment, (q, j), (q, j), (k, columns), value, by=owners, loc=mma.loc)
-        body += [ir.Allocate(fragment), move]
+        owners = right_owners(quotient, row, k)
+        fragment, moves = _fragment("right", value, (q, j), (k, columns), owners, row.types[1])
+        body += moves
         right = ir.Operand(fragment, (ZERO, ZERO), (k, columns))
     body.append(ir.Mma(mma.accumulator, left, right, how=row.name, loc=mma.loc))
     return ir.For(step, ZERO, index(depth), k, ir.Sequence(tuple(body), loc=mma.loc), loc=mma.loc)
+
+
+def _fragment(
+    name: str,
+    value: Expression,
+    variables: tuple[Variable, Variable],
+    shape: tuple[int, int],
+    owners: Mapping,
+    dtype: DType,
+) -> tuple[Tensor, list[Statement]]:
+    """An operand in registers, of the type that is multiplied, and what puts it there."""
+    loc = value.loc
+    body: list[Statement] = []
+    if value.dtype is not dtype:
+        given = Tensor(f"{name}_given", value.dtype, shape, TILE, owners=owners, loc=loc)
+        move = ir.Move(given, variables, variables, shape, value, by=owners, loc=loc)
+        body += [ir.Allocate(given), move]
+        first, second = (Variable(v.name, loc=loc) for v in variables)
+        variables = first, second
+        value = ir.Cast(ir.Read(given, variables, loc=loc), dtype, loc=loc)
+    fragment = Tensor(name, dtype, shape, TILE, owners=owners, loc=loc)
+    move = ir.Move(fragment, variables, variables, shape, value, by=owners, loc=loc)
+    return fragment, [*body, ir.Allocate(fragment), move]

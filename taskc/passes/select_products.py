@@ -51,6 +51,8 @@ def with_asynchronous_products(kernel: ir.Kernel, target: Target, notes: Notes) 
             return map_statements(statement, visit)
         fitting = [row for row in rows if row.types == types_of(statement)]
         found = _row_for(statement, fitting, known) if fitting else None
+        if statement.by is not None and any(row.types[0] is statement.by for row in rows):
+            found = "operands that come from memory can't be rounded"
         if isinstance(found, str):
             notes.append((f"tc.mma is not asynchronous: {found}", statement.loc))
         if not isinstance(found, MatrixInstruction):

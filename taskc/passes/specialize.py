@@ -206,8 +206,7 @@ class _Cutter:
 
     def transport(self, loads: Loads) -> str:
         """Bulk copies where the loads are boxes, else plain loads and stores by the producer's lanes."""
-        known = known_multiples(self.kernel.body)
-        refusal = refusal_of("tma", loads.moves, self.target, known)
+        refusal = refusal_of("tma", loads.moves, self.target, self.kernel)
         if refusal is None and self.pipeline.transport in (None, "tma"):
             return "tma"
         if self.pipeline.transport not in (None, "registers"):

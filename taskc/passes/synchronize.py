@@ -25,21 +25,21 @@ the allocation of their ring, with a barrier that orders everything else, too.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from taskc.ir import nodes as ir
-from taskc.ir.nodes import Expression, Ring, Statement, Tensor, Variable
+from taskc.ir.nodes import Expression, Ring, Statement, Tensor
 from taskc.ir.rewrite import map_statements, sequence, walk
 from taskc.ir.target import TARGETS
-from taskc.passes.accesses import Access, Crew, conflict_scope
+from taskc.passes.accesses import Access, Crew
+from taskc.passes.open_accesses import Conflicts, Lets, Loop, Open, State, ordered, union
 from taskc.passes.phases import Phases, rings_between_roles, shared_tensors, surely_runs
 
 WIDTH = {None: 0, "warp": 1, "role": 2, "block": 3}
 
 
 def synchronize(kernel: ir.Kernel) -> ir.Kernel:
-    body = _placer_for(kernel).place(kernel.body)
-    return replace(kernel, body=body)
+    return replace(kernel, body=_placer_for(kernel).place(kernel.body))
 
 
 def is_synchronized(kernel: ir.Kernel) -> bool:
@@ -75,17 +75,7 @@ def _copies(body: Statement) -> dict[Tensor, ir.Move]:
     }
 
 
-@dataclass(eq=False, frozen=True, slots=True)
-class _Open:
-    """An access that no barrier of its kind has ordered yet."""
-
-    access: Access
-    ordered_in_warp: bool = False
-
-
-State = tuple[_Open, ...]
 Seen = tuple[tuple[int, bool], ...]
-Lets = dict[Variable, Expression]
 
 
 class _Placer:
@@ -97,16 +87,11 @@ class _Placer:
         set_up_with_barriers: frozenset[Tensor] = frozenset(),
         between_roles: frozenset[Ring] = frozenset(),
     ) -> None:
-        self.phases = phases
+        self.conflicts = Conflicts(phases, warp)
         self.between_roles = between_roles
         self.set_up_with_barriers = set_up_with_barriers
         self.warp = warp
         self.widest = widest
-        self.accesses: dict[int, tuple[Statement | Expression, tuple[Access, ...]]] = {}
-        self.elsewhere: dict[tuple[int, int, str], Access] = {}
-        self.scopes: dict[tuple[int, int], str | None] = {}
-        self.elsewhen: dict[tuple[int, str], Lets] = {}
-        self.known: list[Access] = []
         self.walked: dict[tuple[int, Seen], tuple[Statement, tuple[Statement, State]]] = {}
 
     def place(self, body: Statement) -> Statement:
@@ -139,18 +124,21 @@ class _Placer:
             case ir.Roles():
                 return self.roles(statement, state, lets)
             case ir.Barrier():
-                return statement, _ordered(state, statement.scope)
+                return statement, ordered(state, statement.scope)
             case ir.Allocate() if statement.tensor in self.set_up_with_barriers:
-                return statement, _ordered(state, "block")
+                return statement, ordered(state, "block")
             case ir.RingStep():
-                return statement, self.ring_step(statement, state, lets)
-        accesses = self.accesses_of(statement, lets)
+                if statement.operation != "wait" or statement.ring.transport != "cp.async":
+                    return statement, state
+                arrived = self.conflicts.of_arrivals(statement, lets)
+                return statement, (*state, *map(Open, arrived))
+        accesses = self.conflicts.of(statement, lets)
         barrier, state = self.order(state, accesses, statement)
-        if not (isinstance(statement, ir.Move) and statement.how in ("cp.async", "tma")):
-            state = (*state, *(_Open(access) for access in accesses))
-        else:
-            state = (*state, *(_Open(a) for a in accesses if not a.writes))
-        return (statement if barrier is None else sequence(barrier, statement)), state
+        if isinstance(statement, ir.Move) and statement.how in ("cp.async", "tma"):
+            # What it writes arrives when its step is waited for.
+            accesses = tuple([access for access in accesses if not access.writes])
+        state = (*state, *map(Open, accesses))
+        return _behind(barrier, statement), state
 
     def sequence(self, statement: ir.Sequence, state: State, lets: Lets) -> tuple[Statement, State]:
         parts: list[Statement] = []
@@ -170,9 +158,9 @@ class _Placer:
 
     def branches(self, statement: ir.If, state: State, lets: Lets) -> tuple[Statement, State]:
         """What a branch needs before its first statement goes in front of the whole."""
-        accesses = self.accesses_of(statement.condition, lets)
+        accesses = self.conflicts.of_expression(statement.condition, lets)
         barrier, state = self.order(state, accesses, statement)
-        conditions = tuple(_Open(access) for access in accesses)
+        conditions = tuple(map(Open, accesses))
         then, _ = self.walk(statement.then, conditions, lets)
         otherwise = None
         if statement.otherwise is not None:
@@ -191,19 +179,17 @@ class _Placer:
         _, after_otherwise = (
             (None, state) if otherwise is None else self.walk(otherwise, state, lets)
         )
-        after = _union(after, after_otherwise)
-        return (statement if barrier is None else sequence(barrier, statement)), after
+        after = union(after, after_otherwise)
+        return _behind(barrier, statement), after
 
-    def loop(
-        self, statement: ir.For | ir.While | ir.Grid, state: State, lets: Lets
-    ) -> tuple[Statement, State]:
+    def loop(self, statement: Loop, state: State, lets: Lets) -> tuple[Statement, State]:
         accesses = tuple(
             access
             for expression in _bounds(statement)
-            for access in self.accesses_of(expression, lets)
+            for access in self.conflicts.of_expression(expression, lets)
         )
         barrier, state = self.order(state, accesses, statement)
-        asked = tuple(map(_Open, accesses))
+        asked = tuple(map(Open, accesses))
         body = statement.body
         while True:
             body, own = self.walk(body, asked, lets)
@@ -216,20 +202,21 @@ class _Placer:
                 break
             body = again
         before = (*state, *asked)
-        probe, after = self.walk(body, _union(before, self.carried(statement, body, own)), lets)
+        probe, after = self.walk(body, union(before, self.carried(statement, body, own)), lets)
         if probe is not body and (barrier is None or barrier.scope != self.widest):
             barrier = ir.Barrier(self.widest, _first_new(body, probe), loc=statement.loc)
             state = ()
             before = asked
-            _, after = self.walk(body, _union(before, self.carried(statement, body, own)), lets)
+            _, after = self.walk(body, union(before, self.carried(statement, body, own)), lets)
         if body is not statement.body:
             statement = replace(statement, body=body)
         if self.goes_round_a_ring(statement):
-            _, after = self.walk(body, _union(asked, self.carried(statement, body, own)), lets)
-        after = _union(
-            asked if surely_runs(statement) else before, self.moved(statement, after, "exit")
+            _, after = self.walk(body, union(asked, self.carried(statement, body, own)), lets)
+        after = union(
+            asked if surely_runs(statement) else before,
+            self.conflicts.moved(statement, after, "exit"),
         )
-        return (statement if barrier is None else sequence(barrier, statement)), after
+        return _behind(barrier, statement), after
 
     def goes_round_a_ring(self, loop: Statement) -> bool:
         """Whoever leaves it has waited for a slot that everyone released behind what came before it."""
@@ -256,38 +243,22 @@ class _Placer:
             crew = Crew.everyone(role.workers, role.first)
             widest = "warp" if role.workers <= self.warp else "role"
             placer = _Placer(
-                replace(self.phases, crew=crew), self.warp, widest, between_roles=self.between_roles
+                replace(self.conflicts.phases, crew=crew),
+                self.warp,
+                widest,
+                between_roles=self.between_roles,
             )
             body = placer.place(role.body)
             probe, out = placer.walk(body, state, lets)
             if probe is not body and barrier is None:
                 barrier = ir.Barrier(self.widest, _first_new(body, probe), loc=statement.loc)
             roles.append(role if body is role.body else replace(role, body=body))
-            after = _union(after, out)
+            after = union(after, out)
         if any(new is not old for new, old in zip(roles, statement.roles, strict=True)):
             statement = replace(statement, roles=tuple(roles))
-        return (statement if barrier is None else sequence(barrier, statement)), after
-
-    def ring_step(self, step: ir.RingStep, state: State, lets: Lets) -> State:
-        if step.operation != "wait" or step.ring.transport != "cp.async":
-            return state
-        key = id(step)
-        if key not in self.accesses:
-            self.accesses[key] = step, self.phases.arrivals(step, lets)
-        return (*state, *map(_Open, self.accesses[key][1]))
+        return _behind(barrier, statement), after
 
     # Conflicts.
-
-    def accesses_of(self, node: Statement | Expression, lets: Lets) -> tuple[Access, ...]:
-        found = self.accesses.get(id(node))
-        if found is None:
-            accesses = (
-                self.phases.of(node, lets)
-                if isinstance(node, _STATEMENTS)
-                else self.phases.of_expression(node, lets)  # type: ignore[arg-type]
-            )
-            found = self.accesses[id(node)] = (node, accesses)
-        return found[1]
 
     def order(
         self, state: State, accesses: tuple[Access, ...], statement: Statement
@@ -297,7 +268,7 @@ class _Placer:
         reason = ""
         for open_access in state:
             for access in accesses:
-                scope = self.conflict(open_access.access, access)
+                scope = self.conflicts.scope(open_access.access, access)
                 scope = self.widest if scope == "block" else scope
                 if scope == "warp" and open_access.ordered_in_warp:
                     continue
@@ -306,80 +277,22 @@ class _Placer:
                     reason = f"{open_access.access.describe()}, {access.describe()}"
         if needed is None:
             return None, state
-        return ir.Barrier(needed, reason, loc=statement.loc), _ordered(state, needed)
-
-    def conflict(self, a: Access, b: Access) -> str | None:
-        if not (a.writes or b.writes):
-            return None
-        key = id(a), id(b)
-        if key not in self.scopes:
-            self.known += [a, b]  # what a key stands for must stay alive
-            self.scopes[key] = conflict_scope(a, b, self.warp)
-        return self.scopes[key]
+        return ir.Barrier(needed, reason, loc=statement.loc), ordered(state, needed)
 
     # Iterations.
 
-    def carried(self, loop: ir.For | ir.While | ir.Grid, body: Statement, state: State) -> State:
+    def carried(self, loop: Loop, body: Statement, state: State) -> State:
         if isinstance(loop, ir.Grid):
             return ()
         exact = isinstance(loop, ir.For) and _always_synchronizes(body, self.widest)
-        return self.moved(loop, state, "previous" if exact else "earlier")
-
-    def moved(self, loop: ir.For | ir.While | ir.Grid, state: State, when: str) -> State:
-        """The open accesses of another iteration: what the loop binds has other values there."""
-        if not state:
-            return state
-        place_of_loop = _identity(loop)
-        values = self.elsewhen.get((place_of_loop, when))
-        if values is None:
-            values = {v: replace(v, name=f"{v.name}_{when}") for v in _bound_in(loop)}
-            if when == "previous" and isinstance(loop, ir.For):
-                values[loop.variable] = ir.Binary("-", loop.variable, ir.Constant(loop.step))
-            self.elsewhen[place_of_loop, when] = values
-        result: list[_Open] = []
-        for item in state:
-            place = id(item.access), place_of_loop, when
-            if place not in self.elsewhere:
-                self.known.append(item.access)
-                self.elsewhere[place] = item.access.moved(values)
-            result.append(_Open(self.elsewhere[place], item.ordered_in_warp))
-        return tuple(result)
+        return self.conflicts.moved(loop, state, "previous" if exact else "earlier")
 
 
-_STATEMENTS = (
-    ir.Sequence, ir.Let, ir.Allocate, ir.Store, ir.Atomic, ir.If, ir.While, ir.For, ir.Grid,
-    ir.Each, ir.Move, ir.Mma, ir.Print, ir.Assert, ir.Breakpoint, ir.RingStep, ir.Barrier, ir.Roles,
-    ir.Do,
-)  # fmt: skip
+def _behind(barrier: ir.Barrier | None, statement: Statement) -> Statement:
+    return statement if barrier is None else sequence(barrier, statement)
 
 
-def _identity(loop: ir.For | ir.While | ir.Grid) -> int:
-    """What stays of a loop when its body is replaced."""
-    match loop:
-        case ir.For():
-            return id(loop.variable)
-        case ir.While():
-            return id(loop.condition)
-        case ir.Grid():
-            return id(loop.variables)
-
-
-def _ordered(state: State, scope: str) -> State:
-    if scope == "warp":
-        return tuple([_Open(item.access, True) for item in state])
-    return ()
-
-
-def _union(a: State, b: State) -> State:
-    seen = {id(item.access): item for item in a}
-    for item in b:
-        old = seen.get(id(item.access))
-        if old is None or (old.ordered_in_warp and not item.ordered_in_warp):
-            seen[id(item.access)] = item
-    return tuple(seen.values())
-
-
-def _bounds(loop: ir.For | ir.While | ir.Grid) -> Iterator[Expression]:
+def _bounds(loop: Loop) -> Iterator[Expression]:
     match loop:
         case ir.For():
             yield from (loop.start, loop.stop)
@@ -387,19 +300,6 @@ def _bounds(loop: ir.For | ir.While | ir.Grid) -> Iterator[Expression]:
             yield loop.condition
         case ir.Grid():
             yield from (extent for extent in loop.shape if not isinstance(extent, int))
-
-
-def _bound_in(loop: ir.For | ir.While | ir.Grid) -> Iterator[Variable]:
-    if isinstance(loop, ir.For):
-        yield loop.variable
-    elif isinstance(loop, ir.Grid):
-        yield from loop.variables
-    for node in walk(loop.body):
-        match node:
-            case ir.Let() | ir.For():
-                yield node.variable
-            case ir.Each() | ir.Move():
-                yield from node.variables
 
 
 def _always_synchronizes(body: Statement, widest: str) -> bool:

@@ -7,18 +7,20 @@ from math import copysign, gcd, prod
 
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
-from taskc.ir.affine import difference
-from taskc.ir.build import subtract
+from taskc.ir.affine import affine
+from taskc.ir.build import multiply, subtract
 from taskc.ir.nodes import GLOBAL, Tensor
 from taskc.ir.rewrite import walk
 from taskc.ir.target import Target
 from taskc.passes.panels import line_of
+from taskc.passes.pixels import misplaced, pixels_of
 from taskc.passes.widths import (
     Multiples,
     contiguous_width,
     divisor,
     known_multiples,
     move_width,
+    steady_width,
     unit_stride,
 )
 
@@ -38,9 +40,8 @@ def transport_for(
     Two stages travel through registers: with one step in flight that costs no more, and needs one barrier
     a step. Bulk copies are taken where they are asked for, or where a producer warp issues them.
     """
-    known = known_multiples(kernel.body)
     if pipeline.transport is not None:
-        refusal = refusal_of(pipeline.transport, moves, target, known)
+        refusal = refusal_of(pipeline.transport, moves, target, kernel)
         if refusal is not None:
             raise CompileError(
                 f"this pipeline can't travel by {pipeline.transport}: {refusal}", pipeline.loc
@@ -51,7 +52,7 @@ def transport_for(
             continue
         if transport == "cp.async" and pipeline.stages == 2 and not pipeline.specialize:
             continue
-        refusal = refusal_of(transport, moves, target, known)
+        refusal = refusal_of(transport, moves, target, kernel)
         if refusal is None:
             return transport
         notes.append((f"this pipeline does not travel by {transport}: {refusal}", pipeline.loc))
@@ -59,8 +60,9 @@ def transport_for(
 
 
 def refusal_of(
-    transport: str, moves: Sequence[ir.Move], target: Target, known: Multiples
+    transport: str, moves: Sequence[ir.Move], target: Target, kernel: ir.Kernel
 ) -> str | None:
+    known = known_multiples(kernel.body)
     if transport not in target.transports:
         return f"{target.name} does not have it"
     if transport == "registers":
@@ -69,7 +71,7 @@ def refusal_of(
         refusal = (
             _copy_refusal(move, target, known)
             if transport == "cp.async"
-            else _load_refusal(move, known)
+            else _load_refusal(move, kernel, known)
         )
         if refusal is not None:
             return f"the load of `{move.tensor.name}` {refusal}"
@@ -122,8 +124,9 @@ def _condition_width(condition: ir.Expression, along: ir.Variable, known: Multip
         case ir.Binary(operator="and" | "or", left=left, right=right):
             return min(_condition_width(left, along, known), _condition_width(right, along, known))
         case ir.Binary(operator="<" | "<=" | ">=" | ">", left=left, right=right):
-            if not any(node is along for node in walk(condition)):
-                return 1 << 10
+            steady = min(steady_width(part, along, 1 << 10, known) for part in (left, right))
+            if steady > 1:
+                return steady
             # base + along < bound: both multiples of the width, so a run lies on one side of the bound.
             if condition.operator in ("<", ">="):
                 width = contiguous_width((left,), (0,), along, 1 << 10, known)
@@ -154,21 +157,42 @@ def _only_tests_bounds(condition: ir.Expression, read: ir.Read) -> bool:
             least = 1 if operator in ("<", ">") else 0
             margin = subtract(right, left)  # at least `least`
             return any(
-                difference(margin, index) == least
-                or difference(margin, subtract(extent, index)) == least - 1
+                _implies(one, margin, least)
                 for index, extent in zip(read.indices, read.tensor.shape, strict=True)
+                for one in (index, subtract(subtract(extent, 1), index))
             )
     return False
 
 
-def _load_refusal(move: ir.Move, known: Multiples) -> str | None:
+def _implies(one: ir.Expression, other: ir.Expression, least: int) -> bool:
+    """Whether `other` is at least this, where `one` isn't negative; it may be a multiple of the other, and more."""
+    form, part = affine(one), affine(other)
+    for atom, factor in part.terms.items():
+        times, rest = divmod(form.coefficient(atom), factor)
+        if rest or times < 1:
+            return False
+        more = form - affine(multiply(other, times))
+        return more.is_constant and -(more.constant // times) >= least
+    return False
+
+
+def _load_refusal(move: ir.Move, kernel: ir.Kernel, known: Multiples) -> str | None:
     read = plain_read(move)
     if read is None:
         return "is not a plain copy that fills with zeros"
     source, condition = read
     if source.dtype != move.tensor.dtype:
         return "converts its type"
-    return box_refusal(move.tensor, move, source, condition, known)
+    pixels = pixels_of(move, source, known)
+    if pixels is None:
+        return box_refusal(move.tensor, move, source, condition, known)
+    if source.tensor.layout is not None:
+        return "has a layout of its own"
+    return (
+        _fill_refusal(source, condition)
+        or _line_refusal(move.tensor, move, source, known)
+        or misplaced(pixels, move, source, kernel.body)
+    )
 
 
 def box_refusal(
@@ -191,8 +215,17 @@ def box_refusal(
         return "is not a box of its tensor"
     if not all(unit_stride(index, v) for index, v in steps):
         return "is not a box of its tensor"
+    return _fill_refusal(distant, condition) or _line_refusal(shared, move, distant, known)
+
+
+def _fill_refusal(distant: ir.Read, condition: ir.Expression | None) -> str | None:
     if condition is not None and not _only_tests_bounds(condition, distant):
         return "fills more than what lies outside its tensor"
+    return None
+
+
+def _line_refusal(shared: Tensor, move: ir.Move, distant: ir.Read, known: Multiples) -> str | None:
+    """What a bulk copy asks of rows: of those in shared memory and of those in the tensor."""
     size = shared.dtype.nbytes
     line = line_of(shared)
     if line is None:

@@ -63,15 +63,32 @@ def contiguous_width(
     if not any(node is along for index in indices for node in walk(index)):
         return 0
     *leading, last = indices
-    if any(node is along for index in leading for node in walk(index)) or not unit_stride(
-        last, along
-    ):
+    common = min([steady_width(index, along, limit, known) for index in leading], default=limit)
+    if isinstance(last, ir.Binary) and last.operator == "%":
+        # The remainders of a run that lies between two multiples of the divisor.
+        common, last = gcd(common, divisor(last.right, known)), last.left
+    if not unit_stride(last, along):
         return 1
     base = substitute(last, {along: ir.Constant(0)})
-    common = gcd(divisor(base, known), limit)
+    common = gcd(divisor(base, known), common)
     if leading:
         common = gcd(divisor(shape[-1], known), common)
     return common & -common
+
+
+def steady_width(index: Expression, along: Variable, limit: int, known: Multiples) -> int:
+    """The widest power of two, up to `limit`, of aligned consecutive values of `along` that don't change it."""
+    if not any(node is along for node in walk(index)):
+        return limit
+    match index:
+        case ir.Binary(operator="//", left=left, right=right) if unit_stride(left, along):
+            base = substitute(left, {along: ir.Constant(0)})
+            common = gcd(divisor(base, known), divisor(right, known), limit)
+            return common & -common
+        case ir.Binary(left=left, right=right):
+            widths = [steady_width(part, along, limit, known) for part in (left, right)]
+            return min(widths)
+    return 1
 
 
 def unit_stride(index: Expression, along: Variable) -> bool:

@@ -103,6 +103,12 @@ def mapping_of(move: str, parameters: str, workers: int = 32) -> Mapping:
         ("f32", 64, "j, row", 1),  # transposed
         ("f32", 64, "row, 2 * j", 1),
         ("f32", 64, "row, row * 3 + j", 4),  # row is a multiple of 8
+        ("f16", 64, "(row + j) // 8, (row + j) % 8", 8),
+        ("f16", 64, "(row + j) // 12, (row + j) % 12", 4),
+        ("f16", 64, "(row + j + 4) // 8, (row + j + 4) % 8", 4),
+        ("f16", 64, "(row + j) // 8, (row + j + 1) % 8", 1),
+        ("f16", 64, "(row + j) // 3, (row + j) % 8", 1),
+        ("f16", 64, "2 * j, (row + j) % 8", 1),
         ("f32", 64, "row, row // 2 + j", 1),
     ],
 )

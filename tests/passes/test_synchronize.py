@@ -10,7 +10,7 @@ import pytest
 from taskc.backend.sim import run
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
-from taskc.passes import synchronize as module
+from taskc.passes import open_accesses, synchronize as module
 from taskc.passes.lower_rings import lower_rings
 from taskc.passes.synchronize import is_synchronized, synchronize
 from tests.passes.kernels import (
@@ -222,8 +222,10 @@ def test_loops(read: str, store: str, placed: list[str]) -> None:
 def test_loops_that_an_access_does_not_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the same access in all their iterations, and is compared with another only once."""
     asked = []
-    compare = module.conflict_scope
-    monkeypatch.setattr(module, "conflict_scope", lambda *args: asked.append(0) or compare(*args))
+    compare = open_accesses.conflict_scope
+    monkeypatch.setattr(
+        open_accesses, "conflict_scope", lambda *args: asked.append(0) or compare(*args)
+    )
     body = """
         shared s: f32[64]
         for a in range(2):

@@ -80,23 +80,31 @@ def _access(access: Access, enumerator: Enumerator) -> CompileError | None:
         )
     if _owned_by_construction(access, owners):
         return None
-    forms = []
-    for index in access.indices:
-        form = enumerator.form(index)
-        if form is None or form.terms:
-            return _run_time_index(access, index, form)
-        forms.append(form.base)
+    indices = _indices(access, enumerator)
+    if isinstance(indices, CompileError):
+        return indices
     live = enumerator.path(access.path).may
     if live is False:
         return None
-    if size_of(live, *forms, enumerator.workers) > LIMIT:
+    if size_of(live, *indices, enumerator.workers) > LIMIT:
         return CompileError(
             f"an access to tile `{access.tensor.name}` has too many combinations of loop"
             " variables to be checked one by one",
             access.loc,
             hint="use fewer constant loops in its index",
         )
-    return _ownership(access, owners, forms, enumerator.workers, live, enumerator)
+    return _ownership(access, owners, indices, enumerator.workers, live, enumerator)
+
+
+def _indices(access: Access, enumerator: Enumerator) -> list[Any] | CompileError:
+    """Their numbers for all workers and slots, which don't depend on what is known at run time only."""
+    found = []
+    for index in access.indices:
+        form = enumerator.form(index)
+        if form is None or form.terms:
+            return _run_time_index(access, index, form)
+        found.append(form.base)
+    return found
 
 
 def _owned_by_construction(access: Access, owners: Mapping) -> bool:
@@ -214,12 +222,9 @@ def _move(accesses: list[Access], program: Program) -> CompileError | None:
 def _moved(
     access: Access, owners: Mapping, workers: Any, live: Any, enumerator: Enumerator
 ) -> CompileError | None:
-    indices = []
-    for index in access.indices:
-        form = enumerator.form(index)
-        if form is None or form.terms:
-            return _run_time_index(access, index, form)
-        indices.append(form.base)
+    indices = _indices(access, enumerator)
+    if isinstance(indices, CompileError):
+        return indices
     guards = enumerator.path(access.path).may
     error = _ownership(access, owners, indices, workers, live & guards, enumerator)
     if error is None:

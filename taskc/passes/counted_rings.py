@@ -1,0 +1,146 @@
+"""Which rings travel by mbarriers, and who arrives at those: what `lower_rings` knows before it changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import takewhile
+
+from taskc.ir import nodes as ir
+from taskc.ir.extents import size_in_bytes
+from taskc.ir.nodes import BARRIER, Ring, Statement, Tensor
+from taskc.ir.rewrite import statements, tensors_of, walk
+from taskc.ir.target import MATRIX_INSTRUCTIONS, is_asynchronous
+from taskc.ir.types import u64
+from taskc.passes.accesses import share_bytes
+from taskc.passes.multicast import common_loads
+from taskc.passes.phases import rings_between_roles
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The mbarriers of a ring. `empty` is there only between roles; one of `group` readers arrives there.
+
+    cluster  the blocks that load parts of its slots for each other
+    """
+
+    full: Tensor
+    empty: Tensor | None
+    arrivals: int
+    readers: int
+    group: int = 1
+    cluster: int = 1
+
+
+def counted_rings(kernel: ir.Kernel) -> dict[Ring, Counted]:
+    """The rings that travel by mbarriers."""
+    found: dict[Ring, Counted] = {}
+    between_roles = rings_between_roles(kernel.body)
+    common = _filled_for_each_other(kernel)
+    for node in walk(kernel.body):
+        if not isinstance(node, ir.RingStep) or node.ring in found:
+            continue
+        ring = node.ring
+        if ring.transport != "tma" and ring not in between_roles:
+            continue
+        full = Tensor(f"{ring.name}_full", u64, (ring.stages,), BARRIER)
+        if ring not in between_roles:
+            found[ring] = Counted(full, None, 1, 0)
+            continue
+        producer, consumer = _producer_and_consumer(kernel, ring)
+        empty = Tensor(f"{ring.name}_empty", u64, (ring.stages,), BARRIER)
+        arrivals = 1 if ring.transport == "tma" else producer.workers
+        group = _readers_that_wait_together(consumer, ring)
+        # Only a group that lets one worker speak for it has one for each block.
+        cluster = ir.cluster_of(kernel) if ring in common and group > 1 else 1
+        readers = consumer.workers // group * cluster
+        found[ring] = Counted(full, empty, arrivals, readers, group, cluster)
+    return found
+
+
+def mbarrier_bytes(kernel: ir.Kernel) -> int:
+    """What mbarriers take of a block's shared memory: the author's, and those that rings get here."""
+    counted = counted_rings(kernel).values()
+    tensors = [t for c in counted for t in (c.full, c.empty) if t is not None]
+    tensors += {
+        node.tensor
+        for node in walk(kernel.body)
+        if isinstance(node, ir.Allocate) and node.tensor.scope == BARRIER
+    }
+    return sum(size_in_bytes(tensor) for tensor in tensors)
+
+
+def _filled_for_each_other(kernel: ir.Kernel) -> set[Ring]:
+    """Rings with slots that are the same in all blocks of a cluster, set up once."""
+    common = common_loads(kernel.body, ir.cluster_of(kernel))
+    if not common:
+        return set()
+    tensors = {n.tensor for n in walk(kernel.body) if id(n) in common and isinstance(n, ir.Move)}
+    again = loops_around(kernel.body)
+    rings = {node.ring for node in walk(kernel.body) if isinstance(node, ir.RingStep)}
+    return {ring for ring in rings if tensors & set(ring.tensors) and ring.tensors[-1] not in again}
+
+
+def _readers_that_wait_together(consumer: ir.Role, ring: Ring) -> int:
+    """The workers of an asynchronous product, where nothing else reads the ring's slots."""
+    groups: set[int] = set()
+    for node in walk(consumer.body):
+        if isinstance(node, ir.Mma) and is_asynchronous(node.how):
+            if any(operand.tensor in ring.tensors for operand in (node.left, node.right)):
+                groups.add(MATRIX_INSTRUCTIONS[str(node.how)].group)
+        elif any(tensor in ring.tensors for tensor in tensors_of(node)):
+            return 1
+    return groups.pop() if len(groups) == 1 else 1
+
+
+def _producer_and_consumer(kernel: ir.Kernel, ring: Ring) -> tuple[ir.Role, ir.Role]:
+    by_operation: dict[str, ir.Role] = {}
+    for node in walk(kernel.body):
+        if isinstance(node, ir.Roles):
+            for role in node.roles:
+                for step in walk(role.body):
+                    if isinstance(step, ir.RingStep) and step.ring is ring:
+                        by_operation[step.operation] = role
+    return by_operation["commit"], by_operation["wait"]
+
+
+def loops_around(body: Statement) -> dict[Tensor, Statement]:
+    """The outermost of the loops that allocate a tensor more than once."""
+    found: dict[Tensor, Statement] = {}
+
+    def visit(statement: Statement, loop: Statement | None) -> None:
+        if isinstance(statement, ir.Allocate) and loop is not None:
+            found[statement.tensor] = loop
+        repeats = isinstance(statement, (ir.For, ir.While))
+        for inner in statements(statement):
+            visit(inner, statement if loop is None and repeats else loop)
+
+    visit(body, None)
+    return found
+
+
+def is_reused(ring: Ring, body: Statement, loop: Statement | None) -> bool:
+    """Workers have stored something else where a ring of bulk copies lies, when it is set up.
+
+    What they stored has to be fenced off: bulk copies go through another proxy.
+    """
+    if ring.transport != "tma":
+        return False
+    stored = set(_stored_to(walk(loop))) if loop is not None else set()
+    last = ring.tensors[-1]
+    stored |= set(
+        _stored_to(
+            takewhile(lambda n: not (isinstance(n, ir.Allocate) and n.tensor is last), walk(body))
+        )
+    )
+    return any(share_bytes(a, b) for a in ring.tensors for b in stored if b not in ring.tensors)
+
+
+def _stored_to(nodes: Iterable[object]) -> Iterator[Tensor]:
+    """What stores and moves write; bulk copies are no stores."""
+    for node in nodes:
+        match node:
+            case ir.Store() | ir.Atomic():
+                yield node.tensor
+            case ir.Move() if node.how != "tma":
+                yield node.tensor

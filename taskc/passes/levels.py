@@ -1,0 +1,171 @@
+"""To which loop a value belongs: what `hoist` asks before it moves anything.
+
+A name's level is the number of loops around its binding; an expression's is that of its deepest name. A sum
+with terms of several levels is put in their order, so that its outer part is one expression:
+
+    j + i * 4 + worker // 8 * 64   ->   worker // 8 * 64 + i * 4 + j        j is bound in i's loop
+"""
+
+from __future__ import annotations
+
+from taskc.ir.affine import is_stable
+from taskc.ir.bounds import Facts
+from taskc.ir.nodes import (
+    Address,
+    Binary,
+    Constant,
+    Expression,
+    Kernel,
+    Lookup,
+    Read,
+    Select,
+    Variable,
+)
+from taskc.ir.rewrite import expressions
+from taskc.ir.types import boolean
+
+PINNED = 1 << 30  # the level of what can't be moved at all
+
+
+class Levels:
+    def __init__(self, kernel: Kernel) -> None:
+        self.anywhere = Facts.empty(kernel)
+        self.levels: dict[Variable, int] = {}
+        self.certain = 0  # whenever the loop of this level + 1 is reached, so is this point
+        self.sums: dict[Variable, Expression] = {}  # names of sums with terms of several levels
+        self._levels: dict[int, tuple[Expression, int]] = {}
+        self._mixed: dict[int, tuple[Expression, bool]] = {}
+        self._reading: dict[int, Expression] = {}
+
+    def level(self, node: Expression) -> int:
+        """The depth that its value belongs to; PINNED if it must be computed where it is."""
+        kind = type(node)
+        if kind is Constant:
+            return 0
+        if kind is Variable:
+            return self.levels.get(node, 0)  # type: ignore[arg-type]
+        found = self._levels.get(id(node))
+        if found is not None:
+            return found[1]
+        parts = list(expressions(node))
+        level = max([self.level(part) for part in parts], default=0)
+        reads = any(id(part) in self._reading for part in parts)
+        if isinstance(node, Read):
+            reads = True
+            level = max(level, self.certain) if is_stable(node.tensor) else PINNED
+        elif isinstance(node, Lookup):
+            if not self._has_entry_everywhere(node):
+                reads = True
+                level = max(level, self.certain)
+        elif isinstance(node, Address):
+            level = PINNED
+        elif isinstance(node, Binary) and node.operator in ("//", "%") and node.dtype.is_integer:
+            if type(node.right) is not Constant or node.right.value == 0:
+                level = PINNED
+        elif reads and isinstance(node, (Select, Binary)) and is_lazy(node):
+            level = PINNED  # whether memory is read is decided there
+        if reads:
+            self._reading[id(node)] = node  # where it is read decides its level
+        else:
+            self._levels[id(node)] = node, level
+        return level
+
+    def _has_entry_everywhere(self, node: Lookup) -> bool:
+        low, high = self.anywhere.interval(node.index)
+        return low is not None and low >= 0 and high is not None and high < len(node.table.values)
+
+    # Sums.
+
+    def by_level(self, node: Binary) -> Expression | None:
+        """The sum with terms of outer loops first; None where that separates nothing."""
+        if not self.is_mixed_sum(node):
+            return None
+        levels: dict[int, dict[int, list[tuple[Expression, int]]]] = {}
+        constant = 0
+        for term, factor in self._terms(node):
+            if type(term) is Constant:
+                constant += factor * int(term.value)
+            else:
+                groups = levels.setdefault(self.level(term), {})
+                groups.setdefault(abs(factor), []).append((term, factor))
+        sizes = [abs(constant), *(size for groups in levels.values() for size in groups)]
+        if max(sizes) > node.dtype.maximum:
+            return None  # it wraps, and its factors are no numbers of its type
+        total: Expression | None = None
+        for level in sorted(levels):
+            parts = [_scaled_sum(members) for members in levels[level].values()]
+            for part, positive in sorted(parts, key=lambda pair: not pair[1]):
+                if total is not None:
+                    total = Binary("+" if positive else "-", total, part)
+                elif positive:
+                    total = part
+                else:
+                    return None  # a sum that starts with a subtraction stays as it is
+        if total is not None and constant:
+            sign = "+" if constant > 0 else "-"
+            total = Binary(sign, total, Constant(abs(constant), node.dtype))
+        return total
+
+    def _terms(self, node: Expression) -> list[tuple[Expression, int]]:
+        """What a sum adds up, with factors.
+
+        Sums within products, or behind names, are taken apart if they have terms of several levels.
+        """
+        found: list[tuple[Expression, int]] = []
+        stack = [(node, 1)]
+        while stack:
+            term, factor = stack.pop()
+            inner = term
+            if type(inner) is Variable:
+                inner = self.sums.get(inner, inner)
+            if type(inner) is Binary and inner.dtype is node.dtype:
+                if inner.operator in ("+", "-"):
+                    sign = 1 if inner.operator == "+" else -1
+                    stack += ((inner.right, factor * sign), (inner.left, factor))
+                    continue
+                if inner.operator == "*" and type(inner.right) is Constant and inner.right.value:
+                    scale = factor * int(inner.right.value)
+                    if self.is_mixed_sum(inner.left):
+                        stack.append((inner.left, scale))
+                    else:
+                        found.append((inner.left, scale))
+                    continue
+            found.append((term, factor))
+        return found
+
+    def is_mixed_product(self, node: Binary) -> bool:
+        """A product of a constant and a sum with terms of several levels."""
+        if node.operator != "*" or type(node.right) is not Constant or not node.right.value:
+            return False
+        return self.is_mixed_sum(node.left)
+
+    def is_mixed_sum(self, node: Expression) -> bool:
+        """An integer sum with terms of several levels, perhaps behind a name."""
+        if type(node) is Variable:
+            return node in self.sums
+        if type(node) is not Binary or not node.dtype.is_integer:
+            return False
+        known = self._mixed.get(id(node))
+        if known is None:
+            terms = self._terms(node)
+            levels = {self.level(term) for term, _ in terms if type(term) is not Constant}
+            known = self._mixed[id(node)] = node, len(levels) > 1
+        return known[1]
+
+
+def _scaled_sum(members: list[tuple[Expression, int]]) -> tuple[Expression, bool]:
+    """Terms of one factor, up to its sign, added up and multiplied; and the sign of the whole."""
+    positive = any(factor > 0 for _, factor in members)
+    total: Expression | None = None
+    for term, factor in sorted(members, key=lambda pair: (pair[1] > 0) is not positive):
+        if total is None:
+            total = term
+        else:
+            total = Binary("+" if (factor > 0) is positive else "-", total, term)
+    assert total is not None
+    size = abs(members[0][1])
+    return Binary("*", total, Constant(size, total.dtype)) if size != 1 else total, positive
+
+
+def is_lazy(node: Select | Binary) -> bool:
+    return isinstance(node, Select) or (node.dtype is boolean and node.operator in ("and", "or"))

@@ -1,0 +1,125 @@
+"""Accesses that no barrier has ordered yet, and the conflicts between them: what `synchronize` keeps as it walks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from taskc.ir import nodes as ir
+from taskc.ir.nodes import Expression, Statement, Variable
+from taskc.ir.rewrite import walk
+from taskc.passes.accesses import Access, conflict_scope
+from taskc.passes.phases import Phases
+
+Loop = ir.For | ir.While | ir.Grid
+Lets = dict[Variable, Expression]
+
+
+@dataclass(eq=False, frozen=True, slots=True)
+class Open:
+    """An access that no barrier of its kind has ordered yet."""
+
+    access: Access
+    ordered_in_warp: bool = False
+
+
+State = tuple[Open, ...]
+
+
+def ordered(state: State, scope: str) -> State:
+    if scope == "warp":
+        return tuple([Open(item.access, True) for item in state])
+    return ()
+
+
+def union(a: State, b: State) -> State:
+    seen = {id(item.access): item for item in a}
+    for item in b:
+        old = seen.get(id(item.access))
+        if old is None or (old.ordered_in_warp and not item.ordered_in_warp):
+            seen[id(item.access)] = item
+    return tuple(seen.values())
+
+
+class Conflicts:
+    """Of the workers of one crew. Accesses are made once, so that they can be told apart by identity."""
+
+    def __init__(self, phases: Phases, warp: int) -> None:
+        self.phases = phases
+        self.warp = warp
+        self._accesses: dict[int, tuple[Statement | Expression, tuple[Access, ...]]] = {}
+        self._elsewhere: dict[tuple[int, int, str], Access] = {}
+        self._elsewhen: dict[tuple[int, str], Lets] = {}
+        self._scopes: dict[tuple[int, int], str | None] = {}
+        self._known: list[Access] = []  # what a key stands for must stay alive
+
+    def of(self, statement: Statement, lets: Lets) -> tuple[Access, ...]:
+        return self._once(statement, lambda: self.phases.of(statement, lets))
+
+    def of_expression(self, expression: Expression, lets: Lets) -> tuple[Access, ...]:
+        return self._once(expression, lambda: self.phases.of_expression(expression, lets))
+
+    def of_arrivals(self, step: ir.RingStep, lets: Lets) -> tuple[Access, ...]:
+        return self._once(step, lambda: self.phases.arrivals(step, lets))
+
+    def _once(
+        self, node: Statement | Expression, accesses: Callable[[], tuple[Access, ...]]
+    ) -> tuple[Access, ...]:
+        found = self._accesses.get(id(node))
+        if found is None:
+            found = self._accesses[id(node)] = node, accesses()
+        return found[1]
+
+    def scope(self, a: Access, b: Access) -> str | None:
+        """Who has to wait between them: the workers of a warp, or all; None where nobody has."""
+        if not (a.writes or b.writes):
+            return None
+        key = id(a), id(b)
+        if key not in self._scopes:
+            self._known += [a, b]
+            self._scopes[key] = conflict_scope(a, b, self.warp)
+        return self._scopes[key]
+
+    def moved(self, loop: Loop, state: State, when: str) -> State:
+        """The open accesses of another iteration: what the loop binds has other values there."""
+        if not state:
+            return state
+        place_of_loop = _identity(loop)
+        values = self._elsewhen.get((place_of_loop, when))
+        if values is None:
+            values = {v: replace(v, name=f"{v.name}_{when}") for v in _bound_in(loop)}
+            if when == "previous" and isinstance(loop, ir.For):
+                values[loop.variable] = ir.Binary("-", loop.variable, ir.Constant(loop.step))
+            self._elsewhen[place_of_loop, when] = values
+        result: list[Open] = []
+        for item in state:
+            place = id(item.access), place_of_loop, when
+            if place not in self._elsewhere:
+                self._known.append(item.access)
+                self._elsewhere[place] = item.access.moved(values)
+            result.append(Open(self._elsewhere[place], item.ordered_in_warp))
+        return tuple(result)
+
+
+def _identity(loop: Loop) -> int:
+    """What stays of a loop when its body is replaced."""
+    match loop:
+        case ir.For():
+            return id(loop.variable)
+        case ir.While():
+            return id(loop.condition)
+        case ir.Grid():
+            return id(loop.variables)
+
+
+def _bound_in(loop: Loop) -> Iterator[Variable]:
+    if isinstance(loop, ir.For):
+        yield loop.variable
+    elif isinstance(loop, ir.Grid):
+        yield from loop.variables
+    for node in walk(loop.body):
+        match node:
+            case ir.Let() | ir.For():
+                yield node.variable
+            case ir.Each() | ir.Move():
+                yield from node.variables
