@@ -15,7 +15,7 @@ import threading
 import weakref
 from collections.abc import Callable, Hashable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -272,7 +272,8 @@ def _version() -> str:
     from taskc.backend.cache import sources_version
 
     package = Path(__file__).parent
-    return sources_version(VERSION, *[package / name for name in ("ir", "passes", "backend")])
+    parts = [package / name for name in ("ir", "passes", "backend")]
+    return sources_version(VERSION, cache_folder() / "sources", *parts)
 
 
 def _assertion_failed(said: str, loc: Location) -> None:
@@ -308,6 +309,20 @@ def _cuda() -> Target:
 
 
 register_target("cuda", _cuda)
+
+
+def compile_ahead(definition: Definition, target: str) -> None:
+    """Compiles all kernels of a definition for a GPU ("sm_90a") that need not be here.
+
+    The code goes into the cache folder, where calls find it, also on another machine to which the folder was taken.
+    """
+    from taskc.backend.cache import Cache
+    from taskc.backend.cuda.compile import compiled
+    from taskc.passes.pipeline import lower
+
+    version, kept = _version(), Cache(cache_folder() / "cuda")
+    for kernel in definition.kernels:
+        compiled(replace(kernel.ir, target=target), lower, kept, version)
 
 
 # --- the cache -------------------------------------------------------------------------------

@@ -15,6 +15,8 @@ from taskc.ir.types import DType, TensorType
 
 Array = np.ndarray[Any, Any]
 
+_LINE = 64
+
 
 class Packed(np.ndarray[Any, Any]):
     """What `pack` makes; `unpack` gives the elements in their usual order."""
@@ -36,9 +38,17 @@ def pack(array: Array, type: TensorType) -> Packed:
     if array.shape != type.shape or array.dtype != type.dtype.numpy:
         raise TypeError(f"{array.dtype}[{', '.join(map(str, array.shape))}] is no {type}")
     places = places_of(type.shape, _layout(type))
-    made = np.zeros(slots_of(type.shape, _layout(type)), array.dtype).view(packed_class(type))
+    made = aligned_zeros(slots_of(type.shape, _layout(type)), array.dtype)
     made[places] = array.reshape(-1)
-    return made
+    return made.view(packed_class(type))
+
+
+def aligned_zeros(count: int, dtype: np.dtype[Any]) -> Array:
+    """They begin where a cache line does: a vector that lies in two lines takes two accesses."""
+    size = count * dtype.itemsize
+    memory = np.zeros(size + _LINE, np.uint8)
+    start = -memory.ctypes.data % _LINE
+    return memory[start : start + size].view(dtype)
 
 
 def packed_class(described: TensorType) -> type[Packed]:

@@ -111,11 +111,29 @@ def key_of(*parts: str) -> str:
 
 
 @cache
-def sources_version(version: str, *folders: Path) -> str:
-    """The version, and when each source was last changed: a development tree compiles anew."""
+def sources_version(version: str, kept: Path, *folders: Path) -> str:
+    """The version and the content of every source: a development tree compiles anew, and a copy of one doesn't.
+
+    kept  the folder of a cache: it remembers the content of sources that haven't been touched since
+    """
+    found = [
+        (folder, path)
+        for folder in folders
+        for kind in _SOURCES
+        for path in sorted(folder.rglob(kind))
+    ]
+    seen = [version]
+    for _, path in found:
+        status = path.stat()
+        seen.append(f"{path} {status.st_mtime_ns} {status.st_size}")
+    memory, key = Cache(kept), key_of(*seen)
+    known = memory.get(key)
+    if known is not None:
+        return known.decode()
     parts = [version]
-    for folder in folders:
-        for path in [p for kind in _SOURCES for p in sorted(folder.rglob(kind))]:
-            status = path.stat()
-            parts.append(f"{path.name} {status.st_mtime_ns} {status.st_size}")
-    return key_of(*parts)
+    for folder, path in found:
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        parts.append(f"{folder.name}/{path.relative_to(folder).as_posix()} {content}")
+    made = key_of(*parts)
+    memory.put(key, made.encode())
+    return made

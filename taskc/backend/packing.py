@@ -6,11 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Tensor
-from taskc.packed import Packed, places_of, slots_of
+from taskc.packed import Packed, aligned_zeros, places_of, slots_of
 
 
 @contextmanager
@@ -28,7 +26,7 @@ def packed(
         assert isinstance(parameter, Tensor)
         assert parameter.layout is not None
         places = places_of(value.shape, parameter.layout)
-        memory = np.zeros(slots_of(value.shape, parameter.layout), value.dtype)
+        memory = aligned_zeros(slots_of(value.shape, parameter.layout), value.dtype)
         if parameter.role != "out":
             memory[places] = value.reshape(-1)
         if parameter.role != "in":

@@ -217,6 +217,34 @@ def test_a_call_works_where_nothing_can_be_kept(call: Any, tmp_path: Path) -> No
     call(TASKC_CACHE="", XDG_CACHE_HOME="", HOME="/proc/nowhere")
 
 
+def test_a_version_is_of_what_sources_say(tmp_path: Path) -> None:
+    """Not of where they lie, nor of when they were written: a copy has the same one."""
+
+    def version(folder: Path) -> str:
+        caching.sources_version.cache_clear()
+        return caching.sources_version("1", tmp_path / "kept", folder)
+
+    def tree(name: str, **texts: str) -> Path:
+        folder = tmp_path / name / "passes"
+        folder.mkdir(parents=True)
+        for file, text in texts.items():
+            (folder / f"{file}.py").write_text(text)
+        return folder
+
+    first = tree("one", a="x = 1", b="")
+    found = version(first)
+    again = version(first)
+    os.utime(first / "a.py", (1, 1))
+    assert found == again == version(first) == version(tree("two", a="x = 1", b=""))
+    changed = (
+        tree("three", a="x = 2", b=""),
+        tree("four", a="x = 1", c=""),
+        tree("five", a="x = 1"),
+    )
+    versions = [version(folder) for folder in changed]
+    assert len({found, *versions}) == 4
+
+
 def test_the_folder_of_the_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TASKC_CACHE", "here")

@@ -7,31 +7,26 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from taskc.backend.cpu import jit
-from taskc.backend.cpu.cost import cost_of
+from taskc.backend.cpu.cost import count_text
 from taskc.backend.cpu.emit import Emitter
-from taskc.backend.cpu.entry import (
-    context_size,
-    count_text,
-    entry_text,
-    has_entry,
-    outputs_of,
-    packed_of,
-)
+from taskc.backend.cpu.entry import context_size, entry_text
 from taskc.backend.cpu.math import math_function
 from taskc.backend.cpu.module import module_text, optimized
 from taskc.backend.cpu.pool import pool
 from taskc.backend.cpu.processor import Processor
+from taskc.backend.cpu.unpacking import has_entry, packed_of
 from taskc.backend.packing import packed
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
+from taskc.ir.extents import size_in_bytes
 from taskc.ir.nodes import SHARED, Tensor
 from taskc.ir.rewrite import map_children, substitute, walk
+from taskc.ir.signature import outputs_of
 from taskc.ir.types import TensorType
 from taskc.packed import packed_class
 
@@ -75,8 +70,7 @@ def llvm_text(lean: ir.Kernel, processor: Processor) -> tuple[str, Emitter]:
     lean = in_plain_words(lean)
     emitter = Emitter(lean, processor.lanes, math_function)
     parts = [emitter.emit()]
-    vectors = -(-lean.workers // (emitter.lanes or 1))
-    parts.append(count_text(lean, cost_of(lean.body) * vectors))
+    parts.append(count_text(lean, emitter.vectors))
     if has_entry(lean):
         parts.append(entry_text(lean, scratch_of(lean)))
     return module_text(lean, processor, parts), emitter
@@ -106,10 +100,7 @@ def scratch_of(kernel: ir.Kernel) -> int:
     for node in walk(kernel.body):
         if isinstance(node, ir.Allocate) and node.tensor.scope == SHARED:
             tensor = node.tensor
-            slots = prod(int(n) for n in tensor.shape)  # type: ignore[misc, arg-type]
-            if tensor.layout is not None:
-                slots = max(slots, tensor.layout.slots)
-            end = max(end, (tensor.offset or 0) + slots * tensor.dtype.nbytes)
+            end = max(end, (tensor.offset or 0) + size_in_bytes(tensor))
     return -(-end // 64) * 64
 
 
@@ -166,7 +157,7 @@ class Loaded:
         """
         if not self.compiled.has_entry or not _objects_are_plain():
             return None
-        outputs = outputs_of(self.kernel)
+        outputs = outputs_of(self.kernel.parameters)
         classes = [
             packed_class(TensorType(t.dtype, t.shape, t.layout)) for t in packed_of(self.kernel)
         ]

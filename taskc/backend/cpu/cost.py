@@ -1,14 +1,58 @@
-"""Roughly how many operations a block of a kernel is, to tell what is worth waking a thread for."""
+"""How many blocks a call has, and whether they are worth waking another thread for.
+
+    i64 count(ptr arguments)
+
+is their number, and negative where one thread is enough for them: where all of them are, roughly, less than
+ten microseconds of operations.
+"""
 
 from __future__ import annotations
 
+from taskc.backend.cpu.builder import Builder, Value, constant
+from taskc.backend.cpu.elementwise import Elementwise
+from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import MATH_FUNCTIONS
-from taskc.ir.nodes import Statement
+from taskc.ir.nodes import Expression, Statement, Variable
 from taskc.ir.rewrite import expressions, statements, walk
+from taskc.ir.types import i64
 
+_WORTH = 40_000  # operations, about ten microseconds: below that, other threads come too late
 _UNKNOWN_TRIPS = 64
 _MATH = 20
+
+
+def count_text(kernel: ir.Kernel, vectors: int) -> str:
+    """`count`, which says how many blocks a call has; a block runs its body for each of its vectors."""
+    builder = Builder()
+    elementwise = Elementwise(builder)
+    known: dict[Variable, Value] = {}
+    for number, item in enumerate([*kernel.parameters, *kernel.dimensions]):
+        if isinstance(item, Variable) and item.dtype.is_integer:
+            place = builder.pure(f"getelementptr i64, ptr %arguments, i64 {number}")
+            text = builder.pure(f"load i{item.dtype.bits}, ptr {place}")
+            known[item] = Value(text, item.dtype)
+
+    def value(expression: Expression) -> Value:
+        match expression:
+            case ir.Constant():
+                return constant(expression.value, expression.dtype)
+            case Variable():
+                return known[expression]
+            case ir.Binary():
+                return elementwise.binary(
+                    expression.operator, value(expression.left), value(expression.right)
+                )
+            case ir.Cast():
+                return elementwise.convert(value(expression.operand), expression.dtype)
+        raise InternalError(f"the number of blocks can't be {type(expression).__name__}")
+
+    blocks = elementwise.convert(value(kernel.blocks or ir.constant(1)), i64)
+    most = constant(_WORTH // max(1, cost_of(kernel.body) * vectors), i64)
+    few = elementwise.binary("<=", blocks, most)
+    signed = elementwise.select(few, elementwise.unary("-", blocks), blocks)
+    lines = [*builder.declared.values(), "define i64 @count(ptr %arguments) {", *builder.lines]
+    return "\n".join([*lines, f"  ret i64 {signed.text}", "}"])
 
 
 def cost_of(statement: Statement) -> int:

@@ -92,13 +92,8 @@ class Dots:
         if not value.lanes:
             return self.elementwise.splat(value, lanes)
         if not lanes:
-            text = self.builder.pure(f"extractelement {value.typed}, i64 0")
-        else:
-            picks = ", ".join(f"i32 {k % value.lanes}" for k in range(lanes))
-            text = self.builder.pure(
-                f"shufflevector {value.typed}, {value.type} poison, <{lanes} x i32> <{picks}>"
-            )
-        return Value(text, value.dtype, lanes)
+            return self.elementwise.first(value)
+        return self.elementwise.shuffled(value, [k % value.lanes for k in range(lanes)])
 
     def load(self, place: Place, mask: Value | None) -> Value:
         """The pack of each lane, as a u32, or the one of all. Masked lanes read nothing."""

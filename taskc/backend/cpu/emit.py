@@ -11,9 +11,6 @@ nothing; a wider one ends a loop over the block's vectors, and the next begins a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-
 from taskc.backend.cpu.atomics import Atomics
 from taskc.backend.cpu.builder import (
     SCALAR,
@@ -23,19 +20,20 @@ from taskc.backend.cpu.builder import (
     type_of,
 )
 from taskc.backend.cpu.dots import Dots
+from taskc.backend.cpu.flow import Flow
 from taskc.backend.cpu.groups import is_pure
 from taskc.backend.cpu.memory import Place
 from taskc.backend.cpu.tiles import TileRegisters
-from taskc.backend.cpu.values import Math, Values
+from taskc.backend.cpu.values import Math
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import SHARED, Expression, Statement, Tensor, Variable
 from taskc.ir.operations import DOTS, TILED
 from taskc.ir.rewrite import walk
-from taskc.ir.types import boolean, i32, i64
+from taskc.ir.types import i64
 
 
-class Emitter(Values):
+class Emitter(Flow):
     """Writes the function `block(i64 block, arguments..., ptr scratch, ptr status)`."""
 
     def __init__(self, kernel: ir.Kernel, most_lanes: int, math: Math) -> None:
@@ -126,19 +124,17 @@ class Emitter(Values):
             return
         for statement in statements:
             self._note_definitions(statement)
-        if self.vectors == 1:
-            self._set_vector(constant(0, i64))
-            for statement in statements:
-                self._statement(statement)
-            return
 
-        def body(number: Value) -> None:
+        def run(number: Value) -> None:
             self._set_vector(number)
             for statement in statements:
                 self._statement(statement)
 
-        self._count(constant(0, i64), constant(self.vectors, i64), 1, body)
-        self._set_vector(constant(0, i64))
+        if self.vectors > 1:
+            self._count(constant(0, i64), constant(self.vectors, i64), 1, run)
+            self._set_vector(constant(0, i64))
+        else:
+            run(constant(0, i64))
 
     def _set_vector(self, number: Value) -> None:
         self.vector = number
@@ -194,7 +190,7 @@ class Emitter(Values):
             case ir.Do(operation=operation) if operation in TILED:
                 self._tile(statement)
             case ir.Do(operation="store.pack", operands=(ir.Address() as part, _, *values)):
-                place = self._place(part.tensor, self._base(part.tensor), *part.indices)
+                place = self._place(part.tensor, part.indices)
                 self.dots.store(place, [self.spread(v) for v in values], self._active())
             case ir.Assert():
                 self._assert(statement)
@@ -224,7 +220,7 @@ class Emitter(Values):
 
     def _let(self, variable: Variable, value: Expression) -> None:
         made = self._let_value(value)
-        if self.vectors > 1 and self.groups.is_kept(variable) and not is_pure(value):
+        if self._is_kept(variable) and not is_pure(value):
             self._keep(variable, made)
         self._bind(variable, made)
 
@@ -242,7 +238,7 @@ class Emitter(Values):
             return
         lanes = self.lanes if self.forms.is_varying(tensor) else SCALAR
         if tensor not in self.stored:
-            is_kept = self.vectors > 1 and self.groups.is_kept(tensor)
+            is_kept = self._is_kept(tensor)
             private = self.privates.allocate(tensor, lanes, self.vectors if is_kept else 1)
             self.stored[tensor] = private
             self.spilled += private.size * tensor.dtype.nbytes if is_kept else 0
@@ -257,7 +253,7 @@ class Emitter(Values):
             index = self._private_index(indices)
             self.privates.store(private, self._copy_of(tensor), index, made, self.mask)
             return
-        place = self._place(tensor, self._base(tensor), *indices)
+        place = self._place(tensor, indices)
         if place.offsets is not None and not any(place.offsets):
             self._store_one(place, value)
         else:
@@ -266,212 +262,16 @@ class Emitter(Values):
     def _store_one(self, place: Place, value: Expression) -> None:
         """All lanes that take part write one place, and so one value: the first such lane's."""
         active = self._active()
-        is_uniform = self.forms.is_uniform(value)
+        if self.forms.is_uniform(value):
+            made = self.scalar(value)
+        else:
+            made = self.elementwise.first(self.spread(value), active)
         if active is None:
-            made = self.scalar(value) if is_uniform else self._first(self.spread(value))
             self.memory.store(place, made, None)
             return
-        made = (
-            self.scalar(value) if is_uniform else self.elementwise.first(self.spread(value), active)
-        )
         self._branch(
             self.elementwise.any(active), lambda: self.memory.store(place, made, None), None
         )
-
-    def _if_statement(self, node: ir.If) -> None:
-        condition, then, otherwise = node.condition, node.then, node.otherwise
-        if isinstance(condition, ir.Binary) and condition.operator == "and" and otherwise is None:
-            # What is uniform of it branches, only the rest is a mask.
-            inner = ir.If(condition.right, then, loc=node.loc)
-            self._if_statement(ir.If(condition.left, inner, loc=node.loc))
-            return
-        if self.forms.is_uniform(condition):
-            self._branch(
-                self.scalar(condition),
-                lambda: self._statement(then),
-                None if otherwise is None else lambda: self._statement(otherwise),
-            )
-            return
-        whole = self._holds_everywhere(condition)
-        if whole is not None and otherwise is None and self._active() is None:
-            # Edges are rare: what is inside of them needs no mask.
-            self._branch(
-                whole,
-                lambda: self._statement(then),
-                lambda: self._masked(self.spread(condition), then),
-            )
-            return
-        holds = self.spread(condition)
-        self._masked(holds, then)
-        if otherwise is not None:
-            self._masked(self.elementwise.unary("not", holds), otherwise)
-
-    def _holds_everywhere(self, condition: Expression) -> Value | None:
-        """Whether `place < end` holds on all lanes, told by lane 0's; the lanes' offsets don't wrap then."""
-        if isinstance(condition, Variable):
-            condition = self.definitions.get(condition, condition)
-            if not is_pure(condition):
-                return None
-        if not isinstance(condition, ir.Binary) or condition.operator != "<":
-            return None
-        place, end = self.forms.form(condition.left), self.forms.form(condition.right)
-        if place.offsets is None or min(place.offsets) < 0 or not end.is_uniform:
-            return None
-        if condition.left.dtype not in (i32, i64):
-            return None
-        first, last = self.scalar(condition.left), self.scalar(condition.right)
-        reach = constant(max(place.offsets), first.dtype)
-        return self.elementwise.binary("<", first, self.elementwise.less(last, reach))
-
-    def _masked(self, holds: Value, body: Statement) -> None:
-        mask = self._both(self.mask, holds)
-
-        def run() -> None:
-            with self._under(self.guard, mask):
-                self._statement(body)
-
-        if _is_short(body):
-            with self._nested():
-                run()
-        else:
-            self._branch(self.elementwise.any(mask), run, None)
-
-    def _branch(
-        self, holds: Value, then: Callable[[], None], otherwise: Callable[[], None] | None
-    ) -> None:
-        builder = self.builder
-        if holds.number is not None:
-            if holds.number:
-                then()
-            elif otherwise is not None:
-                otherwise()
-            return
-        labels = builder.label("then"), builder.label("else"), builder.label("end")
-        builder.branch(holds, labels[0], labels[1] if otherwise is not None else labels[2])
-        for label, arm in zip(labels, (then, otherwise), strict=False):
-            if arm is not None:
-                builder.start(label)
-                with self._nested(), self._under(None, self.mask):
-                    arm()
-                builder.jump(labels[2])
-        builder.start(labels[2])
-
-    # Loops.
-
-    def _for(self, loop: ir.For) -> None:
-        if not (self.forms.is_uniform(loop.start) and self.forms.is_uniform(loop.stop)):
-            self._masked_for(loop)
-        elif loop.kind != "serial":
-            start, stop = self.scalar(loop.start).number, self.scalar(loop.stop).number
-            assert start is not None
-            assert stop is not None
-            for number in range(int(start), int(stop), loop.step):
-                self.scopes.append({})
-                self._bind(loop.variable, constant(number, loop.variable.dtype))
-                self._statement(loop.body)
-                self.scopes.pop()
-        else:
-            self._loop(loop, self._statement)
-
-    def _loop(self, loop: ir.For, body: Callable[[Statement], None]) -> None:
-        with self._nested():
-            start, stop = self.scalar(loop.start), self.scalar(loop.stop)
-
-        def run(value: Value) -> None:
-            self._bind(loop.variable, value)
-            body(loop.body)
-
-        self._count(start, stop, loop.step, run)
-
-    def _count(self, start: Value, stop: Value, step: int, body: Callable[[Value], None]) -> None:
-        """A loop over a scalar."""
-        builder = self.builder
-        head, inside, end = builder.label("loop"), builder.label("body"), builder.label("end")
-        before = builder.block
-        kind = start.type
-        variable, following = builder.name("i"), builder.name("n")
-        builder.jump(head)
-        builder.start(head)
-        phi = len(builder.lines)
-        builder.emit("")
-        compare = "slt" if step > 0 else "sgt"
-        test = builder.impure(f"icmp {compare} {kind} {variable}, {stop.text}")
-        builder.emit(f"br i1 {test}, label %{inside}, label %{end}")
-        builder.start(inside)
-        with self._nested(), self._under(None, self.mask):
-            body(Value(variable, start.dtype))
-        builder.emit(f"{following} = add {kind} {variable}, {step}")
-        builder.lines[phi] = (
-            f"  {variable} = phi {kind} [ {start.text}, %{before} ], [ {following}, %{builder.block} ]"
-        )
-        builder.jump(head)
-        builder.start(end)
-
-    def _while(self, condition: Callable[[], Value], body: Callable[[], None]) -> None:
-        builder = self.builder
-        head, inside, end = builder.label("while"), builder.label("body"), builder.label("end")
-        builder.jump(head)
-        builder.start(head)
-        with self._nested(), self._under(None, self.mask):
-            builder.branch(condition(), inside, end)
-            builder.start(inside)
-            with self._nested():
-                body()
-            builder.jump(head)
-        builder.start(end)
-
-    def _masked_while(self, condition: Callable[[], Value], body: Callable[[], None]) -> None:
-        """As long as any lane goes on; the others wait."""
-        flags = Tensor("going", boolean, (), ir.LOCAL)
-        going = self.privates.allocate(flags, self.lanes, 1)
-        zero = constant(0, i64)
-        mask = self._active()
-        if mask is None:
-            mask = constant(True, boolean, self.lanes)
-        self.privates.store(going, zero, zero, mask, None)
-
-        def goes_on() -> Value:
-            now = self.privates.load(going, zero, zero)
-            with self._under(None, now):
-                now = self.elementwise.binary("and", now, condition())
-            self.privates.store(going, zero, zero, now, None)
-            return self.elementwise.any(now)
-
-        def run() -> None:
-            with self._under(None, self.privates.load(going, zero, zero)):
-                body()
-
-        self._while(goes_on, run)
-
-    def _masked_for(self, loop: ir.For) -> None:
-        variable = loop.variable
-        counter = Tensor(variable.name, variable.dtype, (), ir.LOCAL)
-        private = self.privates.allocate(counter, self.lanes, 1)
-        zero = constant(0, i64)
-        self.privates.store(private, zero, zero, self.spread(loop.start), None)
-        stop = self.spread(loop.stop)
-        step = constant(loop.step, variable.dtype, self.lanes)
-
-        def condition() -> Value:
-            now = self.privates.load(private, zero, zero)
-            return self.elementwise.binary("<" if loop.step > 0 else ">", now, stop)
-
-        def body() -> None:
-            now = self.privates.load(private, zero, zero)
-            form = self.forms.form(variable)
-            self.scopes.append({variable: now if form.offsets is None else self._first(now)})
-            self._statement(loop.body)
-            self.scopes.pop()
-            after = self.elementwise.binary("+", self.privates.load(private, zero, zero), step)
-            self.privates.store(private, zero, zero, after, None)
-
-        self._masked_while(condition, body)
-
-    def _first(self, value: Value) -> Value:
-        """Lane 0's value."""
-        if not value.lanes:
-            return value
-        return Value(self.builder.pure(f"extractelement {value.typed}, i64 0"), value.dtype)
 
     # Exchanges and atomics.
 
@@ -479,11 +279,8 @@ class Emitter(Values):
         number = self.scalar(distance).number
         assert number is not None
         made = self.spread(value)
-        picks = ", ".join(f"i32 {lane ^ int(number)}" for lane in range(self.lanes))
-        text = self.builder.pure(
-            f"shufflevector {made.typed}, {made.type} poison, <{self.lanes} x i32> <{picks}>"
-        )
-        self._bind(result, replace(made, text=text))
+        picks = [lane ^ int(number) for lane in range(self.lanes)]
+        self._bind(result, self.elementwise.shuffled(made, picks))
 
     def _dot(self, node: ir.Do) -> None:
         into, *places = (part for part in node.operands if isinstance(part, ir.Address))
@@ -491,7 +288,7 @@ class Emitter(Values):
         index = self._private_index(into.indices)
         packs = []
         for part in places:
-            place = self._place(part.tensor, self._base(part.tensor), *part.indices)
+            place = self._place(part.tensor, part.indices)
             packs.append(self.dots.load(place, self._active()))
         left = packs[0] if len(packs) > 1 else None
         total = self.privates.load(private, copy, index)
@@ -514,24 +311,17 @@ class Emitter(Values):
             address = self.privates.address(private, self._copy_of(part.tensor), slot)
             pitch = self.lanes * part.tensor.dtype.nbytes
         else:
-            place = self._place(part.tensor, self._base(part.tensor), *part.indices)
+            place = self._place(part.tensor, part.indices)
             address = self.memory.address(place)
             pitch = numbers[1] * part.tensor.dtype.nbytes
         self.tiles.move(row, kind, numbers[0], address, pitch)
 
     def _atomic(self, node: ir.Atomic) -> None:
-        place = self._place(node.tensor, self._base(node.tensor), *node.indices)
+        place = self._place(node.tensor, node.indices)
         old = Atomics(self.memory, self._count).run(
             node, place, self.spread(node.value), self._active()
         )
         if node.result is not None:
             self._bind(node.result, old)
-            if self.vectors > 1 and self.groups.is_kept(node.result):
+            if self._is_kept(node.result):
                 self._keep(node.result, old)
-
-
-def _is_short(body: Statement) -> bool:
-    """Cheap enough to run for no lane at all."""
-    nodes = list(walk(body))
-    kinds = (ir.For, ir.While, ir.Atomic, ir.If)
-    return len(nodes) < 64 and not any(isinstance(node, kinds) for node in nodes)

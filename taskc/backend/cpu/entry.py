@@ -5,34 +5,17 @@
 takes contiguous arrays of NumPy that fit the parameters, and Python's own numbers. Anything else, and
 anything wrong, goes to `slow`, which copies, packs, and says what is wrong: a Python callable that takes
 a tuple of all arguments, and None or the names of the last of them.
-
-    i64 count(ptr arguments)
-
-is how many blocks a call has; negative where they are not worth several threads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from taskc.backend.cpu.builder import Builder, Value, constant
-from taskc.backend.cpu.elementwise import Elementwise
-from taskc.errors import InternalError
+from taskc.backend.cpu.unpacking import CONTEXT, Unpacking, packed_of
 from taskc.ir import nodes as ir
-from taskc.ir.nodes import Expression, Tensor, Variable
-from taskc.ir.types import DType, boolean, f32, f64, i64
-
-# What `context` points to, in this order; then the type of each output's elements, and the class of each
-# packed parameter.
-CONTEXT = ("run", "ndarray", "empty", "out", "failed")
-_WORTH = 40_000  # operations, about ten microseconds: below that, other threads come too late
-
-# How buffers name element types. Whether C's `long` has 64 bits, the size of an element tells.
-_FORMATS = {
-    "bool": "?", "i8": "b", "i16": "h", "i32": "i", "i64": "lq", "u8": "B", "u16": "H",
-    "u32": "I", "u64": "LQ", "f16": "e", "f32": "f", "f64": "d",
-}  # fmt: skip
+from taskc.ir.nodes import Tensor
+from taskc.ir.signature import outputs_of
 
 _DECLARATIONS = """\
 declare i32 @PyObject_GetBuffer(ptr, ptr, i32)
@@ -62,8 +45,6 @@ declare i64 @llvm.abs.i64(i64, i1)
 """
 # PyObject_VectorcallDict may use the place before the operands.
 _ONE_OPERAND, _TWO_OPERANDS = 1 - 2**63, 2 - 2**63
-_CONTIGUOUS, _WRITABLE = 0x20 | 0x10 | 0x08 | 0x04, 0x01
-
 
 # PyObject_Vectorcall would pass names on, but no library has it before Python 3.11.
 _ASK = f"""\
@@ -105,113 +86,21 @@ nothing:
 """
 
 
-def has_entry(kernel: ir.Kernel) -> bool:
-    """Whether compiled code can take the arguments: all in plain types that buffers can name."""
-    for parameter in kernel.parameters:
-        if parameter.dtype.name not in _FORMATS:
-            return False
-        if isinstance(parameter, Tensor):
-            extents = [int] if parameter.layout is not None else [int, Variable]
-            if not all(isinstance(extent, tuple(extents)) for extent in parameter.shape):
-                return False
-            if parameter.layout is not None and parameter.role != "in":
-                return False
-        elif parameter.dtype not in (f32, f64, boolean) and not parameter.dtype.is_integer:
-            return False
-    return True
-
-
-def packed_of(kernel: ir.Kernel) -> list[Tensor]:
-    """The parameters that have a layout: compiled code takes arrays that were packed for it."""
-    return [p for p in kernel.parameters if isinstance(p, Tensor) and p.layout is not None]
-
-
-def outputs_of(kernel: ir.Kernel) -> list[Tensor]:
-    return [item for item in kernel.parameters if isinstance(item, Tensor) and item.role == "out"]
-
-
-def count_text(kernel: ir.Kernel, cost: int) -> str:
-    """`count`: the number of blocks; negative where one thread is enough for them."""
-    builder = Builder()
-    elementwise = Elementwise(builder)
-    known: dict[Variable, Value] = {}
-    for number, item in enumerate([*kernel.parameters, *kernel.dimensions]):
-        if isinstance(item, Variable) and item.dtype.is_integer:
-            place = builder.pure(f"getelementptr i64, ptr %arguments, i64 {number}")
-            text = builder.pure(f"load i{item.dtype.bits}, ptr {place}")
-            known[item] = Value(text, item.dtype)
-
-    def value(expression: Expression) -> Value:
-        match expression:
-            case ir.Constant():
-                return constant(expression.value, expression.dtype)
-            case Variable():
-                return known[expression]
-            case ir.Binary():
-                return elementwise.binary(
-                    expression.operator, value(expression.left), value(expression.right)
-                )
-            case ir.Cast():
-                return elementwise.convert(value(expression.operand), expression.dtype)
-        raise InternalError(f"the number of blocks can't be {type(expression).__name__}")
-
-    blocks = elementwise.convert(value(kernel.blocks or ir.constant(1)), i64)
-    most = constant(_WORTH // max(1, cost), i64)
-    few = elementwise.binary("<=", blocks, most)
-    signed = elementwise.select(few, elementwise.unary("-", blocks), blocks)
-    lines = [*builder.declared.values(), "define i64 @count(ptr %arguments) {", *builder.lines]
-    return "\n".join([*lines, f"  ret i64 {signed.text}", "}"])
-
-
 def context_size(kernel: ir.Kernel) -> int:
-    return len(CONTEXT) + len(outputs_of(kernel)) + len(packed_of(kernel))
+    return len(CONTEXT) + len(outputs_of(kernel.parameters)) + len(packed_of(kernel))
 
 
 def entry_text(kernel: ir.Kernel, scratch: int) -> str:
-    return _Entry(kernel, scratch).text()
+    return _Entry(kernel, scratch=scratch).text()
 
 
 @dataclass(slots=True)
-class _Entry:
-    kernel: ir.Kernel
-    scratch: int
-    lines: list[str] = field(default_factory=list)
-    names: int = 0
-    failing: str = "slow"
-    sizes: dict[Variable, str] = field(default_factory=dict)
-    addresses: list[tuple[Tensor, str, str]] = field(default_factory=list)
-    releases: list[tuple[str, str, str]] = field(default_factory=list)
-
-    def emit(self, line: str) -> None:
-        self.lines.append(f"  {line}")
-
-    def new(self, text: str) -> str:
-        self.names += 1
-        self.emit(f"%v{self.names} = {text}")
-        return f"%v{self.names}"
-
-    def start(self, label: str) -> None:
-        self.lines.append(f"{label}:")
-
-    def need(self, condition: str) -> None:
-        """Goes on if it holds; otherwise what is held so far is given back, and `slow` is asked."""
-        self.names += 1
-        self.emit(f"br i1 {condition}, label %go{self.names}, label %{self.failing}")
-        self.start(f"go{self.names}")
-
-    def need_equal(self, kind: str, a: str, b: object) -> None:
-        self.need(self.new(f"icmp eq {kind} {a}, {b}"))
-
-    def field(self, view: str, kind: str, number: int) -> str:
-        place = self.new(f"getelementptr %buffer, ptr {view}, i32 0, i32 {number}")
-        return self.new(f"load {kind}, ptr {place}")
-
-    def context(self, number: int) -> str:
-        return self.new(f"load ptr, ptr getelementptr (ptr, ptr @context, i64 {number})")
+class _Entry(Unpacking):
+    scratch: int = 0  # bytes of a block's shared memory
 
     def text(self) -> str:
         kernel = self.kernel
-        outputs = outputs_of(kernel)
+        outputs = outputs_of(kernel.parameters)
         inputs = [item for item in kernel.parameters if item not in outputs]
         items = [*kernel.parameters, *kernel.dimensions]
         places = {item: number for number, item in enumerate(items)}
@@ -231,17 +120,17 @@ class _Entry:
             value = self.new(f"load ptr, ptr {argument}")
             place = self.new(f"getelementptr i64, ptr %words, i64 {places[item]}")
             if isinstance(item, Tensor):
-                self._tensor(item, value, f"%view{places[item]}", place)
+                self.tensor(item, value, f"%view{places[item]}", place)
             else:
-                self._scalar(item, value, place)
+                self.scalar(item, value, place)
         for number, item in enumerate(outputs):
             place = self.new(f"getelementptr i64, ptr %words, i64 {places[item]}")
             value = self._output(item, number, given)
-            self._tensor(item, value, f"%view{places[item]}", place)
+            self.tensor(item, value, f"%view{places[item]}", place)
         for dimension in kernel.dimensions:
             place = self.new(f"getelementptr i64, ptr %words, i64 {places[dimension]}")
             self.emit(f"store i64 {self.sizes[dimension]}, ptr {place}")
-        self._overlaps()
+        self.overlaps()
         self._run(len(items))
         for number in range(len(kernel.parameters)):
             if isinstance(kernel.parameters[number], Tensor):
@@ -264,98 +153,6 @@ class _Entry:
         self.start("positional")
         return self.new(f"xor i1 {none}, true")
 
-    def _tensor(self, item: Tensor, value: str, view: str, place: str) -> None:
-        type_place = self.new(f"getelementptr i8, ptr {value}, i64 8")
-        kind = self.new(f"load ptr, ptr {type_place}")
-        laid = packed_of(self.kernel)
-        if item in laid:
-            first = len(CONTEXT) + len(outputs_of(self.kernel))
-            self.need_equal("ptr", kind, self.context(first + laid.index(item)))
-        else:
-            self.need_equal("ptr", kind, self.context(CONTEXT.index("ndarray")))
-        flags = _CONTIGUOUS | (_WRITABLE if item.role != "in" else 0)
-        got = self.new(f"call i32 @PyObject_GetBuffer(ptr {value}, ptr {view}, i32 {flags})")
-        self.need_equal("i32", got, 0)
-        self._hold(f"call void @PyBuffer_Release(ptr {view})")
-        if item not in laid:  # a class says all of this
-            self._check_type(item, view)
-        address = self.field(view, "ptr", 0)
-        start = self.new(f"ptrtoint ptr {address} to i64")
-        if item.dtype.nbytes > 1:
-            self.need_equal("i64", self.new(f"and i64 {start}, {item.dtype.nbytes - 1}"), 0)
-        self.addresses.append((item, start, self.field(view, "i64", 2)))
-        self.emit(f"store ptr {address}, ptr {place}")
-
-    def _check_type(self, item: Tensor, view: str) -> None:
-        text = self.field(view, "ptr", 6)
-        first = self.new(f"load i8, ptr {text}")
-        codes = [ord(code) for code in _FORMATS[item.dtype.name]]
-        fits = self.new(f"icmp eq i8 {first}, {codes[0]}")
-        for code in codes[1:]:
-            other = self.new(f"icmp eq i8 {first}, {code}")
-            fits = self.new(f"or i1 {fits}, {other}")
-        self.need(fits)
-        second = self.new(f"getelementptr i8, ptr {text}, i64 1")
-        self.need_equal("i8", self.new(f"load i8, ptr {second}"), 0)
-        self.need_equal("i64", self.field(view, "i64", 3), item.dtype.nbytes)
-        self.need_equal("i32", self.field(view, "i32", 5), len(item.shape))
-        shape = self.field(view, "ptr", 7)
-        for number, extent in enumerate(item.shape):
-            size = self.new(
-                f"load i64, ptr {self.new(f'getelementptr i64, ptr {shape}, i64 {number}')}"
-            )
-            self._extent(extent, size)
-
-    def _extent(self, extent: int | Expression, size: str) -> None:
-        if isinstance(extent, int):
-            self.need_equal("i64", size, extent)
-            return
-        assert isinstance(extent, Variable)
-        if extent in self.sizes:
-            self.need_equal("i64", size, self.sizes[extent])
-            return
-        self.sizes[extent] = size
-        if extent.multiple > 1:
-            self.need_equal("i64", self.new(f"urem i64 {size}, {extent.multiple}"), 0)
-
-    def _scalar(self, item: Variable, value: str, place: str) -> None:
-        kind = self.new(f"load ptr, ptr {self.new(f'getelementptr i8, ptr {value}, i64 8')}")
-        if item.dtype is boolean:
-            self.need_equal("ptr", kind, "@PyBool_Type")
-            holds = self.new(f"icmp eq ptr {value}, @_Py_TrueStruct")
-            self.emit(f"store i8 {self.new(f'zext i1 {holds} to i8')}, ptr {place}")
-        elif item.dtype.is_float:
-            self.need_equal("ptr", kind, "@PyFloat_Type")
-            number = self.new(f"call double @PyFloat_AsDouble(ptr {value})")
-            if item.dtype is f64:
-                self.emit(f"store double {number}, ptr {place}")
-                return
-            # What overflows f32 is refused, so the bounds are checked; infinities and NaN pass.
-            narrow = self.new(f"fptrunc double {number} to float")
-            size = self.new(f"call double @llvm.fabs.f64(double {number})")
-            fits = self.new(f"fcmp ule double {size}, 0x47EFFFFFE0000000")
-            infinite = self.new(f"fcmp oeq double {size}, 0x7FF0000000000000")
-            self.need(self.new(f"or i1 {fits}, {infinite}"))
-            self.emit(f"store float {narrow}, ptr {place}")
-        else:
-            self.need_equal("ptr", kind, "@PyLong_Type")
-            number = self.new(f"call i64 @PyLong_AsLongLong(ptr {value})")
-            error = self.new("call ptr @PyErr_Occurred()")  # it doesn't fit 64 bits
-            self.need(self.new(f"icmp eq ptr {error}, null"))
-            self._integer(item.dtype, number)
-            self.emit(f"store i{item.dtype.bits} {self._narrow(number, item.dtype)}, ptr {place}")
-
-    def _integer(self, dtype: DType, number: str) -> None:
-        if dtype.bits < 64:
-            low = self.new(f"icmp sge i64 {number}, {dtype.minimum}")
-            high = self.new(f"icmp sle i64 {number}, {dtype.maximum}")
-            self.need(self.new(f"and i1 {low}, {high}"))
-        elif dtype.kind == "uint":
-            self.need(self.new(f"icmp sge i64 {number}, 0"))
-
-    def _narrow(self, number: str, dtype: DType) -> str:
-        return number if dtype.bits == 64 else self.new(f"trunc i64 {number} to i{dtype.bits}")
-
     def _output(self, item: Tensor, number: int, given: str) -> str:
         """The array that `out=` gives, or a new one; this function owns a reference to it."""
         if given != "false":
@@ -367,9 +164,9 @@ class _Entry:
             self.emit(f"store ptr {array}, ptr %made{number}")
             self.emit("br label %placed")
             self.start("allocate")
-        shape = self.new(f"call ptr @PyTuple_New(i64 {len(item.shape)})")
+        shape = self.new(f"call ptr @PyTuple_New(i64 {len(item.argument_shape)})")
         self.need(self.new(f"icmp ne ptr {shape}, null"))
-        for index, extent in enumerate(item.shape):
+        for index, extent in enumerate(item.argument_shape):
             size = extent if isinstance(extent, int) else self.sizes.get(extent)  # type: ignore[arg-type]
             if size is None:
                 size = 0
@@ -392,24 +189,8 @@ class _Entry:
             self.emit("br label %placed")
             self.start("placed")
         array = self.new(f"load ptr, ptr %made{number}")
-        self._hold(f"call void @Py_DecRef(ptr {array})")
+        self.hold(f"call void @Py_DecRef(ptr {array})")
         return array
-
-    def _hold(self, release: str) -> None:
-        """From now on a failure has this to do first."""
-        self.names += 1
-        label = f"fail{self.names}"
-        self.releases.append((label, release, self.failing))
-        self.failing = label
-
-    def _overlaps(self) -> None:
-        for number, (first, a, a_size) in enumerate(self.addresses):
-            for second, b, b_size in self.addresses[number + 1 :]:
-                if first.role == "in" and second.role == "in":
-                    continue
-                before = self.new(f"icmp ule i64 {self.new(f'add i64 {a}, {a_size}')}, {b}")
-                after = self.new(f"icmp ule i64 {self.new(f'add i64 {b}, {b_size}')}, {a}")
-                self.need(self.new(f"or i1 {before}, {after}"))
 
     def _run(self, items: int) -> None:
         status = self.new(f"getelementptr i64, ptr %words, i64 {items}")

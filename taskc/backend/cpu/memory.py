@@ -19,7 +19,8 @@ from taskc.backend.cpu.builder import (
     type_of,
     vector_of,
 )
-from taskc.backend.cpu.elementwise import Elementwise, suffix_of
+from taskc.backend.cpu.elementwise import Elementwise
+from taskc.backend.cpu.instructions import suffix_of
 from taskc.ir.nodes import SHARED, Tensor
 from taskc.ir.types import DType, boolean, i64
 

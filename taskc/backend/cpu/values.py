@@ -158,7 +158,7 @@ class Values:
             case ir.Read(tensor=tensor, indices=indices):
                 return self._read(tensor, indices)
             case ir.Lookup(table=table, index=index):
-                place = self._place(self._table(table), self.tables[table], index)
+                place = self._place(self._table(table), (index,), self.tables[table])
                 return self.memory.load(place, self.guard, self.mask if self.lanes else None)
         raise InternalError(f"no code for {type(expression).__name__}")
 
@@ -209,7 +209,7 @@ class Values:
         if tensor in self.stored:
             copy = self._copy_of(tensor)
             return self.privates.load(self.stored[tensor], copy, self._private_index(indices))
-        place = self._place(tensor, self._base(tensor), *indices)
+        place = self._place(tensor, indices)
         return self.memory.load(place, self.guard, self._active())
 
     def _active(self) -> Value | None:
@@ -233,7 +233,10 @@ class Values:
             return "%scratch"
         return self.builder.pure(f"getelementptr i8, ptr %scratch, i64 {tensor.offset}")
 
-    def _place(self, tensor: Tensor, base: str, *indices: Expression) -> Place:
+    def _place(
+        self, tensor: Tensor, indices: tuple[Expression, ...], base: str | None = None
+    ) -> Place:
+        base = base or self._base(tensor)
         index: Expression = indices[0] if indices else ir.constant(0)
         if tensor.swizzle is not None:
             index = _swizzled(tensor, index)
@@ -247,8 +250,11 @@ class Values:
         return Tensor(table.name, i64, (int(table.values.size),), GLOBAL)
 
     def _copy_of(self, tensor: Tensor) -> Value:
-        is_kept = self.vectors > 1 and self.groups.is_kept(tensor)
-        return self.vector if is_kept else constant(0, i64)
+        return self.vector if self._is_kept(tensor) else constant(0, i64)
+
+    def _is_kept(self, item: Variable | Tensor) -> bool:
+        """Each vector has its own, which lives across a barrier."""
+        return self.vectors > 1 and self.groups.is_kept(item)
 
 
 def _swizzled(tensor: Tensor, offset: Expression) -> Expression:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from taskc.backend.cpu.builder import SCALAR, Builder, Value, constant, type_of, vector_of
-from taskc.backend.cpu.elementwise import Elementwise, suffix_of
+from taskc.backend.cpu.elementwise import Elementwise
+from taskc.backend.cpu.instructions import suffix_of
 from taskc.backend.cpu.math.notation import Number, Term
 from taskc.ir.types import DType, f32
 

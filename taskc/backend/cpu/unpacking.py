@@ -1,0 +1,203 @@
+"""Arguments of a call taken out of Python's objects, each checked against its parameter.
+
+An array's buffer is asked for its address and whether its type, shape and order are the parameter's; a number
+is read if it is of Python's own types and fits. What isn't so is left to others: `slow` is where it goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from taskc.ir import nodes as ir
+from taskc.ir.nodes import Expression, Tensor, Variable
+from taskc.ir.signature import outputs_of
+from taskc.ir.types import DType, boolean, f32, f64
+
+# What `context` points to, in this order; then the type of each output's elements, and the class of each
+# packed parameter.
+CONTEXT = ("run", "ndarray", "empty", "out", "failed")
+
+# How buffers name element types. Whether C's `long` has 64 bits, the size of an element tells.
+_FORMATS = {
+    "bool": "?", "i8": "b", "i16": "h", "i32": "i", "i64": "lq", "u8": "B", "u16": "H",
+    "u32": "I", "u64": "LQ", "f16": "e", "f32": "f", "f64": "d",
+}  # fmt: skip
+
+_CONTIGUOUS, _WRITABLE = 0x20 | 0x10 | 0x08 | 0x04, 0x01
+
+
+def has_entry(kernel: ir.Kernel) -> bool:
+    """Whether compiled code can take the arguments: all in plain types that buffers can name."""
+    for parameter in kernel.parameters:
+        if parameter.dtype.name not in _FORMATS:
+            return False
+        if isinstance(parameter, Tensor):
+            is_packed = parameter.layout is not None
+            extents = int if is_packed else (int, Variable)
+            if not all(isinstance(extent, extents) for extent in parameter.argument_shape):
+                return False
+            if is_packed and parameter.role != "in":
+                return False
+        elif parameter.dtype not in (f32, f64, boolean) and not parameter.dtype.is_integer:
+            return False
+    return True
+
+
+def packed_of(kernel: ir.Kernel) -> list[Tensor]:
+    """The parameters that have a layout: compiled code takes arrays that were packed for it."""
+    return [p for p in kernel.parameters if isinstance(p, Tensor) and p.layout is not None]
+
+
+@dataclass(slots=True)
+class Unpacking:
+    """LLVM IR, line by line, which goes to the label `failing` where something isn't as it has to be.
+
+    sizes      the symbolic dimensions that are known
+    addresses  where the arrays lie that were given: a tensor, its address, its bytes
+    releases   what has to be given back: a label, how, and the label where it goes on
+    """
+
+    kernel: ir.Kernel
+    lines: list[str] = field(default_factory=list)
+    names: int = 0
+    failing: str = "slow"
+    sizes: dict[Variable, str] = field(default_factory=dict)
+    addresses: list[tuple[Tensor, str, str]] = field(default_factory=list)
+    releases: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def emit(self, line: str) -> None:
+        self.lines.append(f"  {line}")
+
+    def new(self, text: str) -> str:
+        self.names += 1
+        self.emit(f"%v{self.names} = {text}")
+        return f"%v{self.names}"
+
+    def start(self, label: str) -> None:
+        self.lines.append(f"{label}:")
+
+    def need(self, condition: str) -> None:
+        """Goes on if it holds; otherwise what is held so far is given back, and `slow` is asked."""
+        self.names += 1
+        self.emit(f"br i1 {condition}, label %go{self.names}, label %{self.failing}")
+        self.start(f"go{self.names}")
+
+    def need_equal(self, kind: str, a: str, b: object) -> None:
+        self.need(self.new(f"icmp eq {kind} {a}, {b}"))
+
+    def hold(self, release: str) -> None:
+        """From now on a failure has this to do first."""
+        self.names += 1
+        label = f"fail{self.names}"
+        self.releases.append((label, release, self.failing))
+        self.failing = label
+
+    # What is given.
+
+    def field(self, view: str, kind: str, number: int) -> str:
+        place = self.new(f"getelementptr %buffer, ptr {view}, i32 0, i32 {number}")
+        return self.new(f"load {kind}, ptr {place}")
+
+    def context(self, number: int) -> str:
+        return self.new(f"load ptr, ptr getelementptr (ptr, ptr @context, i64 {number})")
+
+    def tensor(self, item: Tensor, value: str, view: str, place: str) -> None:
+        type_place = self.new(f"getelementptr i8, ptr {value}, i64 8")
+        kind = self.new(f"load ptr, ptr {type_place}")
+        laid = packed_of(self.kernel)
+        if item in laid:
+            first = len(CONTEXT) + len(outputs_of(self.kernel.parameters))
+            self.need_equal("ptr", kind, self.context(first + laid.index(item)))
+        else:
+            self.need_equal("ptr", kind, self.context(CONTEXT.index("ndarray")))
+        flags = _CONTIGUOUS | (_WRITABLE if item.role != "in" else 0)
+        got = self.new(f"call i32 @PyObject_GetBuffer(ptr {value}, ptr {view}, i32 {flags})")
+        self.need_equal("i32", got, 0)
+        self.hold(f"call void @PyBuffer_Release(ptr {view})")
+        if item not in laid:  # a class says all of this
+            self._check_type(item, view)
+        address = self.field(view, "ptr", 0)
+        start = self.new(f"ptrtoint ptr {address} to i64")
+        if item.dtype.nbytes > 1:
+            self.need_equal("i64", self.new(f"and i64 {start}, {item.dtype.nbytes - 1}"), 0)
+        self.addresses.append((item, start, self.field(view, "i64", 2)))
+        self.emit(f"store ptr {address}, ptr {place}")
+
+    def _check_type(self, item: Tensor, view: str) -> None:
+        text = self.field(view, "ptr", 6)
+        first = self.new(f"load i8, ptr {text}")
+        codes = [ord(code) for code in _FORMATS[item.dtype.name]]
+        fits = self.new(f"icmp eq i8 {first}, {codes[0]}")
+        for code in codes[1:]:
+            other = self.new(f"icmp eq i8 {first}, {code}")
+            fits = self.new(f"or i1 {fits}, {other}")
+        self.need(fits)
+        second = self.new(f"getelementptr i8, ptr {text}, i64 1")
+        self.need_equal("i8", self.new(f"load i8, ptr {second}"), 0)
+        self.need_equal("i64", self.field(view, "i64", 3), item.dtype.nbytes)
+        self.need_equal("i32", self.field(view, "i32", 5), len(item.argument_shape))
+        shape = self.field(view, "ptr", 7)
+        for number, extent in enumerate(item.argument_shape):
+            size = self.new(
+                f"load i64, ptr {self.new(f'getelementptr i64, ptr {shape}, i64 {number}')}"
+            )
+            self._extent(extent, size)
+
+    def _extent(self, extent: int | Expression, size: str) -> None:
+        if isinstance(extent, int):
+            self.need_equal("i64", size, extent)
+            return
+        assert isinstance(extent, Variable)
+        if extent in self.sizes:
+            self.need_equal("i64", size, self.sizes[extent])
+            return
+        self.sizes[extent] = size
+        if extent.multiple > 1:
+            self.need_equal("i64", self.new(f"urem i64 {size}, {extent.multiple}"), 0)
+
+    def scalar(self, item: Variable, value: str, place: str) -> None:
+        kind = self.new(f"load ptr, ptr {self.new(f'getelementptr i8, ptr {value}, i64 8')}")
+        if item.dtype is boolean:
+            self.need_equal("ptr", kind, "@PyBool_Type")
+            holds = self.new(f"icmp eq ptr {value}, @_Py_TrueStruct")
+            self.emit(f"store i8 {self.new(f'zext i1 {holds} to i8')}, ptr {place}")
+        elif item.dtype.is_float:
+            self.need_equal("ptr", kind, "@PyFloat_Type")
+            number = self.new(f"call double @PyFloat_AsDouble(ptr {value})")
+            if item.dtype is f64:
+                self.emit(f"store double {number}, ptr {place}")
+                return
+            # What overflows f32 is refused, so the bounds are checked; infinities and NaN pass.
+            narrow = self.new(f"fptrunc double {number} to float")
+            size = self.new(f"call double @llvm.fabs.f64(double {number})")
+            fits = self.new(f"fcmp ule double {size}, 0x47EFFFFFE0000000")
+            infinite = self.new(f"fcmp oeq double {size}, 0x7FF0000000000000")
+            self.need(self.new(f"or i1 {fits}, {infinite}"))
+            self.emit(f"store float {narrow}, ptr {place}")
+        else:
+            self.need_equal("ptr", kind, "@PyLong_Type")
+            number = self.new(f"call i64 @PyLong_AsLongLong(ptr {value})")
+            error = self.new("call ptr @PyErr_Occurred()")  # it doesn't fit 64 bits
+            self.need(self.new(f"icmp eq ptr {error}, null"))
+            self._integer(item.dtype, number)
+            self.emit(f"store i{item.dtype.bits} {self._narrow(number, item.dtype)}, ptr {place}")
+
+    def _integer(self, dtype: DType, number: str) -> None:
+        if dtype.bits < 64:
+            low = self.new(f"icmp sge i64 {number}, {dtype.minimum}")
+            high = self.new(f"icmp sle i64 {number}, {dtype.maximum}")
+            self.need(self.new(f"and i1 {low}, {high}"))
+        elif dtype.kind == "uint":
+            self.need(self.new(f"icmp sge i64 {number}, 0"))
+
+    def _narrow(self, number: str, dtype: DType) -> str:
+        return number if dtype.bits == 64 else self.new(f"trunc i64 {number} to i{dtype.bits}")
+
+    def overlaps(self) -> None:
+        for number, (first, a, a_size) in enumerate(self.addresses):
+            for second, b, b_size in self.addresses[number + 1 :]:
+                if first.role == "in" and second.role == "in":
+                    continue
+                before = self.new(f"icmp ule i64 {self.new(f'add i64 {a}, {a_size}')}, {b}")
+                after = self.new(f"icmp ule i64 {self.new(f'add i64 {b}, {b_size}')}, {a}")
+                self.need(self.new(f"or i1 {before}, {after}"))
