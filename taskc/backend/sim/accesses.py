@@ -102,10 +102,11 @@ class Accesses:
 
     # Reads.
 
-    def read(self, node: ir.Read) -> Evaluate:
+    def read(self, node: ir.Read, kind: str = "load") -> Evaluate:
+        """`kind`: what the statistics call it."""
         match node.tensor.scope:
             case ir.GLOBAL | ir.SHARED:
-                return self._read_memory(node)
+                return self._read_memory(node, kind)
             case ir.TILE:
                 return self.tiles.read(node)
             case ir.LOCAL | ir.REGISTER:
@@ -120,7 +121,7 @@ class Accesses:
     def _is_measured(self, tensor: ir.Tensor) -> bool:
         return self.run.statistics and not (self.run.by_phases or tensor in self.run.peers)
 
-    def _read_memory(self, node: ir.Read) -> Evaluate:
+    def _read_memory(self, node: ir.Read, kind: str) -> Evaluate:
         tensor, loc = node.tensor, node.loc
         place = self.place(tensor, node.indices, node, loc)
         is_shared = tensor.scope == ir.SHARED
@@ -152,8 +153,8 @@ class Accesses:
                 check_vector(frame, memory, at, legal, loc, node, False)
                 if frame.touched is not None:
                     frame.touched.append(Touched(memory, at, legal, loc, False))
-            if measured and isinstance(at, np.ndarray):
-                measure(frame, memory, at, frame.mask, site)
+            if measured:
+                measure(frame, memory, at, frame.mask, site, kind)
             if races:
                 record(frame, memory, at, frame.mask, illegal, site, "read")
             return value
@@ -213,8 +214,8 @@ class Accesses:
                 flat, values = flat[chosen], values[chosen]
             if not flat.size:
                 return
-            if measured and isinstance(at, np.ndarray):
-                measure(frame, memory, at, where, site)
+            if measured:
+                measure(frame, memory, at, where, site, "store")
             if once:
                 self.check_once(frame, memory, flat, loc, node)
             memory.data[flat] = values

@@ -18,15 +18,27 @@ PADDINGS = range(1, 9)  # elements
 MOST_REQUESTS = 256  # of one place; where there are more kinds, not all are known
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Request:
     """A warp's access to shared memory: each lane's first element in the layout, -1 for none."""
 
     offsets: Array
     elements: int  # for each lane, one behind the other
+    _cost: tuple[int, int] | None = None
+
+    def cost(self, tensor: ir.Tensor) -> tuple[int, int]:
+        """`ways`, and how many accesses conflicts add to the fewest possible ones."""
+        if self._cost is None:
+            parts = self._parts(tensor, 0)
+            self._cost = max(parts, default=1), sum(parts) - len(parts)
+        return self._cost
 
     def ways(self, tensor: ir.Tensor, padding: int = 0) -> int:
         """The most different words of one bank, among the lanes that are served at a time."""
+        return max(self._parts(tensor, padding), default=1)
+
+    def _parts(self, tensor: ir.Tensor, padding: int) -> list[int]:
+        """The same for each group of lanes that are served at a time."""
         offsets, active = self.offsets, self.offsets >= 0
         if padding:
             offsets = offsets + offsets // _pitch(tensor) * padding
@@ -34,13 +46,13 @@ class Request:
         width = self.elements * tensor.dtype.nbytes
         lanes = WARP if width <= WORD else max(WARP * WORD // width, 1)
         words = np.arange(max(width // WORD, 1))
-        most = 1
+        found = []
         for start in range(0, len(addresses), lanes):
             part = slice(start, start + lanes)
             touched = np.unique(addresses[part][active[part]][:, None] // WORD + words)
             if touched.size:
-                most = max(most, int(np.bincount(touched % BANKS).max()))
-        return most
+                found.append(int(np.bincount(touched % BANKS).max()))
+        return found
 
 
 def against_conflicts(

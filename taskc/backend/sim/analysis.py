@@ -44,6 +44,7 @@ def writes_among(nodes: Iterable[object]) -> Iterator[ir.Tensor]:
                 | "store.pack"
                 | "tma.load"
                 | "tma.load.multicast"
+                | "tma.load.pixels"
                 | "tma.store",
                 operands=operands,
             ):

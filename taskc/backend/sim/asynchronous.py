@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from taskc.backend.sim.bulk import issued, launch, misaligned_box, task_indices
+from taskc.backend.sim.bulk import (
+    inside_of,
+    issued,
+    launch,
+    misaligned_box,
+    pixels_at,
+    task_indices,
+)
 from taskc.backend.sim.clusters import destinations
 from taskc.backend.sim.machine import Frame, active_columns
 from taskc.backend.sim.mbarriers import Mbarrier, Mbarriers
@@ -34,6 +42,7 @@ class BulkCopies:
             {
                 "tma.load": self.load,
                 "tma.load.multicast": self.load,
+                "tma.load.pixels": self.load,
                 "tma.store": self.store,
                 "tma.commit": self.commit,
                 "tma.wait": self.wait_for_stores,
@@ -64,21 +73,49 @@ class BulkCopies:
             frame.fault("several-issuers", message, active[None], node.loc, node)
         return int(columns[0])
 
-    def _box(self, node: ir.Do, near: int, far: int, extents: int) -> Any:
+    def _box(
+        self, node: ir.Do, shared: ir.Address, distant: ir.Address, extents: Sequence[ir.Expression]
+    ) -> Any:
         """A function that gives a box's elements: offsets in SHARED and GLOBAL, and which exist."""
-        shared, distant = node.operands[near], node.operands[far]
-        assert isinstance(shared, ir.Address)
-        assert isinstance(distant, ir.Address)
-        place = self.accesses.place(shared.tensor, shared.indices, node, node.loc)
         origins = [self.expressions.index(index) for index in distant.indices]
-        box = []
-        for extent in node.operands[extents:]:
-            assert isinstance(extent, ir.Constant)
-            box.append(int(extent.value))
+        box = _constants(extents)
         shape = self.run.shapes[distant.tensor]
         if len(box) != len(shape):
             raise InternalError(f"a box of {len(box)} extents in {distant.tensor.name}")
         tasks = [index[0] for index in task_indices(tuple(box))]
+
+        def places(frame: Frame, column: int) -> tuple[Array, Array]:
+            first = [_of_column(origin(frame), column) for origin in origins]
+            if len(first) != len(shape):  # one linear index
+                first = [int(i) for i in np.unravel_index(first[0], shape)]
+            return inside_of(shape, [o + index for o, index in zip(first, tasks, strict=True)])
+
+        return self._elements(node, shared, distant.tensor, box, places)
+
+    def _pixels(self, node: ir.Do, shared: ir.Address, distant: ir.Address) -> Any:
+        """The same of pixels, which it counts as the hardware does."""
+        origins = [
+            self.expressions.index(index) for index in (*distant.indices, *node.operands[3:5])
+        ]
+        count, channels, *numbers = _constants(node.operands[5:])
+        shape = self.run.shapes[distant.tensor]
+
+        def places(frame: Frame, column: int) -> tuple[Array, Array]:
+            found = [_of_column(origin(frame), column) for origin in origins]
+            at, problem = pixels_at(found, count, channels, numbers)
+            if problem:
+                issuer = np.arange(frame.width)[None, :] == column
+                frame.fault("out-of-bounds", problem, issuer, node.loc, node)
+            return inside_of(shape, at)
+
+        return self._elements(node, shared, distant.tensor, [count, channels], places)
+
+    def _elements(
+        self, node: ir.Do, shared: ir.Address, distant: ir.Tensor, box: list[int], places: Any
+    ) -> Any:
+        """Offsets in SHARED, and what `places` says of GLOBAL."""
+        place = self.accesses.place(shared.tensor, shared.indices, node, node.loc)
+        shape = self.run.shapes[distant]
         room = self.run.shapes[shared.tensor]
         inside_out = None if self.run.is_flat else elements_at(shared.tensor, room)
         layout = shared.tensor.layout
@@ -90,7 +127,7 @@ class BulkCopies:
             if not self.run.is_flat:
                 at = int(laid_out(shared.tensor, room, np.asarray(min(start, prod(room) - 1))))
             linear = at + np.arange(prod(box))
-            problem = misaligned_box(shared.tensor, at, distant.tensor, shape, box)
+            problem = misaligned_box(shared.tensor, at, distant, shape, box)
             if problem:
                 issuer = np.arange(frame.width)[None, :] == column
                 frame.fault("misaligned", problem, issuer, node.loc, node)
@@ -106,27 +143,19 @@ class BulkCopies:
                 )
                 frame.fault("out-of-bounds", message, issuer, node.loc, node, np.asarray(start))
                 linear = np.where(beyond, 0, linear)
-            first = [_of_column(origin(frame), column) for origin in origins]
-            if len(first) != len(shape):  # one linear index
-                first = [int(i) for i in np.unravel_index(first[0], shape)]
-            inside = np.ones(linear.shape, np.bool_)
-            flat = np.zeros(linear.shape, np.int64)
-            for origin, index, extent in zip(first, tasks, shape, strict=True):
-                position = origin + index
-                inside &= (position >= 0) & (position < extent)
-                flat = flat * extent + position
-            return linear, np.where(inside, flat, 0), inside
+            return linear, *places(frame, column)
 
         return elements
 
     def load(self, node: ir.Do) -> Code:
         is_multicast = node.operation == "tma.load.multicast"
-        elements = self._box(node, 0, 1, 4 if is_multicast else 3)
+        near, far = map(_address, node.operands[:2])
+        if node.operation == "tma.load.pixels":
+            elements = self._pixels(node, near, far)
+        else:
+            elements = self._box(node, near, far, node.operands[4 if is_multicast else 3 :])
         mask = self.expressions.index(node.operands[3]) if is_multicast else None
         barriers = self.mbarriers.named_by(node, 2)
-        near, far = node.operands[0], node.operands[1]
-        assert isinstance(near, ir.Address)
-        assert isinstance(far, ir.Address)
         target, source = near.tensor, far.tensor
         site = self.run.site(node.loc)
 
@@ -200,10 +229,8 @@ class BulkCopies:
         return memory.data
 
     def store(self, node: ir.Do) -> Code:
-        elements = self._box(node, 1, 0, 2)
-        far, near = node.operands[0], node.operands[1]
-        assert isinstance(near, ir.Address)
-        assert isinstance(far, ir.Address)
+        far, near = map(_address, node.operands[:2])
+        elements = self._box(node, near, far, node.operands[2:])
         target, source = far.tensor, near.tensor
         site = self.run.site(node.loc)
 
@@ -297,6 +324,19 @@ class Outgoing:
 
     def left(self) -> list[tuple[Memory, Array, int, Location]]:
         return [*self.open, *(store for group in self.closed for store in group)]
+
+
+def _address(operand: ir.Expression) -> ir.Address:
+    assert isinstance(operand, ir.Address)
+    return operand
+
+
+def _constants(operands: Sequence[ir.Expression]) -> list[int]:
+    found = []
+    for operand in operands:
+        assert isinstance(operand, ir.Constant)
+        found.append(int(operand.value))
+    return found
 
 
 def _of_column(value: Any, column: int) -> int:

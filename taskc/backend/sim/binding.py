@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from taskc.backend.sim.machine import Run
 from taskc.backend.sim.memory import Array, Memory
 from taskc.errors import CompileError
 from taskc.ir import arithmetic, nodes as ir
-from taskc.ir.extents import extent_value
+from taskc.ir.extents import extent_value, size_in_bytes
 
 
 def bind_arguments(
@@ -50,13 +49,13 @@ def bind_arguments(
 
 
 def _bind_dimensions(tensor: ir.Tensor, array: Array, bound: dict[ir.Variable, Any]) -> None:
-    if array.ndim != len(tensor.shape) or array.dtype != tensor.dtype.numpy:
+    if array.ndim != len(tensor.argument_shape) or array.dtype != tensor.dtype.numpy:
         raise CompileError(
-            f"{tensor.name} is {tensor.dtype} of rank {len(tensor.shape)};"
+            f"{tensor.name} is {tensor.dtype} of rank {len(tensor.argument_shape)};"
             f" the argument is {array.dtype} of shape {array.shape}",
             tensor.loc,
         )
-    for extent, size in zip(tensor.shape, array.shape, strict=True):
+    for extent, size in zip(tensor.argument_shape, array.shape, strict=True):
         if isinstance(extent, ir.Variable):
             known = bound.setdefault(extent, extent.dtype.numpy.type(size))
             if known != size:
@@ -68,11 +67,12 @@ def _bind_dimensions(tensor: ir.Tensor, array: Array, bound: dict[ir.Variable, A
 def _bind_tensor(
     run: Run, tensor: ir.Tensor, array: Array, bound: dict[ir.Variable, Any]
 ) -> Memory:
-    shape = known_shape(tensor, bound)
-    if array.shape != shape:
+    wanted = known_shape(tensor, tensor.argument_shape, bound)
+    if array.shape != wanted:
         raise CompileError(
-            f"{tensor.name} has the shape {shape}; the argument has {array.shape}", tensor.loc
+            f"{tensor.name} has the shape {wanted}; the argument has {array.shape}", tensor.loc
         )
+    shape = known_shape(tensor, tensor.shape, bound)
     run.shapes[tensor] = shape
     data = np.ascontiguousarray(array).reshape(-1)
     is_out = tensor.role == "out"
@@ -92,9 +92,8 @@ def typed(numbers: Array, variable: ir.Variable) -> Array:
     return numbers.astype(variable.dtype.numpy)
 
 
-def shared_end(tensor: ir.Tensor, shape: tuple[int, ...]) -> int:
-    slots = prod(shape) if tensor.layout is None else max(tensor.layout.slots, prod(shape))
-    return (tensor.offset or 0) + slots * tensor.dtype.nbytes
+def shared_end(tensor: ir.Tensor) -> int:
+    return (tensor.offset or 0) + size_in_bytes(tensor)
 
 
 def addresses_of(tensor: ir.Tensor, shape: tuple[int, ...]) -> Array:
@@ -104,8 +103,10 @@ def addresses_of(tensor: ir.Tensor, shape: tuple[int, ...]) -> Array:
     return tensor.layout.find(0, tasks)
 
 
-def known_shape(tensor: ir.Tensor, bound: dict[ir.Variable, Any]) -> tuple[int, ...]:
+def known_shape(
+    tensor: ir.Tensor, shape: tuple[int | ir.Expression, ...], bound: dict[ir.Variable, Any]
+) -> tuple[int, ...]:
     try:
-        return tuple([extent_value(extent, bound) for extent in tensor.shape])
+        return tuple([extent_value(extent, bound) for extent in shape])
     except KeyError as error:
         raise CompileError(f"the dimension {error.args[0].name} is not known", tensor.loc) from None

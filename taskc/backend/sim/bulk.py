@@ -48,6 +48,49 @@ def misaligned_box(
     return ""
 
 
+def inside_of(shape: tuple[int, ...], at: Sequence[Array]) -> tuple[Array, Array]:
+    """Row-major numbers of elements, 0 for those outside of a shape; and which are inside."""
+    inside = np.ones(at[0].shape, np.bool_)
+    flat = np.zeros(at[0].shape, np.int64)
+    for position, extent in zip(at, shape, strict=True):
+        inside &= (position >= 0) & (position < extent)
+        flat = flat * extent + position
+    return np.where(inside, flat, 0), inside
+
+
+_MOST_OFFSET = 255
+
+
+def pixels_at(
+    found: Sequence[int], count: int, channels: int, numbers: Sequence[int]
+) -> tuple[list[Array], str]:
+    """The indices of pixels that a copy counts itself, and what it would make nonsense of.
+
+    found    where the first filter begins, and the tap's offsets in it
+    numbers  as tma.load.pixels has them behind `count` and `channels`
+    """
+    image, row, column, channel, *offsets = found
+    rows, columns, down, beside, above, left = numbers
+    i, far = divmod(row + above, down)
+    j, wide = divmod(column + left, beside)
+    problem = ""
+    if far or wide or not (0 <= i < rows and 0 <= j < columns):
+        problem = f"no filter begins in row {row} and column {column}"
+    elif not all(0 <= offset <= _MOST_OFFSET for offset in offsets):
+        problem = (
+            f"a tap is up to {_MOST_OFFSET} rows and columns from its filter's first: {offsets}"
+        )
+    pixel, q = (index[0] for index in task_indices((count, channels)))
+    number = pixel + ((image * rows + i) * columns + j)
+    at = [
+        number // (rows * columns),
+        number // columns % rows * down - above + offsets[0],
+        number % columns * beside - left + offsets[1],
+        channel + q,
+    ]
+    return at, problem
+
+
 def bulk_move(frame: Frame, inner: Frame, memory: Memory, at: Any, values: Any, site: int) -> None:
     """A move by bulk copy, of a ring that still has its steps: one worker issues all of it."""
     ring = frame.run.ring_of[memory.tensor]

@@ -13,13 +13,13 @@ from taskc.backend.sim.bulk import bulk_move, task_indices
 from taskc.backend.sim.expressions import narrowed, scalar
 from taskc.backend.sim.machine import Frame, active_blocks
 from taskc.backend.sim.memory import Array, Memory
-from taskc.backend.sim.operations import Operations
 from taskc.backend.sim.products import Products
 from taskc.backend.sim.recording import memory_of
 from taskc.backend.sim.schedule import Thread
 from taskc.backend.sim.statements import Code, Statements
 from taskc.backend.sim.synchronization import schedule_of
 from taskc.backend.sim.tiles import gather_tile, scatter_tile
+from taskc.backend.sim.worker_copies import issue
 from taskc.errors import Location
 from taskc.ir import arithmetic, nodes as ir
 from taskc.ir.mapping import Mapping
@@ -31,11 +31,8 @@ from taskc.ir.types import DType
 class Collectives:
     """Compiles whole-block statements, as additions to `Statements`."""
 
-    def __init__(
-        self, statements: Statements, operations: Operations, products: Products | None
-    ) -> None:
+    def __init__(self, statements: Statements, products: Products | None) -> None:
         self.statements = statements
-        self.operations = operations
         self.expressions = statements.expressions
         self.accesses = statements.accesses
         self.run = statements.state
@@ -52,7 +49,7 @@ class Collectives:
             return self._bulk_move(node)
         by = self._workers_of(node)
         if not self.run.by_phases and node.how == "cp.async" and by is not None:
-            self.accesses.issue = self.operations.issue
+            self.accesses.issue = issue
             code = self._move_by(node, by)
             self.accesses.issue = None
             return code
@@ -167,11 +164,15 @@ class Collectives:
         accumulator, dtype = node.accumulator, node.accumulator.dtype
         onto = None if node.accumulate is None else self.expressions(node.accumulate)
 
+        def rounded(values: Array, source: DType) -> Array:
+            by = node.by or source
+            return arithmetic.convert(arithmetic.convert(values, source, by), by, dtype)
+
         def run(frame: Frame) -> None:
             self._begin(frame)
             memory = memory_of(frame, accumulator)
-            a = arithmetic.convert(left(frame), node.left.tensor.dtype, dtype)
-            b = arithmetic.convert(right(frame), node.right.tensor.dtype, dtype)
+            a = rounded(left(frame), node.left.tensor.dtype)
+            b = rounded(right(frame), node.right.tensor.dtype)
             if onto is None or np.all(onto(frame)):
                 total = self._gather(frame, memory, node.loc, node)
             else:

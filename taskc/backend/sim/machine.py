@@ -45,6 +45,7 @@ class Run:
         self.requests: dict[
             int, tuple[ir.Tensor, dict[bytes, Request]]
         ] = {}  # kinds, of SHARED ones
+        self.totals: dict[int, int] = {}  # of each site: `Traffic.total`
         self.private_bytes: dict[ir.Tensor, int] = {}
         self.statistics = False  # accesses are measured
         self.by_warps = False  # each warp is a generator of its own

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,6 +17,7 @@ from taskc.backend.sim.recording import memory_of
 from taskc.backend.sim.shadow import SEVERAL, SITE_BITS, SITE_MASK, WORKER_BITS, workers_of
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
+from taskc.ir.extents import size_in_elements
 from taskc.ir.fragments import placement
 from taskc.ir.target import MatrixInstruction
 
@@ -59,9 +59,7 @@ class SharedOperands:
         shape = self.run.shapes[tensor]
         extents = (mn, k) if along == "k" else (k, mn)
         offsets = found.offsets(mn, k)
-        size = prod(shape)
-        if tensor.layout is not None:
-            size = prod(shape[: len(shape) - tensor.layout.rank]) * tensor.layout.slots
+        size = size_in_elements(tensor)
 
         def window(frames: list[Frame], further_mn: int, further_k: int) -> Window | None:
             starts = np.concatenate(

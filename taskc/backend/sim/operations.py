@@ -1,9 +1,8 @@
-"""Target operations that need no waiting: shuffles, votes, each worker's copies, matrices."""
+"""Target operations that need no waiting: shuffles, votes, products of packs and of registers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -11,54 +10,16 @@ from taskc.backend.sim.expressions import Evaluate
 from taskc.backend.sim.machine import Frame
 from taskc.backend.sim.matrix import matrix_product
 from taskc.backend.sim.matrix_moves import MatrixMoves
-from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.order import WARP
-from taskc.backend.sim.races import Races
 from taskc.backend.sim.recording import memory_of
 from taskc.backend.sim.statements import Code, Statements
 from taskc.backend.sim.tile_registers import TileRegisters
-from taskc.backend.sim.vectors import check_vector
+from taskc.backend.sim.worker_copies import WorkerCopies
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import convert, fma
 from taskc.ir.operations import DOTS, OPERATIONS, PACK, TILED
 from taskc.ir.target import MATRIX_INSTRUCTIONS, MATRIX_MOVES, MatrixInstruction
-
-
-class Copies:
-    """The asynchronous copies of a frame's workers, in groups."""
-
-    def __init__(self, frame: Frame) -> None:
-        self.closed = np.zeros((frame.count, frame.width), np.int64)  # groups, for each worker
-        self.pending: list[Copy] = []
-
-
-class Copy:
-    """Elements under way: what is to be written where, by whom, in which of his groups.
-
-    `tag` is the ring and the step that the group belongs to, once it is closed.
-    """
-
-    __slots__ = ("at", "block", "column", "group", "memory", "site", "tag", "values")
-
-    def __init__(
-        self,
-        memory: Memory,
-        at: Array,
-        values: Array,
-        block: Array,
-        column: Array,
-        group: Array,
-        site: int,
-    ) -> None:
-        self.memory = memory
-        self.at = at
-        self.values = values
-        self.block = block
-        self.column = column
-        self.group = group
-        self.site = site
-        self.tag: tuple[ir.Ring, int] | None = None
 
 
 class Operations:
@@ -67,10 +28,11 @@ class Operations:
         self.run = statements.state
         self.expressions = statements.expressions
         self.accesses = statements.accesses
+        copies = WorkerCopies(self.accesses, self.expressions, self.run)
         self.makers: dict[str, Callable[[ir.Do], Code]] = {
-            "cp.async": self.copy,
-            "cp.async.commit": self.commit,
-            "cp.async.wait": self.wait,
+            "cp.async": copies.copy,
+            "cp.async.commit": copies.commit,
+            "cp.async.wait": copies.wait,
             "vote.any": self.vote,
             "vote.all": self.vote,
             "vote.ballot": self.vote,
@@ -164,103 +126,6 @@ class Operations:
                     message = "only some lanes of the warp take part"
                     frame.fault("inactive-lane", message, where, node.loc, node)
             frame.env[result] = np.concatenate(parts, axis=-1)
-
-        return Code(run)
-
-    # Copies by each worker.
-
-    def copy(self, node: ir.Do) -> Code:
-        target, source, count, predicate = node.operands
-        assert isinstance(target, ir.Address)
-        assert isinstance(source, ir.Address)
-        assert isinstance(count, ir.Constant)
-        loc, site = node.loc, self.run.site(node.loc)
-        places, reads = [], []
-        for element in range(int(count.value)):
-            places.append(self.accesses.place(target.tensor, _advanced(target, element), node, loc))
-            read = ir.Read(source.tensor, _advanced(source, element), loc=loc)
-            reads.append(self.accesses.read(read))
-        allowed = self.expressions(predicate)
-        width = int(count.value) * target.tensor.dtype.nbytes
-        if width not in (4, 8, 16):
-            raise InternalError(f"cp.async copies 4, 8 or 16 bytes, not {width}")
-
-        def run(frame: Frame) -> None:
-            memory = memory_of(frame, target.tensor)
-            chosen = allowed(frame)
-            outer = frame.mask
-            inner: Any = None
-            if isinstance(chosen, np.ndarray):
-                inner = chosen if outer is None else chosen & outer
-            some = inner.any() if inner is not None else bool(chosen)
-            for place, read in zip(places, reads, strict=True):
-                values: Any = memory.data.dtype.type(0)
-                if some:
-                    frame.mask = outer if inner is None else inner
-                    frame.vector = len(places) if place is places[0] else 0
-                    values = read(frame)
-                    frame.mask, frame.vector = outer, 1
-                    if inner is not None:
-                        values = np.where(chosen, values, memory.data.dtype.type(0))
-                at, illegal = place(frame)
-                if place is places[0] and len(places) > 1:
-                    frame.vector = len(places)
-                    check_vector(frame, memory, at + memory.rows, outer, loc, node, True)
-                    frame.vector = 1
-                self.issue(frame, memory, at + memory.rows, values, illegal, site)
-
-        return Code(run)
-
-    def issue(
-        self, frame: Frame, memory: Memory, at: Any, values: Any, illegal: Any, site: int
-    ) -> None:
-        shape = frame.full
-        flat = np.broadcast_to(at, shape).reshape(-1)
-        data = np.broadcast_to(values, shape).reshape(-1)
-        block = np.broadcast_to(frame.block_row, shape).reshape(-1)
-        column = np.broadcast_to(np.arange(frame.width), shape).reshape(-1)
-        where = frame.mask
-        if frame.owners_only is not None:
-            where = frame.owners_only if where is None else where & frame.owners_only
-        if illegal is not None:
-            where = ~illegal if where is None else where & ~illegal
-        chosen = None
-        if where is not None:
-            chosen = np.broadcast_to(where, shape).reshape(-1)
-            flat, data, block, column = (x[chosen] for x in (flat, data, block, column))
-        if not flat.size:
-            return
-        copies = copies_of(frame)
-        group = copies.closed[block, column]
-        copies.pending.append(Copy(memory, flat, data, block, column, group, site))
-        shadow = memory.shadow
-        assert shadow is not None
-        for granule in range(memory.granules):
-            at_granule = flat * memory.granules + granule
-            lanes = frame.lanes(shape, at_granule, chosen, site, False)
-            shadow.launch(lanes, -1, Races(frame, memory, site))
-
-    def commit(self, node: ir.Do) -> Code:
-        def run(frame: Frame) -> None:
-            close_group(frame, None)
-
-        return Code(run)
-
-    def wait(self, node: ir.Do) -> Code:
-        (count,) = node.operands
-        assert isinstance(count, ir.Constant)
-        most = int(count.value)
-
-        def run(frame: Frame) -> None:
-            copies = copies_of(frame)
-            active = np.ones((frame.count, frame.width), np.bool_)
-            if frame.mask is not None:
-                active = np.broadcast_to(frame.mask, active.shape)
-            last = copies.closed - most
-            for copy in copies.pending:
-                arrived = copy.group < last[copy.block, copy.column]
-                land(frame, copy, arrived & active[copy.block, copy.column])
-            copies.pending = [copy for copy in copies.pending if copy.at.size]
 
         return Code(run)
 
@@ -367,52 +232,3 @@ class Operations:
             np.copyto(memory.data[part], np.moveaxis(product, -1, 0), where=lanes)
 
         return Code(run)
-
-
-def _advanced(address: ir.Address, element: int) -> tuple[ir.Expression, ...]:
-    """The indices of the element that comes so much later."""
-    *outer, last = address.indices
-    if element == 0:
-        return address.indices
-    return (*outer, ir.Binary("+", last, ir.Constant(element, last.dtype)))
-
-
-def copies_of(frame: Frame) -> Copies:
-    if frame.copies is None:
-        frame.copies = Copies(frame)
-    copies: Copies = frame.copies
-    return copies
-
-
-def close_group(frame: Frame, tag: tuple[ir.Ring, int] | None) -> None:
-    """The active workers' open groups are closed."""
-    copies = copies_of(frame)
-    for copy in copies.pending:
-        if copy.tag is None:
-            copy.tag = tag
-    if frame.mask is None:
-        copies.closed += 1
-    else:
-        copies.closed += np.broadcast_to(frame.mask, copies.closed.shape)
-
-
-def land(frame: Frame, copy: Copy, arrived: Array) -> None:
-    """These elements have arrived, for the workers that issued their copies."""
-    if not arrived.any():
-        return
-    memory = copy.memory
-    at, column = copy.at[arrived], copy.column[arrived]
-    memory.data[at] = copy.values[arrived]
-    memory.mark(at)
-    shadow = memory.shadow
-    assert shadow is not None
-    shape = (frame.count, frame.width)
-    lane = copy.block[arrived] * frame.width + column
-    for granule in range(memory.granules):
-        shadow.note_write(
-            frame.lanes(shape, at * memory.granules + granule, lane, copy.site, False)
-        )
-    rest = ~arrived
-    copy.at, copy.values, copy.block, copy.column, copy.group = (
-        x[rest] for x in (copy.at, copy.values, copy.block, copy.column, copy.group)
-    )

@@ -142,7 +142,8 @@ def uninitialized(
     if memory.tensor.scope in (ir.SHARED, ir.GLOBAL):
         _, _, position = frame.someone(where)
         spots = np.broadcast_to(at, np.broadcast_shapes(np.shape(at), where.shape))
-        name = frame.name_element(memory, int(spots[position[len(position) - spots.ndim :]]))
+        spot = int(spots[position[len(position) - spots.ndim :]])
+        name = frame.name_element(memory, spot * memory.granules)
     frame.fault("uninitialized", f"{name} is read before it is written", where, loc, node)
 
 

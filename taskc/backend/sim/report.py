@@ -16,6 +16,8 @@ class Traffic:
     ideal    how few sectors could hold what it asks for
     is_full  whether that request was one of a whole warp
     advice   what would make it better, if that is known
+    kind     "load", "store" or "copy", an asynchronous one by each worker
+    total    of all requests: the sectors of a GLOBAL tensor, the accesses that conflicts add of a SHARED one
     """
 
     tensor: str
@@ -26,6 +28,8 @@ class Traffic:
     ideal: int = 0
     is_full: bool = False
     advice: str = ""
+    kind: str = "load"
+    total: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -35,7 +36,7 @@ def store_results(run: Run, results: list[tuple[Array, Memory]]) -> None:
                 details=(("element", name),),
                 where=tensor,
             )
-        data = memory.data[addresses].reshape(memory.shape)
+        data = memory.data[addresses].reshape(array.shape)
         if not np.shares_memory(data, array):
             array[...] = data
 
@@ -53,7 +54,7 @@ def report(run: Run, allocated: Iterable[ir.Tensor], shared_limit: int | None) -
         )
     return Report(
         run.findings.result(),
-        tuple(run.accesses.values()),
+        tuple([replace(a, total=run.totals[site]) for site, a in run.accesses.items()]),
         shared,
         sum(run.private_bytes.values()),
     )
@@ -63,7 +64,7 @@ def _shared_bytes(run: Run, allocated: Iterable[ir.Tensor]) -> int:
     placed, free, mbarriers = 0, 0, 0
     for tensor in dict.fromkeys(allocated):
         if tensor.scope == ir.SHARED:
-            end = shared_end(tensor, run.shapes[tensor])
+            end = shared_end(tensor)
             if tensor.offset is None:
                 free += end
             else:

@@ -123,7 +123,7 @@ class _Simulation:
             BulkCopies(operations, Mbarriers(operations))
             Clusters(operations)
             products = Products(operations)
-        Collectives(self.statements, operations, products)
+        Collectives(self.statements, products)
         Synchronization(self.statements, self.rings)
 
     # The program.
@@ -138,7 +138,7 @@ class _Simulation:
             if isinstance(node, ir.Allocate):
                 tensor = node.tensor
                 self.allocated.append(tensor)
-                self.state.shapes[tensor] = known_shape(tensor, self.bound)
+                self.state.shapes[tensor] = known_shape(tensor, tensor.shape, self.bound)
 
     def _blocks(self) -> int:
         """How many blocks are launched."""
@@ -303,7 +303,7 @@ class _Simulation:
         if not placed:
             return None
         granule = min(tensor.dtype.nbytes for tensor in placed)
-        size = max(shared_end(tensor, self.state.shapes[tensor]) for tensor in placed)
+        size = max(shared_end(tensor) for tensor in placed)
         arena = Arena(blocks, size, granule, None)
         arena.shadow = Shadow(len(arena.written), self._agents(), is_global=False)
         return arena

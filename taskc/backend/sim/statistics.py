@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,8 @@ from taskc.ir import nodes as ir
 SECTOR = 32
 
 
-def measure(frame: Frame, memory: Memory, at: Any, where: Any, site: int) -> None:
-    """Notes the worst of an access's requests."""
+def measure(frame: Frame, memory: Memory, at: Any, where: Any, site: int, kind: str) -> None:
+    """Notes the worst of an access's requests, and what all of them take."""
     run = frame.run
     before = run.accesses.get(site)
     if frame.anonymous or not frame.vector:
@@ -47,8 +48,9 @@ def measure(frame: Frame, memory: Memory, at: Any, where: Any, site: int) -> Non
     active = active.reshape(-1, frame.width)
     offsets = elements if run.is_flat else laid_out(tensor, memory.shape, elements)
     width = together * tensor.dtype.nbytes
-    worst = before or Traffic(tensor.name, tensor.scope, run.sites[site])
+    worst = before or Traffic(tensor.name, tensor.scope, run.sites[site], kind=kind)
     requests = run.requests.setdefault(site, (tensor, {}))[1]
+    total = run.totals.get(site, 0)
     for row in range(len(offsets)):
         for start in range(0, frame.width, WARP):
             part = slice(start, start + WARP)
@@ -58,24 +60,27 @@ def measure(frame: Frame, memory: Memory, at: Any, where: Any, site: int) -> Non
             if tensor.scope == ir.SHARED:
                 lanes = np.where(active[row, part], offsets[row, part], -1)
                 key = bytes([together]) + lanes.tobytes()
-                if key in requests:
-                    continue
-                request = Request(lanes, together)
-                if len(requests) < MOST_REQUESTS:
-                    requests[key] = request
-                ways = request.ways(tensor)
+                request = requests.get(key)
+                if request is None:
+                    request = Request(lanes, together)
+                    if len(requests) < MOST_REQUESTS:
+                        requests[key] = request
+                ways, added = request.cost(tensor)
+                total += added
                 if ways > worst.ways:
-                    worst = Traffic(tensor.name, tensor.scope, run.sites[site], ways)
+                    worst = replace(worst, ways=ways)
             else:
                 addresses = swizzled(tensor, mine) * tensor.dtype.nbytes
                 sectors, ideal = _sectors(addresses, width)
+                total += sectors
                 if sectors * max(worst.ideal, 1) > worst.sectors * ideal:
                     full = mine.size == WARP
                     advice = against_sectors(tensor, memory.shape, mine) if full else ""
-                    worst = Traffic(
-                        tensor.name, tensor.scope, run.sites[site], 1, sectors, ideal, full, advice
+                    worst = replace(
+                        worst, sectors=sectors, ideal=ideal, is_full=full, advice=advice
                     )
     run.accesses[site] = worst
+    run.totals[site] = total
 
 
 def _sectors(addresses: Array, width: int) -> tuple[int, int]:

@@ -327,3 +327,23 @@ def test_a_matrix_instruction() -> None:
     )
     assert report.ok, report
     np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32) + 1)
+
+
+def test_an_element_beside_smaller_ones_is_named() -> None:
+    """Memory is watched by the byte here, and elements of four bytes lie behind those of one."""
+    report = simulate(
+        """
+        kernel k(x: u8[32], y: out f32[32]) workers=32 blocks=1 stage=lean:
+            shared small: u8[32].at(0)
+            shared large: f32[32].at(32)
+            small[worker] = x[worker]
+            if worker < 20:
+                large[worker] = 1.0
+            barrier block
+            y[worker] = large[31 - worker] + small[31 - worker].to(f32)
+        """,
+        np.ones(32, np.uint8),
+        np.zeros(32, np.float32),
+    )
+    (finding,) = report.findings
+    assert finding.message == "large[31] is read before it is written"

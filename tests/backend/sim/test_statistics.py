@@ -56,6 +56,35 @@ def test_bank_conflicts(tensor: str, index: str, ways: int) -> None:
     assert report.ok, "these are warnings"
 
 
+def test_what_all_requests_take() -> None:
+    """Of a warp and a half, in two blocks."""
+    report = simulate(
+        """
+        kernel k(x: f32[256], y: inout f32[256]) workers=48 blocks=2 stage=scalar:
+            shared s: f32[256]
+            for t in range(0, 2, 1):
+                s[worker * 2 + t] = x[worker * 4 + t]
+            barrier block
+            y[block * 48 + worker] = s[worker * 4] + x[7]
+        """,
+        np.zeros(256, np.float32),
+        np.zeros(256, np.float32),
+        statistics=True,
+    )
+    found = {
+        (traffic.tensor, traffic.kind, traffic.ways, traffic.sectors): traffic.total
+        for traffic in report.accesses
+    }
+    blocks, turns = 2, 2
+    assert found == {
+        ("s", "store", 2, 0): blocks * turns,  # by the whole warp; half a warp has no conflict
+        ("x", "load", 1, 16): blocks * turns * (16 + 8),
+        ("s", "load", 4, 0): blocks * (3 + 1),
+        ("y", "store", 1, 4): blocks * (4 + 2),
+        ("x", "load", 1, 1): blocks * 2,
+    }
+
+
 def hints(report: Report) -> list[str | int]:
     return [dict(f.details)["hint"] for f in report.findings if "hint" in dict(f.details)]
 

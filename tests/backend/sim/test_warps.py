@@ -405,3 +405,50 @@ def test_an_mbarrier_that_is_set_up_again(seed: int | None) -> None:
     (found, *_) = report.findings
     assert (found.kind, found.location.line) == ("race", here), report
     assert "nothing orders that after its use by worker" in found.message
+
+
+PIXELS = """
+    kernel k(x: f16[2, 4, 4, 64], y: out f16[8, 64]) workers=32 blocks=1 stage=scalar:
+        let w = worker
+        shared s: f16[8, 64]
+        mbarrier full: u64[1]
+        if w == 0:
+            do mbarrier.init(&full[0], 1)
+        barrier block
+        if w == 0:
+            do tma.load.pixels(&s[0, 0], &x[{first}, 0], &full[0], {tap}, 8, 64, 3, 2, 1, 2, 0, 1)  # here
+            do mbarrier.expect(&full[0], 1024)
+        do mbarrier.wait(&full[0], 0)
+        for i in range(8):
+            for j in unroll(2):
+                y[i, w * 2 + j] = s[i, w * 2 + j]
+"""
+
+
+def test_pixels_are_counted_through_columns_rows_and_images() -> None:
+    """Of three rows of two filters, from the fourth on: the last one's row, the next image, and no third."""
+    x = np.arange(2048, dtype=np.float16).reshape(2, 4, 4, 64)
+    y = np.zeros((8, 64), np.float16)
+    report = simulate(PIXELS.format(first="0, 1, 1", tap="1, 0"), x, y)
+    assert report.findings == ()
+    nothing = np.zeros(64)
+    rows = [x[0, 2, 1], nothing, x[0, 3, 1], nothing, x[1, 1, 1], nothing, x[1, 2, 1], nothing]
+    np.testing.assert_array_equal(y, np.array(rows))
+
+
+@pytest.mark.parametrize(
+    ("first", "tap", "text"),
+    [
+        ("0, 1, 0", "0, 0", "no filter begins in row 1 and column 0"),
+        ("0, 3, 1", "0, 0", "no filter begins in row 3 and column 1"),
+        (
+            "0, 0, 1",
+            "0, 300",
+            "a tap is up to 255 rows and columns from its filter's first: [0, 300]",
+        ),
+    ],
+)
+def test_pixels_that_no_filter_begins_at(first: str, tap: str, text: str) -> None:
+    x, y = np.zeros((2, 4, 4, 64), np.float16), np.zeros((8, 64), np.float16)
+    report = simulate(PIXELS.format(first=first, tap=tap), x, y)
+    assert [(f.kind, f.message) for f in report.findings][:1] == [("out-of-bounds", text)]
