@@ -44,7 +44,7 @@ def batch_matmul(
     if packed and (batch[1] or transpose_b):
         raise CompileError("a packed operand has an order of its own, and no batch axes")
     batches = _broadcast(*batch)
-    is_joined = isinstance(m, int) and all(map(_is_one, batch[1]))
+    is_joined = isinstance(m, int) and all(_is(n, 1) for n in batch[1])
     products, height = (1, prod(batches) * m) if is_joined else (prod(batches), m)
     total = total or dtype
     plan = schedule or choose(height, n, k, tc.machine(), packed=packed)
@@ -152,27 +152,28 @@ def _broadcast(a: Extents, b: Extents) -> tuple[Extent, ...]:
         )
     whole = []
     for one, other in zip(_padded(a, rank), _padded(b, rank), strict=True):
-        if not (_is_one(one) or _is_one(other) or one is other or one == other):
+        if not (_is(one, 1) or _is(other, 1) or one is other or one == other):
             raise CompileError(
                 f"the batch axes {tuple(a)} and {tuple(b)} can't be broadcast",
                 hint=f"an axis has the extents {one}, {other}",
             )
-        whole.append(other if _is_one(one) else one)
+        whole.append(other if _is(one, 1) else one)
     return tuple(whole)
 
 
 def _element_of(own: Extents, whole: Extents) -> Callable[..., Any]:
     """All indices of a matrix's element: a function of the product's number, and of the last two."""
-    once = [_is_one(extent) for extent in _padded(own, _MOST)]
-    first, middle, last = _padded(whole, _MOST)
+    once = [_is(extent, 1) for extent in _padded(own, _MOST)]
+    # Of an empty axis no element is asked for.
+    first, middle, last = [1 if _is(extent, 0) else extent for extent in _padded(whole, _MOST)]
     inner, rank = prod((middle, last)), len(own) + 2
-    is_alone = _is_one(prod((first, middle)))
+    is_alone = _is(prod((first, middle)), 1)
 
     @tc.function
     def element(number, i, j):
         return (
             0 if once[0] else number // inner,
-            0 if once[1] else number // last if _is_one(first) else number // last % middle,
+            0 if once[1] else number // last if _is(first, 1) else number // last % middle,
             0 if once[2] else number if is_alone else number % last,
             i,
             j,
@@ -181,8 +182,8 @@ def _element_of(own: Extents, whole: Extents) -> Callable[..., Any]:
     return element
 
 
-def _is_one(extent: Extent) -> bool:
-    return isinstance(extent, int) and extent == 1
+def _is(extent: Extent, number: int) -> bool:
+    return isinstance(extent, int) and extent == number
 
 
 def _padded(extents: Extents, rank: int) -> tuple[Extent, ...]:

@@ -17,6 +17,7 @@ import taskc as tc
 from taskc import CompileError, DType, Machine, auto_map, f16, tf32
 from taskc.kernels.convolution_depthwise import depthwise
 from taskc.kernels.convolution_problem import Extent, Problem, paddings, pair
+from taskc.kernels.convolution_products import products
 from taskc.kernels.convolution_tiling import choose
 from taskc.kernels.tiles_matmul import Tiling
 
@@ -44,7 +45,7 @@ def convolution(
     result: DType | None = None,
     machine: Machine | None = None,
     tiling: Tiling | None = None,
-) -> tc.KernelDefinition:
+) -> tc.KernelDefinition | tc.ProgramDefinition:
     """A kernel of x, w, and offsets if there is a bias: y = activation(x * w + offsets), where * convolves.
 
         NHWC: x[images, height, width, channels]      OHWI: w[features, rows, columns, channels // groups]
@@ -64,6 +65,8 @@ def convolution(
         raise CompileError(f"images are NHWC or NCHW, not {order}")
     if filters not in ("OHWI", "OIHW"):
         raise CompileError(f"filters are OHWI or OIHW, not {filters}")
+    if channels < 1:
+        raise CompileError(f"a convolution adds up channels, of which there are {channels}")
     if groups < 1 or channels % groups or features % groups:
         raise CompileError(
             f"{channels} channels and {features} features are not {groups} groups of as many"
@@ -96,6 +99,8 @@ def convolution(
     machine = machine or tc.machine()
     if problem.near_channels == 1 and tiling is None:
         return depthwise(problem, machine)
+    if groups == 1 and not machine.is_processor:
+        return products(problem, machine, tiling)
     return _kernel(problem, tiling or choose(problem, machine), is_processor=machine.is_processor)
 
 

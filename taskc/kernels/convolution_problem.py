@@ -64,6 +64,16 @@ class Problem:
         """Of all results."""
         return self.images * self.outputs[0] * self.outputs[1]
 
+    @property
+    def deep(self) -> int:
+        """How many numbers a result is summed from."""
+        return self.size[0] * self.size[1] * self.near_channels
+
+    @property
+    def is_pointwise(self) -> bool:
+        """A result is of the pixel where it is."""
+        return self.size == self.stride == (1, 1) and not any(self.padding)
+
     def images_of(self, dtype: DType, extents: tuple[int, int], channels: int) -> TensorType:
         shape = (*extents, channels) if self.is_nhwc else (channels, *extents)
         return TensorType(dtype, (self.images, *shape))
@@ -133,14 +143,37 @@ class Problem:
 
         return finished
 
-    def kernel(self, workers: int, blocks: Callable[..., Any]) -> tc.KernelDefinition:
-        """The blocks as a kernel, with the parameters that the problem has."""
-        given = self.images_of(self.dtype, self.extents, self.channels)
-        made = self.images_of(self.result, self.outputs, self.features)
+    @property
+    def types(self) -> tuple[TensorType, TensorType, TensorType, TensorType]:
+        """Of images, filters, offsets and results."""
         near = self.near_channels
         taps = (*self.size, near) if self.is_ohwi else (near, *self.size)
-        weights = TensorType(self.dtype, (self.features, *taps))
-        offset = self.total[self.features]
+        return (
+            self.images_of(self.dtype, self.extents, self.channels),
+            TensorType(self.dtype, (self.features, *taps)),
+            self.total[self.features],
+            self.images_of(self.result, self.outputs, self.features),
+        )
+
+    def program(self, steps: Callable[..., Any]) -> tc.ProgramDefinition:
+        """steps(x, w, offsets or nothing, y) as a program, with the parameters that the problem has."""
+        given, weights, offset, made = self.types
+        if self.bias:
+
+            @tc.program
+            def convolution(x: given, w: weights, offsets: offset, y: tc.out[made]):
+                steps(x, w, (offsets,), y)
+        else:
+
+            @tc.program
+            def convolution(x: given, w: weights, y: tc.out[made]):
+                steps(x, w, (), y)
+
+        return convolution
+
+    def kernel(self, workers: int, blocks: Callable[..., Any]) -> tc.KernelDefinition:
+        """The blocks as a kernel, with the parameters that the problem has."""
+        given, weights, offset, made = self.types
         if self.bias:
 
             @tc.kernel(workers=workers)

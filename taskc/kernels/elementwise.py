@@ -1,7 +1,6 @@
 """An expression of one to four inputs, element by element, as NumPy broadcasts shapes.
 
-Axes that all inputs run along together are joined, so that what is left has at most four: a kernel sees
-its arrays as `views(shapes)` says, and contiguous arrays are reshaped for nothing.
+Axes that the same inputs run along are joined, so that a kernel sees at most four.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ _RANK = 4
 _MOST = 4
 
 
-def views(shapes: Sequence[Sequence[Any]]) -> tuple[tuple[Any, ...], ...]:
-    """How a kernel sees each of its inputs, and last its output: four axes each.
+def joined(shapes: Sequence[Sequence[Any]]) -> tuple[tuple[Any, ...], tuple[tuple[Any, ...], ...]]:
+    """The output's shape; and how a kernel sees each of its inputs, and last its output: four axes each.
 
-    An extent of 1 is repeated along the others' axis; symbolic extents are joined to no others.
+    An extent of 1 is repeated along the others' axis.
     """
     rank = max(map(len, shapes), default=0)
     padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
-    columns = []
+    columns, whole = [], []
     for extents in zip(*padded, strict=True):
         found = {extent for extent in extents if not _is_one(extent)}
         if len(found) > 1:
@@ -33,21 +32,22 @@ def views(shapes: Sequence[Sequence[Any]]) -> tuple[tuple[Any, ...], ...]:
                 f"the shapes {', '.join(map(str, map(tuple, shapes)))} can't be broadcast",
                 hint=f"an axis has the extents {', '.join(map(str, extents))}",
             )
-        if found:
-            columns.append((*extents, *found))
-    joined: list[tuple[Any, ...]] = []
+        whole.append(found.pop() if found else 1)
+        if not _is_one(whole[-1]):
+            columns.append((*extents, whole[-1]))
+    left: list[tuple[Any, ...]] = []
     for column in columns:
-        if joined and _same_inputs(joined[-1], column) and _are_numbers(joined[-1] + column):
-            before = joined.pop()
+        if left and _same_inputs(left[-1], column):
+            before = left.pop()
             column = tuple([a * b for a, b in zip(before, column, strict=True)])
-        joined.append(column)
-    if len(joined) > _RANK:
+        left.append(column)
+    if len(left) > _RANK:
         raise CompileError(
             f"the shapes {', '.join(map(str, map(tuple, shapes)))} alternate too often",
-            hint=f"with neighbours joined, {len(joined)} axes are left, and {_RANK} is the limit",
+            hint=f"with neighbours joined, {len(left)} axes are left, and {_RANK} is the limit",
         )
-    joined = [(1,) * (len(shapes) + 1)] * (_RANK - len(joined)) + joined
-    return tuple(zip(*joined, strict=True))
+    left = [(1,) * (len(shapes) + 1)] * (_RANK - len(left)) + left
+    return tuple(whole), tuple(zip(*left, strict=True))
 
 
 def _is_one(extent: Any) -> bool:
@@ -57,10 +57,6 @@ def _is_one(extent: Any) -> bool:
 def _same_inputs(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
     """Whether the same inputs are repeated along both axes."""
     return [_is_one(extent) for extent in a] == [_is_one(extent) for extent in b]
-
-
-def _are_numbers(extents: tuple[Any, ...]) -> bool:
-    return all(isinstance(extent, int) for extent in extents)
 
 
 def elementwise(
@@ -86,9 +82,12 @@ def elementwise(
         raise CompileError(f"{count} inputs, and {len(types)} types")
     apply = tc.function(expression) if isinstance(expression, FunctionType) else expression
     final = result or types[0]
-    *seen, whole = views(shapes)
-    inputs = [dtype[view] for dtype, view in zip(types, seen, strict=True)]
-    output = final[whole]
+    shape, (*seen, whole) = joined(shapes)
+    inputs = [
+        dtype[tuple(given)].reshape(*view)
+        for dtype, given, view in zip(types, shapes, seen, strict=True)
+    ]
+    output = final[shape].reshape(*whole)
     machine = machine or tc.machine()
     own, at_ends = _owners(whole, (*types, final), machine, unroll)
     box = own.shape

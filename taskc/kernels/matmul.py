@@ -19,8 +19,9 @@ from typing import Any
 import taskc as tc
 from taskc import DType, Machine, TensorType, f32, repeat, spatial
 from taskc.kernels.few_rows import MOST, columns_of, few_rows
-from taskc.kernels.padded_matmul import is_worth_padding, padded_matmul
+from taskc.kernels.padded_matmul import is_worth_copying, padded_matmul
 from taskc.kernels.tiles_matmul import Tiling, tiles_matmul
+from taskc.kernels.vector_matmul import has_vectors, vector_matmul
 
 Extent = Any  # an int, or a tc.dim
 Activation = Callable[[Any], Any]
@@ -71,10 +72,10 @@ def choose(m: Extent, n: Extent, k: Extent, machine: Machine, *, packed: bool) -
     panels = ceil(columns / (vectors * machine.lanes))
     blocks = 4 * machine.threads
     tiles = ceil(most_rows / rows)
-    splits = min(tiles, ceil(blocks / panels))
+    splits = min(tiles, ceil(blocks / max(1, panels)))
     if not isinstance(m, int):
         splits = max(splits, ceil(most_rows / (32 * rows)))
-    return Schedule(rows, vectors, ceil(tiles / max(1, splits)) * rows, machine.lanes)
+    return Schedule(rows, vectors, ceil(tiles / max(1, splits)) * rows or rows, machine.lanes)
 
 
 def _is_scattered(m: Extent, n: Extent, k: Extent, dtype: DType) -> bool:
@@ -90,7 +91,8 @@ def packed_type(
     """What a constant operand b is packed as: panels of columns, zeros behind the last."""
     wide = (schedule or choose(m, n, k, tc.machine(), packed=True)).wide
     panels = ceil(n / wide)
-    return dtype[k, panels * wide].laid(repeat(1, panels) * repeat(k, wide))
+    layout = repeat(1, max(1, panels)) * repeat(max(1, k), wide)
+    return dtype[k, panels * wide].laid(layout)
 
 
 def pack(b: Any, type: TensorType) -> tc.Packed:
@@ -109,12 +111,14 @@ def matmul(
     k: Extent,
     *,
     dtype: DType = f32,
+    right: DType | None = None,
     total: DType | None = None,
     transpose_a: bool = False,
     transpose_b: bool = False,
     packed: bool = False,
     bias: bool = False,
     activation: Activation | None = None,
+    by: DType | None = None,
     schedule: Schedule | None = None,
     result: DType | None = None,
     machine: Machine | None = None,
@@ -122,12 +126,14 @@ def matmul(
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
     """A kernel: c[m, n] = activation(a[m, k] @ b[k, n] + bias[n]).
 
+    right        b's type, where it isn't a's: i8 beside u8
     total        the type that is summed in, and that c has; the operands' if not said
     transpose_a  a is given as [k, m]; transpose_b: b as [n, k]
     packed       b comes as `pack(b, packed_type(n, k, ...))`, with the same schedule and types
     bias         a third operand
     activation   a function of the sum, such as tc.gelu
     result       c's type, where it isn't `total`
+    by           tf32: operands of f32 are rounded to that as they are multiplied, on a GPU
     machine      what it is built for, by its mappings: `tc.machine()`, where calls run, or
                  `tc.machine("sm_80")`. There long sums may be split; then it is a program
     schedule     how, on a processor; `tiling`: elsewhere
@@ -136,15 +142,21 @@ def matmul(
     if not machine.is_processor:
         if packed:
             raise ValueError("this machine takes b as it is: pack it for processors")
-        is_padded = is_worth_padding(
-            m, n, k, dtype, transpose_a=transpose_a, transpose_b=transpose_b
-        )
-        make = padded_matmul if is_padded else tiles_matmul
-        return make(
-            m, n, k,
-            machine=machine, dtype=dtype, total=total, result=result, transpose_a=transpose_a,
-            transpose_b=transpose_b, bias=bias, activation=activation, tiling=tiling,
+        options: dict[str, Any] = {
+            "machine": machine, "dtype": dtype, "right": right, "total": total, "result": result,
+            "transpose_a": transpose_a, "transpose_b": transpose_b, "bias": bias,
+            "activation": activation, "by": by,
+        }  # fmt: skip
+        if tiling is None and has_vectors(m, n):
+            return vector_matmul(m, n, k, **options)
+        is_copied = is_worth_copying(
+            m, n, k, (dtype, right or dtype, total or dtype), machine,
+            transpose_a=transpose_a, transpose_b=transpose_b,
         )  # fmt: skip
+        make = padded_matmul if is_copied else tiles_matmul
+        return make(m, n, k, tiling=tiling, **options)
+    if by is not None:
+        raise ValueError(f"a processor multiplies {dtype} as it is, not by {by}")
     if packed and transpose_b:
         raise ValueError("a packed operand has an order of its own: pack b.T")
     total = total or dtype
@@ -157,9 +169,10 @@ def matmul(
     heights = sorted({rows * part // 8 for part in eighths})
     is_fixed = isinstance(m, int) or schedule is not None
     left = dtype[k, m] if transpose_a else dtype[m, k]
-    right = dtype[n, k] if transpose_b else dtype[k, n]
+    right_type = right or dtype
+    other = right_type[n, k] if transpose_b else right_type[k, n]
     if packed:
-        right = packed_type(n, k, dtype=dtype, schedule=plan)
+        other = packed_type(n, k, dtype=right_type, schedule=plan)
 
     @tc.function
     def operand(a, i, q):
@@ -294,12 +307,12 @@ def matmul(
     if bias:
 
         @tc.kernel(workers=plan.lanes)
-        def matmul(a: left, b: right, offsets: total[n], c: tc.out[into[m, n]]):
+        def matmul(a: left, b: other, offsets: total[n], c: tc.out[into[m, n]]):
             product(a, b, offsets, c)
     else:
 
         @tc.kernel(workers=plan.lanes)
-        def matmul(a: left, b: right, c: tc.out[into[m, n]]):
+        def matmul(a: left, b: other, c: tc.out[into[m, n]]):
             product(a, b, None, c)
 
     return matmul

@@ -18,9 +18,9 @@ def pitch(extent: Any, dtype: DType) -> Any:
     return -(-extent // unit) * unit
 
 
-def pad(rows: Any, columns: int, dtype: DType) -> tc.KernelDefinition:
-    """A copy of a matrix with zeros behind its rows, up to their pitch."""
-    wide = pitch(columns, dtype)
+def pad(rows: Any, columns: int, dtype: DType, wide: int | None = None) -> tc.KernelDefinition:
+    """A copy of a matrix with zeros behind its rows, up to `wide`, or else their pitch."""
+    wide = wide or pitch(columns, dtype)
     own = repeat(1, 8) * spatial(8, 32)
     outside = False if dtype is tc.boolean else 0
 

@@ -1,8 +1,7 @@
 """Sum, mean, maximum, minimum and product along any axes.
 
-A reduction sees its arrays with neighbouring axes joined, as `[outer, apart, middle, along, inner]`: it
-folds `apart` and `along`, and keeps the others. `views(shape, axes)` gives these shapes; a contiguous
-array is reshaped for nothing. Where the innermost axis is kept, neighbouring workers have neighbouring
+A kernel sees its arrays with neighbouring axes joined, as `[outer, apart, middle, along, inner]`: it folds
+`apart` and `along`, and keeps the others. Where the innermost axis is kept, neighbouring workers have neighbouring
 columns; where it is folded, they walk along it, and fold what each has found at the end. On GPUs a block
 has several rows, or its workers several elements of each column. What is folded into few numbers is cut into
 parts, whose results are folded by a second kernel.
@@ -22,6 +21,7 @@ from taskc import (
     Machine,
     Mapping,
     ProgramDefinition,
+    TensorType,
     bf16,
     boolean,
     f16,
@@ -44,14 +44,17 @@ _STEPS, _BLOCKS = 4, 4
 View = tuple[Any, Any, Any, Any, Any]
 
 
-def views(shape: Sequence[Any], axes: Iterable[int]) -> tuple[View, View]:
-    """How a reduction sees its input and its output. Symbolic extents can't be joined to others."""
-    rank = len(shape)
+def _folded_axes(rank: int, axes: Iterable[int]) -> set[int]:
     folded = set()
     for axis in axes:
         if not -rank <= axis < rank:
-            raise CompileError(f"axis {axis} is not one of {rank}", hint=f"the shape is {shape}")
+            raise CompileError(f"axis {axis} is not one of {rank}")
         folded.add(axis % rank)
+    return folded
+
+
+def _views(shape: Sequence[Any], folded: set[int]) -> tuple[View, View]:
+    """How a kernel sees its input and its output."""
     runs: list[tuple[bool, list[Any]]] = []
     for axis, extent in enumerate(shape):
         if isinstance(extent, int) and extent == 1:
@@ -59,7 +62,7 @@ def views(shape: Sequence[Any], axes: Iterable[int]) -> tuple[View, View]:
         if not runs or runs[-1][0] is not (axis in folded):
             runs.append((axis in folded, []))
         runs[-1][1].append(extent)
-    joined = [(is_folded, _joined(extents)) for is_folded, extents in runs]
+    joined = [(is_folded, prod(extents)) for is_folded, extents in runs]
     if joined and not joined[-1][0]:
         inner = joined.pop()[1]
     else:
@@ -78,25 +81,20 @@ def views(shape: Sequence[Any], axes: Iterable[int]) -> tuple[View, View]:
     return (outer, apart, middle, along, inner), (outer, 1, middle, 1, inner)
 
 
-def _joined(extents: list[Any]) -> Any:
-    if len(extents) == 1:
-        return extents[0]
-    if not all(isinstance(extent, int) for extent in extents):
-        raise CompileError(f"the axes {tuple(extents)} can't be joined: a size is symbolic")
-    return prod(extents)
-
-
 def reduction(
     operator: str,
     shape: Sequence[Any],
     axes: Iterable[int],
     *,
     dtype: DType = f32,
+    keepdims: bool = False,
     machine: Machine | None = None,
 ) -> KernelDefinition | ProgramDefinition:
     """Folds the axes with "sum", "mean", "prod", "max" or "min".
 
     Numbers of 16 bits are folded in f32, and the result is rounded once; integers wrap.
+
+    keepdims  the result has the extent 1 for each axis, where it else has none
     """
     if operator not in OPERATORS:
         raise CompileError(
@@ -104,15 +102,20 @@ def reduction(
         )
     if dtype is boolean or (operator == "mean" and not dtype.is_float):
         raise CompileError(f"there is no {operator} of {dtype}")
-    view, result = views(shape, axes)
+    folded = _folded_axes(len(shape), axes)
+    kept = [1 if axis in folded else extent for axis, extent in enumerate(shape)]
+    if not keepdims:
+        kept = [extent for axis, extent in enumerate(shape) if axis not in folded]
+    view, result = _views(shape, folded)
     if operator in ("max", "min") and 0 in (view[1], view[3]):
         raise CompileError(f"the {operator} of no elements has no value", hint=f"{tuple(shape)}")
     wide = f32 if dtype in (f16, bf16) else dtype
     machine = machine or tc.machine()
     size = _part(view, dtype, machine)
+    given, made = dtype[tuple(shape)].reshape(*view), dtype[tuple(kept)].reshape(*result)
     if size is None:
-        return _fold(operator, view, result, None, (dtype, wide, dtype), machine)
-    return _in_two(operator, view, result, size, (dtype, wide), machine)
+        return _fold(operator, given, made, None, wide, machine)
+    return _in_two(operator, given, made, size, wide, machine)
 
 
 def _part(view: View, dtype: DType, machine: Machine) -> int | None:
@@ -137,29 +140,22 @@ def _part(view: View, dtype: DType, machine: Machine) -> int | None:
 
 def _in_two(
     operator: str,
-    view: View,
-    result: View,
+    given: TensorType,
+    made: TensorType,
     size: int,
-    types: tuple[DType, DType],
+    wide: DType,
     machine: Machine,
 ) -> ProgramDefinition:
-    dtype, wide = types
-    outer, _, middle, along, inner = view
-    parts = tc.dim("parts")
-    between = (outer, 1, middle, parts, inner)
-    partial = _fold(operator, view, between, size, (dtype, wide, wide), machine)
+    outer, _, middle, along, inner = given.shape
+    between = wide[outer, 1, middle, tc.dim("parts"), inner]
+    partial = _fold(operator, given, between, size, wide, machine)
     # A mean is the sum of its parts' shares.
-    combine = _fold(
-        "sum" if operator == "mean" else operator,
-        between,
-        result,
-        None,
-        (wide, wide, dtype),
-        machine,
-    )
+    rest = "sum" if operator == "mean" else operator
+    combine = _fold(rest, between, made, None, wide, machine)
+    source, result = given.as_given, made.as_given
 
     @tc.program
-    def reduction(x: dtype[view], y: tc.out[dtype[result]]):
+    def reduction(x: source, y: tc.out[result]):
         between = tc.empty(wide[outer, 1, middle, tc.cdiv(along, size), inner])
         partial(x, out=between)
         combine(between, out=y)
@@ -169,19 +165,19 @@ def _in_two(
 
 def _fold(
     operator: str,
-    view: View,
-    result: View,
+    given: TensorType,
+    made: TensorType,
     size: int | None,
-    types: tuple[DType, DType, DType],
+    wide: DType,
     machine: Machine,
 ) -> KernelDefinition:
     """`size` elements of the axis `along` go into each part; all of them into one if it is None.
 
-    types  of the input, of the arithmetic and of the result
+    wide  the type of the arithmetic
     """
-    own = _owners(view, size, types[0], machine)
-    make = _fold_rows if _has_rows(view) else _fold_columns
-    return make(operator, view, result, size, types, own)
+    own = _owners(given.shape, size, given.dtype, machine)
+    make = _fold_rows if _has_rows(given.shape) else _fold_columns
+    return make(operator, given, made, size, wide, own)
 
 
 def _has_rows(view: View) -> bool:
@@ -246,16 +242,20 @@ def _folded(operator, a, b):
 
 
 def _fold_columns(
-    operator: str, view: View, result: View, size: int | None, types: Any, own: Mapping
+    operator: str,
+    given: TensorType,
+    made: TensorType,
+    size: int | None,
+    wide: DType,
+    own: Mapping,
 ) -> KernelDefinition:
-    dtype, wide, final = types
-    outer, apart, middle, along, inner = view
-    parts = result[3]
+    outer, apart, middle, along, inner = given.shape
+    parts = made.shape[3]
     rows, columns = own.shape
-    finished = _finisher(operator, view, wide, final)
+    finished = _finisher(operator, given.shape, wide, made.dtype)
 
     @tc.kernel(workers=own.workers)
-    def fold(x: dtype[view], y: tc.out[final[result]]):
+    def fold(x: given, y: tc.out[made]):
         for a, b, part, col in tc.tiles((outer, middle, parts, inner), by=(1, 1, 1, columns)):
             totals = tc.tile(wide, own, _start(operator, wide))
             first = 0 if size is None else part * size
@@ -280,16 +280,20 @@ def _fold_columns(
 
 
 def _fold_rows(
-    operator: str, view: View, result: View, size: int | None, types: Any, own: Mapping
+    operator: str,
+    given: TensorType,
+    made: TensorType,
+    size: int | None,
+    wide: DType,
+    own: Mapping,
 ) -> KernelDefinition:
-    dtype, wide, final = types
-    outer, apart, middle, along, _ = view
-    parts = result[3]
+    outer, apart, middle, along, _ = given.shape
+    parts = made.shape[3]
     rows, step = own.shape
-    finished = _finisher(operator, view, wide, final)
+    finished = _finisher(operator, given.shape, wide, made.dtype)
 
     @tc.kernel(workers=own.workers)
-    def fold(x: dtype[view], y: tc.out[final[result]]):
+    def fold(x: given, y: tc.out[made]):
         for a, b, part in tc.tiles((outer, middle, parts), by=(1, rows, 1)):
             totals = tc.tile(wide, own, _start(operator, wide))
             first = 0 if size is None else part * size

@@ -12,14 +12,15 @@ run over several tiles, and results are stored as whole tiles. The text is the s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
 import taskc as tc
 from taskc import DType, Machine, Mapping, TensorType, repeat, spatial
 from taskc.kernels.padding import pitch
+from taskc.kernels.split_matmul import in_parts
 
 Extent = Any  # an int, or a tc.dim
 Types = tuple[DType, DType, DType]  # of both operands and the sum
@@ -35,6 +36,8 @@ class Tiling:
     ahead   a producer loads, from one tile of a block to the next
     cluster neighbouring blocks that load for each other what is the same for them; its extents have to divide
             the numbers of tiles
+    turned  `own` is of c.T = b.T @ a.T, whose columns are the few rows of a: what an instruction has most of
+            are rows
     """
 
     own: Mapping
@@ -44,10 +47,29 @@ class Tiling:
     parts: int = 1
     ahead: bool = False
     cluster: tuple[int, int] = (1, 1)
+    turned: bool = False
+
+    @property
+    def block(self) -> tuple[int, int]:
+        """Rows and columns of c that a block has."""
+        tall, wide = self.own.shape
+        return (wide, tall) if self.turned else (tall, wide)
 
     def bytes(self, size: int) -> int:
         """What the operands take in shared memory."""
         return self.stages * self.depth * sum(self.own.shape) * size
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """A left operand that isn't laid out as a matrix: the pixels that a filter covers, for one.
+
+    type  of what it is gathered from
+    load  load(a, row, q): the block value of a block's rows and a step of k
+    """
+
+    type: TensorType
+    load: Callable[..., Any]
 
 
 # Fragments of a warp, rows by columns, and the warps of a block; and how much of the peak that reaches.
@@ -62,13 +84,19 @@ _SQUARES = (
 )
 # Columns of a warpgroup's fragment, warpgroups, and the same.
 _WARPGROUPS = (
-    *((256, 2, 1.7), (192, 2, 1.6), (128, 2, 1.5), (256, 1, 1.3), (128, 1, 1.1)),
+    *((256, 2, 1.7), (192, 2, 1.6), (128, 2, 1.5), (64, 2, 1.3), (256, 1, 1.3), (128, 1, 1.1)),
     *((64, 1, 0.9), (32, 1, 0.6)),
 )
 _LINE_AHEAD = 128  # bytes of k: the widest swizzle
 _LINE = 64  # bytes of k in each row of a block's operands
 _MOST_STAGES = 4
-_DEEPEST_PART = 512  # steps of k from which on it is worth to split
+_MOST_TURNED = 64  # rows of a
+_MOST_PARTS = 16
+_LEAST_PART = 256  # steps of k
+
+# Of a multiprocessor in a cycle: multiply-adds by instructions on operands of a byte, by workers, bytes of
+# operands that it loads, and of parts that it stores or loads. Cycles until the kernel runs that adds them.
+_MULTIPLIED, _FUSED, _LOADED, _CARRIED, _NEXT_KERNEL = 2048, 64, 48, 32, 3000
 
 
 def choose(
@@ -81,47 +109,92 @@ def choose(
     transpose_a: bool = False,
     transpose_b: bool = False,
     padded: bool = False,
+    ahead: bool = True,
+    even: bool = False,
+    rounded: bool = False,
 ) -> Tiling:
-    """The tile that takes the least time, if waves of blocks take as long as their tiles are large."""
+    """The tile that takes the least time, if waves of blocks take as long as their tiles are large and deep.
+
+    ahead    a producer may load, by bulk copies
+    even     no part of k has more steps than another, nor more than there are
+    rounded  operands are rounded before they are multiplied
+    """
     most = 1 << 13
-    rows, columns = (x if isinstance(x, int) else most for x in (m, n))
+    rows, columns, deep = (x if isinstance(x, int) else most for x in (m, n, k))
+    size = types[0].nbytes
+    rate = _MULTIPLIED / size if machine.instructions(*types) else _FUSED
+
+    def tiles(tiling: Tiling) -> int:
+        tall, wide = tiling.block
+        return ceil(rows / tall) * ceil(columns / wide)
 
     def cost(candidate: tuple[Tiling, float]) -> float:
+        """In cycles."""
         tiling, speed = candidate
-        tall, wide = tiling.own.shape
-        blocks = ceil(rows / tall) * ceil(columns / wide) * tiling.parts
-        waves = max(1, blocks / machine.threads)
-        return ceil(waves) * tall * wide / tiling.parts / speed
+        (tall, wide), parts = tiling.own.shape, tiling.parts
+        waves = max(1, tiles(tiling) * parts / machine.threads)
+        steps = ceil(deep / (parts * tiling.depth)) * tiling.depth
+        step = max(tall * wide / (rate * speed), (tall + wide) * size / _LOADED)
+        carried = 2 * parts * rows * columns * types[2].nbytes / (machine.threads * _CARRIED)
+        return ceil(waves) * steps * step + (carried + _NEXT_KERNEL if parts > 1 else 0)
 
-    candidates = list(_candidates(k, types, machine, transpose_b))
+    candidates = list(_candidates(types, machine, transpose_b))
     pitches = (m if transpose_a else k, k if transpose_b else n)
     along_k = transpose_b and not transpose_a
-    if padded or all(_multiple(x) * types[0].nbytes % 16 == 0 for x in pitches):
-        candidates += _beside(types, machine, along_k=along_k)
-    return min(candidates, key=cost)[0]
+    # Operands that go from memory to the instruction can't be rounded on the way.
+    if not rounded and (padded or all(_multiple(x) * size % 16 == 0 for x in pitches)):
+        # First, since of plans that take as long those have more bytes under way.
+        beside = _beside(types, machine, rows, along_k=along_k, ahead=ahead)
+        candidates = [*beside, *candidates]
+    most_parts = min(_MOST_PARTS, k // _LEAST_PART) if isinstance(k, int) else 1
+    parted = [
+        (replace(tiling, parts=parts), speed)
+        for parts in range(1, max(1, most_parts) + 1)
+        for tiling, speed in candidates
+        if parts == 1 or tiles(tiling) < machine.threads
+        if parts == 1 or not even or k % (parts * tiling.depth) == 0
+    ]
+    return min(parted, key=cost)[0]
 
 
 def _multiple(extent: Extent) -> int:
     return extent if isinstance(extent, int) else int(extent.variable.multiple)
 
 
-def _beside(types: Types, machine: Machine, *, along_k: bool) -> Iterator[tuple[Tiling, float]]:
-    """By instructions that run beside their workers; rows that bulk copies take are given."""
+def _beside(
+    types: Types, machine: Machine, few: int, *, along_k: bool, ahead: bool
+) -> Iterator[tuple[Tiling, float]]:
+    """By instructions that run beside their workers; a has `few` rows, and bulk copies take those given."""
     size = types[0].nbytes
-    rows = {row.shape[1]: row for row in machine.instructions(*types) if row.asynchronous}
     depth = _LINE_AHEAD // size
-    for columns, count, speed in _WARPGROUPS:
-        row = rows.get(columns)
-        if row is None or not (along_k or any(form.along == "mn" for form in row.memory)):
-            continue
-        own = spatial(count, 1) * row.accumulator_fragment
+
+    def tiling(fragment: Mapping, count: int, *, turned: bool = False) -> Tiling:
+        own = spatial(count, 1) * fragment
         results = 2 * own.shape[0] * _LINE_AHEAD + 1024
         stages = min(6, (machine.near - results) // (depth * sum(own.shape) * size))
-        yield Tiling(own, depth, stages, ahead=True), speed
+        return Tiling(own, depth, stages, ahead=ahead, turned=turned)
+
+    def fragments(types: Types) -> dict[int, Mapping]:
+        """By their columns, of instructions that take the operands as they lie."""
+        return {
+            row.shape[1]: row.accumulator_fragment
+            for row in machine.instructions(*types)
+            if row.asynchronous and (along_k or any(form.along == "mn" for form in row.memory))
+        }
+
+    straight = fragments(types)
+    for columns, count, speed in _WARPGROUPS:
+        if columns in straight:
+            yield tiling(straight[columns], count), speed if ahead else 0.9 * speed
+    turned = fragments((types[1], types[0], types[2])) if ahead else {}
+    wide_enough = [columns for columns in turned if few <= columns <= _MOST_TURNED]
+    if wide_enough:
+        for count in (2, 1):
+            yield tiling(turned[min(wide_enough)], count, turned=True), 1.0
 
 
 def _candidates(
-    k: Extent, types: Types, machine: Machine, transpose_b: bool
+    types: Types, machine: Machine, transpose_b: bool
 ) -> Iterator[tuple[Tiling, float]]:
     row = next(iter(machine.instructions(*types)), None)
     # Neighbours of a warp read neighbouring rows of either operand; of b's rows, a worker four at once.
@@ -135,10 +208,7 @@ def _candidates(
         own = spatial(*warps) * repeat(*fragments) * fragment
         fits = machine.near // (depth * sum(own.shape) * size)
         stages = min(_MOST_STAGES, fits)
-        for parts in (1, 2, 3, 4, 6, 8, 12, 16):
-            if parts == 1 or (isinstance(k, int) and k >= parts * _DEEPEST_PART):
-                # What the parts come to has to be added up.
-                yield Tiling(own, depth, stages, parts=parts), speed * (1 if parts == 1 else 0.9)
+        yield Tiling(own, depth, stages), speed
 
 
 def tiles_matmul(
@@ -155,25 +225,33 @@ def tiles_matmul(
     transpose_b: bool = False,
     bias: bool = False,
     activation: Any = None,
+    by: DType | None = None,
     tiling: Tiling | None = None,
     padded: bool = False,
+    gathered: Gathered | None = None,
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
     """c[m, n] = activation(a[m, k] @ b[k, n] + bias[n]), as `matmul` has it.
 
-    right   b's type, where it isn't a's
-    result  c's type, to which `activation(…)` is converted in the end; `total` if not said
-    padded  the rows of a and b have zeros behind them, up to their `pitch`
+    right     b's type, where it isn't a's
+    result    c's type, to which `activation(…)` is converted in the end; `total` if not said
+    by        what operands are rounded to, of as many bytes
+    padded    the rows of a and b have zeros behind them, up to their `pitch`
+    gathered  a isn't given as a matrix
     """
     total = total or dtype
     into, right_type = result or total, right or dtype
     plan = tiling or choose(
-        m, n, k, (dtype, right_type, total), machine,
-        transpose_a=transpose_a, transpose_b=transpose_b, padded=padded,
+        m, n, k, (by or dtype, by or right_type, total), machine,
+        transpose_a=transpose_a, transpose_b=transpose_b, padded=padded, rounded=by is not None,
     )  # fmt: skip
-    own, depth, parts = plan.own, plan.depth, plan.parts
+    own, depth = plan.own, plan.depth
     tall, wide = own.shape
+    high, broad = plan.block
+    transpose_left, transpose_right = transpose_a, transpose_b
+    if plan.turned:
+        transpose_left, transpose_right = not transpose_b, not transpose_a
     rows, columns = (k, m) if transpose_a else (m, k)
-    left = dtype[rows, pitch(columns, dtype) if padded else columns]
+    left = gathered.type if gathered else dtype[rows, pitch(columns, dtype) if padded else columns]
     rows, columns = (n, k) if transpose_b else (k, n)
     other = right_type[rows, pitch(columns, right_type) if padded else columns]
 
@@ -194,36 +272,65 @@ def tiles_matmul(
     @tc.function
     def multiply(acc, a, b, row, col, q):
         """What one step adds: each operand lies as it is given."""
-        if transpose_a:
+        if transpose_left:
             sa = tc.load(a[q : q + depth, row : row + tall])
-            if transpose_b:
+            if transpose_right:
                 sb = tc.load(b[col : col + wide, q : q + depth])
-                tc.mma(acc, sa.T, sb.T)
+                tc.mma(acc, sa.T, sb.T, by=by)
             else:
                 sb = tc.load(b[q : q + depth, col : col + wide])
-                tc.mma(acc, sa.T, sb)
+                tc.mma(acc, sa.T, sb, by=by)
         else:
-            sa = tc.load(a[row : row + tall, q : q + depth])
-            if transpose_b:
-                sb = tc.load(b[col : col + wide, q : q + depth])
-                tc.mma(acc, sa, sb.T)
+            if gathered is not None and not plan.turned:
+                sa = gathered.load(a, row, q)
+            else:
+                sa = tc.load(a[row : row + tall, q : q + depth])
+            if transpose_right:
+                if gathered is not None and plan.turned:
+                    sb = gathered.load(b, col, q)
+                else:
+                    sb = tc.load(b[col : col + wide, q : q + depth])
+                tc.mma(acc, sa, sb.T, by=by)
             else:
                 sb = tc.load(b[q : q + depth, col : col + wide])
-                tc.mma(acc, sa, sb)
+                tc.mma(acc, sa, sb, by=by)
+
+    @tc.function
+    def summed(a, b, row, col, first, steps):
+        """The sums over `steps` of k from `first` on."""
+        acc = tc.tile(total, own, 0)
+        for p in tc.pipeline(steps, by=depth, stages=plan.stages, specialize=plan.ahead):
+            if plan.turned:
+                multiply(acc, b, a, col, row, first + p)
+            else:
+                multiply(acc, a, b, row, col, first + p)
+        return acc
+
+    @tc.function
+    def turned_back(done):
+        """c's part, of its transpose."""
+        made = tc.shared(done.dtype[high, broad])
+        for j, i in own:
+            made[i, j] = done[j, i]
+        return made
 
     @tc.function
     def whole(a, b, offsets, c):
         for row, col in tc.tiles(
             (m, n),
-            by=(tall, wide),
+            by=plan.block,
             order=("grouped", plan.group),
             persistent=plan.ahead,
             cluster=plan.cluster,
         ):
-            acc = tc.tile(total, own, 0)
-            for p in tc.pipeline(k, by=depth, stages=plan.stages, specialize=plan.ahead):
-                multiply(acc, a, b, row, col, p)
-            if plan.ahead:
+            acc = summed(a, b, row, col, 0, k)
+            if plan.turned:
+                done = tc.tile(into, own)
+                for j, i in own:
+                    done[j, i] = finished(acc[j, i], offsets, min(col + j, n - 1))
+                made = turned_back(done)
+                tc.store(c[row : row + high, col : col + broad], made)
+            elif plan.ahead:
                 done = tc.tile(into, own)
                 for i, j in own:
                     done[i, j] = finished(acc[i, j], offsets, min(col + j, n - 1))
@@ -233,8 +340,22 @@ def tiles_matmul(
                     if row + i < m and col + j < n:
                         c[row + i, col + j] = finished(acc[i, j], offsets, col + j)
 
-    if parts > 1:
-        return _split(m, n, k, plan, (left, other, total, into), multiply, finished, bias=bias)
+    if plan.parts > 1:
+        sums = total[plan.parts, m, n]
+        steps = ceil(k / (plan.parts * depth)) * depth
+
+        @tc.kernel(workers=own.workers)
+        def partial(a: left, b: other, sums: tc.out[sums]):
+            for part, row, col in tc.tiles(sums.shape, by=(1, high, broad), persistent=plan.ahead):
+                acc = summed(a, b, row, col, part * steps, steps)
+                if plan.turned:
+                    made = turned_back(acc)
+                    tc.store(sums[part, row : row + high, col : col + broad], made)
+                else:
+                    tc.store(sums[part, row : row + high, col : col + broad], acc)
+
+        types = left, other, into
+        return in_parts(partial, sums, types, finished, bias=bias, machine=machine)
     if bias:
 
         @tc.kernel(workers=own.workers)
@@ -245,67 +366,5 @@ def tiles_matmul(
         @tc.kernel(workers=own.workers)
         def matmul(a: left, b: other, c: tc.out[into[m, n]]):
             whole(a, b, None, c)
-
-    return matmul
-
-
-def _split(
-    m: Extent,
-    n: Extent,
-    k: int,
-    plan: Tiling,
-    types: tuple[TensorType, TensorType, DType, DType],
-    multiply: Any,
-    finished: Any,
-    *,
-    bias: bool,
-) -> tc.ProgramDefinition:
-    """Parts of k by blocks of their own, and a second kernel that adds them up, the first part first."""
-    left, right, total, into = types
-    own, parts = plan.own, plan.parts
-    tall, wide = own.shape
-    deep = ceil(k / (parts * plan.depth)) * plan.depth  # the last parts are shorter, or empty
-    lines = spatial(8, 32)
-
-    @tc.kernel(workers=own.workers)
-    def partial(a: left, b: right, sums: tc.out[total[parts, m, n]]):
-        for part, row, col in tc.tiles((parts, m, n), by=(1, tall, wide)):
-            acc = tc.tile(total, own, 0)
-            for p in tc.pipeline(deep, by=plan.depth, stages=plan.stages):
-                multiply(acc, a, b, row, col, part * deep + p)
-            tc.store(sums[part, row : row + tall, col : col + wide], acc)
-
-    @tc.function
-    def add(sums, offsets, c):
-        for row, col in tc.tiles((m, n), by=lines.shape):
-            for i, j in lines:
-                if row + i < m and col + j < n:
-                    value = sums[0, row + i, col + j]
-                    for part in tc.static(range(1, parts)):
-                        value += sums[part, row + i, col + j]
-                    c[row + i, col + j] = finished(value, offsets, col + j)
-
-    if bias:
-
-        @tc.kernel(workers=lines.workers)
-        def biased(sums: total[parts, m, n], offsets: total[n], c: tc.out[into[m, n]]):
-            add(sums, offsets, c)
-
-        @tc.program
-        def matmul(a: left, b: right, offsets: total[n], c: tc.out[into[m, n]]):
-            sums = tc.empty(total[parts, m, n])
-            partial(a, b, out=sums)
-            biased(sums, offsets, out=c)
-    else:
-
-        @tc.kernel(workers=lines.workers)
-        def added(sums: total[parts, m, n], c: tc.out[into[m, n]]):
-            add(sums, None, c)
-
-        @tc.program
-        def matmul(a: left, b: right, c: tc.out[into[m, n]]):
-            sums = tc.empty(total[parts, m, n])
-            partial(a, b, out=sums)
-            added(sums, out=c)
 
     return matmul

@@ -1,10 +1,10 @@
 """The axes of a tensor in any other order.
 
-Axes that stay together are joined, so that a kernel sees at most four: `views(shape, order)`. Where the
-last axis stays last, rows are copied. Otherwise the last axis of the input and that of the output span
-squares of as many rows as there are lanes, each of which is turned in registers (see squares.py). The
-squares of a block share their cache lines on both sides. On GPUs each worker turns small squares in its
-registers, as wide as an access, and exchanges their rows through shared memory.
+Axes that stay together are joined, so that a kernel sees at most four. Where the last axis stays last, rows are
+copied. Otherwise the last axis of the input and that of the output span squares of as many rows as there are
+lanes, each of which is turned in registers (see squares.py). The squares of a block share their cache lines on
+both sides. On GPUs each worker turns small squares in its registers, as wide as an access, and exchanges their
+rows through shared memory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,17 @@ from math import gcd, prod
 from typing import Any
 
 import taskc as tc
-from taskc import CompileError, DType, KernelDefinition, Machine, boolean, f32, repeat, spatial
+from taskc import (
+    CompileError,
+    DType,
+    KernelDefinition,
+    Machine,
+    TensorType,
+    boolean,
+    f32,
+    repeat,
+    spatial,
+)
 from taskc.kernels.owners import WORKERS, owners_of_boxes, power, width
 from taskc.kernels.squares import columns, quarters
 
@@ -22,7 +32,7 @@ _RANK = 4
 _SQUARES = 16  # along each side of a block
 
 
-def views(
+def joined(
     shape: Sequence[Any], order: Sequence[int]
 ) -> tuple[tuple[Any, ...], tuple[int, ...], tuple[Any, ...]]:
     """How a kernel sees its input, the order of its axes, and its output: four axes each."""
@@ -34,7 +44,7 @@ def views(
     runs: list[list[int]] = []
     for axis in wanted:
         follows = bool(runs) and not [n for n in wanted if runs[-1][-1] < n < axis]
-        if follows and axis > runs[-1][-1] and _are_numbers(shape, (*runs[-1], axis)):
+        if follows and axis > runs[-1][-1]:
             runs[-1].append(axis)
         else:
             runs.append([axis])
@@ -45,14 +55,10 @@ def views(
         )
     missing = _RANK - len(runs)
     sources = sorted(runs)
-    extents = [shape[run[0]] if len(run) == 1 else prod(shape[n] for n in run) for run in sources]
+    extents = [prod(shape[axis] for axis in run) for run in sources]
     seen = (*[1] * missing, *extents)
     places = (*range(missing), *[missing + sources.index(run) for run in runs])
     return seen, places, tuple([seen[place] for place in places])
-
-
-def _are_numbers(shape: Sequence[Any], axes: Sequence[int]) -> bool:
-    return all(isinstance(shape[axis], int) for axis in axes)
 
 
 def transpose(
@@ -64,25 +70,24 @@ def transpose(
 ) -> KernelDefinition:
     """y's axis number k is x's axis order[k]; by default the axes are reversed."""
     axes = range(len(shape))[::-1] if order is None else order
-    seen, places, result = views(shape, axes)
+    seen, places, result = joined(shape, axes)
+    given = dtype[tuple(shape)].reshape(*seen)
+    made = dtype[tuple([shape[axis] for axis in axes])].reshape(*result)
     machine = machine or tc.machine()
     make = _turn_squares if machine.is_processor else _turn_tiles
     if places[-1] == _RANK - 1:
         make = _copy_rows
-    return make(seen, places, result, dtype, machine)
+    return make(given, places, made, machine)
 
 
 def _copy_rows(
-    seen: tuple[Any, ...],
-    places: tuple[int, ...],
-    result: tuple[Any, ...],
-    dtype: DType,
-    machine: Machine,
+    given: TensorType, places: tuple[int, ...], made: TensorType, machine: Machine
 ) -> KernelDefinition:
+    seen, dtype = given.shape, given.dtype
     own = owners_of_boxes(seen, width(seen[-1], dtype), machine)
 
     @tc.kernel(workers=own.workers)
-    def transpose(x: dtype[seen], y: tc.out[dtype[result]]):
+    def transpose(x: given, y: tc.out[made]):
         for i, j, k, col in tc.tiles(seen, by=own.shape):
             for p, q, r, s in own:
                 if i + p < seen[0] and j + q < seen[1] and k + r < seen[2] and col + s < seen[3]:
@@ -93,12 +98,9 @@ def _copy_rows(
 
 
 def _turn_squares(
-    seen: tuple[Any, ...],
-    places: tuple[int, ...],
-    result: tuple[Any, ...],
-    dtype: DType,
-    machine: Machine,
+    given: TensorType, places: tuple[int, ...], made: TensorType, machine: Machine
 ) -> KernelDefinition:
+    seen, dtype = given.shape, given.dtype
     lanes = max(4, machine.lanes)
     across = places[-1]  # the axis of x that becomes y's last
     height, width = seen[across], seen[-1]
@@ -109,7 +111,7 @@ def _turn_squares(
     line = repeat(lanes, 1) * spatial(1, lanes)
 
     @tc.kernel(workers=lanes)
-    def transpose(x: dtype[seen], y: tc.out[dtype[result]]):
+    def transpose(x: given, y: tc.out[made]):
         for a, b, c, d in tc.tiles(seen, by=by):
             for p in range(tall):
                 for q in range(wide):
@@ -131,12 +133,9 @@ def _turn_squares(
 
 
 def _turn_tiles(
-    seen: tuple[Any, ...],
-    places: tuple[int, ...],
-    result: tuple[Any, ...],
-    dtype: DType,
-    machine: Machine,
+    given: TensorType, places: tuple[int, ...], made: TensorType, machine: Machine
 ) -> KernelDefinition:
+    seen, dtype = given.shape, given.dtype
     across = places[-1]
     height, broad = seen[across], seen[-1]
     side, repeats, workers = _tile(height, broad, dtype, machine)
@@ -154,7 +153,7 @@ def _turn_tiles(
     outside = False if dtype is boolean else 0
 
     @tc.kernel(workers=count)
-    def transpose(x: dtype[seen], y: tc.out[dtype[result]]):
+    def transpose(x: given, y: tc.out[made]):
         for a, b, c, d in tc.tiles(seen, by=by):
             row = (a, b, c)[across]
             squares = tc.tile(dtype, read, outside)

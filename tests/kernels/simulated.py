@@ -7,21 +7,30 @@ from typing import Any
 
 import numpy as np
 
-from taskc.checking import examine
-from taskc.lang.definition import KernelDefinition
+from taskc.checking import examine, examine_program
+from taskc.lang.definition import Definition
+from taskc.lang.program import ProgramDefinition
 
 
 def simulated(
-    kernel: KernelDefinition,
+    definition: Definition,
     arguments: list[Any],
     target: str,
     stages: str | Iterable[str] = ("parsed", "lean"),
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """What it computes, and its notes: no findings, and no access of shared memory worse than 2-way."""
-    examination = examine(kernel, arguments, target=target, stages=stages)
-    wrong = [str(finding) for finding in examination.findings if finding.severity == "error"]
+    """What it computes, and its notes: no findings, and no access of shared memory worse than 2-way.
+
+    Of a program that is what its last kernel computes, in that kernel's shape.
+    """
+    if isinstance(definition, ProgramDefinition):
+        program = examine_program(definition, arguments, target=target, stages=stages)
+        findings, calls = program.findings, program.calls
+    else:
+        examination = examine(definition, arguments, target=target, stages=stages)
+        findings, calls = examination.findings, (examination,)
+    wrong = [str(finding) for finding in findings if finding.severity == "error"]
     assert not wrong, "\n".join(wrong)
-    conflicts = [f for f in examination.findings if f.kind == "bank-conflict"]
+    conflicts = [f for f in findings if f.kind == "bank-conflict"]
     assert all(int(dict(f.details)["ways"]) <= 2 for f in conflicts), conflicts
-    notes = tuple(message for message, _ in examination.steps[-1].kernel.notes)
-    return np.asarray(examination.results[-1]).astype(np.float64), notes
+    notes = tuple(message for call in calls for message, _ in call.steps[-1].kernel.notes)
+    return np.asarray(calls[-1].results[-1]).astype(np.float64), notes

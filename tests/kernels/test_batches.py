@@ -54,6 +54,12 @@ def test_transposed(batch: tuple[Any, Any], transposed: tuple[bool, bool]) -> No
     np.testing.assert_array_equal(kernel(*given), one_by_one(a, b))
 
 
+@pytest.mark.parametrize("batch", [((0,), (0,)), ((2, 0), (1,)), ((0, 3), ())], ids=str)
+def test_no_products(batch: tuple[Any, Any]) -> None:
+    made = batch_matmul(batch, 3, 4, 5)(*operands(batch, 3, 4, 5))
+    assert made.shape == (*np.broadcast_shapes(*batch), 3, 4)
+
+
 def test_a_weight_in_common() -> None:
     """Packed ahead, with bias and activation: the rows of all products are one matrix's."""
     a, b = operands(((2, 3), ()), 7, 50, 9)

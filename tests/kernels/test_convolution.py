@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,12 @@ from taskc.kernels.convolution import Tiling, choose, convolution
 from taskc.passes.pipeline import lower
 from tests.kernels.simulated import simulated
 
+# (channels, height and width, features, filter, stride)
+RESNET = (
+    (3, 224, 64, 7, 2), (64, 56, 64, 1, 1), (64, 56, 64, 3, 1), (256, 56, 128, 1, 1),
+    (128, 56, 128, 3, 2), (256, 56, 512, 1, 2), (128, 28, 128, 3, 1), (256, 14, 256, 3, 1),
+    (512, 14, 512, 3, 2), (1024, 14, 2048, 1, 2), (2048, 7, 512, 1, 1), (512, 7, 512, 3, 1),
+)  # fmt: skip
 FRAGMENT = repeat(2, 1) * spatial(8, 4) * repeat(1, 2)
 SMALL = Tiling(spatial(2, 1) * repeat(1, 2) * FRAGMENT, 16, 3)
 ROUNDING = {tc.f16: 2.0**-11, tc.bf16: 2.0**-8, tc.f32: 0.0, tc.tf32: 0.0, tc.i8: 0.0}
@@ -79,18 +86,20 @@ def check(
         made = kernel(*arguments).astype(np.float64)
     else:
         made, notes = simulated(kernel, arguments, target, stages)
-    made = made.transpose(0, 2, 3, 1) if is_nchw else made
     padding = options.get("padding", 0)
     padding = (padding,) * 4 if isinstance(padding, int) else tuple(padding) * (4 // len(padding))
     pairs = [options.get(name, (1, 1)) for name in ("stride", "dilation")]
     wide = [value.astype(np.float64) for value in (x, w, offsets)]
     expected = exact(*wide[:2], pairs[0], padding, pairs[1], groups) + wide[2]
     sizes = exact(*map(np.abs, wide[:2]), pairs[0], padding, pairs[1], groups) + np.abs(wide[2])
+    if is_nchw:
+        images, rows, columns, _ = expected.shape
+        made = made.reshape(images, features, rows, columns).transpose(0, 2, 3, 1)
+    made = made.reshape(expected.shape)
     terms = size[0] * size[1] * channels // groups + 1
     bound = 0 if dtype is tc.i8 else 2.0**-24 * terms * sizes
     if options.get("activation") is not None:
         expected = np.maximum(expected, 0)
-    assert made.shape == expected.shape
     assert (np.abs(made - expected) <= bound + ROUNDING[dtype] * (np.abs(expected) + bound)).all()
     return notes
 
@@ -145,12 +154,84 @@ def test_products_beside_their_workers(order: str) -> None:
     assert not any("asynchronous" in note for note in notes)
 
 
+IN_BULK = Tiling(spatial(4, 1) * repeat(1, 2) * FRAGMENT, 64, 2, ahead=True)
+
+
+def test_every_pass_with_copies_of_pixels() -> None:
+    """A tile of 64 results is of three images, and behind them; more steps than stages."""
+    notes = check(
+        "sm_90a", 3, 3, 4, 64, 24,
+        count=3, stages="all", padding=(1, 0, 0, 1), stride=(1, 2), tiling=IN_BULK,
+    )  # fmt: skip
+    assert notes == ()
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ((3, 7, 64, 24), {"size": (2, 3), "padding": 1, "stride": 2}),
+        ((7, 6, 64, 8), {"dilation": (2, 3), "padding": (1, 3), "stride": (2, 1), "activation": relu}),
+        ((3, 5, 128, 16), {"size": (1, 3), "padding": (0, 1), "filters": "OIHW"}),
+        ((6, 4, 128, 16), {"size": (1, 1), "stride": 2}),
+        ((2, 3, 64, 16), {"order": "NCHW", "padding": 1, "dtype": tc.bf16}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_copies_of_pixels(shape: Any, options: dict[str, Any]) -> None:
+    stride = options.pop("stride", 1)
+    options["stride"] = (stride, stride) if isinstance(stride, int) else stride
+    assert check("sm_90a", tc.dim("images"), *shape, tiling=IN_BULK, **options) == ()
+
+
+def test_parts_of_long_sums() -> None:
+    """Three parts of as many steps, which copies of pixels ask for."""
+    tiling = replace(IN_BULK, parts=3)
+    assert check("sm_90a", 1, 5, 4, 64, 12, count=1, size=(3, 2), tiling=tiling) == ()
+
+
+def resnets(batch: int, channels: int, extent: int, features: int, size: int, stride: int) -> Any:
+    return convolution(
+        batch, extent, extent, channels, features,
+        size=size, stride=stride, padding=size // 2, machine=tc.machine("sm_90a"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", RESNET, ids=str)
+def test_resnet_travels_in_bulk(shape: tuple[int, ...]) -> None:
+    """Only the first one, of three channels, by copies of each worker."""
+    channels, _, _, size, stride = shape
+    kernels = lowered(resnets(32, *shape), "sm_90a")
+    product = next(kernel for kernel in kernels if kernel.name in ("matmul", "partial"))
+    names = {node.operation for node in walk(product.body) if isinstance(node, ir.Do)}
+    if channels == 3:
+        assert "cp.async" in names
+        return
+    assert product.notes == ()
+    assert ("tma.load.pixels" in names) == ((size, stride) != (1, 1))
+    assert "tma.store" in names
+    assert any(name.startswith("wgmma.m64") for name in names)
+
+
+def test_few_pixels_are_split_over_what_is_summed() -> None:
+    (partial, added) = lowered(resnets(1, 512, 7, 512, 3, 1), "sm_90a")
+    assert (partial.name, added.name) == ("partial", "added")
+    assert partial.notes == ()
+    names = {node.operation for node in walk(partial.body) if isinstance(node, ir.Do)}
+    assert {"tma.load.pixels", "tma.load"} <= names
+
+
 @pytest.mark.parametrize("dtype", [tc.bf16, tc.f32, tc.tf32, tc.i8])
 def test_types(dtype: tc.DType) -> None:
     fragment = repeat(4, 4) * spatial(4, 8) if dtype is tc.f32 else repeat(1, 2) * FRAGMENT
     tiling = Tiling(spatial(2, 1) * fragment, 32, 3)
     notes = check("sm_90a", 1, 5, 4, 32, 12, count=1, dtype=dtype, tiling=tiling)
     assert any("fused multiply-adds" in note for note in notes) == (dtype is tc.f32)
+
+
+def lowered(made: Any, target: str) -> list[ir.Kernel]:
+    """The kernels of a convolution, at the end."""
+    kernels = made.kernels if isinstance(made, tc.ProgramDefinition) else [made]
+    return [lower(for_target(kernel.ir, target)) for kernel in kernels]
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
@@ -160,15 +241,16 @@ def test_types(dtype: tc.DType) -> None:
     ids=str,
 )
 def test_copies_are_asynchronous_and_wide(target: str, options: dict[str, Any]) -> None:
-    """On ResNet's shapes, with tiles that are chosen: 16 bytes a copy."""
-    kernel = convolution(
-        8, 28, 28, 128, 128, **{"padding": 1, **options}, machine=tc.machine(target)
-    )
-    lean = lower(for_target(kernel.ir, target))
+    """On ResNet's shapes, with tiles that are chosen: 16 bytes a copy, or whole boxes."""
+    made = convolution(8, 28, 28, 128, 128, **{"padding": 1, **options}, machine=tc.machine(target))
+    (lean,) = lowered(made, target)
     assert lean.notes == ()
     operations = [node for node in walk(lean.body) if isinstance(node, ir.Do)]
-    widths = {do.operands[2].value for do in operations if do.operation == "cp.async"}
-    assert widths == {8}
+    if target == "sm_90a" and options == {"size": 1, "padding": 0}:
+        assert {"tma.load", "tma.store"} <= {do.operation for do in operations}
+    else:
+        widths = {do.operands[2].value for do in operations if do.operation == "cp.async"}
+        assert widths == {8}
     product = "wgmma.m64" if target == "sm_90a" else "mma.sync.m16n8k16.f16"
     assert any(do.operation.startswith(product) for do in operations)
 
@@ -196,13 +278,14 @@ def test_tilings_fit_the_machine(dtype: tc.DType, target: str) -> None:
         ({"order": "NHCW"}, "images are NHWC or NCHW, not NHCW"),
         ({"filters": "HWIO"}, "filters are OHWI or OIHW, not HWIO"),
         ({"groups": 3}, "8 channels and 6 features are not 3 groups of as many"),
+        ({"channels": 0}, "adds up channels, of which there are 0"),
         ({"size": 5}, r"a filter that covers \(5, 5\) does not fit into \(4, 4\)"),
     ],
     ids=str,
 )
 def test_what_does_not_fit(options: Any, text: str) -> None:
     with pytest.raises(tc.CompileError, match=text):
-        convolution(1, 4, 4, 8, 6, **options)
+        convolution(1, 4, 4, **{"channels": 8, "features": 6, **options})
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
@@ -216,7 +299,7 @@ def test_cubins(target: str) -> None:
         {"groups": 128},
     ]
     kernels = [convolution(32, 28, 28, 128, 128, padding=1, machine=machine, **o) for o in options]
-    lean = [lower(for_target(kernel.ir, target)) for kernel in kernels]
+    lean = [kernel for made in kernels for kernel in lowered(made, target)]
     for one in compile_many(lean):
         taken = one.resources
         assert (taken.spill_stores, taken.spill_loads, taken.stack) == (0, 0, 0)

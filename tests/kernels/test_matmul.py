@@ -170,9 +170,21 @@ def test_all_extents_unknown(rows: int, transpose_b: bool) -> None:
             assert np.all(np.abs(made - a @ b) <= rounding(a, b))
 
 
-def test_an_empty_sum_is_zero() -> None:
-    a, b = np.zeros((3, 0), np.float32), np.zeros((0, 5), np.float32)
-    assert not matmul(3, 5, 0)(a, b).any()
+@pytest.mark.parametrize(
+    "sizes", [(0, 5, 3), (4, 0, 3), (3, 5, 0), (0, 0, 0), (130, 0, 64), (0, 600, 700)]
+)
+@pytest.mark.parametrize("how", ["plain", "transposed", "packed"])
+def test_empty_operands(sizes: tuple[int, int, int], how: str) -> None:
+    m, n, k = sizes
+    a, b = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
+    if how == "packed":
+        made = matmul(m, n, k, packed=True)(a, pack(b, packed_type(n, k, m=m)))
+    elif how == "transposed":
+        made = matmul(m, n, k, transpose_b=True)(a, np.ascontiguousarray(b.T))
+    else:
+        made = matmul(m, n, k)(a, b)
+    assert made.shape == (m, n)
+    assert not made.any()
 
 
 def test_a_packed_operand_has_its_own_order() -> None:
@@ -205,3 +217,22 @@ def test_schedules_fit_the_machine() -> None:
             plan = choose(m, 768, 768, machine, packed=False)
             assert plan.rows * plan.vectors < machine.registers
             assert plan.tall % plan.rows == 0
+
+
+def test_of_tf32_the_low_bits_do_not_count(same_bits: Same) -> None:
+    a, b = operands(9, 35, 20, tc.f32)
+    made = same_bits(lambda: matmul(9, 35, 20, dtype=tc.tf32, total=tc.f32), a, b)
+    upper = [(x.view(np.uint32) & 0xFFFFE000).view(np.float32) for x in (a, b)]
+    assert np.array_equal(made, in_order(*upper, tc.f32))
+    assert not np.array_equal(made, in_order(a, b, tc.f32))
+
+
+def test_operands_of_two_types(same_bits: Same) -> None:
+    random = np.random.default_rng(2)
+    for m in (2, 17):
+        a = random.integers(0, 256, (m, 30)).astype(np.uint8)
+        b = random.integers(-128, 128, (30, 35)).astype(np.int8)
+        made = same_bits(
+            lambda m=m: matmul(m, 35, 30, dtype=tc.u8, right=tc.i8, total=tc.i32), a, b
+        )
+        assert np.array_equal(made, a.astype(np.int32) @ b.astype(np.int32))

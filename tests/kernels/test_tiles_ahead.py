@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +12,16 @@ import pytest
 import taskc as tc
 from taskc import DType, bf16, f16, f32, i8, i32, repeat, spatial, tf32
 from taskc.backend import sim
+from taskc.backend.cuda.compile import compile_many
+from taskc.backend.cuda.disassemble import disassembler, sass_of
+from taskc.checking import Examination, examine, examine_program
 from taskc.ir import nodes as ir
 from taskc.ir.printer import to_text
 from taskc.ir.target import SM_90A, TARGETS
 from taskc.kernels.matmul import matmul
 from taskc.kernels.tiles_matmul import Tiling, choose
 from taskc.passes.pipeline import lower
+from tests.kernels.test_tiles_matmul import expected, operands
 
 HOPPER = tc.machine("sm_90a")
 M, N, K = 136, 72, 176
@@ -81,6 +86,140 @@ def test_integers_and_unknown_sizes() -> None:
     )
     assert all(word in text for word in ("wgmma.m64n32k32.i8", "tma.load", "tma.store"))
     assert np.array_equal(result, a.astype(np.int32) @ b.astype(np.int32).T)
+
+
+@pytest.mark.usefixtures("_two_processors")
+@pytest.mark.parametrize("is_known", [True, False])
+def test_parts_of_long_sums(is_known: bool) -> None:
+    """Eight tiles for two blocks; the second part has an edge, and the same steps are added each time."""
+    m, n, k = 72, 40, 200
+    random = np.random.default_rng(5)
+    a, b = (random.normal(size=shape).astype(f16.numpy) for shape in ((m, k), (k, n)))
+    bias = random.normal(size=n).astype(np.float32)
+    plan = replace(tiling(1, 32, 64, 2), parts=2)
+    extents = (m, n) if is_known else (tc.dim("m"), tc.dim("n", multiple=8))
+    options = {"dtype": f16, "total": f32, "bias": True, "activation": relu}
+    program = matmul(*extents, k, machine=HOPPER, tiling=plan, **options)
+    assert isinstance(program, tc.ProgramDefinition)
+    stages = "all" if is_known else ("parsed", "lean")
+    made = examine_program(program, [a, b, bias], stages=stages, target="sm_90a")
+    assert {finding.kind for finding in made.findings} <= {"bank-conflict"}
+    partial, added = (call.steps[-1] for call in made.calls)
+    assert max(access.ways for access in partial.report.accesses) <= 2
+    assert all(access.sectors == access.ideal for access in added.report.accesses)
+    text = to_text(partial.kernel)
+    assert all(word in text for word in ("do wgmma.m64n32k16", "tma.load", "tma.store"))
+    assert not partial.kernel.notes
+    parts = [
+        a[:, s].astype(np.float64) @ b[s].astype(np.float64) for s in (slice(128), slice(128, k))
+    ]
+    sums = parts[0].astype(np.float32) + parts[1].astype(np.float32) + bias
+    np.testing.assert_allclose(made.calls[-1].results[-1], np.maximum(sums, 0), atol=1e-4)
+
+
+TURNED = replace(tiling(1, 16, 64, 2), turned=True)
+
+
+@pytest.mark.usefixtures("_two_processors")
+@pytest.mark.parametrize("transpose_a", [False, True])
+@pytest.mark.parametrize("transpose_b", [False, True])
+def test_few_rows(transpose_a: bool, transpose_b: bool) -> None:
+    """They are an instruction's columns: c's transpose is computed, and turned back in shared memory."""
+    options = {
+        "dtype": f16, "total": f32, "bias": True, "activation": relu,
+        "transpose_a": transpose_a, "transpose_b": transpose_b,
+    }  # fmt: skip
+    rows = 16 if transpose_a else 13
+    few_rows_of((rows, 136, 136), TURNED, stages=("synchronized", "lean"), **options)
+
+
+@pytest.mark.usefixtures("_two_processors")
+def test_few_rows_after_every_pass() -> None:
+    few_rows_of((9, 72, 200), TURNED, stages="all", dtype=bf16, total=f32)
+
+
+@pytest.mark.usefixtures("_two_processors")
+def test_few_rows_of_other_kinds() -> None:
+    """Parts of k; sizes known at the call; integers."""
+    calls = few_rows_of((9, 72, 200), replace(TURNED, parts=2), dtype=f16, total=f32, bias=True)
+    assert [call.steps[-1].kernel.name for call in calls] == ["partial", "biased"]
+    sizes = tc.dim("m"), tc.dim("n", multiple=8), tc.dim("k", multiple=8)
+    for shape in ((1, 8, 8), (17, 72, 136)):
+        few_rows_of(shape, TURNED, extents=sizes, dtype=f16, total=f32)
+    plan = replace(TURNED, depth=128)
+    few_rows_of((9, 72, 272), plan, dtype=i8, total=i32, transpose_b=True)
+
+
+def few_rows_of(
+    shape: tuple[int, int, int],
+    plan: Tiling,
+    *,
+    stages: Any = ("parsed", "lean"),
+    extents: Any = None,
+    **options: Any,
+) -> list[Examination]:
+    definition = matmul(*(extents or shape), machine=HOPPER, tiling=plan, **options)
+    activation = options.pop("activation", None)
+    arguments = operands(*shape, **options)
+    if isinstance(definition, tc.ProgramDefinition):
+        calls = list(examine_program(definition, arguments, stages=stages, target="sm_90a").calls)
+    else:
+        calls = [examine(definition, arguments, stages=stages, target="sm_90a")]
+    for call in calls:
+        assert not [finding for finding in call.findings if finding.kind != "uncoalesced"]
+    first = calls[0].steps[-1].kernel
+    assert not first.notes
+    assert all(word in to_text(first) for word in ("do wgmma.m64n16k", "tma.load"))
+    result = expected(arguments, **options)
+    result = np.maximum(result, 0) if activation is relu else result
+    np.testing.assert_array_equal(calls[-1].results[-1], result)
+    return calls
+
+
+@pytest.mark.parametrize("rows", [5, 16, 33])
+def test_few_rows_are_turned(rows: int) -> None:
+    """A block has few of b's columns and all of a's rows, so that b is read once; nearly all have one."""
+    for transpose_b in (False, True):
+        plan = choose(rows, 4096, 4096, (bf16, bf16, f32), HOPPER, transpose_b=transpose_b)
+        assert plan.turned
+        high, broad = plan.block
+        assert rows <= high < rows + 8
+        assert 0.9 * HOPPER.threads < 4096 // broad * plan.parts <= HOPPER.threads
+        assert plan.bytes(2) >= 64 << 10  # under way in each multiprocessor
+
+
+@pytest.mark.parametrize(
+    ("shape", "parts"), [((128, 768, 3072), 5), ((512, 512, 16384), 8), ((256, 256, 1 << 16), 16)]
+)
+def test_less_than_a_wave_is_split(shape: tuple[int, int, int], parts: int) -> None:
+    """So that nearly every processor has a block, without more waves than one."""
+    plan = choose(*shape, (bf16, bf16, f32), HOPPER)
+    assert (plan.ahead, plan.parts) == (True, parts)
+    tall, wide = plan.own.shape
+    blocks = -(-shape[0] // tall) * -(-shape[1] // wide) * parts
+    assert 0.9 * HOPPER.threads < blocks <= HOPPER.threads
+
+
+@pytest.mark.parametrize(
+    ("shape", "instruction", "stored"),
+    [
+        ((128, 768, 3072), "HGMMA.64x64x16", "UTMASTG"),
+        ((16, 4096, 4096), "HGMMA.64x16x16", "STG.E.128"),
+    ],
+)
+def test_parts_compile(shape: tuple[int, int, int], instruction: str, stored: str) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC isn't published for this machine")
+    made = matmul(*shape, machine=HOPPER, dtype=bf16, total=f32, result=bf16)
+    kernels = [lower(replace(kernel.ir, target="sm_90a")) for kernel in made.kernels]
+    partial, added = compile_many(kernels)
+    for one in (partial, added):
+        assert (one.resources.spill_stores, one.resources.spill_loads) == (0, 0)
+        assert not one.resources.remarks
+    if disassembler() is not None:
+        text = sass_of(partial.cubin)
+        assert all(word in text for word in (f"{instruction}.F32.BF16", "UTMALDG", stored))
+        parts = choose(*shape, (bf16, bf16, f32), HOPPER).parts
+        assert len(re.findall(r"LDG\.E\.128", sass_of(added.cubin))) == parts
 
 
 @pytest.mark.parametrize(

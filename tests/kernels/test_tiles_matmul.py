@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import bf16, f16, f32, i8, i32, repeat, spatial, tf32
+from taskc import bf16, f8e4m3, f16, f32, i8, i32, repeat, spatial, tf32, u8
 from taskc.backend import sim
 from taskc.checking import Examination, examine, examine_program
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
+from taskc.ir.rounding import convert
 from taskc.kernels.matmul import matmul
-from taskc.kernels.padded_matmul import is_worth_padding, padded_matmul
+from taskc.kernels.padded_matmul import is_worth_copying, padded_matmul
 from taskc.kernels.tiles_matmul import Tiling, choose
 from taskc.passes.pipeline import lower
 
@@ -149,6 +150,54 @@ def test_variants(shape: tuple[int, int, int], plan: Tiling, options: dict[str, 
     assert len(products) == (options["dtype"] is not f32)
 
 
+def test_of_tf32_the_low_bits_do_not_count() -> None:
+    """At any stage; what doesn't count may be what hardware drops, or be rounded away before."""
+    random = np.random.default_rng(7)
+    given = [random.normal(size=shape).astype(np.float32) for shape in ((33, 36), (16, 36))]
+    upper = [(x.view(np.uint32) & 0xFFFFE000).view(np.float32) for x in given]
+    total = np.zeros((33, 16), np.float32)
+    for q in range(36):  # a product of two such numbers is exact in f32
+        exact = upper[0][:, None, q].astype(np.float64) * upper[1][None, :, q] + total
+        total = exact.astype(np.float32)
+    for m, plan in ((33, tiling(tf32)), (1, None)):
+        kernel = matmul(
+            m, 16, 36, machine=SM_80, tiling=plan, dtype=tf32, total=f32, transpose_b=True
+        )
+        made = examine(kernel, [given[0][:m], given[1]], stages=ENDS, target="sm_80")
+        assert not [f for f in made.findings if f.severity == "error"]
+        np.testing.assert_allclose(made.results[-1], total[:m], atol=1e-5)
+        if plan is not None:
+            np.testing.assert_array_equal(made.results[-1], total)
+
+
+@pytest.mark.parametrize("transpose_b", [False, True])
+def test_operands_are_rounded_on_their_way(transpose_b: bool) -> None:
+    """To the nearest, between the registers in which they come and those that are multiplied."""
+    random = np.random.default_rng(8)
+    a, b = (random.normal(size=shape).astype(np.float32) for shape in ((33, 36), (36, 17)))
+    left, right = (convert(x, f32, tf32).astype(np.float64) for x in (a, b))
+    total = np.zeros((33, 17), np.float32)
+    for q in range(36):
+        total = (left[:, q, None] * right[None, q] + total).astype(np.float32)
+    options = {"dtype": f32, "by": tf32, "transpose_b": transpose_b}
+    given = np.ascontiguousarray(b.T) if transpose_b else b
+    for target in ("sm_80", "sm_90a"):
+        kernel = matmul(33, 17, 36, machine=tc.machine(target), tiling=tiling(tf32), **options)
+        made = examine(kernel, [a, given], stages=ENDS, target=target)
+        assert not [f for f in made.findings if f.severity == "error"]
+        assert {"mma.sync.m16n8k8.tf32", "ldmatrix.x4"} <= operations(made)
+        np.testing.assert_array_equal(made.results[-1], total)
+    vector = matmul(1, 17, 36, machine=SM_80, **options)
+    made = examine(vector, [a[:1], given], stages=ENDS, target="sm_80")
+    np.testing.assert_allclose(made.results[-1], total[:1], atol=2e-5)  # in another order
+    for target in ("sm_80", "sm_90a"):
+        types = tf32, tf32, f32
+        plan = choose(4096, 4096, 4096, types, tc.machine(target), transpose_b=True, rounded=True)
+        assert not plan.ahead
+    with pytest.raises(ValueError, match="a processor multiplies f32 as it is, not by tf32"):
+        matmul(8, 8, 8, by=tf32)
+
+
 def test_sizes_known_at_the_call() -> None:
     extents = tc.dim("m"), tc.dim("n", multiple=2), tc.dim("k", multiple=8)
     (made,) = checked((33, 16, 168), tiling(f16), extents=extents, dtype=f16, total=f32)
@@ -180,15 +229,93 @@ def test_rows_of_odd_lengths_are_padded(transpose_a: bool, transpose_b: bool) ->
     np.testing.assert_array_equal(made, expected(arguments, **options))
 
 
+@pytest.mark.parametrize("transpose_a", [False, True])
+@pytest.mark.parametrize("transpose_b", [False, True])
+def test_operands_of_bytes_get_neighbours_along_k(transpose_a: bool, transpose_b: bool) -> None:
+    """By copies that are turned, and padded where k is odd: whole lines are moved, and nothing byte by byte."""
+    options = {"dtype": u8, "right": i8, "total": i32}
+    layout = {"transpose_a": transpose_a, "transpose_b": transpose_b}
+    plan = tiling(i8)
+    program = padded_matmul(33, 19, 150, machine=SM_80, tiling=plan, **options, **layout)
+    arguments = operands(33, 19, 150, dtype=i8, **layout)
+    arguments[0] = arguments[0].view(np.uint8)
+    examined = examine_program(program, arguments, stages=ENDS, target="sm_80")
+    assert not [f for f in examined.findings if f.severity == "error"], examined.findings
+    for call in examined.calls:
+        shared = [a.ways for a in call.steps[-1].report.accesses if a.scope == ir.SHARED]
+        assert max(shared, default=1) <= 2
+    names = [call.steps[-1].kernel.name for call in examined.calls]
+    turned = [["transpose"] * transpose_a, ["transpose"] * (not transpose_b)]
+    assert names == [*turned[0], "pad", *turned[1], "pad", "matmul"]
+    assert {"cp.async", "ldmatrix.x4", "mma.sync.m16n8k32.u8.i8"} <= operations(examined.calls[-1])
+    made = examined.calls[-1].results[-1]
+    np.testing.assert_array_equal(made, expected(arguments, **layout))
+
+
+@tc.function
+def scaled(x):  # type: ignore[no-untyped-def]
+    return x.to(f32) * 0.125
+
+
+@pytest.mark.parametrize("result", [i8, f32])
+@pytest.mark.parametrize("m", [1, 33])
+def test_bytes_of_both_kinds_and_back(m: int, result: tc.DType) -> None:
+    """Sums of i32 are scaled, and become f32, or i8 that saturate."""
+    random = np.random.default_rng(3)
+    a = random.integers(0, 256, (m, 100)).astype(np.uint8)
+    b = random.integers(-128, 128, (20, 100)).astype(np.int8)
+    bias = random.integers(-1000, 1000, 20).astype(np.int32)
+    kernel = matmul(
+        m, 20, 100, machine=SM_80, tiling=tiling(i8) if m > 1 else None, dtype=u8, right=i8, total=i32,
+        result=result, transpose_b=True, bias=True, activation=scaled,
+    )  # fmt: skip
+    made = examine(kernel, [a, b, bias], stages=ENDS, target="sm_80")
+    assert not [f for f in made.findings if f.severity == "error"]
+    sums = (a.astype(np.int64) @ b.astype(np.int64).T + bias) * 0.125
+    if result is i8:
+        sums = np.clip(np.trunc(sums), -128, 127)
+        assert {-128, 127} <= set(sums.reshape(-1))
+    np.testing.assert_array_equal(made.results[-1], sums)
+
+
+def test_what_is_turned() -> None:
+    def is_copied(types: Any, machine: tc.Machine, k: int = 4096, **layout: bool) -> bool:
+        return is_worth_copying(4096, 4096, k, types, machine, **layout)
+
+    hopper = tc.machine("sm_90a")
+    for types in ((i8, i8, i32), (u8, i8, i32)):
+        assert is_copied(types, SM_80)
+        assert not is_copied(types, SM_80, transpose_b=True)
+        assert is_copied(types, SM_80, transpose_a=True, transpose_b=True)
+        assert not is_copied(types, SM_80, k=256)
+    for types in ((tf32, tf32, f32), (f8e4m3, f8e4m3, f32)):
+        assert is_copied(types, hopper)
+        assert not is_copied(types, SM_80)  # which has no f8, and takes tf32 by words
+        made = matmul(1024, 1024, 1024, dtype=types[0], total=f32, machine=hopper)
+        kernels = [lower(replace(kernel.ir, target="sm_90a")) for kernel in made.kernels]
+        assert [kernel.name for kernel in kernels] == ["transpose", "matmul"]
+        assert any(name.startswith("wgmma") for name in products_of(kernels[1]))
+        assert not kernels[1].notes
+    assert not is_copied((f16, f16, f32), hopper)
+    assert not is_copied((f32, f32, f32), hopper)
+
+
+def products_of(kernel: ir.Kernel) -> set[str]:
+    return {node.operation for node in walk(kernel.body) if isinstance(node, ir.Do)}
+
+
 def test_what_is_padded() -> None:
-    assert is_worth_padding(2039, 2039, 2039, f16)
-    assert not is_worth_padding(2039, 2040, 2040, f16)  # no row of a or b is that long
-    assert is_worth_padding(2039, 2040, 2040, f16, transpose_a=True)
-    assert not is_worth_padding(2040, 2039, 2040, f16, transpose_b=True)
-    assert not is_worth_padding(64, 2039, 2039, f16)
-    assert not is_worth_padding(tc.dim("m"), 2039, 2039, f16)
+    def is_padded(m: Any, n: Any, k: Any, **layout: bool) -> bool:
+        return is_worth_copying(m, n, k, (f16, f16, f32), SM_80, **layout)
+
+    assert is_padded(2039, 2039, 2039)
+    assert not is_padded(2039, 2040, 2040)  # no row of a or b is that long
+    assert is_padded(2039, 2040, 2040, transpose_a=True)
+    assert not is_padded(2040, 2039, 2040, transpose_b=True)
+    assert not is_padded(64, 2039, 2039)
+    assert not is_padded(tc.dim("m"), 2039, 2039)
     names = [kernel.name for kernel in matmul(600, 520, 515, machine=SM_80).kernels]
-    assert names == ["pad", "matmul"]  # b's rows lie well
+    assert names.count("pad") == 1  # b's rows lie well
 
 
 def test_what_is_chosen() -> None:

@@ -1,0 +1,147 @@
+"""Convolutions on GPUs as programs around `tiles_matmul`, whose left operand is never laid out in memory.
+
+    y[pixel, feature] = x[pixel, q] * w[feature, q]
+
+Pixels are numbered through all images, and q goes through the taps of a filter, and through the channels of
+each. Filters and results are matrices as they lie; what a step takes of x is gathered from where the filter
+covers it, with zeros for the padding. Where a filter covers one pixel, x is a matrix, too.
+
+What doesn't lie so is copied first, which takes as long as reading and writing it once: images and results that
+are NCHW, filters that are OIHW, channels that don't fill whole accesses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import taskc as tc
+from taskc import DType, Machine
+from taskc.kernels.convolution_problem import Problem
+from taskc.kernels.matmul import matmul
+from taskc.kernels.padding import pad, pitch
+from taskc.kernels.tiles_matmul import Gathered, Tiling, choose, tiles_matmul
+from taskc.kernels.transpose import transpose
+
+
+def products(problem: Problem, machine: Machine, tiling: Tiling | None) -> tc.ProgramDefinition:
+    channels = _whole_accesses(problem)
+    inner = replace(problem, channels=channels, is_nhwc=True, is_ohwi=True)
+    product = _product(inner, machine, tiling)
+    images, features, pixels = problem.images, problem.features, problem.pixels
+    area, made = problem.extents[0] * problem.extents[1], problem.outputs[0] * problem.outputs[1]
+    taps = problem.size[0] * problem.size[1]
+
+    def turned(x: Any, shape: tuple[Any, ...], dtype: DType, y: Any = None) -> Any:
+        """The last two axes of three exchanged."""
+        first, rows, columns = shape
+        y = tc.empty(dtype[first, columns, rows]) if y is None else y
+        turn = transpose(shape, (0, 2, 1), dtype=dtype, machine=machine)
+        turn(x.reshape(*shape), out=y.reshape(first, columns, rows))
+        return y
+
+    def padded(x: Any, rows: Any) -> Any:
+        """Zeros behind the channels, up to whole accesses."""
+        if channels == problem.channels:
+            return x
+        y = tc.empty(problem.dtype[rows, channels])
+        copy = pad(_own(rows), problem.channels, problem.dtype, channels)
+        copy(x.reshape(rows, problem.channels), out=y)
+        return y
+
+    def steps(x: Any, w: Any, offsets: tuple[Any, ...], y: Any) -> None:
+        if not problem.is_nhwc:
+            x = turned(x, (images, problem.channels, area), problem.dtype)
+        if not problem.is_ohwi:
+            w = turned(w, (features, problem.channels, taps), problem.dtype)
+        x, w = padded(x, images * area), padded(w, features * taps)
+        x = (
+            x.reshape(images * area, channels)
+            if inner.is_pointwise
+            else x.reshape(*inner.types[0].shape)
+        )
+        results = y if problem.is_nhwc else tc.empty(problem.result[pixels, features])
+        product(x, w.reshape(features, inner.deep), *offsets, out=results.reshape(pixels, features))
+        if not problem.is_nhwc:
+            turned(results, (images, made, features), problem.result, y)
+
+    return problem.program(steps)
+
+
+def _own(extent: Any) -> Any:
+    """An extent of a kernel that has this one from what it is given."""
+    return extent if isinstance(extent, int) else tc.dim("rows")
+
+
+def _whole_accesses(problem: Problem) -> int:
+    """The channels with those that fill up accesses of 8 bytes, where that is enough, or of 16."""
+    size = problem.dtype.nbytes
+    if problem.channels * size <= 8 and not problem.is_pointwise:
+        return 8 // size
+    return int(pitch(problem.channels, problem.dtype))
+
+
+def _product(problem: Problem, machine: Machine, tiling: Tiling | None) -> Any:
+    """Of x as it is, and of w and y as matrices; of x, too, where a filter covers one pixel."""
+    pixels, features, deep = problem.pixels, problem.features, problem.deep
+    options = {
+        "machine": machine, "dtype": problem.dtype, "total": problem.total, "result": problem.result,
+        "transpose_b": True, "bias": problem.bias, "activation": problem.activation,
+    }  # fmt: skip
+    if problem.is_pointwise:
+        return matmul(_own(pixels), features, deep, tiling=tiling, **options)
+    types = problem.dtype, problem.dtype, problem.total
+    plan = tiling or choose(
+        pixels, features, deep, types, machine,
+        transpose_b=True, ahead=_travels_in_bulk(problem), even=True,
+    )  # fmt: skip
+    gathered = _gathered(problem, plan)
+    return tiles_matmul(pixels, features, deep, tiling=plan, gathered=gathered, **options)
+
+
+def _travels_in_bulk(problem: Problem) -> bool:
+    """Whether bulk copies of pixels take what a filter covers: whole lines of channels, and taps that aren't far."""
+    reach = max(problem.covered[0], problem.covered[1], *problem.padding)
+    return (
+        problem.channels * problem.dtype.nbytes % 128 == 0
+        and problem.outputs[1] > 1
+        and reach <= 128
+    )
+
+
+def _gathered(problem: Problem, plan: Tiling) -> Gathered:
+    tall, depth = plan.block[0], plan.depth
+    channels, across, deep = problem.channels, problem.size[1], problem.deep
+    outputs = problem.outputs[0] * problem.outputs[1]
+    row_of, column_of = problem.taps
+    is_of_one_tap = channels % depth == 0
+
+    # Where the j-th of the steps from q on is. Of one tap, that is the same for all of them.
+
+    @tc.function
+    def tap(q, j):
+        return q // channels if is_of_one_tap else (q + j) // channels
+
+    @tc.function
+    def channel(q, j):
+        return q % channels + j if is_of_one_tap else (q + j) % channels
+
+    @tc.function
+    def covered(x, pixel, q, j):
+        """What the filter covers of a pixel's surroundings."""
+        return (
+            x[
+                pixel // outputs,
+                row_of(pixel, tap(q, j) // across),
+                column_of(pixel, tap(q, j) % across),
+                channel(q, j),
+            ]
+            if q + j < deep
+            else 0
+        )
+
+    @tc.function
+    def load(x, row, q):
+        return tc.load((tall, depth), lambda i, j: covered(x, row + i, q, j), fill=0)
+
+    return Gathered(problem.images_of(problem.dtype, problem.extents, channels), load)
