@@ -79,12 +79,12 @@ def layer_norm_case(threads: int, m: int, n: int) -> Case:
 
 
 def gelu_case(threads: int, size: int) -> Case:
-    x, y = _arrays(1, 1, 1, size)
+    x, y = _arrays(size)
     kernel = elementwise(tc.gelu, ((size,),))
     kernel(x, out=y)
     peers: dict[str, Call] = {}
     if torch := torch_on(threads):
-        a, b = torch.from_numpy(x), torch.empty(1, 1, 1, size)
+        a, b = torch.from_numpy(x), torch.empty(size)
         peers["torch"] = lambda: torch._C._nn.gelu(a, out=b)
         peers["torch"]()
         np.testing.assert_allclose(y, b.numpy(), rtol=1e-4, atol=1e-5)
@@ -94,17 +94,17 @@ def gelu_case(threads: int, size: int) -> Case:
 
 
 def transpose_case(threads: int, m: int, n: int) -> Case:
-    x = _arrays(1, 1, m, n)[0]
-    y, z = np.empty((1, 1, n, m), np.float32), np.empty((n, m), np.float32)
+    x = _arrays(m, n)[0]
+    y, z = np.empty((n, m), np.float32), np.empty((n, m), np.float32)
     kernel = transpose((m, n))
     kernel(x, out=y)
-    turned = x[0, 0].T
-    np.testing.assert_array_equal(y[0, 0], turned)
+    turned = x.T
+    np.testing.assert_array_equal(y, turned)
     peers: dict[str, Call] = {"numpy": lambda: np.copyto(z, turned)}
     if torch := torch_on(threads):
-        a, b = torch.from_numpy(x[0, 0]).t(), torch.empty(n, m)
+        a, b = torch.from_numpy(x).t(), torch.empty(n, m)
         peers["torch"] = lambda: b.copy_(a)
-    if run := session_of("Transpose", [x[0, 0]], (n, m), threads, perm=[1, 0]):
+    if run := session_of("Transpose", [x], (n, m), threads, perm=[1, 0]):
         peers["onnxruntime"] = run
     return _case("transpose", f"{m}x{n}", lambda: kernel(x, out=y), peers, x)
 
@@ -168,7 +168,7 @@ def _arrays(*shape: int) -> tuple[np.ndarray, np.ndarray]:
 def _case(benchmark: str, case: str, ours: Call, peers: dict[str, Call], x: np.ndarray) -> Case:
     """One that moves as much as a copy of x. That is our own: it is on as many threads."""
     kernel = elementwise(_same, ((x.size,),))
-    a, b = x.reshape(1, 1, 1, -1), np.empty((1, 1, 1, x.size), np.float32)
+    a, b = x.reshape(-1), np.empty(x.size, np.float32)
     return Case(benchmark, case, ours, peers, copy=lambda: kernel(a, out=b))
 
 

@@ -1,4 +1,4 @@
-"""A check, and a measurement, of one kernel on the GPU at hand."""
+"""What a process of `gpu.py` does: it compiles, checks or measures one kernel of one size."""
 
 from __future__ import annotations
 
@@ -9,17 +9,40 @@ from statistics import median, quantiles
 from typing import Any
 
 import numpy as np
-from gpu_cases import FAMILY
+from gpu_cases import FAMILIES, Family
+from gpu_variants import VARIANTS
 
 import taskc as tc
-from taskc import device
+from taskc import DType, device, driver
 from taskc.ir.rounding import convert
 from taskc.ir.signature import inputs_of, outputs_of
-from taskc.ir.types import f32
+from taskc.ir.types import f32, tf32
 
+FAMILY = {family.name: family for family in (*FAMILIES, *VARIANTS)}
 PAIRS = 15
 _FILLED = 2  # times the L2 that buffers rotate through
 _LONG = 2e-3  # seconds that a sample takes at least
+_DIFFERENT = 4_194_301  # random numbers, a prime: larger arrays repeat them
+
+# Floating-point operations of a multiprocessor in a clock, in dense products of these types, by NVIDIA's papers
+# on its architectures.
+_RATES = {
+    (8, 0): {"f16": 2048, "bf16": 2048, "tf32": 1024, "i8": 4096, "f32": 128},
+    (8, 9): {"f16": 1024, "bf16": 1024, "tf32": 512, "i8": 2048, "f32": 256},
+    (9, 0): {"f16": 4096, "bf16": 4096, "tf32": 2048, "i8": 8192, "f32": 256},
+}
+
+
+def family_of(job: dict[str, Any]) -> Family:
+    return FAMILY[job["family"]]
+
+
+def compile_ahead(job: dict[str, Any]) -> dict[str, Any]:
+    """Into the cache, for a target that need not be here."""
+    target = job["target"]
+    kernel = family_of(job).build(tc.machine(target), *job["size"])
+    driver.compile_ahead(kernel, target)
+    return {}
 
 
 def check(job: dict[str, Any]) -> dict[str, Any]:
@@ -54,13 +77,14 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     (output,) = outputs_of(kernel.ir.parameters)
     shape = tuple([int(extent) for extent in output.shape])
     bytes_moved = sum(array.nbytes for array in arrays) + prod(shape) * output.dtype.nbytes
-    copies = min(64, max(1, ceil(_FILLED * device.context().cache_bytes / bytes_moved)))
+    copies = min(64, max(1, ceil(_FILLED * device.context().cache_bytes / max(1, bytes_moved))))
     sets = [arrays, *[[array.copy() for array in arrays] for _ in range(copies - 1)]]
     results = [device.empty(shape, output.dtype) for _ in sets]
     calls = [
         lambda given=given, out=out: kernel(*given, out=out)
         for given, out in zip(sets, results, strict=True)
     ]
+    results[0].set(np.full(shape, np.nan, output.dtype.numpy))  # whatever isn't written is wrong
     times = _times(calls)
     torch = _torch()
     theirs: Callable[[], None] | None = None
@@ -80,14 +104,15 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     found |= summary(first, second)
     seconds = found["ours_ms"] * 1e-3
     if family.work is not None:
-        found["tflops"] = family.work(size) / seconds / 1e12
+        rate = family.work(size) / seconds
+        found |= {"tflops": rate / 1e12, "fraction_of_peak": _part(rate, peak_rate(family.dtype))}
     if family.is_bound_by_memory:
         found["fraction_of_copy"] = bytes_moved / seconds / copy_rate()
     return found
 
 
 def _built(job: dict[str, Any]) -> tuple[Any, Any, tuple[Any, ...]]:
-    family, size = FAMILY[job["family"]], tuple(job["size"])
+    family, size = family_of(job), tuple(job["size"])
     machine = tc.machine(device.context().target)
     return family, family.build(machine, *size), size
 
@@ -98,8 +123,8 @@ def inputs(kernel: Any) -> list[np.ndarray]:
     made = []
     for item in inputs_of(kernel.ir.parameters):
         shape = tuple([int(extent) for extent in item.shape])
-        values = random.standard_normal(shape, np.float32)
-        made.append(np.asarray(convert(values, f32, item.dtype)).reshape(shape))
+        values = random.standard_normal(min(prod(shape), _DIFFERENT), np.float32)
+        made.append(np.resize(np.asarray(convert(values, f32, item.dtype)), shape))
     return made
 
 
@@ -112,19 +137,26 @@ def _torch() -> Any:
     if not torch.cuda.is_available():
         return None
     torch.set_grad_enabled(False)
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32 = False
     return torch
 
 
 def _differs(
-    family: Any, size: tuple[Any, ...], torch: Any, tensors: list[Any], result: Any
+    family: Family, size: tuple[Any, ...], torch: Any, tensors: list[Any], result: Any
 ) -> dict[str, Any] | None:
-    """What is wrong with a result of full size, compared with torch's in float64."""
-    torch.backends.cuda.matmul.allow_tf32 = "tf32" in family.name
-    expected = family.peer(torch, *[tensor.double() for tensor in tensors])
+    """What is wrong with a result of full size, compared with torch's in a wider type."""
+    assert family.peer is not None
+    torch.set_float32_matmul_precision("highest")
+    is_narrow = all(tensor.element_size() < 4 for tensor in tensors)
+    wide = [tensor.float() if is_narrow else tensor.double() for tensor in tensors]
+    expected = family.peer(torch, *wide)
     relative, absolute = family.bound(size)
-    error = (torch.from_dlpack(result).double() - expected).abs()
-    wrong = ~(error <= relative * expected.abs() + absolute)
+    found = torch.from_dlpack(result).to(expected.dtype).reshape(expected.shape)
+    # Not `error > allowed`: what is no number is wrong.
+    wrong = ~((found - expected).abs() <= relative * expected.abs() + absolute)
     count = int(wrong.sum())
+    torch.set_float32_matmul_precision("high" if family.dtype is tf32 else "highest")
     return {"error": f"{count} of {wrong.numel()} are wrong"} if count else None
 
 
@@ -192,6 +224,20 @@ def summary(ours: list[float], theirs: list[float]) -> dict[str, Any]:
         low, _, high = quantiles(ratios, n=4)
         found |= {"peer_ms": median(theirs), "ratio": median(ratios), "quartiles": (low, high)}
     return found
+
+
+def _part(rate: float, whole: float | None) -> float | None:
+    return None if whole is None else rate / whole
+
+
+@cache
+def peak_rate(dtype: DType) -> float | None:
+    """Operations in a second in dense products of a type, at the highest clock; None where that isn't known."""
+    owner = device.context()
+    rate = _RATES.get(owner.capability, {}).get(dtype.name)
+    clock = owner.api.driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CLOCK_RATE  # kHz
+    hertz = 1e3 * int(owner.api.cuDeviceGetAttribute(clock, owner.device))
+    return None if rate is None else owner.processors * rate * hertz
 
 
 @cache

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
+import time
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from textwrap import dedent, indent
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
+import taskc as tc
 from tests.backend.cuda.conftest import compiled, fake, start
 from tests.backend.cuda.fake_driver import FakeDriver
 
@@ -26,12 +32,10 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     """The files of the benchmark."""
     for folder in ("benchmarks", "examples"):
         monkeypatch.syspath_prepend(str(ROOT / folder))
-    import gpu
-    import gpu_cases
-    import gpu_work
-
-    monkeypatch.setattr(gpu_work, "_LONG", 1e-9)
-    return {"gpu": gpu, "cases": gpu_cases, "work": gpu_work}
+    names = ("", "_cases", "_counters", "_jobs", "_variants", "_work")
+    found = {name.strip("_") or "gpu": import_module(f"gpu{name}") for name in names}
+    monkeypatch.setattr(found["work"], "_LONG", 1e-9)
+    return found
 
 
 def job(kind: str, *size: int) -> dict[str, Any]:
@@ -46,9 +50,9 @@ def test_a_kernel_is_checked_against_its_reference(fake: Any, compiled: Any, par
 def test_a_wrong_result_is_found(
     fake: Any, compiled: Any, parts: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    family = parts["cases"].FAMILY["vector add"]
+    family = parts["work"].FAMILY["vector add"]
     wrong = replace(family, reference=lambda a, b: a + b + (np.arange(len(a)) == 7))
-    monkeypatch.setitem(parts["cases"].FAMILY, "vector add", wrong)
+    monkeypatch.setitem(parts["work"].FAMILY, "vector add", wrong)
     text = parts["work"].check(job("check", 100))["error"]
     assert text.startswith("1 are wrong; at (7,) it is ")
 
@@ -86,29 +90,78 @@ def test_every_family_names_what_there_is(parts: Any) -> None:
             assert 0 <= absolute < 0.6
 
 
-def test_it_goes_on_past_a_process_that_breaks(
-    parts: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """A child that ends in the second of three jobs."""
+def child(tmp_path: Path, body: str) -> Path:
+    """A program in place of gpu.py's child: `body` stands in a loop over the jobs, and may `say` a result."""
     program = tmp_path / "child.py"
     program.write_text(
-        "import json, os, sys\n"
+        "import json, sys, time\n"
         "from pathlib import Path\n"
         "file = Path(sys.argv[-1])\n"
-        "with file.with_suffix('.done').open('w') as done:\n"
-        "    for job in json.loads(file.read_text()):\n"
-        "        if job['case'] == '2':\n"
-        "            sys.exit('broken')\n"
-        "        done.write(json.dumps({**job, 'error_of_bound': 0.5}) + chr(10))\n"
-        "        done.flush()\n"
+        "def say(**result):\n"
+        "    with file.with_suffix('.done').open('a') as done:\n"
+        "        done.write(json.dumps({**job, **result}) + chr(10))\n"
+        f"for job in json.loads(file.read_text()):\n{indent(dedent(body), '    ')}"
     )
-    monkeypatch.setattr(parts["gpu"], "__file__", str(program))
-    jobs = [{"kind": "check", "family": "f", "size": [k], "case": str(k)} for k in (1, 2, 3)]
-    said: list[str] = []
-    rows = parts["gpu"].run_jobs(jobs, said.append)
+    return program
+
+
+def numbered(count: int, kind: str = "check") -> list[dict[str, Any]]:
+    return [{"kind": kind, "family": "f", "size": [k], "case": str(k)} for k in range(1, count + 1)]
+
+
+BREAKS = """
+    if job['case'] == '2':
+        sys.exit('broken')
+    say(error_of_bound=0.5)
+"""
+HANGS = """
+    if job['case'] == '2':
+        time.sleep(100)
+    say(error_of_bound=0.5)
+"""
+FAILS = """
+    say(**{'error': 'an illegal address', 'fatal': True} if job['case'] == '2' else {})
+    if job['case'] == '2':
+        sys.exit(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (BREAKS, "the process ended with 1: broken"),
+        (HANGS, "it took too long"),
+        (FAILS, "an illegal address"),
+    ],
+)
+def test_it_goes_on_past_a_process_that_breaks_or_hangs(
+    parts: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, body: str, error: str
+) -> None:
+    monkeypatch.setattr(parts["jobs"], "HANGS", 2.0)
+    program, said = child(tmp_path, body), []
+    rows = parts["jobs"].run_jobs(numbered(3), program, time.monotonic() + 100, said.append)
     assert [row["case"] for row in rows] == ["1", "2", "3"]
-    assert [row.get("error") for row in rows] == [None, "the process ended with 1: broken", None]
-    assert "FAILED: the process ended with 1: broken" in said[1]
+    assert [row.get("error") for row in rows] == [None, error, None]
+    assert f"FAILED: {error}" in said[1]
+
+
+def test_nothing_begins_when_time_is_over(parts: Any, tmp_path: Path) -> None:
+    rows = parts["jobs"].run_jobs(numbered(2), tmp_path / "none", time.monotonic() - 1, print)
+    assert [row["error"] for row in rows] == ["not done: out of time"] * 2
+
+
+def test_jobs_in_several_processes(parts: Any, tmp_path: Path) -> None:
+    program, end = child(tmp_path, BREAKS), time.monotonic() + 100
+    rows = parts["jobs"].run_beside(numbered(5), program, end, 2)
+    assert sorted(row["case"] for row in rows) == ["1", "2", "3", "4", "5"]
+    assert [row["case"] for row in rows if "error" in row] == ["2"]
+
+
+def tool(tmp_path: Path, name: str, script: str) -> None:
+    """A program on the path."""
+    path = tmp_path / name
+    path.write_text(f"#!/bin/sh\n{script}")
+    path.chmod(0o755)
 
 
 @pytest.mark.parametrize("code", [0, 9])
@@ -116,34 +169,146 @@ def test_what_the_sanitizer_finds_is_an_error(
     parts: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int
 ) -> None:
     """A tool that runs what it is given, and ends as one that has found something would."""
-    child = tmp_path / "child.py"
-    child.write_text(
-        "import json, sys\n"
-        "from pathlib import Path\n"
-        "file = Path(sys.argv[-1])\n"
-        "(job,) = json.loads(file.read_text())\n"
-        "file.with_suffix('.done').write_text(json.dumps({**job, 'error_of_bound': 0.5}))\n"
-    )
-    tool = tmp_path / "compute-sanitizer"
-    tool.write_text(f'#!/bin/sh\nshift 3\n"$@" && echo "a race" >&2 && exit {code}\n')
-    tool.chmod(0o755)
-    monkeypatch.setattr(parts["gpu"], "__file__", str(child))
+    tool(tmp_path, "compute-sanitizer", f'shift 2\n"$@" && echo "a race" && exit {code}\n')
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    program, end = child(tmp_path, "say(error_of_bound=0.5)"), time.monotonic() + 100
     said: list[str] = []
-    jobs = [{"kind": "check", "family": "f", "size": [k], "case": str(k)} for k in (1, 2)]
-    rows = parts["gpu"].sanitized(jobs, said.append)
+    rows = parts["gpu"].sanitize(numbered(1), "sm_90a", program, end, said.append)
     assert [(row["kind"], row["case"]) for row in rows] == [("memcheck", "1"), ("racecheck", "1")]
     expected = "the process ended with 9: a race" if code else None
     assert [row.get("error") for row in rows] == [expected] * 2
 
 
-def test_without_the_sanitizer_that_is_said(
+def test_without_the_tools_that_is_said(
     parts: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     said: list[str] = []
-    assert parts["gpu"].sanitized([], said.append) == []
-    assert said == ["compute-sanitizer isn't installed: neither memcheck nor racecheck was run"]
+    end = time.monotonic() + 100
+    assert parts["gpu"].sanitize([], "sm_90a", tmp_path, end, said.append) == []
+    assert parts["gpu"].counters([], "sm_90a", tmp_path, end, said.append) == []
+    assert said == [
+        "compute-sanitizer isn't installed: neither memcheck nor racecheck was run",
+        "ncu isn't installed: nothing is held against its counters",
+    ]
+
+
+def profile(metrics: dict[str, str], launches: int = 1) -> str:
+    """What ncu writes: notes, a head, units, and a line for each launch."""
+    head = ["ID", "Kernel Name", *metrics]
+    lines = [["", "", *["sector"] * len(metrics)]]
+    lines += [[str(k), "kernel(float *, int)", *metrics.values()] for k in range(launches)]
+    rows = [",".join(f'"{cell}"' for cell in row) for row in (head, *lines)]
+    return "\n".join(["==PROF== Connected to process 7 (/usr/bin/python3.12)", *rows, ""])
+
+
+def test_counters_are_read_from_what_ncu_writes(parts: Any) -> None:
+    names = parts["counters"].METRICS
+    metrics = {metric: "1,250" for _, _, some in names.values() for metric in some}
+    assert parts["counters"].counters_of(profile(metrics, 2), list(names)) == {
+        name: 2 * 1250 * len(some) for name, (_, _, some) in names.items()
+    }
+    with pytest.raises(ValueError, match="no kernel was launched"):
+        parts["counters"].counters_of(profile(metrics, 0), list(names))
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("", "ncu: its table can't be read: no kernel was launched; it ends with ''"),
+        (
+            'echo "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission" > $log',
+            "ncu: ERR_NVGPUCTRPERM - The user does not have permission",
+        ),
+    ],
+)
+def test_what_ncu_refuses_is_in_its_words(
+    parts: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, expected: str
+) -> None:
+    tool(tmp_path, "ncu", f'log=${{5#--log-file=}}\nshift 5\n"$@"\n{script}\n')
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    simulated = dict.fromkeys(parts["counters"].METRICS, 1)
+    program = child(tmp_path, f"say(simulated={simulated})")
+    end, said = time.monotonic() + 100, []
+    (row,) = parts["counters"].counted(numbered(1), "sm_90a", program, end, said.append)
+    assert row["error"] == expected
+    assert said[0].endswith(f"FAILED: {expected}")
+
+
+def test_counters_agree_or_differ(parts: Any) -> None:
+    row = {"family": "f", "case": "1", "simulated": {"a": 100, "b": 100, "c": 0, "d": 5}}
+    lines = parts["counters"].table({**row, "counted": {"a": 101, "b": 103, "c": 0}})
+    assert [line.split()[-1] for line in lines] == ["agree", "DIFFER", "agree", "counted"]
+
+
+def test_plans_are_compared_with_what_is_chosen(parts: Any) -> None:
+    variants = parts["variants"]
+    assert len(variants.PLANS) == len(variants.VARIANTS)
+    assert all(variants.fits(plan, variants.CHECK) for plan in variants.PLANS.values())
+    case = "8192x8192x8192"
+    names = [f"plan {name}" for name in list(variants.PLANS)[:3]]
+    rows = [
+        {"family": name, "case": case, "ours_ms": time_}
+        for name, time_ in zip(names, (3.0, 1.0, 2.0), strict=True)
+    ]
+    chosen, *lines = variants.comparison(
+        [*rows, {"family": "x", "case": case, "error": "no"}], "sm_90a"
+    )
+    assert chosen.startswith(f"{case}: choose takes ")
+    assert [float(line.split()[0]) for line in lines] == [1.0, 2.0, 3.0]
+
+
+def test_the_rates_of_the_hardware(start: Any, parts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """132 multiprocessors at 1 GHz."""
+    start()
+    work = parts["work"]
+    work.peak_rate.cache_clear()
+    assert work.peak_rate(tc.bf16) == 132 * 4096 * 1e9
+    assert work.peak_rate(tc.f32) == 132 * 256 * 1e9
+    assert work.peak_rate(tc.f64) is None
+    work.peak_rate.cache_clear()
+
+
+def test_a_short_rehearsal(tmp_path: Path) -> None:
+    """The whole command, in its processes, on the fake driver."""
+    (tmp_path / "bin").mkdir()
+    tool(tmp_path / "bin", "compute-sanitizer", 'shift 2\nexec "$@"\n')
+    tool(
+        tmp_path / "bin", "ncu",
+        "m=$(echo ${3#--metrics=} | sed 's/,/\",\"/g')\n"
+        "log=${5#--log-file=}\nshift 5\n"
+        '"$@" || exit $?\n'
+        'printf \'"ID","%s"\\n"","sector"\\n"0","7","7","7","7","7","7"\\n\' "$m" > $log\n',
+    )  # fmt: skip
+    file = tmp_path / "results.json"
+    ended = subprocess.run(
+        [
+            sys.executable, "-m", "tests.backend.cuda.rehearsal", "--only", "vector add", "--json", str(file),
+            "--checks", "--times", "--counters", "--sanitize", "--kernels", str(tmp_path / "kernels"),
+        ],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+        env={**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"},
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    rows = json.loads(file.read_text())["rows"]
+    kinds = [row["kind"] for row in rows]
+    assert kinds == ["check", "check", "measure", "counters", "memcheck", "racecheck"]
+    assert rows[2]["fraction_of_copy"] > 0
+    assert rows[3]["simulated"]["sectors of stores"] == 625
+    assert rows[3]["counted"]["sectors of stores"] == 7
+    assert "sectors of stores    simulated       625  counted         7  DIFFER" in ended.stdout
+
+
+@pytest.mark.sweep
+def test_a_whole_rehearsal(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [
+            sys.executable, "-m", "tests.backend.cuda.rehearsal", "--json", str(tmp_path / "results.json"),
+            "--checks", "--times", "--variants",
+        ],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr
 
 
 def test_a_child_writes_what_fails_and_what_does_not(
@@ -169,24 +334,19 @@ def test_without_a_gpu_it_says_so_in_a_sentence(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_compiling_needs_neither_llvmlite_nor_onnx(tmp_path: Path) -> None:
-    """As on a machine where they aren't installed."""
-    program = (
-        "import sys\n"
-        "sys.modules.update(dict.fromkeys(('llvmlite', 'onnx', 'torch')))\n"
-        "sys.path[:0] = ['examples', 'benchmarks']\n"
-        "import gpu_cases\n"
-        "from dataclasses import replace\n"
-        "from taskc.backend.cache import Cache\n"
-        "from taskc.backend.cuda.compile import compiled\n"
-        "from taskc.passes.pipeline import lower\n"
-        "kernel = gpu_cases.fma_matmul(None, 50, 70, 44).ir\n"
-        "made = compiled(replace(kernel, target='sm_90a'), lower, Cache(__import__('pathlib')"
-        ".Path(sys.argv[1])), '0')\n"
-        "print(made.cubin[1:4].decode(), made.arch)\n"
-    )
+def test_compiling_needs_nothing_that_other_parts_need(tmp_path: Path) -> None:
+    """As on a machine where they aren't installed; what is compiled there lies in the folder."""
+    missing = tmp_path / "missing"
+    missing.mkdir()
+    for name in ("lark", "llvmlite", "onnx", "rich", "torch"):
+        (missing / f"{name}.py").write_text("raise ImportError(__name__)\n")
+    kernels = tmp_path / "kernels"
     ended = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)],
-        cwd=ROOT, capture_output=True, text=True, check=True,
+        [
+            sys.executable, str(ROOT / "benchmarks" / "gpu.py"), "--compile-only", "--target", "sm_80",
+            "--only", "vector add", "--kernels", str(kernels),
+        ],
+        capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(missing)},
     )  # fmt: skip
-    assert ended.stdout.split() == ["ELF", "sm_90a"]
+    assert re.fullmatch(r"5 of 5 are compiled or simulated, in \d+ s\n", ended.stdout)
+    assert len(list((kernels / "cuda").iterdir())) == 4
