@@ -137,6 +137,14 @@ def test_the_table_says_which_stage_a_pass_ends_in() -> None:
     assert set(stages) == set(STAGES)
 
 
+def test_every_file_of_the_passes_is_named() -> None:
+    folder = ROOT / "taskc" / "passes"
+    text = (ROOT / "docs" / "passes.md").read_text(encoding="utf-8")
+    linked = set(re.findall(r"\(\.\./taskc/passes/([\w.]+)\)", text))
+    written = {path.name for path in folder.iterdir() if path.name[0] != "_"}
+    assert sorted(written - linked) == []
+
+
 # --- README.md -------------------------------------------------------------------------------
 
 

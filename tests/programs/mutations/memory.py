@@ -7,7 +7,7 @@ from typing import Any
 
 from taskc.ir.mapping import spatial
 from taskc.ir.rewrite import replace_tensors
-from taskc.passes import accesses, layout, overlay, phases, synchronize
+from taskc.passes import accesses, layout, open_accesses, overlay, phases, synchronize
 from tests.programs.mutations.mutation import Mutation, always, edited, half_of, instead
 
 
@@ -40,9 +40,9 @@ MUTATIONS = (
     Mutation("overlay", "a tensor is dead after its allocation", overlay, "_lives", _short_lives),
     Mutation("overlay", "elements are half as big", overlay, "size_in_bytes", half_of),
     Mutation("synchronize", "a warp barrier is always enough",
-             synchronize, "conflict_scope", _at_most_warp),
+             open_accesses, "conflict_scope", _at_most_warp),
     Mutation("synchronize", "bytes that tensors share are forgotten",
-             synchronize, "conflict_scope", _own_tensor_only),
+             open_accesses, "conflict_scope", _own_tensor_only),
     Mutation("synchronize", "earlier iterations are forgotten",
              synchronize._Placer, "carried", always(())),
     Mutation("overlay", "a tensor is dead after its first use",
@@ -50,7 +50,7 @@ MUTATIONS = (
     Mutation("overlay", "places are not aligned", overlay, "ALIGNMENT", instead(1)),
     Mutation("overlay", "rings keep the tensors without places", overlay, "place", _rings_forgotten),
     Mutation("synchronize", "a warp's barrier orders everything",
-             synchronize, "_ordered", edited('if scope == "warp":', "if False:")),
+             synchronize, "ordered", edited('if scope == "warp":', "if False:")),
     Mutation("synchronize", "barriers of warps are never needed",
              synchronize._Placer, "place",
              edited("if again is fewer:", 'if again is fewer or barrier.scope == "warp":')),
