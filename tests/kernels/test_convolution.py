@@ -241,16 +241,18 @@ def lowered(made: Any, target: str) -> list[ir.Kernel]:
     ids=str,
 )
 def test_copies_are_asynchronous_and_wide(target: str, options: dict[str, Any]) -> None:
-    """On ResNet's shapes, with tiles that are chosen: 16 bytes a copy, or whole boxes."""
+    """On ResNet's shapes, with tiles that are chosen: 16 bytes a copy, or in bulk, boxes and pixels."""
     made = convolution(8, 28, 28, 128, 128, **{"padding": 1, **options}, machine=tc.machine(target))
     (lean,) = lowered(made, target)
     assert lean.notes == ()
     operations = [node for node in walk(lean.body) if isinstance(node, ir.Do)]
-    if target == "sm_90a" and options == {"size": 1, "padding": 0}:
-        assert {"tma.load", "tma.store"} <= {do.operation for do in operations}
+    names = {do.operation for do in operations}
+    if target == "sm_90a" and "groups" not in options:
+        images = "tma.load" if options == {"size": 1, "padding": 0} else "tma.load.pixels"
+        assert {images, "tma.load", "tma.store"} <= names
+        assert "cp.async" not in names
     else:
-        widths = {do.operands[2].value for do in operations if do.operation == "cp.async"}
-        assert widths == {8}
+        assert {do.operands[2].value for do in operations if do.operation == "cp.async"} == {8}
     product = "wgmma.m64" if target == "sm_90a" else "mma.sync.m16n8k16.f16"
     assert any(do.operation.startswith(product) for do in operations)
 
