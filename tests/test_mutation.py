@@ -96,6 +96,24 @@ def test_survivors_are_tried_with_inputs_of_another_size() -> None:
     assert [m.reported for m in more] == [True]
 
 
+@tc.kernel(workers=64)
+def turned_whole(x: tc.f32[2, 32].reshape(64), y: tc.out[tc.f32[4, 4, 4].reshape(64)]):
+    s = tc.shared(tc.f32[64])
+    for i in tc.spatial(64):
+        s[i] = x[i]
+    for i in tc.spatial(64):
+        y[i] = s[63 - i]
+
+
+def test_a_kernel_that_sees_another_shape_than_its_caller() -> None:
+    """What it is called with has the caller's."""
+    inputs = inputs_of(turned_whole)
+    assert [array.shape for array in inputs[0]] == [(2, 32), (4, 4, 4)]
+    made = list(mutate(turned_whole.ir, inputs))
+    assert made
+    assert all(m.reported for m in made)
+
+
 @tc.cuda.kernel(workers=64)
 def with_barriers_of_its_own(x: tc.f32[64], y: tc.out[tc.f32[64]]):
     s = tc.shared(tc.f32[64])

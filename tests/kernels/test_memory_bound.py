@@ -25,7 +25,7 @@ from taskc.kernels.rows import layer_norm, log_softmax, rms_norm, softmax
 from taskc.kernels.transpose import transpose
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.machine import Machine
-from taskc.mutation import mutate
+from taskc.mutation import inputs_of, mutate
 from taskc.passes.pipeline import lower
 
 TARGET = "sm_90a"
@@ -399,17 +399,10 @@ def test_owners() -> None:
 def test_what_is_broken_is_reported(make: Callable[[], KernelDefinition]) -> None:
     kernel = make()
     broken = replace(kernel.ir, target=TARGET)
-    inputs = [[*kernel.example(seed), _output(kernel)] for seed in (0, 1)]
-    mutants = list(mutate(broken, inputs, seeds=(None, 0)))
+    mutants = list(mutate(broken, inputs_of(kernel), seeds=(None, 0)))
     unreported = [m.description for m in mutants if not m.reported and not m.is_equivalent]
     assert len(mutants) > 2
     assert len(unreported) <= 0.05 * len(mutants), unreported
-
-
-def _output(kernel: KernelDefinition) -> Array:
-    tensor = kernel.ir.parameters[-1]
-    assert isinstance(tensor, ir.Tensor)
-    return np.zeros(tensor.shape, tensor.dtype.numpy)
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])

@@ -76,7 +76,7 @@ def run(lean: ir.Kernel, words: list[int]) -> None:
     values = []
     for parameter, word in zip(lean.parameters, words, strict=False):
         if isinstance(parameter, ir.Tensor):
-            shape = tuple([extent_value(extent, sizes) for extent in parameter.shape])
+            shape = tuple([extent_value(extent, sizes) for extent in parameter.argument_shape])
             values.append(array_at(word, shape, parameter.dtype.numpy))
         else:
             bits = np.array([word], np.uint64).view(parameter.dtype.numpy)
