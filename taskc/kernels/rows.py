@@ -20,7 +20,7 @@ _STEPS = 17
 # computed again.
 _KEPT = 1 << 14
 
-# Two rows of so many, and their powers, stay in the nearest caches; the most rows of a block.
+# A row of so many, its powers and the result of the row before stay in the nearest caches; the most rows of a block.
 _PAIRED, _ROWS = 1 << 13, 16
 
 
@@ -48,7 +48,8 @@ def softmax(
     """exp(x - peak) / sum(exp(x - peak)) for each row, with the row's largest element as its peak.
 
     A processor's block has several rows, unless they are long: the powers of a row are computed while those of
-    the row before are divided and written, since one keeps the arithmetic busy and the other the memory.
+    the row before are divided and written, since one keeps the arithmetic busy and the other the memory. They
+    take the place of those: fewer bytes stay in the nearest cache.
     """
     wide, machine = _wide(dtype), machine or tc.machine()
     whole = owners_of_whole_rows(m, n, dtype, machine)
@@ -62,8 +63,6 @@ def softmax(
         rows = min(_ROWS, max(1, m // (4 * machine.threads)))
     if not machine.is_processor:
         most = 0  # a power is sooner computed again than kept
-    # Rows a whole page apart would be taken for each other when loads look for stores before them.
-    pitch = most + 8 * machine.lanes
 
     @tc.function
     def power(x, row, col, peak):
@@ -72,7 +71,7 @@ def softmax(
     @tc.kernel(workers=own.workers)
     def softmax(x: dtype[m, n], y: tc.out[dtype[m, n]]):
         for row in tc.tiles(m, by=rows):
-            powers = tc.shared(wide[min(2, rows), pitch])
+            powers = tc.shared(wide[1, most])
             peak = _peak(x, row, broad, wide)
             totals = tc.tile(wide, own, 0)
             for col in range(0, n, step):
@@ -96,13 +95,13 @@ def softmax(
                     for col in range(0, n, step):
                         for i, j in own:
                             if col + j < n:
-                                if rows > 1 and r + 1 < rows and row + r + 1 < m:
-                                    value = power(x, row + r + 1 + i, col + j, peak[i])
-                                    totals[i, j] += value
-                                    powers[(r + 1) % 2 + i, col + j] = value
                                 if most > 0 and n <= most:
-                                    value = powers[r % 2 + i, col + j]
+                                    value = powers[i, col + j]
                                     y[row + r + i, col + j] = (value * factor[i]).to(dtype)
+                                    if rows > 1 and r + 1 < rows and row + r + 1 < m:
+                                        value = power(x, row + r + 1 + i, col + j, peak[i])
+                                        totals[i, j] += value
+                                        powers[i, col + j] = value
                                 else:
                                     value = power(x, row + i, col + j, peak[i])
                                     y[row + r + i, col + j] = (value * factor[i]).to(dtype)
