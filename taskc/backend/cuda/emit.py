@@ -25,6 +25,15 @@ def emit(kernel: ir.Kernel) -> Source:
     return _Emitter(kernel).emit()
 
 
+# Behind a barrier other workers may have changed what is read and written. `__restrict__` would say that nobody
+# else does, and the compiler believes it across barriers.
+_QUALIFIED = {
+    "in": "const {}* __restrict__ ",
+    "out": "{}* __restrict__ ",
+    "inout": "{}* ",
+}
+
+
 class _Emitter(Statements):
     def emit(self) -> Source:
         kernel = self.kernel
@@ -85,8 +94,7 @@ class _Emitter(Statements):
             name = self.names[parameter]
             self._type(parameter.dtype)
             if isinstance(parameter, Tensor):
-                constant = "const " if parameter.role == "in" else ""
-                listed.append(f"{constant}{parameter.dtype}* __restrict__ {name}")
+                listed.append(f"{_QUALIFIED[parameter.role].format(parameter.dtype)}{name}")
                 arguments.append(Argument("tensor", number))
             else:
                 listed.append(f"const {parameter.dtype} {name}")

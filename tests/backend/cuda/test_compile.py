@@ -16,7 +16,13 @@ import taskc as tc
 from taskc import CompileError, bf16, device, f32, repeat, spatial
 from taskc.backend.cache import Cache
 from taskc.backend.cuda import compile as compiling
-from taskc.backend.cuda.compile import compile_kernel, compile_many, compile_source, resources_of
+from taskc.backend.cuda.compile import (
+    compile_kernel,
+    compile_many,
+    compile_source,
+    ptx_of,
+    resources_of,
+)
 from taskc.backend.cuda.compiled import Compiled, TensorMap, count
 from taskc.backend.cuda.disassemble import disassembler, sass_of
 from taskc.backend.cuda.emit import emit
@@ -83,6 +89,24 @@ def test_instructions_are_what_was_asked_for() -> None:
     text = sass_of(compile_kernel(add).cubin)
     assert len(re.findall(r"LDG\.E\.128", text)) == 2
     assert len(re.findall(r"STG\.E\.128", text)) == 1
+
+
+def test_what_others_have_written_is_read_again() -> None:
+    """The compiler knows that no worker stores what it reads itself; its neighbour does, before the barrier."""
+
+    @tc.kernel(workers=64)
+    def shifted(x: tc.inout[f32[65]], y: tc.out[f32[64]]):
+        before = tc.tile(f32, spatial(64))
+        for i in spatial(64):
+            before[i] = x[i]
+        for i in spatial(64):
+            x[i + 1] = before[i]
+        for i in spatial(64):
+            y[i] = x[i] + before[i]
+
+    text = ptx_of(emit(lower(replace(shifted.ir, target="sm_90a"))))
+    found = re.findall(r"bar\.sync|(?:ld|st)\.global", text.replace("barrier.sync", "bar.sync"))
+    assert found == ["ld.global", "bar.sync", "st.global", "bar.sync", "ld.global", "st.global"]
 
 
 def test_registers_are_handed_over() -> None:
