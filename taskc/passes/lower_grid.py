@@ -43,6 +43,7 @@ from taskc.ir.target import TARGETS, Target
 
 def lower_grid(kernel: ir.Kernel) -> ir.Kernel:
     target = TARGETS[kernel.target]
+    _check_workers(kernel, target)
     blocks: Expression = index(1)
     cluster = 1
     lets: dict[Variable, Expression] = {}
@@ -68,6 +69,16 @@ def lower_grid(kernel: ir.Kernel) -> ir.Kernel:
 
     body = visit(kernel.body)
     return replace(kernel, body=body, blocks=blocks, cluster=cluster)
+
+
+def _check_workers(kernel: ir.Kernel, target: Target) -> None:
+    count = kernel.workers + kernel.helpers
+    if count > target.max_workers:
+        helped = f", {kernel.helpers} of which load for the others" if kernel.helpers else ""
+        raise CompileError(
+            f"a block of {target.name} has at most {target.max_workers} workers, and this has {count}{helped}",
+            kernel.loc,
+        )
 
 
 def check_cluster(grid: ir.Grid, lets: dict[Variable, Expression], target: Target) -> None:

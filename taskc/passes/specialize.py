@@ -93,6 +93,8 @@ class _Cutter:
                     return self.cut(body, statement)
             case ir.Sequence() if any(s is self.pipeline for s in statement.statements):
                 return self.cut(statement, None)
+            case ir.Pipeline() if statement is self.pipeline:  # there is nothing else
+                return self.cut(ir.Sequence((statement,), loc=statement.loc), None)
             case ir.Sequence() | ir.Grid():
                 return map_statements(statement, self.visit)
         return statement
@@ -192,13 +194,17 @@ class _Cutter:
         even = self.target.registers // (workers + group) // 8 * 8
         if not multiplies or transport != "tma" or workers % group:
             return 0, 0
+        if workers + group > self.target.max_workers:
+            return 0, 0
         if not LEAST_REGISTERS < even <= MOST_REGISTERS:
             return 0, 0
         more = (even - LEAST_REGISTERS) * group // workers // 8 * 8
         return LEAST_REGISTERS, even + more
 
     def refusal(self, before: Sequence[Statement]) -> str | None:
-        """Why a producer can't count the steps by itself; None where it can."""
+        """Why there is no producer, or it can't count the steps by itself; None where it can."""
+        if self.kernel.workers + self.target.warp > self.target.max_workers:
+            return f"{self.target.name} has no workers left in a block for a producer warp"
         extent = ir.Let(Variable("extent"), self.pipeline.extent)
         needed = (extent, *needed_scalars(before, (extent,)))
         reason = Work.of((self.kernel.body,)).needed_by(needed)

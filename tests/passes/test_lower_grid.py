@@ -208,3 +208,13 @@ def test_a_number_of_blocks_from_memory() -> None:
 
 def test_without_a_grid_there_is_one_block() -> None:
     assert lower_grid(select(kernel("move c[i] = x[i] for i in 64"))).blocks == ir.Constant(1)
+
+
+def test_more_workers_than_there_are() -> None:
+    def of(workers: int) -> ir.Kernel:
+        text = f"each i in spatial({workers}):\n    y[i] = 1.0"
+        return kernel(text, f"y: out f32[{workers}]", workers=workers, target="sm_80")
+
+    error = refused(of(1025), select, lower_grid)
+    assert error.message == "a block of sm_80 has at most 1024 workers, and this has 1025"
+    lower_grid(select(of(1024)))

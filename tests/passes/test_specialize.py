@@ -253,3 +253,27 @@ def test_one_inside_of_something(around: str) -> None:
 def test_a_kernel_without_one_is_left_alone() -> None:
     start = select(kernel("move c[i] = x[i] for i in 64"))
     assert specialize(start) is start
+
+
+def test_a_block_without_room_for_one() -> None:
+    """1024 workers multiply; a producer would be beyond what a block may have."""
+
+    def of(workers: int) -> ir.Kernel:
+        start = kernel(
+            f"""
+            pipeline p in 32 by 8 stages=3 specialize:
+                constant shared s: f32[8, {workers}]
+                move s[i, j] = x[p + i, j] for (i, j) in (8, {workers})
+                each i in spatial({workers}):
+                    c[i] = s[0, i] + c[i]
+            """,
+            f"x: f32[32, {workers}], c: inout f32[{workers}]",
+            target="sm_90a",
+            workers=workers,
+        )
+        return specialize(select(start))
+
+    (note,) = of(1024).notes
+    assert note[0] == "sm_90a has no workers left in a block for a producer warp"
+    assert not of(1024).helpers
+    assert of(992).helpers == 32  # and a pipeline alone in its kernel is found
