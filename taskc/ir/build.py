@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from functools import reduce
 
 from taskc.ir import nodes as ir
-from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import Constant, Expression
 from taskc.ir.types import boolean, i64
 
@@ -129,7 +128,3 @@ def digits_of(number: Index, sizes: Sequence[int]) -> list[Expression]:
         digits.append(modulo(digit, sizes[position]) if position else digit)
         weight *= sizes[position]
     return digits[::-1]
-
-
-def variables_for(mapping: Mapping, names: str = "ijklmnop") -> tuple[ir.Variable, ...]:
-    return tuple(ir.Variable(names[d % len(names)]) for d in range(mapping.rank))

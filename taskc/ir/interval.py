@@ -24,10 +24,6 @@ class Interval(NamedTuple):
         return f"[{low}, {high}]"
 
     @property
-    def is_point(self) -> bool:
-        return self.low is not None and self.low == self.high
-
-    @property
     def is_wide(self) -> bool:
         """A number, not a size, that with another one added may leave 64 bits."""
         low, high = self

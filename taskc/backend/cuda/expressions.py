@@ -364,7 +364,7 @@ class Expressions:
             "}",
         ]
         needs = tuple([t.name for t in (dtype, *types) if t in STRUCTURES])
-        return Entry(f"snippet {name}", needs, "\n".join(lines), True)
+        return Entry(f"snippet {name}", needs, "\n".join(lines))
 
 
 def _at(operand: Text, level: int) -> str:

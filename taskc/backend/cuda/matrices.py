@@ -137,7 +137,7 @@ def _accumulators(row: MatrixInstruction) -> str:
 def _function(row: MatrixInstruction, name: str, parameters: str, body: list[str]) -> Entry:
     lines = [f"__device__ __forceinline__ void {name}({parameters}) {{"]
     lines += [f"    {line}" for line in body]
-    return Entry(name, tuple(_needs(row)), "\n".join([*lines, "}"]), True)
+    return Entry(name, tuple(_needs(row)), "\n".join([*lines, "}"]))
 
 
 def _needs(row: MatrixInstruction) -> Iterator[str]:

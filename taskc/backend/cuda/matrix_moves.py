@@ -47,7 +47,7 @@ def matrix_move(row: MatrixMove, dtype: DType) -> Entry:
     needs += [dtype.name] if dtype in STRUCTURES else []
     lines = [f"__device__ __forceinline__ void {name}({parameters}) {{"]
     lines += [f"    {line}" for line in body]
-    return Entry(name, tuple(needs), "\n".join([*lines, "}"]), True)
+    return Entry(name, tuple(needs), "\n".join([*lines, "}"]))
 
 
 def _unpacked(dtype: DType, count: int) -> list[str]:

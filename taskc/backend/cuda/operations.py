@@ -277,7 +277,6 @@ def _copy(rank: int, *, is_store: bool, is_multicast: bool) -> Entry:
             f' [%0];"\n'
             f'                 :: "r"(shared_address(from)), "l"((u64)map), {inputs} : "memory");\n'
             "}",
-            True,
         )
     name = f"tma_load_multicast_{rank}d" if is_multicast else f"tma_load_{rank}d"
     places = ", ".join([f"%{3 + i}" for i in numbers])
@@ -296,5 +295,4 @@ def _copy(rank: int, *, is_store: bool, is_multicast: bool) -> Entry:
         f'                 :: "r"(shared_address(to)), "l"((u64)map), "r"(shared_address(barrier)), {inputs}{ranks}'
         ' : "memory");\n'
         "}",
-        True,
     )

@@ -21,12 +21,11 @@ from taskc.backend.cuda.types import STRUCTURES, TYPEDEFS
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """is_instruction  whether only the device can execute it"""
+    """needs: the names of other entries that have to stand before it."""
 
     name: str
     needs: tuple[str, ...]
     text: str
-    is_instruction: bool
 
 
 @cache
@@ -37,7 +36,7 @@ def library() -> dict[str, Entry]:
         for part in (folder / file).read_text(encoding="utf-8").split("//: ")[1:]:
             head, _, text = part.partition("\n")
             name, *needs = head.split()
-            found[name] = Entry(name, tuple(needs), text.strip(), file == "instructions.cuh")
+            found[name] = Entry(name, tuple(needs), text.strip())
     return found
 
 

@@ -16,7 +16,6 @@ from typing import Any, Protocol
 from taskc.backend.cuda.context import Context, context
 
 LEGACY = 1  # how DLPack and __cuda_array_interface__ write the legacy default stream
-PER_THREAD = 2
 
 
 class Recorder(Protocol):
