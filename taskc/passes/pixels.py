@@ -21,8 +21,8 @@ from taskc.ir.nodes import Expression, Variable
 from taskc.ir.rewrite import substitute, walk
 from taskc.passes.widths import Multiples, divisor, unit_stride
 
-MOST_OFFSET = 255  # rows or columns from a filter's first tap
-MOST_PADDING = 128
+# What a map of pixels can say: rows or columns from a filter's first tap, around an image, between filters.
+MOST_OFFSET, MOST_PADDING, MOST_STRIDE = 255, 128, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +138,8 @@ def misplaced(pixels: Pixels, move: ir.Move, distant: ir.Read, body: ir.Statemen
         not -MOST_PADDING <= n < MOST_PADDING for c in corners(pixels, (height, width)) for n in c
     ):
         return f"begins or ends more than {MOST_PADDING} pixels beyond its images"
+    if max(pixels.strides) > MOST_STRIDE:
+        return f"has filters more than {MOST_STRIDE} pixels apart"
     scope = _ranges(body)
     for offset in pixels.offsets:
         interval = scope.interval_of(scope.form(offset))

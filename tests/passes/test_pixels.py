@@ -127,6 +127,11 @@ def test_no_pixels_in_a_row(place: tuple[str, ...]) -> None:
             "begins or ends more than 128 pixels beyond its images",
         ),
         (
+            ("(row + i) // 9", "(row + i) // 3 % 3 * 9", "(row + i) % 3 * 8"),
+            {},
+            "has filters more than 8 pixels apart",
+        ),
+        (
             ("(row + i) // 196", "(row + i) // 14 % 14", "(row + i) % 14 + (64 - p)"),
             {},
             "may have taps in front of its filter",

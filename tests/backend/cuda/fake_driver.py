@@ -13,6 +13,8 @@ from typing import Any
 
 from cuda.bindings import driver as real
 
+from tests.backend.cuda.tensor_map_rules import broken_rules
+
 SUCCESS = real.CUresult.CUDA_SUCCESS
 INVALID_VALUE = real.CUresult.CUDA_ERROR_INVALID_VALUE
 ILLEGAL_ADDRESS = real.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
@@ -293,7 +295,7 @@ class FakeDriver:
                 **corners,
             }
         )
-        return int(self.failing.get(name, 0))
+        return int(self.failing.get(name, 0)) or int(bool(broken_rules(self.maps[-1])))
 
     # --- streams, events, graphs ---
 
