@@ -58,6 +58,15 @@ def counted_rings(kernel: ir.Kernel) -> dict[Ring, Counted]:
     return found
 
 
+def released_by_each(kernel: ir.Kernel, between_roles: frozenset[Ring]) -> frozenset[Ring]:
+    """Those whose readers all arrive: where one arrives for a group, that tells nothing of the others."""
+    return frozenset(
+        ring
+        for ring in between_roles
+        if _readers_that_wait_together(_producer_and_consumer(kernel, ring)[1], ring) == 1
+    )
+
+
 def mbarrier_bytes(kernel: ir.Kernel) -> int:
     """What mbarriers take of a block's shared memory: the author's, and those that rings get here."""
     counted = counted_rings(kernel).values()

@@ -17,27 +17,42 @@ Lets = dict[Variable, Expression]
 
 @dataclass(eq=False, frozen=True, slots=True)
 class Open:
-    """An access that no barrier of its kind has ordered yet."""
+    """An access that no barrier of its kind has ordered yet.
+
+    goes_on  it is a bulk copy's that nobody has waited for: no barrier orders it so far
+    """
 
     access: Access
     ordered_in_warp: bool = False
+    goes_on: bool = False
 
 
 State = tuple[Open, ...]
 
 
 def ordered(state: State, scope: str) -> State:
+    """Behind a barrier."""
     if scope == "warp":
-        return tuple([Open(item.access, True) for item in state])
-    return ()
+        return tuple([replace(item, ordered_in_warp=True) for item in state])
+    return going_on(state)
+
+
+def going_on(state: State) -> State:
+    return tuple([item for item in state if item.goes_on])
+
+
+def awaited(state: State) -> State:
+    """Behind the wait for all bulk copies."""
+    return tuple([Open(item.access) if item.goes_on else item for item in state])
 
 
 def union(a: State, b: State) -> State:
-    seen = {id(item.access): item for item in a}
+    seen = {(id(item.access), item.goes_on): item for item in a}
     for item in b:
-        old = seen.get(id(item.access))
+        key = id(item.access), item.goes_on
+        old = seen.get(key)
         if old is None or (old.ordered_in_warp and not item.ordered_in_warp):
-            seen[id(item.access)] = item
+            seen[key] = item
     return tuple(seen.values())
 
 
@@ -97,7 +112,7 @@ class Conflicts:
             if place not in self._elsewhere:
                 self._known.append(item.access)
                 self._elsewhere[place] = item.access.moved(values)
-            result.append(Open(self._elsewhere[place], item.ordered_in_warp))
+            result.append(replace(item, access=self._elsewhere[place]))
         return tuple(result)
 
 

@@ -17,9 +17,11 @@ that it alone orders.
 
 What an asynchronous copy writes counts twice: when it is issued, by which time earlier readers must be
 done, and when its step is waited for, from when on its writers' next barrier lets others read. A copy that
-an mbarrier counts is ordered by that for everyone who waits. A ring between roles orders more than its
-slots: who has waited for step k + s knows that all readers have released step k. Mbarriers are set up behind
-the allocation of their ring, with a barrier that orders everything else, too.
+an mbarrier counts is ordered by that for everyone who waits. A bulk copy to global memory reads on behind
+the place where it is issued: what it reads counts where it is waited for, and a barrier behind that lets
+others write. A ring between roles orders more than its slots: who has waited for step k + s knows that all
+readers have released step k, where each of them does so himself. Mbarriers are set up behind the allocation
+of their ring, with a barrier that orders everything else, too.
 """
 
 from __future__ import annotations
@@ -32,7 +34,18 @@ from taskc.ir.nodes import Expression, Ring, Statement, Tensor
 from taskc.ir.rewrite import map_statements, sequence, walk
 from taskc.ir.target import TARGETS
 from taskc.passes.accesses import Access, Crew
-from taskc.passes.open_accesses import Conflicts, Lets, Loop, Open, State, ordered, union
+from taskc.passes.counted_rings import released_by_each
+from taskc.passes.open_accesses import (
+    Conflicts,
+    Lets,
+    Loop,
+    Open,
+    State,
+    awaited,
+    going_on,
+    ordered,
+    union,
+)
 from taskc.passes.phases import Phases, rings_between_roles, shared_tensors, surely_runs
 
 WIDTH = {None: 0, "warp": 1, "role": 2, "block": 3}
@@ -54,7 +67,9 @@ def _placer_for(kernel: ir.Kernel) -> _Placer:
     shared = shared_tensors(kernel.body) - {t for ring in between_roles for t in ring.tensors}
     phases = Phases(kernel.worker, Crew.everyone(kernel.workers), shared, _copies(kernel.body))
     set_up = _set_up_with_barriers(kernel.body, between_roles)
-    return _Placer(phases, TARGETS[kernel.target].warp, "block", set_up, between_roles)
+    warp = TARGETS[kernel.target].warp
+    each = released_by_each(kernel, between_roles)
+    return _Placer(phases, warp, "block", set_up, each)
 
 
 def _set_up_with_barriers(body: Statement, between_roles: frozenset[Ring]) -> frozenset[Tensor]:
@@ -75,7 +90,7 @@ def _copies(body: Statement) -> dict[Tensor, ir.Move]:
     }
 
 
-Seen = tuple[tuple[int, bool], ...]
+Seen = tuple[tuple[int, bool, bool], ...]
 
 
 class _Placer:
@@ -85,10 +100,10 @@ class _Placer:
         warp: int,
         widest: str,
         set_up_with_barriers: frozenset[Tensor] = frozenset(),
-        between_roles: frozenset[Ring] = frozenset(),
+        released_by_each: frozenset[Ring] = frozenset(),
     ) -> None:
         self.conflicts = Conflicts(phases, warp)
-        self.between_roles = between_roles
+        self.released_by_each = released_by_each
         self.set_up_with_barriers = set_up_with_barriers
         self.warp = warp
         self.widest = widest
@@ -107,7 +122,8 @@ class _Placer:
 
     def walk(self, statement: Statement, state: State, lets: Lets) -> tuple[Statement, State]:
         """The same in the same state, however often a loop around it is walked."""
-        key = id(statement), tuple([(id(item.access), item.ordered_in_warp) for item in state])
+        seen = [(id(item.access), item.ordered_in_warp, item.goes_on) for item in state]
+        key = id(statement), tuple(seen)
         found = self.walked.get(key)
         if found is None:
             found = self.walked[key] = statement, self.walk_first(statement, state, lets)
@@ -125,6 +141,8 @@ class _Placer:
                 return self.roles(statement, state, lets)
             case ir.Barrier():
                 return statement, ordered(state, statement.scope)
+            case ir.Do(operation="tma.wait", operands=(ir.Constant(value=0),)):
+                return statement, awaited(state)
             case ir.Allocate() if statement.tensor in self.set_up_with_barriers:
                 return statement, ordered(state, "block")
             case ir.RingStep():
@@ -134,10 +152,11 @@ class _Placer:
                 return statement, (*state, *map(Open, arrived))
         accesses = self.conflicts.of(statement, lets)
         barrier, state = self.order(state, accesses, statement)
-        if isinstance(statement, ir.Move) and statement.how in ("cp.async", "tma"):
+        how = statement.how if isinstance(statement, ir.Move) else None
+        if how in ("cp.async", "tma"):
             # What it writes arrives when its step is waited for.
             accesses = tuple([access for access in accesses if not access.writes])
-        state = (*state, *map(Open, accesses))
+        state = (*state, *[Open(access, goes_on=how == "tma") for access in accesses])
         return _behind(barrier, statement), state
 
     def sequence(self, statement: ir.Sequence, state: State, lets: Lets) -> tuple[Statement, State]:
@@ -173,7 +192,7 @@ class _Placer:
             probe, _ = self.walk(branch, (*state, *conditions), lets)
             if probe is not branch:
                 barrier = ir.Barrier(self.widest, _first_new(branch, probe), loc=statement.loc)
-                state = ()
+                state = going_on(state)
         state = (*state, *conditions)
         _, after = self.walk(then, state, lets)
         _, after_otherwise = (
@@ -205,13 +224,13 @@ class _Placer:
         probe, after = self.walk(body, union(before, self.carried(statement, body, own)), lets)
         if probe is not body and (barrier is None or barrier.scope != self.widest):
             barrier = ir.Barrier(self.widest, _first_new(body, probe), loc=statement.loc)
-            state = ()
-            before = asked
+            before = (*going_on(state), *asked)
             _, after = self.walk(body, union(before, self.carried(statement, body, own)), lets)
         if body is not statement.body:
             statement = replace(statement, body=body)
         if self.goes_round_a_ring(statement):
-            _, after = self.walk(body, union(asked, self.carried(statement, body, own)), lets)
+            passed = (*going_on(state), *asked)
+            _, after = self.walk(body, union(passed, self.carried(statement, body, own)), lets)
         after = union(
             asked if surely_runs(statement) else before,
             self.conflicts.moved(statement, after, "exit"),
@@ -229,7 +248,7 @@ class _Placer:
                 return any(
                     isinstance(step, ir.RingStep)
                     and step.operation == "release"
-                    and step.ring in self.between_roles
+                    and step.ring in self.released_by_each
                     and stop - start > step.ring.stages
                     for step in body.statements
                 )
@@ -246,7 +265,7 @@ class _Placer:
                 replace(self.conflicts.phases, crew=crew),
                 self.warp,
                 widest,
-                between_roles=self.between_roles,
+                released_by_each=self.released_by_each,
             )
             body = placer.place(role.body)
             probe, out = placer.walk(body, state, lets)
@@ -267,6 +286,8 @@ class _Placer:
         needed: str | None = None
         reason = ""
         for open_access in state:
+            if open_access.goes_on:
+                continue
             for access in accesses:
                 scope = self.conflicts.scope(open_access.access, access)
                 scope = self.widest if scope == "block" else scope
