@@ -701,3 +701,16 @@ def test_an_error_that_a_pass_brings_in_names_it(monkeypatch: pytest.MonkeyPatch
     (finding,) = tc.check(add, (A, B))
     assert finding.kind == "not-written"
     assert ("after the pass", "wreck") in finding.details
+
+
+def test_what_only_cuda_has_is_refused_by_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TASKC_TARGET", "cpu")
+
+    @tc.cuda.kernel(workers=32)
+    def together(y: tc.out[tc.f32[2, 32]]):
+        for row in tc.tiles(2, by=1):
+            tc.cuda.grid_sync()
+            y[row, tc.worker()] = 1.0
+
+    with pytest.raises(tc.CompileError, match="which the CPU doesn't have"):
+        together()

@@ -85,6 +85,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute(ir.Mma, "has no how", PARSED, PARSED, lambda s: s.how is None),
     Attribute(ir.Mma, "rounds nothing", SELECTED, SYNCHRONIZED, lambda s: s.by is None),
     Attribute(ir.Mma, "has a how", SELECTED, SYNCHRONIZED, lambda s: s.how is not None),
+    Attribute(ir.Barrier, "is of no grid", PIPELINED, PIPELINED, lambda s: s.scope != "grid"),
     Attribute(ir.For, "is no vector loop", PARSED, SCALAR, lambda s: s.kind != "vector"),
     Attribute(ir.Tensor, "has no offset", PARSED, SELECTED, lambda t: t.offset is None),
 )

@@ -34,7 +34,7 @@ from taskc.ir.verify_statements import StatementVerifier
 _FOLDS = frozenset({"+", "*", "min", "max", "&", "|", "^"})
 _TRANSPORTS = frozenset({"registers", "cp.async", "tma"})
 _RING_STEPS = frozenset({"acquire", "commit", "wait", "release"})
-_BARRIER_SCOPES = frozenset({"warp", "role", "block"})
+_BARRIER_SCOPES = frozenset({"warp", "role", "block", "grid"})
 
 
 def verify(kernel: ir.Kernel) -> None:
@@ -244,7 +244,8 @@ class _Verifier(StatementVerifier):
 
     def barrier(self, s: ir.Barrier) -> None:
         self.need(s.scope in _BARRIER_SCOPES, f"there is no barrier of scope {s.scope!r}")
-        self.need(s.scope != "block" or not self.in_roles, "a role uses no barrier of the block")
+        wide = s.scope in ("block", "grid")
+        self.need(not (wide and self.in_roles), f"a role uses no barrier of the {s.scope}")
 
     def roles(self, s: ir.Roles) -> None:
         self.whole_block("a split into roles")

@@ -13,7 +13,7 @@ from typing import Any
 
 from taskc.ir import nodes as ir
 from taskc.ir.types import f64
-from taskc.lang import blocks, clusters, folds, loops, memory, room, snippets, warpgroups
+from taskc.lang import blocks, clusters, folds, grids, loops, memory, room, snippets, warpgroups
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context
 from taskc.lang.conversions import condition, constant_integer, index, scalar, unify
@@ -247,6 +247,7 @@ HANDLERS: dict[str, Handler] = {
     **room.HANDLERS,
     **snippets.HANDLERS,
     **clusters.HANDLERS,
+    **grids.HANDLERS,
     **warpgroups.HANDLERS,
     **REFUSED_CALLS,
 }

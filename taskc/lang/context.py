@@ -16,7 +16,7 @@ from taskc.ir.rewrite import map_statements, walk
 from taskc.ir.types import DType, i64
 from taskc.lang.sizes import Dimension, Size
 from taskc.lang.source import Node, Source
-from taskc.lang.values import NOTHING, Cell, Value, plain
+from taskc.lang.values import NOTHING, Cell, TilesLoop, Value, plain
 
 Place: TypeAlias = "Node | Location"
 
@@ -81,7 +81,8 @@ class Context:
         self.worker = ir.Variable("worker")
         self.block_number = ir.Variable("block")
         self.target_name = target
-        self.cluster = 1  # blocks of it, in the loop over tiles
+        self.tiles: TilesLoop | None = None  # the loop over tiles around here, and
+        self.cluster = 1  # how many blocks a cluster has there
         self.peers: set[ir.Tensor] = set()
         self.dimensions: dict[Dimension, ir.Variable] = {}
         self.frames: list[Frame] = []

@@ -12,6 +12,7 @@ from taskc.ir.target import TARGETS
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import UNBOUND, Context
 from taskc.lang.conversions import constant_integer, extent, flag, index
+from taskc.lang.grids import check_grid_barriers
 from taskc.lang.memory import require_phase, wrong_workers
 from taskc.lang.names import INTRINSICS
 from taskc.lang.operators import compute
@@ -135,9 +136,10 @@ def _grid(context: Context, node: ast.For, loop: TilesLoop) -> None:
             )
     variables, names = _loop_variables(context, node.target, len(loop.shape), "the grid has")
     context.nonnegative.update(variables)
-    context.cluster = prod(loop.cluster)
+    context.tiles, context.cluster = loop, prod(loop.cluster)
     body = context.body(node.body, names)
-    context.cluster = 1
+    context.tiles, context.cluster = None, 1
+    check_grid_barriers(context, body)
     loc = context.locate(node)
     context.emit(
         ir.Grid(

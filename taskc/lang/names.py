@@ -144,6 +144,7 @@ CUDA_NAMES = (
         "barriers",
         "cluster_rank",
         "cluster_sync",
+        "grid_sync",
         "peer",
         "ptx",
         "role",

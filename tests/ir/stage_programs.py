@@ -220,6 +220,7 @@ def synchronized() -> ir.Kernel:
             ir.Each((i,), spatial(32), None, Store(shared, (i, constant(0)), Constant(2.0, f32))),
             ir.Barrier("block", 'write of "shared" (line 3) before its read'),
             ir.Barrier("warp"),
+            ir.Barrier("grid"),
             ir.Do("cluster.arrive", ()),
             ir.Peer(there, shared, Binary("%", worker, constant(2))),
             Store(there, (worker, constant(1)), Constant(2.0, f32)),

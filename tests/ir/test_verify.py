@@ -337,6 +337,16 @@ TOTAL = "tile s: f32[8] by replicate(32).repeat(8)\n"
             "a role uses no barrier of the block",
         ),
         (
+            *("synchronized", "roles:\n    role p first=0 workers=32:\n        barrier grid"),
+            "a role uses no barrier of the grid",
+        ),
+        ("synchronized", "barrier grid", None),
+        ("lean", "barrier grid", None),
+        (
+            *("pipelined", "barrier grid"),
+            "a Barrier is of no grid in the stages pipelined to pipelined",
+        ),
+        (
             "pipelined",
             "roles:\n    role p first=0 workers=8:\n        pass\n"
             "    role q first=4 workers=8:\n        pass",

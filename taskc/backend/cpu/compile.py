@@ -231,7 +231,8 @@ def _builtin(name: str, address: int, slow: _Slow) -> Callable[..., Any]:
 def refuse(kernel: ir.Kernel) -> None:
     """What only CUDA has is an error here."""
     for node in walk(kernel.body):
-        if isinstance(node, ir.Do | ir.Roles):
+        waits_for_grid = isinstance(node, ir.Barrier) and node.scope == "grid"
+        if waits_for_grid or isinstance(node, ir.Do | ir.Roles):
             raise CompileError(
                 f"'{kernel.name}' uses tc.cuda, which the CPU doesn't have",
                 node.loc,

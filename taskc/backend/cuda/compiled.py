@@ -7,6 +7,9 @@ A launch of a kernel
     be told so first). The cluster's size is in the code: a launch needs no attribute for it;
   - passes `arguments`, in order. GLOBAL memory begins at a multiple of 16 bytes, as all code assumes;
   - makes each of `maps` of the tensor that was passed;
+  - where an argument is "arrivals", is cooperative: all its blocks run at one time, so it is refused if the
+    device can't hold them. The word counts who has come to a barrier; it is 0 before the first launch that is
+    given it, and a launch leaves it ready for the next;
   - where there are `asserts`, passes a word of 4 bytes that is 0. What is there afterwards is the number,
     from 1 on, of an assertion that didn't hold.
 """
@@ -32,11 +35,11 @@ class Argument:
 
     kind    "tensor": the address of a parameter's memory; "scalar": a parameter's value, of `dtype`;
             "dimension": the value of a dimension, i64; "map": 128 bytes, a tensor map;
-            "status": the address of the word for assertions
+            "arrivals": the address of a word for barriers of the grid; "status": of one for assertions
     number  of the parameter, the dimension or the map, from 0 on
     """
 
-    kind: Literal["tensor", "scalar", "dimension", "map", "status"]
+    kind: Literal["tensor", "scalar", "dimension", "map", "arrivals", "status"]
     number: int = 0
     dtype: str = "i64"
 
@@ -110,6 +113,10 @@ class Compiled:
     asserts: tuple[tuple[str, Location], ...] = ()
     prints: bool = False
     resources: Resources = Resources()
+
+    @property
+    def is_cooperative(self) -> bool:
+        return any(argument.kind == "arrivals" for argument in self.arguments)
 
     def to_bytes(self) -> bytes:
         description = asdict(self)

@@ -52,6 +52,9 @@ class _Emitter(Statements):
         for number, map_name in enumerate(maps.values()):
             listed.append(f"const __grid_constant__ tc::TensorMap {map_name}")
             arguments.append(Argument("map", number))
+        if self.meets_in_grid:
+            listed.append("u32* arrivals")
+            arguments.append(Argument("arrivals"))
         if self.asserts:
             listed.append("u32* status")
             arguments.append(Argument("status"))

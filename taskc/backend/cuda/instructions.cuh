@@ -181,6 +181,23 @@ __device__ __forceinline__ i32 of_first_lane(i32 x) { return __shfl_sync(0xfffff
 //: barrier_block
 __device__ __forceinline__ void barrier_block() { __syncthreads(); }
 
+//: barrier_grid
+// Each block adds 1 to the counter, block 0 so much that the highest bit changes when all have come. The other
+// bits are 0 then: so is the next barrier's counter, whether this launch or a later one comes to it.
+__device__ __forceinline__ void barrier_grid(u32* arrivals) {
+    const u32 highest = 1u << 31;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        const u32 mine = blockIdx.x == 0 ? highest - (gridDim.x - 1) : 1;
+        u32 before, now;
+        asm volatile("atom.acq_rel.gpu.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(arrivals), "r"(mine) : "memory");
+        do {
+            asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(now) : "l"(arrivals) : "memory");
+        } while (((before ^ now) & highest) == 0);
+    }
+    __syncthreads();
+}
+
 //: barrier_warp
 __device__ __forceinline__ void barrier_warp() { __syncwarp(); }
 

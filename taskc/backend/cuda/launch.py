@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from taskc.backend.cuda.api import DeviceError
+from taskc.backend.cuda.arrivals import arrivals_of
 from taskc.backend.cuda.compiled import Compiled, count
 from taskc.backend.cuda.context import Context
 from taskc.backend.cuda.streams import Stream
@@ -79,6 +80,26 @@ class Loaded:
         if number:
             self.failed(number)
 
+    def check_blocks(self, blocks: int, config: Any) -> None:
+        """All blocks of a cooperative launch run at one time; a launch of too many would wait for ever."""
+        api, compiled = self.context.api, self.compiled
+        if compiled.cluster > 1:
+            clusters = int(api.cuOccupancyMaxActiveClusters(self.function, config))
+            most, where = clusters * compiled.cluster, f"{clusters} clusters of {compiled.cluster}"
+        else:
+            each = int(
+                api.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                    self.function, compiled.threads, compiled.shared
+                )
+            )
+            most = each * self.context.processors
+            where = f"{each} on each of {self.context.processors} processors"
+        if blocks > most:
+            raise DeviceError(
+                f"the blocks of {self.kernel.name}() wait for each other, and of its {blocks}"
+                f" {self.context.name} runs only {most} at one time, {where}"
+            )
+
     def form(self, shapes: tuple[Any, ...], dimensions: dict[ir.Variable, int]) -> Form:
         """For arguments of these shapes, one for each parameter."""
         key = shapes, tuple(dimensions.values())
@@ -106,6 +127,7 @@ class Form:
         self._tensors: list[tuple[int, int]] = []
         self._scalars: list[tuple[int, int]] = []
         self._mapped: list[tuple[int, int]] = []
+        self._arrivals: int | None = None
         total = len(compiled.arguments)
         self._words = (ctypes.c_uint64 * max(1, total))()
         self._first = ctypes.addressof(self._words)
@@ -121,6 +143,8 @@ class Form:
                     self._mapped.append((place, argument.number))
                 case "dimension":
                     self._words[place] = dimensions[argument.number] & (1 << 64) - 1
+                case "arrivals":
+                    self._arrivals = place
                 case "status":
                     self._words[place] = self._on_device(loaded.status)
         self._address = ctypes.addressof(self._places)
@@ -133,6 +157,11 @@ class Form:
         config.sharedMemBytes = compiled.shared
         config.hStream = self._stream
         config.numAttrs = 0
+        if self._arrivals is not None:
+            config.attrs = [_cooperative(context.api.driver)]
+            config.numAttrs = 1
+            if self._blocks:
+                loaded.check_blocks(self._blocks, config)
 
     def _on_device(self, address: int) -> int:
         return int(self.loaded.context.api.cuMemHostGetDevicePointer(address, 0))
@@ -167,7 +196,11 @@ class Form:
                 self._config.gridDimX = blocks
                 if not blocks:
                     return
+                if self._arrivals is not None:
+                    loaded.check_blocks(blocks, self._config)
             self._fill(values)
+            if self._arrivals is not None:
+                self._words[self._arrivals] = arrivals_of(loaded.context, stream)
             if stream.number != self._stream:
                 self._config.hStream = self._stream = stream.number
             try:
@@ -202,3 +235,11 @@ class Form:
             found = encode(self.loaded.context, wanted, pointer, shape, item)
             self._maps[key] = found
         return found
+
+
+def _cooperative(driver: Any) -> Any:
+    """What has a launch's blocks run at one time."""
+    attribute = driver.CUlaunchAttribute()
+    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+    attribute.value.cooperative = 1
+    return attribute

@@ -15,7 +15,7 @@ _KEYWORDS = """
     reinterpret_cast requires return short signed sizeof static static_assert static_cast struct switch
     template this thread_local throw true try typedef typeid typename union unsigned using virtual void
     volatile wchar_t while xor xor_eq
-    threadIdx blockIdx blockDim gridDim warpSize printf assert memcpy shared_memory status tc WARP
+    threadIdx blockIdx blockDim gridDim warpSize printf assert memcpy shared_memory status arrivals tc WARP
     expf exp2f logf log2f sinf cosf tanf tanhf erff powf sqrtf rsqrtf floorf ceilf rintf truncf fabsf
     exp exp2 log log2 sin cos tan tanh erf pow sqrt rsqrt floor ceil rint trunc fabs fma min max abs
     linux unix i386

@@ -5,7 +5,7 @@
                                              }
 
 Where an assertion doesn't hold the worker ends, unless others may wait for it: at mbarriers, at barriers of a
-number or of a cluster, and in what a warp does together. It then goes on.
+number, of a cluster or of the grid, and in what a warp does together. It then goes on.
 """
 
 from __future__ import annotations
@@ -52,6 +52,9 @@ class Statements:
         self.role: ir.Role | None = None
         self.barriers: dict[tuple[int, int], int] = {}  # numbers of roles' barriers
         self.waits = _waits_for_others(kernel)
+        self.meets_in_grid = any(
+            isinstance(node, ir.Barrier) and node.scope == "grid" for node in walk(kernel.body)
+        )
 
     # Lines.
 
@@ -248,6 +251,9 @@ class Statements:
     def _barrier(self, node: ir.Barrier) -> None:
         use = self.expressions.use
         role = self.role
+        if node.scope == "grid":
+            self.line(f"{use('barrier_grid')}(arrivals);")
+            return
         about = f"  // {node.orders}" if node.orders else ""
         if node.scope == "warp" or (
             node.scope == "role" and role is not None and role.workers <= 32
@@ -305,7 +311,9 @@ def _trips(loop: ir.For) -> int:
 def _waits_for_others(kernel: ir.Kernel) -> bool:
     """Whether somebody may wait for a worker in vain that has ended; barriers of the block don't."""
     for node in walk(kernel.body):
-        if isinstance(node, ir.Roles) or (isinstance(node, ir.Barrier) and node.scope == "warp"):
+        if isinstance(node, ir.Roles):
+            return True
+        if isinstance(node, ir.Barrier) and node.scope in ("warp", "grid"):
             return True
         if isinstance(node, ir.Do):
             row = OPERATIONS[node.operation]

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
+from threading import local
 from typing import Any, Protocol
 
 from taskc.backend.cuda.context import Context, context
@@ -61,6 +62,7 @@ class Stream:
         self.recorder: Recorder | None = None
         # What looks, once the stream has been waited for, whether an assertion has failed.
         self.assertions: dict[Callable[[], None], None] = {}
+        self.of_thread = local()  # what each thread has for its calls in the stream
         self._is_ours = is_ours
 
     def synchronize(self) -> None:

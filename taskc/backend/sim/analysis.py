@@ -222,6 +222,11 @@ def is_cluster_at_work(nodes: Iterable[object]) -> bool:
     )
 
 
+def waits_for_grid(nodes: Iterable[object]) -> bool:
+    """Blocks wait for each other, so that all of them run at one time."""
+    return any(isinstance(node, ir.Barrier) and node.scope == "grid" for node in nodes)
+
+
 def remote_tensors(nodes: Iterable[object]) -> set[ir.Tensor]:
     """What other blocks of the cluster have access to."""
     found: set[ir.Tensor] = set()

@@ -49,6 +49,8 @@ class Run:
         self.private_bytes: dict[ir.Tensor, int] = {}
         self.statistics = False  # accesses are measured
         self.by_warps = False  # each warp is a generator of its own
+        self.waits_for_grid = False  # the program has barriers of all blocks
+        self.grid_barriers = 0  # at which all blocks have met, where warps run by themselves
         self.cluster = 1  # blocks that run together, since they have to do with each other
         self.peers: dict[ir.Tensor, ir.Tensor] = {}  # what the tensors of other blocks are here
         self.remote: set[ir.Tensor] = set()  # what other blocks have access to

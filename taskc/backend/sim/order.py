@@ -7,6 +7,7 @@ through one mbarrier. What each worker knows of each other one's clock is ordere
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -48,6 +49,7 @@ class Order:
         self.agents = int(agent_of.max(initial=0)) + 1
         self.now = 1
         self.floor = 1
+        self.grid_floor = 0  # what any block did at a clock below is known to all
         self.uniform = True
         self.clock: Array = np.zeros((0, 0), np.int64)
         self.floors: Array = np.zeros(0, np.int64)
@@ -69,10 +71,16 @@ class Order:
             shape = (self.blocks, self.workers, self.workers + self.channels)
             self.known = np.full(shape, self.floor, np.int32)
 
-    def join_blocks(self, blocks: Array) -> None:
-        """A barrier of all workers of some blocks."""
+    def latest(self) -> int:
+        """The highest clock of a worker."""
+        return self.now if self.uniform else int(self.clock[:, : self.agents].max(initial=0))
+
+    def join_blocks(self, blocks: Array, at: int | None = None) -> None:
+        """A barrier of all workers of some blocks, whose clocks are then `at`, or what comes next."""
         self.spread()
         latest = self.clock[blocks, : self.agents].max(axis=1, initial=0) + 1
+        if at is not None:
+            latest = np.full_like(latest, at)
         self.clock[blocks, : self.agents] = latest[:, None]
         self.floors[blocks] = latest
         if self.channels:
@@ -156,3 +164,14 @@ class Order:
             return np.zeros(clock.shape, np.bool_)
         none = np.full(clock.shape, -1)
         return self.knows(block, worker, members, self.workers + channel, none, clock)
+
+
+def join_all(orders: Sequence[Order]) -> None:
+    """A barrier of the grid. Clocks of different blocks are comparable to the one that all have now."""
+    at = max((order.latest() for order in orders), default=0) + 1
+    for order in orders:
+        if order.uniform:
+            order.now = order.floor = at
+        else:
+            order.join_blocks(np.arange(order.blocks), at)
+        order.grid_floor = at

@@ -35,8 +35,8 @@ class Races:
         details = (*details, ("worker", who), ("other", whom))
         if block != other_block:
             who, whom = f"{who} of block {block}", f"{whom} of block {other_block}"
-            same_cluster = block // run.cluster == other_block // run.cluster
-            why = "and nothing orders the two" if same_cluster else "blocks are not ordered"
+            may_meet = run.waits_for_grid or block // run.cluster == other_block // run.cluster
+            why = "and nothing orders the two" if may_meet else "blocks are not ordered"
         elif run.by_phases:
             why = "within one phase"
         else:

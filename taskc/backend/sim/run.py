@@ -4,36 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import pairwise
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from taskc.backend.sim import analysis
+from taskc.backend.sim import analysis, units
 from taskc.backend.sim.accesses import Accesses
 from taskc.backend.sim.asynchronous import BulkCopies
 from taskc.backend.sim.binding import bind_arguments, known_shape, shared_end, typed
 from taskc.backend.sim.breakpoints import Breakpoints, Chosen, Stop, is_attended, open_debugger
-from taskc.backend.sim.clusters import Cluster, Clusters
+from taskc.backend.sim.clusters import Clusters
 from taskc.backend.sim.collective import Collectives
 from taskc.backend.sim.expressions import Expressions
-from taskc.backend.sim.inflight import WARPGROUP, registers_of_products, report_unfinished
+from taskc.backend.sim.inflight import WARPGROUP, registers_of_products
 from taskc.backend.sim.loops import Loops
 from taskc.backend.sim.machine import Frame, Group, Run
 from taskc.backend.sim.mbarriers import Mbarriers
 from taskc.backend.sim.memory import Arena, Array
 from taskc.backend.sim.operations import Operations
-from taskc.backend.sim.order import WARP, Order
+from taskc.backend.sim.order import WARP
 from taskc.backend.sim.products import Products
 from taskc.backend.sim.report import Enough, Findings, Report
 from taskc.backend.sim.results import report, store_results
 from taskc.backend.sim.rings import Rings
-from taskc.backend.sim.schedule import Schedule, Thread
 from taskc.backend.sim.shadow import Shadow
-from taskc.backend.sim.statements import Code, Statements, constant_of, grid_tiles
+from taskc.backend.sim.statements import Statements, constant_of, grid_tiles
 from taskc.backend.sim.synchronization import Synchronization
-from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk_statements
 from taskc.ir.target import is_asynchronous
@@ -107,6 +104,7 @@ class _Simulation:
         self.state.remote = analysis.remote_tensors(self.nodes)
         if analysis.is_cluster_at_work(self.nodes):
             self.state.cluster = ir.cluster_of(kernel)
+        self.state.waits_for_grid = analysis.waits_for_grid(self.nodes)
         self.state.by_warps = self._runs_by_warps(seed)
         self.expressions = Expressions(self.state)
         self.accesses = Accesses(self.state, self.expressions)
@@ -175,12 +173,23 @@ class _Simulation:
         count = self._blocks()
         code = self.statements(self.kernel.body)
         if self.state.by_warps:
-            self._execute_by_warps(count, code)
+            units.execute(
+                self.state,
+                code,
+                count,
+                nodes=self.nodes,
+                bound=self.bound,
+                channels=self.channels,
+                arena=self._arena,
+                seed=self.seed,
+            )
             return
         most = self._most_lanes()
         step = max(1, _LANES_AT_ONCE // most)
         if not self.state.by_phases:
             step = min(step, max(1, _CLOCKS_AT_ONCE // self.state.workers**2))
+        if self.state.waits_for_grid:
+            step = max(1, count)
         for start in range(0, count, step):
             blocks = np.arange(start, min(start + step, count))
             code.run(self._frame(blocks, self._arena(len(blocks))))
@@ -213,73 +222,6 @@ class _Simulation:
         channels += -(-self.state.workers // WARPGROUP)
         self.channels = channels
         return found
-
-    def _execute_by_warps(self, count: int, code: Code) -> None:
-        cuts = {0, self.state.workers}
-        for node in self.nodes:
-            if isinstance(node, ir.Roles):
-                for role in node.roles:
-                    cuts |= {role.first, role.first + role.workers}
-        edges = sorted(cuts)
-        warps = [
-            np.arange(first, min(first + WARP, stop))
-            for start, stop in pairwise(edges)
-            for first in range(start, stop, WARP)
-        ]
-        size, all_workers = self.state.cluster, self.state.cluster * self.state.workers
-        if count % size:
-            raise CompileError(f"{count} blocks aren't a multiple of a cluster's {size}")
-        lengths = [len(warp) for warp in warps] * size
-        agent_of = np.repeat(np.arange(len(lengths)), lengths)
-
-        def start(frame: Frame) -> Thread:
-            if code.waits:
-                yield from code.run(frame)
-            else:
-                code.run(frame)
-
-        for unit in range(count // size):
-            order = Order(1, all_workers, False, agent_of, self.channels * size, size)
-            arena = self._arena(size)
-            cluster = Cluster(self.state, order, arena) if size > 1 else None
-            groups = []
-            for rank in range(size):
-                blocks = np.array([unit * size + rank])
-                groups.append(Group(self.state, blocks, arena, order, rank, cluster))
-            if cluster is not None:
-                cluster.admit(groups)
-            seed = None if self.seed is None else self.seed * 1_000_003 + unit
-            schedule = Schedule(groups[0], seed)
-            frames: list[Frame] = []
-            for group in groups:
-                group.schedule = schedule
-                everyone = slice(group.base, group.base + self.state.workers)
-                for workers in warps:
-                    frame = Frame(group, group.base + workers, everyone, len(frames))
-                    frame.env.update(self.bound)
-                    frame.env[self.kernel.worker] = typed(workers[None, :], self.kernel.worker)
-                    frame.env[self.kernel.block] = typed(group.blocks[:, None], self.kernel.block)
-                    frames.append(frame)
-            finished = schedule.run(frames, start)
-            if cluster is not None:
-                cluster.end(finished)
-            if not finished:
-                self.state.aborted = True
-                return
-            for group in groups:
-                report_unfinished(group)
-                self._check_outgoing(group)
-
-    def _check_outgoing(self, group: Group) -> None:
-        for outgoing in group.outgoing.values():
-            for memory, _, _, loc in outgoing.left():
-                self.state.findings.add(
-                    "unwaited-copy",
-                    f"the block ends while a bulk store still reads {memory.tensor.name}",
-                    loc,
-                    details=(("block", int(group.blocks[0])),),
-                    where=memory,
-                )
 
     def _most_lanes(self) -> int:
         """How many values one block has at a time."""

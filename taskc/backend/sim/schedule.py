@@ -1,7 +1,7 @@
 """Warps that run by themselves: who goes next, who waits for whom, and deadlocks.
 
-Each warp of a block is a generator that yields what it waits for. The blocks run one after another,
-their warps in an order that the seed decides.
+Each warp of a block is a generator that yields what it waits for. The blocks run one after another
+(units.py), their warps in an order that the seed decides.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from taskc.backend.sim.machine import Frame, Group
 from taskc.backend.sim.memory import Array
 from taskc.errors import Location
+from taskc.ir import nodes as ir
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class Wait:
     what: str
     loc: Location
     is_barrier: bool = False
+    grid_barrier: ir.Barrier | None = None
 
 
 Thread: TypeAlias = Generator[Wait, None, None]
@@ -49,13 +51,22 @@ class Schedule:
         self.group = group
         self.random = None if seed is None else np.random.default_rng(seed)
         self.meetings: dict[object, Meeting] = {}
+        self.threads: dict[int, tuple[Frame, Thread, Wait | None]] = {}  # that have not ended
+        self.frames: list[Frame] = []
         self.arrivals: list[Callable[[], None]] = []  # copies under way, to be completed any time
 
     def run(self, frames: list[Frame], start: Callable[[Frame], Thread]) -> bool:
         """Whether all came to their ends."""
-        threads: dict[int, tuple[Frame, Thread, Wait | None]] = {
-            i: (frame, start(frame), None) for i, frame in enumerate(frames)
-        }
+        self.begin(frames, start)
+        return self.go_on()
+
+    def begin(self, frames: list[Frame], start: Callable[[Frame], Thread]) -> None:
+        self.frames = frames
+        self.threads = {i: (frame, start(frame), None) for i, frame in enumerate(frames)}
+
+    def go_on(self) -> bool:
+        """Until all have ended, or all wait for the other blocks of the grid; False if neither is so."""
+        threads = self.threads
         while threads:
             able = [i for i, (_, _, wait) in threads.items() if wait is None or wait.ready()]
             if self.arrivals and (not able or self._maybe()):
@@ -63,7 +74,9 @@ class Schedule:
                 self.arrivals.pop(which)()
                 continue
             if not able:
-                self._stuck(frames, threads)
+                if self.grid_barrier is not None:
+                    return True
+                self._stuck()
                 return False
             which = able[0] if self.random is None else able[self.random.integers(len(able))]
             frame, thread, _ = threads[which]
@@ -75,6 +88,14 @@ class Schedule:
                 del threads[which]
                 threads[which] = (frame, thread, wait)
         return True
+
+    @property
+    def grid_barrier(self) -> ir.Barrier | None:
+        """The barrier of the grid to which all have come."""
+        if len(self.threads) < len(self.frames):
+            return None
+        found = [wait.grid_barrier for _, _, wait in self.threads.values() if wait is not None]
+        return found[0] if len(set(map(id, found))) == 1 else None
 
     def _maybe(self) -> bool:
         return self.random is not None and self.random.random() < 0.3
@@ -160,11 +181,9 @@ class Schedule:
             found = meeting
             yield Wait(lambda: found.generation > generation, "the other warps", loc)
 
-    def _stuck(
-        self, frames: list[Frame], threads: dict[int, tuple[Frame, Thread, Wait | None]]
-    ) -> None:
-        ended = len(threads) < len(frames)
-        waits = [(frame, wait) for frame, _, wait in threads.values() if wait is not None]
+    def _stuck(self) -> None:
+        ended = len(self.threads) < len(self.frames)
+        waits = [(frame, wait) for frame, _, wait in self.threads.values() if wait is not None]
         waits.sort(key=lambda pair: int(pair[0].worker_row[0]))
         stuck, first = waits[0]
         notes: list[tuple[str, Location]] = []

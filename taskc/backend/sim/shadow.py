@@ -1,7 +1,8 @@
 """Races: who touched each element last, and whether that is ordered before the present.
 
 Two accesses to an element by different workers, one of them a write that is not atomic, race unless
-the later one knows of the earlier one (see order.py). Different blocks know nothing of each other.
+the later one knows of the earlier one (see order.py). Different blocks know nothing of each other
+but what lies before a barrier of the grid.
 This is FastTrack (Flanagan and Freund, 2009) on arrays: one write stamp an element, one read stamp
 an element and warp.
 
@@ -117,6 +118,9 @@ class Touches:
     def record(self, lanes: Lanes) -> None:
         size = self.when.shape[1]
         order = lanes.order
+        forgotten = None
+        if self.block is not None and order.grid_floor:
+            forgotten = self.when[:, lanes.at].max(axis=0) >> SITE_BITS < order.grid_floor
         if not isinstance(lanes.worker, np.ndarray):
             for agent in lanes.agents:
                 stamp = lanes.stamp
@@ -142,6 +146,8 @@ class Touches:
         if self.block is not None:
             here = lanes.who >> WORKER_BITS
             before = self.block[lanes.at]
+            if forgotten is not None:
+                before[forgotten] = -1
             changed = before != here
             if changed.any():
                 self.block[lanes.at] = here
@@ -344,7 +350,7 @@ def _conflict(
         elsewhere |= block[lanes.at[hot]] == -2
     if is_global:
         floor = lanes.floor if lanes.order.uniform else lanes.floor[hot]
-        kept = elsewhere | (stamps[hot] >> SITE_BITS >= floor)
+        kept = stamps[hot] >> SITE_BITS >= np.where(elsewhere, lanes.order.grid_floor, floor)
         hot, elsewhere = hot[kept], elsewhere[kept]
     if not lanes.order.uniform:
         there = others[hot] & SEVERAL

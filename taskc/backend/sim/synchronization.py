@@ -9,7 +9,7 @@ import numpy as np
 
 from taskc.backend.sim.machine import Frame
 from taskc.backend.sim.memory import Array
-from taskc.backend.sim.order import WARP
+from taskc.backend.sim.order import WARP, join_all
 from taskc.backend.sim.rings import COMMITTED, FREE, Rings
 from taskc.backend.sim.schedule import Schedule, Thread, Wait
 from taskc.backend.sim.statements import Code, Statements
@@ -32,6 +32,8 @@ class Synchronization:
     def barrier(self, node: ir.Barrier) -> Code:
         if self.run.by_phases:
             return Code(lambda frame: None)
+        if node.scope == "grid":
+            return self._barrier_of_grid(node)
         if self.run.by_warps:
             return self._barrier_of_warps(node)
         is_warp = node.scope == "warp"
@@ -71,6 +73,31 @@ class Synchronization:
             return schedule_of(frame).meet((members.start, size), size, frame, node, what)
 
         return Code(steps, waits=True)
+
+    def _barrier_of_grid(self, node: ir.Barrier) -> Code:
+        if self.run.by_warps:
+
+            def steps(frame: Frame) -> Thread:
+                run = self.run
+                all_come(frame, slice(0, frame.width), node, "grid")
+                before, what = run.grid_barriers, "the barrier of the grid"
+
+                def have_all_come() -> bool:
+                    return run.grid_barriers > before
+
+                yield Wait(have_all_come, what, node.loc, is_barrier=True, grid_barrier=node)
+
+            return Code(steps, waits=True)
+
+        def run(frame: Frame) -> None:
+            every = all_come(frame, slice(0, frame.width), node, "grid")
+            if every.all():
+                join_all([frame.group.order])
+            elif every.any():
+                message = "only some blocks come to this barrier of the grid"
+                frame.fault("barrier-divergence", message, every[:, None], node.loc, node)
+
+        return Code(run)
 
     # Roles.
 

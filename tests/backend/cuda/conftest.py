@@ -17,6 +17,7 @@ from taskc.backend.cuda.compiled import Argument, Compiled, form_of
 from taskc.ir import nodes as ir
 from taskc.ir.extents import extent_value
 from tests.backend.cuda.fake_driver import FakeDriver
+from tests.backend.cuda.hosting import compiler_of
 
 Start = Callable[..., FakeDriver]
 
@@ -67,6 +68,13 @@ def compiled(
     monkeypatch.setattr(target, "compiled", compile)
     monkeypatch.setenv("TASKC_CACHE", str(tmp_path))
     return made
+
+
+@pytest.fixture
+def emitted(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
+    """A device whose kernels are emitted code, compiled for the host."""
+    monkeypatch.setattr(target, "compiled", compiler_of(fake))
+    return fake
 
 
 def run(lean: ir.Kernel, words: list[int]) -> None:

@@ -26,6 +26,7 @@ _IN_A_CONTEXT = (
     *("cuStream", "cuEvent", "cuGraphLaunch", "cuGraphInstantiate", "cuPointer"),
 )
 
+_TOGETHER = real.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
 _ATTRIBUTES = real.CUdevice_attribute
 Words = list[int]
 
@@ -36,6 +37,7 @@ class FakeDriver:
     hosted   the same as compiled code: what is given the places of the arguments, the blocks, the threads of a
              block; and the bytes of each argument
     calls    the name and the arguments of every call
+    resident  blocks that a processor holds at one time; of clusters the device has as many
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class FakeDriver:
         capability: tuple[int, int] = (9, 0),
         shared: int = 227 << 10,
         has_pools: bool = True,
+        resident: int = 2,
     ) -> None:
         self.version, self.devices = version, devices
         self.attributes = {
@@ -57,6 +60,7 @@ class FakeDriver:
             _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_CLOCK_RATE: 1_000_000,
             _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED: int(has_pools),
         }
+        self.resident = resident
         self.failing: dict[str, Any] = {}
         self.kernels: dict[str, Callable[[list[int]], None]] = {}
         self.hosted: dict[str, tuple[Callable[[int, int, int], None], list[int]]] = {}
@@ -197,6 +201,10 @@ class FakeDriver:
     def _cuMemcpyHtoDAsync(self, to: int, start: int, size: int, stream: int) -> None:
         self._do(stream, lambda: ctypes.memmove(to, start, size) and None)
 
+    def _cuMemsetD32Async(self, to: int, word: int, count: int, stream: int) -> None:
+        words = (ctypes.c_uint32 * count).from_address(to)
+        self._do(stream, lambda: words.__setitem__(slice(None), [word] * count))
+
     _cuMemcpyDtoHAsync = _cuMemcpyDtoDAsync = _cuMemcpyHtoDAsync
 
     def _cuMemcpy2DAsync(self, copy: Any, stream: int) -> None:
@@ -221,6 +229,15 @@ class FakeDriver:
     def _cuFuncSetAttribute(self, function: Any, attribute: Any, value: int) -> None:
         pass
 
+    def _cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        self, function: Any, threads: int, shared: int
+    ) -> Any:
+        return (self.resident,)
+
+    def _cuOccupancyMaxActiveClusters(self, function: Any, config: Any) -> Any:
+        assert config.blockDimX
+        return (self.resident,)
+
     def _cuLaunchKernelEx(self, config: Any, function: Any, places: int, extra: int) -> None:
         name = self._functions[int(function)]
         count = self.arguments_of[name]
@@ -231,6 +248,9 @@ class FakeDriver:
             "block": (config.blockDimX, config.blockDimY, config.blockDimZ),
             "shared": config.sharedMemBytes,
             "stream": int(config.hStream),
+            "cooperative": [
+                one.value.cooperative for one in config.attrs or () if one.id == _TOGETHER
+            ],
             "words": [ctypes.c_uint64.from_address(address).value for address in addresses],
         }
         self.launches.append(noted)

@@ -1,5 +1,5 @@
-// A block, or a cluster of blocks, of a kernel on the host: each thread is a fiber, fibers take turns, and one
-// gives its turn away only where it waits for others. What runs beside threads (copies, asynchronous products)
+// A block, a cluster of blocks, or all that wait for each other, on the host: each thread is a fiber, fibers take
+// turns, and one gives its turn away only where it waits for others. What runs beside threads (copies, asynchronous products)
 // takes effect as late as it may in runs 0 and 2, at once in run 1, and in others when chance says so.
 #include <algorithm>
 #include <array>
@@ -30,7 +30,7 @@ typedef float f32; typedef float tf32; typedef double f64;
 struct uint2 { unsigned x, y; };
 struct uint4 { unsigned x, y, z, w; };
 struct Index { unsigned x; };
-static Index threadIdx, blockIdx;
+static Index threadIdx, blockIdx, gridDim;
 
 namespace host {
 
@@ -236,6 +236,8 @@ static int run(void (*kernel)(void**), void** given, i64 grid, int of_block, int
         body = kernel, arguments = given, threads = of_block, shared_bytes = bytes;
         number = run_number, state = run_number * 747796405u + 1;
         is_fenced = number < 3 ? number != 2 : chance() & 1;
+        require(cluster <= MOST_BLOCKS, "these are more blocks than can run together here");
+        gridDim.x = (u32)grid;
         stacks.assign((size_t)STACK * threads * cluster, (char)0xcd);
         slots.resize(threads * cluster);
         std::vector<int> order;

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,8 @@ class Runnable:
     source: Source
     function: Any
     wrong: Any
+    # Zeroed once: each launch finds it as the one before has left it.
+    arrivals: Any = field(default_factory=lambda: np.zeros(1, np.uint32))
 
     def run(self, values: Sequence[Any], number: int = 0) -> int:
         """Runs it on arrays and scalars: 0, or the number of an assertion that failed.
@@ -79,6 +81,8 @@ class Runnable:
                     named = dict(zip(self.kernel.dimensions, sizes, strict=True))
                     shape = [extent_value(extent, named) for extent in tensor.shape]
                     kept.append(_map(asked, values[asked.parameter], shape))
+                case "arrivals":
+                    kept.append(np.array(self.arrivals.ctypes.data, np.uint64))
                 case "status":
                     kept.append(np.array(status.ctypes.data, np.uint64))
         pointers = (ctypes.c_void_p * max(len(kept), 1))(*(one.ctypes.data for one in kept))
@@ -129,6 +133,9 @@ def build(kernels: Sequence[ir.Kernel]) -> list[Runnable]:
             for line in source.lines
             if not line.text.startswith("extern __shared__")
         ]
+        # Blocks that wait for each other run together.
+        is_cooperative = any(one.kind == "arrivals" for one in source.arguments)
+        together = "(int)blocks" if is_cooperative else str(source.cluster)
         types = [_argument_type(kernels[number], source, one) for one in source.arguments]
         passed = ", ".join(f"*({t}*)given[{i}]" for i, t in enumerate(types))
         parts += [
@@ -136,7 +143,7 @@ def build(kernels: Sequence[ir.Kernel]) -> list[Runnable]:
             "\n".join(lines),
             f"\nstatic void with(void** given) {{ {source.name}({passed}); }}\n}}\n",
             f'extern "C" int launch_{number}(void** given, i64 blocks, int threads, u32 number) {{\n'
-            f"    return host::run(kernel_{number}::with, given, blocks, threads, {source.cluster},"
+            f"    return host::run(kernel_{number}::with, given, blocks, threads, {together},"
             f" {source.shared}, number);\n}}\n",
         ]
     with tempfile.TemporaryDirectory() as folder:
@@ -175,7 +182,7 @@ def _argument_type(kernel: ir.Kernel, source: Source, argument: Any) -> str:
             return f"{constant}{parameter.dtype}*"
         case "map":
             return "tc::TensorMap"
-        case "status":
+        case "arrivals" | "status":
             return "u32*"
     return str(argument.dtype)
 

@@ -154,6 +154,18 @@ static void mbarrier_try_wait_parity_acquire_cluster_shared_cta_b64(bool& is_ove
 }
 static void fence_mbarrier_init_release_cluster() {}
 
+// A word of global memory, of all blocks.
+
+static void atom_acq_rel_gpu_add_u32(u32& before, u64 address, u32 value) {
+    before = *(u32*)address;
+    *(u32*)address += value;
+    ++host::progress;
+}
+static void ld_acquire_gpu_u32(u32& to, u64 address) {
+    host::yield();  // to those whom it may be waiting for
+    to = *(u32*)address;
+}
+
 // The other blocks of a cluster.
 
 static void mapa_shared_cluster_u32(u32& to, u32 address, u32 rank) {

@@ -9,21 +9,12 @@ import pytest
 
 import taskc as tc
 from taskc import bf16, boolean, device, f16, f32, f64, i8, i64, repeat, spatial, u32
-from taskc.backend.cuda import target
 from taskc.kernels.convolution import convolution
 from taskc.kernels.tiles_matmul import Tiling
 from tests.backend.cuda.fake_driver import FakeDriver
 from tests.backend.cuda.host import COMPILER
-from tests.backend.cuda.hosting import compiler_of
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
-
-
-@pytest.fixture
-def emitted(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
-    """A device whose kernels are emitted code, compiled for the host."""
-    monkeypatch.setattr(target, "compiled", compiler_of(fake))
-    return fake
 
 
 def test_scalars_of_every_size_dimensions_and_an_assertion(emitted: FakeDriver) -> None:
