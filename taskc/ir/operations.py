@@ -30,6 +30,7 @@ class Operation:
 
 
 PACK = "store.pack"
+RELEASE = "mbarrier.release"
 SUMS = ".sums"  # ends the name of what is beside a matrix instruction that has an offset
 # End the names of what moves tiles for one that works on those.
 TILE_LOAD, TILE_STORE, TILE_LEFT, TILE_RIGHT = ".load", ".store", ".left", ".right"
@@ -52,6 +53,11 @@ _ROWS: tuple[Operation, ...] = (
         " others after a block barrier.",
     ),
     Operation("mbarrier.arrive", ("remote",), "worker", "One arrival; orders the worker's earlier accesses."),
+    Operation(
+        RELEASE, ("remote", "value"), "worker",
+        "One arrival, where the condition holds, of a worker that has waited for asynchronous products: orders"
+        " what those have read, and no accesses of its own.",
+    ),
     Operation(
         "mbarrier.expect", ("remote", "value"), "worker",
         "One arrival that also adds n bytes to what the current phase waits for.",
@@ -251,8 +257,8 @@ OPERATIONS: dict[str, Operation] = {row.name: row for row in _ROWS}
 
 def _is_offered(name: str) -> bool:
     row = MATRIX_INSTRUCTIONS.get(name)
-    is_processors = name == PACK or name in DOTS or name in TILED
-    return not is_processors and (row is None or not row.asynchronous)
+    is_passes = name in (PACK, RELEASE) or name in DOTS or name in TILED
+    return not is_passes and (row is None or not row.asynchronous)
 
 
 # What `tc.cuda` has under its own name. Asynchronous products it has as one, `tc.cuda.wgmma`.

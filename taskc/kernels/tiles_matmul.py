@@ -7,7 +7,8 @@ the matrix instruction that the machine has for these types, or, where it has no
 that are added to by fused multiply-adds. Both operands go through shared memory, a few steps of k ahead.
 
 Where an instruction runs beside its workers, warpgroups multiply and a producer loads for them; then blocks
-run over several tiles, and results are stored as whole tiles. The text is the same, but for that.
+run over several tiles, results are stored as whole tiles, and of the largest tiles two blocks share a load of
+b. The text is the same, but for that.
 """
 
 from __future__ import annotations
@@ -154,7 +155,19 @@ def choose(
         if parts == 1 or tiles(tiling) < machine.threads
         if parts == 1 or not even or k % (parts * tiling.depth) == 0
     ]
-    return min(parted, key=cost)[0]
+    return _in_clusters(min(parted, key=cost)[0], m)
+
+
+def _in_clusters(tiling: Tiling, m: Extent) -> Tiling:
+    """Blocks one below the other load b's part for each other, where none is left without a neighbour.
+
+    With the largest tiles a step's operands come about as fast as they are multiplied; with others, or of
+    parts of k, blocks are few or wait for something else.
+    """
+    is_largest = tiling.own.workers == 256 and tiling.own.shape[1] == _WARPGROUPS[0][0]
+    if not (tiling.ahead and is_largest and tiling.parts == 1) or not isinstance(m, int):
+        return tiling
+    return replace(tiling, cluster=(1 if ceil(m / tiling.block[0]) % 2 else 2, 1))
 
 
 def _multiple(extent: Extent) -> int:

@@ -24,7 +24,7 @@ from taskc.ir.types import boolean
 ORDERING = frozenset(
     {
         "cp.async.commit", "cp.async.wait", "mbarrier.init", "mbarrier.arrive", "mbarrier.expect",
-        "mbarrier.wait", "fence.proxy.async", "tma.commit", "tma.wait", "barrier.named",
+        "mbarrier.release", "mbarrier.wait", "fence.proxy.async", "tma.commit", "tma.wait", "barrier.named",
         "wgmma.fence", "wgmma.commit", "wgmma.wait", "cluster.arrive", "cluster.wait",
     }
 )  # fmt: skip

@@ -157,11 +157,12 @@ class _Placer:
         begun = _begun(work)
         earlier = ir.If(less(loop.start, k), released(subtract(k, loop.step)), loc=release.loc)
         body = (wait, *begun, _do("wgmma.wait", release.loc, 1), earlier)
-        last = released(subtract(loop.stop, loop.step))
-        end: Statement = ir.Sequence((_do("wgmma.wait", loc, 0), last), loc=loc)
+        last: Statement = released(subtract(loop.stop, loop.step))
         if not surely_runs(loop):
-            end = ir.If(less(loop.start, loop.stop), end, loc=loc)
-        return ir.Sequence((replace(loop, body=ir.Sequence(body, loc=loc)), end), loc=loc)
+            last = ir.If(less(loop.start, loop.stop), last, loc=loc)
+        # Under a condition, too, the wait would leave ptxas in doubt which products have ended.
+        parts = replace(loop, body=ir.Sequence(body, loc=loc)), _do("wgmma.wait", loc, 0), last
+        return ir.Sequence(parts, loc=loc)
 
 
 def _flat(statement: Statement) -> list[Statement]:

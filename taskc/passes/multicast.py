@@ -16,8 +16,9 @@ from math import prod
 
 from taskc.errors import Location
 from taskc.ir import nodes as ir
-from taskc.ir.build import add, index, modulo, multiply
+from taskc.ir.build import add, index, less, modulo, multiply
 from taskc.ir.nodes import Expression, Statement, Variable
+from taskc.ir.operations import RELEASE
 from taskc.ir.rewrite import map_children, substitute, walk
 from taskc.passes.panels import ATOM
 
@@ -94,9 +95,9 @@ def arrivals(empty: ir.Address, number: Expression, size: int, group: int) -> St
     loc = empty.loc
     peer = replace(empty.tensor, name=f"peer_{empty.tensor.name}", offset=None)
     worker = modulo(number, group)
-    there = ir.Do("mbarrier.arrive", (replace(empty, tensor=peer),), loc=loc)
-    body = ir.Sequence((ir.Peer(peer, empty.tensor, worker, loc=loc), there), loc=loc)
-    return ir.If(ir.Binary("<", worker, index(size), loc=loc), body, loc=loc)
+    there = ir.Do(RELEASE, (replace(empty, tensor=peer), less(worker, size)), loc=loc)
+    rank = modulo(worker, size)
+    return ir.Sequence((ir.Peer(peer, empty.tensor, rank, loc=loc), there), loc=loc)
 
 
 def together(loc: Location) -> list[Statement]:

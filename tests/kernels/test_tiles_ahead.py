@@ -222,6 +222,61 @@ def test_parts_compile(shape: tuple[int, int, int], instruction: str, stored: st
         assert len(re.findall(r"LDG\.E\.128", sass_of(added.cubin))) == parts
 
 
+@pytest.mark.usefixtures("_two_processors")
+@pytest.mark.parametrize("transpose_b", [False, True])
+def test_blocks_that_load_for_each_other_after_every_pass(transpose_b: bool) -> None:
+    """Each block of the cluster has two tiles, and each tile two more steps than there are stages."""
+    plan = replace(tiling(1, 32, 64, 2), cluster=(2, 1))
+    shape = 4 * 64 - 8, 32, (plan.stages + 1) * 64 + 8
+    options: Any = {"dtype": bf16, "total": f32, "transpose_b": transpose_b}
+    definition = matmul(*shape, machine=HOPPER, tiling=plan, result=bf16, **options)
+    arguments = operands(*shape, **options)
+    made = examine(definition, arguments, stages="all", target="sm_90a")
+    assert not made.findings
+    assert "tma.load.multicast(&sb[" in to_text(made.steps[-1].kernel)
+    result = expected(arguments, **options).astype(bf16.numpy)
+    np.testing.assert_array_equal(made.results[-1], result)
+
+
+@pytest.mark.parametrize(
+    ("rows", "cluster"),
+    [(4096, (2, 1)), (4000, (2, 1)), (3968, (1, 1)), (tc.dim("m", multiple=256), (1, 1))],
+    ids=["32 tiles", "with an edge", "31 tiles", "unknown"],
+)
+def test_which_blocks_load_for_each_other(rows: Any, cluster: tuple[int, int]) -> None:
+    plan = choose(rows, 4096, 4096, (bf16, bf16, f32), HOPPER)
+    assert (plan.own.shape, plan.cluster) == ((128, 256), cluster)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "steps", "options"),
+    [
+        (bf16, 4096, {}),
+        (f16, 4096, {"transpose_b": True, "bias": True, "activation": relu}),
+        (bf16, tc.dim("k", multiple=8), {"bias": True, "activation": relu}),
+    ],
+    ids=["bf16", "f16, bias", "unknown steps"],
+)
+def test_products_go_on_while_blocks_load_for_each_other(
+    dtype: DType, steps: Any, options: Any
+) -> None:
+    """ptxas leaves them asynchronous; and a release waits for no memory, nor empties it a cache."""
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC isn't published for this machine")
+    made = matmul(
+        4096, 4096, steps, machine=HOPPER, dtype=dtype, total=f32, result=dtype, **options
+    )
+    assert isinstance(made, tc.KernelDefinition)
+    (one,) = compile_many([lower(replace(made.ir, target="sm_90a"))])
+    assert not one.resources.remarks
+    assert (one.resources.spill_stores, one.resources.spill_loads) == (0, 0)
+    if disassembler() is not None:
+        text = sass_of(one.cubin)
+        assert "UTMALDG.2D.MULTICAST" in text
+        loop = text[text.index("WARPGROUP.ARRIVE") : text.index("WARPGROUP.DEPBAR.LE gsb0, 0x0")]
+        assert "SYNCS.ARRIVE" in loop
+        assert not any(word in loop for word in ("MEMBAR.ALL.GPU", "CCTL"))
+
+
 @pytest.mark.parametrize(
     ("shape", "dtype", "options", "own"),
     [
@@ -235,7 +290,7 @@ def test_what_is_chosen_for_large_products(
 ) -> None:
     """A block takes what it can have of shared memory, with room for its results."""
     plan = choose(*shape, (dtype, dtype, f32), HOPPER, **options)
-    assert (plan.ahead, plan.own.shape) == (True, own)
+    assert (plan.ahead, plan.own.shape, plan.cluster) == (True, own, (2, 1))
     made = matmul(*shape, machine=HOPPER, dtype=dtype, total=f32, result=dtype, **options)
     assert isinstance(made, tc.KernelDefinition)
     kernel = lower(replace(made.ir, target="sm_90a"))

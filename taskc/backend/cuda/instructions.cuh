@@ -260,6 +260,14 @@ __device__ __forceinline__ void mbarrier_arrive(u64* barrier, u32 rank) {
                  :: "r"(shared_address(barrier)), "r"(rank) : "memory");
 }
 
+//: mbarrier_release.peer shared_address
+// No branch: behind one ptxas doesn't know any more which products have ended, and has each wait for the one before.
+__device__ __forceinline__ void mbarrier_release(u64* barrier, u32 rank, bool holds) {
+    asm volatile("{ .reg .pred p; .reg .b32 there; setp.ne.b32 p, %2, 0; mapa.shared::cluster.u32 there, %0, %1;"
+                 " @p mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [there]; }"
+                 :: "r"(shared_address(barrier)), "r"(rank), "r"((u32)holds) : "memory");
+}
+
 //: mbarrier_expect.peer shared_address
 __device__ __forceinline__ void mbarrier_expect(u64* barrier, u32 rank, u32 bytes) {
     asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1;"
@@ -287,8 +295,8 @@ __device__ __forceinline__ void mbarrier_wait(u64* barrier, u32 parity) {
     __syncwarp(together);  // a lane that ran ahead could end the next phase, unseen by the others
 }
 
-//: mbarrier_wait.cluster shared_address
-__device__ __forceinline__ void mbarrier_wait(u64* barrier, u32 parity) {
+//: mbarrier_wait_for_cluster shared_address
+__device__ __forceinline__ void mbarrier_wait_for_cluster(u64* barrier, u32 parity) {
     const u32 together = __activemask();
     u32 done = 0;
     while (!done)

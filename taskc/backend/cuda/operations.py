@@ -19,8 +19,9 @@ from taskc.errors import CompileError, InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.fragments import UNIT, placement
 from taskc.ir.nodes import Expression, Tensor
+from taskc.ir.rewrite import walk
 from taskc.ir.target import MATRIX_INSTRUCTIONS, MATRIX_MOVES, MatrixInstruction
-from taskc.ir.types import i64
+from taskc.ir.types import boolean, i64
 
 _NO_OPERANDS = {
     "cp.async.commit", "tma.commit", "fence.proxy.async", "cluster.arrive", "cluster.wait", "wgmma.fence",
@@ -34,7 +35,10 @@ _BOX = 256  # elements of a box in a dimension, at most
 
 
 class Operations:
-    """`peers` says of the mbarriers of other blocks whose they are, and of which rank."""
+    """`peers` says of the mbarriers of other blocks whose they are, and of which rank.
+
+    `ordering` are those at which workers of other blocks arrive whose accesses whoever waits is to see.
+    """
 
     def __init__(self, kernel: ir.Kernel, expressions: Expressions) -> None:
         self.kernel = kernel
@@ -42,6 +46,7 @@ class Operations:
         self.arch = expressions.arch
         self.maps: dict[TensorMap, str] = {}
         self.peers: dict[Tensor, tuple[Tensor, str]] = {}
+        self.ordering = _ordering_mbarriers(kernel)
 
     def statements(self, node: ir.Do) -> Iterator[str]:
         """The lines of code of an operation."""
@@ -108,13 +113,16 @@ class Operations:
     def _mbarrier(self, name: str, place: ir.Address, rest: list[Expression]) -> str:
         call = name.replace(".", "_")
         parts = [self.expressions.address(place)]
-        values = [self._unsigned(value) for value in rest]
+        values = [
+            self.expressions(value) if value.dtype is boolean else self._unsigned(value)
+            for value in rest
+        ]
         if place.tensor in self.peers:
             own, rank = self.peers[place.tensor]
             parts = [self.expressions.address(ir.Address(own, place.indices)), rank]
             function = self.expressions.use(f"{call}.peer")
-        elif name == "mbarrier.wait" and self.kernel.cluster > 1:
-            function = self.expressions.use(f"{call}.cluster")
+        elif name == "mbarrier.wait" and place.tensor in self.ordering:
+            function = self.expressions.use(f"{call}_for_cluster")
         elif name in ("mbarrier.wait", "mbarrier.init") and self.arch == "sm_90a":
             function = self.expressions.use(f"{call}.sm_90a")
         else:
@@ -259,6 +267,21 @@ class Operations:
         """The address of a place for those who swizzle addresses themselves."""
         (index,) = place.indices
         return f"&{self.expressions.names[place.tensor]}[{self.expressions(index)}]"
+
+
+def _ordering_mbarriers(kernel: ir.Kernel) -> set[Tensor]:
+    """See `Operations`: all but those at which only readers of asynchronous products arrive."""
+    peers = {node.tensor: node.of for node in walk(kernel.body) if isinstance(node, ir.Peer)}
+    places = (
+        node.operands[0]
+        for node in walk(kernel.body)
+        if isinstance(node, ir.Do) and node.operation in ("mbarrier.arrive", "mbarrier.expect")
+    )
+    return {
+        peers[place.tensor]
+        for place in places
+        if isinstance(place, ir.Address) and place.tensor in peers
+    }
 
 
 def _copy(rank: int, *, is_store: bool, is_multicast: bool) -> Entry:

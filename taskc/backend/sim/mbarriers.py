@@ -73,6 +73,7 @@ class Mbarriers:
                 "mbarrier.init": self.init,
                 "mbarrier.arrive": self.arrive,
                 "mbarrier.expect": self.arrive,
+                "mbarrier.release": self.arrive,
                 "mbarrier.wait": self.wait,
                 "barrier.named": self.named,
             }
@@ -170,11 +171,16 @@ class Mbarriers:
         barriers = self.named_by(node)
         expects = node.operation == "mbarrier.expect"
         count = self.expressions(node.operands[1]) if expects else None
+        releases = node.operation == "mbarrier.release"
+        condition = self.expressions(node.operands[1]) if releases else None
 
         def run(frame: Frame) -> None:
             order = frame.group.order
             for barrier, workers in barriers(frame):
-                if not self.is_set_up(frame, barrier, workers, node):
+                if condition is not None:
+                    holds = np.broadcast_to(condition(frame), (1, frame.width))[0]
+                    workers = workers[np.isin(workers, frame.worker_row[holds])]
+                if not len(workers) or not self.is_set_up(frame, barrier, workers, node):
                     continue
                 if count is not None:
                     barrier.bytes += int(np.max(count(frame))) * len(workers)

@@ -80,8 +80,8 @@ def run(
 
 
 _BY_WARPS = frozenset(
-    "mbarrier.init mbarrier.arrive mbarrier.expect mbarrier.wait tma.load tma.store tma.commit"
-    " tma.wait fence.proxy.async barrier.named".split()
+    "mbarrier.init mbarrier.arrive mbarrier.expect mbarrier.release mbarrier.wait tma.load tma.store"
+    " tma.commit tma.wait fence.proxy.async barrier.named".split()
 )
 
 

@@ -82,6 +82,8 @@ def _operands(sections: list[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def _instruction(name: str, operands: str = "") -> str:
+    if name.startswith("@"):
+        return f"if ({name[1:]}) {_instruction(*operands.split(maxsplit=1))}"
     if name == ".reg":
         kind, registers = operands.split(maxsplit=1)
         return f"{_DECLARED[kind]} {registers};"

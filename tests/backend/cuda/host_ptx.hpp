@@ -135,6 +135,9 @@ template <class T> void mbarrier_arrive_shared_b64(T& to, u32 address) { came(mb
 template <class T> void mbarrier_arrive_release_cluster_shared_cluster_b64(T& to, u32 address) {
     came(mbarrier(address), 1, 0);
 }
+template <class T> void mbarrier_arrive_relaxed_cluster_shared_cluster_b64(T& to, u32 address) {
+    came(mbarrier(address), 1, 0);
+}
 template <class T> void mbarrier_arrive_expect_tx_shared_cta_b64(T& to, u32 address, u32 bytes) {
     came(mbarrier(address), 1, (i32)bytes);
 }
