@@ -10,6 +10,9 @@ body stays small (`Target.straight`): a loop's own instructions (an add, a compa
 weigh against a body of a few, and a product over a tile's depth of 8 or 16 is meant to be
 straight-line code. Such loops keep their form, as kind "unroll", for the backends to unroll. Only
 loops of at most `Options.limit` iterations are written out.
+
+A loop in which workers wait at an mbarrier stays one: an iteration takes as long as what they wait for, and
+copies of it would only take the compiler's time and room in the cache of instructions.
 """
 
 from __future__ import annotations
@@ -112,6 +115,8 @@ class _Unroller:
         size: int | None = 0
         match node:
             case ir.While() | ir.Pipeline() | ir.Grid() | ir.Each():
+                size = None
+            case ir.Do(operation="mbarrier.wait"):
                 size = None
             case ir.For():
                 trips = None if node.kind == "serial" else trip_count(node)

@@ -252,10 +252,11 @@ def test_which_blocks_load_for_each_other(rows: Any, cluster: tuple[int, int]) -
     ("dtype", "steps", "options"),
     [
         (bf16, 4096, {}),
+        (f16, 1024, {"bias": True}),
         (f16, 4096, {"transpose_b": True, "bias": True, "activation": relu}),
         (bf16, tc.dim("k", multiple=8), {"bias": True, "activation": relu}),
     ],
-    ids=["bf16", "f16, bias", "unknown steps"],
+    ids=["bf16", "16 steps", "f16, bias", "unknown steps"],
 )
 def test_products_go_on_while_blocks_load_for_each_other(
     dtype: DType, steps: Any, options: Any
@@ -272,6 +273,7 @@ def test_products_go_on_while_blocks_load_for_each_other(
     if disassembler() is not None:
         text = sass_of(one.cubin)
         assert "UTMALDG.2D.MULTICAST" in text
+        assert text.count("HGMMA.64x256x16") == 4, "of one step"
         loop = text[text.index("WARPGROUP.ARRIVE") : text.index("WARPGROUP.DEPBAR.LE gsb0, 0x0")]
         assert "SYNCS.ARRIVE" in loop
         assert not any(word in loop for word in ("MEMBAR.ALL.GPU", "CCTL"))

@@ -11,7 +11,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.nodes import Constant, For, Variable, constant
 from taskc.ir.printer import to_text
 from taskc.ir.rewrite import walk
-from taskc.ir.types import f32
+from taskc.ir.types import f32, u64
 from taskc.passes.unroll import Options, unroll
 from tests.ir.test_bounds import b, loop
 from tests.programs_of_loops import arguments_for, random_kernel, run_kernel
@@ -73,6 +73,16 @@ def test_small_loops() -> None:
     some = kernel_of(over(i, 16, ir.Sequence((store,) * 20)))
     assert kinds(unroll(some)) == ["i:unroll"]
     assert kinds(unroll(replace(some, target="avx512"))) == ["i:serial"]
+
+
+def test_loops_that_wait_for_copies_stay() -> None:
+    """Sixteen steps of 64 are a product's whole depth of 1024."""
+    i = Variable("i")
+    full = ir.Tensor("full", u64, (4,), ir.BARRIER)
+    wait = ir.Do("mbarrier.wait", (ir.Address(full, (b("%", i, 4),)), b("%", b("//", i, 4), 2)))
+    store = ir.Store(Y, (i,), ONE)
+    assert kinds(unroll(kernel_of(over(i, 16, ir.Sequence((wait, store)))))) == ["i:serial"]
+    assert kinds(unroll(kernel_of(over(i, 1, ir.Sequence((wait, store)))))) == []
 
 
 def test_one_iteration_is_its_body(golden: Any) -> None:
