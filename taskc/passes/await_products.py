@@ -14,16 +14,24 @@
 Where a consumer's loop does nothing but products of a ring that a producer fills by bulk copies, one
 product is always under way: a slot is released when the next step's product has begun.
 
-    for k in range(n):                     ->    for k in range(n):
-        wait r[k]                                    wait r[k]
-        mma ...                                      do wgmma.fence()
-        release r[k]                                 mma ...
+    for k in range(36):                    ->    wait r[0]
+        wait r[k]                                do wgmma.fence()
+        mma ...                                  mma ...
+        release r[k]                             do wgmma.commit()
+                                                 for k in range(1, 36):
+                                                     wait r[k]
+                                                     do wgmma.fence()
+                                                     mma ...
                                                      do wgmma.commit()
                                                      do wgmma.wait(1)
-                                                     if k > 0:
-                                                         release r[k - 1]
+                                                     release r[k - 1]
                                                  do wgmma.wait(0)
-                                                 release r[n - 1]
+                                                 release r[35]
+
+Where nobody knows that there is a first step, it stays in the loop, and what it would release is skipped. The last
+wait stands beside conditions, not within: it ends nothing where nothing was begun. Both are as ptxas has to see them.
+Of a loop of constant bounds whose first step differs, and of a wait that not all paths pass, it says that registers
+of the accumulator may be read too early, and waits for each product where it stands (remark C7514).
 
 Products, and bulk copies to global memory, read shared memory through the asynchronous proxy. What ordinary
 stores or cp.async have written there is fenced by those who wrote it, behind the store or the wait for the
@@ -37,9 +45,9 @@ from dataclasses import replace
 
 from taskc.errors import Location
 from taskc.ir import nodes as ir
-from taskc.ir.build import index, less, subtract
+from taskc.ir.build import add, index, less, subtract
 from taskc.ir.nodes import GLOBAL, SHARED, Ring, Statement, Tensor
-from taskc.ir.rewrite import map_statements, substitute, walk
+from taskc.ir.rewrite import copy, map_statements, substitute, walk
 from taskc.ir.target import is_asynchronous
 from taskc.passes.phases import rings_between_roles, surely_runs
 
@@ -155,14 +163,20 @@ class _Placer:
             return replace(release, step=number)
 
         begun = _begun(work)
-        earlier = ir.If(less(loop.start, k), released(subtract(k, loop.step)), loc=release.loc)
-        body = (wait, *begun, _do("wgmma.wait", release.loc, 1), earlier)
-        last: Statement = released(subtract(loop.stop, loop.step))
-        if not surely_runs(loop):
-            last = ir.If(less(loop.start, loop.stop), last, loc=loc)
-        # Under a condition, too, the wait would leave ptxas in doubt which products have ended.
-        parts = replace(loop, body=ir.Sequence(body, loc=loc)), _do("wgmma.wait", loc, 0), last
-        return ir.Sequence(parts, loc=loc)
+        awaited = _do("wgmma.wait", release.loc, 1)
+        earlier = released(subtract(k, loop.step))
+        all_ended = _do("wgmma.wait", loc, 0)
+        last = released(subtract(loop.stop, loop.step))
+        if surely_runs(loop):
+            first = copy(ir.Sequence((wait, *begun), loc=loc), {k: loop.start})
+            body = ir.Sequence((wait, *begun, awaited, earlier), loc=loc)
+            later = replace(loop, start=add(loop.start, loop.step), body=body)
+            return ir.Sequence((first, later, all_ended, last), loc=loc)
+        body = ir.Sequence(
+            (wait, *begun, awaited, ir.If(less(loop.start, k), earlier, loc=release.loc)), loc=loc
+        )
+        ran = ir.If(less(loop.start, loop.stop), last, loc=loc)
+        return ir.Sequence((replace(loop, body=body), all_ended, ran), loc=loc)
 
 
 def _flat(statement: Statement) -> list[Statement]:

@@ -301,9 +301,11 @@ def test_cubins(target: str) -> None:
         {"groups": 128},
     ]
     kernels = [convolution(32, 28, 28, 128, 128, padding=1, machine=machine, **o) for o in options]
+    kernels += [convolution(32, 14, 14, 256, 256, padding=1, machine=machine)]
     lean = [kernel for made in kernels for kernel in lowered(made, target)]
     for one in compile_many(lean):
         taken = one.resources
         assert (taken.spill_stores, taken.spill_loads, taken.stack) == (0, 0, 0)
+        assert not taken.serializes_products
     operations = {node.operation for node in walk(lean[0].body) if isinstance(node, ir.Do)}
     assert any(name.startswith(("mma.sync", "wgmma")) for name in operations)

@@ -90,6 +90,11 @@ class Resources:
     def ignores_setmaxnreg(self) -> bool:
         return any("setmaxnreg" in remark for remark in self.remarks)
 
+    @property
+    def serializes_products(self) -> bool:
+        """Each wgmma is waited for where it stands: the assembler saw no end to what touches its registers."""
+        return any("serialized" in remark for remark in self.remarks)
+
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
