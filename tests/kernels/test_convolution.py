@@ -189,6 +189,25 @@ def test_parts_of_long_sums() -> None:
     assert check("sm_90a", 1, 5, 4, 64, 12, count=1, size=(3, 2), tiling=tiling) == ()
 
 
+# Of 64 features by 24 pixels: what an instruction has most of are rows.
+TURNED = Tiling(spatial(4, 1) * repeat(1, 3) * FRAGMENT, 64, 3, ahead=True, turned=True)
+
+
+@pytest.mark.parametrize(
+    ("parts", "shape", "options"),
+    [
+        (1, (5, 4, 64, 70), {"size": (2, 3), "padding": 1, "activation": relu}),
+        (3, (3, 4, 64, 72), {"size": (1, 3), "padding": (1, 0), "stride": (1, 2)}),
+        (1, (4, 3, 128, 64), {"order": "NCHW", "dtype": tc.bf16}),
+    ],
+    ids=str,
+)
+def test_few_pixels_are_the_columns(parts: int, shape: Any, options: dict[str, Any]) -> None:
+    """Pixels that are gathered are the right operand then, tiles stick out, and results are turned back."""
+    tiling = replace(TURNED, parts=parts)
+    assert check("sm_90a", 1, *shape, count=1, stages="all", tiling=tiling, **options) == ()
+
+
 def resnets(batch: int, channels: int, extent: int, features: int, size: int, stride: int) -> Any:
     return convolution(
         batch, extent, extent, channels, features,
@@ -216,8 +235,9 @@ def test_few_pixels_are_split_over_what_is_summed() -> None:
     (partial, added) = lowered(resnets(1, 512, 7, 512, 3, 1), "sm_90a")
     assert (partial.name, added.name) == ("partial", "added")
     assert partial.notes == ()
-    names = {node.operation for node in walk(partial.body) if isinstance(node, ir.Do)}
-    assert {"tma.load.pixels", "tma.load"} <= names
+    loads = [node for node in walk(partial.body) if isinstance(node, ir.Do)]
+    assert {"tma.load.pixels", "tma.load"} <= {load.operation for load in loads}
+    assert any(load.operation.startswith("wgmma.m64n56") for load in loads)  # 49 pixels: columns
 
 
 @pytest.mark.parametrize("dtype", [tc.bf16, tc.f32, tc.tf32, tc.i8])

@@ -179,6 +179,7 @@ def test_convolutions() -> None:
             convolved("sm_80", (5, 4, 32, 12), BY_WARPS, padding=1),
             convolved("sm_90a", (5, 4, 32, 12), BY_WARPGROUPS, padding=1),
             convolved("sm_90a", (5, 4, 32, 12), BY_WARPGROUPS, order="NCHW", filters="OIHW"),
+            convolved("sm_90a", (3, 4, 64, 72), test_convolution.TURNED, padding=1),
         ]
     )
 
