@@ -31,7 +31,7 @@ from taskc.ir.signature import (
     outputs_of,
 )
 from taskc.ir.types import DType, TensorType, from_numpy
-from taskc.packed import Packed
+from taskc.packed import Laid
 from taskc.places import AnyArray, DeviceArray, Place, is_placed, is_read_only, overlap, start_of
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -129,7 +129,7 @@ class _Call:
         if isinstance(parameter, ir.Variable):
             self.values[parameter.name] = self._scalar(parameter, value)
             return
-        if isinstance(value, Packed) and self.place is None:
+        if isinstance(value, Laid) and isinstance(value, np.ndarray) == (self.place is None):
             self._packed(parameter, value)
             return
         array = self._array(parameter, value)
@@ -160,7 +160,7 @@ class _Call:
             self.shifted.append(parameter.name)
         self.values[parameter.name] = array
 
-    def _packed(self, parameter: ir.Tensor, value: Packed) -> None:
+    def _packed(self, parameter: ir.Tensor, value: Laid) -> None:
         """An array that has been put into the parameter's layout before."""
         given = value.type
         fits = given.dtype is parameter.dtype and given.layout == parameter.layout
@@ -172,6 +172,8 @@ class _Call:
             raise self.fail(parameter, "is written in place, and a packed array can't be")
         for extent, size in zip(parameter.argument_shape, given.shape, strict=True):
             self._extent(parameter, extent, size, given)
+        if self.place is not None:
+            self._check_place(parameter, value, self.place)
         self.values[parameter.name] = value
 
     def _is_shifted(self, array: AnyArray) -> bool:
@@ -215,16 +217,21 @@ class _Call:
             raise self.fail(parameter, f"must be {expected}, not {_kind(value)}")
         if parameter.layout is not None:
             raise self.fail(
-                parameter, "has a layout, into which only arrays of the CPU's memory are put"
+                parameter,
+                "has a layout, and no array is put into it on a device;"
+                " taskc.device.array(taskc.pack(...)) makes a copy there of one that is",
             )
         try:
             array: DeviceArray = place.view(value)
         except (BufferError, TypeError, ValueError) as error:
             raise self.fail(parameter, f"can't be read where it lies: {error}") from error
+        self._check_place(parameter, array, place)
+        return array
+
+    def _check_place(self, parameter: ir.Tensor, array: Any, place: Place) -> None:
         if not place.holds(array):
             where = f"CUDA device {array.device}"
             raise self.fail(parameter, f"lies on {where}, and other arguments on {place.name}")
-        return array
 
     def _extent(
         self,
@@ -303,6 +310,8 @@ class _Call:
 
     def allocate(self, output: ir.Tensor) -> None:
         """A new array for an output that wasn't given."""
+        if output.layout is not None and self.place is not None:
+            raise self.fail(output, "has a layout, out of which no array is taken on a device")
         shape = []
         for extent in output.argument_shape:
             size = extent if isinstance(extent, int) else self._computed(output, extent)

@@ -10,7 +10,7 @@ Nothing here needs a GPU to be imported; without one the first use says so.
 from __future__ import annotations
 
 from taskc.backend.cuda.api import DeviceError
-from taskc.backend.cuda.array import Array, array, asarray, empty, from_dlpack
+from taskc.backend.cuda.array import Array, Packed, array, asarray, empty, from_dlpack
 from taskc.backend.cuda.context import Context, context
 from taskc.backend.cuda.graphs import Graph
 from taskc.backend.cuda.streams import Event, Stream, current_stream as _current_stream
@@ -21,6 +21,7 @@ __all__ = [
     "DeviceError",
     "Event",
     "Graph",
+    "Packed",
     "Stream",
     "array",
     "asarray",

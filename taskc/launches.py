@@ -15,6 +15,7 @@ from taskc.ir.printer import expression_text
 from taskc.ir.program import Call, Program, bind_dimensions
 from taskc.ir.rounding import as_storage
 from taskc.ir.signature import misfit
+from taskc.packed import shape_of
 
 Empty: TypeAlias = Callable[..., Any]
 
@@ -34,7 +35,7 @@ def launches(
 
     empty  makes the temporaries where the arrays lie
     """
-    sizes: dict[Variable, Any] = dict(bind_dimensions(program.parameters, values))
+    sizes: dict[Variable, Any] = dict(bind_dimensions(program.parameters, [*map(shape_of, values)]))
     arrays: dict[Tensor, Any] = {}
     for parameter, value in zip(program.parameters, values, strict=True):
         if isinstance(parameter, Tensor):
@@ -76,7 +77,8 @@ def _bound(
             what = f"argument '{parameter.name}' of {call.kernel.name}()"
             raise ArgumentError(f"{program.name}(): {what}, {expression_text(argument)}, {problem}")
         values.append(as_storage(number, parameter.dtype)[()])
-    return Bound(tuple(values), bind_dimensions(call.kernel.parameters, values), None)
+    dimensions = bind_dimensions(call.kernel.parameters, [*map(shape_of, values)])
+    return Bound(tuple(values), dimensions, None)
 
 
 def _number(argument: Expression, sizes: dict[Variable, Any]) -> Any:

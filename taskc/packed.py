@@ -1,12 +1,13 @@
 """Arrays whose elements lie where a layout puts them, made once and passed often: a constant operand.
 
 A `Packed` is one-dimensional memory. Its class is its type: there is one for each element type, shape and
-layout, so that compiled code tells by one comparison whether it fits a parameter.
+layout, so that compiled code tells by one comparison whether it fits a parameter. `taskc.device.array` makes a
+copy on a device of it.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -18,10 +19,22 @@ Array = np.ndarray[Any, Any]
 _LINE = 64
 
 
-class Packed(np.ndarray[Any, Any]):
-    """What `pack` makes; `unpack` gives the elements in their usual order."""
+class Laid:
+    """Memory whose elements lie where the layout of `type` puts them, of the CPU or of a device."""
 
-    type: ClassVar[TensorType]
+    __slots__ = ()
+
+    type: TensorType
+
+
+def shape_of(value: Any) -> tuple[int, ...]:
+    """The shape of an argument as a parameter has it, wherever its elements lie."""
+    shape: tuple[int, ...] = value.type.shape if isinstance(value, Laid) else value.shape
+    return shape
+
+
+class Packed(np.ndarray[Any, Any], Laid):
+    """What `pack` makes; `unpack` gives the elements in their usual order."""
 
     def unpack(self) -> Array:
         places = places_of(self.type.shape, _layout(self.type))

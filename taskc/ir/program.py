@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from taskc.errors import NOWHERE, Location
 from taskc.ir.nodes import Expression, Kernel, Tensor, Variable
@@ -76,13 +75,13 @@ def map_kernels(program: Program, change: Callable[[Kernel], Kernel]) -> Program
 
 
 def bind_dimensions(
-    parameters: Sequence[Tensor | Variable], values: Sequence[Any]
+    parameters: Sequence[Tensor | Variable], shapes: Sequence[Sequence[int]]
 ) -> dict[Variable, int]:
-    """What the symbolic dimensions are, given the arguments of a call."""
+    """What the symbolic dimensions are, given the shapes of a call's arguments."""
     return {
         extent: size
-        for parameter, value in zip(parameters, values, strict=True)
+        for parameter, shape in zip(parameters, shapes, strict=True)
         if isinstance(parameter, Tensor)
-        for extent, size in zip(parameter.argument_shape, value.shape, strict=True)
+        for extent, size in zip(parameter.argument_shape, shape, strict=True)
         if isinstance(extent, Variable)
     }

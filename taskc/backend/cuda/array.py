@@ -20,7 +20,8 @@ from taskc.backend.cuda.context import context, device_of
 from taskc.backend.cuda.export import capsule_of
 from taskc.backend.cuda.memory import Borrowed, Memory
 from taskc.backend.cuda.streams import LEGACY, Stream, current_stream, stream_of
-from taskc.ir.types import DType
+from taskc.ir.types import DType, TensorType
+from taskc.packed import Laid, packed_class
 
 Shape: TypeAlias = "int | Sequence[int]"
 
@@ -58,7 +59,7 @@ class Array:
         pairs = zip(shape, self.strides, dense, strict=True)
         self.is_contiguous = 0 in shape or all(n == 1 or a == b for n, a, b in pairs)
         is_plain = self.is_contiguous and not is_read_only
-        self.key = (shape, dtype, memory.context.ordinal) if is_plain else None
+        self.key: Any = (shape, dtype, memory.context.ordinal) if is_plain else None
 
     @property
     def device(self) -> int:
@@ -178,6 +179,33 @@ class Array:
         return f"<{self.dtype}[{shape}] on CUDA device {self.device}>"
 
 
+class Packed(Array, Laid):
+    """A copy on a device of what `taskc.pack` has made: one-dimensional memory, laid out as `type` says."""
+
+    __slots__ = ("type",)
+
+    def __init__(self, memory: Array, type: TensorType) -> None:
+        super().__init__(memory.pointer, memory.shape, memory.dtype, memory.memory)
+        self.type = type
+        self.key = packed_class(type), self.device
+
+    def unpack(self) -> np.ndarray:
+        """A copy for the CPU, with the elements in their usual order."""
+        return self.numpy().view(packed_class(self.type)).unpack()
+
+    def copy(self) -> Packed:
+        return Packed(super().copy(), self.type)
+
+    def set(self, values: Any) -> None:
+        """Overwrites the elements with those of an array that is packed in the same way."""
+        if not isinstance(values, Laid) or packed_class(values.type) is not packed_class(self.type):
+            raise ValueError(f"an array packed as {self.type} can only be set to another one")
+        super().set(values)
+
+    def __repr__(self) -> str:
+        return f"<{self.type} on CUDA device {self.device}>"
+
+
 def row_major(shape: tuple[int, ...], item: int) -> tuple[int, ...]:
     return tuple([prod(shape[axis + 1 :]) * item for axis in range(len(shape))])
 
@@ -195,13 +223,13 @@ def empty(shape: Shape, dtype: Any, *, device: int = 0, stream: Stream | None = 
 
 
 def array(values: Any, *, device: int = 0) -> Array:
-    """A copy on a device: of a NumPy array, or of an array on a device."""
+    """A copy on a device: of a NumPy array, packed or not, or of an array on a device."""
     if dlpack.is_on_cuda(values):
         return asarray(values, device=device).copy()
     source = dlpack.as_array(values) if _is_foreign(values) else np.asarray(values)
     made = empty(source.shape, source.dtype, device=device)
     copies.from_host(made.pointer, source, made.memory.stream)
-    return made
+    return Packed(made, values.type) if isinstance(values, Laid) else made
 
 
 def asarray(values: Any, *, device: int | None = None, stream: Stream | None = None) -> Array:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from taskc.backend.cuda.array import Array, asarray, library_of
+from taskc.backend.cuda.array import Array, Packed, asarray, library_of
 from taskc.backend.cuda.launch import Form, Loaded
 from taskc.backend.cuda.memory import Memory
 from taskc.backend.cuda.streams import current_stream
@@ -21,6 +21,7 @@ from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Tensor
 from taskc.ir.program import bind_dimensions
 from taskc.ir.signature import inputs_of, outputs_of
+from taskc.packed import shape_of
 
 Call: TypeAlias = Callable[..., Any]
 Read: TypeAlias = "tuple[Any, int]"  # a form, None where there is none, and a pointer
@@ -32,10 +33,10 @@ _REMEMBERED = 256  # forms
 def direct(loaded: Loaded, otherwise: Call) -> Call | None:
     """What is called with a call's own arguments; what it doesn't know goes to `otherwise`.
 
-    None for kernels with scalars or layouts: the driver takes all their calls.
+    None for kernels with scalars, or with outputs that have a layout: the driver takes all their calls.
     """
     parameters = loaded.kernel.parameters
-    if not all(isinstance(item, Tensor) and item.layout is None for item in parameters):
+    if not all(map(_is_plain, parameters)):
         return None
     known: dict[Any, _Known] = {}
     given, outputs = len(inputs_of(parameters)), len(outputs_of(parameters))
@@ -100,7 +101,7 @@ class _Known:
         owner = self.form.loaded.context
         stream = current_stream(owner, self.library)
         for argument in arguments:
-            if type(argument) is Array:
+            if isinstance(argument, Array):
                 argument.memory.used(stream)
         made = []
         for shape, dtype, size in self.made:
@@ -127,7 +128,7 @@ def _known(loaded: Loaded, arguments: Sequence[Any], given: int) -> _Known | Non
         named |= {id(item): given for item in outputs_of(parameters)}
     order = [named.get(id(item)) for item in parameters]
     present = [(item, views[k]) for item, k in zip(parameters, order, strict=True) if k is not None]
-    sizes = bind_dimensions([item for item, _ in present], [view for _, view in present])
+    sizes = bind_dimensions([item for item, _ in present], [shape_of(view) for _, view in present])
     if any(one not in sizes for one in loaded.kernel.dimensions):
         return None  # told by an extent like n + 2
     shapes, made = [], []
@@ -149,6 +150,10 @@ def _known(loaded: Loaded, arguments: Sequence[Any], given: int) -> _Known | Non
         libraries[0] if libraries else "",
         given if len(arguments) > given else None,
     )
+
+
+def _is_plain(parameter: Any) -> bool:
+    return isinstance(parameter, Tensor) and (parameter.layout is None or parameter.role == "in")
 
 
 def _written(parameter: Any) -> bool:
@@ -186,4 +191,4 @@ def _read_any(value: Any) -> Read:
     return reader(value)
 
 
-_READERS: dict[type, Callable[[Any], Read]] = {Array: _read_ours}
+_READERS: dict[type, Callable[[Any], Read]] = {Array: _read_ours, Packed: _read_ours}

@@ -16,6 +16,7 @@ from taskc.backend.cuda import api, target
 from taskc.backend.cuda.compiled import Argument, Compiled, form_of
 from taskc.ir import nodes as ir
 from taskc.ir.extents import extent_value
+from taskc.packed import places_of, slots_of
 from tests.backend.cuda.fake_driver import FakeDriver
 from tests.backend.cuda.hosting import compiler_of
 
@@ -85,12 +86,21 @@ def run(lean: ir.Kernel, words: list[int]) -> None:
     for parameter, word in zip(lean.parameters, words, strict=False):
         if isinstance(parameter, ir.Tensor):
             shape = tuple([extent_value(extent, sizes) for extent in parameter.argument_shape])
-            values.append(array_at(word, shape, parameter.dtype.numpy))
+            values.append(logical(parameter, word, shape))
         else:
             bits = np.array([word], np.uint64).view(parameter.dtype.numpy)
             values.append(bits[0])
     report = sim.run(lean, values)
     assert not [finding for finding in report.findings if finding.severity == "error"]
+
+
+def logical(parameter: ir.Tensor, word: int, shape: tuple[int, ...]) -> np.ndarray:
+    """A parameter as the simulator takes it: what has a layout is only read, and may be a copy."""
+    if parameter.layout is None:
+        return array_at(word, shape, parameter.dtype.numpy)
+    assert parameter.role == "in"
+    memory = array_at(word, (slots_of(shape, parameter.layout),), parameter.dtype.numpy)
+    return memory[places_of(shape, parameter.layout)].reshape(shape)
 
 
 def array_at(pointer: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
