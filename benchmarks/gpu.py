@@ -1,16 +1,18 @@
 """The CUDA target on a GPU: first all correctness checks, then times against cuBLAS, cuDNN and torch's attention.
 
-    python benchmarks/gpu.py [--only NAME] [--quick] [--json FILE] [--kernels FOLDER] [PART...]
+    python benchmarks/gpu.py [--only NAME] [--quick] [--seconds N] [--json FILE] [--kernels FOLDER] [PART...]
 
     --checks    every kernel against NumPy; --times: against torch. These two if no part is named
     --variants  several plans of a large product, and which of them `choose` takes
     --counters  what the simulator says of bank conflicts and sectors, and what ncu counts
     --sanitize  a check of each kernel under memcheck and racecheck
 
-It writes benchmarks/results/<device>.json, and a log beside it. torch, where it is installed, brings the peers;
-nothing else is needed but taskc, cuda-python and NVRTC. Before everything else all kernels are compiled, in as
-many processes as there are cores; `--compile-only --kernels FOLDER` does that on a machine without a GPU, and
-the folder spares the one that has one the time.
+It writes benchmarks/results/<device>.json after each row, and a log beside it. Each part has its share of the time,
+and what the parts before have left of theirs; what it can't do in that is left out, and named at the end. A kernel
+that fails, crashes or hangs costs its own row: the next one has another process. torch, where it is installed, brings
+the peers; nothing else is needed but taskc, cuda-python and NVRTC. Before everything else all kernels are compiled, in
+as many processes as there are cores; `--compile-only --kernels FOLDER` does that on a machine without a GPU, and the
+folder spares the one that has one the time.
 """
 
 from __future__ import annotations
@@ -22,17 +24,20 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import geometric_mean
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpu_record import Record
 
 HERE = Path(__file__).parent
 PARTS = ("checks", "times", "variants", "counters", "sanitize")
 LIMIT = 460.0  # seconds for everything
-_INTERNAL = ("family", "size", "fatal")
+# What a part may take of the time that is left, beside those that come behind it.
+SHARES = {"compile": 2, "checks": 3, "times": 8, "variants": 4, "counters": 2, "sanitize": 4}
 _FOUND = 9  # how compute-sanitizer is to end where it has found something
 _AT_ONCE = 4  # processes under it
 
@@ -51,6 +56,9 @@ def main(program: Path = Path(__file__)) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there")
     parser.add_argument(
         "--kernels", type=Path, metavar="FOLDER", help="where compiled kernels lie, or are put"
+    )
+    parser.add_argument(
+        "--seconds", type=float, metavar="N", default=LIMIT, help="for everything; 460 by default"
     )
     parser.add_argument("--compile-only", action="store_true", help="needs no GPU")
     parser.add_argument("--target", default="sm_90a", help="of --compile-only; sm_90a by default")
@@ -143,7 +151,7 @@ def compile_only(options: argparse.Namespace, program: Path) -> int:
         for job in jobs_of("counters", options)
     ]
     done += run_beside(counted, program, start + 10 * LIMIT, os.cpu_count() or 1)
-    failed = [row for row in done if "error" in row]
+    failed = [row for row in done if "error" in row or "left_out" in row]
     for row in failed:
         print(line_of(row))
     spent = time.monotonic() - start
@@ -152,7 +160,8 @@ def compile_only(options: argparse.Namespace, program: Path) -> int:
 
 
 def measure(options: argparse.Namespace, program: Path) -> int:
-    from report import described, write
+    from gpu_record import Record
+    from report import described
 
     from taskc import device
 
@@ -164,105 +173,76 @@ def measure(options: argparse.Namespace, program: Path) -> int:
         return 1
     slug = re.sub(r"\W+", "_", context.name.lower()).strip("_")
     file = options.json or HERE / "results" / f"{slug}.json"
-    file.parent.mkdir(parents=True, exist_ok=True)
+    record = Record(file, f"{context.name}, {described(context)}")
+    record.say(f"{context.name}: {described(context)}")
+    if find_spec("torch") is None:
+        record.say(
+            "torch isn't installed: nothing is compared with cuBLAS, cuDNN and its attention"
+        )
     start = time.monotonic()
-    done: list[Job] = []
-    with file.with_suffix(".log").open("w") as log:
-
-        def say(text: str) -> None:
-            print(text, flush=True)
-            log.write(f"{text}\n")
-            log.flush()
-
-        say(f"{context.name}: {described(context)}")
-        if find_spec("torch") is None:
-            say("torch isn't installed: nothing is compared with cuBLAS, cuDNN and its attention")
-        jobs = {part: jobs_of(part, options) for part in parts_of(options)}
-        every = [job for some in jobs.values() for job in some]
-        made = compile_all(every, target, program, start + LIMIT)
-        say(f"{len(made)} compiled or found compiled after {time.monotonic() - start:.0f} s")
-        for part, some in jobs.items():
-            say(f"--- {part}, after {time.monotonic() - start:.0f} s")
-            done += _WAYS.get(part, plain)(some, target, program, start + LIMIT, say)
-            # What is known so far stays, whatever the next part does.
-            write(file, f"{context.name}, {described(context)}", [shown(row) for row in done])
-        failed = [row for row in done if "error" in row]
-        for text in (*summary(done), f"{len(done) - len(failed)} of {len(done)} are right; {file}"):
-            say(text)
-    return 1 if failed else 0
+    jobs = {part: jobs_of(part, options) for part in parts_of(options)}
+    ends = ends_of(["compile", *jobs], start + options.seconds)
+    every = [job for some in jobs.values() for job in some]
+    made = compile_all(every, target, program, next(ends))
+    done = [row for row in made if "error" not in row and "left_out" not in row]
+    seconds = time.monotonic() - start
+    record.say(f"{len(done)} of {len(made)} compiled or found compiled after {seconds:.0f} s")
+    for part, some in jobs.items():
+        record.say(f"--- {part}, after {time.monotonic() - start:.0f} s")
+        _WAYS.get(part, plain)(some, target, program, next(ends), record)
+    return 0 if record.finish() else 1
 
 
-def plain(jobs: list[Job], target: str, program: Path, end: float, say: Any) -> list[Job]:
+def ends_of(parts: list[str], end: float) -> Iterator[float]:
+    """When each part's time is over: asked for when the part begins, so that it has what others have left."""
+    for number, part in enumerate(parts):
+        now, left = time.monotonic(), sum(SHARES[one] for one in parts[number:])
+        yield now + (end - now) * SHARES[part] / left
+
+
+def plain(jobs: list[Job], target: str, program: Path, end: float, record: Record) -> list[Job]:
     from gpu_jobs import run_jobs
 
-    return run_jobs(jobs, program, end, say)
+    return run_jobs(jobs, program, end, record.note)
 
 
-def variants(jobs: list[Job], target: str, program: Path, end: float, say: Any) -> list[Job]:
+def variants(jobs: list[Job], target: str, program: Path, end: float, record: Record) -> None:
     from gpu_variants import comparison
 
-    rows = plain(jobs, target, program, end, say)
-    for line in comparison(rows, target):
-        say(line)
-    return rows
+    for line in comparison(plain(jobs, target, program, end, record), target):
+        record.say(line)
 
 
-def counters(jobs: list[Job], target: str, program: Path, end: float, say: Any) -> list[Job]:
+def counters(jobs: list[Job], target: str, program: Path, end: float, record: Record) -> None:
     from gpu_counters import counted
 
-    return counted(jobs, target, program, end, say)
+    counted(jobs, target, program, end, record)
 
 
-def sanitize(jobs: list[Job], target: str, program: Path, end: float, say: Any) -> list[Job]:
+def sanitize(jobs: list[Job], target: str, program: Path, end: float, record: Record) -> None:
     """Each under memcheck and racecheck, several at a time: nothing is timed."""
-    from gpu_jobs import line_of, run_process
+    from gpu_jobs import run_process
 
     tool = shutil.which("compute-sanitizer")
     if tool is None:
-        say("compute-sanitizer isn't installed: neither memcheck nor racecheck was run")
-        return []
+        record.say("compute-sanitizer isn't installed: neither memcheck nor racecheck was run")
+        return
 
-    def run(job: Job) -> Job:
+    def run(job: Job) -> None:
         command = [tool, f"--tool={job['kind']}", f"--error-exitcode={_FOUND}"]
         *_, row = run_process([job], program, end, command)
-        say(line_of(row))
-        return row
+        record.note(row)
 
     todo = [{**job, "kind": kind} for kind in ("memcheck", "racecheck") for job in jobs]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(run, todo))
+        list(pool.map(run, todo))
 
 
-_WAYS: dict[str, Callable[..., list[Job]]] = {
+_WAYS: dict[str, Callable[..., None]] = {
     "variants": variants,
     "counters": counters,
     "sanitize": sanitize,
 }
-
-
-# --- what is said of it ----------------------------------------------------------------------
-
-
-def shown(row: Job) -> Job:
-    kept = {key: value for key, value in row.items() if key not in _INTERNAL}
-    return {"benchmark": row["family"], **kept}
-
-
-def summary(rows: list[Job]) -> list[str]:
-    """For each benchmark that has a peer, and for all."""
-    ratios: dict[str, list[float]] = {}
-    for row in rows:
-        if row.get("ratio"):
-            ratios.setdefault(row["family"], []).append(row["ratio"])
-    if not ratios:
-        return []
-    lines = [f"{name:28} {_of(found)}" for name, found in ratios.items()]
-    return [*lines, f"{'all':28} {_of([ratio for found in ratios.values() for ratio in found])}"]
-
-
-def _of(ratios: list[float]) -> str:
-    losses = sum(ratio < 1 for ratio in ratios)
-    return f"minimum {min(ratios):.2f}, geometric mean {geometric_mean(ratios):.2f}, {losses} losses of {len(ratios)}"
 
 
 if __name__ == "__main__":

@@ -63,9 +63,9 @@ def simulate(job: Job) -> Job:
     return {"simulated": found}
 
 
-def counted(jobs: Sequence[Job], target: str, program: Path, end: float, say: Any) -> list[Job]:
+def counted(jobs: Sequence[Job], target: str, program: Path, end: float, record: Any) -> None:
     """Each job's row: what was simulated, what ncu counted, and whether they agree."""
-    from gpu_jobs import line_of, run_beside
+    from gpu_jobs import run_beside
 
     wanted = [{**job, "kind": "simulate", "target": target} for job in jobs]
     simulated = {
@@ -74,16 +74,15 @@ def counted(jobs: Sequence[Job], target: str, program: Path, end: float, say: An
     }
     tool = shutil.which("ncu")
     if tool is None:
-        say("ncu isn't installed: nothing is held against its counters")
-    rows: list[Job] = []
+        record.say("ncu isn't installed: nothing is held against its counters")
     for job in jobs:
         row = {**job, **simulated[job["family"], job["case"]], "kind": "counters"}
-        if tool is not None and "error" not in row:
+        if tool is not None and "simulated" in row:
             row |= profiled(tool, job, program, end)
-        rows.append(row)
-        for line in table(row) if "error" not in row else [line_of(row)]:
-            say(line)
-    return rows
+        record.note(row)
+        if "error" not in row and "simulated" in row:
+            for line in table(row):
+                record.say(line)
 
 
 def profiled(tool: str, job: Job, program: Path, end: float) -> Job:
@@ -108,6 +107,8 @@ def _profiled(tool: str, job: Job, names: list[str], program: Path, end: float) 
         *_, row = run_process([{**job, "kind": "counters"}], program, end, command)
         text = log.read_text(errors="replace") if log.exists() else ""
     errors = [line for line in text.splitlines() if line.startswith("==ERROR==")]
+    if "left_out" in row:
+        return {"left_out": row["left_out"]}
     if errors or "error" in row:
         said = " ".join(line.removeprefix("==ERROR==").strip() for line in errors)
         return {"error": f"ncu: {said} {row.get('error', '')}".strip()}

@@ -55,6 +55,10 @@ def plans() -> Iterator[tuple[str, Tiling]]:
 
 
 PLANS = dict(plans())
+for _size in SIZES:
+    _chosen = choose(*_size, TYPES, tc.machine("sm_90a"))
+    if _chosen not in PLANS.values():
+        PLANS[f"of {name_of(_size)}"] = _chosen
 
 
 def fits(plan: Tiling, size: Size) -> bool:
@@ -64,6 +68,11 @@ def fits(plan: Tiling, size: Size) -> bool:
     return is_whole and (plan.parts == 1 or size[0] * size[1] <= 1 << 20)
 
 
+def name_of_plan(name: str) -> str:
+    """Of its family, which is one of matmul's."""
+    return f"matmul plan {name}"
+
+
 def build(plan: Tiling, machine: Any, m: int, n: int, k: int) -> Any:
     return tiles_matmul(m, n, k, machine=machine, dtype=bf16, total=f32, result=bf16, tiling=plan)
 
@@ -71,7 +80,7 @@ def build(plan: Tiling, machine: Any, m: int, n: int, k: int) -> Any:
 VARIANTS = tuple(
     [
         Family(
-            f"plan {name}", partial(build, plan), product, of_bf16, checks=(CHECK,),
+            name_of_plan(name), partial(build, plan), product, of_bf16, checks=(CHECK,),
             sizes=tuple([size for size in SIZES if fits(plan, size)]),
             quick=tuple([size for size in SIZES[:1] if fits(plan, size)]),
             peer=lambda torch, a, b: a @ b, work=product_work, dtype=bf16,
@@ -90,7 +99,7 @@ def comparison(rows: list[dict[str, Any]], target: str) -> list[str]:
             continue
         here.sort(key=lambda row: row["ours_ms"])
         chosen = choose(*size, TYPES, machine)
-        names = [f"plan {name}" for name, plan in PLANS.items() if plan == chosen]
+        names = [name_of_plan(name) for name, plan in PLANS.items() if plan == chosen]
         lines.append(f"{name_of(size)}: choose takes {names[0] if names else chosen}")
         for row in here:
             mark = " <- chosen" if row["family"] in names else ""

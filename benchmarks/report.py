@@ -9,6 +9,7 @@ import os
 import platform
 import subprocess
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import geometric_mean
@@ -98,6 +99,7 @@ def described(context: Any) -> str:
     )
 
 
+@cache
 def _version(package: str) -> str | None:
     try:
         return version(package)
@@ -114,8 +116,12 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
+@cache
 def _commit() -> str:
-    done = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
+    """Of the checkout that this file is in, which may have been carried without git."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return "unknown"
     return done.stdout.strip() or "unknown"

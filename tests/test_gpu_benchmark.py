@@ -20,7 +20,7 @@ import pytest
 
 import taskc as tc
 from tests.backend.cuda.conftest import compiled, fake, start
-from tests.backend.cuda.fake_driver import FakeDriver
+from tests.backend.cuda.fake_driver import ILLEGAL_ADDRESS, FakeDriver
 
 ROOT = Path(__file__).parents[1]
 
@@ -32,10 +32,20 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     """The files of the benchmark."""
     for folder in ("benchmarks", "examples"):
         monkeypatch.syspath_prepend(str(ROOT / folder))
-    names = ("", "_cases", "_counters", "_jobs", "_variants", "_work")
+    names = ("", "_cases", "_counters", "_jobs", "_record", "_variants", "_work")
     found = {name.strip("_") or "gpu": import_module(f"gpu{name}") for name in names}
     monkeypatch.setattr(found["work"], "_LONG", 1e-9)
     return found
+
+
+@pytest.fixture
+def record(parts: dict[str, ModuleType], tmp_path: Path) -> Any:
+    return parts["record"].Record(tmp_path / "rows.json", "a device")
+
+
+def said(record: Any) -> list[str]:
+    """What is in its log."""
+    return record.file.with_suffix(".log").read_text().splitlines()
 
 
 def job(kind: str, *size: int) -> dict[str, Any]:
@@ -135,19 +145,69 @@ FAILS = """
     ],
 )
 def test_it_goes_on_past_a_process_that_breaks_or_hangs(
-    parts: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, body: str, error: str
+    parts: Any,
+    record: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    body: str,
+    error: str,
 ) -> None:
     monkeypatch.setattr(parts["jobs"], "HANGS", 2.0)
-    program, said = child(tmp_path, body), []
-    rows = parts["jobs"].run_jobs(numbered(3), program, time.monotonic() + 100, said.append)
+    program, end = child(tmp_path, body), time.monotonic() + 100
+    rows = parts["jobs"].run_jobs(numbered(3), program, end, record.note)
     assert [row["case"] for row in rows] == ["1", "2", "3"]
     assert [row.get("error") for row in rows] == [None, error, None]
-    assert f"FAILED: {error}" in said[1]
+    assert f"FAILED: {error}" in said(record)[1]
+    assert not record.finish()
+    assert said(record)[-1] == f"2 of 3 are right, 1 failed; {record.file}"
 
 
-def test_nothing_begins_when_time_is_over(parts: Any, tmp_path: Path) -> None:
-    rows = parts["jobs"].run_jobs(numbered(2), tmp_path / "none", time.monotonic() - 1, print)
-    assert [row["error"] for row in rows] == ["not done: out of time"] * 2
+def test_what_time_is_over_for_is_left_out(parts: Any, record: Any, tmp_path: Path) -> None:
+    """The second of three jobs is cut off; of another kind none is begun."""
+    program, end = child(tmp_path, HANGS), time.monotonic() + 3
+    jobs = [*numbered(3), *numbered(2, "measure")]
+    rows = parts["jobs"].run_jobs(jobs, program, end, record.note)
+    assert time.monotonic() < end + 2
+    assert ["error" in row for row in rows] == [False] * 5
+    assert [row.get("left_out") for row in rows] == [None, *["out of time"] * 4]
+    assert not record.finish()
+    assert said(record)[-3:] == [
+        "left out of check, for want of time: f (2)",
+        "left out of measure, for want of time: f (2)",
+        f"1 of 5 are right, 0 failed; {record.file}",
+    ]
+
+
+def test_rows_are_in_the_file_as_soon_as_they_are_known(record: Any) -> None:
+    for number in (1, 2):
+        record.note({**numbered(number)[-1], "error_of_bound": 0.5, "fatal": False})
+        rows = json.loads(record.file.read_text())["rows"]
+        assert len(rows) == number
+    assert rows[1] == {"benchmark": "f", "kind": "check", "case": "2", "error_of_bound": 0.5}
+
+
+def test_a_part_has_its_share_and_what_others_have_left(
+    parts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(parts["gpu"].time, "monotonic", lambda: now)
+    ends = parts["gpu"].ends_of(["compile", "checks", "times"], now + 130)
+    assert next(ends) == 1020  # shares of 2, 3 and 8
+    now = 1020.0
+    assert next(ends) == 1050
+    now = 1024.0
+    assert next(ends) == 1130
+    assert set(parts["gpu"].SHARES) == {"compile", *parts["gpu"].PARTS}
+    assert parts["gpu"].LIMIT < 8 * 60
+
+
+def test_rows_need_no_git(parts: Any, record: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = import_module("report")
+    report._commit.cache_clear()
+    monkeypatch.setenv("PATH", "")
+    record.note({**numbered(1)[0], "error_of_bound": 0.5})
+    report._commit.cache_clear()
+    assert json.loads(record.file.read_text())["commit"] == "unknown"
 
 
 def test_jobs_in_several_processes(parts: Any, tmp_path: Path) -> None:
@@ -166,28 +226,28 @@ def tool(tmp_path: Path, name: str, script: str) -> None:
 
 @pytest.mark.parametrize("code", [0, 9])
 def test_what_the_sanitizer_finds_is_an_error(
-    parts: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int
+    parts: Any, record: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int
 ) -> None:
     """A tool that runs what it is given, and ends as one that has found something would."""
     tool(tmp_path, "compute-sanitizer", f'shift 2\n"$@" && echo "a race" && exit {code}\n')
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     program, end = child(tmp_path, "say(error_of_bound=0.5)"), time.monotonic() + 100
-    said: list[str] = []
-    rows = parts["gpu"].sanitize(numbered(1), "sm_90a", program, end, said.append)
+    parts["gpu"].sanitize(numbered(1), "sm_90a", program, end, record)
+    rows = sorted(record.rows, key=lambda row: row["kind"])
     assert [(row["kind"], row["case"]) for row in rows] == [("memcheck", "1"), ("racecheck", "1")]
     expected = "the process ended with 9: a race" if code else None
     assert [row.get("error") for row in rows] == [expected] * 2
 
 
 def test_without_the_tools_that_is_said(
-    parts: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    parts: Any, record: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    said: list[str] = []
     end = time.monotonic() + 100
-    assert parts["gpu"].sanitize([], "sm_90a", tmp_path, end, said.append) == []
-    assert parts["gpu"].counters([], "sm_90a", tmp_path, end, said.append) == []
-    assert said == [
+    parts["gpu"].sanitize([], "sm_90a", tmp_path, end, record)
+    parts["gpu"].counters([], "sm_90a", tmp_path, end, record)
+    assert record.rows == []
+    assert said(record) == [
         "compute-sanitizer isn't installed: neither memcheck nor racecheck was run",
         "ncu isn't installed: nothing is held against its counters",
     ]
@@ -223,16 +283,21 @@ def test_counters_are_read_from_what_ncu_writes(parts: Any) -> None:
     ],
 )
 def test_what_ncu_refuses_is_in_its_words(
-    parts: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, expected: str
+    parts: Any,
+    record: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    script: str,
+    expected: str,
 ) -> None:
     tool(tmp_path, "ncu", f'log=${{5#--log-file=}}\nshift 5\n"$@"\n{script}\n')
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     simulated = dict.fromkeys(parts["counters"].METRICS, 1)
     program = child(tmp_path, f"say(simulated={simulated})")
-    end, said = time.monotonic() + 100, []
-    (row,) = parts["counters"].counted(numbered(1), "sm_90a", program, end, said.append)
-    assert row["error"] == expected
-    assert said[0].endswith(f"FAILED: {expected}")
+    end = time.monotonic() + 100
+    parts["counters"].counted(numbered(1), "sm_90a", program, end, record)
+    assert [row["error"] for row in record.rows] == [expected]
+    assert said(record)[0].endswith(f"FAILED: {expected}")
 
 
 def test_counters_agree_or_differ(parts: Any) -> None:
@@ -245,8 +310,16 @@ def test_plans_are_compared_with_what_is_chosen(parts: Any) -> None:
     variants = parts["variants"]
     assert len(variants.PLANS) == len(variants.VARIANTS)
     assert all(variants.fits(plan, variants.CHECK) for plan in variants.PLANS.values())
+    for size in variants.SIZES:  # what is chosen is among what it is compared with
+        chosen = variants.choose(*size, variants.TYPES, tc.machine("sm_90a"))
+        (family,) = [
+            family
+            for family, plan in zip(variants.VARIANTS, variants.PLANS.values(), strict=True)
+            if plan == chosen
+        ]
+        assert size in family.sizes
     case = "8192x8192x8192"
-    names = [f"plan {name}" for name in list(variants.PLANS)[:3]]
+    names = [family.name for family in variants.VARIANTS[:3]]
     rows = [
         {"family": name, "case": case, "ours_ms": time_}
         for name, time_ in zip(names, (3.0, 1.0, 2.0), strict=True)
@@ -292,11 +365,45 @@ def test_a_short_rehearsal(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
     rows = json.loads(file.read_text())["rows"]
     kinds = [row["kind"] for row in rows]
-    assert kinds == ["check", "check", "measure", "counters", "memcheck", "racecheck"]
+    assert kinds[:4] == ["check", "check", "measure", "counters"]
+    assert sorted(kinds[4:]) == ["memcheck", "racecheck"]  # at one time
     assert rows[2]["fraction_of_copy"] > 0
     assert rows[3]["simulated"]["sectors of stores"] == 625
     assert rows[3]["counted"]["sectors of stores"] == 7
     assert "sectors of stores    simulated       625  counted         7  DIFFER" in ended.stdout
+
+
+def rehearsed(tmp_path: Path, *options: str) -> tuple[int, str, list[dict[str, Any]]]:
+    """How the command ended on the fake driver, what it said, and its rows."""
+    file = tmp_path / "results.json"
+    ended = subprocess.run(
+        [
+            *(sys.executable, "-m", "tests.backend.cuda.rehearsal", *options),
+            *("--json", str(file), "--kernels", str(tmp_path / "kernels")),
+        ],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert file.with_suffix(".log").read_text() == ended.stdout, ended.stderr
+    return ended.returncode, ended.stdout, json.loads(file.read_text())["rows"]
+
+
+def test_a_quick_rehearsal_of_variants(tmp_path: Path) -> None:
+    """--only holds for them, too."""
+    options = "--variants", "--quick", "--only", "matmul plan 64x64 by mma.sync"
+    code, text, rows = rehearsed(tmp_path, *options)
+    assert code == 0, text
+    (row,) = rows
+    assert (row["kind"], row["case"]) == ("measure", "512x512x192")
+    assert "512x512x192: choose takes " in text
+
+
+def test_a_rehearsal_without_time(tmp_path: Path) -> None:
+    options = "--seconds", "0", "--only", "vector add", "--checks", "--sanitize"
+    code, text, rows = rehearsed(tmp_path, *options)
+    assert code == 1
+    assert [row["left_out"] for row in rows if row["kind"] == "check"] == ["out of time"] * 2
+    assert "left out of check, for want of time: vector add (2)\n" in text
+    assert "\n0 of 2 compiled or found compiled" in text
 
 
 @pytest.mark.sweep
@@ -309,6 +416,25 @@ def test_a_whole_rehearsal(tmp_path: Path) -> None:
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr
+
+
+def test_a_device_that_another_library_finds_broken(
+    fake: FakeDriver, compiled: Any, parts: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The child ends, so that the next job has another process."""
+
+    def broken(*arrays: Any) -> Any:
+        fake.failing["cuCtxSynchronize"] = ILLEGAL_ADDRESS
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    family = replace(parts["work"].FAMILY["vector add"], reference=broken)
+    monkeypatch.setitem(parts["work"].FAMILY, "vector add", family)
+    file = tmp_path / "jobs.json"
+    file.write_text(json.dumps([job("check", 100), job("check", 200)]))
+    assert parts["gpu"].child(file) == 1
+    (row,) = map(json.loads, file.with_suffix(".done").read_text().splitlines())
+    assert row["fatal"]
+    assert row["error"].startswith("RuntimeError: CUDA error")
 
 
 def test_a_child_writes_what_fails_and_what_does_not(
