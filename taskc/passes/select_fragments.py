@@ -6,8 +6,15 @@
     move left[i, q] = sa[i, kk + q] for (i, q) in (32, 16) by ... how=ldmatrix.x4
     move right[q, j] = sb[kk + q, j] for (q, j) in (16, 32) by ... how=ldmatrix.x4.trans
 
+    move s[i, j] = t[i, 16 * n + j] for (i, j) in (16, 16) by fragment
+->
+    tile s_lines: f16[16, 16] by fragment
+    move s_lines[i, j] = t[i, 16 * n + j] for (i, j) in (16, 16) by fragment
+    move s[i, j] = s_lines[i, j] for (i, j) in (16, 16) by fragment how=stmatrix.x4
+
 What decides is who owns the elements, by enumeration, and that every line of 16 bytes is aligned. Where
-nothing fits, each worker moves its own elements.
+nothing fits, each worker moves its own elements. What is stored comes from registers of its own where it isn't
+a whole tile: the assembler sees that those are the ones that had it before.
 """
 
 from __future__ import annotations
@@ -16,8 +23,8 @@ from dataclasses import replace
 
 from taskc.ir import nodes as ir
 from taskc.ir.matrix_moves import LINE_BYTES, axis_along, line_namers, memory_side
-from taskc.ir.nodes import SHARED, Statement
-from taskc.ir.rewrite import map_statements
+from taskc.ir.nodes import SHARED, TILE, Statement, Tensor
+from taskc.ir.rewrite import copy, map_statements, walk
 from taskc.ir.target import Target
 from taskc.passes.widths import Multiples, known_multiples, move_width
 
@@ -30,10 +37,27 @@ def with_matrix_moves(body: Statement, target: Target) -> Statement:
 
     def visit(statement: Statement) -> Statement:
         if isinstance(statement, ir.Move):
-            return _chosen(statement, target, known)
+            chosen = _chosen(statement, target, known)
+            return _through_registers(statement, target, known) if chosen is statement else chosen
         return map_statements(statement, visit)
 
     return visit(body)
+
+
+def _through_registers(move: ir.Move, target: Target, known: Multiples) -> Statement:
+    """A store of what is part of a tile, or is computed from one, as one of a whole tile; if that has lines."""
+    tiles = (n for n in walk(move.value) if isinstance(n, ir.Read) and n.tensor.scope == TILE)
+    if move.tensor.scope != SHARED or move.by is None or next(tiles, None) is None:
+        return move
+    loc = move.loc
+    name, dtype = f"{move.tensor.name}_lines", move.tensor.dtype
+    lines = Tensor(name, dtype, move.shape, TILE, owners=move.by, loc=loc)
+    stored = replace(move, value=ir.Read(lines, move.variables, loc=loc))
+    chosen = _chosen(stored, target, known)
+    if chosen is stored:
+        return move
+    fill = replace(move, tensor=lines, indices=move.variables)
+    return ir.Sequence((ir.Allocate(lines, loc=loc), fill, copy(chosen)), loc=loc)
 
 
 def _chosen(move: ir.Move, target: Target, known: Multiples) -> ir.Move:

@@ -233,7 +233,10 @@ def test_blocks_that_load_for_each_other_after_every_pass(transpose_b: bool) -> 
     arguments = operands(*shape, **options)
     made = examine(definition, arguments, stages="all", target="sm_90a")
     assert not made.findings
-    assert "tma.load.multicast(&sb[" in to_text(made.steps[-1].kernel)
+    last = made.steps[-1]
+    text = to_text(last.kernel)
+    assert all(word in text for word in ("tma.load.multicast(&sb[", "stmatrix.x4(", "tma.store("))
+    assert {access.ways for access in last.report.accesses if access.scope == ir.SHARED} == {1}
     result = expected(arguments, **options).astype(bf16.numpy)
     np.testing.assert_array_equal(made.results[-1], result)
 
@@ -272,7 +275,8 @@ def test_products_go_on_while_blocks_load_for_each_other(
     assert (one.resources.spill_stores, one.resources.spill_loads) == (0, 0)
     if disassembler() is not None:
         text = sass_of(one.cubin)
-        assert "UTMALDG.2D.MULTICAST" in text
+        assert all(word in text for word in ("UTMALDG.2D.MULTICAST", "STSM.16.M88.4", "UTMASTG.2D"))
+        assert not re.search(r"\bSTS\b", text)
         ways = 2 if isinstance(steps, int) else 1
         assert text.count("HGMMA.64x256x16") == 4 * ways, "of the first step, and of a later one"
         loop = text[text.index("WARPGROUP.ARRIVE") : text.index("WARPGROUP.DEPBAR.LE gsb0, 0x0")]

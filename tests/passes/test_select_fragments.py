@@ -182,6 +182,38 @@ def test_stores(place: str, how: str, target: str) -> None:
         assert max(shared) == 1
 
 
+@pytest.mark.parametrize(
+    ("value", "how"),
+    [
+        ("t[i, 32 * n + j].to(f16)", "stmatrix.x4"),
+        ("fma(t[i, 32 * n + j], 2.0, z[j]).to(f16)", "stmatrix.x4"),
+        ("z[j].to(f16)", None),
+    ],
+    ids=["a part", "computed", "of no tile"],
+)
+def test_stores_of_what_is_computed(value: str, how: str | None) -> None:
+    """Panels of a wider tile, converted on the way; from registers of their own."""
+    fragment = f"spatial(2, 1).repeat(1, 4).{FRAGMENT}"
+    start = kernel(
+        f"""
+        tile t: f32[32, 64] by spatial(2, 1).repeat(1, 8).{FRAGMENT}
+        move t[i, j] = x[i, j] for (i, j) in (32, 64)
+        shared s: f16[32, 32]
+        for n in unroll(2):
+            move s[i, j] = {value} for (i, j) in (32, 32) by {fragment}
+            move c[i, 32 * n + j] = s[i, j] for (i, j) in (32, 32)
+        """,
+        "x: f32[32, 64], z: f32[32], c: out f16[32, 64]",
+        workers=64,
+        target="sm_90a",
+    )
+    stores = [m.how for m in nodes(select(start), ir.Move) if m.tensor.scope == ir.SHARED]
+    assert stores == [how]
+    report = sim.run(keeps_its_result(start), arguments_for(start), statistics=True)
+    ways = [traffic.ways for traffic in report.accesses if traffic.scope == ir.SHARED]
+    assert how is None or max(ways) == 1
+
+
 def test_another_lane_of_the_warp_names_the_line() -> None:
     """Each worker reads what it wrote itself; but who names a line read it for others."""
     start = kernel(
