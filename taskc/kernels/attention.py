@@ -15,8 +15,9 @@ from typing import Any
 import taskc as tc
 from taskc import CompileError, DType, KernelDefinition, Machine, TensorType, boolean, f32
 from taskc.kernels.attention_few import MOST, few_queries
+from taskc.kernels.attention_plan import Plan, choose_plan
 from taskc.kernels.attention_problem import Extent, Problem
-from taskc.kernels.attention_products import Plan, choose_plan, products
+from taskc.kernels.attention_products import products
 from taskc.kernels.attention_tiles import Schedule, choose, tiles
 
 __all__ = ["Plan", "Schedule", "attention", "choose", "choose_plan"]

@@ -9,82 +9,30 @@ stay in the registers in which they were computed, as the left operand of the se
 
 Keys and values go through shared memory some steps ahead. Steps in which no query of the tile sees a key are
 not made, and only those are masked in which some don't.
+
+With a plan that is `ahead` a producer warpgroup loads them, and a step takes the values of the keys before
+its own: their powers are multiplied by them while its own powers are found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from math import ceil, e, log2
+from math import e, log2
 from typing import Any
 
 import taskc as tc
-from taskc import CompileError, Machine, Mapping, auto_map, repeat, spatial
+from taskc import Machine, Mapping, auto_map, repeat, spatial
+from taskc.kernels.attention_plan import Plan, fragment_of, joined, padded
 from taskc.kernels.attention_problem import Problem, added_by
-
-_SQUARE = repeat(4, 4) * spatial(4, 8)  # where no instruction fits: fused multiply-adds
-_DEEP = 16  # features, which a step of every instruction divides
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """warps   of a block, each with its own queries
-    rows    fragments of queries that a warp has
-    keys    a step's, a multiple of 32, or, by instructions, of 16
-    stages  steps whose keys and values there is memory for
-    """
-
-    warps: int
-    rows: int
-    keys: int
-    stages: int
-
-
-def fragment_of(problem: Problem, machine: Machine) -> Mapping:
-    """Who has which part of a piece of the scores, and of the results."""
-    types = problem.dtype, problem.dtype, problem.wide
-    row = next(iter(machine.instructions(*types)), None)
-    return row.accumulator_fragment if row else _SQUARE
-
-
-def choose_plan(problem: Problem, machine: Machine) -> Plan:
-    """The tallest tile that queries fill by half, in the memory of a block."""
-    tall = fragment_of(problem, machine).shape[0]
-    count = _joined(problem) * problem.length if isinstance(problem.length, int) else 1 << 20
-    # Two rows of fragments would read keys once for both, but take more registers than there are.
-    filled = next(w for w in (8, 4, 2, 1) if w == 1 or w * tall < 2 * count)
-    for warps in (w for w in (8, 4, 2, 1) if w <= filled):
-        for step, stages in ((64, 3), (32, 3), (32, 2), (32, 1)):
-            plan = Plan(warps, 1, step, stages)
-            if _bytes(problem, plan, tall) <= machine.near:
-                return plan
-    raise CompileError(
-        f"{problem.features} features, and {problem.results} of the results, are more than a block has memory for"
-    )
-
-
-def _joined(problem: Problem) -> int:
-    """How many heads that share keys have their queries in one tile: all, where queries are few."""
-    length = problem.length
-    return problem.share if isinstance(length, int) and length <= 8 else 1
-
-
-def _bytes(problem: Problem, plan: Plan, tall: int) -> int:
-    """What a block has in shared memory: queries, rings of keys and values, and powers on their way."""
-    across, deep = (ceil(n / _DEEP) * _DEEP for n in (problem.features, problem.results))
-    height = plan.warps * plan.rows * tall
-    elements = height * (across + plan.keys) + plan.stages * plan.keys * (across + deep)
-    return elements * problem.dtype.nbytes * 9 // 8  # and padding
 
 
 def products(problem: Problem, plan: Plan, machine: Machine) -> tuple[int, Callable[..., Any]]:
     """The workers and the blocks of a kernel: a function of q, k, v, mask and y."""
     length, keys, wide, dtype = problem.length, problem.keys, problem.wide, problem.dtype
-    features, results, ahead, step = problem.features, problem.results, problem.ahead, plan.keys
+    results, ahead, step = problem.results, problem.ahead, plan.keys
     fragment = fragment_of(problem, machine)
     tall, narrow = fragment.shape
-    unit = max(_DEEP, narrow)
-    across, deep = ceil(features / _DEEP) * _DEEP, ceil(results / unit) * unit
+    across, deep = padded(problem, narrow)
     height = plan.warps * plan.rows * tall
 
     def own(columns: int) -> Mapping:
@@ -95,29 +43,30 @@ def products(problem: Problem, plan: Plan, machine: Machine) -> tuple[int, Calla
     seen, held = own(step), own(deep)
     rows = seen.project((0,))
     lines = auto_map((height, deep), workers=seen.workers, vector=8 // dtype.nbytes)
-    joined = _joined(problem)
-    count = joined * length
+    together = joined(problem)
+    count = together * length
     added = added_by(problem)
     # Powers of 2 are cheaper than those of e. Where no mask comes between the products and their largest,
     # and they keep their order, they are scaled together with what is taken off.
     doublings = problem.scale * log2(e)
     is_plain = problem.mask is None and problem.scale > 0
     factor = doublings if is_plain else 1.0
-    is_ragged = not (isinstance(keys, int) and keys % step == 0)
+    behind = step if plan.ahead else 0  # keys from a step's scores back to its values
+    is_ragged = plan.ahead or not (isinstance(keys, int) and keys % step == 0)
 
     @tc.function
     def place(head, row):
         """The head of a query, and which one of that head's it is."""
-        return (head, row) if joined == 1 else (head * joined + row // length, row % length)
+        return (head, row) if together == 1 else (head * together + row // length, row % length)
 
     @tc.function
     def near_queries(q, batch, head, row):
-        if joined == 1:
+        if together == 1:
             return tc.load(q[batch, head, row : row + height, 0:across])
         else:
             return tc.load(
                 (height, across),
-                lambda i, d: q[batch, head * joined + (row + i) // length, (row + i) % length, d],
+                lambda i, d: q[batch, head * together + (row + i) // length, (row + i) % length, d],
                 fill=0,
             )
 
@@ -145,21 +94,24 @@ def products(problem: Problem, plan: Plan, machine: Machine) -> tuple[int, Calla
 
     @tc.function
     def block(q, k, v, mask, y, batch, head, row):
-        group = head // (problem.share // joined)
+        group = head // (problem.share // together)
         queries = near_queries(q, batch, head, row)
         sums = tc.tile(wide, held, 0)
         peaks = tc.tile(wide, rows, -tc.inf)
         totals = tc.tile(wide, rows, 0)
-        first, last = (row, min(length, row + height)) if joined == 1 else (0, length)
+        first, last = (row, min(length, row + height)) if together == 1 else (0, length)
         stop = keys if ahead is None else max(0, min(keys, last + ahead))
         seen_by_all = keys if ahead is None else min(keys, first + ahead + 1)
-        for p in tc.pipeline(stop, by=step, stages=plan.stages):
+        powers = tc.tile(dtype, seen, 0)
+        for p in tc.pipeline(stop + behind, by=step, stages=plan.stages, specialize=plan.ahead):
             near_keys = tc.load(k[batch, group, p : p + step, 0:across])
-            near_values = tc.load(v[batch, group, p : p + step, 0:deep])
+            near_values = tc.load(v[batch, group, p - behind : p - behind + step, 0:deep])
             scores = tc.tile(wide, seen, 0)
             tc.mma(scores, queries, near_keys.T)
             hide(mask, scores, batch, head, row, p, seen_by_all)
             highest = tc.reduce(scores, 1, "max")
+            if plan.ahead:  # what was found before is multiplied beside all that follows
+                tc.mma(sums, powers, near_values)
             shrink = tc.tile(wide, rows)
             for i in rows:
                 peak = max(peaks[i], highest[i])
@@ -174,16 +126,16 @@ def products(problem: Problem, plan: Plan, machine: Machine) -> tuple[int, Calla
                 totals[i] = totals[i] * shrink[i] + total[i]
             for i, j in held:
                 sums[i, j] *= shrink[i]
-            powers = tc.tile(dtype, seen)
             for i, j in seen:
                 powers[i, j] = scores[i, j].to(dtype)
-            tc.mma(sums, powers, near_values)
+            if not plan.ahead:
+                tc.mma(sums, powers, near_values)
         for i in rows:
             totals[i] = 1 / totals[i] if totals[i] > 0 else 0
-        made = tc.shared(dtype[height, deep])
+        made = tc.tile(dtype, held) if plan.ahead else tc.shared(dtype[height, deep])
         for i, j in held:
             made[i, j] = (sums[i, j] * totals[i]).to(dtype)
-        if joined == 1:
+        if together == 1:
             tc.store(y[batch, head, row : row + height, 0:deep], made)
         else:
             for i, j in lines:
@@ -194,7 +146,7 @@ def products(problem: Problem, plan: Plan, machine: Machine) -> tuple[int, Calla
     @tc.function
     def blocks(q, k, v, mask, y):
         for batch, head, row in tc.tiles(
-            (problem.batches, problem.heads // joined, count), by=(1, 1, height)
+            (problem.batches, problem.heads // together, count), by=(1, 1, height)
         ):
             block(q, k, v, mask, y, batch, head, row)
 

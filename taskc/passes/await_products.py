@@ -11,6 +11,7 @@
     do wgmma.wait(0)
     release r[k]
 
+Several products of a body may be under way beside work on other registers (taskc/passes/product_groups.py).
 Where a consumer's loop does nothing but products of a ring that a producer fills by bulk copies, one
 product is always under way: a slot is released when the next step's product has begun.
 
@@ -43,13 +44,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from taskc.errors import Location
 from taskc.ir import nodes as ir
-from taskc.ir.build import add, index, less, subtract
+from taskc.ir.build import add, less, subtract
 from taskc.ir.nodes import GLOBAL, SHARED, Ring, Statement, Tensor
 from taskc.ir.rewrite import copy, map_statements, substitute, walk
-from taskc.ir.target import is_asynchronous
 from taskc.passes.phases import rings_between_roles, surely_runs
+from taskc.passes.product_groups import awaited, do, is_product
 
 
 def await_products(kernel: ir.Kernel) -> ir.Kernel:
@@ -61,10 +61,6 @@ def await_products(kernel: ir.Kernel) -> ir.Kernel:
     rings = frozenset(ring for ring in rings_between_roles(kernel.body) if ring.transport == "tma")
     placer = _Placer(read, rings)
     return replace(kernel, body=placer.visit(kernel.body))
-
-
-def is_product(statement: object) -> bool:
-    return isinstance(statement, ir.Mma) and is_asynchronous(statement.how)
 
 
 def _read_by_products(body: Statement) -> frozenset[Tensor]:
@@ -89,10 +85,6 @@ def sent_by_bulk_copies(body: Statement) -> frozenset[Tensor]:
     )
 
 
-def _do(operation: str, loc: Location, *operands: int) -> ir.Do:
-    return ir.Do(operation, tuple(map(index, operands)), loc=loc)
-
-
 class _Placer:
     def __init__(self, read: frozenset[Tensor], rings: frozenset[Ring]) -> None:
         self.read = read
@@ -105,8 +97,7 @@ class _Placer:
                 return self.lagging(statement, *steps)
         statement = map_statements(statement, self.visit)
         if isinstance(statement, ir.Sequence):
-            parts = _grouped(statement.statements, is_product, _one_group)
-            parts = _grouped(parts, self.stores, self.fenced)
+            parts = _grouped(awaited(statement.statements), self.stores, self.fenced)
             return replace(statement, statements=tuple(parts))
         return statement
 
@@ -129,7 +120,7 @@ class _Placer:
         return False
 
     def fenced(self, stores: Sequence[Statement]) -> list[Statement]:
-        return [*stores, _do("fence.proxy.async", stores[-1].loc)]
+        return [*stores, do("fence.proxy.async", stores[-1].loc)]
 
     # Products that go on through a loop.
 
@@ -163,17 +154,18 @@ class _Placer:
             return replace(release, step=number)
 
         begun = _begun(work)
-        awaited = _do("wgmma.wait", release.loc, 1)
+        before_ended = do("wgmma.wait", release.loc, 1)
         earlier = released(subtract(k, loop.step))
-        all_ended = _do("wgmma.wait", loc, 0)
+        all_ended = do("wgmma.wait", loc, 0)
         last = released(subtract(loop.stop, loop.step))
         if surely_runs(loop):
             first = copy(ir.Sequence((wait, *begun), loc=loc), {k: loop.start})
-            body = ir.Sequence((wait, *begun, awaited, earlier), loc=loc)
+            body = ir.Sequence((wait, *begun, before_ended, earlier), loc=loc)
             later = replace(loop, start=add(loop.start, loop.step), body=body)
             return ir.Sequence((first, later, all_ended, last), loc=loc)
         body = ir.Sequence(
-            (wait, *begun, awaited, ir.If(less(loop.start, k), earlier, loc=release.loc)), loc=loc
+            (wait, *begun, before_ended, ir.If(less(loop.start, k), earlier, loc=release.loc)),
+            loc=loc,
         )
         ran = ir.If(less(loop.start, loop.stop), last, loc=loc)
         return ir.Sequence((replace(loop, body=body), all_ended, ran), loc=loc)
@@ -208,8 +200,4 @@ def _begun(work: Sequence[Statement]) -> list[Statement]:
     """The products as one group."""
     at = next(k for k, s in enumerate(work) if is_product(s))
     loc = work[at].loc
-    return [*work[:at], _do("wgmma.fence", loc), *work[at:], _do("wgmma.commit", loc)]
-
-
-def _one_group(products: Sequence[Statement]) -> list[Statement]:
-    return [*_begun(products), _do("wgmma.wait", products[-1].loc, 0)]
+    return [*work[:at], do("wgmma.fence", loc), *work[at:], do("wgmma.commit", loc)]

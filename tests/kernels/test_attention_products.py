@@ -54,13 +54,19 @@ def check(
 
 
 @pytest.mark.parametrize(
-    ("target", "warps", "stages"), [("sm_80", 1, "all"), ("sm_90a", 4, ("lean",))]
+    ("target", "plan", "stages"),
+    [
+        ("sm_80", Plan(1, 1, 16, 3), "all"),
+        ("sm_90a", Plan(4, 1, 16, 3), ("lean",)),
+        ("sm_90a", Plan(8, 1, 32, 2, ahead=True), "all"),
+    ],
 )
-def test_every_pass(target: str, warps: int, stages: Any) -> None:
+def test_every_pass(target: str, plan: Plan, stages: Any) -> None:
     """More steps than stages, two tiles of queries of a different number of steps, ragged ends."""
+    length = 20 * plan.warps
     notes = check(
-        (1, 1, 1, 20 * warps, 20 * warps + 40, 16, 24), tc.f16, target,
-        stages=stages, causal=True, plan=Plan(warps, 1, 16, 3),
+        (1, 1, 1, length, length + 40, 16, 24), tc.f16, target,
+        stages=stages, causal=True, plan=plan,
     )  # fmt: skip
     assert notes == ()  # copies are asynchronous, and products by instructions
 
@@ -78,6 +84,28 @@ def test_every_pass(target: str, warps: int, stages: Any) -> None:
 )
 def test_forms(shape: Any, dtype: tc.DType, options: Any) -> None:
     check(shape, dtype, "sm_80", **options)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "options"),
+    [
+        ((1, 2, 1, 70, 96, 16, 16), tc.bf16, {}),
+        ((1, 1, 1, 70, 50, 24, 40), tc.f16, {"causal": True}),
+        ((1, 1, 1, 70, 40, 16, 16), tc.f16, {"causal": True, "offset": -20, "scale": -0.5}),
+        ((2, 2, 1, 70, 45, 16, 16), tc.f16, {"mask": (2, 1, 70, 45)}),
+        ((1, 1, 1, 70, 45, 16, 16), tc.f16, {"sizes": ("batches", 1, "length", "keys"), "causal": True}),
+    ],
+    ids=["whole steps", "queries that see nothing", "negative offset", "mask", "any length"],
+)  # fmt: skip
+def test_forms_with_loads_ahead(shape: Any, dtype: tc.DType, options: Any) -> None:
+    """The last step has no keys, and the first one values of none."""
+    mask, sizes = options.pop("mask", None), options.pop("sizes", None)
+    if mask is not None:
+        mask = np.random.default_rng(2).standard_normal(mask) < 0.5
+    if sizes is not None:
+        sizes = tuple(tc.dim(n) if isinstance(n, str) else n for n in sizes)
+    plan = Plan(4, 1, 32, 2, ahead=True)
+    assert check(shape, dtype, "sm_90a", mask, sizes=sizes, plan=plan, **options) == ()
 
 
 @pytest.mark.parametrize("shape", [(20, 40), (2, 1, 1, 40)], ids=str)
@@ -125,28 +153,55 @@ def test_what_does_not_fit() -> None:
         attention(1, 1, 64, 64, 4096, dtype=tc.f16, machine=tc.machine("sm_80"))
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
-def test_cubins(target: str) -> None:
-    """The chosen plans spill nothing, and on sm_90a both products run beside their workers."""
+LONG: list[dict[str, Any]] = [
+    *({"features": n, "dtype": t, "causal": c} for n in (64, 128) for t in (tc.f16, tc.bf16) for c in (False, True)),
+    {"features": 128, "dtype": tc.f16, "mask": tc.f32[4096, 4096]},
+    {"features": 128, "dtype": tc.bf16, "mask": tc.boolean[4096, 4096], "causal": True},
+    {"features": 256, "dtype": tc.f16, "causal": True},
+]  # fmt: skip
+
+
+def cubins(target: str, many: list[dict[str, Any]]) -> list[tuple[ir.Kernel, Any, str]]:
+    """Kernels as they are compiled, with the assembler's listing where there is a disassembler."""
     pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC isn't published for this machine")
     machine = tc.machine(target)
-    options: list[dict[str, Any]] = [
-        {"features": 64, "dtype": tc.bf16, "causal": True},
-        {"features": 128, "dtype": tc.f16, "mask": tc.f32[4096, 4096]},
+    kernels = [attention(4, 16, 4096, 4096, machine=machine, **each) for each in many]
+    lean = [lower(for_target(kernel.ir, target)) for kernel in kernels]
+    made = compile_many(lean)
+    texts = ["" if disassembler() is None else sass_of(one.cubin) for one in made]
+    return [
+        (kernel, one.resources, text) for kernel, one, text in zip(lean, made, texts, strict=True)
+    ]
+
+
+def test_cubins_with_loads_ahead() -> None:
+    """The assembler has nothing to say of the products, and spills nothing; powers are found between products."""
+    for kernel, taken, text in cubins("sm_90a", LONG):
+        assert kernel.helpers == 128
+        assert (taken.spill_stores, taken.spill_loads, taken.stack) == (0, 0, 0)
+        assert taken.remarks == ()
+        if text:
+            parts = text.split("HGMMA")
+            assert sum("MUFU.EX2" in part for part in parts[2:-1]) >= 2
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_cubins(target: str) -> None:
+    """Plans for fewer keys spill nothing, and on sm_90a both products run beside their workers."""
+    plan = Plan(8, 1, 64, 3) if target == "sm_90a" else None
+    many: list[dict[str, Any]] = [
+        {"features": 64, "dtype": tc.bf16, "causal": True, "plan": plan},
+        {"features": 128, "dtype": tc.f16, "mask": tc.f32[4096, 4096], "plan": plan},
         {"features": 128, "dtype": tc.f32},
     ]
-    kernels = [attention(4, 16, 4096, 4096, machine=machine, **each) for each in options]
-    lean = [lower(for_target(kernel.ir, target)) for kernel in kernels]
-    for one, kernel, each in zip(compile_many(lean), lean, options, strict=True):
-        taken = one.resources
+    for (kernel, taken, text), each in zip(cubins(target, many), many, strict=True):
         assert (taken.spill_stores, taken.spill_loads, taken.stack) == (0, 0, 0)
-        assert not any("C7520" in remark for remark in taken.remarks)  # not serialized
+        assert taken.remarks == ()
         operations = {node.operation for node in walk(kernel.body) if isinstance(node, ir.Do)}
         product = "wgmma.m64" if target == "sm_90a" else "mma.sync.m16n8k16"
         found = any(name.startswith(product) for name in operations)
         assert found == (each["dtype"] is not tc.f32)
         if target == "sm_90a":
             assert not any(name.startswith("mma.sync") for name in operations)
-        if disassembler() is not None and found:
-            sass = sass_of(one.cubin)
-            assert ("HGMMA" if target == "sm_90a" else "HMMA") in sass
+        if text and found:
+            assert ("HGMMA" if target == "sm_90a" else "HMMA") in text

@@ -209,6 +209,13 @@ def test_attentions() -> None:
             attended(
                 "sm_90a", (1, 2, 1, 80, 120, 16, 24), f16, causal=True, plan=Plan(4, 1, 16, 3)
             ),
+            attended(
+                "sm_90a",
+                (1, 2, 1, 140, 130, 16, 24),
+                f16,
+                causal=True,
+                plan=Plan(8, 1, 32, 2, ahead=True),
+            ),
         ]
     )
 

@@ -389,8 +389,8 @@ def _waits(most: int) -> Callable[[Any], Any]:
 @pytest.mark.parametrize(
     ("owner", "name", "wrong", "kind"),
     [
-        (module, "_do", _waits(1), "unwaited-product"),
-        (module, "_do", _waits(2), "unwaited"),
+        (module, "do", _waits(1), "unwaited-product"),
+        (module, "do", _waits(2), "unwaited"),
         (module, "subtract", lambda right: lambda a, b: a, "deadlock"),
         (module, "add", lambda right: lambda a, b: a, "deadlock"),
         (module, "_begun", lambda right: list, "missing-fence"),

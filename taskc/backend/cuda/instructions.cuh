@@ -404,3 +404,19 @@ template <class T> __device__ __forceinline__ u32 packed4(const T* parts) {
     return bits_as<u32>(parts[0]) | bits_as<u32>(parts[1]) << 8 | bits_as<u32>(parts[2]) << 16
         | bits_as<u32>(parts[3]) << 24;
 }
+
+//: packed_whole words_of
+template <int count> struct Packed { u32 words[count]; };
+template <class T, int count> __device__ __forceinline__ auto packed_whole(const T (&parts)[count]) {
+    constexpr int together = 4 / sizeof(T);
+    Packed<count / together> packed;
+#pragma unroll
+    for (int i = 0; i < count / together; ++i) {
+        u32 word = 0;
+#pragma unroll
+        for (int j = 0; j < together; ++j) word |= bits_as<u32>(parts[i * together + j]) << (8 * sizeof(T) * j);
+        asm volatile("" : "+r"(word));  // it is computed here, not between products in flight
+        packed.words[i] = word;
+    }
+    return packed;
+}

@@ -70,7 +70,8 @@ def asynchronous(row: MatrixInstruction, *, in_registers: bool, along: tuple[str
     """Starts accumulator = left @ right, + accumulator if asked; `along` says how the operands lie."""
     m, n, k = row.shape
     slots = row.accumulator_fragment.slots
-    left = words("left", row.operand, row.left_fragment.slots) if in_registers else ["left"]
+    taken = row.left_fragment.slots * row.operand.nbytes // 4
+    left = [f"left[{i}]" for i in range(taken)] if in_registers else ["left"]
     kind = "r" if in_registers else "l"
     inputs = [f'"{kind}"({word})' for word in left] + ['"l"(right)', '"r"((u32)accumulate)']
     d = ", ".join([f"%{i}" for i in range(slots)])
@@ -84,7 +85,7 @@ def asynchronous(row: MatrixInstruction, *, in_registers: bool, along: tuple[str
         flags += "".join([f", {one}" for one in transposed[in_registers:]])
     name = asynchronous_name(row, in_registers=in_registers, along=along)
     instruction = f"wgmma.mma_async.sync.aligned.m{m}n{n}k{k}.{types}"
-    of_left = f"const {row.operand}* left" if in_registers else "u64 left"
+    of_left = "const u32* left" if in_registers else "u64 left"
     return _function(
         row,
         name,

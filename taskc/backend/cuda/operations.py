@@ -14,6 +14,7 @@ from taskc.backend.cuda import matrices
 from taskc.backend.cuda.compiled import TensorMap
 from taskc.backend.cuda.expressions import SUM, Expressions
 from taskc.backend.cuda.matrix_moves import matrix_move
+from taskc.backend.cuda.packed_registers import PackedRegisters
 from taskc.backend.cuda.prelude import Entry
 from taskc.errors import CompileError, InternalError
 from taskc.ir import nodes as ir
@@ -47,6 +48,7 @@ class Operations:
         self.maps: dict[TensorMap, str] = {}
         self.peers: dict[Tensor, tuple[Tensor, str]] = {}
         self.ordering = _ordering_mbarriers(kernel)
+        self.packed = PackedRegisters(expressions)
 
     def statements(self, node: ir.Do) -> Iterator[str]:
         """The lines of code of an operation."""
@@ -248,7 +250,7 @@ class Operations:
         flags = [bool(one.value) for one in transposed if isinstance(one, ir.Constant)]
         along = "mn" if flags[0] else "k", "k" if flags[1] else "mn"
         in_registers = left.tensor.scope == ir.REGISTER
-        of_left = self.operand(left) if in_registers else self._in_memory(left, along[0], row, True)
+        of_left = self.packed(left) if in_registers else self._in_memory(left, along[0], row, True)
         entry = matrices.asynchronous(row, in_registers=in_registers, along=along)
         parts = [self.operand(accumulator), of_left, self._in_memory(right, along[1], row, False)]
         return f"{self._made(entry)}({', '.join(parts)}, {self.expressions(accumulate)});"

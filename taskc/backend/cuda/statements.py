@@ -84,13 +84,19 @@ class Statements:
 
     def statements(self, node: Statement) -> None:
         """A statement at the beginning of a block of C++."""
-        for statement in node.statements if isinstance(node, ir.Sequence) else (node,):
+        parts = node.statements if isinstance(node, ir.Sequence) else (node,)
+        packed = self.operations.packed
+        known = dict(packed.names)
+        for at, statement in enumerate(parts):
+            for line in packed.before(parts[at:]):
+                self.line(line)
             if isinstance(statement, ir.Sequence):
                 with self.braces(""):
                     self.statements(statement)
             else:
                 self.loc = statement.loc if statement.loc.line else self.loc
                 self.statement(statement)
+        packed.names = known
 
     def statement(self, node: Statement) -> None:
         match node:

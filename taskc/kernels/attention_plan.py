@@ -1,0 +1,100 @@
+"""How attention by matrix products is cut into blocks, warps and steps, chosen by the machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from taskc import CompileError, DType, Machine, Mapping, repeat, spatial
+from taskc.kernels.attention_problem import Problem
+
+_SQUARE = repeat(4, 4) * spatial(4, 8)  # where no instruction fits: fused multiply-adds
+_DEEP = 16  # features, which a step of every instruction divides
+_HELD = 176  # registers of a worker for sums, scores and powers, where a producer gives up its own
+_MASKED = 128  # the same beside a mask
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """warps   of a block, each with its own queries
+    rows    fragments of queries that a warp has
+    keys    a step's, a multiple of 32, or, by instructions, of 16
+    stages  steps whose keys and values there is memory for
+    ahead   a producer warpgroup loads them, and a step's powers are found while those of the step before
+            are multiplied by their values
+    """
+
+    warps: int
+    rows: int
+    keys: int
+    stages: int
+    ahead: bool = False
+
+
+def choose_plan(problem: Problem, machine: Machine) -> Plan:
+    """The tallest tile that queries fill by half, in the memory of a block."""
+    tall = fragment_of(problem, machine).shape[0]
+    count = joined(problem) * problem.length if isinstance(problem.length, int) else 1 << 20
+    # Two rows of fragments would read keys once for both, but take more registers than there are.
+    filled = next(w for w in (8, 4, 2, 1) if w == 1 or w * tall < 2 * count)
+    plans = [
+        Plan(warps, 1, step, stages)
+        for warps in (8, 4, 2, 1)
+        for step, stages in ((64, 3), (32, 3), (32, 2), (32, 1))
+    ]
+    if _is_taken_beside_work(problem, machine):
+        ahead = [Plan(8, 1, step, 2, ahead=True) for step in (128, 64)]
+        plans = [plan for plan in ahead if _pays(problem, plan)] + plans
+    for plan in plans:
+        if plan.warps <= filled and _bytes(problem, plan, tall) <= machine.near:
+            return plan
+    raise CompileError(
+        f"{problem.features} features, and {problem.results} of the results, are more than a block has memory for"
+    )
+
+
+def fragment_of(problem: Problem, machine: Machine) -> Mapping:
+    """Who has which part of a piece of the scores, and of the results."""
+    row = next(iter(machine.instructions(*_types(problem))), None)
+    return row.accumulator_fragment if row else _SQUARE
+
+
+def joined(problem: Problem) -> int:
+    """How many heads that share keys have their queries in one tile: all, where queries are few."""
+    length = problem.length
+    return problem.share if isinstance(length, int) and length <= 8 else 1
+
+
+def padded(problem: Problem, unit: int = _DEEP) -> tuple[int, int]:
+    """The features of keys and of values as instructions take them."""
+    unit = max(_DEEP, unit)
+    return ceil(problem.features / _DEEP) * _DEEP, ceil(problem.results / unit) * unit
+
+
+def _types(problem: Problem) -> tuple[DType, DType, DType]:
+    return problem.dtype, problem.dtype, problem.wide
+
+
+def _is_taken_beside_work(problem: Problem, machine: Machine) -> bool:
+    """Whether products run beside their workers, on rows that bulk copies take."""
+    rows = problem.features * problem.dtype.nbytes, problem.results * problem.dtype.nbytes
+    is_beside = any(row.asynchronous for row in machine.instructions(*_types(problem)))
+    return is_beside and not any(nbytes % 16 for nbytes in rows)
+
+
+def _pays(problem: Problem, plan: Plan) -> bool:
+    """A step more than there are keys for is worth what it hides, and registers suffice."""
+    _, deep = padded(problem)
+    is_long = not isinstance(problem.keys, int) or problem.keys >= 4 * plan.keys
+    most = _HELD if problem.mask is None else _MASKED
+    return is_long and deep // 2 + plan.keys * 3 // 4 <= most
+
+
+def _bytes(problem: Problem, plan: Plan, tall: int) -> int:
+    """What a block has in shared memory: queries, rings of keys and values, and powers on their way."""
+    across, deep = padded(problem)
+    height = plan.warps * plan.rows * tall
+    elements = height * across + plan.stages * plan.keys * (across + deep)
+    if plan.ahead:  # nothing is padded, and powers stay where they are
+        return elements * problem.dtype.nbytes + 1024
+    return (elements + height * plan.keys) * problem.dtype.nbytes * 9 // 8

@@ -1,0 +1,104 @@
+"""The groups of a body's asynchronous products: where each begins, and where its workers wait for it.
+
+    mma scores += queries @ keys                  do wgmma.fence()
+    mma sums += powers @ values                   mma scores += queries @ keys
+    for i, j in own:                              do wgmma.commit()
+        scores[i, j] = exp2(scores[i, j])    ->   mma sums += powers @ values
+    for i, j in own:                              do wgmma.commit()
+        sums[i, j] *= shrink[i]                   do wgmma.wait(1)
+                                                  for i, j in own:
+                                                      scores[i, j] = exp2(scores[i, j])
+                                                  do wgmma.wait(0)
+                                                  for i, j in own:
+                                                      sums[i, j] *= shrink[i]
+
+Products of one accumulator in a row are a group. It goes on beside what workers do with registers that it
+doesn't have, and has ended before anything that another worker may see: barriers are placed there, and what
+products read may be overwritten behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from taskc.errors import Location
+from taskc.ir import nodes as ir
+from taskc.ir.build import index
+from taskc.ir.nodes import BARRIER, GLOBAL, SHARED, TILE, Expression, Statement, Tensor
+from taskc.ir.rewrite import tensors_of, walk
+from taskc.ir.target import is_asynchronous
+
+
+def awaited(statements: Sequence[Statement]) -> list[Statement]:
+    """A body's statements with the fences, groups and waits of the products among them."""
+    made: list[Statement] = []
+    groups: list[frozenset[Tensor]] = []  # in flight, the oldest first: the registers that each has
+    before: Statement | None = None
+
+    def wait(most: int, loc: Location) -> None:
+        if len(groups) > most:
+            made.append(do("wgmma.wait", loc, most))
+            del groups[: len(groups) - most]
+
+    for statement in statements:
+        if not isinstance(statement, ir.Mma) or not is_product(statement):
+            wait(_in_flight_beside(statement, groups), statement.loc)
+            made.append(statement)
+        else:
+            registers = _registers(statement)
+            if isinstance(before, ir.Mma) and is_product(before):
+                if before.accumulator is statement.accumulator:
+                    made.pop()
+                    registers |= groups.pop()
+            else:
+                made.append(do("wgmma.fence", statement.loc))
+            made += [statement, do("wgmma.commit", statement.loc)]
+            groups.append(registers)
+        before = statement
+    if before is not None:
+        wait(0, before.loc)
+    return made
+
+
+def is_product(statement: object) -> bool:
+    return isinstance(statement, ir.Mma) and is_asynchronous(statement.how)
+
+
+def do(operation: str, loc: Location, *operands: int) -> ir.Do:
+    return ir.Do(operation, tuple(map(index, operands)), loc=loc)
+
+
+def _registers(product: ir.Mma) -> frozenset[Tensor]:
+    """What nobody may touch until the product has ended."""
+    left = product.left.tensor
+    return frozenset((product.accumulator, left) if left.scope == TILE else (product.accumulator,))
+
+
+def _in_flight_beside(statement: Statement, groups: Sequence[frozenset[Tensor]]) -> int:
+    """How many of the groups, the youngest ones, may be in flight while a statement runs."""
+    if not _is_workers_own(statement):
+        return 0
+    used = _named(statement)
+    return next((n for n, group in enumerate(reversed(groups)) if group & used), len(groups))
+
+
+def _is_workers_own(statement: Statement) -> bool:
+    """Whether it is about scalars, registers and parameters that are only read."""
+    match statement:
+        case ir.Sequence(statements=parts):
+            return all(_is_workers_own(part) for part in parts)
+        case ir.If():
+            inner = [statement.then] + ([statement.otherwise] if statement.otherwise else [])
+            known = not any(map(_is_seen_by_others, _named(statement.condition)))
+            return known and all(map(_is_workers_own, inner))
+        case ir.Let() | ir.Each() | ir.Allocate():
+            return not any(map(_is_seen_by_others, _named(statement)))
+    return False
+
+
+def _named(node: Statement | Expression) -> set[Tensor]:
+    return {tensor for part in walk(node) for tensor in tensors_of(part)}
+
+
+def _is_seen_by_others(tensor: Tensor) -> bool:
+    return tensor.scope in (SHARED, BARRIER) or (tensor.scope == GLOBAL and tensor.role != "in")

@@ -1,0 +1,133 @@
+"""Groups of products that run beside their workers: what runs beside them, and what waits.
+
+Every kernel is run after every pass, and gives the bits of its phases; planted bugs are reported.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import taskc as tc
+import taskc.passes.product_groups as module
+from taskc import bf16, f32
+from taskc.backend import sim
+from taskc.ir.printer import to_text
+from taskc.lang.definition import KernelDefinition
+from taskc.passes.pipeline import lower_steps
+from tests.passes.test_select_products import fragment, on_hopper, runs_everywhere
+
+OWN = fragment(16)
+
+
+def two_products(*, through_memory: bool = False) -> KernelDefinition:
+    """Two accumulators; the first one's elements are worked on while the second is multiplied."""
+
+    @tc.kernel(workers=128)
+    def kernel(
+        a: bf16[64, 32], b: bf16[32, 16], c: bf16[64, 32],
+        y: tc.out[f32[64, 16]], z: tc.out[f32[64, 16]],
+    ):  # fmt: skip
+        sa, sb, sc = tc.load(a[:, :]), tc.load(b[:, :]), tc.load(c[:, :])
+        first = tc.tile(f32, OWN, 0)
+        second = tc.tile(f32, OWN, 0)
+        tc.mma(first, sa, sb)
+        tc.mma(second, sc, sb)
+        tc.mma(second, sa, sb)
+        if through_memory:
+            s = tc.shared(f32[64, 16])
+            for i, j in OWN:
+                s[i, j] = 1
+            for i, j in OWN:
+                first[i, j] += s[63 - i, j]
+        for i, j in OWN:
+            first[i, j] *= 2
+        for i, j in OWN:
+            second[i, j] += first[i, j]
+        tc.store(y[:, :], first)
+        tc.store(z[:, :], second)
+
+    return kernel
+
+
+def order_of(definition: KernelDefinition) -> list[str]:
+    """What is done with products and accumulators, as await_products leaves it."""
+    step = next(s for s in lower_steps(on_hopper(definition)) if s.name == "await_products")
+    pattern = r"wgmma\.(?:fence|commit|wait)\(\d?\)|mma \w+|\b(?:first|second|left|s)\[i(?:_\d)?, j(?:_\d)?\] = "
+    return [re.sub(r"_\d", "", one) for one in re.findall(pattern, to_text(step.kernel))]
+
+
+def test_a_group_is_waited_for_where_its_registers_are_touched() -> None:
+    assert order_of(two_products()) == [
+        "wgmma.fence()", "mma first", "wgmma.commit()", "mma second", "mma second", "wgmma.commit()",
+        "wgmma.wait(1)", "first[i, j] = ", "wgmma.wait(0)", "second[i, j] = ",
+    ]  # fmt: skip
+
+
+def test_nothing_is_in_flight_where_others_may_see_what_is_done() -> None:
+    made = order_of(two_products(through_memory=True))
+    assert made.index("wgmma.wait(0)") < made.index("s[i, j] = ")
+    assert "wgmma.wait(1)" not in made
+
+
+def _found(definition: KernelDefinition) -> set[str]:
+    random = np.random.default_rng(3)
+    kernel = on_hopper(definition)
+    given = [
+        random.normal(size=tuple(map(int, t.shape))).astype(t.dtype.numpy)  # type: ignore[union-attr]
+        for t in kernel.parameters[:-2]
+    ]
+    outputs = [np.zeros((64, 16), np.float32) for _ in range(2)]
+    found: set[str] = set()
+    for step in lower_steps(kernel):
+        report = sim.run(step.kernel, [*given, *outputs], seed=1)
+        found |= {finding.kind for finding in report.findings}
+    return found
+
+
+@pytest.mark.parametrize("through_memory", [False, True])
+def test_every_pass(through_memory: bool) -> None:
+    assert _found(two_products(through_memory=through_memory)) == set()
+
+
+def _one_more(right: Callable[..., int]) -> Callable[..., int]:
+    return lambda *given: right(*given) + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("_in_flight_beside", _one_more),
+        ("_registers", lambda right: lambda product: frozenset()),
+    ],
+)
+def test_planted_bugs_are_reported(
+    name: str, wrong: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, name, wrong(getattr(module, name)))
+    assert any("unwaited" in kind for kind in _found(two_products()))
+
+
+def test_a_left_operand_in_registers_is_left_alone() -> None:
+    """It is given other elements only when the product that reads it has ended."""
+
+    @tc.kernel(workers=128)
+    def kernel(a: bf16[64, 32], b: bf16[32, 16], y: tc.out[f32[64, 16]]):
+        sb = tc.load(b[:, :])
+        left = tc.tile(bf16, fragment(32))
+        total = tc.tile(f32, OWN, 0)
+        for i, j in fragment(32):
+            left[i, j] = a[i, j]
+        tc.mma(total, left, sb)
+        for i, j in fragment(32):
+            left[i, j] = 2 * a[i, j]
+        tc.mma(total, left, sb)
+        tc.store(y[:, :], total)
+
+    runs_everywhere(kernel)
+    product = ["wgmma.fence()", "mma total", "wgmma.commit()", "wgmma.wait(0)"]
+    assert order_of(kernel) == ["left[i, j] = ", *product, "left[i, j] = ", *product]
