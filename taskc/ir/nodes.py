@@ -441,12 +441,19 @@ class For:
     loc: Location = _location()
 
 
+GROUPED = (
+    "grouped",
+    "backwards",
+)  # orders of a Grid that go column by column within groups of rows
+
+
 @dataclass(frozen=True, slots=True)
 class Grid:
     """One execution of the body for each tile of `shape`; `variables` are the tile's origin.
 
     order       the dimensions from slowest to fastest, or ("grouped", n): columns within
-                groups of n tile rows, which keeps a working set in the cache
+                groups of n tile rows, which keeps a working set in the cache; or
+                ("backwards", n): the same from the last column to the first
     persistent  as many blocks as fit the machine, each running over several tiles; from stage
                 selected on that is a loop in the body of a plain grid
     cluster     blocks per dimension that are scheduled together; they divide the numbers of tiles,

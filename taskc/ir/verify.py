@@ -111,7 +111,7 @@ class _Verifier(StatementVerifier):
         )
         self.need(all(n >= 1 for n in (*s.by, *s.cluster)), "a grid's tiles aren't empty")
         self.need(len(s.cluster) in (0, rank), "a cluster has the grid's rank")
-        grouped = rank == 2 and len(s.order) == 2 and s.order[0] == "grouped" and s.order[1] != 0
+        grouped = rank == len(s.order) == 2 and s.order[0] in ir.GROUPED and s.order[1] != 0
         permuted = sorted(map(str, s.order)) == sorted(map(str, range(rank)))
         self.need(
             not s.order or grouped or permuted,

@@ -10,6 +10,8 @@ from taskc.kernels.attention_problem import Problem
 
 _SQUARE = repeat(4, 4) * spatial(4, 8)  # where no instruction fits: fused multiply-adds
 _DEEP = 16  # features, which a step of every instruction divides
+_CACHED = 1 << 25  # bytes of keys and values that a GPU's second cache surely keeps
+_USUAL = 4096  # keys, where they are not known
 _HELD = 176  # registers of a worker for sums, scores and powers, where a producer gives up its own
 _MASKED = 128  # the same beside a mask
 
@@ -63,6 +65,18 @@ def joined(problem: Problem) -> int:
     """How many heads that share keys have their queries in one tile: all, where queries are few."""
     length = problem.length
     return problem.share if isinstance(length, int) and length <= 8 else 1
+
+
+def order_of(problem: Problem, machine: Machine) -> tuple[str, int] | None:
+    """Of the blocks of (heads, queries): in a causal attention the last queries come first, for they see most
+    keys. So many heads take turns as have their keys and values in the cache.
+    """
+    if problem.ahead is None:
+        return None
+    keys = problem.keys if isinstance(problem.keys, int) else _USUAL
+    of_head = max(1, keys) * sum(padded(problem)) * problem.dtype.nbytes
+    together = max(1, _CACHED // of_head) * (problem.share // joined(problem))
+    return "backwards", min(together, machine.threads)
 
 
 def padded(problem: Problem, unit: int = _DEEP) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import Machine, Mapping, auto_map, repeat, spatial
-from taskc.kernels.attention_plan import Plan, fragment_of, joined, padded
+from taskc.kernels.attention_plan import Plan, fragment_of, joined, order_of, padded
 from taskc.kernels.attention_problem import Problem, added_by
 
 
@@ -44,7 +44,8 @@ def products(problem: Problem, plan: Plan, machine: Machine) -> tuple[int, Calla
     rows = seen.project((0,))
     lines = auto_map((height, deep), workers=seen.workers, vector=8 // dtype.nbytes)
     together = joined(problem)
-    count = together * length
+    heads, count = problem.heads // together, together * length
+    order = order_of(problem, machine)
     added = added_by(problem)
     # Powers of 2 are cheaper than those of e. Where no mask comes between the products and their largest,
     # and they keep their order, they are scaled together with what is taken off.
@@ -145,9 +146,7 @@ def products(problem: Problem, plan: Plan, machine: Machine) -> tuple[int, Calla
 
     @tc.function
     def blocks(q, k, v, mask, y):
-        for batch, head, row in tc.tiles(
-            (problem.batches, problem.heads // together, count), by=(1, 1, height)
-        ):
-            block(q, k, v, mask, y, batch, head, row)
+        for tile, row in tc.tiles((problem.batches * heads, count), by=(1, height), order=order):
+            block(q, k, v, mask, y, tile // heads, tile % heads, row)
 
     return seen.workers, blocks

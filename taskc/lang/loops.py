@@ -277,18 +277,18 @@ def _order(context: Context, node: ast.expr | None, rank: int) -> tuple[str | in
     if node is None or value is None:
         return ()
     parts = _parts(value)
-    if len(parts) == 2 and parts[0] == "grouped":
+    if len(parts) == 2 and parts[0] in ir.GROUPED:
         rows = constant_integer(context, parts[1], node, "the size of a group")
         if rows < 1 or rank != 2:
             raise context.error(
-                "the grouped order is for two dimensions, and groups of 1 or more", node
+                f"the {parts[0]} order is for two dimensions, and groups of 1 or more", node
             )
-        return ("grouped", rows)
+        return (parts[0], rows)
     if not is_constant(parts) or sorted(parts, key=str) != list(range(rank)):
         raise context.error(
             f"the order is the dimensions {tuple(range(rank))} from slowest to fastest",
             node,
-            'or groups of n tile rows: ("grouped", n)',
+            'or groups of n tile rows: ("grouped", n), or ("backwards", n)',
         )
     return parts
 

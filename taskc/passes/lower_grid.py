@@ -9,8 +9,8 @@
     body
 
 `order=("grouped", g)` walks down the columns of groups of g tile rows, so that the blocks that run at one
-time share their operands in the cache. Persistent grids have been loops within plain ones since
-taskc/passes/persist.py.
+time share their operands in the cache; "backwards" begins with the last column. Persistent grids have been
+loops within plain ones since taskc/passes/persist.py.
 
 With `cluster=(2, 1)` the tiles of two rows are those of consecutive blocks, and it is clusters whose
 order `order` is. The cluster's extents divide the numbers of tiles, for every size.
@@ -132,8 +132,10 @@ def at_tile(grid: ir.Grid, number: Expression) -> Statement:
         size = prod(grid.cluster)
         rank, number = modulo(number, size), floor_divide(number, size)
         counts = [floor_divide(n, by) for n, by in zip(counts, grid.cluster, strict=True)]
-    if grid.order and grid.order[0] == "grouped":
+    if grid.order and grid.order[0] in ir.GROUPED:
         lets, digits = _grouped(counts, number, int(grid.order[1]), grid.loc)
+        if grid.order[0] == "backwards":
+            digits[1] = subtract(subtract(counts[1], 1), digits[1])
     else:
         lets, digits = [], _row_major(counts, number, grid.order)
     if rank is not None:

@@ -15,7 +15,8 @@ from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
 from taskc.kernels.attention import Plan, attention, choose_plan
 from taskc.kernels.attention_problem import Problem
-from taskc.passes.pipeline import lower
+from taskc.passes.pipeline import lower, lower_steps
+from tests.evaluator import Machine
 from tests.kernels.simulated import simulated
 from tests.kernels.test_attention import exact, operands
 
@@ -124,6 +125,24 @@ def test_any_length() -> None:
             (1, 2, 1, length, keys, 16, 16), tc.f16, "sm_80",
             sizes=sizes, causal=True, plan=Plan(1, 1, 16, 3),
         )  # fmt: skip
+
+
+def test_blocks_that_see_most_keys_come_first() -> None:
+    """Two heads take turns, from the last of three tiles of queries to the first."""
+    machine = tc.machine("sm_80")
+    kernel = attention(
+        1, 2, 40, 40, 16, causal=True, dtype=tc.f16, machine=machine, plan=Plan(1, 1, 16, 3)
+    )
+    placed = next(s for s in lower_steps(for_target(kernel.ir, "sm_80")) if s.name == "lower_grid")
+    found_lets = [n for n in walk(placed.kernel.body) if isinstance(n, ir.Let)]
+    lets = {let.variable.name: let for let in reversed(found_lets)}  # the first of each name
+    found = []
+    for block in range(6):
+        values: dict[Any, Any] = {placed.kernel.block: block}
+        for name in ("first_row", "within_group", "group_rows", "tile", "row"):
+            values[lets[name].variable] = Machine().value(lets[name].value, values)
+        found.append((values[lets["tile"].variable], values[lets["row"].variable]))
+    assert found == [(0, 32), (1, 32), (0, 16), (1, 16), (0, 0), (1, 0)]
 
 
 @pytest.mark.parametrize("dtype", [tc.f16, tc.f32])

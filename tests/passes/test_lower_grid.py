@@ -96,7 +96,7 @@ def test_orders(order: tuple[int, ...]) -> None:
     assert (numbers(start, shape) - 1 == expected.transpose(np.argsort(slowest_first))).all()
 
 
-@pytest.mark.parametrize("order", [(), (1, 0), ("grouped", 2)])
+@pytest.mark.parametrize("order", [(), (1, 0), ("grouped", 2), ("backwards", 2)])
 def test_the_tiles_of_a_cluster_are_consecutive(order: tuple[object, ...]) -> None:
     """What `order` orders are the clusters."""
     shape, cluster = (8, 6), (2, 3)
@@ -139,8 +139,21 @@ def test_groups_are_a_bijection(rows: int, columns: int, height: int) -> None:
     assert found == [grouped(tile, rows, columns, height) for tile in range(rows * columns)]
 
 
+@pytest.mark.parametrize("cluster", ["", " cluster=(2, 1)"])
+def test_backwards_is_grouped_from_the_last_column(cluster: str) -> None:
+    shape = (6, 4)
+    forwards, backwards = (
+        numbers(counted(f' order=("{order}", 2){cluster}', shape, order=True), shape)
+        for order in ("grouped", "backwards")
+    )
+    assert (backwards == forwards[:, ::-1]).all()
+    assert backwards[0, 3] == 1
+
+
 @pytest.mark.parametrize("processors", [1, 2, 3, 7, 24, 25, 100])
-@pytest.mark.parametrize("order", ["", ' order=("grouped", 3)', " order=(1, 0)"])
+@pytest.mark.parametrize(
+    "order", ["", ' order=("grouped", 3)', ' order=("backwards", 3)', " order=(1, 0)"]
+)
 def test_persistent_blocks_share_the_tiles(
     processors: int, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -329,7 +329,7 @@ def grid_origin(blocks: Array, tiles: list[int], node: ir.Grid) -> list[Array]:
         inner = np.unravel_index(blocks % size, node.cluster)
         blocks = blocks // size
         tiles = [n // by for n, by in zip(tiles, node.cluster, strict=True)]
-    if node.order and node.order[0] == "grouped" and rank >= 2:
+    if node.order and node.order[0] in ir.GROUPED and rank >= 2:
         group = int(node.order[1])
         *outer, rows, columns = tiles
         rest, number = np.divmod(blocks, rows * columns) if rows * columns else (blocks, blocks)
@@ -337,7 +337,9 @@ def grid_origin(blocks: Array, tiles: list[int], node: ir.Grid) -> list[Array]:
         height = np.minimum(rows - first, group)
         within = number % (group * columns)
         numbers = [*np.unravel_index(rest, outer)] if outer else []
-        numbers += [first + within % height, within // height]
+        column = within // height
+        is_backwards = node.order[0] == "backwards"
+        numbers += [first + within % height, columns - 1 - column if is_backwards else column]
     else:
         order = [int(i) for i in node.order] if node.order else list(range(rank))
         spelled = np.unravel_index(blocks, [tiles[i] for i in order]) if rank else ()
