@@ -122,6 +122,11 @@ FAMILIES: tuple[Family, ...] = (
         peer=lambda torch, x: kernels.swapped(x).contiguous(), is_bound_by_memory=True, counted=((256, 192),),
     ),
     Family(
+        "sum in one launch", kernels.summed, kernels.sum_reference, kernels.of_sum,
+        checks=((5, 1000), (16, 4099)), sizes=((128, 1 << 19),), quick=(),
+        peer=lambda torch, x, sums: x.sum().reshape(1), is_bound_by_memory=True,
+    ),
+    Family(
         "elementwise, broadcast", kernels.scaled_and_shifted, lambda x, a, b: x * a + b, kernels.one_rounding,
         checks=((37, 70), (5, 1024)), sizes=((8192, 8192),), quick=(),
         peer=lambda torch, x, a, b: torch.addcmul(b, x, a), is_bound_by_memory=True,

@@ -210,6 +210,53 @@ def one_rounding(size: Size) -> tuple[float, float]:
     return 2.0**-23, 2.0**-23
 
 
+def summed(machine: Any, m: int, n: int) -> Any:
+    """A block sums each row, and when all have, the first block adds the sums: in one launch."""
+    workers, ahead = 512, 8
+
+    @tc.function
+    def fold(parts, w):
+        for half in tc.static((256, 128, 64, 32, 16, 8, 4, 2, 1)):
+            tc.sync()
+            if w < half:
+                parts[w] += parts[w + half]
+
+    @tc.cuda.kernel(workers=workers, target="sm_80")
+    def summed(x: f32[m, n], sums: tc.inout[f32[m]], y: tc.out[f32[1]]):
+        for row in tc.tiles(m, by=1):
+            parts = tc.shared(f32[workers])
+            w = tc.worker()
+            mine = tc.local(f32[ahead], 0)
+            for start in range(0, n, ahead * workers):
+                for i in tc.static(range(ahead)):
+                    if start + i * workers + w < n:
+                        mine[i] += x[row, start + i * workers + w]
+            for i in tc.static(range(1, ahead)):
+                mine[0] += mine[i]
+            parts[w] = mine[0]
+            fold(parts, w)
+            if w == 0:
+                sums[row] = parts[0]
+            tc.cuda.grid_sync()
+            if row == 0:
+                parts[w] = 0
+                if w < m:
+                    parts[w] = sums[w]
+                fold(parts, w)
+                if w == 0:
+                    y[0] = parts[0]
+
+    return summed
+
+
+def sum_reference(x: Any, sums: Any) -> Any:
+    return x.sum().reshape(1)
+
+
+def of_sum(size: Size) -> tuple[float, float]:
+    return 2.0**-20, sqrt(prod(size)) * 2.0**-14
+
+
 def fma_matmul(machine: Any, m: int, n: int, k: int) -> Any:
     return example("03_matmul", "make_pipelined", m, n, k, bk=16, stages=3)
 

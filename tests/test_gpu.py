@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import device, driver, f32, spatial
+from taskc import device, driver, f32, repeat, spatial
 from taskc.checking import comparison_across_targets
 from tests.test_examples import FILES, definitions_of, example
+from tests.whole_grid import make_total
 
 pytestmark = pytest.mark.gpu
 
@@ -177,3 +178,46 @@ def test_numpy_arrays_are_copied_in_and_out(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("TASKC_TARGET", "cuda")
     a = np.arange(1000, dtype=np.float32)
     np.testing.assert_array_equal(make_add()(a, a), 2 * a)
+
+
+def test_blocks_wait_for_each_other_in_every_launch() -> None:
+    """The counter is left as the next launch wants it: in a stream, beside another one, and in a graph."""
+    x = np.random.default_rng(0).integers(-99, 99, (64, 128))
+    there, total = device.array(x), make_total(64, 128)
+    streams, sums = [device.Stream() for _ in range(2)], []
+    scratch = [device.array(np.zeros(64, np.int64)) for _ in streams]
+    for _ in range(50):
+        for stream, parts in zip(streams, scratch, strict=True):
+            with stream:
+                sums.append(total(there, parts))
+    assert {int(y.numpy()[0]) for y in sums} == {int(x.sum())}
+    graph = device.Graph(lambda: [total(there, parts) for parts in scratch])
+    for factor in (1, 2, 3):
+        there.set(factor * x)
+        graph.replay()
+        assert [int(y.numpy()[0]) for y in graph.result] == [factor * int(x.sum())] * 2
+
+
+def test_more_blocks_than_fit_are_refused() -> None:
+    blocks = 40 * device.context().processors
+    x, parts = np.zeros((blocks, 128), np.int64), np.zeros(blocks, np.int64)
+    with pytest.raises(device.DeviceError, match="wait for each other"):
+        make_total(blocks, 128)(device.array(x), device.array(parts))
+
+
+def test_a_packed_operand() -> None:
+    panels = f32[64, 32].laid(repeat(1, 2) * repeat(64, 16))
+
+    @tc.kernel(workers=32)
+    def row_times(x: f32[64], weights: panels, y: tc.out[f32[32]]):  # type: ignore[valid-type]
+        for j in spatial(32):
+            total = f32(0)
+            for q in range(64):
+                total += x[q] * weights[q, j]
+            y[j] = total
+
+    values = np.arange(64 * 32, dtype=np.float32).reshape(64, 32) % 13
+    weights, x = device.array(tc.pack(values, panels)), np.arange(64, dtype=np.float32)
+    np.testing.assert_array_equal(weights.unpack(), values)
+    for _ in range(3):
+        np.testing.assert_array_equal(row_times(device.array(x), weights).numpy(), x @ values)
