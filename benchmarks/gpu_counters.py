@@ -51,7 +51,7 @@ def simulate(job: Job) -> Job:
     values = [
         next(given)
         if isinstance(item, ir.Tensor) and item.role == "in"
-        else np.zeros(tuple(map(int, item.shape)), item.dtype.numpy)
+        else np.zeros(tuple(map(int, item.argument_shape)), item.dtype.numpy)
         for item in kernel.ir.parameters
     ]
     report = sim.run(lower(replace(kernel.ir, target=job["target"])), values, statistics=True)

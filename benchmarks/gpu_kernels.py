@@ -49,8 +49,8 @@ def of_bf16(size: Size) -> tuple[float, float]:
 
 
 def of_tf32(size: Size) -> tuple[float, float]:
-    """Operands of 11 bits: k products of two rounded numbers, whose errors add up like a random walk."""
-    return 2.0**-20, 8 * sqrt(size[2]) * 2.0**-11
+    """Inputs are rounded before, so products are exact; sums are cut off, and always the same way."""
+    return 2.0**-20, size[2] * 2.0**-17
 
 
 def of_f32(size: Size) -> tuple[float, float]:

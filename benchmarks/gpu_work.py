@@ -75,7 +75,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     family, kernel, size = _built(job)
     arrays = [device.array(array) for array in inputs(kernel)]
     (output,) = outputs_of(kernel.ir.parameters)
-    shape = tuple([int(extent) for extent in output.shape])
+    shape = tuple([int(extent) for extent in output.argument_shape])
     bytes_moved = sum(array.nbytes for array in arrays) + prod(shape) * output.dtype.nbytes
     copies = min(64, max(1, ceil(_FILLED * device.context().cache_bytes / max(1, bytes_moved))))
     sets = [arrays, *[[array.copy() for array in arrays] for _ in range(copies - 1)]]
@@ -122,7 +122,7 @@ def inputs(kernel: Any) -> list[np.ndarray]:
     random = np.random.default_rng(0)
     made = []
     for item in inputs_of(kernel.ir.parameters):
-        shape = tuple([int(extent) for extent in item.shape])
+        shape = tuple([int(extent) for extent in item.argument_shape])
         values = random.standard_normal(min(prod(shape), _DIFFERENT), np.float32)
         made.append(np.resize(np.asarray(convert(values, f32, item.dtype)), shape))
     return made

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import taskc as tc
+from taskc import driver
 from tests.backend.cuda.conftest import compiled, fake, start
 from tests.backend.cuda.fake_driver import ILLEGAL_ADDRESS, FakeDriver
 
@@ -98,6 +99,18 @@ def test_every_family_names_what_there_is(parts: Any) -> None:
             relative, absolute = family.bound(size)
             assert 0 <= relative < 0.01
             assert 0 <= absolute < 0.6
+
+
+@pytest.mark.parametrize("machine", ["sm_80", "sm_90a"])
+def test_inputs_fit_and_so_does_what_they_are_held_against(parts: Any, machine: str) -> None:
+    """A kernel may see its parameters in another shape than its callers."""
+    for family in parts["cases"].FAMILIES:
+        size = family.checks[0]
+        kernel = family.build(tc.machine(machine), *size)
+        arrays = parts["work"].inputs(kernel)
+        bound = driver.signature(kernel).bind(arrays, {})
+        expected = family.reference(*[array.astype(np.float64) for array in arrays])
+        assert expected.shape == bound.returned.shape, family.name
 
 
 def child(tmp_path: Path, body: str) -> Path:
@@ -298,6 +311,18 @@ def test_what_ncu_refuses_is_in_its_words(
     parts["counters"].counted(numbered(1), "sm_90a", program, end, record)
     assert [row["error"] for row in record.rows] == [expected]
     assert said(record)[0].endswith(f"FAILED: {expected}")
+
+
+def test_what_is_counted_is_simulated(parts: Any) -> None:
+    jobs = [
+        {"family": family.name, "size": size, "target": "sm_90a"}
+        for family in parts["cases"].FAMILIES
+        for size in family.counted
+    ]
+    assert len(jobs) >= 5
+    for one in jobs:
+        found = parts["counters"].simulate(one)["simulated"]
+        assert found["sectors of stores"] > 0, one["family"]
 
 
 def test_counters_agree_or_differ(parts: Any) -> None:
