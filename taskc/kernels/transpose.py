@@ -151,6 +151,12 @@ def _turn_tiles(
     by = [1] * _RANK
     by[across], by[-1] = tall, wide
     outside = False if dtype is boolean else 0
+    # Neighbours among the columns lie in different groups of rows. Where several are read at one time, some room
+    # behind each group has them lie in different banks.
+    groups = wide // side
+    at_once = min(machine.lanes, _BANKS // (side * dtype.nbytes)) // lanes
+    if at_once > 1 and groups > at_once // side:
+        groups += max(1, at_once // side)
 
     @tc.kernel(workers=count)
     def transpose(x: given, y: tc.out[made]):
@@ -161,7 +167,7 @@ def _turn_tiles(
                 if row + i < height and d + j < broad:
                     squares[i, j] = x[_replaced(across, a, b, c, row + i, d + j)]
             # What is beside each other here is `side` columns apart: that spreads over all banks.
-            columns = tc.shared(dtype[side, wide // side, tall])
+            columns = tc.shared(dtype[side, groups, tall])
             for j, i in turned:
                 columns[j % side, j // side, i] = squares[i, j]
             for j, i in written:
@@ -172,6 +178,7 @@ def _turn_tiles(
     return transpose
 
 
+_BANKS = 128  # bytes of shared memory that are read at one time
 _MOST_SIDE = 8  # elements: a worker has a square of them in registers
 
 

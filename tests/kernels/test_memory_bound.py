@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from taskc.lang.definition import Definition, KernelDefinition
 from taskc.machine import Machine
 from taskc.mutation import inputs_of, mutate
 from taskc.passes.pipeline import lower
+from tests.kernels.simulated import simulated
 
 TARGET = "sm_90a"
 HOPPER = tc.machine(TARGET)
@@ -423,3 +425,14 @@ def test_compiled_without_spills(target: str) -> None:
     for compiled in compile_many(lean):
         resources = compiled.resources
         assert (resources.spill_stores, resources.spill_loads, resources.stack) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("dtype", [i8, f16, f32, f64], ids=str)
+@pytest.mark.parametrize("shape", [(4, 100), (4, 128), (8, 136), (16, 136), (128, 4), (64, 40)])
+def test_small_transposes_have_few_conflicts(dtype: tc.DType, shape: tuple[int, int]) -> None:
+    """Few rows or columns leave a warp many of the others at one time."""
+    x = np.arange(prod(shape)).reshape(shape).astype(dtype.numpy)
+    made, _ = simulated(
+        transpose(shape, dtype=dtype, machine=HOPPER), [x], TARGET, stages=("lean",)
+    )
+    assert np.array_equal(made.reshape(shape[::-1]), x.T.astype(np.float64))
