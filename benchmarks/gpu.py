@@ -152,14 +152,16 @@ def compile_only(options: argparse.Namespace, program: Path) -> int:
     ]
     done += run_beside(counted, program, start + 10 * LIMIT, os.cpu_count() or 1)
     failed = [row for row in done if "error" in row or "left_out" in row]
-    for row in failed:
-        print(line_of(row))
+    for row in done:
+        if row in failed or "remarks" in row:
+            print(line_of(row))
     spent = time.monotonic() - start
     print(f"{len(done) - len(failed)} of {len(done)} are compiled or simulated, in {spent:.0f} s")
     return 1 if failed else 0
 
 
 def measure(options: argparse.Namespace, program: Path) -> int:
+    from gpu_jobs import line_of
     from gpu_record import Record
     from report import described
 
@@ -186,6 +188,9 @@ def measure(options: argparse.Namespace, program: Path) -> int:
     made = compile_all(every, target, program, next(ends))
     done = [row for row in made if "error" not in row and "left_out" not in row]
     seconds = time.monotonic() - start
+    for row in made:
+        if "remarks" in row:
+            record.say(line_of(row))
     record.say(f"{len(done)} of {len(made)} compiled or found compiled after {seconds:.0f} s")
     for part, some in jobs.items():
         record.say(f"--- {part}, after {time.monotonic() - start:.0f} s")

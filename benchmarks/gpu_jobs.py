@@ -136,6 +136,8 @@ def line_of(row: Job) -> str:
         return f"{head} FAILED: {row['error']}"
     if "left_out" in row:
         return f"{head} left out: {row['left_out']}"
+    if row.get("remarks"):
+        return f"{head} {'; '.join(row['remarks'])}"
     if "error_of_bound" in row:
         return f"{head} right: {row['error_of_bound']:.2f} of the bound"
     if "ours_ms" not in row:

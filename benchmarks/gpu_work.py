@@ -38,11 +38,15 @@ def family_of(job: dict[str, Any]) -> Family:
 
 
 def compile_ahead(job: dict[str, Any]) -> dict[str, Any]:
-    """Into the cache, for a target that need not be here."""
+    """Into the cache, for a target that need not be here; what the assembler finds bad about it."""
     target = job["target"]
     kernel = family_of(job).build(tc.machine(target), *job["size"])
-    driver.compile_ahead(kernel, target)
-    return {}
+    remarks: list[str] = []
+    for taken in driver.compile_ahead(kernel, target):
+        spilled = taken.spill_stores + taken.spill_loads
+        remarks += [f"{spilled} bytes are spilled"] if spilled else []
+        remarks += taken.remarks
+    return {"remarks": remarks} if remarks else {}
 
 
 def check(job: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from taskc.launches import launches
 from taskc.packed import Packed
 from taskc.places import Place
 from taskc.settings import VERSION, cache_folder, target_name, thread_limit
+
+if TYPE_CHECKING:
+    from taskc.backend.cuda.compiled import Resources
 
 Call: TypeAlias = Callable[..., Any]
 
@@ -311,8 +314,8 @@ def _cuda() -> Target:
 register_target("cuda", _cuda)
 
 
-def compile_ahead(definition: Definition, target: str) -> None:
-    """Compiles all kernels of a definition for a GPU ("sm_90a") that need not be here.
+def compile_ahead(definition: Definition, target: str) -> tuple[Resources, ...]:
+    """Compiles all kernels of a definition for a GPU ("sm_90a") that need not be here; what each of them takes.
 
     The code goes into the cache folder, where calls find it, also on another machine to which the folder was taken.
     """
@@ -321,8 +324,11 @@ def compile_ahead(definition: Definition, target: str) -> None:
     from taskc.passes.pipeline import lower
 
     version, kept = _version(), Cache(cache_folder() / "cuda")
-    for kernel in definition.kernels:
+    made = [
         compiled(replace(kernel.ir, target=target), lower, kept, version)
+        for kernel in definition.kernels
+    ]
+    return tuple([one.resources for one in made])
 
 
 # --- the cache -------------------------------------------------------------------------------

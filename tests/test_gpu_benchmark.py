@@ -20,6 +20,7 @@ import pytest
 
 import taskc as tc
 from taskc import driver
+from taskc.backend.cuda.compiled import Resources
 from tests.backend.cuda.conftest import compiled, fake, start
 from tests.backend.cuda.fake_driver import ILLEGAL_ADDRESS, FakeDriver
 
@@ -99,6 +100,18 @@ def test_every_family_names_what_there_is(parts: Any) -> None:
             relative, absolute = family.bound(size)
             assert 0 <= relative < 0.01
             assert 0 <= absolute < 0.6
+
+
+def test_what_the_assembler_finds_bad_is_said(parts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    remarks = "(C7514) products are serialized", "(C7508) setmaxnreg is ignored"
+    taken = [Resources(spill_stores=4, spill_loads=8), Resources(remarks=remarks), Resources()]
+    ahead = {**job("compile", 100), "target": "sm_90a"}
+    monkeypatch.setattr(driver, "compile_ahead", lambda kernel, target: taken[:2])
+    found = parts["work"].compile_ahead(ahead)
+    assert found["remarks"] == ["12 bytes are spilled", *remarks]
+    assert parts["jobs"].line_of({**ahead, **found}).endswith("; ".join(found["remarks"]))
+    monkeypatch.setattr(driver, "compile_ahead", lambda kernel, target: taken[2:])
+    assert parts["work"].compile_ahead(ahead) == {}
 
 
 @pytest.mark.parametrize("machine", ["sm_80", "sm_90a"])
