@@ -1,8 +1,9 @@
-"""How many small breaks of the examples' kernels and programs the checker reports, on each target.
+"""How many small breaks of the examples' kernels and programs, and of convolutions, the checker reports.
 
     python benchmarks/mutants.py [--quick] [--json FILE]
 
-`--quick` takes the target generic alone. Survivors are listed with the reason why they are no bugs.
+`--quick` takes the examples alone, for the target generic. Survivors are listed with the reason why they
+are no bugs.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from mutants_convolutions import convolutions, two_processors
 from report import parse_options
 
 from taskc.ir.nodes import Kernel
@@ -45,30 +48,33 @@ def on(target: str, mutated: Kernel | Program) -> Kernel | Program:
     return replace(mutated, target=target)
 
 
+def cases(*, quick: bool) -> Iterator[tuple[str, Definition, str]]:
+    """What is broken, and for which target."""
+    for name, definition in definitions():
+        for target in ("generic",) if quick else ("generic", "sm_80", "sm_90a"):
+            yield name, definition, target
+    if not quick:
+        with two_processors():
+            yield from convolutions()
+
+
 def main() -> None:
     options = parse_options(__doc__ or "")
     totals: Counter[str] = Counter()
     rows = []
-    for name, definition in definitions():
-        inputs = inputs_of(definition)
-        for target in ("generic",) if options.quick else ("generic", "sm_80", "sm_90a"):
-            mutants = list(mutate(on(target, definition.ir), inputs))
-            survivors = [m for m in mutants if not m.reported]
-            print(f"{name:28} {target:8} {len(mutants) - len(survivors):4} of {len(mutants):4}")
-            for m in survivors:
-                reason = m.reason or "NOT EXPLAINED"
-                print(f"    {m.location}: {m.description}, at {m.stage}: {reason}")
-            totals["mutants"] += len(mutants)
-            totals["reported"] += len(mutants) - len(survivors)
-            totals["equivalent"] += sum(m.is_equivalent for m in survivors)
-            rows.append(
-                {
-                    "case": name,
-                    "target": target,
-                    "mutants": len(mutants),
-                    "survivors": len(survivors),
-                }
-            )
+    for name, definition, target in cases(quick=options.quick):
+        mutants = list(mutate(on(target, definition.ir), inputs_of(definition)))
+        survivors = [m for m in mutants if not m.reported]
+        print(f"{name:36} {target:8} {len(mutants) - len(survivors):4} of {len(mutants):4}")
+        for m in survivors:
+            reason = m.reason or "NOT EXPLAINED"
+            print(f"    {m.location}: {m.description}, at {m.stage}: {reason}")
+        totals["mutants"] += len(mutants)
+        totals["reported"] += len(mutants) - len(survivors)
+        totals["equivalent"] += sum(m.is_equivalent for m in survivors)
+        rows.append(
+            {"case": name, "target": target, "mutants": len(mutants), "survivors": len(survivors)}
+        )
     share = totals["reported"] / totals["mutants"]
     print(f"{totals['reported']} of {totals['mutants']} reported ({share:.1%});", end=" ")
     print(f"{totals['equivalent']} of the rest are equivalent")

@@ -114,6 +114,47 @@ def test_a_kernel_that_sees_another_shape_than_its_caller() -> None:
     assert all(m.reported for m in made)
 
 
+@tc.kernel(workers=64)
+def one_memory_for_two(x: tc.f32[64], y: tc.out[tc.f32[64]]):
+    mine = tc.tile(tc.f32, tc.spatial(64))
+    s = tc.shared(tc.f32[2, 32].laid(tc.repeat(2, 32, order=(1, 0))))
+    for i in tc.spatial(64):
+        s[i // 32, i % 32] = x[i]
+    for i in tc.spatial(64):
+        mine[i] = s[i // 32, i % 32]
+    t = tc.shared(tc.f32[64])
+    for i in tc.spatial(64):
+        t[i] = mine[i]
+    for i in tc.spatial(64):
+        y[i] = t[i ^ 32]
+
+
+def test_where_elements_lie_shows_at_the_last_stage() -> None:
+    """By their indices alone, no worker touches what another one has of the memory that s and t share."""
+    made = list(mutate(one_memory_for_two.ir, inputs_of(one_memory_for_two)))
+    barriers = [m for m in made if m.kind == "delete" and m.stage == "synchronized"]
+    assert [m.reported for m in barriers] == [True] * 2
+
+
+@tc.kernel(workers=64)
+def with_one_store_too_many(x: tc.f32[63], y: tc.out[tc.f32[63]]):
+    s = tc.shared(tc.f32[64])
+    for i in tc.spatial(64):
+        s[i] = x[min(i, 62)]
+    for i in tc.spatial(64):
+        if i < 63:
+            y[i] = s[62 - i]
+
+
+def test_what_is_stored_and_never_read_may_be_left_out() -> None:
+    made = list(mutate(with_one_store_too_many.ir, inputs_of(with_one_store_too_many)))
+    survivors = [m for m in made if not m.reported]
+    assert [m.description for m in survivors] == [
+        "each limited to (63,)"
+    ] * 2  # the other has a guard
+    assert all(m.reason.startswith("each store that it drops changes nothing") for m in survivors)
+
+
 @tc.cuda.kernel(workers=64)
 def with_barriers_of_its_own(x: tc.f32[64], y: tc.out[tc.f32[64]]):
     s = tc.shared(tc.f32[64])

@@ -4,7 +4,8 @@ A mutant is the kernel at a stage from `synchronized` on with one change: a barr
 deleted or moved across its neighbour, a ring's slot shifted, a buffer shrunk, a mapping perturbed. It is
 reported when the simulator finds an error under one of the schedules, or when the result differs from the
 one of the program as its author wrote it. What survives that is run with other inputs, of other sizes
-where they are symbolic, before it counts as equivalent. A `@tc.program` is broken one kernel at a time.
+where they are symbolic, and at the last stage, where elements lie as their layouts say, before it counts
+as equivalent. A `@tc.program` is broken one kernel at a time.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from taskc.mutation.changes import (
     other_changes,
 )
 from taskc.passes.lower_rings import lower_rings
-from taskc.passes.pipeline import lower_steps
+from taskc.passes.pipeline import lower, lower_steps
 from taskc.passes.synchronize import is_synchronized
 
 
@@ -167,14 +168,21 @@ class _Trial:
     def judge(self, change: Change, stage: str) -> Mutant:
         finding: Finding | str | None = None
         try:
-            for call, seed in product(range(len(self.calls)), self.seeds):
-                finding = self.difference(change.kernel, call, seed)
-                if finding is not None:
-                    break
+            finding = self.first_difference(change.kernel)
+            if finding is None and change.kernel.stage != "lean":
+                finding = self.first_difference(lower(change.kernel))
         except (CompileError, InternalError) as error:
             finding = f"rejected: {str(error).splitlines()[0]}"
         reason = "" if finding is not None else self.reason(change)
         return Mutant(change.kind, stage, change.description, change.location, finding, reason)
+
+    def first_difference(self, kernel: Kernel) -> Finding | str | None:
+        """What the first of the runs shows that shows anything."""
+        for call, seed in product(range(len(self.calls)), self.seeds):
+            finding = self.difference(kernel, call, seed)
+            if finding is not None:
+                return finding
+        return None
 
     def difference(self, kernel: Kernel, call: int, seed: int | None) -> Finding | str | None:
         """What a run of the kernel shows to be wrong."""
@@ -193,8 +201,8 @@ class _Trial:
 
         Which arrivals complete a phase of an mbarrier depends on no schedule, and the shadow demands
         that they order every two conflicting accesses: so clean runs prove the order. The same holds
-        of barriers; but it is asked only of one that was moved, where nothing else can tell: one that
-        can be left out is for its author to look at.
+        of barriers and of waits for bulk copies; but it is asked only of one that was moved, where
+        nothing else can tell: one that can be left out is for its author to look at.
         """
         if change.reason:
             return change.reason
@@ -202,10 +210,16 @@ class _Trial:
             return (
                 f"the arrivals that are left order every conflicting pair of accesses{self.where}"
             )
+        if change.description.startswith("wgmma.fence"):
+            # Whether one is missing depends on no schedule either.
+            return f"a fence is left behind whatever touched a product's registers{self.where}"
+        if change.kind == "move" and change.description.startswith("tma.wait"):
+            return f"nobody writes what a copy reads before it is waited for{self.where}"
         if self.below_phases and change.kind == "move" and "barrier" in change.description:
             return f"the barriers order every conflicting pair of accesses{self.where}"
-        if change.probe is not None and not any(
-            self.difference(change.probe, call, None) for call in range(len(self.calls))
+        if any(
+            not any(self.difference(probe, call, None) for call in range(len(self.calls)))
+            for probe in change.probes
         ):
             return f"each store that it drops changes nothing, or reaches no output{self.where}"
         return ""

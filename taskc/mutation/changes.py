@@ -34,7 +34,7 @@ ORDERING = frozenset(
 class Change:
     """kind    "delete", "move", "slot", "buffer" or "mapping"
     reason  why it is no bug, where that can be told without running it
-    probe   a kernel that gives the right result only if the change is no bug
+    probes  kernels of which each gives the right result only if the change is no bug
     """
 
     kind: str
@@ -42,7 +42,7 @@ class Change:
     location: Location
     kernel: Kernel
     reason: str = ""
-    probe: Kernel | None = None
+    probes: tuple[Kernel, ...] = ()
 
 
 def other_changes(kernel: Kernel) -> Iterator[Change]:
@@ -198,7 +198,10 @@ def _other_mappings(kernel: Kernel) -> Iterator[Change]:
                 f"{type(node).__name__.lower()} limited to {limit}",
                 node.loc,
                 _with(kernel, node, replace(node, **{field: mapping.within(limit)})),
-                probe=_with(kernel, node, _poisoned(node, limit)),
+                probes=tuple(
+                    _with(kernel, node, _poisoned(node, limit, unless_same=same))
+                    for same in (True, False)
+                ),
             )
         modes = mapping.worker_modes
         if modes and len(modes) > 1 and _touches_tile(node):
@@ -216,8 +219,8 @@ def _other_mappings(kernel: Kernel) -> Iterator[Change]:
                 )
 
 
-def _poisoned(node: ir.Each | ir.Move, limit: tuple[int, ...]) -> Statement:
-    """The unmutated statement; but a store beyond the limit that would change something stores nonsense."""
+def _poisoned(node: ir.Each | ir.Move, limit: tuple[int, ...], *, unless_same: bool) -> Statement:
+    """The unmutated statement; but a store beyond the limit, or one that changes something, stores nonsense."""
     if isinstance(node, ir.Move):
         assert node.by is not None
         store: Statement = ir.Store(node.tensor, node.indices, node.value, loc=node.loc)
@@ -229,9 +232,12 @@ def _poisoned(node: ir.Each | ir.Move, limit: tuple[int, ...]) -> Statement:
 
     def visit(part: Any) -> Any:
         if isinstance(part, ir.Store):
-            same = ir.Binary("==", ir.Read(part.tensor, part.indices), part.value)
+            right = kept
+            if unless_same:  # it has to have a value
+                same = ir.Binary("==", ir.Read(part.tensor, part.indices), part.value)
+                right = ir.Binary("or", kept, same)
             nonsense = ir.Constant(77, part.tensor.dtype)
-            value = ir.Select(ir.Binary("or", kept, same), part.value, nonsense)
+            value = ir.Select(right, part.value, nonsense)
             return replace(part, value=value)
         return map_children(part, visit)
 
