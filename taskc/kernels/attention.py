@@ -3,7 +3,7 @@
 The scores are never stored as a whole: some keys at a time are scored, raised to powers of e less the
 largest score so far, and multiplied by their values; where a larger score comes up, what has been summed
 is scaled down. On processors: for many queries see attention_tiles.py, for few, as in decoding,
-attention_few.py. Elsewhere: attention_products.py.
+attention_few.py. Elsewhere: attention_products.py, and attention_parts.py for few queries of many keys.
 """
 
 from __future__ import annotations
@@ -13,10 +13,20 @@ from dataclasses import replace
 from typing import Any
 
 import taskc as tc
-from taskc import CompileError, DType, KernelDefinition, Machine, TensorType, boolean, f32
+from taskc import (
+    CompileError,
+    DType,
+    KernelDefinition,
+    Machine,
+    ProgramDefinition,
+    TensorType,
+    boolean,
+    f32,
+)
 from taskc.kernels.attention_few import MOST, few_queries
+from taskc.kernels.attention_parts import in_parts
 from taskc.kernels.attention_plan import Plan, choose_plan
-from taskc.kernels.attention_problem import Extent, Problem
+from taskc.kernels.attention_problem import Extent, Problem, types_of
 from taskc.kernels.attention_products import products
 from taskc.kernels.attention_tiles import Schedule, choose, tiles
 
@@ -40,8 +50,8 @@ def attention(
     schedule: Schedule | None = None,
     machine: Machine | None = None,
     plan: Plan | None = None,
-) -> KernelDefinition:
-    """A kernel of q, k, v, and a mask if there is one: y = softmax(q @ k.T * scale + mask) @ v.
+) -> KernelDefinition | ProgramDefinition:
+    """A kernel, or a program, of q, k, v, and a mask if there is one: y = softmax(q @ k.T * scale + mask) @ v.
 
         q[batches, heads, length, features]         k[batches, kv_heads, keys, features]
         y[batches, heads, length, value_features]   v[batches, kv_heads, keys, value_features]
@@ -85,7 +95,10 @@ def attention(
     )
     machine = machine or tc.machine()
     if not machine.is_processor:
-        return _kernel(problem, *products(problem, plan or choose_plan(problem, machine), machine))
+        plan = plan or choose_plan(problem, machine)
+        if plan.part:
+            return in_parts(problem, plan, machine)
+        return _kernel(problem, *products(problem, plan, machine))
     tile = schedule or choose(problem, machine)
     if schedule is None and isinstance(length, int) and 0 < length * problem.share <= MOST:
         return _kernel(problem, tile.lanes, _groups(problem, tile.lanes, machine))
@@ -121,12 +134,8 @@ def _check_mask(mask: TensorType, whole: tuple[Extent, ...]) -> None:
 
 def _kernel(problem: Problem, workers: int, blocks: Callable[..., Any]) -> KernelDefinition:
     """The blocks as a kernel, with the parameters that the problem has."""
-    dtype, mask_type = problem.dtype, problem.mask
-    batches, features, results = problem.batches, problem.features, problem.results
-    queries = dtype[batches, problem.heads, problem.length, features]
-    keys = dtype[batches, problem.groups, problem.keys, features]
-    values = dtype[batches, problem.groups, problem.keys, results]
-    result = dtype[batches, problem.heads, problem.length, results]
+    mask_type = problem.mask
+    queries, keys, values, result = types_of(problem)
     if mask_type is None:
 
         @tc.kernel(workers=workers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from taskc import CompileError, DType, Machine, Mapping, repeat, spatial
@@ -12,6 +12,8 @@ _SQUARE = repeat(4, 4) * spatial(4, 8)  # where no instruction fits: fused multi
 _DEEP = 16  # features, which a step of every instruction divides
 _CACHED = 1 << 25  # bytes of keys and values that a GPU's second cache surely keeps
 _USUAL = 4096  # keys, where they are not known
+_LEAST = 256  # keys of a part
+_SHARED = 4  # blocks of a processor
 _HELD = 176  # registers of a worker for sums, scores and powers, where a producer gives up its own
 _MASKED = 128  # the same beside a mask
 
@@ -24,6 +26,7 @@ class Plan:
     stages  steps whose keys and values there is memory for
     ahead   a producer warpgroup loads them, and a step's powers are found while those of the step before
             are multiplied by their values
+    part    keys, a multiple of a step's, that blocks of their own go through; 0: all
     """
 
     warps: int
@@ -31,6 +34,7 @@ class Plan:
     keys: int
     stages: int
     ahead: bool = False
+    part: int = 0
 
 
 def choose_plan(problem: Problem, machine: Machine) -> Plan:
@@ -43,13 +47,15 @@ def choose_plan(problem: Problem, machine: Machine) -> Plan:
         Plan(warps, 1, step, stages)
         for warps in (8, 4, 2, 1)
         for step, stages in ((64, 3), (32, 3), (32, 2), (32, 1))
+        if step == 32 or filled > 1  # of a single warp several blocks share a processor
     ]
     if _is_taken_beside_work(problem, machine):
         ahead = [Plan(8, 1, step, 2, ahead=True) for step in (128, 64)]
         plans = [plan for plan in ahead if _pays(problem, plan)] + plans
     for plan in plans:
-        if plan.warps <= filled and _bytes(problem, plan, tall) <= machine.near:
-            return plan
+        nbytes = _bytes(problem, plan, tall)
+        if plan.warps <= filled and nbytes <= machine.near:
+            return replace(plan, part=_part(problem, plan, plan.warps * tall, machine, nbytes))
     raise CompileError(
         f"{problem.features} features, and {problem.results} of the results, are more than a block has memory for"
     )
@@ -71,12 +77,11 @@ def order_of(problem: Problem, machine: Machine) -> tuple[str, int] | None:
     """Of the blocks of (heads, queries): in a causal attention the last queries come first, for they see most
     keys. So many heads take turns as have their keys and values in the cache.
     """
-    if problem.ahead is None:
+    if problem.ahead is None or joined(problem) > 1:
         return None
     keys = problem.keys if isinstance(problem.keys, int) else _USUAL
     of_head = max(1, keys) * sum(padded(problem)) * problem.dtype.nbytes
-    together = max(1, _CACHED // of_head) * (problem.share // joined(problem))
-    return "backwards", min(together, machine.threads)
+    return "backwards", min(max(1, _CACHED // of_head) * problem.share, machine.threads)
 
 
 def padded(problem: Problem, unit: int = _DEEP) -> tuple[int, int]:
@@ -102,6 +107,19 @@ def _pays(problem: Problem, plan: Plan) -> bool:
     is_long = not isinstance(problem.keys, int) or problem.keys >= 4 * plan.keys
     most = _HELD if problem.mask is None else _MASKED
     return is_long and deep // 2 + plan.keys * 3 // 4 <= most
+
+
+def _part(problem: Problem, plan: Plan, height: int, machine: Machine, nbytes: int) -> int:
+    """The keys of a part, where so many blocks fill the machine: as many to a processor as it has memory for."""
+    if plan.ahead or not isinstance(problem.length, int):
+        return 0
+    together = joined(problem)
+    batches = problem.batches if isinstance(problem.batches, int) else 1
+    keys = problem.keys if isinstance(problem.keys, int) else _USUAL
+    tiles = batches * (problem.heads // together) * ceil(together * problem.length / height)
+    blocks = machine.threads * max(1, min(_SHARED, machine.near // nbytes))
+    parts = max(1, min(blocks // max(1, tiles), keys // _LEAST))
+    return 0 if parts == 1 else ceil(keys / parts / plan.keys) * plan.keys
 
 
 def _bytes(problem: Problem, plan: Plan, tall: int) -> int:

@@ -47,6 +47,20 @@ class Problem:
         return (True,) * (4 - len(own)) + own
 
 
+def types_of(problem: Problem) -> tuple[TensorType, TensorType, TensorType, TensorType]:
+    """Of q, k, v and y."""
+    of_queries = problem.batches, problem.heads, problem.length
+    of_keys = problem.batches, problem.groups, problem.keys
+    shapes = (
+        (*of_queries, problem.features),
+        (*of_keys, problem.features),
+        (*of_keys, problem.results),
+        (*of_queries, problem.results),
+    )
+    q, k, v, y = (problem.dtype[shape] for shape in shapes)
+    return q, k, v, y
+
+
 def added_by(problem: Problem) -> Callable[..., Any]:
     """What the mask, if there is one, adds to a score: a function of it, batch, head, query and key."""
     once, wide = problem.once, problem.wide

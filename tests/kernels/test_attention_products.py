@@ -12,6 +12,7 @@ from taskc.backend.cuda.compile import compile_many
 from taskc.backend.cuda.disassemble import disassembler, sass_of
 from taskc.checking import for_target
 from taskc.ir import nodes as ir
+from taskc.ir.program import Program, kernels_of
 from taskc.ir.rewrite import walk
 from taskc.kernels.attention import Plan, attention, choose_plan
 from taskc.kernels.attention_problem import Problem
@@ -127,6 +128,11 @@ def test_any_length() -> None:
         )  # fmt: skip
 
 
+def test_any_batch_of_heads_that_share_keys() -> None:
+    sizes = tc.dim("batches"), 6, 3, 50
+    check((2, 6, 2, 3, 50, 16, 16), tc.f16, "sm_80", sizes=sizes, causal=True)
+
+
 def test_blocks_that_see_most_keys_come_first() -> None:
     """Two heads take turns, from the last of three tiles of queries to the first."""
     machine = tc.machine("sm_80")
@@ -139,9 +145,9 @@ def test_blocks_that_see_most_keys_come_first() -> None:
     found = []
     for block in range(6):
         values: dict[Any, Any] = {placed.kernel.block: block}
-        for name in ("first_row", "within_group", "group_rows", "tile", "row"):
+        for name in ("first_row", "within_group", "group_rows", "pair", "row"):
             values[lets[name].variable] = Machine().value(lets[name].value, values)
-        found.append((values[lets["tile"].variable], values[lets["row"].variable]))
+        found.append((values[lets["pair"].variable], values[lets["row"].variable]))
     assert found == [(0, 32), (1, 32), (0, 16), (1, 16), (0, 0), (1, 0)]
 
 
@@ -163,8 +169,10 @@ def test_plans_fit_the_machine(dtype: tc.DType, features: int, target: str) -> N
     for length in (1, 20, 4096):
         problem = Problem(1, 1, 1, length, 4096, features, features, None, None, 1.0, dtype)
         plan = choose_plan(problem, machine)
-        kernel = attention(1, 1, length, 4096, features, dtype=dtype, machine=machine, plan=plan)
-        assert kernel.ir.workers == 32 * plan.warps
+        made = attention(1, 1, length, 4096, features, dtype=dtype, machine=machine, plan=plan).ir
+        kernel = next(iter(kernels_of(made).values())) if isinstance(made, Program) else made
+        assert kernel.workers == 32 * plan.warps
+        assert isinstance(made, Program) == (plan.part > 0)
 
 
 def test_what_does_not_fit() -> None:

@@ -216,6 +216,9 @@ def test_attentions() -> None:
                 causal=True,
                 plan=Plan(8, 1, 32, 2, ahead=True),
             ),
+            attended(
+                "sm_80", (2, 4, 2, 3, 60, 16, 24), f16, causal=True, plan=Plan(1, 1, 16, 3, part=32)
+            ),
         ]
     )
 

@@ -1,0 +1,122 @@
+"""Attention whose keys are cut into parts: all forms of it, which plans have parts, and what they come to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import taskc as tc
+from taskc import bf16, f16, f32
+from taskc.backend.cuda.compile import compile_many
+from taskc.checking import for_target
+from taskc.ir.program import Program, kernels_of
+from taskc.kernels.attention import Plan, attention, choose_plan
+from taskc.kernels.attention_problem import Problem
+from taskc.passes.pipeline import lower
+from tests.kernels.simulated import simulated
+from tests.kernels.test_attention import exact, operands
+from tests.kernels.test_attention_products import check
+
+STEPS = Plan(1, 1, 16, 3, part=48)
+
+
+def decoding(batches: Any, keys: Any, *, groups: int = 8, length: int = 1) -> Problem:
+    """32 heads of 128 features."""
+    return Problem(
+        batches, groups, 32 // groups, length, keys, 128, 128,
+        ahead=None, mask=None, scale=1.0, dtype=bf16,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize(
+    ("shape", "dtype", "options"),
+    [
+        ((1, 2, 1, 3, 100, 16, 24), f16, {}),
+        ((2, 4, 2, 3, 100, 16, 24), bf16, {"causal": True}),
+        ((1, 2, 2, 20, 100, 20, 12), f16, {"causal": True, "offset": 60}),
+        ((1, 2, 1, 5, 100, 16, 16), f16, {"causal": True, "offset": -2}),
+        ((1, 1, 1, 1, 150, 16, 16), f16, {"scale": -0.5}),
+        ((1, 2, 1, 3, 40, 16, 16), f16, {}),
+        ((1, 2, 2, 3, 70, 10, 33), f32, {"plan": Plan(1, 1, 32, 2, part=32)}),
+    ],
+    ids=[
+        "ragged", "causal", "parts that some see", "queries that see nothing", "negative scale",
+        "one part", "f32",
+    ],
+)  # fmt: skip
+def test_forms(target: str, shape: Any, dtype: tc.DType, options: Any) -> None:
+    check(shape, dtype, target, **{"plan": STEPS, **options})
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 3, 100), (1, 100)], ids=str)
+@pytest.mark.parametrize("flags", [False, True])
+def test_masks(shape: tuple[int, ...], flags: bool) -> None:
+    """The first query sees nothing of the first two parts, and the others what chance has it."""
+    mask: Any = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    mask = mask < 0.5 if flags else np.where(mask < -1, np.float32(-np.inf), mask)
+    mask[..., 0, :96] = False if flags else -np.inf
+    check((2, 4, 2, 3, 100, 16, 8), f16, "sm_80", mask, plan=STEPS)
+
+
+def test_every_pass() -> None:
+    assert (
+        check((2, 4, 2, 3, 100, 16, 24), f16, "sm_80", stages="all", causal=True, plan=STEPS) == ()
+    )
+
+
+@pytest.mark.parametrize("keys", [0, 20, 48, 100])
+def test_any_batch_and_keys(keys: int) -> None:
+    """How many parts there are is known at the call; queries that see no key get zeros."""
+    sizes = tc.dim("batches"), 4, 3, tc.dim("keys")
+    check((2, 4, 2, 3, keys, 16, 24), f16, "sm_80", sizes=sizes, causal=True, plan=STEPS)
+
+
+@pytest.mark.parametrize("larger", [slice(0, 48), slice(48, 96), slice(96, 100)])
+def test_parts_of_other_magnitudes(larger: slice) -> None:
+    """What is added up has been scaled to the largest exponent, whichever part has it."""
+    shape = (1, 1, 1, 3, 100, 16, 24)
+    arguments = [x.astype(np.float16) for x in operands(*shape)]
+    arguments[1][:, :, larger] *= 4
+    kernel = attention(
+        1, 1, 3, 100, 16, value_features=24, dtype=f16, machine=tc.machine("sm_80"), plan=STEPS
+    )
+    expected, bound = exact(*arguments)
+    sizes, _ = exact(*arguments[:2], np.abs(arguments[2]))
+    made, _ = simulated(kernel, arguments, "sm_80")
+    assert (np.abs(made - expected) <= bound + 2.0**-11 * (sizes + np.abs(expected))).all()
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_parts_fill_the_machine(target: str) -> None:
+    machine = tc.machine(target)
+    for batches in (1, 4):
+        plan = choose_plan(decoding(batches, 8192), machine)
+        assert plan.part % plan.keys == 0
+        blocks = batches * 8 * -(-8192 // plan.part)
+        assert machine.threads <= blocks <= 4 * machine.threads
+    assert choose_plan(decoding(64, 8192), machine).part == 0
+    assert choose_plan(decoding(1, 300), machine).part == 0
+    assert choose_plan(decoding(tc.dim("batches"), tc.dim("keys")), machine).part >= 256
+    assert choose_plan(decoding(1, 8192, length=tc.dim("length")), machine).part == 0
+
+
+def test_what_is_no_part() -> None:
+    for plan in (Plan(1, 1, 16, 3, part=40), Plan(8, 1, 64, 2, ahead=True, part=256)):
+        with pytest.raises(tc.CompileError, match="a part is some whole steps"):
+            attention(1, 1, 3, 4096, 64, dtype=f16, machine=tc.machine("sm_90a"), plan=plan)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_cubins(target: str) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC isn't published for this machine")
+    made = attention(
+        1, 32, 1, 8192, 128, kv_heads=8, dtype=bf16, causal=True, machine=tc.machine(target)
+    ).ir
+    assert isinstance(made, Program)
+    for one in compile_many([lower(for_target(k, target)) for k in kernels_of(made).values()]):
+        taken = one.resources
+        assert (taken.spill_stores, taken.spill_loads, taken.stack) == (0, 0, 0)
+        assert taken.remarks == ()
