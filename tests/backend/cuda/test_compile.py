@@ -29,6 +29,7 @@ from taskc.backend.cuda.emit import emit
 from taskc.driver import compile_ahead
 from taskc.ir.target import TARGETS
 from taskc.kernels.convolution import convolution
+from taskc.kernels.matmul import matmul as library_matmul
 from taskc.kernels.tiles_matmul import Tiling
 from taskc.passes.pipeline import lower
 from tests.backend.cuda import examples
@@ -66,6 +67,23 @@ def test_asynchronous_products_compile() -> None:
     boxes = (TensorMap(0, "bf16", (128, 64), 128), TensorMap(1, "bf16", (32, 64), 128))
     assert set(made[1].maps) == {*boxes, TensorMap(2, "f32", (128, 32), 0)}
     assert [argument.kind for argument in made[1].arguments] == ["tensor"] * 3 + ["map"] * 3
+
+
+@pytest.mark.parametrize(
+    "size",
+    [(4096, 4096, 4096), (8192, 8192, 1024), (2039, 2039, 2039), (128, 768, 3072)],
+    ids=str,
+)
+def test_large_products_are_not_serialized(size: tuple[int, int, int]) -> None:
+    """What ptxas can't see through has each product wait for the one before, and ptxas says so."""
+    definition = library_matmul(
+        *size, dtype=bf16, total=f32, result=bf16, machine=tc.machine("sm_90a")
+    )
+    kernels = [lower(replace(kernel.ir, target="sm_90a")) for kernel in definition.kernels]
+    made = compile_many(kernels)
+    assert any("wgmma" in emit(kernel).text() for kernel in kernels)
+    for one in made:
+        assert (one.resources.remarks, one.resources.spill_loads) == ((), 0)
 
 
 @needs_nvdisasm
