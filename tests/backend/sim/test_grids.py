@@ -39,6 +39,26 @@ def test_waves_through_the_grid() -> None:
     everywhere(waves, x, np.zeros_like(x), expected=np.roll(x, -5, axis=0) + 5)
 
 
+def test_what_all_have_counted() -> None:
+    """Atomic updates of all blocks, before the barrier and behind it, and reads between."""
+
+    @tc.cuda.kernel(workers=32)
+    def counted(x: i64[4, 32], counts: tc.inout[i64[2]], y: tc.out[i64[4, 2]]):
+        for row in tc.tiles(4, by=1):
+            w = tc.worker()
+            tc.atomic_add(counts[x[row, w] % 2], 1)
+            tc.cuda.grid_sync()
+            if w < 2:
+                y[row, w] = counts[w]
+            tc.cuda.grid_sync()
+            tc.atomic_add(counts[0], 1)
+
+    x = np.random.default_rng(0).integers(0, 9, (4, 32))
+    odd = int((x % 2).sum())
+    expected = [[x.size - odd, odd]] * 4
+    everywhere(counted, x, np.zeros(2, np.int64), np.zeros((4, 2), np.int64), expected=expected)
+
+
 def test_with_roles_mbarriers_and_clusters() -> None:
     """Where warps run by themselves, each block goes as far as the barrier, and waits for the others."""
 
