@@ -4,7 +4,7 @@ Axes that stay together are joined, so that a kernel sees at most four. Where th
 copied. Otherwise the last axis of the input and that of the output span squares of as many rows as there are
 lanes, each of which is turned in registers (see squares.py). The squares of a block share their cache lines on
 both sides. On GPUs each worker turns small squares in its registers, as wide as an access, and exchanges their
-rows through shared memory.
+rows through shared memory; short rows that end within an access are taken as one run (see short_rows.py).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from taskc import (
     spatial,
 )
 from taskc.kernels.owners import WORKERS, owners_of_boxes, power, width
+from taskc.kernels.short_rows import turn_short_rows
 from taskc.kernels.squares import columns, quarters
 
 _RANK = 4
@@ -77,7 +78,8 @@ def transpose(
     make = _turn_squares if machine.is_processor else _turn_tiles
     if places[-1] == _RANK - 1:
         make = _copy_rows
-    return make(given, places, made, machine)
+    by_runs = None if machine.is_processor else turn_short_rows(given, places, made)
+    return by_runs or make(given, places, made, machine)
 
 
 def _copy_rows(

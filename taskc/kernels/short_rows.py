@@ -1,0 +1,104 @@
+"""Matrices turned on GPUs that have short rows on one side, which end within an access: an image's 49 pixels.
+
+Rows beside each other are one run of memory, which whole accesses take as it lies. A run goes through shared
+memory, where each element is found by its row; the other side is read or written by rows of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import taskc as tc
+from taskc import DType, KernelDefinition, TensorType, auto_map, boolean, repeat, spatial
+from taskc.kernels.owners import WORKERS, width
+
+_ROWS = 64  # of a run: neighbours among a warp's workers have them in different banks
+_MOST = 1 << 15  # bytes of a run
+_ACCESS = 16
+
+
+def turn_short_rows(
+    given: TensorType, places: tuple[int, ...], made: TensorType
+) -> KernelDefinition | None:
+    """The last two axes of four exchanged; None where that isn't asked for, or neither side is such."""
+    *_, height, broad = given.shape
+    if places != (0, 1, 3, 2) or not (isinstance(height, int) and isinstance(broad, int)):
+        return None
+    if _are_short(broad, given.dtype) and _are_whole(height, given.dtype):
+        return _read_as_runs(given, made)
+    if _are_short(height, given.dtype) and _are_whole(broad, given.dtype):
+        return _written_as_runs(given, made)
+    return None
+
+
+def _are_short(extent: int, dtype: DType) -> bool:
+    return width(extent, dtype) * dtype.nbytes < _ACCESS // 2 and (
+        0 < _ROWS * extent * dtype.nbytes <= _MOST
+    )
+
+
+def _are_whole(extent: int, dtype: DType) -> bool:
+    return extent > 0 and extent * dtype.nbytes % _ACCESS == 0
+
+
+def _in_runs(type: TensorType) -> TensorType:
+    first, second, height, broad = type.shape
+    return type.reshape(first, second, height * broad)
+
+
+def _pieces(broad: int, dtype: DType) -> tuple[Any, Any]:
+    """Who has which part of a run of rows, and of the same rows turned."""
+    vector = _ACCESS // dtype.nbytes
+    run = auto_map((_ROWS * broad,), workers=WORKERS, vector=vector)
+    beside = _ROWS // vector
+    down = WORKERS // beside
+    return run, repeat(-(-broad // down), 1) * spatial(down, beside) * repeat(1, vector)
+
+
+def _read_as_runs(given: TensorType, made: TensorType) -> KernelDefinition:
+    dtype = given.dtype
+    height, broad = given.shape[2:]
+    run, turned = _pieces(broad, dtype)
+    runs = _in_runs(given)
+
+    @tc.kernel(workers=WORKERS)
+    def transpose(x: runs, y: tc.out[made]):
+        for a, b, p, row in tc.tiles(made.shape, by=(1, 1, broad, _ROWS)):
+            rows = tc.shared(dtype[_ROWS * broad])
+            for e in run:
+                if row * broad + e < height * broad:
+                    rows[e] = x[a, b, row * broad + e]
+            # An access's elements are put together in registers; those beyond the ends are others again.
+            part = tc.tile(dtype, turned)
+            for j, i in turned:
+                part[j, i] = rows[min(i, height - 1 - row) * broad + min(j, broad - 1)]
+            for j, i in turned:
+                if row + i < height and j < broad:
+                    y[a, b, p + j, row + i] = part[j, i]
+
+    return transpose
+
+
+def _written_as_runs(given: TensorType, made: TensorType) -> KernelDefinition:
+    dtype = given.dtype
+    height, broad = given.shape[2:]
+    run, turned = _pieces(height, dtype)
+    outside = False if dtype is boolean else 0
+    runs = _in_runs(made)
+
+    @tc.kernel(workers=WORKERS)
+    def transpose(x: given, y: tc.out[runs]):
+        for a, b, first in tc.tiles(runs.shape, by=(1, 1, _ROWS * height)):
+            rows = tc.shared(dtype[_ROWS * height])
+            part = tc.tile(dtype, turned, outside)
+            for i, j in turned:
+                if i < height and first // height + j < broad:
+                    part[i, j] = x[a, b, i, first // height + j]
+            for i, j in turned:
+                if i < height:
+                    rows[j * height + i] = part[i, j]
+            for e in run:
+                if first + e < height * broad:
+                    y[a, b, first + e] = rows[e]
+
+    return transpose
