@@ -59,6 +59,7 @@ def _read_as_runs(given: TensorType, made: TensorType) -> KernelDefinition:
     dtype = given.dtype
     height, broad = given.shape[2:]
     run, turned = _pieces(broad, dtype)
+    outside = False if dtype is boolean else 0
     runs = _in_runs(given)
 
     @tc.kernel(workers=WORKERS)
@@ -68,10 +69,10 @@ def _read_as_runs(given: TensorType, made: TensorType) -> KernelDefinition:
             for e in run:
                 if row * broad + e < height * broad:
                     rows[e] = x[a, b, row * broad + e]
-            # An access's elements are put together in registers; those beyond the ends are others again.
-            part = tc.tile(dtype, turned)
+            part = tc.tile(dtype, turned, outside)
             for j, i in turned:
-                part[j, i] = rows[min(i, height - 1 - row) * broad + min(j, broad - 1)]
+                if row + i < height and j < broad:
+                    part[j, i] = rows[i * broad + j]
             for j, i in turned:
                 if row + i < height and j < broad:
                     y[a, b, p + j, row + i] = part[j, i]

@@ -428,7 +428,9 @@ def test_compiled_without_spills(target: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [i8, f16, f32, f64], ids=str)
-@pytest.mark.parametrize("shape", [(4, 100), (4, 128), (8, 136), (16, 136), (128, 4), (64, 40)])
+@pytest.mark.parametrize(
+    "shape", [(4, 100), (4, 128), (8, 136), (16, 136), (128, 4), (64, 40), (40, 63)]
+)
 def test_small_transposes_have_few_conflicts(dtype: tc.DType, shape: tuple[int, int]) -> None:
     """Few rows or columns leave a warp many of the others at one time."""
     x = np.arange(prod(shape)).reshape(shape).astype(dtype.numpy)
