@@ -213,12 +213,19 @@ class _Check:
         self.stores: list[tuple[ir.Tensor, Affine]] = []
         self.reads: list[tuple[ir.Tensor, Affine]] = []
         self.grows = False
-        self.varying = {lane}  # names that may differ between lanes, and
+        self.varying = {lane}  # names that may differ between lanes, what they stand for, and
+        self.values: dict[Variable, Expression] = {}
         self.first: dict[Variable, Expression] = {lane: Constant(0, lane.dtype)}  # in lane 0
 
     def varies(self, part: Expression | Opaque) -> bool:
         expression = part.expression if isinstance(part, Opaque) else part
         return any(node in self.varying for node in walk(expression) if type(node) is Variable)
+
+    def seen_through(self, expression: Expression) -> Expression:
+        """Names replaced by what they stand for: a quotient of one that varies may be the same in all lanes."""
+        if not any(node in self.values for node in walk(expression) if type(node) is Variable):
+            return expression
+        return simplified_expression(substitute(expression, self.values), self.facts)
 
     def statement(self, node: Statement) -> Statement | None:
         """The body with conditions tested for lane 0, or None."""
@@ -232,6 +239,7 @@ class _Check:
                 part = part if value is part.value else replace(part, value=value)
                 if self.varies(value):
                     self.varying.add(part.variable)
+                    self.values[part.variable] = substitute(value, self.values)
                     self.first[part.variable] = substitute(value, self.first)
                 self.facts = self.facts.enter(part)
             else:
@@ -252,7 +260,9 @@ class _Check:
         if not indices:
             return Affine(0, {}, 0)
         offset = self.facts.affine(indices[0])
-        if any(atom is not self.lane and self.varies(atom) for atom in offset.terms):
+        if self.differs(offset):
+            offset = self.facts.affine(self.seen_through(indices[0]))
+        if self.differs(offset):
             return None
         step = offset.coefficient(self.lane)
         if step == 0 or (tensor.scope == ir.REGISTER and not is_stored):
@@ -262,6 +272,10 @@ class _Check:
         if tensor.scope in _MEMORY:
             self.grows = True
         return offset
+
+    def differs(self, form: Affine) -> bool:
+        """By more than a multiple of the lane's number."""
+        return any(atom is not self.lane and self.varies(atom) for atom in form.terms)
 
     def _is_aligned(self, tensor: ir.Tensor, base: Affine) -> bool:
         modulus, remainder = self.facts.congruence_of(base)
@@ -334,7 +348,7 @@ class _Check:
                 self.reads.append((node.tensor, offset))
         if not self.varies(condition):
             return condition
-        if not self._is_uniform(condition):
+        if not (self._is_uniform(condition) or self._is_uniform(self.seen_through(condition))):
             return None
         return simplified_expression(substitute(condition, self.first), self.facts)
 
@@ -351,7 +365,7 @@ class _Check:
     def _is_uniform_comparison(self, condition: Binary) -> bool:
         """g + k*lane, compared with 0, is on one side for all lanes."""
         form = self.facts.affine(condition.left) - self.facts.affine(condition.right)
-        if any(atom is not self.lane and self.varies(atom) for atom in form.terms):
+        if self.differs(form):
             return False
         step = form.coefficient(self.lane)
         if step == 0:

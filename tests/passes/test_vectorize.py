@@ -112,12 +112,26 @@ def test_names_inside_the_loop() -> None:
     body = over(4, ir.Sequence((ir.Let(t, AT), ir.Let(v, ir.Read(X, (t,))), ir.Store(Y, (t,), v))))
     assert widths(body) == [4]
     varying = ir.Select(p, ZERO, Constant(1.0, f32))
-    uneven = ir.Sequence((ir.Let(p, b("<", E, 2)), ir.Store(Y, (AT,), varying)))
-    assert widths(over(4, uneven)) == []
+    for limit, expected in ((1, []), (2, [2]), (3, [])):
+        uneven = ir.Sequence((ir.Let(p, b("<", E, limit)), ir.Store(Y, (AT,), varying)))
+        assert widths(over(4, uneven)) == expected
     index = ir.Tensor("index", ir.i64, (512,), ir.GLOBAL, role="inout")
     moving = ir.Sequence((ir.Let(t, ir.Read(index, (AT,))), ir.Store(Y, (AT,), ir.Read(X, (t,)))))
     kernel = kernel_of(over(4, moving))
     assert vectorize(kernel) is kernel
+
+
+@pytest.mark.parametrize(
+    ("divisor", "expected"), [(4, [4]), (12, [4]), (2, [2]), (6, [2]), (3, [])]
+)
+def test_quotients_of_names(divisor: int, expected: list[int]) -> None:
+    """A name that varies has quotients that may not: they choose what is read, and whether."""
+    j = Variable("j")
+    first = b("*", b("//", j, divisor), 4)
+    source = ir.Read(X, (b("+", first, b("%", AT, 4)),))
+    value = Select(b("<", b("//", j, divisor), 3), source, ZERO)
+    body = ir.Sequence((ir.Let(j, AT), ir.Store(Y, (j,), value)))
+    assert widths(over(4, body)) == expected
 
 
 def test_wide_and_narrow_types() -> None:
