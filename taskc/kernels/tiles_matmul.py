@@ -89,7 +89,6 @@ _WARPGROUPS = (
     *((64, 1, 0.9), (32, 1, 0.6)),
 )
 _LINE_AHEAD = 128  # bytes of k: the widest swizzle
-_PIECE = 16  # bytes, whose multiple a row is that bulk copies take
 _LINE = 64  # bytes of k in each row of a block's operands
 _MOST_STAGES = 4
 _MOST_TURNED = 64  # rows of a
@@ -261,9 +260,6 @@ def tiles_matmul(
     own, depth = plan.own, plan.depth
     tall, wide = own.shape
     high, broad = plan.block
-    # What no bulk store takes is converted where it is stored. As a tile of its own it is converted at once,
-    # behind the products: ptxas takes that for a part of the loop before, and has each product wait for the last.
-    goes_in_bulk = plan.ahead and not (isinstance(n, int) and n * into.nbytes % _PIECE)
     transpose_left, transpose_right = transpose_a, transpose_b
     if plan.turned:
         transpose_left, transpose_right = not transpose_b, not transpose_a
@@ -347,7 +343,7 @@ def tiles_matmul(
                     done[j, i] = finished(acc[j, i], offsets, min(col + j, n - 1))
                 made = turned_back(done)
                 tc.store(c[row : row + high, col : col + broad], made)
-            elif goes_in_bulk:
+            elif plan.ahead:
                 done = tc.tile(into, own)
                 for i, j in own:
                     done[i, j] = finished(acc[i, j], offsets, min(col + j, n - 1))

@@ -360,8 +360,11 @@ __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.a
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
 //: wgmma_wait
+// What reads the results begins a basic block of its own, by a branch that is never taken. Else ptxas takes it for
+// a part of the loop of products before, and has each of these wait for the last one (C7514).
 template <int most> __device__ __forceinline__ void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(most) : "memory");
+    if (most == 0 && gridDim.z == 0) asm volatile("trap;");
 }
 
 //: wgmma_operand shared_address

@@ -29,7 +29,7 @@ typedef float f32; typedef float tf32; typedef double f64;
 
 struct uint2 { unsigned x, y; };
 struct uint4 { unsigned x, y, z, w; };
-struct Index { unsigned x; };
+struct Index { unsigned x, y = 1, z = 1; };
 static Index threadIdx, blockIdx, gridDim;
 
 namespace host {

@@ -157,6 +157,8 @@ static void mbarrier_try_wait_parity_acquire_cluster_shared_cta_b64(bool& is_ove
 }
 static void fence_mbarrier_init_release_cluster() {}
 
+static void trap() { host::refuse("a trap was met"); }
+
 // A word of global memory, of all blocks.
 
 static void atom_acq_rel_gpu_add_u32(u32& before, u64 address, u32 value) {

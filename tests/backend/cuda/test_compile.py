@@ -71,9 +71,12 @@ def test_asynchronous_products_compile() -> None:
 
 @pytest.mark.parametrize(
     "size",
-    [(4096, 4096, 4096), (8192, 8192, 1024), (2039, 2039, 2039), (128, 768, 3072)],
+    [
+        (4096, 4096, 4096), (8192, 8192, 1024), (2039, 2039, 2039), (128, 768, 3072),
+        (2048, 2048, 512), (8192, 512, 2048),
+    ],
     ids=str,
-)
+)  # fmt: skip
 def test_large_products_are_not_serialized(size: tuple[int, int, int]) -> None:
     """What ptxas can't see through has each product wait for the one before, and ptxas says so."""
     definition = library_matmul(
