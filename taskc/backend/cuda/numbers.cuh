@@ -251,7 +251,8 @@ template <class T, int n> __device__ __forceinline__ void load_vector(T (&to)[n]
 }
 
 //: store_vector words
-template <class T, int n> __device__ __forceinline__ void store_vector(T* to, const T (&from)[n]) {
+template <class T, class Offset, int n>
+__device__ __forceinline__ void store_vector(T* to, Offset at, const T (&from)[n]) {
     const int step = n * sizeof(T) < 16 ? n : 16 / (int)sizeof(T);
     typedef typename Words<step * sizeof(T)>::type Whole;
     #pragma unroll
@@ -259,6 +260,8 @@ template <class T, int n> __device__ __forceinline__ void store_vector(T* to, co
         union { Whole whole; T parts[step]; } one;
         #pragma unroll
         for (int j = 0; j < step; ++j) one.parts[j] = from[i + j];
-        *(Whole*)(to + i) = one.whole;
+        // Of a sum of 64 bits the compiler doesn't see that it is aligned, and would store piece by piece.
+        if (sizeof(Offset) == 8) ((Whole*)to)[(u64)at / step + i / step] = one.whole;
+        else *(Whole*)(to + at + i) = one.whole;
     }
 }

@@ -249,8 +249,9 @@ class Statements:
             for window in windows.found:
                 if window.is_stored:
                     store = self.expressions.use("store_vector")
-                    place = self.expressions.address(ir.Address(window.tensor, (window.place,)))
-                    self.line(f"{store}({place}, {arrays[id(window)]});")
+                    tensor = window.tensor
+                    offset = self.expressions.offset(tensor, (window.place,))
+                    self.line(f"{store}({self.names[tensor]}, {offset}, {arrays[id(window)]});")
 
     # Who waits for whom.
 

@@ -6,7 +6,7 @@
                                                 #pragma unroll
                                                 for (i32 s = 0; s < 4; ++s)
                                                     y_lanes[s] = x_lanes[s] * 2.0f;
-                                                tc::store_vector(&y[base], y_lanes);
+                                                tc::store_vector(y, base, y_lanes);
 
 Lanes agree on all conditions, so memory that is read under one is loaded under that of the first lane.
 """

@@ -30,6 +30,7 @@ from taskc.driver import compile_ahead
 from taskc.ir.target import TARGETS
 from taskc.kernels.convolution import convolution
 from taskc.kernels.matmul import matmul as library_matmul
+from taskc.kernels.rows import softmax
 from taskc.kernels.tiles_matmul import Tiling
 from taskc.passes.pipeline import lower
 from tests.backend.cuda import examples
@@ -87,6 +88,17 @@ def test_large_products_are_not_serialized(size: tuple[int, int, int]) -> None:
     assert any("wgmma" in emit(kernel).text() for kernel in kernels)
     for one in made:
         assert (one.resources.remarks, one.resources.spill_loads) == ((), 0)
+
+
+@needs_nvdisasm
+@pytest.mark.parametrize("dtype", [tc.f16, tc.f32], ids=str)
+def test_accesses_at_offsets_of_64_bits_stay_whole(dtype: tc.DType) -> None:
+    """Of so many rows that nobody knows how far the last one is."""
+    kernel = softmax(tc.dim("rows"), 1024, dtype=dtype, machine=tc.machine("sm_90a"))
+    text = sass_of(compile_kernel(lower(replace(kernel.ir, target="sm_90a"))).cubin)
+    accesses = re.findall(r"\b(LDG|STG)([.\w]*)", text)
+    assert {name for name, _ in accesses} == {"LDG", "STG"}
+    assert all(".128" in kind for _, kind in accesses)
 
 
 @needs_nvdisasm
