@@ -134,7 +134,7 @@ def _kernel(problem: Problem, plan: Tiling, *, is_processor: bool) -> tc.KernelD
     image_at, filter_at = problem.image_at, problem.filter_at
     result_at, finished = problem.result_at, problem.finished
 
-    lines = auto_map((tall, wide), workers=own.workers, vector=8 // problem.result.nbytes)
+    lines = auto_map((tall, wide), workers=own.workers, vector=16 // problem.result.nbytes)
 
     @tc.function
     def numbers(i, j):
