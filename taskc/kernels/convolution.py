@@ -6,18 +6,19 @@ Pixels are numbered through all images, and q goes through what the filter cover
 channels, in whole steps, so that a step is one tap and neighbouring channels. Where channels are few, steps
 go through taps and channels alike. What lies in the padding is filled with zeros as it is loaded.
 Where every feature has a channel of its own, there is no product of matrices: see convolution_depthwise.py.
+On GPUs this is for groups, and as NHWC: neighbouring channels are what 16 bytes can be copied of.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, Machine, auto_map, f16, tf32
 from taskc.kernels.convolution_depthwise import depthwise
 from taskc.kernels.convolution_problem import Extent, Problem, paddings, pair
-from taskc.kernels.convolution_products import products
+from taskc.kernels.convolution_products import products, with_copies
 from taskc.kernels.convolution_tiling import choose
 from taskc.kernels.tiles_matmul import Tiling
 
@@ -101,7 +102,18 @@ def convolution(
         return depthwise(problem, machine)
     if groups == 1 and not machine.is_processor:
         return products(problem, machine, tiling)
-    return _kernel(problem, tiling or choose(problem, machine), is_processor=machine.is_processor)
+    if machine.is_processor or (problem.is_nhwc and problem.is_ohwi):
+        plan = tiling or choose(problem, machine)
+        return _kernel(problem, plan, is_processor=machine.is_processor)
+    inner = replace(problem, is_nhwc=True, is_ohwi=True)
+    kernel = _kernel(inner, tiling or choose(inner, machine), is_processor=False)
+
+    def convolve(x: Any, w: Any, offsets: tuple[Any, ...], y: Any) -> None:
+        images, weights, _, results = (type.shape for type in inner.types)
+        x, w = x.reshape(*images), w.reshape(*weights)
+        kernel(x, w, *offsets, out=y.reshape(*results))
+
+    return with_copies(problem, inner, convolve, machine)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ are NCHW, filters that are OIHW, channels that don't fill whole accesses.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -25,9 +26,27 @@ from taskc.kernels.transpose import transpose
 
 
 def products(problem: Problem, machine: Machine, tiling: Tiling | None) -> tc.ProgramDefinition:
-    channels = _whole_accesses(problem)
-    inner = replace(problem, channels=channels, is_nhwc=True, is_ohwi=True)
+    inner = replace(problem, channels=_whole_accesses(problem), is_nhwc=True, is_ohwi=True)
     product = _product(inner, machine, tiling)
+    rows = problem.images * problem.extents[0] * problem.extents[1]
+    results = problem.pixels, problem.features
+
+    def multiply(x: Any, w: Any, offsets: tuple[Any, ...], y: Any) -> None:
+        shape = (rows, inner.channels) if inner.is_pointwise else inner.types[0].shape
+        w = w.reshape(problem.features, inner.deep)
+        product(x.reshape(*shape), w, *offsets, out=y.reshape(*results))
+
+    return with_copies(problem, inner, multiply, machine)
+
+
+def with_copies(
+    problem: Problem, inner: Problem, convolve: Callable[..., None], machine: Machine
+) -> tc.ProgramDefinition:
+    """The problem as `inner`, which is NHWC and OHWI, with copies around it of what doesn't lie so.
+
+    convolve(x, w, offsets or nothing, y) is given inner's tensors, in whatever shape.
+    """
+    channels = inner.channels
     images, features, pixels = problem.images, problem.features, problem.pixels
     area, made = problem.extents[0] * problem.extents[1], problem.outputs[0] * problem.outputs[1]
     taps = problem.size[0] * problem.size[1]
@@ -53,15 +72,10 @@ def products(problem: Problem, machine: Machine, tiling: Tiling | None) -> tc.Pr
         if not problem.is_nhwc:
             x = turned(x, (images, problem.channels, area), problem.dtype)
         if not problem.is_ohwi:
-            w = turned(w, (features, problem.channels, taps), problem.dtype)
+            w = turned(w, (features, problem.near_channels, taps), problem.dtype)
         x, w = padded(x, images * area), padded(w, features * taps)
-        x = (
-            x.reshape(images * area, channels)
-            if inner.is_pointwise
-            else x.reshape(*inner.types[0].shape)
-        )
         results = y if problem.is_nhwc else tc.empty(problem.result[pixels, features])
-        product(x, w.reshape(features, inner.deep), *offsets, out=results.reshape(pixels, features))
+        convolve(x, w, offsets, results)
         if not problem.is_nhwc:
             turned(results, (images, made, features), problem.result, y)
 

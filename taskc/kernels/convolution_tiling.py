@@ -1,4 +1,4 @@
-"""Which part of its result a block of a convolution has: of pixels by features; of NCHW the other way round."""
+"""Which part of its result a block of a convolution in groups has: pixels by features, as of NHWC."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ def choose(problem: Problem, machine: Machine) -> Tiling:
         vectors = 2 if machine.registers == 32 else 1
         return Tiling(repeat(8, vectors) * spatial(1, machine.lanes), 32, 1)
     pixels = problem.pixels if isinstance(problem.pixels, int) else 1 << 17
-    extents = pixels, problem.near_features
-    rows, columns = extents if problem.is_nhwc else extents[::-1]
+    rows, columns = pixels, problem.near_features
 
     def cost(candidate: tuple[Tiling, float]) -> float:
         tiling, speed = candidate
@@ -58,9 +57,7 @@ def _candidates(problem: Problem, machine: Machine) -> Iterator[tuple[Tiling, fl
     ]
     beside = {row.shape[1]: row for row in rows if row.asynchronous}
     for columns, count, speed in _WARPGROUPS if beside else ():
-        # Of NCHW, the right operand's lines are of pixels.
-        if problem.is_nhwc or any(form.along == "mn" for form in beside[columns].memory):
-            tiles.append((spatial(count, 1) * beside[columns].accumulator_fragment, speed))
+        tiles.append((spatial(count, 1) * beside[columns].accumulator_fragment, speed))
     for own, speed in tiles:
         fits = machine.near // (depth * sum(own.shape) * size)
         yield Tiling(own, depth, min(_MOST_STAGES, fits)), speed

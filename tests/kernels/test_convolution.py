@@ -277,6 +277,21 @@ def test_copies_are_asynchronous_and_wide(target: str, options: dict[str, Any]) 
     assert any(do.operation.startswith(product) for do in operations)
 
 
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_groups_are_convolved_as_nhwc(target: str) -> None:
+    """With copies of images, filters and results around."""
+    made = convolution(
+        8, 28, 28, 128, 128,
+        groups=2, padding=1, order="NCHW", filters="OIHW", machine=tc.machine(target),
+    )  # fmt: skip
+    kernels = lowered(made, target)
+    assert {kernel.name for kernel in kernels} == {"transpose", "convolution"}
+    (lean,) = (kernel for kernel in kernels if kernel.name == "convolution")
+    assert lean.notes == ()
+    copies = [n for n in walk(lean.body) if isinstance(n, ir.Do) and n.operation == "cp.async"]
+    assert {copy.operands[2].value for copy in copies} == {8}
+
+
 @pytest.mark.parametrize("dtype", [tc.f16, tc.f32, tc.tf32, tc.i8])
 @pytest.mark.parametrize("target", ["sm_80", "sm_89", "sm_90a"])
 def test_tilings_fit_the_machine(dtype: tc.DType, target: str) -> None:
