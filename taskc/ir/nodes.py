@@ -600,12 +600,13 @@ class RingStep:
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """scope: "warp", "role", "block" or "grid". `orders` names the conflict that it alone orders.
+    """scope: "warp", "warpgroup", "role", "block" or "grid". `orders` names the conflict that it alone orders.
 
     Whoever comes waits until all workers of the scope have come, and comes after all that they did
-    before. All blocks of a kernel with a barrier of the grid run beside each other: a launch of more
-    than the machine holds at once is refused. That barrier orders accesses to GLOBAL memory, too, but
-    for bulk copies of what the kernel writes.
+    before. A warp is 32 workers, a warpgroup 128, from a multiple of that on. All blocks of a kernel with
+    a barrier of the grid run beside each other: a launch of more than the machine holds at once is
+    refused. That barrier orders accesses to GLOBAL memory, too, but for bulk copies of what the kernel
+    writes.
     """
 
     scope: str

@@ -24,7 +24,7 @@ _READABLE = {
     "ATOMIC": "an operator such as +=",
     "FOLD": "an operator",
     "RANGE": "range, unroll or vector",
-    "BARRIER_SCOPE": "warp, role or block",
+    "BARRIER_SCOPE": "warp, warpgroup, role or block",
     "ROLE": "out or inout",
     "TRANSPOSED": "', transposed'",
     "_NEWLINE": "the end of the line",

@@ -118,6 +118,7 @@ class Target:
     moves         instructions that move matrices between SHARED memory and registers, the largest first
     straight      statements that a loop may become where it is unrolled to save its own instructions
     registers     of a block, that warpgroups may hand to each other; 0: they can't
+    group         workers of a warpgroup, who have barriers of their own; 0: there are none
     """
 
     name: str
@@ -135,6 +136,7 @@ class Target:
     narrow: bool = True
     straight: int = 1024
     registers: int = 0
+    group: int = 0
 
     def matrix_instruction(self, name: str) -> MatrixInstruction:
         return next(row for row in self.matrix if row.name == name)
@@ -288,6 +290,7 @@ SM_90A = Target(
     matrix=_MMA_SYNC + _MMA_SYNC_F8 + _WGMMA,
     moves=_LDMATRIX + _STMATRIX,
     registers=1 << 16,
+    group=128,
 )
 
 

@@ -34,7 +34,7 @@ from taskc.ir.verify_statements import StatementVerifier
 _FOLDS = frozenset({"+", "*", "min", "max", "&", "|", "^"})
 _TRANSPORTS = frozenset({"registers", "cp.async", "tma"})
 _RING_STEPS = frozenset({"acquire", "commit", "wait", "release"})
-_BARRIER_SCOPES = frozenset({"warp", "role", "block", "grid"})
+_BARRIER_SCOPES = frozenset({"warp", "warpgroup", "role", "block", "grid"})
 
 
 def verify(kernel: ir.Kernel) -> None:

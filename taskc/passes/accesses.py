@@ -95,6 +95,15 @@ class Crew:
         workers = np.broadcast_to(self.workers[..., None], active.shape)
         return Crew(workers, {**outer, **inner}, None if active.all() else active)
 
+    def issue(self, loop: ir.Each, worker: Variable) -> Crew | None:
+        """The same of a loop for fewer workers: the first ones of as many groups of these, equally large."""
+        count = loop.mapping.workers
+        numbers = replace(self, workers=np.arange(count)).enter(loop, worker)
+        if numbers is None:
+            return None
+        first, size = int(self.workers.min()), len(self.workers) // count
+        return replace(numbers, workers=first + size * numbers.workers)
+
     def repeat(self, variable: Variable, trips: Array) -> Crew:
         """Every pair once for each trip of a loop."""
         values = {v: array[..., None] for v, array in self.values.items()}
@@ -211,8 +220,9 @@ def evaluate(expression: Expression, values: Dictionary[Variable, Array]) -> Arr
     return None
 
 
-def conflict_scope(a: Access, b: Access, warp: int) -> str | None:
-    """Who has to wait between two accesses: "block", "warp", or None where no two workers meet."""
+def conflict_scope(a: Access, b: Access, groups: Dictionary[str, int]) -> str | None:
+    """Who has to wait between two accesses: the workers of one of `groups`, of so many each and the smallest first;
+    "block", or None where no two workers meet."""
     if not (a.writes or b.writes) or (a.atomic and b.atomic):
         return None
     if a.writes and b.writes and a.tensor.role == "out":
@@ -233,7 +243,7 @@ def conflict_scope(a: Access, b: Access, warp: int) -> str | None:
         right = np.asarray(0 if two.spread is None else two.spread)
         first.append(left)
         second.append(right)
-    return _meeting(a, b, first, second, warp)
+    return _meeting(a, b, first, second, groups)
 
 
 def _known_difference(one: Expression, two: Expression) -> int | str | None:
@@ -257,7 +267,7 @@ def share_bytes(a: Tensor, b: Tensor) -> bool:
 
 
 def _meeting(
-    a: Access, b: Access, first: list[Array], second: list[Array], warp: int
+    a: Access, b: Access, first: list[Array], second: list[Array], groups: Dictionary[str, int]
 ) -> str | None:
     """The narrowest group that holds all pairs of different workers with equal indices."""
     if not a.workers.size or not b.workers.size:
@@ -278,7 +288,8 @@ def _meeting(
     highest = np.maximum(highest_a, highest_b)[both]
     if not (lowest != highest).any():
         return None
-    return "block" if (lowest // warp != highest // warp).any() else "warp"
+    fitting = (s for s, size in groups.items() if not (lowest // size != highest // size).any())
+    return next(fitting, "block")
 
 
 def _extremes(key: Array, workers: Array, size: int) -> tuple[Array, Array]:

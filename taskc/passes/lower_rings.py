@@ -12,7 +12,7 @@
                 for the products of all
     stores      move c[row + i, j] ... = out[i, j] how tma
                           -> if worker == 0: tma.store(&c[row, 0], &out[0, 0], ...); tma.commit()
-                and a tma.wait(0) at the end
+                (or worker % 128 == 0, of the rows of its warpgroup) and a tma.wait(0) at the end
     registers   nothing: barriers alone order it
 
 The number of a step counts from 0 where the ring is allocated. Where that happens more than once (a pipelined
@@ -33,7 +33,7 @@ from math import prod
 
 from taskc.errors import InternalError, Location
 from taskc.ir import nodes as ir
-from taskc.ir.build import add, equal, floor_divide, index, modulo, subtract
+from taskc.ir.build import add, equal, floor_divide, index, modulo, multiply, subtract
 from taskc.ir.nodes import SHARED, Expression, Ring, Statement, Variable
 from taskc.ir.rewrite import map_statements, sequence, substitute, walk
 from taskc.passes.await_products import sent_by_bulk_copies
@@ -54,7 +54,7 @@ def lower_rings(kernel: ir.Kernel) -> ir.Kernel:
 
 class _Lowering:
     def __init__(self, kernel: ir.Kernel, rings: dict[Ring, Counted]) -> None:
-        self.worker = kernel.worker
+        self.worker, self.workers = kernel.worker, kernel.workers
         self.known = known_multiples(kernel.body)
         self.rank = modulo(kernel.block, ir.cluster_of(kernel))
         self.common = common_loads(kernel.body, ir.cluster_of(kernel))
@@ -243,7 +243,14 @@ class _Lowering:
         return ir.If(self.is_first(role), ir.Sequence(tuple(loads), loc=move.loc), loc=move.loc)
 
     def box_store(self, move: ir.Move, role: ir.Role | None) -> Statement:
-        """The other way: what lies outside the tensor is dropped."""
+        """The other way: what lies outside the tensor is dropped. One of each group of workers sends its rows."""
+        assert move.by is not None
+        condition, senders = self.is_first(role), move.by.workers
+        if senders > 1:
+            first, workers = (0, self.workers) if role is None else (role.first, role.workers)
+            number = subtract(self.worker, first)
+            condition = equal(modulo(number, workers // senders), 0)
+            move = _rows_of(floor_divide(number, workers // senders), move, senders)
         assert isinstance(move.value, ir.Read)
         shared = ir.Address(move.value.tensor, move.value.indices, loc=move.loc)
         distant = ir.Address(move.tensor, move.indices, loc=move.loc)
@@ -253,7 +260,20 @@ class _Lowering:
         ]
         commit = ir.Do("tma.commit", (), loc=move.loc)
         body = ir.Sequence((*stores, commit), loc=move.loc)
-        return ir.If(self.is_first(role), body, loc=move.loc)
+        return ir.If(condition, body, loc=move.loc)
+
+
+def _rows_of(number: Expression, move: ir.Move, senders: int) -> ir.Move:
+    """The part of a move that one of its senders does."""
+    assert isinstance(move.value, ir.Read)
+    row, rows = move.variables[0], move.shape[0] // senders
+    here = {row: add(multiply(number, rows), row)}
+    return replace(
+        move,
+        indices=tuple(substitute(i, here) for i in move.indices),
+        shape=(rows, *move.shape[1:]),
+        value=substitute(move.value, here),
+    )
 
 
 def _boxes(

@@ -19,22 +19,32 @@ Lets = dict[Variable, Expression]
 class Open:
     """An access that no barrier of its kind has ordered yet.
 
-    goes_on  it is a bulk copy's that nobody has waited for: no barrier orders it so far
+    ordered_in  the widest barrier behind it: it is ordered before what workers of that scope do
+    goes_on     it is a bulk copy's that nobody has waited for: no barrier orders it so far
     """
 
     access: Access
-    ordered_in_warp: bool = False
+    ordered_in: str | None = None
     goes_on: bool = False
 
 
 State = tuple[Open, ...]
 
+WIDTH = {None: 0, "warp": 1, "warpgroup": 2, "role": 3, "block": 4}
+
 
 def ordered(state: State, scope: str) -> State:
     """Behind a barrier."""
-    if scope == "warp":
-        return tuple([replace(item, ordered_in_warp=True) for item in state])
-    return going_on(state)
+    if WIDTH[scope] >= WIDTH["role"]:
+        return going_on(state)
+    return tuple(
+        [
+            replace(item, ordered_in=scope)
+            if WIDTH[scope] > WIDTH[item.ordered_in] and not item.goes_on
+            else item
+            for item in state
+        ]
+    )
 
 
 def going_on(state: State) -> State:
@@ -51,7 +61,7 @@ def union(a: State, b: State) -> State:
     for item in b:
         key = id(item.access), item.goes_on
         old = seen.get(key)
-        if old is None or (old.ordered_in_warp and not item.ordered_in_warp):
+        if old is None or WIDTH[old.ordered_in] > WIDTH[item.ordered_in]:
             seen[key] = item
     return tuple(seen.values())
 
@@ -59,9 +69,9 @@ def union(a: State, b: State) -> State:
 class Conflicts:
     """Of the workers of one crew. Accesses are made once, so that they can be told apart by identity."""
 
-    def __init__(self, phases: Phases, warp: int) -> None:
+    def __init__(self, phases: Phases, groups: dict[str, int]) -> None:
         self.phases = phases
-        self.warp = warp
+        self.groups = groups
         self._accesses: dict[int, tuple[Statement | Expression, tuple[Access, ...]]] = {}
         self._elsewhere: dict[tuple[int, int, str], Access] = {}
         self._elsewhen: dict[tuple[int, str], Lets] = {}
@@ -86,13 +96,13 @@ class Conflicts:
         return found[1]
 
     def scope(self, a: Access, b: Access) -> str | None:
-        """Who has to wait between them: the workers of a warp, or all; None where nobody has."""
+        """Who has to wait between them: the workers of a group, or all; None where nobody has."""
         if not (a.writes or b.writes):
             return None
         key = id(a), id(b)
         if key not in self._scopes:
             self._known += [a, b]
-            self._scopes[key] = conflict_scope(a, b, self.warp)
+            self._scopes[key] = conflict_scope(a, b, self.groups)
         return self._scopes[key]
 
     def moved(self, loop: Loop, state: State, when: str) -> State:

@@ -118,10 +118,11 @@ class Phases:
     def _move(self, move: ir.Move, scope: _Scope) -> Iterator[Access]:
         assert move.by is not None
         loop = ir.Each(move.variables, move.by, None, ir.Sequence(()))
-        crew = scope.crew.enter(loop, self.worker)
+        sends = move.how == "tma" and move.tensor.scope == GLOBAL
+        crew = (scope.crew.issue if sends else scope.crew.enter)(loop, self.worker)
         assert crew is not None
-        storing = crew.first_owners(loop)
-        if move.how == "tma":
+        storing = crew if sends else crew.first_owners(loop)
+        if move.how == "tma" and not sends:
             issuer = np.full_like(crew.workers, crew.workers.min())
             crew = storing = replace(crew, workers=issuer)
         inner = replace(scope, crew=crew, storing=storing, nested=True)

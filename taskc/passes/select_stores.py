@@ -7,12 +7,15 @@
     for n in unroll(4):
         move acc_out[n % 2, i, j] = acc[i, n * 64 + j] for (i, j) in (128, 64) by spatial(2, 1) * fragment of 64
         do tma.wait(0)
-        move c[row + i, col + n * 64 + j] = acc_out[n % 2, i, j] for (i, j) in (128, 64) how=tma
+        move c[row + i, col + n * 64 + j] = acc_out[n % 2, i, j] for (i, j) in (128, 64)
+            by spatial(2, 1).repeat(64, 64) how=tma
 
 A fragment has pieces of 4 or 8 bytes of each row: stored from there, most of a memory request would be
 wasted. A bulk copy takes whole lines, and drops what lies outside the tensor. One worker issues it, and has
 waited for the earlier ones when the barrier in front of it lets others write to what those have read
 (taskc/passes/synchronize.py puts that barrier; taskc/passes/await_products.py the fence in front of it).
+Where the rows of each warpgroup lie together, one of its workers sends them: warpgroups don't wait for each
+other, and while one stores, the other one multiplies.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, add, index, modulo, multiply
 from taskc.ir.fragments import quotient_of
-from taskc.ir.mapping import Mapping
+from taskc.ir.mapping import Mapping, repeat, spatial
 from taskc.ir.nodes import GLOBAL, SHARED, Statement, Tensor, Variable
 from taskc.ir.rewrite import copy, statements, substitute, walk
 from taskc.ir.target import MatrixInstruction, Target
@@ -116,10 +119,13 @@ class BulkStores:
         if needed > self.room:
             return f"the {needed} bytes of shared memory that it takes are not left"
         self.room -= needed
-        return self.through(move, slots, by, count, line)
+        groups = quotient.workers
+        together = spatial(groups, 1) * repeat(quotient.shape[0] // groups, 1)
+        senders = spatial(groups if quotient == together else 1, 1)
+        return self.through(move, slots, by, senders, count, line)
 
     def through(
-        self, move: ir.Move, slots: Tensor, by: Mapping, count: int, line: int
+        self, move: ir.Move, slots: Tensor, by: Mapping, senders: Mapping, count: int, line: int
     ) -> Statement:
         loc = move.loc
         n, (i, j) = Variable("n", loc=loc), move.variables
@@ -132,7 +138,8 @@ class BulkStores:
             value=substitute(move.value, column),
         )  # fmt: skip
         send = replace(
-            move, indices=tuple(substitute(x, column) for x in move.indices), shape=shape, by=by,
+            move, indices=tuple(substitute(x, column) for x in move.indices), shape=shape,
+            by=senders * repeat(shape[0] // senders.workers, line),
             guard=None if move.guard is None else substitute(move.guard, column),
             value=ir.Read(slots, (slot, i, j), loc=loc), how="tma",
         )  # fmt: skip

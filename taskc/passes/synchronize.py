@@ -32,10 +32,11 @@ from dataclasses import replace
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Ring, Statement, Tensor
 from taskc.ir.rewrite import map_statements, sequence, walk
-from taskc.ir.target import TARGETS
+from taskc.ir.target import TARGETS, Target
 from taskc.passes.accesses import Access, Crew
 from taskc.passes.counted_rings import released_by_each
 from taskc.passes.open_accesses import (
+    WIDTH,
     Conflicts,
     Lets,
     Loop,
@@ -47,8 +48,6 @@ from taskc.passes.open_accesses import (
     union,
 )
 from taskc.passes.phases import Phases, rings_between_roles, shared_tensors, surely_runs
-
-WIDTH = {None: 0, "warp": 1, "role": 2, "block": 3}
 
 
 def synchronize(kernel: ir.Kernel) -> ir.Kernel:
@@ -67,9 +66,18 @@ def _placer_for(kernel: ir.Kernel) -> _Placer:
     shared = shared_tensors(kernel.body) - {t for ring in between_roles for t in ring.tensors}
     phases = Phases(kernel.worker, Crew.everyone(kernel.workers), shared, _copies(kernel.body))
     set_up = _set_up_with_barriers(kernel.body, between_roles)
-    warp = TARGETS[kernel.target].warp
+    target = TARGETS[kernel.target]
     each = released_by_each(kernel, between_roles)
-    return _Placer(phases, warp, "block", set_up, each)
+    return _Placer(phases, target, "block", set_up, each)
+
+
+def _groups(target: Target, crew: Crew) -> dict[str, int]:
+    """The groups of workers with barriers of their own that these are more than one of, the smallest first."""
+    groups = {"warp": target.warp}
+    count, first = len(crew.workers), int(crew.workers.min())
+    if target.group and count > target.group and not (count % target.group or first % target.group):
+        groups["warpgroup"] = target.group
+    return groups
 
 
 def _set_up_with_barriers(body: Statement, between_roles: frozenset[Ring]) -> frozenset[Tensor]:
@@ -90,22 +98,22 @@ def _copies(body: Statement) -> dict[Tensor, ir.Move]:
     }
 
 
-Seen = tuple[tuple[int, bool, bool], ...]
+Seen = tuple[tuple[int, str | None, bool], ...]
 
 
 class _Placer:
     def __init__(
         self,
         phases: Phases,
-        warp: int,
+        target: Target,
         widest: str,
         set_up_with_barriers: frozenset[Tensor] = frozenset(),
         released_by_each: frozenset[Ring] = frozenset(),
     ) -> None:
-        self.conflicts = Conflicts(phases, warp)
+        self.conflicts = Conflicts(phases, _groups(target, phases.crew))
         self.released_by_each = released_by_each
         self.set_up_with_barriers = set_up_with_barriers
-        self.warp = warp
+        self.target = target
         self.widest = widest
         self.walked: dict[tuple[int, Seen], tuple[Statement, tuple[Statement, State]]] = {}
 
@@ -122,7 +130,7 @@ class _Placer:
 
     def walk(self, statement: Statement, state: State, lets: Lets) -> tuple[Statement, State]:
         """The same in the same state, however often a loop around it is walked."""
-        seen = [(id(item.access), item.ordered_in_warp, item.goes_on) for item in state]
+        seen = [(id(item.access), item.ordered_in, item.goes_on) for item in state]
         key = id(statement), tuple(seen)
         found = self.walked.get(key)
         if found is None:
@@ -191,8 +199,9 @@ class _Placer:
                 continue
             probe, _ = self.walk(branch, (*state, *conditions), lets)
             if probe is not branch:
-                barrier = ir.Barrier(self.widest, _first_new(branch, probe), loc=statement.loc)
-                state = going_on(state)
+                scope = _widest_new(branch, probe, barrier)
+                barrier = ir.Barrier(scope, _first_new(branch, probe), loc=statement.loc)
+                state = ordered(state, scope)
         state = (*state, *conditions)
         _, after = self.walk(then, state, lets)
         _, after_otherwise = (
@@ -223,8 +232,9 @@ class _Placer:
         before = (*state, *asked)
         probe, after = self.walk(body, union(before, self.carried(statement, body, own)), lets)
         if probe is not body and (barrier is None or barrier.scope != self.widest):
-            barrier = ir.Barrier(self.widest, _first_new(body, probe), loc=statement.loc)
-            before = (*going_on(state), *asked)
+            scope = _widest_new(body, probe, barrier)
+            barrier = ir.Barrier(scope, _first_new(body, probe), loc=statement.loc)
+            before = (*ordered(state, barrier.scope), *asked)
             _, after = self.walk(body, union(before, self.carried(statement, body, own)), lets)
         if body is not statement.body:
             statement = replace(statement, body=body)
@@ -260,10 +270,10 @@ class _Placer:
         barrier = None
         for role in statement.roles:
             crew = Crew.everyone(role.workers, role.first)
-            widest = "warp" if role.workers <= self.warp else "role"
+            widest = "warp" if role.workers <= self.target.warp else "role"
             placer = _Placer(
                 replace(self.conflicts.phases, crew=crew),
-                self.warp,
+                self.target,
                 widest,
                 released_by_each=self.released_by_each,
             )
@@ -291,7 +301,7 @@ class _Placer:
             for access in accesses:
                 scope = self.conflicts.scope(open_access.access, access)
                 scope = self.widest if scope == "block" else scope
-                if scope == "warp" and open_access.ordered_in_warp:
+                if WIDTH[scope] <= WIDTH[open_access.ordered_in]:
                     continue
                 if WIDTH[scope] > WIDTH[needed]:
                     needed = scope
@@ -343,6 +353,13 @@ def _without(body: Statement, barrier: ir.Barrier) -> Statement:
         return map_statements(statement, visit)
 
     return visit(body)
+
+
+def _widest_new(old: Statement, new: Statement, other: ir.Barrier | None) -> str:
+    """The scope of a barrier in front of it all that spares `other` and those of `new` that `old` does not have."""
+    before = {id(node) for node in walk(old)}
+    found = [n for n in walk(new) if isinstance(n, ir.Barrier) and id(n) not in before]
+    return max([*found, other or found[0]], key=lambda barrier: WIDTH[barrier.scope]).scope
 
 
 def _first_new(old: Statement, new: Statement) -> str:

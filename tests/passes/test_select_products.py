@@ -174,6 +174,10 @@ def test_two_warpgroups_over_several_tiles() -> None:
     assert "do setmaxnreg(24)" in text
     assert "do setmaxnreg(240)" in text
     assert "mbarrier.init(&sa_sb_empty[slot], 2)" in text  # one arrival a warpgroup
+    scopes = {b.scope for b in walk(parse(text).body) if isinstance(b, ir.Barrier)}
+    assert scopes == {"block", "warpgroup"}, (
+        "a result's rows are stored by the warpgroup that has them"
+    )
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,39 @@ def test_as_narrow_as_possible(index: str, scopes: list[str]) -> None:
     assert barriers(small(SHARED.format(index=index), stage="selected")) == scopes
 
 
+@pytest.mark.parametrize(
+    ("index", "target", "scope"),
+    [
+        ("i // 128 * 128 + 127 - i % 128", "sm_90a", "warpgroup"),
+        ("i // 128 * 128 + 127 - i % 128", "sm_80", "block"),
+        ("i // 32 * 32 + 31 - i % 32", "sm_90a", "warp"),
+        ("255 - i", "sm_90a", "block"),
+    ],
+)
+@pytest.mark.parametrize("loop", ["if x[0] < 9.0:", "for k in range(2):"], ids=["branch", "loop"])
+def test_warpgroups_meet_by_themselves(index: str, target: str, scope: str, loop: str) -> None:
+    """Where the target has barriers for them; in front of a loop, too. Each barrier is needed."""
+    start = kernel(
+        f"""
+        shared s: f32[256]
+        each i in spatial(256):
+            s[i] = x[i]
+        {loop}
+            each i in spatial(256):
+                c[i] = s[{index}]
+        """,
+        "x: f32[256], c: inout f32[256]",
+        workers=256,
+        target=target,
+    )
+    made = after(start, "synchronize")
+    (barrier,) = nodes(made, ir.Barrier)
+    assert barrier.scope == scope
+    keeps_its_result(start)
+    fewer = lower_rings(without(made, barrier))
+    assert {finding.kind for finding in run(fewer, arguments_for(fewer)).findings} == {"race"}
+
+
 def test_a_barrier_names_what_it_orders() -> None:
     (barrier,) = nodes(after(small(SHARED.format(index="63 - i")), "synchronize"), ir.Barrier)
     assert barrier.orders == "write of s in line 4, read of s in line 6"

@@ -206,6 +206,11 @@ template <int number, int threads> __device__ __forceinline__ void barrier_named
     asm volatile("bar.sync %0, %1;" :: "n"(number), "n"(threads) : "memory");
 }
 
+//: barrier_warpgroup
+__device__ __forceinline__ void barrier_warpgroup(int number) {
+    asm volatile("bar.sync %0, 128;" :: "r"(number) : "memory");
+}
+
 //: shared_address
 __device__ __forceinline__ u32 shared_address(const void* place) {
     return (u32)__cvta_generic_to_shared(place);

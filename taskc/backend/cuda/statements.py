@@ -34,6 +34,8 @@ from taskc.ir.types import DType
 
 _LARGEST_SIZE = 1 << 40  # more elements than that has no tensor in any dimension
 _LANE_SUFFIX = "lanes"
+WARPGROUP = 128
+_OF_WARPGROUPS = (-1, WARPGROUP)
 
 
 class Statements:
@@ -50,7 +52,8 @@ class Statements:
         self.asserts: list[ir.Assert] = []
         self.places, self.shared = shared_memory(kernel)
         self.role: ir.Role | None = None
-        self.barriers: dict[tuple[int, int], int] = {}  # numbers of roles' barriers
+        # The numbers of barriers of roles, by their first worker and size, and of warpgroups.
+        self.barriers: dict[tuple[int, int], range] = {}
         self.waits = _waits_for_others(kernel)
         self.meets_in_grid = any(
             isinstance(node, ir.Barrier) and node.scope == "grid" for node in walk(kernel.body)
@@ -267,23 +270,31 @@ class Statements:
         ):
             self.line(f"{use('barrier_warp')}();{about}")
         elif node.scope == "role" and role is not None:
-            number = self.barriers.setdefault((role.first, role.workers), self._free_number())
+            number = self._number((role.first, role.workers), 1)
             self.line(f"{use('barrier_named')}<{number}, {role.workers}>();{about}")
+        elif node.scope == "warpgroup":
+            threads = self.kernel.workers + self.kernel.helpers
+            number = self._number(_OF_WARPGROUPS, threads // WARPGROUP)
+            group = f"{self.names[self.kernel.worker]} / {WARPGROUP}"
+            self.line(f"{use('barrier_warpgroup')}({number} + {group});{about}")
         else:
             self.line(f"{use('barrier_block')}();{about}")
 
-    def _free_number(self) -> int:
-        """Of a barrier that neither the author has taken nor another role."""
-        taken = set(self.barriers.values())
-        for node in walk(self.kernel.body):
-            if isinstance(node, ir.Do) and node.operation == "barrier.named":
-                number = node.operands[0]
-                assert isinstance(number, ir.Constant)
-                taken.add(int(number.value))
-        free = [number for number in range(1, 16) if number not in taken]
-        if not free:
-            raise InternalError("more roles have barriers than there are numbers for them")
-        return free[0]
+    def _number(self, whose: tuple[int, int], count: int) -> int:
+        """The first of so many barriers that neither the author has taken nor others."""
+        if whose not in self.barriers:
+            taken = {n for numbers in self.barriers.values() for n in numbers}
+            for node in walk(self.kernel.body):
+                if isinstance(node, ir.Do) and node.operation == "barrier.named":
+                    number = node.operands[0]
+                    assert isinstance(number, ir.Constant)
+                    taken.add(int(number.value))
+            free = [range(n, n + count) for n in range(1, 17 - count)]
+            found = next((numbers for numbers in free if taken.isdisjoint(numbers)), None)
+            if found is None:
+                raise InternalError("more barriers are needed than there are numbers for them")
+            self.barriers[whose] = found
+        return self.barriers[whose][0]
 
     def _roles(self, node: ir.Roles) -> None:
         """By the number of the warp; the last ones are those that are left."""

@@ -47,7 +47,8 @@ class Collectives:
     def move(self, node: ir.Move) -> Code:
         if not self.run.by_phases and node.how == "tma":
             return self._bulk_move(node)
-        by = self._workers_of(node)
+        sends = node.how == "tma" and node.tensor.scope == ir.GLOBAL
+        by = None if sends else self._workers_of(node)  # of what is sent, who issues the copies
         if not self.run.by_phases and node.how == "cp.async" and by is not None:
             self.accesses.issue = issue
             code = self._move_by(node, by)

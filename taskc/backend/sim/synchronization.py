@@ -16,6 +16,9 @@ from taskc.backend.sim.statements import Code, Statements
 from taskc.backend.sim.worker_copies import close_group, copies_of, land
 from taskc.ir import nodes as ir
 
+WARPGROUP = 4 * WARP
+GROUPS = {"warp": WARP, "warpgroup": WARPGROUP}
+
 
 class Synchronization:
     def __init__(self, statements: Statements, rings: Rings) -> None:
@@ -36,17 +39,17 @@ class Synchronization:
             return self._barrier_of_grid(node)
         if self.run.by_warps:
             return self._barrier_of_warps(node)
-        is_warp = node.scope == "warp"
+        group = GROUPS.get(node.scope)
 
         def run(frame: Frame) -> None:
             order = frame.group.order
-            if frame.mask is None and not is_warp:
+            if frame.mask is None and not group:
                 order.step()
                 return
-            size = WARP if is_warp else max(frame.width, 1)
+            size = group or max(frame.width, 1)
             for first in range(0, frame.width, size):
                 every = all_come(frame, slice(first, first + size), node, node.scope)
-                if is_warp:
+                if group:
                     for block in np.flatnonzero(every).tolist():
                         order.join_workers(block, frame.worker_row[first : first + size])
                 elif every.any():
@@ -69,6 +72,9 @@ class Synchronization:
             base = frame.group.base
             everyone = slice(base, base + self.run.workers)
             members = everyone if node.scope == "block" else frame.members
+            if node.scope == "warpgroup":
+                first = base + int(frame.numbers[0]) // WARPGROUP * WARPGROUP
+                members = slice(first, first + WARPGROUP)
             size = members.stop - members.start
             return schedule_of(frame).meet((members.start, size), size, frame, node, what)
 

@@ -50,7 +50,7 @@ MUTATIONS = (
     Mutation("overlay", "places are not aligned", overlay, "ALIGNMENT", instead(1)),
     Mutation("overlay", "rings keep the tensors without places", overlay, "place", _rings_forgotten),
     Mutation("synchronize", "a warp's barrier orders everything",
-             synchronize, "ordered", edited('if scope == "warp":', "if False:")),
+             synchronize, "ordered", edited('if WIDTH[scope] >= WIDTH["role"]:', "if True:")),
     Mutation("synchronize", "barriers of warps are never needed",
              synchronize._Placer, "place",
              edited("if again is fewer:", 'if again is fewer or barrier.scope == "warp":')),
