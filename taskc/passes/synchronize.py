@@ -68,7 +68,8 @@ def _placer_for(kernel: ir.Kernel) -> _Placer:
     set_up = _set_up_with_barriers(kernel.body, between_roles)
     target = TARGETS[kernel.target]
     each = released_by_each(kernel, between_roles)
-    return _Placer(phases, target, "block", set_up, each)
+    widest = "warp" if kernel.workers + kernel.helpers <= target.warp else "block"
+    return _Placer(phases, target, widest, set_up, each)
 
 
 def _groups(target: Target, crew: Crew) -> dict[str, int]:
