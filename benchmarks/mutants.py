@@ -1,4 +1,4 @@
-"""How many small breaks of the examples' kernels and programs, and of convolutions, the checker reports.
+"""How many small breaks of the examples' kernels and programs, convolutions and attentions the checker reports.
 
     python benchmarks/mutants.py [--quick] [--json FILE]
 
@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from mutants_attention import attentions
 from mutants_convolutions import convolutions, two_processors
 from report import parse_options
 
@@ -56,6 +57,7 @@ def cases(*, quick: bool) -> Iterator[tuple[str, Definition, str]]:
     if not quick:
         with two_processors():
             yield from convolutions()
+        yield from attentions()
 
 
 def main() -> None:

@@ -34,7 +34,8 @@ from taskc.mutation.changes import (
     other_changes,
 )
 from taskc.passes.lower_rings import lower_rings
-from taskc.passes.pipeline import lower, lower_steps
+from taskc.passes.pipeline import PASSES, lower, lower_steps
+from taskc.passes.prove import findings
 from taskc.passes.synchronize import is_synchronized
 
 
@@ -87,8 +88,12 @@ def mutate(
     for kernel in kernels:
         steps = {step.name: step.kernel for step in lower_steps(kernel)}
         calls = tuple((given, _result(mutated, kernel, given)) for given in inputs)
-        trial = _Trial(mutated, kernel, calls, seeds, below_phases="synchronize" not in steps)
         synchronized = steps.get("lower_rings", kernel)
+        trial = _Trial(
+            mutated, kernel, calls, seeds,
+            below_phases="synchronize" not in steps,
+            unproved=frozenset(map(str, findings(synchronized))),
+        )  # fmt: skip
         *_, final = [kernel, *steps.values()]
         for change in _changes(steps.get("synchronize"), synchronized):
             yield trial.judge(change, "synchronized")
@@ -157,24 +162,39 @@ def _copies(arguments: Sequence[Any]) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """`calls` are arguments with their results. Kernels below phases place their barriers themselves."""
+    """`calls` are arguments with their results. Kernels below phases place their barriers themselves.
+
+    unproved  what the proofs say of the unbroken kernel: nothing is known of reductions that have become exchanges
+    """
 
     whole: Kernel | Program
     kernel: Kernel
     calls: tuple[tuple[Sequence[Any], Sequence[Any]], ...]
     seeds: Sequence[int | None]
     below_phases: bool
+    unproved: frozenset[str]
 
     def judge(self, change: Change, stage: str) -> Mutant:
         finding: Finding | str | None = None
         try:
             finding = self.first_difference(change.kernel)
             if finding is None and change.kernel.stage != "lean":
-                finding = self.first_difference(lower(change.kernel))
+                finding = self.first_difference(self.lowered(change.kernel))
         except (CompileError, InternalError) as error:
             finding = f"rejected: {str(error).splitlines()[0]}"
         reason = "" if finding is not None else self.reason(change)
         return Mutant(change.kind, stage, change.description, change.location, finding, reason)
+
+    def lowered(self, kernel: Kernel) -> Kernel:
+        """A synchronized kernel at the last stage, or what the proofs say of it and not of the unbroken one."""
+        if self.below_phases:
+            return lower(kernel)
+        for error in findings(kernel):
+            if str(error) not in self.unproved:
+                raise error
+        for row in PASSES[[row.name for row in PASSES].index("lower_rings") + 1 :]:
+            kernel = row.run(kernel)
+        return kernel
 
     def first_difference(self, kernel: Kernel) -> Finding | str | None:
         """What the first of the runs shows that shows anything."""

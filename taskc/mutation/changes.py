@@ -20,6 +20,7 @@ from taskc.ir.nodes import (
 )
 from taskc.ir.rewrite import map_children, replace_tensors, walk
 from taskc.ir.types import boolean
+from taskc.mutation.reasons import harmless
 
 ORDERING = frozenset(
     {
@@ -95,26 +96,14 @@ def moves(kernel: Kernel, chosen: Callable[[object], bool]) -> Iterator[Change]:
                 rest = [s for s in statements if s is not node]
                 at = rest.index(statements[other]) + (1 if step > 0 else 0)
                 moved = (*rest[:at], node, *rest[at:])
-                crossed = statements[min(place, other) : max(place, other) + 1]
-                why = _harmless(node, [s for s in crossed if s is not node])
                 yield Change(
                     "move",
                     f"{_name(node)} moved {words} {type(statements[other]).__name__.lower()}"
                     f" of line {statements[other].loc.line}",
                     node.loc,
                     _with(kernel, sequence, replace(sequence, statements=moved)),
-                    why,
+                    harmless(statements, place, other),
                 )
-
-
-def _harmless(node: Statement, crossed: Sequence[Statement]) -> str:
-    """Why it does not matter that an ordering statement stands beyond others, where that shows."""
-    if not (isinstance(node, ir.Do) and node.operation == "cp.async.commit"):
-        return ""
-    between = {n.operation for s in crossed for n in walk(s) if isinstance(n, ir.Do)}
-    if between & {"cp.async", "cp.async.commit", "cp.async.wait"}:
-        return ""
-    return "no copy starts, and none is waited for, between the two places"
 
 
 def _has_effect(statement: Statement) -> bool:

@@ -12,9 +12,10 @@
                                                   for i, j in own:
                                                       sums[i, j] *= shrink[i]
 
-Products of one accumulator in a row are a group. It goes on beside what workers do with registers that it
-doesn't have, and has ended before anything that another worker may see: barriers are placed there, and what
-products read may be overwritten behind them.
+A run of products is fenced, also where no register has been touched since the last one: behind a branch the
+assembler asks for that (C7519). Products of one accumulator in a row are a group. It goes on beside what
+workers do with registers that it doesn't have, and has ended before anything that another worker may see:
+barriers are placed there, and what products read may be overwritten behind them.
 """
 
 from __future__ import annotations
