@@ -235,6 +235,8 @@ class _Trial:
             return f"a fence is left behind whatever touched a product's registers{self.where}"
         if change.kind == "move" and change.description.startswith("tma.wait"):
             return f"nobody writes what a copy reads before it is waited for{self.where}"
+        if change.kind == "buffer":  # every index is held to its extent
+            return f"no access reaches what is cut off{self.where}"
         if self.below_phases and change.kind == "move" and "barrier" in change.description:
             return f"the barriers order every conflicting pair of accesses{self.where}"
         if any(
