@@ -88,6 +88,7 @@ def test_all_documents_are_here() -> None:
         "ir",
         "kernels",
         "language",
+        "measured",
         "passes",
         "tutorial",
     ]
