@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from taskc.ir import nodes as ir
-from taskc.ir.nodes import Expression, Statement, Variable
+from taskc.ir.nodes import Expression, Ring, Statement, Variable
 from taskc.ir.rewrite import walk
 from taskc.passes.accesses import Access, conflict_scope
 from taskc.passes.phases import Phases
@@ -86,6 +86,12 @@ class Conflicts:
 
     def of_arrivals(self, step: ir.RingStep, lets: Lets) -> tuple[Access, ...]:
         return self._once(step, lambda: self.phases.arrivals(step, lets))
+
+    def of_look(self, step: ir.RingStep) -> tuple[Access, ...]:
+        return self._once(step, lambda: (self.phases.look(step),))
+
+    def of_set_up(self, allocated: ir.Allocate, ring: Ring) -> tuple[Access, ...]:
+        return self._once(allocated, lambda: (self.phases.set_up(ring, allocated.loc),))
 
     def _once(
         self, node: Statement | Expression, accesses: Callable[[], tuple[Access, ...]]

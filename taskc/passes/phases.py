@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.matrix_moves import named_by_lines
-from taskc.ir.nodes import GLOBAL, SHARED, Expression, Ring, Statement, Tensor, Variable
+from taskc.ir.nodes import BARRIER, GLOBAL, SHARED, Expression, Ring, Statement, Tensor, Variable
 from taskc.ir.rewrite import expressions, substitute, walk
 from taskc.ir.target import MATRIX_MOVES
+from taskc.ir.types import u64
 from taskc.passes.accesses import Access, Crew, evaluate, make_access
 
 ENUMERATED_TRIPS = 64
@@ -23,7 +25,8 @@ class Phases:
     """Collects accesses. `shared` are the tensors that several workers of a block can touch.
 
     `copies` maps the tensors of rings that travel by cp.async to a move into them: waiting for a step
-    makes its writes complete. Unmasked, accesses keep the shape [worker, task].
+    makes its writes complete. `mbarriers` stand for those that rings get later. Unmasked, accesses keep
+    the shape [worker, task].
     """
 
     worker: Variable
@@ -31,6 +34,7 @@ class Phases:
     shared: frozenset[Tensor]
     copies: dict[Tensor, ir.Move]
     masked: bool = True
+    mbarriers: dict[Ring, Tensor] = field(default_factory=dict)
 
     def of(self, statement: Statement, lets: dict[Variable, Expression]) -> tuple[Access, ...]:
         """What one phase, or a uniform statement, touches; `lets` are the scalars around it."""
@@ -53,6 +57,19 @@ class Phases:
                 )
                 found.extend(self.of(moved, lets))
         return tuple(found)
+
+    def look(self, step: ir.RingStep) -> Access:
+        """All workers look at a ring's mbarriers when they wait for a step."""
+        return Access(self._mbarriers(step.ring), False, False, (), self.crew.workers, step.loc)
+
+    def set_up(self, ring: Ring, loc: Location) -> Access:
+        """One worker writes them."""
+        return Access(self._mbarriers(ring), True, False, (), self.crew.workers[:1], loc)
+
+    def _mbarriers(self, ring: Ring) -> Tensor:
+        if ring not in self.mbarriers:
+            self.mbarriers[ring] = Tensor(f"{ring.name}_full", u64, (ring.stages,), BARRIER)
+        return self.mbarriers[ring]
 
     # Statements.
 

@@ -21,13 +21,14 @@ an mbarrier counts is ordered by that for everyone who waits. A bulk copy to glo
 the place where it is issued: what it reads counts where it is waited for, and a barrier behind that lets
 others write. A ring between roles orders more than its slots: who has waited for step k + s knows that all
 readers have released step k, where each of them does so himself. Mbarriers are set up behind the allocation
-of their ring, with a barrier that orders everything else, too.
+of their ring, with a barrier that orders everything else, too; once more, when all have waited for the last step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Ring, Statement, Tensor
@@ -81,14 +82,14 @@ def _groups(target: Target, crew: Crew) -> dict[str, int]:
     return groups
 
 
-def _set_up_with_barriers(body: Statement, between_roles: frozenset[Ring]) -> frozenset[Tensor]:
-    """The last tensors of rings that mbarriers count: `lower_rings` puts a barrier behind them."""
-    return frozenset(
-        step.ring.tensors[-1]
+def _set_up_with_barriers(body: Statement, between_roles: frozenset[Ring]) -> dict[Tensor, Ring]:
+    """The rings that mbarriers count, by their last tensors: `lower_rings` puts a barrier behind those."""
+    return {
+        step.ring.tensors[-1]: step.ring
         for step in walk(body)
         if isinstance(step, ir.RingStep)
         and (step.ring.transport == "tma" or step.ring in between_roles)
-    )
+    }
 
 
 def _copies(body: Statement) -> dict[Tensor, ir.Move]:
@@ -108,7 +109,7 @@ class _Placer:
         phases: Phases,
         target: Target,
         widest: str,
-        set_up_with_barriers: frozenset[Tensor] = frozenset(),
+        set_up_with_barriers: Mapping[Tensor, Ring] = MappingProxyType({}),
         released_by_each: frozenset[Ring] = frozenset(),
     ) -> None:
         self.conflicts = Conflicts(phases, _groups(target, phases.crew))
@@ -153,12 +154,21 @@ class _Placer:
             case ir.Do(operation="tma.wait", operands=(ir.Constant(value=0),)):
                 return statement, awaited(state)
             case ir.Allocate() if statement.tensor in self.set_up_with_barriers:
-                return statement, ordered(state, "block")
+                # Where that is done again, all workers have seen the last step of before.
+                set_up = self.conflicts.of_set_up(
+                    statement, self.set_up_with_barriers[statement.tensor]
+                )
+                barrier, state = self.order(state, set_up, statement)
+                return _behind(barrier, statement), ordered(state, "block")
+            case ir.RingStep(operation="wait", ring=ring):
+                seen: tuple[Access, ...] = ()
+                if ring.transport == "cp.async":
+                    seen = self.conflicts.of_arrivals(statement, lets)
+                elif ring.tensors[-1] in self.set_up_with_barriers:
+                    seen = self.conflicts.of_look(statement)
+                return statement, (*state, *map(Open, seen))
             case ir.RingStep():
-                if statement.operation != "wait" or statement.ring.transport != "cp.async":
-                    return statement, state
-                arrived = self.conflicts.of_arrivals(statement, lets)
-                return statement, (*state, *map(Open, arrived))
+                return statement, state
         accesses = self.conflicts.of(statement, lets)
         barrier, state = self.order(state, accesses, statement)
         how = statement.how if isinstance(statement, ir.Move) else None

@@ -315,6 +315,34 @@ def test_slots_of_a_ring_are_distinct() -> None:
     assert barriers(replace(start, target="generic")) == ["block"]
 
 
+@pytest.mark.parametrize(
+    ("read", "orders"),
+    [
+        ("", "read of s_full in line 3, write of s_full in line 4"),
+        ("s[7 - i, j]", "read of s in line 7, write of s in line 5"),
+    ],
+)
+def test_mbarriers_are_set_up_again_when_all_have_waited(read: str, orders: str) -> None:
+    """Where nobody reads what has arrived, nothing else has the workers meet."""
+    store = f"each (i, j) in spatial(8, 8): c[i, j] = c[i, j] + {read}" if read else ""
+    store = store.replace(": ", ":\n" + 24 * " ")
+    start = kernel(
+        f"""
+        for t in range(2):
+            pipeline p in 16 by 8 stages=2 transport=tma:
+                constant shared s: f32[8, 8]
+                move s[i, j] = x[p + i, j] for (i, j) in (8, 8)
+                {store}
+        """,
+        "x: f32[64, 8], c: inout f32[8, 8]",
+        workers=64,
+        target="sm_90a",
+    )
+    (barrier,) = nodes(after(start, "synchronize"), ir.Barrier)
+    assert (barrier.scope, barrier.orders) == ("block", orders)
+    keeps_its_result(start)
+
+
 def test_bytes_that_two_tensors_share() -> None:
     start = small(
         """
