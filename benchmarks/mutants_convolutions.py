@@ -24,7 +24,11 @@ _TURNED = replace(_AHEAD, turned=True)
 _SHAPE = (2, 8, 8, 32, 16)
 _FORMS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "NHWC": (_SHAPE, {"size": (1, 3), "padding": (0, 1)}),
-    "NCHW": (_SHAPE, {"size": (1, 3), "padding": (0, 1), "order": "NCHW", "filters": "OIHW"}),
+    # An image's pixels and a filter's channels fill what transposes take at a time.
+    "NCHW": (
+        (1, 8, 16, 64, 16),
+        {"size": (1, 3), "padding": (0, 1), "order": "NCHW", "filters": "OIHW"},
+    ),
     "strided": (_SHAPE, {"size": 2, "stride": 2}),
     "grouped": ((2, 8, 8, 32, 32), {"size": 2, "padding": (0, 0, 1, 1), "groups": 2}),
     "depthwise": ((1, 5, 4, 40, 40), {"size": 3, "padding": 1, "groups": 40}),
@@ -34,7 +38,7 @@ _IN_BULK: dict[str, tuple[tuple[int, ...], dict[str, Any], Tiling]] = {
     "pixels in bulk": ((4, 8, 8, 64, 16), {"size": (1, 3), "padding": (0, 1)}, _AHEAD),
     "strided pixels in bulk": ((9, 6, 6, 64, 24), {"size": 2, "stride": 2, "padding": 1}, _AHEAD),
     "few pixels": ((1, 4, 4, 64, 136), {"size": (1, 3), "padding": (0, 1)}, _TURNED),
-    "NCHW in bulk": ((4, 8, 8, 64, 16), {"size": (1, 2), "order": "NCHW"}, _AHEAD),
+    "NCHW in bulk": ((2, 8, 17, 64, 16), {"size": (1, 2), "order": "NCHW"}, _AHEAD),
 }
 
 
