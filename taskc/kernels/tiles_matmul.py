@@ -91,6 +91,7 @@ _WARPGROUPS = (
 _LINE_AHEAD = 128  # bytes of k: the widest swizzle
 _LINE = 64  # bytes of k in each row of a block's operands
 _MOST_STAGES = 4
+_SPREAD = 32  # bytes
 _MOST_TURNED = 64  # rows of a
 _MOST_PARTS = 16
 _LEAST_PART = 256  # steps of k
@@ -139,7 +140,7 @@ def choose(
         carried = 2 * parts * rows * columns * types[2].nbytes / (machine.threads * _CARRIED)
         return ceil(waves) * steps * step + (carried + _NEXT_KERNEL if parts > 1 else 0)
 
-    candidates = list(_candidates(types, machine, transpose_b))
+    candidates = list(_candidates(types, machine, transpose_a, transpose_b))
     pitches = (m if transpose_a else k, k if transpose_b else n)
     along_k = transpose_b and not transpose_a
     # Operands that go from memory to the instruction can't be rounded on the way.
@@ -207,7 +208,7 @@ def _beside(
 
 
 def _candidates(
-    types: Types, machine: Machine, transpose_b: bool
+    types: Types, machine: Machine, transpose_a: bool, transpose_b: bool
 ) -> Iterator[tuple[Tiling, float]]:
     row = next(iter(machine.instructions(*types)), None)
     # Neighbours of a warp read neighbouring rows of either operand; of b's rows, a worker four at once.
@@ -217,9 +218,11 @@ def _candidates(
     fragment = row.accumulator_fragment if row else square
     size = types[0].nbytes
     depth = _LINE // size if row else 8
+    # What instructions don't load whole has some room behind each row, for the banks.
+    spread = _SPREAD * (transpose_a + (not transpose_b)) if row and size != 2 else 0
     for warps, fragments, speed in _FRAGMENTS if row else _SQUARES:
         own = spatial(*warps) * repeat(*fragments) * fragment
-        fits = machine.near // (depth * sum(own.shape) * size)
+        fits = machine.near // (depth * (sum(own.shape) * size + spread))
         stages = min(_MOST_STAGES, fits)
         yield Tiling(own, depth, stages), speed
 

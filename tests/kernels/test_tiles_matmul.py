@@ -14,7 +14,7 @@ import pytest
 import taskc as tc
 from taskc import bf16, f8e4m3, f16, f32, i8, i32, repeat, spatial, tf32, u8
 from taskc.backend import sim
-from taskc.checking import Examination, examine, examine_program
+from taskc.checking import Examination, examine, examine_program, for_target
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
 from taskc.ir.rounding import convert
@@ -363,3 +363,21 @@ def test_the_machine_has_to_be_known() -> None:
         tc.machine("sm_12")
     with pytest.raises(ValueError, match="pack it for processors"):
         matmul(8, 8, 8, packed=True, machine=SM_80)
+
+
+@pytest.mark.parametrize("transpose_b", [False, True])
+@pytest.mark.parametrize("transpose_a", [False, True])
+@pytest.mark.parametrize("dtype", [f16, tf32, i8, f32], ids=str)
+def test_what_is_chosen_fits(dtype: tc.DType, transpose_a: bool, transpose_b: bool) -> None:
+    """Where shared memory is smallest; what lies across the instruction's rows takes more of it."""
+    machine = tc.machine("sm_89")
+    options: dict[str, Any] = {"dtype": dtype, "total": i32 if dtype is i8 else f32}
+    types = dtype, dtype, options["total"]
+    options |= {"transpose_a": transpose_a, "transpose_b": transpose_b}
+    plan = choose(
+        4096, 4096, 4096, types, machine, transpose_a=transpose_a, transpose_b=transpose_b
+    )
+    made = matmul(4096, 4096, 4096, tiling=plan, machine=machine, **options)
+    kernels = made.kernels if isinstance(made, tc.ProgramDefinition) else [made]
+    for kernel in kernels:
+        lower(for_target(kernel.ir, "sm_89"))
