@@ -190,3 +190,19 @@ def test_mutants_are_made_of_every_kind() -> None:
     made = mutants_of(definition, "sm_80")
     assert {m.kind for m in made} == {"delete", "move", "slot", "buffer", "mapping"}
     assert all(ir.STAGES.index(m.stage) >= ir.STAGES.index("synchronized") for m in made)
+
+
+@tc.kernel(workers=32)
+def with_room_that_nobody_uses(x: tc.f32[32], y: tc.out[tc.f32[32]]):
+    s = tc.shared(tc.f32[40])
+    for i in tc.spatial(32):
+        s[i] = x[i]
+    for i in tc.spatial(32):
+        y[i] = s[31 - i]
+
+
+def test_a_buffer_may_be_smaller_where_nobody_uses_its_end() -> None:
+    made = list(mutate(with_room_that_nobody_uses.ir, inputs_of(with_room_that_nobody_uses)))
+    left = [m for m in made if not m.reported]
+    assert [(m.description, m.is_equivalent) for m in left] == [("s shrunk to [39]", True)]
+    assert left[0].reason == "no access reaches what is cut off of the runs with 2 inputs"

@@ -261,8 +261,6 @@ class _Check:
             return Affine(0, {}, 0)
         offset = self.facts.affine(indices[0])
         if self.differs(offset):
-            offset = self.facts.affine(self.seen_through(indices[0]))
-        if self.differs(offset):
             return None
         step = offset.coefficient(self.lane)
         if step == 0 or (tensor.scope == ir.REGISTER and not is_stored):
