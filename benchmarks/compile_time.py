@@ -1,8 +1,9 @@
 """How long the compiler itself takes: from source to stage lean, to a GPU's machine code, and the simulator.
 
-    python benchmarks/compile_time.py [--quick] [--json FILE]
+    python benchmarks/compile_time.py [--quick] [--json FILE] [--growth]
 
 Times are medians; the first run, which loads grammars and fills caches of mappings, is not counted.
+With --growth: how CPU time grows with a kernel instead (growth.py).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from statistics import median
 from types import ModuleType
 
 import numpy as np
+from growth import growth
 from report import Row, finish, parse_options
 
 import taskc as tc
@@ -55,7 +57,10 @@ def milliseconds(work: Callable[[], object], repeats: int) -> float:
 
 
 def main() -> None:
-    options = parse_options(__doc__ or "")
+    options = parse_options(__doc__ or "", growth="how time grows with a kernel, instead")
+    if options.growth:
+        growth(quick=options.quick, file=options.json)
+        return
     repeats = 5 if options.quick else 25
     example = load_example()
     rows = []

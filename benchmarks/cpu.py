@@ -97,7 +97,7 @@ def products(threads: int, quick: bool) -> Iterator[Case]:
     import numpy as np
     from cpu_cases import Case, session_of, torch_on
 
-    from taskc.kernels.matmul import matmul, pack, packed_type
+    from taskc.kernels.matmul import matmul
 
     for m, n, k in QUICK if quick else MATMULS:
         a = np.random.default_rng(0).standard_normal((m, k)).astype(np.float32)
@@ -105,8 +105,8 @@ def products(threads: int, quick: bool) -> Iterator[Case]:
         c, d = np.empty((m, n), np.float32), np.empty((m, n), np.float32)
         case, work = f"{m}x{n}x{k}", 2.0 * m * n * k
         plain = matmul(m, n, k)
-        panels = pack(b, packed_type(n, k, m=m))
         constant = matmul(m, n, k, packed=True)
+        panels = constant.pack(b)
         np.testing.assert_allclose(constant(a, panels), a @ b, rtol=1e-3, atol=1e-3)
         np.testing.assert_allclose(plain(a, b), a @ b, rtol=1e-3, atol=1e-3)
         per_call = {"numpy": lambda a=a, b=b, d=d: np.matmul(a, b, out=d)}
@@ -131,20 +131,20 @@ def heights(threads: int, quick: bool) -> Iterator[Case]:
     from cpu_cases import Case
 
     import taskc as tc
-    from taskc.kernels.matmul import matmul, pack, packed_type
+    from taskc.kernels.matmul import matmul
 
     n = k = 768
     b = np.random.default_rng(1).standard_normal((k, n)).astype(np.float32)
     plain, packed = (matmul(tc.dim("m"), n, k, packed=packed) for packed in (False, True))
-    panels = pack(b, packed_type(n, k))
+    panels = packed.pack(b)
     for m in (1, 127) if quick else (1, 2, 8, 16, 127, 128, 1000):
         a = np.random.default_rng(0).standard_normal((m, k)).astype(np.float32)
         c, d = np.empty((m, n), np.float32), np.empty((m, n), np.float32)
-        own_panels = pack(b, packed_type(n, k, m=m))
+        constant = matmul(m, n, k, packed=True)
         case, work = f"{m}x{n}x{k}", 2.0 * m * n * k
         for benchmark, kernel, own, given, own_given in (
             ("matmul, m unknown", plain, matmul(m, n, k), b, b),
-            ("matmul, m unknown, constant b", packed, matmul(m, n, k, packed=True), panels, own_panels),
+            ("matmul, m unknown, constant b", packed, constant, panels, constant.pack(b)),
         ):  # fmt: skip
             peers = {"m known": partial(own, a, own_given, out=d)}
             yield Case(benchmark, case, partial(kernel, a, given, out=c), peers, operations=work)

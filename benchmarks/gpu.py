@@ -1,15 +1,22 @@
 """The CUDA target on a GPU: first all correctness checks, then times against cuBLAS, cuDNN and torch's attention.
 
-    python benchmarks/gpu.py [--only NAME] [--quick] [--seconds N] [--json FILE] [--kernels FOLDER] [PART...]
+    python benchmarks/gpu.py [--only NAME] [--quick] [OPTION...] [PART...]
+    python benchmarks/gpu.py --bring-up [--rungs 1-14] [OPTION...]
+
+    --seconds N, --json FILE, --log FILE, --kernels FOLDER
 
     --checks    every kernel against NumPy; --times: against torch. These two if no part is named
     --variants  several plans of a large product, and which of them `choose` takes
     --counters  what the simulator says of bank conflicts and sectors, and what ncu counts
     --sanitize  a check of each kernel under memcheck and racecheck
+    --bring-up  the first thing on a new GPU: its features one after another (gpu_rungs.py), each in a process of its
+                own. `--list` says what uses which, and needs no GPU; `--rungs 15`: the largest under compute-sanitizer
 
 It writes benchmarks/results/<device>.json after each row, and a log beside it. Each part has its share of the time,
 and what the parts before have left of theirs; what it can't do in that is left out, and named at the end. A kernel
-that fails, crashes or hangs costs its own row: the next one has another process. torch, where it is installed, brings
+that fails, crashes or hangs costs its own row: the next one has another process. A check has ten seconds and a
+measurement twenty, once their process has imported all and started the device; a kernel that hangs or breaks its
+process is left out from there on, and one that is wrong isn't measured. torch, where it is installed, brings
 the peers; nothing else is needed but taskc, cuda-python and NVRTC. Before everything else all kernels are compiled, in
 as many processes as there are cores; `--compile-only --kernels FOLDER` does that on a machine without a GPU, and the
 folder spares the one that has one the time.
@@ -18,9 +25,11 @@ folder spares the one that has one the time.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -31,6 +40,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gpu_cases import Family
     from gpu_record import Record
 
 HERE = Path(__file__).parent
@@ -42,6 +52,7 @@ _FOUND = 9  # how compute-sanitizer is to end where it has found something
 _AT_ONCE = 4  # processes under it
 
 Job = dict[str, Any]
+Broken = dict[str, str]
 
 
 def main(program: Path = Path(__file__)) -> int:
@@ -54,14 +65,23 @@ def main(program: Path = Path(__file__)) -> int:
         "--only", metavar="NAME", default="", help="families with this in their name"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there")
+    parser.add_argument("--log", type=Path, metavar="FILE", help="write what is said there")
     parser.add_argument(
         "--kernels", type=Path, metavar="FOLDER", help="where compiled kernels lie, or are put"
     )
     parser.add_argument(
-        "--seconds", type=float, metavar="N", default=LIMIT, help="for everything; 460 by default"
+        "--seconds",
+        type=float,
+        metavar="N",
+        help="for everything; 460 by default, 540 of --bring-up",
     )
+    parser.add_argument("--bring-up", action="store_true", help="one feature after another")
+    parser.add_argument("--rungs", metavar="N-M", default="", help="only these of --bring-up")
+    parser.add_argument("--list", action="store_true", help="what --bring-up's rungs use")
     parser.add_argument("--compile-only", action="store_true", help="needs no GPU")
-    parser.add_argument("--target", default="sm_90a", help="of --compile-only; sm_90a by default")
+    parser.add_argument(
+        "--target", default="sm_90a", help="of --compile-only, --bring-up; sm_90a by default"
+    )
     for part in PARTS:
         parser.add_argument(f"--{part}", action="store_true")
     parser.add_argument("--child", metavar="FILE", type=Path, help=argparse.SUPPRESS)
@@ -69,6 +89,12 @@ def main(program: Path = Path(__file__)) -> int:
     prepare_imports()
     if options.child:
         return child(options.child)
+    if options.list:
+        from gpu_rungs import chosen, listed
+
+        for line in listed(chosen(options.rungs), options.target):
+            print(line)
+        return 0
     with tempfile.TemporaryDirectory() as private:
         if options.kernels is not None:
             os.environ["TASKC_CACHE"] = str(options.kernels.absolute())
@@ -76,7 +102,9 @@ def main(program: Path = Path(__file__)) -> int:
                 # What was carried here may be another user's, whose code isn't run; whoever names it wants it.
                 shutil.copytree(options.kernels, private, dirs_exist_ok=True)
                 os.environ["TASKC_CACHE"] = private
-        return compile_only(options, program) if options.compile_only else measure(options, program)
+        if options.compile_only:
+            return compile_only(options, program)
+        return bring_up(options, program) if options.bring_up else measure(options, program)
 
 
 def prepare_imports() -> None:
@@ -88,12 +116,15 @@ def prepare_imports() -> None:
 
 def child(file: Path) -> int:
     from gpu_counters import simulate
+    from gpu_first import WORKS
     from gpu_jobs import work_on
-    from gpu_work import check, compile_ahead, measure
+    from gpu_work import check, compile_ahead, measure, prepare
 
+    if sys.platform == "linux":  # whoever cuts off the parent wants no kernel left on the device
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     tools = dict.fromkeys(("check", "memcheck", "racecheck", "counters"), check)
-    works = {"compile": compile_ahead, "simulate": simulate, "measure": measure, **tools}
-    return work_on(file, works)
+    works = {"compile": compile_ahead, "simulate": simulate, "measure": measure, **tools, **WORKS}
+    return work_on(file, works, prepare)
 
 
 # --- what is done ----------------------------------------------------------------------------
@@ -104,30 +135,36 @@ def parts_of(options: argparse.Namespace) -> list[str]:
     return named or ["checks", "times"]
 
 
-def jobs_of(part: str, options: argparse.Namespace) -> list[Job]:
+def jobs_of(part: str, options: argparse.Namespace, target: str) -> list[Job]:
     """The jobs of a part, in order."""
     from gpu_cases import FAMILIES, name_of
     from gpu_variants import VARIANTS
 
-    kind = {"checks": "check", "times": "measure", "variants": "measure", "counters": "counters"}
-    families = VARIANTS if part == "variants" else FAMILIES
-    chosen = [family for family in families if options.only in family.name]
-    found = []
-    for family in chosen:
-        match part:
-            case "checks":
-                sizes = family.checks
-            case "counters":
-                sizes = family.counted
-            case "sanitize":
-                sizes = family.checks[:1]
-            case _:
-                sizes = family.quick if options.quick else family.sizes
-        found += [
-            {"kind": kind.get(part, ""), "family": family.name, "size": size, "case": name_of(size)}
-            for size in sizes
+    def jobs(kind: str, families: Iterable[Family], sizes: Callable[[Family], Any]) -> list[Job]:
+        return [
+            {"kind": kind, "family": family.name, "size": size, "case": name_of(size)}
+            for family in families
+            if options.only in family.name and family.target in ("", target)
+            for size in sizes(family)
         ]
-    return found
+
+    def measured(family: Family) -> Any:
+        return family.quick if options.quick else family.sizes
+
+    match part:
+        case "checks":
+            return jobs("check", FAMILIES, lambda family: (*family.checks, *family.ladder))
+        case "times":
+            return jobs("measure", FAMILIES, measured)
+        case "variants":
+            timed = jobs("measure", VARIANTS, measured)
+            names = {job["family"] for job in timed}
+            families = [family for family in VARIANTS if family.name in names]
+            return [*jobs("check", families, lambda family: family.checks), *timed]
+        case "counters":
+            return jobs("counters", FAMILIES, lambda family: family.counted)
+        case _:
+            return jobs("", FAMILIES, lambda family: (*family.checks[:1], *family.ladder))
 
 
 def compile_all(jobs: Iterable[Job], target: str, program: Path, end: float) -> list[Job]:
@@ -143,13 +180,16 @@ def compile_only(options: argparse.Namespace, program: Path) -> int:
     from gpu_jobs import line_of, run_beside
 
     start = time.monotonic()
-    parts = [part for part in PARTS if getattr(options, part)] or PARTS
-    jobs = [job for part in parts for job in jobs_of(part, options)]
+    if options.bring_up:
+        jobs, counted = rung_jobs(options), []
+    else:
+        parts = [part for part in PARTS if getattr(options, part)] or PARTS
+        jobs = [job for part in parts for job in jobs_of(part, options, options.target)]
+        counted = [
+            {**job, "kind": "simulate", "target": options.target}
+            for job in jobs_of("counters", options, options.target)
+        ]
     done = compile_all(jobs, options.target, program, start + 10 * LIMIT)
-    counted = [
-        {**job, "kind": "simulate", "target": options.target}
-        for job in jobs_of("counters", options)
-    ]
     done += run_beside(counted, program, start + 10 * LIMIT, os.cpu_count() or 1)
     failed = [row for row in done if "error" in row or "left_out" in row]
     for row in done:
@@ -160,8 +200,52 @@ def compile_only(options: argparse.Namespace, program: Path) -> int:
     return 1 if failed else 0
 
 
-def measure(options: argparse.Namespace, program: Path) -> int:
+def rung_jobs(options: argparse.Namespace) -> list[Job]:
+    """Checks of the ladder."""
+    from gpu_rungs import chosen, jobs_of_rung
+
+    every = [job for rung in chosen(options.rungs) for job in jobs_of_rung(rung)]
+    return [job for job in every if job["case"]]
+
+
+def bring_up(options: argparse.Namespace, program: Path) -> int:
+    """This process never asks the device for anything: whatever hangs, it goes on."""
+    from gpu_record import Record
+    from gpu_rungs import LIMIT, chosen, climb
+
+    start = time.monotonic()
+    end = start + (LIMIT if options.seconds is None else options.seconds)
+    record = Record(
+        options.json or HERE / "results" / "bring_up.json", "see the first rung", options.log
+    )
+    compile_and_say(rung_jobs(options), options.target, program, end, record)
+    climb(chosen(options.rungs), program, end, record.note, shutil.which("compute-sanitizer"))
+    record.say(f"the ladder took {time.monotonic() - start:.0f} s")
+    return 0 if record.finish() else 1
+
+
+def compile_and_say(
+    jobs: list[Job], target: str, program: Path, end: float, record: Record
+) -> None:
     from gpu_jobs import line_of
+
+    start, before = time.monotonic(), cached()
+    made = compile_all(jobs, target, program, end)
+    done = [row for row in made if "error" not in row and "left_out" not in row]
+    for row in made:
+        if row not in done or "remarks" in row:
+            record.say(line_of(row))
+    found = f"{len(done)} of {len(made)} compiled or found compiled"
+    new = len(cached() - before)
+    record.say(f"{found} after {time.monotonic() - start:.0f} s; {new} files are new")
+
+
+def cached() -> set[str]:
+    folder = os.environ.get("TASKC_CACHE")
+    return {file.name for file in (Path(folder) / "cuda").glob("*")} if folder else set()
+
+
+def measure(options: argparse.Namespace, program: Path) -> int:
     from gpu_record import Record
     from report import described
 
@@ -175,27 +259,31 @@ def measure(options: argparse.Namespace, program: Path) -> int:
         return 1
     slug = re.sub(r"\W+", "_", context.name.lower()).strip("_")
     file = options.json or HERE / "results" / f"{slug}.json"
-    record = Record(file, f"{context.name}, {described(context)}")
+    record = Record(file, f"{context.name}, {described(context)}", options.log)
     record.say(f"{context.name}: {described(context)}")
     if find_spec("torch") is None:
         record.say(
             "torch isn't installed: nothing is compared with cuBLAS, cuDNN and its attention"
         )
     start = time.monotonic()
-    jobs = {part: jobs_of(part, options) for part in parts_of(options)}
-    ends = ends_of(["compile", *jobs], start + options.seconds)
+    jobs = {part: jobs_of(part, options, target) for part in parts_of(options)}
+    seconds = LIMIT if options.seconds is None else options.seconds
+    ends = ends_of(["compile", *jobs], start + seconds)
     every = [job for some in jobs.values() for job in some]
-    made = compile_all(every, target, program, next(ends))
-    done = [row for row in made if "error" not in row and "left_out" not in row]
-    seconds = time.monotonic() - start
-    for row in made:
-        if "remarks" in row:
-            record.say(line_of(row))
-    record.say(f"{len(done)} of {len(made)} compiled or found compiled after {seconds:.0f} s")
+    compile_and_say(every, target, program, next(ends), record)
+    broken: dict[str, str] = {}
+    whole = True
     for part, some in jobs.items():
         record.say(f"--- {part}, after {time.monotonic() - start:.0f} s")
-        _WAYS.get(part, plain)(some, target, program, next(ends), record)
-    return 0 if record.finish() else 1
+        try:
+            _WAYS.get(part, plain)(some, target, program, next(ends), record, broken)
+        except Exception as error:  # what other parts find is worth having
+            record.say(f"{part} broke off: {type(error).__name__}: {error}")
+            whole = False
+        for row in record.rows:
+            if "error" in row:
+                broken.setdefault(row["family"], f"{row['family']} {row['case']} failed before")
+    return 0 if record.finish() and whole else 1
 
 
 def ends_of(parts: list[str], end: float) -> Iterator[float]:
@@ -205,27 +293,47 @@ def ends_of(parts: list[str], end: float) -> Iterator[float]:
         yield now + (end - now) * SHARES[part] / left
 
 
-def plain(jobs: list[Job], target: str, program: Path, end: float, record: Record) -> list[Job]:
+def plain(
+    jobs: list[Job], target: str, program: Path, end: float, record: Record, broken: Broken
+) -> list[Job]:
     from gpu_jobs import run_jobs
 
-    return run_jobs(jobs, program, end, record.note)
+    return run_jobs(jobs, program, end, record.note, broken)
 
 
-def variants(jobs: list[Job], target: str, program: Path, end: float, record: Record) -> None:
+def variants(
+    jobs: list[Job], target: str, program: Path, end: float, record: Record, broken: Broken
+) -> None:
+    """What isn't right isn't measured."""
     from gpu_variants import comparison
 
-    for line in comparison(plain(jobs, target, program, end, record), target):
+    checked = [job for job in jobs if job["kind"] == "check"]
+    for row in plain(checked, target, program, end, record, broken):
+        if "error" in row:
+            broken.setdefault(row["family"], f"{row['family']} {row['case']} failed before")
+    measured = [job for job in jobs if job["kind"] != "check"]
+    for line in comparison(plain(measured, target, program, end, record, broken), target):
         record.say(line)
 
 
-def counters(jobs: list[Job], target: str, program: Path, end: float, record: Record) -> None:
+def counters(
+    jobs: list[Job], target: str, program: Path, end: float, record: Record, broken: Broken
+) -> None:
     from gpu_counters import counted
 
-    counted(jobs, target, program, end, record)
+    counted([job for job in jobs if job["family"] not in broken], target, program, end, record)
+    for job in jobs:
+        if job["family"] in broken:
+            record.note({**job, "left_out": broken[job["family"]]})
 
 
-def sanitize(jobs: list[Job], target: str, program: Path, end: float, record: Record) -> None:
-    """Each under memcheck and racecheck, several at a time: nothing is timed."""
+def sanitize(
+    jobs: list[Job], target: str, program: Path, end: float, record: Record, broken: Broken
+) -> None:
+    """Each under memcheck and racecheck, several at a time: nothing is timed.
+
+    What has hung would hang again; what has failed otherwise may be explained here.
+    """
     from gpu_jobs import run_process
 
     tool = shutil.which("compute-sanitizer")
@@ -234,8 +342,14 @@ def sanitize(jobs: list[Job], target: str, program: Path, end: float, record: Re
         return
 
     def run(job: Job) -> None:
+        why = broken.get(job["family"], "")
+        if "hung" in why:
+            record.note({**job, "left_out": why})
+            return
         command = [tool, f"--tool={job['kind']}", f"--error-exitcode={_FOUND}"]
         *_, row = run_process([job], program, end, command)
+        if row.get("broken") == "hung":
+            broken[job["family"]] = f"{job['family']} {job['case']} hung before"
         record.note(row)
 
     todo = [{**job, "kind": kind} for kind in ("memcheck", "racecheck") for job in jobs]

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import gpu_kernels as kernels
+import gpu_parts
 import numpy as np
 from gpu_kernels import Size
 
@@ -21,11 +22,13 @@ class Family:
     reference  what it computes, of float64 arrays
     bound      how far a result may be away: (of its own magnitude, absolute), for a size
     checks     sizes that are compared with the reference
+    ladder     more of them, large enough to be lowered to what small ones aren't: rungs of the bring-up's ladder
     sizes      sizes that are measured; `quick` those of --quick
     peer       what torch has: a function of torch and tensors, which is called again and again
     work       floating-point operations of a size, and `dtype`, of what: whose peak they are held against
     is_bound_by_memory  whether it is held against a copy of as many bytes
     counted    sizes whose accesses are held against a profiler's counters
+    target     the only machine that it is for
     """
 
     name: str
@@ -40,6 +43,8 @@ class Family:
     dtype: DType = f32
     is_bound_by_memory: bool = False
     counted: tuple[Size, ...] = ()
+    ladder: tuple[Size, ...] = ()
+    target: str = ""
 
 
 def name_of(size: Size) -> str:
@@ -51,6 +56,9 @@ MATMULS = (
 )  # fmt: skip
 QUICK_MATMULS = ((4096, 4096, 4096), (128, 768, 3072))
 MATMUL_CHECKS = ((256, 512, 320), (131, 72, 264), (1, 128, 512), (129, 257, 67))
+MATMUL_LADDER = (
+    (64, 2048, 2048), (1024, 1024, 1000), (4056, 2280, 136), (2040, 2040, 136), (4056, 4088, 136),
+)  # fmt: skip
 
 ROWS = ((16384, 1024), (8192, 4096), (4096, 8192))
 ROW_CHECKS = ((33, 64), (5, 1000), (3, 4099))
@@ -67,25 +75,55 @@ RESNET = (
 )  # fmt: skip
 
 
+CONVOLUTION_LADDER = {1: (4, 64, 30, 30, 128, 3, 1), 2: (16, 64, 57, 57, 128, 3, 2)}
+
+
 def resnet(stride: int) -> tuple[Size, ...]:
     return tuple([(32, c, s, s, o, k, step) for c, s, o, k, step in RESNET if step == stride])
 
 
-def _matmuls(name: str, dtype: Any, result: Any, bound: Any, counted: tuple[Size, ...]) -> Family:
+def _matmuls(
+    name: str,
+    dtype: Any,
+    result: Any,
+    bound: Any,
+    ladder: tuple[Size, ...] = (),
+    counted: tuple[Size, ...] = (),
+) -> Family:
     return Family(
         name, partial(kernels.matmul, dtype, result), kernels.product, bound, MATMUL_CHECKS, MATMULS, QUICK_MATMULS,
-        peer=lambda torch, a, b: a @ b, work=kernels.product_work, dtype=dtype, counted=counted,
+        peer=lambda torch, a, b: a @ b, work=kernels.product_work, dtype=dtype, counted=counted, ladder=ladder,
+    )  # fmt: skip
+
+
+def _instruction(
+    instruction: str,
+    build: Callable[..., Any],
+    dtype: DType,
+    total: DType,
+    result: DType,
+    target: str = "",
+) -> Family:
+    """A product by one instruction, and nothing else that is new: it is only checked."""
+    return Family(
+        f"{instruction} {dtype}", partial(build, dtype, total, result), partial(gpu_parts.product, dtype),
+        partial(gpu_parts.of_sums, dtype, result), checks=((130, 208, 320),), sizes=(), quick=(),
+        dtype=dtype, target=target,
     )  # fmt: skip
 
 
 def _attention(
-    name: str, causal: bool, checks: tuple[Size, ...], sizes: tuple[Size, ...]
+    name: str,
+    causal: bool,
+    checks: tuple[Size, ...],
+    sizes: tuple[Size, ...],
+    ladder: tuple[Size, ...] = (),
 ) -> Family:
     is_decoding = all(length == 1 for _, _, _, length, _, _ in sizes)
     return Family(
         name, partial(kernels.attention, causal), partial(kernels.attention_reference, causal), kernels.of_attention,
         checks, sizes, sizes[:1], peer=partial(kernels.torch_attention, causal),
-        work=partial(kernels.attention_work, causal), dtype=bf16, is_bound_by_memory=is_decoding,
+        work=partial(kernels.attention_work, causal), dtype=bf16, is_bound_by_memory=is_decoding, ladder=ladder,
     )  # fmt: skip
 
 
@@ -106,7 +144,7 @@ def _convolutions(stride: int) -> Family:
         lambda size: (2.0**-9, size[1] * size[5] ** 2 * 2.0**-16),
         checks=((2, 16, 9, 9, 24, 3, stride), (1, 8, 7, 7, 16, 1, stride)),
         sizes=resnet(stride), quick=resnet(stride)[1:3], peer=partial(kernels.torch_convolution, stride),
-        work=kernels.convolution_work, dtype=f16,
+        work=kernels.convolution_work, dtype=f16, ladder=(CONVOLUTION_LADDER[stride],),
     )  # fmt: skip
 
 
@@ -140,9 +178,9 @@ FAMILIES: tuple[Family, ...] = (
         "transpose, unpadded", kernels.unpadded, np.transpose, kernels.exact, checks=((37, 70),), sizes=(), quick=(),
         counted=((128, 128),),
     ),
-    _matmuls("matmul bf16", bf16, bf16, kernels.of_bf16, ()),
-    _matmuls("matmul tf32", tf32, f32, kernels.of_tf32, ()),
-    _matmuls("matmul f32", f32, f32, kernels.of_f32, ((128, 128, 64),)),
+    _matmuls("matmul bf16", bf16, bf16, kernels.of_bf16, MATMUL_LADDER),
+    _matmuls("matmul tf32", tf32, f32, kernels.of_tf32, ((1000, 1032, 520),)),
+    _matmuls("matmul f32", f32, f32, kernels.of_f32, counted=((128, 128, 64),)),
     Family(
         "matmul f16, by mma.sync", kernels.older_matmul, kernels.product, lambda size: (2.0**-9, size[2] * 2.0**-16),
         MATMUL_CHECKS, sizes=((4096, 4096, 4096),), quick=(), peer=lambda torch, a, b: a @ b,
@@ -163,8 +201,18 @@ FAMILIES: tuple[Family, ...] = (
         "layer_norm f32", kernels.layer_norm, kernels.layer_norm_reference, kernels.of_rows, ROW_CHECKS, ROWS, ROWS[:1],
         peer=kernels.torch_layer_norm, is_bound_by_memory=True, counted=((16, 1024),),
     ),
-    _attention("attention bf16", False, ATTENTION_CHECKS, ((4, 16, 16, 4096, 4096, 128),)),
-    _attention("attention bf16, causal", True, ATTENTION_CHECKS, ((4, 16, 16, 4096, 4096, 128),)),
+    *[_instruction("mma.sync", gpu_parts.by_mma_sync, *types) for types in gpu_parts.MMA_SYNC],
+    *[_instruction("wgmma", gpu_parts.by_wgmma, *types, "sm_90a") for types in gpu_parts.WGMMA],
+    Family(
+        "bulk copies", gpu_parts.moved_by_bulk_copies, gpu_parts.moved_reference, kernels.one_rounding,
+        checks=((150, 100),), sizes=(), quick=(), target="sm_90a",
+    ),
+    _attention(
+        "attention bf16", False, ATTENTION_CHECKS, ((4, 16, 16, 4096, 4096, 128),), ((1, 2, 1, 512, 520, 128),)
+    ),
+    _attention(
+        "attention bf16, causal", True, ATTENTION_CHECKS, ((4, 16, 16, 4096, 4096, 128),), ((1, 2, 1, 520, 520, 64),)
+    ),
     _attention(
         "attention bf16, decoding", False, ((2, 8, 2, 1, 300, 128), (1, 4, 4, 1, 64, 64)),
         ((64, 32, 8, 1, 4096, 128), (16, 32, 32, 1, 4096, 128)),

@@ -17,26 +17,49 @@ from typing import Any
 
 Job = dict[str, Any]
 Note = Callable[[Job], None]
+Broken = dict[str, str]  # families, and what has happened to each
 
-HANGS = 60.0  # seconds that a job may take
-_STARTS = 4 * HANGS  # under a tool
-_OUT_OF_TIME = "out of time"
-_OFF_DEVICE = ("compile", "simulate")  # kinds of jobs
+# Seconds until a process is ready: its imports, torch's too, and cuInit. They count against no job.
+STARTS = 120.0
+# Seconds that a job may take once it is.
+LIMITS = {"check": 10.0, "measure": 20.0}
+HANGS = 60.0  # of another kind
+_ENDS = 15.0  # seconds until its process has ended, once all is done
+OUT_OF_TIME = "out of time"
+OFF_DEVICE = ("compile", "simulate")  # kinds of jobs
 _SHOWN = 300  # characters of what a process says at its end
 
 
-def run_jobs(jobs: Sequence[Job], program: Path, end: float, note: Note) -> list[Job]:
+def run_jobs(
+    jobs: Sequence[Job], program: Path, end: float, note: Note, broken: Broken | None = None
+) -> list[Job]:
     """All jobs, in order: those of a kind in one process, and in another one behind a job that breaks it.
 
-    note  is given each job's row as soon as it is there
+    note    is given each job's row as soon as it is there
+    broken  families that are left out. One that hangs or breaks its process is put there
     """
+    broken = {} if broken is None else broken
     done: list[Job] = []
-    while len(done) < len(jobs):
-        left = jobs[len(done) :]
+
+    def known(row: Job) -> None:
+        note(row)
+        done.append(row)
+
+    left = list(jobs)
+    while left:
         count = next((k for k, job in enumerate(left) if job["kind"] != left[0]["kind"]), len(left))
-        for row in run_process(left[:count], program, end):
-            note(row)
-            done.append(row)
+        batch, rest = left[:count], left[count:]
+        for job in batch:
+            if job["family"] in broken:
+                known({**job, "left_out": broken[job["family"]]})
+        batch = [job for job in batch if job["family"] not in broken]
+        finished = 0
+        for row in run_process(batch, program, end) if batch else ():
+            finished += 1
+            known(row)
+            if "broken" in row:
+                broken[row["family"]] = f"{row['family']} {row['case']} {row['broken']} before"
+        left = batch[finished:] + rest
     return done
 
 
@@ -52,58 +75,125 @@ def run_beside(jobs: Sequence[Job], program: Path, end: float, processes: int) -
 
 
 def run_process(
-    jobs: Sequence[Job], program: Path, end: float, under: Sequence[str] = ()
+    jobs: Sequence[Job],
+    program: Path,
+    end: float,
+    under: Sequence[str] = (),
+    together: float | None = None,
 ) -> Iterator[Job]:
     """The results of the first jobs, one at least, each as soon as it is there.
 
-    end    when time is over, for all: what runs then is cut off
-    under  a command that runs the process, and whose own findings are errors: it ends with another code then
+    end       when time is over, for all: what runs then is cut off
+    under     a command that runs the process, and whose own findings are errors: it ends with another code then
+    together  the seconds that all of them may take, in place of limits of their own
     """
     if time.monotonic() > end:
-        yield from [{**job, "left_out": _OUT_OF_TIME} for job in jobs]
+        yield from [{**job, "left_out": OUT_OF_TIME} for job in jobs]
         return
+    last: Job = {}
+    count, code = 0, None
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "jobs.json"
         file.write_text(json.dumps(jobs))
         found = file.with_suffix(".done")
         found.touch()
-        last: Job = {}
-        count = 0
         with found.open() as results, (Path(folder) / "said").open("w+") as said:
             process = subprocess.Popen(
                 [*under, sys.executable, str(program), "--child", str(file)],
                 stdout=said, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
-            since, why = time.monotonic(), ""
-            while not why:
-                time.sleep(0.02)
-                code, now = process.poll(), time.monotonic()
-                # What was written before the end is read before the end is believed.
-                for line in results:
-                    last, since, count = json.loads(line), now, count + 1
-                    yield last
-                if code is not None:
-                    said.seek(0)
-                    why = f"the process ended with {code}: {said.read().strip()[-(4 * _SHOWN if under else _SHOWN) :]}"
-                elif now > end:
-                    why = _OUT_OF_TIME
-                elif now - since > (_STARTS if under else HANGS):
-                    why = "it took too long"
-            with suppress(ProcessLookupError):  # whatever it has started, too
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            clock = _Clock(jobs, together, 2 if under else 1)
+            why, broken = "", ""
+            try:
+                while not why:
+                    time.sleep(0.02)
+                    code, now = process.poll(), time.monotonic()
+                    # What was written before the end is read before the end is believed.
+                    for line in results:
+                        row = json.loads(line)
+                        clock.told(row, now)
+                        if "ready" not in row:
+                            last, count = row, count + 1
+                            yield last
+                    if code is not None:
+                        said.seek(0)
+                        shown = said.read().strip()[-(4 * _SHOWN if under else _SHOWN) :]
+                        why, broken = f"the process ended with {code}: {shown}", "broke its process"
+                    elif now > end:
+                        why = OUT_OF_TIME
+                    elif count < len(jobs) and now > clock.end:
+                        why, broken = clock.why, "hung"
+                    elif now > clock.end:
+                        break  # all is done, and it doesn't end
+            finally:
+                _kill(process)
     if count < len(jobs) and not last.get("fatal"):
-        yield {**jobs[count], "left_out" if why == _OUT_OF_TIME else "error": why}
+        key = "left_out" if why == OUT_OF_TIME else "error"
+        yield {**jobs[count], key: why, **({"broken": broken} if broken else {})}
     elif under and code:
         yield {**jobs[-1], "error": why}
 
 
-def work_on(file: Path, works: dict[str, Callable[[Job], Job]]) -> int:
-    """The process's side: a line of JSON for each job, as soon as it is known."""
+class _Clock:
+    """When a process has taken too long.
+
+    end  that is when, and `why` is what is said of it
+    """
+
+    def __init__(self, jobs: Sequence[Job], together: float | None, patience: float) -> None:
+        self._left = list(jobs)
+        self._together = together
+        self._patience = patience
+        self._until(patience * STARTS, time.monotonic(), "it wasn't ready after")
+
+    def _until(self, seconds: float, now: float, what: str) -> None:
+        self.end, self.why = now + seconds, f"{what} {seconds:g} s"
+
+    def told(self, row: Job, now: float) -> None:
+        """Of a row: that it is ready, or a job's result."""
+        if "ready" not in row:
+            self._left = self._left[1:]
+        if not self._left:
+            self._until(self._patience * _ENDS, now, "it didn't end after")
+        elif self._together is None:
+            limit = LIMITS.get(self._left[0]["kind"], HANGS)
+            self._until(self._patience * limit, now, "it hung: no result after")
+        elif "ready" in row:
+            self._until(self._patience * self._together, now, "it hung: it didn't end within")
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """And whatever it has started. Who waits in the driver for a kernel may stay: nobody waits for him."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(10)
+
+
+def work_on(
+    file: Path, works: dict[str, Callable[[Job], Job]], prepare: Callable[[list[Job]], None]
+) -> int:
+    """The process's side: a line of JSON when it is ready, and for each job as soon as it is known.
+
+    prepare  imports what the jobs want, and starts the device
+    """
     from taskc import device
 
+    jobs = json.loads(file.read_text())
     with file.with_suffix(".done").open("a") as done:
-        for job in json.loads(file.read_text()):
+
+        def say(row: Job) -> None:
+            done.write(json.dumps(row) + "\n")
+            done.flush()
+
+        start = time.monotonic()
+        try:
+            prepare(jobs)
+        except device.DeviceError as error:
+            say({**jobs[0], "error": str(error), "fatal": True, "broken": "found no device"})
+            return 1
+        say({"ready": time.monotonic() - start})
+        for job in jobs:
             fatal = False
             try:
                 result = works[job["kind"]](job)
@@ -111,11 +201,10 @@ def work_on(file: Path, works: dict[str, Callable[[Job], Job]]) -> int:
                 result, fatal = {"error": str(error)}, True
             except Exception as error:
                 result = {"error": f"{type(error).__name__}: {error}"}
-                fatal = job["kind"] not in _OFF_DEVICE and not _works(device)
+                fatal = job["kind"] not in OFF_DEVICE and not _works(device)
             if fatal:  # what the device does after an error of its own means nothing
-                result["fatal"] = True
-            done.write(json.dumps({**job, **result}) + "\n")
-            done.flush()
+                result |= {"fatal": True, "broken": "broke the device"}
+            say({**job, **result})
             if fatal:
                 return 1
     return 0
@@ -132,8 +221,11 @@ def _works(device: Any) -> bool:
 
 def line_of(row: Job) -> str:
     head = f"{row['kind']:9} {row['family']:28} {row['case']:26}"
+    if row["kind"] == "rung":
+        return line_of_rung(row)
     if "error" in row:
-        return f"{head} FAILED: {row['error']}"
+        timed = f"; it takes {row['ours_ms']:.4f} ms" if "ours_ms" in row else ""
+        return f"{head} FAILED: {row['error']}{timed}"
     if "left_out" in row:
         return f"{head} left out: {row['left_out']}"
     if row.get("remarks"):
@@ -152,3 +244,23 @@ def line_of(row: Job) -> str:
         low, high = row["quartiles"]
         text += f"  {row['peer']} {row['peer_ms']:9.4f} ms  {row['ratio']:.2f}x ({low:.2f} to {high:.2f})"
     return text
+
+
+def line_of_rung(row: Job) -> str:
+    """The rung, how it ended, and each of its steps."""
+    head = f"rung {row['case']:3} {row['family']:46}"
+    if "left_out" in row:
+        return f"{head} left out: {row['left_out']}"
+    said = "; ".join(_step_text(step) for step in row["steps"])
+    verdict = "FAILED" if "error" in row else "right"
+    return f"{head} {verdict} in {row['seconds']:.1f} s: {said}"
+
+
+def _step_text(step: Job) -> str:
+    name = f"{step['family']} {step['case']}".strip()
+    for key in ("error", "left_out"):
+        if key in step:
+            return f"{name}: {step[key]}"
+    if "error_of_bound" in step:
+        return f"{name} {step['error_of_bound']:.2f} of the bound"
+    return f"{name} {step.get('said', '')}".strip()

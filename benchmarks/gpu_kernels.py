@@ -44,8 +44,8 @@ def product_work(size: Size) -> float:
 
 
 def of_bf16(size: Size) -> tuple[float, float]:
-    """One rounding to 8 bits; sums of normally distributed products in f32."""
-    return 2.0**-8, size[2] * 2.0**-21
+    """One rounding to 8 bits; and tensor cores cut off more of sums than f32 has to, in every step."""
+    return 2.0**-8, size[2] * 2.0**-18
 
 
 def of_tf32(size: Size) -> tuple[float, float]:
@@ -144,7 +144,7 @@ def convolution_reference(x: Any, w: Any, *, stride: int) -> Any:
     pad = kernel // 2
     x = np.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
     windows = np.lib.stride_tricks.sliding_window_view(x, (kernel, kernel), axis=(1, 2))
-    return np.einsum("byxcij,oijc->byxo", windows[:, ::stride, ::stride], w)
+    return np.einsum("byxcij,oijc->byxo", windows[:, ::stride, ::stride], w, optimize=True)
 
 
 def torch_convolution(stride: int, torch: Any, x: Any, w: Any) -> Any:
@@ -175,7 +175,8 @@ def vector_reference(transposed: bool, a: Any, b: Any) -> Any:
 
 
 def of_vector(size: Size) -> tuple[float, float]:
-    return of_bf16((1, *size))
+    """The same, of sums in f32."""
+    return 2.0**-8, size[1] * 2.0**-21
 
 
 def add(machine: Any, n: int) -> Any:

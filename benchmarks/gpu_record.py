@@ -7,24 +7,25 @@ from statistics import geometric_mean
 from threading import Lock
 from typing import Any
 
-from gpu_jobs import line_of
+from gpu_jobs import OUT_OF_TIME, line_of
 from report import write
 
 Job = dict[str, Any]
 
-_INTERNAL = ("family", "size", "fatal")
+_INTERNAL = ("family", "size", "fatal", "broken")
 
 
 class Record:
     """rows  of jobs that were done, in order"""
 
-    def __init__(self, file: Path, machine: str) -> None:
+    def __init__(self, file: Path, machine: str, log: Path | None = None) -> None:
         self.file = file
         self.machine = machine
         self.rows: list[Job] = []
         self._lock = Lock()
         file.parent.mkdir(parents=True, exist_ok=True)
-        self._log = file.with_suffix(".log")
+        self._log = log or file.with_suffix(".log")
+        self._log.parent.mkdir(parents=True, exist_ok=True)
         self._log.write_text("")
 
     def say(self, text: str) -> None:
@@ -45,9 +46,12 @@ class Record:
         left_out = [row for row in self.rows if "left_out" in row]
         for line in summary(self.rows):
             self.say(line)
-        for kind, families in _counted(left_out).items():
-            listed = ", ".join(f"{family} ({count})" for family, count in families.items())
-            self.say(f"left out of {kind}, for want of time: {listed}")
+        late = [row for row in left_out if row["left_out"] == OUT_OF_TIME]
+        others = [row for row in left_out if row["left_out"] != OUT_OF_TIME]
+        for rows, why in ((late, "for want of time"), (others, "for what went wrong before")):
+            for kind, families in _counted(rows).items():
+                listed = ", ".join(f"{family} ({count})" for family, count in families.items())
+                self.say(f"left out of {kind}, {why}: {listed}")
         right = len(self.rows) - len(failed) - len(left_out)
         self.say(f"{right} of {len(self.rows)} are right, {len(failed)} failed; {self.file}")
         return right == len(self.rows)

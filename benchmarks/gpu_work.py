@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import cache
 from math import ceil, prod
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from gpu_cases import FAMILIES, Family
+from gpu_jobs import OFF_DEVICE
 from gpu_variants import VARIANTS
 
 import taskc as tc
@@ -18,10 +20,13 @@ from taskc.ir.rounding import convert
 from taskc.ir.signature import inputs_of, outputs_of
 from taskc.ir.types import f32, tf32
 
+PREPARES_TORCH = ("measure", "device", "DLPack")  # kinds of jobs that use it
+took: dict[str, float] = {}  # seconds
 FAMILY = {family.name: family for family in (*FAMILIES, *VARIANTS)}
 PAIRS = 15
 _FILLED = 2  # times the L2 that buffers rotate through
 _LONG = 2e-3  # seconds that a sample takes at least
+_GUARD = 4096  # bytes
 _DIFFERENT = 4_194_301  # random numbers, a prime: larger arrays repeat them
 
 # Floating-point operations of a multiprocessor in a clock, in dense products of these types, by NVIDIA's papers
@@ -31,6 +36,17 @@ _RATES = {
     (8, 9): {"f16": 1024, "bf16": 1024, "tf32": 512, "i8": 2048, "f32": 256},
     (9, 0): {"f16": 4096, "bf16": 4096, "tf32": 2048, "i8": 8192, "f32": 256},
 }
+
+
+def prepare(jobs: list[dict[str, Any]]) -> None:
+    """What counts against no job: imports, and the device's start."""
+    kinds = {job["kind"] for job in jobs}
+    if not kinds <= set(OFF_DEVICE):
+        device.context()
+    if kinds & set(PREPARES_TORCH):
+        start = time.monotonic()
+        torch_here()
+        took["torch"] = time.monotonic() - start
 
 
 def family_of(job: dict[str, Any]) -> Family:
@@ -50,13 +66,51 @@ def compile_ahead(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def check(job: dict[str, Any]) -> dict[str, Any]:
-    """A kernel's result against the reference in float64, by NumPy."""
+    """A kernel's result against the reference in float64, by NumPy.
+
+    The result begins as something else, and so does the memory around it, which has to stay. A job that wants
+    `repeats` gets the same bits each time.
+    """
     family, kernel, size = _built(job)
     arrays = inputs(kernel)
-    result = kernel(*[device.array(array) for array in arrays])
-    found = result.numpy().astype(np.float64)
+    given = [device.array(array) for array in arrays]
+    out = Guarded(kernel)
+    first = found = out.called(kernel, given)
+    for number in range(1, job.get("repeats", 1)):
+        again = out.called(kernel, given)
+        if again.tobytes() != first.tobytes():
+            count = int((again.view(np.uint8) != first.view(np.uint8)).sum())
+            return {"error": f"call {number + 1} gives other bits than the first, in {count} bytes"}
     expected = family.reference(*[array.astype(np.float64) for array in arrays])
-    return compared(found, np.asarray(expected), family.bound(size))
+    row = compared(found.astype(np.float64), np.asarray(expected), family.bound(size))
+    return {"error": "it writes before or behind its result"} if not out.is_whole() else row
+
+
+class Guarded:
+    """The memory of a kernel's result, with bytes on either side that nobody may touch."""
+
+    def __init__(self, kernel: Any) -> None:
+        (output,) = outputs_of(kernel.ir.parameters)
+        shape = tuple([int(extent) for extent in output.argument_shape])
+        dtype = output.dtype.numpy
+        # No number at all, or one that isn't met by chance.
+        self.filler = np.uint8(0x6B if np.issubdtype(dtype, np.integer) else 0xFF)
+        self.fresh = np.full(prod(shape) * dtype.itemsize + 2 * _GUARD, self.filler)
+        self.memory = device.array(self.fresh)
+        start = self.memory.pointer + _GUARD
+        self.result = device.Array(start, shape, dtype, self.memory.memory)
+
+    def called(self, kernel: Any, given: list[Any]) -> Any:
+        self.memory.set(self.fresh)
+        kernel(*given, out=self.result)
+        return self.result.numpy()
+
+    def is_whole(self) -> bool:
+        """Whether what is around the last result is as it was."""
+        found = self.memory.numpy()
+        return bool(
+            (found[:_GUARD] == self.filler).all() and (found[-_GUARD:] == self.filler).all()
+        )
 
 
 def compared(found: Any, expected: Any, bound: tuple[float, float]) -> dict[str, Any]:
@@ -90,14 +144,13 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     ]
     results[0].set(np.full(shape, np.nan, output.dtype.numpy))  # whatever isn't written is wrong
     times = _times(calls)
-    torch = _torch()
+    torch = torch_here()
     theirs: Callable[[], None] | None = None
     found: dict[str, Any] = {}
     if torch is not None and family.peer is not None:
         tensors = [[torch.from_dlpack(array) for array in given] for given in sets]
-        problem = _differs(family, size, torch, tensors[0], results[0])
-        if problem is not None:
-            return problem
+        # Whoever looks for the reason wants to know the time, too.
+        found |= _differs(family, size, torch, tensors[0], results[0]) or {}
         peers = [lambda given=given: family.peer(torch, *given) for given in tensors]
         theirs = _of_torch(torch, peers, times)
         found["peer"] = "torch"
@@ -133,7 +186,7 @@ def inputs(kernel: Any) -> list[np.ndarray]:
 
 
 @cache
-def _torch() -> Any:
+def torch_here() -> Any:
     try:
         import torch
     except ImportError:

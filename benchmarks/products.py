@@ -19,7 +19,7 @@ from report import Row, finish, parse_options
 import taskc as tc
 from taskc import bf16, f32, i8, i32, repeat, spatial, u8
 from taskc.kernels import matmul
-from taskc.kernels.products import pack, packed_type, product
+from taskc.kernels.products import product
 
 SHAPES = ((1024, 1024, 1024), (128, 768, 768), (128, 3072, 768), (128, 768, 3072))
 Case = tuple[str, str, Any, dict[str, Any], float, float]
@@ -59,7 +59,7 @@ def peak_of(left: tc.DType, right: tc.DType, total: tc.DType) -> float:
             tc.mma(acc, a[0:bm, 0:step], b[0:step, 0:bn])
         tc.store(c[0:bm, 0:bn], acc)
 
-    a, b = np.zeros((bm, step), left.numpy), pack(np.zeros((step, bn), right.numpy), packs)
+    a, b = np.zeros((bm, step), left.numpy), loop.pack(np.zeros((step, bn), right.numpy))
     c = np.empty((bm, bn), total.numpy)
     loop(a, b, out=c)
     return (
@@ -84,10 +84,10 @@ def cases(shapes: tuple[tuple[int, int, int], ...]) -> Iterator[Case]:
         for m, n, k in shapes:
             a, b = _numbers(left, (m, k)), _numbers(right, (k, n))
             case, work = f"{left} {m}x{n}x{k}", 2.0 * m * n * k
-            panels = pack(b, packed_type(n, k, dtype=left, m=m))
             c, d = np.empty((m, n), into.numpy), np.empty((m, n), np.float32)
             plain = product(m, n, k, dtype=left, result=into)
             constant = product(m, n, k, dtype=left, result=into, packed=True)
+            panels = constant.pack(b)
             expected = a.astype(np.float64) @ b.astype(np.float64)
             for found in (plain(a, b), constant(a, panels)):
                 bound = 0.01 * np.abs(expected).max() if left is bf16 else 0
@@ -97,7 +97,7 @@ def cases(shapes: tuple[tuple[int, int, int], ...]) -> Iterator[Case]:
             if left is bf16:
                 wide = matmul.matmul(m, n, k, packed=True)
                 x, y = a.astype(np.float32), b.astype(np.float32)
-                y = matmul.pack(y, matmul.packed_type(n, k, m=m))
+                y = wide.pack(y)
                 ahead["our own f32"] = lambda x=x, y=y, d=d, f=wide: f(x, y, out=d)
             if torch and left is not u8:
                 to = torch.bfloat16 if left is bf16 else torch.int8

@@ -43,10 +43,12 @@ class Row:
     discarded: int | None = None
 
 
-def parse_options(description: str) -> argparse.Namespace:
+def parse_options(description: str, **flags: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="about a minute")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there")
+    for name, text in flags.items():
+        parser.add_argument(f"--{name}", action="store_true", help=text)
     return parser.parse_args()
 
 
@@ -71,6 +73,11 @@ def finish(rows: list[Row], file: Path | None) -> None:
         print(
             f"minimum {min(ratios):.2f}, geometric mean {geometric_mean(ratios):.2f}, {losses} losses"
         )
+    record(rows, file)
+
+
+def record(rows: list[Row], file: Path | None) -> None:
+    """Write the file, if one is asked for."""
     if file is not None:
         machine = f"{_processor()}, {os.cpu_count()} cores, {platform.system()}"
         write(file, machine, [asdict(row) for row in rows])

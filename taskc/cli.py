@@ -1,7 +1,7 @@
 """The command line: `taskc COMMAND …`.
 
-Exit codes: 0 all is well, 1 something is wrong with a kernel, 2 with the command line, and
-130 interrupted.
+Exit codes: 0 all is well, 1 something is wrong with a kernel, 2 with the command line, 3 the output
+can't be written, and 130 interrupted.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from taskc import __version__
 from taskc.arguments import ArgumentError
 from taskc.commands.show import CUDA, NATIVE
-from taskc.commands.terminal import UsageError, write_error
+from taskc.commands.terminal import OutputError, UsageError, put, write_error
 from taskc.driver import CheckError
 from taskc.errors import CompileError, InternalError
 from taskc.ir.nodes import STAGES
@@ -32,18 +33,45 @@ function returns:
 Without KERNEL it is the only one of the file; where there are several, they are listed.
 """
 
+_EXIT_NO_OUTPUT = 3
 _EXIT_BROKEN_PIPE = 141  # as a shell reports a program that SIGPIPE ended
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns the exit code."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (for good)
+    if sys.stdout is None:  # what is opened next would take its place
+        write_error("error: the standard output is closed")
+        return _EXIT_NO_OUTPUT
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Unicode still gets the rest
     try:
+        try:
+            return _run(arguments)
+        finally:
+            sys.stdout.flush()
+    except OutputError as error:
+        return _without_output(error.__cause__)
+    except OSError as error:  # the flush's; a command's own are told by now
+        return _without_output(error)
+
+
+def _without_output(error: BaseException | None) -> int:
+    # Python would complain when it flushes the stream at its end.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):
+        return _EXIT_BROKEN_PIPE
+    reason = error.strerror if isinstance(error, OSError) else None
+    write_error(f"error: the output can't be written: {reason or error}")
+    return _EXIT_NO_OUTPUT
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
         options = _parser().parse_args(arguments)
         code: int = importlib.import_module(f"taskc.commands.{options.command}").run(options)
-        sys.stdout.flush()
         return code
     except UsageError as error:
         write_error(f"error: {error}")
@@ -52,10 +80,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_error(str(error))
         return 1
     except (ArgumentError, OSError) as error:
-        if isinstance(error, BrokenPipeError):
-            # Python would complain when it flushes the stream at its end.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return _EXIT_BROKEN_PIPE
         write_error(f"error: {error}")
         return 1
     except KeyboardInterrupt:
@@ -63,8 +87,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
+class _Parser(argparse.ArgumentParser):
+    """argparse's own says nothing where its help can't be written."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        if file is sys.stdout:
+            put(message)
+        else:
+            super()._print_message(message, file)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="taskc",
         description="A tensor-program compiler whose schedules are task mappings.",
         epilog="'taskc COMMAND --help' says more about a command.",

@@ -114,11 +114,24 @@ def is_on_cpu(value: Any) -> bool:
     return device_of(value)[0] in CPU_DEVICES
 
 
+# What PyTorch notes of a tensor and leaves undone in its memory, whose DLPack says nothing of it.
+_LAZY = (("is_neg", "negated", "resolve_neg"), ("is_conj", "conjugated", "resolve_conj"))
+
+
+def refuse_lazy(value: Any) -> None:
+    """A BufferError where an array's values aren't those that are in its memory."""
+    for asked, what, remedy in _LAZY:
+        ask = getattr(value, asked, None)
+        if callable(ask) and ask() is True:
+            raise BufferError(f"it is a lazily {what} view; .{remedy}() makes an array of it")
+
+
 def exported(value: Any, **keywords: Any) -> Exported:
     """What an object with `__dlpack__` exports, not copied. A BufferError says why it can't be.
 
     keywords  for its `__dlpack__`: the stream of a device
     """
+    refuse_lazy(value)
     try:
         capsule = value.__dlpack__(max_version=(1, 0), **keywords)
     except TypeError:  # a library from before version 1.0 of the protocol

@@ -19,17 +19,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-import numpy as np
-
 from taskc.arguments import ALIGNMENT, Bound, Signature
 from taskc.dlpack import is_on_cuda
 from taskc.errors import CompileError, Finding, Location
 from taskc.ir import nodes as ir
+from taskc.ir.depth import deep
 from taskc.ir.nodes import Kernel
 from taskc.ir.rewrite import walk
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.lang.program import ProgramDefinition
-from taskc.launches import launches
+from taskc.launches import launches, on_host
 from taskc.packed import Packed
 from taskc.places import Place
 from taskc.settings import VERSION, cache_folder, target_name, thread_limit
@@ -115,7 +114,7 @@ def call(
     with place or nullcontext():
         if isinstance(definition, ProgramDefinition):
             kernels = {id(kernel.ir): kernel for kernel in definition.kernels}
-            empty = place.empty if place else np.empty
+            empty = place.empty if place else on_host
             steps = launches(definition.ir, bound.values, empty)
             _run_all([(kernels[id(step.call.kernel)], step.bound) for step in steps], wanted)
         elif isinstance(definition, KernelDefinition):
@@ -345,7 +344,8 @@ class _Once:
         if self.made is None:
             with self.lock:
                 if self.made is None:
-                    self.made = target.compile(kernel, facts)
+                    with deep(kernel.loc):
+                        self.made = target.compile(kernel, facts)
         return self.made
 
 

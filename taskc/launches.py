@@ -15,9 +15,10 @@ from taskc.ir.printer import expression_text
 from taskc.ir.program import Call, Program, bind_dimensions
 from taskc.ir.rounding import as_storage
 from taskc.ir.signature import misfit
-from taskc.packed import shape_of
+from taskc.packed import shape_of, slots_of
 
-Empty: TypeAlias = Callable[..., Any]
+# Makes an array of a shape and a type; `room` is how many elements a layout spreads it over, where it has one.
+Empty: TypeAlias = Callable[[tuple[int, ...], "np.dtype[Any]", "int | None"], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +29,12 @@ class Launch:
     bound: Bound
 
 
-def launches(
-    program: Program, values: Sequence[Any], empty: Empty = np.empty
-) -> tuple[Launch, ...]:
+def on_host(shape: tuple[int, ...], dtype: np.dtype[Any], room: int | None) -> Any:
+    """A temporary of the CPU's: its elements are in their usual order, and each call puts them into its layout."""
+    return np.empty(shape, dtype)
+
+
+def launches(program: Program, values: Sequence[Any], empty: Empty = on_host) -> tuple[Launch, ...]:
     """The calls of a program, in order; `values` are one for each parameter, as in a `Bound`.
 
     empty  makes the temporaries where the arrays lie
@@ -43,7 +47,9 @@ def launches(
         else:
             sizes[parameter] = value
     for tensor in program.temporaries:
-        arrays[tensor] = empty(_shape(program, tensor, sizes), tensor.dtype.numpy)
+        shape = _shape(program, tensor, sizes)
+        room = None if tensor.layout is None else slots_of(shape, tensor.layout)
+        arrays[tensor] = empty(shape, tensor.dtype.numpy, room)
     for view, tensor in program.views:
         arrays[view] = arrays[tensor].reshape(_shape(program, view, sizes))
     return tuple([Launch(call, _bound(program, call, arrays, sizes)) for call in program.calls])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 
 from taskc.errors import CompileError
@@ -47,6 +50,19 @@ def cache_folder() -> Path:
     try:
         home = Path.home()
     except RuntimeError:  # a user without a name and a home, as containers have
-        return Path(tempfile.gettempdir()) / f"taskc-{os.getuid()}"
+        return _temporary_folder()
     folders = {"win32": ("AppData", "Local"), "darwin": ("Library", "Caches")}
     return home.joinpath(*folders.get(sys.platform, (".cache",))) / "taskc"
+
+
+@cache
+def _temporary_folder() -> Path:
+    """This process's own: anybody could have made one of a name that can be known before."""
+    made, owner = tempfile.mkdtemp(prefix="taskc-"), os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == owner:  # and not a child of a fork
+            shutil.rmtree(made, ignore_errors=True)
+
+    atexit.register(remove)
+    return Path(made)

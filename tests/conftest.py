@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import hypothesis
 import pytest
+
+from tests import guards
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -18,16 +19,59 @@ gc.set_threshold(200_000, 10, 10)
 
 # Times vary too much between machines for a deadline. The same examples every time, so that a
 # failure is a fact about the change and not about the day.
-hypothesis.settings.register_profile("taskc", deadline=None, derandomize=True)
-hypothesis.settings.load_profile("taskc")
+try:
+    import hypothesis
+except ImportError:  # a machine that only has a GPU may lack it
+    pass
+else:
+    hypothesis.settings.register_profile("taskc", deadline=None, derandomize=True)
+    hypothesis.settings.load_profile("taskc")
+
+_ON_A_GPU = "pytest.mark.gpu"  # stands in a file with tests for `-m gpu`
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    if not pluginmanager.hasplugin("xdist"):  # pyproject.toml names its options
+        group = parser.getgroup("xdist", "what is ignored, since xdist isn't installed")
+        group._addoption("-n", dest="numprocesses")
+        group._addoption("--dist", dest="dist")
     parser.addoption(
         "--update-golden",
         action="store_true",
         help="write the texts that golden tests produce into tests/golden",
     )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _guards() -> None:
+    """Arrays that compiled code sees have canaries around them: tests/guards.py."""
+    guards.install()
+
+
+@pytest.fixture(autouse=True)
+def _untouched(_guards: None) -> Iterator[None]:
+    yield
+    wrong = guards.found()
+    if wrong:
+        pytest.fail("\n".join(wrong), pytrace=False)
+
+
+def _is_for_a_gpu(config: pytest.Config) -> bool:
+    return bool(config.getoption("markexpr") == "gpu")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files without tests for a GPU, which may import what a machine with one lacks: lark, rich, hypothesis."""
+    is_test = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
+    if _is_for_a_gpu(config) and is_test and _ON_A_GPU not in collection_path.read_text():
+        return True
+    return None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """One process on the GPU."""
+    return 0 if _is_for_a_gpu(config) else None
 
 
 @pytest.fixture

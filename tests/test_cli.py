@@ -227,6 +227,37 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
         assert started.wait() == 141
 
 
+NO_SPACE = "error: the output can't be written: No space left on device\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.parametrize(
+    ("arguments", "streams", "code", "said"),
+    [
+        ("map 'spatial(4)'", ">&-", 3, "error: the standard output is closed\n"),
+        ("map 'spatial(4)'", ">/dev/full", 3, NO_SPACE),
+        (
+            "map 'mapping((2,), 1, [[(0,), (1,)]]).spatial(900)' --worker 7",
+            ">/dev/full",
+            3,
+            NO_SPACE,
+        ),
+        ("--help", ">/dev/full", 3, NO_SPACE),
+        ("map 'spatial(4)'", ">/dev/full 2>&-", 3, ""),
+        ("map 'spatial(4)'", ">/dev/null 2>&-", 0, ""),
+        ("map 'spatiall(4)'", "2>/dev/full", 1, ""),
+        ("map 'spatiall(4)'", "2>&-", 1, ""),
+    ],
+)
+def test_an_output_that_takes_nothing(arguments: str, streams: str, code: int, said: str) -> None:
+    ended = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m taskc {arguments} {streams}"],
+        capture_output=True,
+        text=True,
+    )
+    assert (ended.returncode, ended.stderr) == (code, said)
+
+
 def on_a_terminal(command: list[str], **environment: str) -> str:
     """What a command writes to a terminal, standard error included."""
     pty = pytest.importorskip("pty")

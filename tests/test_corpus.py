@@ -44,6 +44,7 @@ KINDS = {
     *(f"bank-conflict {ways}" for ways in (2, 4, 8, 16, 32)),
     *("unstarted-peer", "ended-peer", "unexpected-bytes"),
     *("uncoalesced", "not-a-vector"),
+    *("registers", "out-of-range"),
 }
 _MARKS = "expect|proof|fix|fix-out"
 _MARK = re.compile(rf"#\s*(\^\s*)?({_MARKS}):\s*(.*?)\s*(?=#\s*(?:{_MARKS}):|$)")

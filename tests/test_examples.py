@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,24 +23,12 @@ from taskc.ir.rewrite import statements, walk
 from taskc.ir.verify import verify
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.passes.pipeline import lower_steps
+from tests.example_files import FILES, definitions_of, example
 from tests.stages import changes
 
-FILES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 TARGETS = ("generic", "sm_80", "sm_90a")
 
 Make = Callable[..., Definition]
-
-
-@cache
-def example(name: str) -> ModuleType:
-    """The module of an example, by its file's name without the number."""
-    (path,) = [path for path in FILES if path.stem.partition("_")[2] == name]
-    specification = importlib.util.spec_from_file_location(path.stem, path)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
 
 
 def kernels_of(module: ModuleType) -> dict[str, KernelDefinition]:
@@ -51,10 +38,6 @@ def kernels_of(module: ModuleType) -> dict[str, KernelDefinition]:
         for name, it in definitions_of(module).items()
         for kernel in it.kernels
     }
-
-
-def definitions_of(module: ModuleType) -> dict[str, Definition]:
-    return {name: it for name, it in vars(module).items() if isinstance(it, Definition)}
 
 
 # --- running a kernel at every stage ---------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 import taskc as tc
 from taskc import device, driver, f32, repeat, spatial
 from taskc.checking import comparison_across_targets
-from tests.test_examples import FILES, definitions_of, example
+from tests.example_files import FILES, definitions_of, example
 from tests.whole_grid import make_total
 
 pytestmark = pytest.mark.gpu
@@ -74,18 +74,22 @@ def checks() -> list[Any]:
     sys.path.insert(0, str(ROOT / "benchmarks"))
     try:
         from gpu_cases import FAMILIES, name_of
+        from gpu_variants import VARIANTS
     finally:
         del sys.path[0]
     return [
         pytest.param(family.name, size, id=f"{family.name} {name_of(size)}")
-        for family in FAMILIES
-        for size in family.checks
+        for family in (*FAMILIES, *VARIANTS)
+        for size in (*family.checks, *family.ladder)
     ]
 
 
 @pytest.mark.parametrize(("family", "size"), checks())
 def test_a_kernel_of_the_library_is_within_its_bound(work: Any, family: str, size: Any) -> None:
-    found = work.check({"family": family, "size": size})
+    wanted = work.FAMILY[family].target
+    if wanted not in ("", device.context().target):
+        pytest.skip(f"it is for {wanted}")
+    found = work.check({"family": family, "size": size, "repeats": 20})
     assert "error" not in found, found["error"]
 
 

@@ -34,7 +34,17 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     """The files of the benchmark."""
     for folder in ("benchmarks", "examples"):
         monkeypatch.syspath_prepend(str(ROOT / folder))
-    names = ("", "_cases", "_counters", "_jobs", "_record", "_variants", "_work")
+    names = (
+        "",
+        "_cases",
+        "_counters",
+        "_jobs",
+        "_parts",
+        "_record",
+        "_rungs",
+        "_variants",
+        "_work",
+    )
     found = {name.strip("_") or "gpu": import_module(f"gpu{name}") for name in names}
     monkeypatch.setattr(found["work"], "_LONG", 1e-9)
     return found
@@ -96,7 +106,7 @@ def test_every_family_names_what_there_is(parts: Any) -> None:
     assert len(set(names)) == len(names)
     for family in parts["cases"].FAMILIES:
         assert family.checks
-        for size in (*family.checks, *family.sizes):
+        for size in (*family.checks, *family.ladder, *family.sizes):
             relative, absolute = family.bound(size)
             assert 0 <= relative < 0.01
             assert 0 <= absolute < 0.6
@@ -118,6 +128,8 @@ def test_what_the_assembler_finds_bad_is_said(parts: Any, monkeypatch: pytest.Mo
 def test_inputs_fit_and_so_does_what_they_are_held_against(parts: Any, machine: str) -> None:
     """A kernel may see its parameters in another shape than its callers."""
     for family in parts["cases"].FAMILIES:
+        if family.target not in ("", machine):
+            continue
         size = family.checks[0]
         kernel = family.build(tc.machine(machine), *size)
         arrays = parts["work"].inputs(kernel)
@@ -126,8 +138,11 @@ def test_inputs_fit_and_so_does_what_they_are_held_against(parts: Any, machine: 
         assert expected.shape == bound.returned.shape, family.name
 
 
-def child(tmp_path: Path, body: str) -> Path:
-    """A program in place of gpu.py's child: `body` stands in a loop over the jobs, and may `say` a result."""
+def child(tmp_path: Path, body: str, before: str = "") -> Path:
+    """A program in place of gpu.py's child: `body` stands in a loop over the jobs, and may `say` a result.
+
+    before  what it does until it is ready
+    """
     program = tmp_path / "child.py"
     program.write_text(
         "import json, sys, time\n"
@@ -136,13 +151,20 @@ def child(tmp_path: Path, body: str) -> Path:
         "def say(**result):\n"
         "    with file.with_suffix('.done').open('a') as done:\n"
         "        done.write(json.dumps({**job, **result}) + chr(10))\n"
+        f"{before}\n"
+        "job = {}\n"
+        "say(ready=0)\n"
         f"for job in json.loads(file.read_text()):\n{indent(dedent(body), '    ')}"
     )
     return program
 
 
-def numbered(count: int, kind: str = "check") -> list[dict[str, Any]]:
-    return [{"kind": kind, "family": "f", "size": [k], "case": str(k)} for k in range(1, count + 1)]
+def numbered(count: int, kind: str = "check", family: str = "f") -> list[dict[str, Any]]:
+    """family  its name, or a text with a place for the number"""
+    numbers = range(1, count + 1)
+    return [
+        {"kind": kind, "family": family.format(k), "size": [k], "case": str(k)} for k in numbers
+    ]
 
 
 BREAKS = """
@@ -156,7 +178,7 @@ HANGS = """
     say(error_of_bound=0.5)
 """
 FAILS = """
-    say(**{'error': 'an illegal address', 'fatal': True} if job['case'] == '2' else {})
+    say(**{'error': 'an illegal address', 'fatal': True, 'broken': 'broke the device'} if job['case'] == '2' else {})
     if job['case'] == '2':
         sys.exit(1)
 """
@@ -166,7 +188,7 @@ FAILS = """
     ("body", "error"),
     [
         (BREAKS, "the process ended with 1: broken"),
-        (HANGS, "it took too long"),
+        (HANGS, "it hung: no result after 2 s"),
         (FAILS, "an illegal address"),
     ],
 )
@@ -178,14 +200,55 @@ def test_it_goes_on_past_a_process_that_breaks_or_hangs(
     body: str,
     error: str,
 ) -> None:
-    monkeypatch.setattr(parts["jobs"], "HANGS", 2.0)
-    program, end = child(tmp_path, body), time.monotonic() + 100
-    rows = parts["jobs"].run_jobs(numbered(3), program, end, record.note)
+    monkeypatch.setitem(parts["jobs"].LIMITS, "check", 2.0)
+    # Imports, of torch for one, count against nobody.
+    program, end = child(tmp_path, body, "time.sleep(2.5)"), time.monotonic() + 100
+    rows = parts["jobs"].run_jobs(numbered(3, family="f{}"), program, end, record.note)
     assert [row["case"] for row in rows] == ["1", "2", "3"]
     assert [row.get("error") for row in rows] == [None, error, None]
     assert f"FAILED: {error}" in said(record)[1]
     assert not record.finish()
     assert said(record)[-1] == f"2 of 3 are right, 1 failed; {record.file}"
+
+
+@pytest.mark.parametrize("body", [BREAKS, HANGS, FAILS])
+def test_a_family_that_breaks_or_hangs_is_left_out_from_there_on(
+    parts: Any, record: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, body: str
+) -> None:
+    monkeypatch.setitem(parts["jobs"].LIMITS, "check", 1.0)
+    program, end = child(tmp_path, body), time.monotonic() + 100
+    broken: dict[str, str] = {}
+    jobs = [*numbered(3), *numbered(1, family="g"), *numbered(1, "measure")]
+    rows = parts["jobs"].run_jobs(jobs, program, end, record.note, broken)
+    assert len(rows) == len(jobs)
+    assert [row["case"] for row in rows if "error" in row] == ["2"]
+    left = [(row["kind"], row["case"]) for row in rows if "left_out" in row]
+    assert left == [("check", "3"), ("measure", "1")]
+    assert {row.get("left_out") for row in rows} - {None} == {broken["f"]}
+    assert broken["f"] in (
+        "f 2 hung before",
+        "f 2 broke its process before",
+        "f 2 broke the device before",
+    )
+    assert not record.finish()
+    assert said(record)[-2] == "left out of measure, for what went wrong before: f (1)"
+
+
+def test_a_process_that_never_gets_ready(
+    parts: Any, record: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(parts["jobs"], "STARTS", 1.0)
+    program, end = child(tmp_path, "say()", "time.sleep(100)"), time.monotonic() + 100
+    (row,) = parts["jobs"].run_jobs(numbered(1), program, end, record.note)
+    assert row["error"] == "it wasn't ready after 1 s"
+
+
+def test_jobs_that_have_their_time_together(parts: Any, tmp_path: Path) -> None:
+    """Each of them is quick."""
+    program, end = child(tmp_path, "time.sleep(0.4)\nsay()"), time.monotonic() + 100
+    rows = list(parts["jobs"].run_process(numbered(9), program, end, together=1.0))
+    assert 2 <= len(rows) < 9
+    assert rows[-1]["error"] == "it hung: it didn't end within 1 s"
 
 
 def test_what_time_is_over_for_is_left_out(parts: Any, record: Any, tmp_path: Path) -> None:
@@ -258,7 +321,7 @@ def test_what_the_sanitizer_finds_is_an_error(
     tool(tmp_path, "compute-sanitizer", f'shift 2\n"$@" && echo "a race" && exit {code}\n')
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     program, end = child(tmp_path, "say(error_of_bound=0.5)"), time.monotonic() + 100
-    parts["gpu"].sanitize(numbered(1), "sm_90a", program, end, record)
+    parts["gpu"].sanitize(numbered(1), "sm_90a", program, end, record, {})
     rows = sorted(record.rows, key=lambda row: row["kind"])
     assert [(row["kind"], row["case"]) for row in rows] == [("memcheck", "1"), ("racecheck", "1")]
     expected = "the process ended with 9: a race" if code else None
@@ -270,8 +333,8 @@ def test_without_the_tools_that_is_said(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     end = time.monotonic() + 100
-    parts["gpu"].sanitize([], "sm_90a", tmp_path, end, record)
-    parts["gpu"].counters([], "sm_90a", tmp_path, end, record)
+    parts["gpu"].sanitize([], "sm_90a", tmp_path, end, record, {})
+    parts["gpu"].counters([], "sm_90a", tmp_path, end, record, {})
     assert record.rows == []
     assert said(record) == [
         "compute-sanitizer isn't installed: neither memcheck nor racecheck was run",
@@ -430,8 +493,9 @@ def test_a_quick_rehearsal_of_variants(tmp_path: Path) -> None:
     options = "--variants", "--quick", "--only", "matmul plan 64x64 by mma.sync"
     code, text, rows = rehearsed(tmp_path, *options)
     assert code == 0, text
-    (row,) = rows
-    assert (row["kind"], row["case"]) == ("measure", "512x512x192")
+    assert [(row["kind"], row["case"]) for row in rows] == [
+        ("check", "512x512x192"), ("measure", "512x512x192"),
+    ]  # fmt: skip
     assert "512x512x192: choose takes " in text
 
 
@@ -449,7 +513,7 @@ def test_a_whole_rehearsal(tmp_path: Path) -> None:
     ended = subprocess.run(
         [
             sys.executable, "-m", "tests.backend.cuda.rehearsal", "--json", str(tmp_path / "results.json"),
-            "--checks", "--times", "--variants",
+            "--checks", "--times", "--variants", "--seconds", "1500",
         ],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
@@ -470,7 +534,8 @@ def test_a_device_that_another_library_finds_broken(
     file = tmp_path / "jobs.json"
     file.write_text(json.dumps([job("check", 100), job("check", 200)]))
     assert parts["gpu"].child(file) == 1
-    (row,) = map(json.loads, file.with_suffix(".done").read_text().splitlines())
+    ready, row = map(json.loads, file.with_suffix(".done").read_text().splitlines())
+    assert ready["ready"] >= 0
     assert row["fatal"]
     assert row["error"].startswith("RuntimeError: CUDA error")
 
@@ -482,7 +547,7 @@ def test_a_child_writes_what_fails_and_what_does_not(
     jobs = [job("check", 100), {**job("check", 8), "family": "matmul bf16"}, job("check", 200)]
     file.write_text(json.dumps(jobs))
     assert parts["gpu"].child(file) == 0
-    rows = [json.loads(line) for line in file.with_suffix(".done").read_text().splitlines()]
+    _, *rows = [json.loads(line) for line in file.with_suffix(".done").read_text().splitlines()]
     assert ["error" in row for row in rows] == [False, True, False]
 
 
@@ -498,19 +563,43 @@ def test_without_a_gpu_it_says_so_in_a_sentence(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def without(folder: Path, *names: str) -> dict[str, str]:
+    """An environment in which these can't be imported."""
+    folder.mkdir()
+    for name in names:
+        (folder / f"{name}.py").write_text("raise ImportError(__name__)\n")
+    return {**os.environ, "PYTHONPATH": str(folder)}
+
+
+@pytest.mark.parametrize("plugins", [(), ("-p", "no:xdist")], ids=["xdist", "no xdist"])
+def test_tests_for_a_gpu_need_nothing_that_other_tests_need(
+    tmp_path: Path, plugins: tuple[str, ...]
+) -> None:
+    """Those are collected, in one process, and no others."""
+    ended = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-m", "gpu", "--collect-only", "-q", *plugins),
+            *("-p", "no:hypothesispytest", "-p", "no:cacheprovider"),
+        ],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+        env=without(tmp_path / "missing", "hypothesis", "lark", "mpmath", "rich"),
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    collected = [line for line in ended.stdout.splitlines() if "::" in line]
+    assert all(line.startswith("tests/test_gpu.py::") for line in collected)
+    assert sum("test_a_kernel_of_the_library" in line for line in collected) > 80
+
+
 def test_compiling_needs_nothing_that_other_parts_need(tmp_path: Path) -> None:
     """As on a machine where they aren't installed; what is compiled there lies in the folder."""
-    missing = tmp_path / "missing"
-    missing.mkdir()
-    for name in ("lark", "llvmlite", "onnx", "rich", "torch"):
-        (missing / f"{name}.py").write_text("raise ImportError(__name__)\n")
+    missing = without(tmp_path / "missing", "lark", "llvmlite", "onnx", "rich", "torch")
     kernels = tmp_path / "kernels"
     ended = subprocess.run(
         [
             sys.executable, str(ROOT / "benchmarks" / "gpu.py"), "--compile-only", "--target", "sm_80",
             "--only", "vector add", "--kernels", str(kernels),
         ],
-        capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(missing)},
+        capture_output=True, text=True, check=True, env=missing,
     )  # fmt: skip
     assert re.fullmatch(r"5 of 5 are compiled or simulated, in \d+ s\n", ended.stdout)
     assert len(list((kernels / "cuda").iterdir())) == 4

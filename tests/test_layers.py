@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 BELOW: dict[str, tuple[str, ...]] = {
     "errors": (),
     "ir": ("errors",),
-    "lang": ("ir",),
+    "lang": ("ir", "packed"),
     "passes": ("ir",),
     "backend": ("ir", "packed"),
     "backend.cpu": ("backend",),

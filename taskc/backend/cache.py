@@ -1,8 +1,12 @@
 """Compiled code on disk: by content, whole or not at all, and no more than so much of it.
 
 An entry's name is the hash of everything that it was made from, so entries never go stale; its first
-bytes are the hash of the rest, so what a crash or a disk broke is as good as missing. Where nothing can
-be written nothing is kept, and that is no error.
+bytes are the hash of its name and the rest, so what a crash or a disk broke is as good as missing, and so is
+what stands under another's name. Where nothing can be written nothing is kept, and that is no error.
+
+What is here will be run. So a folder is opened once, without following a link, and what was opened is looked
+at: whose it is, and who may write it; all else goes through it, and each entry is looked at likewise.
+Where a system has no such calls (Windows), folders are the user's own by its rules, and paths serve.
 """
 
 from __future__ import annotations
@@ -10,18 +14,69 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import tempfile
-from contextlib import suppress
+import re
+import secrets
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 LIMIT = 256 << 20  # bytes; the entries that were used longest ago go first
 _PRUNED_EVERY = 32  # writes
-_MAGIC = b"taskc 1\n"
+_MAGIC = b"taskc 2\n"
 _SOURCES = ("*.py", "*.ll", "*.cuh")
+# An entry, and one that is being written. Nothing else is the cache's to delete.
+_NAME = re.compile(r"[0-9a-f]{64}(\.[0-9a-f]{16})?")
+_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_OPENS_FOLDERS = (
+    hasattr(os, "O_DIRECTORY") and {os.open, os.unlink, os.rename} <= os.supports_dir_fd
+)
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+_ENTRY = (
+    os.O_RDONLY
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_NONBLOCK", 0)  # a pipe would wait for a writer
+    | getattr(os, "O_BINARY", 0)
+)
+_NEW = (
+    os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+)
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A folder that was looked at: entries by name, within what was opened."""
+
+    folder: Path
+    descriptor: int | None
+
+    def at(self, name: str) -> str:
+        return name if self.descriptor is not None else str(self.folder / name)
+
+    def open(self, name: str, flags: int) -> int:
+        return os.open(self.at(name), flags, 0o600, dir_fd=self.descriptor)
+
+    def delete(self, name: str) -> None:
+        os.unlink(self.at(name), dir_fd=self.descriptor)
+
+    def rename(self, name: str, to: str) -> None:
+        place = self.descriptor
+        os.replace(self.at(name), self.at(to), src_dir_fd=place, dst_dir_fd=place)
+
+    def entries(self) -> list[tuple[float, int, str]]:
+        """When each was used last, its bytes and its name."""
+        found = []
+        with os.scandir(self.folder if self.descriptor is None else self.descriptor) as listed:
+            for entry in listed:
+                with suppress(FileNotFoundError):  # another process prunes, too
+                    status = entry.stat(follow_symlinks=False)
+                    if _NAME.fullmatch(entry.name) and not _problem(status, stat.S_ISREG):
+                        found.append((status.st_mtime, status.st_size, entry.name))
+        return found
 
 
 @dataclass(slots=True)
@@ -31,75 +86,135 @@ class Cache:
     _writes: int = 0
 
     def get(self, key: str) -> bytes | None:
-        path = self.folder / key
         try:
-            if not self._is_private():
-                return None
-            content = path.read_bytes()
+            with _opened(self.folder) as folder:
+                return None if folder is None else self._read(folder, key)
         except OSError:
             return None
-        start = len(_MAGIC) + 32
-        payload = content[start:]
-        if content[:start] != _MAGIC + hashlib.sha256(payload).digest():
-            logger.warning("the cache entry %s is damaged and is made again", path)
-            return None
-        with suppress(OSError):  # a read-only cache: its owner prunes it
-            os.utime(path)
-        return payload
+
+    def _read(self, folder: _Opened, key: str) -> bytes | None:
+        descriptor = folder.open(key, _ENTRY)
+        with open(descriptor, "rb") as file:
+            problem = _problem(os.fstat(descriptor), stat.S_ISREG)
+            if problem:
+                _warn(f"the cache entry {self.folder / key} {problem}: it is made again")
+                return None
+            content = file.read()
+            start = len(_MAGIC) + 32
+            payload = content[start:]
+            if content[:start] != _head(key, payload):
+                logger.warning("the cache entry %s is damaged and is made again", self.folder / key)
+                return None
+            with suppress(OSError):  # a read-only cache: its owner prunes it
+                os.utime(descriptor if os.utime in os.supports_fd else self.folder / key)
+            return payload
 
     def put(self, key: str, payload: bytes) -> None:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not self._is_private():
-                logger.warning("%s can be written by others: nothing is kept there", self.folder)
-                return
-            self._write(key, _MAGIC + hashlib.sha256(payload).digest() + payload)
+            with _opened(self.folder) as folder:
+                if folder is None:
+                    return
+                _write(folder, key, _head(key, payload) + payload)
+                if self._writes % _PRUNED_EVERY == 0:
+                    self._prune(folder)
+                self._writes += 1
         except OSError as error:
             logger.debug("nothing is kept in %s: %s", self.folder, error)
-            return
-        if self._writes % _PRUNED_EVERY == 0:
-            self.prune()
-        self._writes += 1
-
-    def _write(self, key: str, content: bytes) -> None:
-        """Under another name first: who reads at the same time finds all of it or nothing."""
-        with tempfile.NamedTemporaryFile(dir=self.folder, delete=False) as file:
-            try:
-                file.write(content)
-                file.close()
-                os.replace(file.name, self.folder / key)
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(file.name)
-                raise
 
     def prune(self) -> None:
         """Deletes what was used longest ago, until the rest is within the limit."""
-        entries = []
-        try:
-            with os.scandir(self.folder) as found:
-                for entry in found:
-                    with suppress(FileNotFoundError):  # another process prunes, too
-                        status = entry.stat()
-                        entries.append((status.st_mtime, status.st_size, entry.path))
-        except OSError:
-            return
+        with suppress(OSError), _opened(self.folder) as folder:
+            if folder is not None:
+                self._prune(folder)
+
+    def _prune(self, folder: _Opened) -> None:
+        entries = folder.entries()
         total = sum(size for _, size, _ in entries)
-        for _, size, path in sorted(entries):
+        for _, size, name in sorted(entries):
             if total <= self.limit:
                 break
             try:
-                os.unlink(path)
+                folder.delete(name)
             except OSError:
                 continue
             total -= size
 
-    def _is_private(self) -> bool:
-        """Ours, and writable by nobody else: its code will be run."""
-        if not hasattr(os, "getuid"):
-            return True
-        status = os.stat(self.folder)
-        return status.st_uid in (os.getuid(), 0) and not status.st_mode & 0o022
+
+def _head(key: str, payload: bytes) -> bytes:
+    return _MAGIC + hashlib.sha256(key.encode() + b"\n" + payload).digest()
+
+
+def _write(folder: _Opened, key: str, content: bytes) -> None:
+    """Under another name first: who reads at the same time finds all of it or nothing."""
+    name = f"{key}.{secrets.token_hex(8)}"
+    descriptor = folder.open(name, _NEW)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+        folder.rename(name, key)
+    except BaseException:
+        with suppress(OSError):
+            folder.delete(name)
+        raise
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[_Opened | None]:
+    """A folder of the cache; None, and a warning, where it isn't ours alone. Ours is made so."""
+    if not _OPENS_FOLDERS:
+        yield _Opened(path, None)
+        return
+    try:
+        descriptor = os.open(path, _FOLDER)
+    except OSError:
+        if path.is_symlink():
+            _warn(f"{path} is a symbolic link: nothing is kept there")
+        raise
+    try:
+        status = os.fstat(descriptor)
+        problem = _problem(status, stat.S_ISDIR)
+        if problem and status.st_uid == os.getuid():  # what others have put there has another owner
+            with suppress(OSError):
+                os.fchmod(descriptor, stat.S_IMODE(status.st_mode) & ~_OTHERS)
+            if not _problem(os.fstat(descriptor), stat.S_ISDIR):
+                _warn(f"{path} could be written by others; now it can't")
+                problem = ""
+        if problem:
+            _warn(f"{path} {problem}: nothing is kept there")
+        yield None if problem else _Opened(path, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _problem(status: os.stat_result, is_kind: Callable[[int], bool]) -> str:
+    """Why what has this status can't be trusted, if it can't."""
+    if not is_kind(status.st_mode):
+        return "is no file" if is_kind is stat.S_ISREG else "is no folder"
+    if not hasattr(os, "getuid"):
+        return ""
+    if status.st_uid not in (os.getuid(), 0):
+        return "belongs to another user"
+    return "can be written by others" if status.st_mode & _OTHERS else ""
+
+
+def problem_of(folder: Path) -> str:
+    """Why nothing is kept in a folder, in words; empty where nothing stands against it."""
+    try:
+        status = os.lstat(folder)
+    except OSError:
+        return ""
+    return "is a symbolic link" if stat.S_ISLNK(status.st_mode) else _problem(status, stat.S_ISDIR)
+
+
+_warned: set[str] = set()
+
+
+def _warn(text: str) -> None:
+    """Once in a process."""
+    if text not in _warned:
+        _warned.add(text)
+        logger.warning("%s", text)
 
 
 def key_of(*parts: str) -> str:

@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 from taskc import __version__
+from taskc.backend.cache import problem_of
 from taskc.commands.terminal import columns, many, write, write_text
 from taskc.errors import CompileError
 from taskc.machine import machine
@@ -34,10 +35,12 @@ def run(options: argparse.Namespace) -> int:
     _section("processor", _processor())
     _section("CUDA", _cuda())
     folder = cache_folder()
-    _section("folders", [("cache", f"{folder}{_contents(folder)}")])
+    problems = [(name, problem_of(folder / name)) for name in ("cpu", "cuda", "sources")]
+    rows = [("cache", f"{folder}{_contents(folder)}")]
+    _section("folders", rows + [(f"cache/{name}", said) for name, said in problems if said])
     unset = "not set"
-    rows = [(name, os.environ.get(name) or unset, use) for name, use in VARIABLES]
-    _section("environment variables", rows)
+    variables = [(name, os.environ.get(name) or unset, use) for name, use in VARIABLES]
+    _section("environment variables", variables)
     return 0
 
 

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TextIO, TypeAlias
 
 Part: TypeAlias = "str | tuple[str, str]"  # a text, or a text and its style
@@ -16,6 +17,10 @@ _RULES = (
     (r"(?m)^note:|(?<=\d: )note:(?= )", "bold cyan"),
 )
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+
+
+class OutputError(Exception):
+    """The standard output takes no more: from an OSError."""
 
 
 class UsageError(Exception):
@@ -29,7 +34,14 @@ def write(*parts: Part, end: str = "\n") -> None:
 
 def write_text(text: str) -> None:
     """Text that may be long, as it is."""
-    sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+    put(text if text.endswith("\n") else f"{text}\n")
+
+
+def put(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+    except OSError as error:
+        raise OutputError from error
 
 
 def write_diff(lines: Iterable[str]) -> None:
@@ -45,8 +57,13 @@ def write_finding(text: str) -> None:
 
 def write_error(text: str) -> None:
     """What ended the command, on the standard error."""
-    sys.stdout.flush()
-    _emit(sys.stderr, _highlighted(text), "\n")
+    with suppress(OSError, ValueError, AttributeError):  # closed or full, which is told later
+        sys.stdout.flush()
+    try:
+        _emit(sys.stderr, _highlighted(text), "\n")
+        sys.stderr.flush()
+    except OSError:  # there is nobody left to tell, but Python would try again at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def columns(rows: Sequence[Sequence[str]], *, margin: str = "", right: Iterable[int] = ()) -> str:
@@ -109,7 +126,10 @@ def _highlighted(text: str) -> list[Part]:
 def _emit(stream: TextIO, parts: Iterable[Part], end: str) -> None:
     if not _is_terminal(stream) or os.environ.get("NO_COLOR"):
         text = "".join(part if isinstance(part, str) else part[0] for part in parts)
-        stream.write(text + end)
+        if stream is sys.stdout:
+            put(text + end)
+        else:
+            stream.write(text + end)
         return
     # Only a terminal is worth the time that loading it takes.
     from rich.console import Console

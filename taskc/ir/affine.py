@@ -24,7 +24,10 @@ from taskc.ir.linear import WRAPPED, ZERO, Affine, Atom, Opaque, factors_of, is_
 from taskc.ir.linearize import CONVERT, Term, is_stable
 from taskc.ir.nodes import Binary, Cast, Expression, Tensor, Variable
 from taskc.ir.rewrite import walk
-from taskc.ir.types import DType, i64
+from taskc.ir.types import DType, boolean, i64
+
+# Names that stand for each other in a chain double what each stands for, where each is used twice.
+_LARGEST_DEFINITION = 500
 
 __all__ = [
     "Affine",
@@ -37,6 +40,9 @@ __all__ = [
     "divisible",
     "is_stable",
 ]
+
+
+_LONGEST_CONDITION = 256  # that a name is seen through to
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +63,30 @@ class Range:
 class Scope:
     """What is known of names; `bind` and `define` are called when their binders are entered."""
 
-    __slots__ = ("_forms", "_intervals", "cells", "definitions", "ranges", "worker")
+    __slots__ = (
+        "_depths",
+        "_forms",
+        "_intervals",
+        "_sizes",
+        "cells",
+        "conditions",
+        "definitions",
+        "ranges",
+        "worker",
+    )
 
     def __init__(self, cells: Mapping[Tensor, Interval] | None = None) -> None:
         self.cells = cells or {}
         self.worker: Variable | None = None
         self.ranges: dict[Variable, Range] = {}
         self.definitions: dict[Variable, Affine] = {}
+        # What conditions are, where looking is worth it: `_sizes` counts their parts, names written out.
+        self.conditions: dict[Variable, Expression] = {}
+        self._sizes: dict[Variable, int] = {}
         # By the identity of the expression, which is kept so that the number stays its own.
         self._forms: dict[int, tuple[Expression, Term]] = {}
         self._intervals: dict[int, tuple[Affine, Interval]] = {}
+        self._depths: dict[Variable, int] = {}  # of those that are defined
 
     # Names.
 
@@ -105,11 +125,20 @@ class Scope:
         self.ranges[variable] = Range(None, None, interval, 1, 0, len(self.ranges))
 
     def define(self, variable: Variable, value: Expression) -> None:
-        """`variable` is `value`; kept as a form unless memory that may change decides it."""
+        """`variable` is `value`; kept as a form unless memory that may change decides it, or it has
+        grown too large to look through."""
+        if variable.dtype is boolean:
+            size = 0
+            for part in walk(value):
+                size += self._sizes.get(part, 1) if type(part) is Variable else 1
+            self._sizes[variable] = size
+            if size <= _LONGEST_CONDITION:
+                self.conditions[variable] = value
+            return
         if not variable.dtype.is_integer:
             return
         form = self.form(value)
-        if form.moving:
+        if form.moving or form.weight > _LARGEST_DEFINITION:
             interval = self.interval_of(form)
             modulus, remainder = self.congruence_of(form)
             known = self.ranges.get(variable)
@@ -118,6 +147,7 @@ class Scope:
         elif self.definitions.get(variable) != form:
             if variable in self.definitions:
                 self._forms.clear()
+                self._depths.clear()
             self.definitions[variable] = form
 
     def depth(self, expression: Expression) -> int:
@@ -131,10 +161,16 @@ class Scope:
                 if known is not None:
                     deepest = max(deepest, known.order)
                 elif part in self.definitions:
-                    for atom in self.definitions[part].terms:
-                        inner = atom.expression if isinstance(atom, Opaque) else atom
-                        deepest = max(deepest, self.depth(inner))
+                    deepest = max(deepest, self._depth_of_definition(part))
         return deepest
+
+    def _depth_of_definition(self, variable: Variable) -> int:
+        found = self._depths.get(variable)
+        if found is None:
+            atoms = self.definitions[variable].terms
+            parts = [a.expression if isinstance(a, Opaque) else a for a in atoms]
+            found = self._depths[variable] = max(map(self.depth, parts), default=-1)
+        return found
 
     # What is known of forms.
 

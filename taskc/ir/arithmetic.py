@@ -126,6 +126,7 @@ UNARY_OPERATORS: dict[str, Operator] = {
     "rsqrt": Operator(_FLOATS, lambda x: 1 / np.sqrt(x)),
     "exp": Operator(_FLOATS, np.exp),
     "exp2": Operator(_FLOATS, np.exp2),
+    "fast_exp2": Operator(_FLOATS, np.exp2),  # see docs/language.md
     "log": Operator(_FLOATS, np.log),
     "log2": Operator(_FLOATS, np.log2),
     "sin": Operator(_FLOATS, np.sin),
@@ -139,7 +140,7 @@ UNARY_OPERATORS: dict[str, Operator] = {
 
 # Computed in f64 and rounded to the type; a backend is bound to an error, not to these bits.
 MATH_FUNCTIONS: frozenset[str] = frozenset(
-    {"pow", "rsqrt", "exp", "exp2", "log", "log2", "sin", "cos", "tan", "tanh"}
+    {"pow", "rsqrt", "exp", "exp2", "fast_exp2", "log", "log2", "sin", "cos", "tan", "tanh"}
     | {"sigmoid", "erf", "gelu"}
 )
 

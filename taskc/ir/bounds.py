@@ -133,7 +133,22 @@ class Facts(Known):
         term = self.scope.term(condition)
         if not isinstance(term, Opaque) or (lasting and term.moving) or term in self.truths:
             return self
-        return replace(self, truths={**self.truths, term: holds}, _proofs={})
+        facts = replace(self, truths={**self.truths, term: holds}, _proofs={})
+        named = self.scope.conditions.get(condition) if type(condition) is Variable else None
+        return facts if named is None else facts._assume_named(named, holds)
+
+    def _assume_named(self, condition: Expression, holds: bool) -> Facts:
+        """Where a condition held, or didn't, when it got a name: what memory may have changed is not
+        known any more."""
+        if not self.scope.term(condition).moving:
+            return self.assume(condition, holds=holds)
+        match condition:
+            case Unary(operator="not"):
+                return self._assume_named(condition.operand, not holds)
+            case Binary(operator="and" | "or") if (condition.operator == "and") == holds:
+                facts = self._assume_named(condition.left, holds)
+                return facts._assume_named(condition.right, holds)
+        return self
 
     def _assume_comparison(self, operator: str, condition: Binary, lasting: bool) -> Facts:
         form = self.scope.form(condition.left) - self.scope.form(condition.right)
@@ -278,6 +293,11 @@ class Facts(Known):
                 where = self.assume(condition.condition, lasting=False).prove(condition.then)
                 other = self.assume(condition.condition, holds=False, lasting=False)
                 return where if where is other.prove(condition.otherwise) else None
+            case Variable() if condition in self.scope.conditions:
+                named = self.scope.conditions[condition]
+                result = None if self.scope.term(named).moving else self.prove(named)
+                if result is not None:
+                    return result
         if not self.truths:
             return None
         term = self.scope.term(condition)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from taskc.ir import nodes as ir
+from taskc.ir.depth import deeply
 from taskc.ir.printer import expression_text, statement_text
 from taskc.ir.rewrite import EXPRESSION_FIELDS, STATEMENT_TYPES
 from taskc.ir.text_rules import unwrapped
@@ -40,6 +41,7 @@ def same_program(a: ir.Kernel, b: ir.Kernel) -> bool:
     return difference(a, b) is None
 
 
+@deeply
 def difference(a: ir.Kernel, b: ir.Kernel) -> str | None:
     """The first difference in program order, or None."""
     forward: dict[Any, Any] = {}

@@ -24,10 +24,14 @@ class Opaque:
     expression    how it is written
     moving        it reads memory that may change, so it is equal to itself only at one moment
     interval, modulus, remainder    what is known of its value: it is `remainder` modulo `modulus`
+
+    Those that were found to be equal have one `_class`, so that parts which many share are compared once.
     """
 
     __slots__ = (
+        "_class",
         "_hash",
+        "_weight",
         "expression",
         "interval",
         "kind",
@@ -55,20 +59,41 @@ class Opaque:
         self.remainder = remainder
         self.moving = moving
         self._hash = hash((kind, parts))
+        self._class: object = object()
+        self._weight = 0
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (
-            type(other) is Opaque
-            and self._hash == other._hash
-            and self.kind == other.kind
-            and self.parts == other.parts
-        )
+        if self is other:
+            return True
+        if type(other) is not Opaque or self._hash != other._hash:
+            return False
+        if self._class is other._class:
+            return True
+        if self.kind != other.kind or self.parts != other.parts:
+            return False
+        self._class = other._class
+        return True
 
     def __hash__(self) -> int:
         return self._hash
 
+    @property
+    def weight(self) -> int:
+        """How many parts it has as a tree."""
+        if not self._weight:
+            self._weight = 1 + sum(map(_weight_of_part, self.parts))
+        return self._weight
+
     def __repr__(self) -> str:
         return f"<{self.kind} {', '.join(map(repr, self.parts))}>"
+
+
+def _weight_of_part(part: object) -> int:
+    if isinstance(part, (Opaque, Affine)):
+        return part.weight
+    if isinstance(part, (tuple, frozenset)):
+        return sum(map(_weight_of_part, part))
+    return 1
 
 
 Atom = Variable | Opaque
@@ -106,6 +131,11 @@ class Affine:
     @property
     def moving(self) -> bool:
         return any(type(atom) is Opaque and atom.moving for atom in self.terms)
+
+    @property
+    def weight(self) -> int:
+        """How many parts it has as a tree."""
+        return 1 + sum([atom.weight if type(atom) is Opaque else 1 for atom in self.terms])
 
     def coefficient(self, atom: Atom) -> int:
         return self.terms.get(atom, 0)

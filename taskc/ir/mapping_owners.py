@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from taskc.ir.cached import cached_property
 from taskc.ir.mapping_checks import (
     MappingError,
     checked_integer,

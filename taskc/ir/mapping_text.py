@@ -45,6 +45,9 @@ GRAMMAR = r"""
     %ignore /\s+/
 """
 
+MOST_DIGITS = 1000  # Python converts no more than 4,300, and no type holds as many
+LONG_NUMBER = re.compile(rf"\d{{{MOST_DIGITS + 1}}}")
+
 
 def print_mapping(m: Mapping) -> str:
     """The chain as it was written, or for a derived mapping one that is equal to it."""
@@ -134,6 +137,9 @@ def parse_mapping(text: str) -> Mapping:
     """Read a chain of constructors; a mistake is reported with its column, counted from 1."""
     from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
+    if long := LONG_NUMBER.search(text):
+        column = long.start() + 1
+        raise MappingError(f"column {column}: a number has {MOST_DIGITS} digits at most")
     try:
         tree = _parser().parse(text)
     except UnexpectedCharacters as error:
@@ -142,7 +148,10 @@ def parse_mapping(text: str) -> Mapping:
     except UnexpectedToken as error:
         at_end = error.token.type == "$END"
         raise _mistake(text, len(text.rstrip()) if at_end else error.token.start_pos or 0) from None
-    return _build(tree)
+    try:
+        return _build(tree)
+    except RecursionError:
+        raise MappingError("this chain is too long to be read") from None
 
 
 def _mistake(text: str, position: int) -> MappingError:

@@ -134,6 +134,14 @@ _ROWS: tuple[Operation, ...] = (
         "wgmma.wait", ("constant",), "warp",
         "Waits until at most n of the most recent groups of matrix products are still in flight.",
     ),
+    Operation(
+        "schedule.hold", (), "worker",
+        "Does nothing. What stands before it is done, in the machine's code too, before what stands behind it.",
+    ),
+    Operation(
+        "schedule.branch", (), "worker",
+        "Does nothing. The branch that it stands in is jumped over where it isn't taken.",
+    ),
 )  # fmt: skip
 
 _REGISTERS = ("place", "place", "place")

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from taskc.ir import nodes as ir
+from taskc.ir.depth import deep
 from taskc.ir.parser_expressions import Node
 from taskc.ir.parser_statements import StatementBuilder
-from taskc.ir.parser_text import syntax_tree
+from taskc.ir.parser_text import location, syntax_tree
 from taskc.ir.types import i64
 
 T = TypeVar("T")
@@ -23,7 +24,8 @@ T = TypeVar("T")
 
 def parse(text: str, file: str = "<ir>") -> ir.Kernel:
     """The kernel that a text describes; a CompileError tells where it can't be one."""
-    return _KernelBuilder(text, file).kernel(syntax_tree(text, file))
+    with deep(location(text.splitlines(), file, 1, 1)):
+        return _KernelBuilder(text, file).kernel(syntax_tree(text, file))
 
 
 class _KernelBuilder(StatementBuilder):

@@ -12,6 +12,7 @@ from lark import Token, Tree
 
 from taskc.errors import Location
 from taskc.ir import nodes as ir
+from taskc.ir.depth import too_deep
 from taskc.ir.nodes import Statement
 from taskc.ir.operations import OPERATIONS
 from taskc.ir.parser_declarations import DeclarationBuilder
@@ -36,7 +37,11 @@ class StatementBuilder(DeclarationBuilder):
         return tuple([statement for statement in found if statement is not None])
 
     def statement(self, tree: Node) -> Statement | None:
-        return _STATEMENTS[tree.data](self, tree, self.location(tree))
+        loc = self.location(tree)
+        try:
+            return _STATEMENTS[tree.data](self, tree, loc)
+        except RecursionError:
+            raise too_deep(loc) from None
 
     def pass_(self, tree: Node, loc: Location) -> Statement:
         return ir.Sequence((), loc=loc)

@@ -13,6 +13,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 from lark.indenter import DedentError, Indenter
 
 from taskc.errors import CompileError, Location
+from taskc.ir.mapping_text import LONG_NUMBER, MOST_DIGITS
 
 _READABLE = {
     "NAME": "a name",
@@ -64,7 +65,7 @@ def _parser() -> Lark:
 def syntax_tree(text: str, file: str) -> Tree[Token]:
     """The tree of a whole text, or a CompileError that says what was expected where."""
     try:
-        return _parser().parse(text if text.endswith("\n") else text + "\n")
+        tree = _parser().parse(text if text.endswith("\n") else text + "\n")
     except UnexpectedInput as error:
         raise _told(error, text, file) from None
     except DedentError:
@@ -72,6 +73,16 @@ def syntax_tree(text: str, file: str) -> Tree[Token]:
         raise CompileError(
             "this line is indented like none above it", location(text.splitlines(), file, line, 1)
         ) from None
+    if LONG_NUMBER.search(text):
+        _refuse_long_numbers(tree, text, file)
+    return tree
+
+
+def _refuse_long_numbers(tree: Tree[Token], text: str, file: str) -> None:
+    for token in tree.scan_values(lambda value: isinstance(value, Token)):
+        if token.type not in ("STRING", "MAPPING") and LONG_NUMBER.search(token):
+            place = location(text.splitlines(), file, token.line or 1, token.column or 1)
+            raise CompileError(f"a number has {MOST_DIGITS} digits at most", place)
 
 
 def location(

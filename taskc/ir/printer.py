@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from taskc.ir import nodes as ir
+from taskc.ir.depth import deeply
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import Expression, Statement
 from taskc.ir.printer_expressions import ExpressionPrinter, Named, joined
@@ -33,6 +34,7 @@ _WIDTH = 100
 _SCOPE_WORDS = {ir.BARRIER: "mbarrier"}
 
 
+@deeply
 def to_text(printed: ir.Kernel | Program) -> str:
     """A kernel, or a program without its kernels, as text; a newline at its end."""
     if isinstance(printed, Program):
@@ -40,11 +42,13 @@ def to_text(printed: ir.Kernel | Program) -> str:
     return _Printer(printed).kernel(printed)
 
 
+@deeply
 def statement_text(statement: Statement) -> str:
     """A statement as it would look in a kernel, without the newline at its end; for messages."""
     return "\n".join(_Printer(None).statement(statement, ""))
 
 
+@deeply
 def expression_text(expression: Expression) -> str:
     """An expression as it would look in a kernel; for messages."""
     return ExpressionPrinter(None).expression(expression, None, 0)

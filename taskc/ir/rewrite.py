@@ -2,6 +2,10 @@
 
 `map_children` rebuilds one node from its children, and returns the very same node when no child
 changed: a pass that finds nothing to do returns its input, and `is` tells.
+
+An expression may be a part of others in many places (`t + t * 0.5`, with what `t` stands for put in), so
+that as a tree it is exponentially larger than in memory. Whatever goes over expressions takes time for
+the distinct ones: `walk` comes to each once, and rewriting shares what it has made.
 """
 
 from __future__ import annotations
@@ -120,12 +124,24 @@ def statements(node: Statement) -> Iterator[Statement]:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """`node` and all below it, parents first, in program order. No recursion: depth is no limit."""
+    """`node` and all below it, parents first, in program order. No recursion: depth is no limit.
+
+    An expression that is in one statement several times comes once, but for variables and constants
+    directly in different ones.
+    """
     stack: list[Any] = [node]
+    seen: set[int] = set()
     while stack:
         current = stack.pop()
+        kind = type(current)
+        if kind in STATEMENT_TYPES:
+            seen.clear()
+        elif kind is not Variable and kind is not ir.Constant:
+            if id(current) in seen:
+                continue
+            seen.add(id(current))
         yield current
-        below = _BELOW.get(type(current))
+        below = _BELOW.get(kind)
         stack += _children(current)[::-1] if below is None else below(current)
 
 
@@ -152,6 +168,22 @@ _BELOW: dict[type, Callable[[Any], tuple[Any, ...]]] = {
 }
 
 
+def operands_first(expression: Expression) -> list[Expression]:
+    """The distinct parts of an expression, itself the last: each behind those that it is made of."""
+    order: list[Expression] = []
+    seen: set[int] = set()
+    stack: list[tuple[Expression, bool]] = [(expression, False)]
+    while stack:
+        node, is_done = stack.pop()
+        if is_done:
+            order.append(node)
+        elif id(node) not in seen:
+            seen.add(id(node))
+            stack.append((node, True))
+            stack += [(part, False) for part in [*expressions(node)][::-1]]
+    return order
+
+
 def walk_statements(node: Statement) -> Iterator[Statement]:
     """`node` and the statements below it, as `walk` comes to them: without their expressions."""
     stack: list[Statement] = [node]
@@ -170,11 +202,17 @@ def substitute(node: Node, values: Dictionary[Variable, Expression]) -> Node:
     """`node` with variables replaced by expressions, wherever they are used."""
     if not values:
         return node
+    made: dict[int, tuple[Node, Node]] = {}
 
     def visit(current: Node) -> Node:
         if type(current) is Variable:
             return values.get(current, current)
-        return map_children(current, visit)
+        if type(current) is ir.Constant:
+            return current
+        found = made.get(id(current))
+        if found is None:
+            found = made[id(current)] = current, map_children(current, visit)
+        return found[1]
 
     return visit(node)
 

@@ -104,6 +104,18 @@ class MatrixMove:
         return spatial(8, 4) * repeat(1, 4 // dtype.nbytes)
 
 
+REGISTERS = 1 << 16  # of a multiprocessor
+LEAST_REGISTERS, MOST_REGISTERS = 24, 256  # of a worker, whose warpgroup gives up or takes some
+MOST_COUNTED = (
+    1 << 20
+) - 1  # arrivals of a phase of an mbarrier, and bytes that are missing or too many
+
+
+def registers_at_launch(threads: int) -> int:
+    """What each thread of a block has at first, where warpgroups change it: its part of all there are."""
+    return min(REGISTERS // threads // 8 * 8, 255)
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """warp          workers that run in lockstep and may exchange registers
@@ -117,6 +129,7 @@ class Target:
     narrow        whether offsets are 32-bit where that is enough
     moves         instructions that move matrices between SHARED memory and registers, the largest first
     straight      statements that a loop may become where it is unrolled to save its own instructions
+    joined        statements that a part of it may become whose reads of SHARED memory are then one access
     registers     of a block, that warpgroups may hand to each other; 0: they can't
     group         workers of a warpgroup, who have barriers of their own; 0: there are none
     """
@@ -134,7 +147,8 @@ class Target:
     matrix: tuple[MatrixInstruction, ...] = ()
     moves: tuple[MatrixMove, ...] = ()
     narrow: bool = True
-    straight: int = 1024
+    straight: int = 256
+    joined: int = 1024
     registers: int = 0
     group: int = 0
 

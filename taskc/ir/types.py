@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import ml_dtypes
 import numpy as np
@@ -35,6 +35,9 @@ class DType:
     def __reduce__(self) -> str:
         # Copies and unpickled types are the module's own object: identity survives processes.
         return "boolean" if self.kind == "bool" else self.name
+
+    # With an item for every index it would be a sequence without an end.
+    __iter__: ClassVar[None] = None
 
     def __getitem__(self, shape: object) -> TensorType:
         return TensorType(self, shape if isinstance(shape, tuple) else (shape,))

@@ -23,6 +23,7 @@ What a stage permits is data, in `taskc.ir.specification`. Types are the busines
 from __future__ import annotations
 
 from taskc.ir import nodes as ir
+from taskc.ir.depth import deeply
 from taskc.ir.fragments import misfit
 from taskc.ir.nodes import Statement
 from taskc.ir.rewrite import walk
@@ -37,6 +38,7 @@ _RING_STEPS = frozenset({"acquire", "commit", "wait", "release"})
 _BARRIER_SCOPES = frozenset({"warp", "warpgroup", "role", "block", "grid"})
 
 
+@deeply
 def verify(kernel: ir.Kernel) -> None:
     """Raise an InternalError that names the broken rule, with the program's text."""
     divergent: frozenset[ir.Tensor] = frozenset()

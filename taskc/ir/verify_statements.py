@@ -11,6 +11,7 @@ from taskc.ir.extents import are_as_many
 from taskc.ir.nodes import Statement
 from taskc.ir.operations import OPERATIONS
 from taskc.ir.specification import PIPELINED, SELECTED, SYNCHRONIZED
+from taskc.ir.target import LEAST_REGISTERS, MOST_COUNTED, MOST_REGISTERS
 from taskc.ir.text_rules import result_type
 from taskc.ir.types import boolean
 from taskc.ir.verify_expressions import ExpressionVerifier
@@ -281,6 +282,12 @@ class StatementVerifier(ExpressionVerifier):
                 f"an operand of {s.operation} is a constant",
             )
             self.expression(operand)
+        match s.operation, s.operands:
+            case "setmaxnreg", (ir.Constant(value=count),):
+                is_given = LEAST_REGISTERS <= count <= MOST_REGISTERS and count % 8 == 0
+                self.need(is_given, f"a worker can't have {count} registers")
+            case "mbarrier.init" | "mbarrier.expect", (_, ir.Constant(value=count)):
+                self.need(0 <= count <= MOST_COUNTED, f"an mbarrier doesn't count to {count}")
         if s.result is not None:
             result = result_type(s.operation, s.operands)
             if result is None:

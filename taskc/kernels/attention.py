@@ -69,7 +69,7 @@ def attention(
     converted as they are read, and the result is rounded once.
     """
     groups = heads if kv_heads is None else kv_heads
-    if groups < 1 or heads % groups:
+    if (groups < 1 or heads % groups) and groups != heads:
         raise CompileError(f"{heads} heads can't share {groups} heads of k and v evenly")
     if features < 1:
         raise CompileError(f"scores are products of features, of which there are {features}")
@@ -83,7 +83,7 @@ def attention(
     problem = Problem(
         batches=batches,
         groups=groups,
-        share=heads // groups,
+        share=heads // groups if groups else 1,
         length=length,
         keys=keys,
         features=features,
@@ -93,6 +93,8 @@ def attention(
         scale=features**-0.5 if scale is None else scale,
         dtype=dtype,
     )
+    if any(isinstance(n, int) and n == 0 for n in (batches, heads, length, problem.results)):
+        return _kernel(problem, 1, _nothing)
     machine = machine or tc.machine()
     if not machine.is_processor:
         plan = plan or choose_plan(problem, machine)
@@ -106,6 +108,11 @@ def attention(
     if not isinstance(length, int):
         single = few_queries(replace(problem, length=1, share=1), tile.lanes, machine)
     return _kernel(problem, tile.lanes, tiles(problem, tile, single))
+
+
+@tc.function
+def _nothing(q, k, v, mask, y):
+    pass
 
 
 def _groups(problem: Problem, lanes: int, machine: tc.Machine) -> Callable[..., Any]:

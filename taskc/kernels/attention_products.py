@@ -18,6 +18,8 @@ def products(problem: Problem, plan: Plan, machine: Machine) -> tuple[int, Calla
     tile = tile_of(problem, plan, machine)
     heads, height, deep, place = tile.heads, tile.height, tile.deep, tile.place
     order = order_of(problem, machine)
+    # Where all tiles have as many steps, the producer loads the next one's first during this one's last.
+    is_steady = plan.ahead and problem.ahead is None
     lines = auto_map((height, deep), workers=tile.workers, vector=8 // dtype.nbytes)
 
     @tc.function
@@ -40,7 +42,7 @@ def products(problem: Problem, plan: Plan, machine: Machine) -> tuple[int, Calla
     def blocks(q, k, v, mask, y):
         if order is None:
             for batch, head, row in tc.tiles(
-                (problem.batches, heads, tile.count), by=(1, 1, height)
+                (problem.batches, heads, tile.count), by=(1, 1, height), persistent=is_steady
             ):
                 block(q, k, v, mask, y, batch, head, row)
         else:

@@ -4,8 +4,9 @@
 
 says who has which scores: a warp has whole rows, in fragments of the matrix instruction that the machine has
 for these types, or, where it has none, in squares of registers. So a row's largest score and its sum are
-found by the few lanes that share it. The results are held alike; where the fragments allow it, the powers
-stay in the registers in which they were computed, as the left operand of the second product.
+found by the few lanes that share it: the score in each step, the sum, of which each lane keeps its part, at
+the end. The results are held alike; where the fragments allow it, the powers stay in the registers in which they
+were computed, as the left operand of the second product.
 
 Keys and values go through shared memory some steps ahead. Steps in which no query of the tile sees a key are
 not made, and only those are masked in which some don't. What is left of them are sums of values, weighted by
@@ -72,6 +73,7 @@ def tile_of(problem: Problem, plan: Plan, machine: Machine) -> Tile:
         )
 
     seen, held = own(step), own(deep)
+    once = own(narrow)
     rows = seen.project((0,))
     together = joined(problem)
     heads, count = problem.heads // together, together * length
@@ -128,7 +130,7 @@ def tile_of(problem: Problem, plan: Plan, machine: Machine) -> Tile:
         queries = near_queries(q, batch, head, row)
         sums = tc.tile(wide, held, 0)
         peaks = tc.tile(wide, rows, -tc.inf)
-        totals = tc.tile(wide, rows, 0)
+        parts = tc.tile(wide, once, 0)
         first, last = (row, min(length, row + height)) if together == 1 else (0, length)
         end = keys if ahead is None else max(0, min(keys, last + ahead))
         stop = end if most is None else max(0, min(end - begin, most))
@@ -140,22 +142,23 @@ def tile_of(problem: Problem, plan: Plan, machine: Machine) -> Tile:
             near_values = tc.load(v[batch, group, key - behind : key - behind + step, 0:deep])
             scores = tc.tile(wide, seen, 0)
             tc.mma(scores, queries, near_keys.T)
-            hide(mask, scores, batch, head, row, key, seen_by_all)
-            highest = tc.reduce(scores, 1, "max")
             if plan.ahead:  # what was found before is multiplied beside all that follows
                 tc.mma(sums, powers, near_values)
+            hide(mask, scores, batch, head, row, key, seen_by_all)
+            highest = tc.reduce(scores, 1, "max")
             shrink = tc.tile(wide, rows)
             for i in rows:
                 peak = max(peaks[i], highest[i])
                 base = 0 if peak == -tc.inf else peak
-                shrink[i] = tc.exp2((peaks[i] - base) * factor)
+                shrink[i] = tc.fast_exp2((peaks[i] - base) * factor)
                 peaks[i] = peak
                 highest[i] = -base * factor
             for i, j in seen:
-                scores[i, j] = tc.exp2(scores[i, j] * factor + highest[i])
-            total = tc.reduce(scores, 1, "+")
-            for i in rows:
-                totals[i] = totals[i] * shrink[i] + total[i]
+                scores[i, j] = tc.fast_exp2(scores[i, j] * factor + highest[i])
+            for i, j in once:
+                parts[i, j] *= shrink[i]
+            for i, j in seen:
+                parts[i, j % narrow] += scores[i, j]
             for i, j in held:
                 sums[i, j] *= shrink[i]
             for i, j in seen:
@@ -164,6 +167,7 @@ def tile_of(problem: Problem, plan: Plan, machine: Machine) -> Tile:
                 tc.mma(sums, powers, near_values)
         for i in rows:
             peaks[i] *= factor
+        totals = tc.reduce(parts, 1, "+")
         return sums, totals, peaks
 
     return Tile(heads, count, height, deep, held, rows, place, attend)

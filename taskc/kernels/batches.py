@@ -55,7 +55,7 @@ def batch_matmul(
     right = TensorType(dtype, (*batch[1], *((n, k) if transpose_b else (k, n))))
     result = TensorType(total, (*batches, m, n))
     if packed:
-        right = packed_type(n, k, dtype=dtype, schedule=plan)
+        right = packed_type(n, k, dtype, plan)
     of_a, of_b, of_c = (_element_of(axes, batches) for axes in (*batch, batches))
 
     @tc.function
@@ -128,14 +128,15 @@ def batch_matmul(
                 panel = tc.load((k, wide), lambda q, j: b[of_b(number, q, col + j)], fill=0)
                 tiles(a, panel, offsets, c, number, row, col, 0)
 
+    packs = {"b": (k, n)} if packed else None
     if bias:
 
-        @tc.kernel(workers=lanes)
+        @tc.kernel(workers=lanes, packs=packs)
         def batch_matmul(a: left, b: right, offsets: total[n], c: tc.out[result]):
             product(a, b, offsets, c)
     else:
 
-        @tc.kernel(workers=lanes)
+        @tc.kernel(workers=lanes, packs=packs)
         def batch_matmul(a: left, b: right, c: tc.out[result]):
             product(a, b, None, c)
 

@@ -66,8 +66,6 @@ def convolution(
         raise CompileError(f"images are NHWC or NCHW, not {order}")
     if filters not in ("OHWI", "OIHW"):
         raise CompileError(f"filters are OHWI or OIHW, not {filters}")
-    if channels < 1:
-        raise CompileError(f"a convolution adds up channels, of which there are {channels}")
     if groups < 1 or channels % groups or features % groups:
         raise CompileError(
             f"{channels} channels and {features} features are not {groups} groups of as many"
@@ -100,7 +98,7 @@ def convolution(
     machine = machine or tc.machine()
     if problem.near_channels == 1 and tiling is None:
         return depthwise(problem, machine)
-    if groups == 1 and not machine.is_processor:
+    if groups == 1 and channels and not machine.is_processor:
         return products(problem, machine, tiling)
     if machine.is_processor or (problem.is_nhwc and problem.is_ohwi):
         plan = tiling or choose(problem, machine)
@@ -132,7 +130,7 @@ def _steps(problem: Problem, depth: int) -> _Steps:
     taps = problem.size[0] * problem.size[1]
     if taps > 1 and 2 * channels > 3 * problem.near_channels:
         return _Steps(depth, problem.near_channels, taps * problem.near_channels, True)
-    return _Steps(depth, channels, taps * channels, False)
+    return _Steps(depth, max(1, channels), taps * channels, False)
 
 
 def _kernel(problem: Problem, plan: Tiling, *, is_processor: bool) -> tc.KernelDefinition:

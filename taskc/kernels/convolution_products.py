@@ -64,7 +64,7 @@ def with_copies(
         if channels == problem.channels:
             return x
         y = tc.empty(problem.dtype[rows, channels])
-        copy = pad(_own(rows), problem.channels, problem.dtype, channels)
+        copy = pad(_own(rows), problem.channels, problem.dtype, machine, channels)
         copy(x.reshape(rows, problem.channels), out=y)
         return y
 

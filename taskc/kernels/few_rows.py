@@ -26,7 +26,7 @@ Function = Callable[..., Any]
 def columns_of(m: Any, n: Any) -> int:
     """The columns of a block: all, in as many equal parts as there are threads, or as the sums need."""
     machine = tc.machine()
-    most = _SUMS // (max(1, m) if isinstance(m, int) else MOST)
+    most = max(1, _SUMS // (max(1, m) if isinstance(m, int) else MOST))
     if isinstance(n, int):
         most = ceil(n / max(machine.threads, ceil(n / most)))
     pair = 2 * machine.lanes

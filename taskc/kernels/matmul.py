@@ -85,24 +85,11 @@ def _is_scattered(m: Extent, n: Extent, k: Extent, dtype: DType) -> bool:
     return bool(k * min(n * dtype.nbytes, _PAGE) > _PAGES * _PAGE)
 
 
-def packed_type(
-    n: int, k: int, *, dtype: DType = f32, schedule: Schedule | None = None, m: Extent = 1 << 20
-) -> TensorType:
+def packed_type(n: int, k: int, dtype: DType, schedule: Schedule) -> TensorType:
     """What a constant operand b is packed as: panels of columns, zeros behind the last."""
-    wide = (schedule or choose(m, n, k, tc.machine(), packed=True)).wide
-    panels = ceil(n / wide)
-    layout = repeat(1, max(1, panels)) * repeat(max(1, k), wide)
-    return dtype[k, panels * wide].laid(layout)
-
-
-def pack(b: Any, type: TensorType) -> tc.Packed:
-    """A constant operand, as `packed_type` says."""
-    import numpy as np
-
-    n = b.shape[1]
-    padded = np.zeros(type.shape, b.dtype)
-    padded[:, :n] = b
-    return tc.pack(padded, type)
+    panels = ceil(n / schedule.wide)
+    layout = repeat(1, max(1, panels)) * repeat(max(1, k), schedule.wide)
+    return dtype[k, panels * schedule.wide].laid(layout)
 
 
 def matmul(
@@ -129,7 +116,7 @@ def matmul(
     right        b's type, where it isn't a's: i8 beside u8
     total        the type that is summed in, and that c has; the operands' if not said
     transpose_a  a is given as [k, m]; transpose_b: b as [n, k]
-    packed       b comes as `pack(b, packed_type(n, k, ...))`, with the same schedule and types
+    packed       b comes as `kernel.pack(b)` makes it
     bias         a third operand
     activation   a function of the sum, such as tc.gelu
     result       c's type, where it isn't `total`
@@ -172,7 +159,7 @@ def matmul(
     right_type = right or dtype
     other = right_type[n, k] if transpose_b else right_type[k, n]
     if packed:
-        other = packed_type(n, k, dtype=right_type, schedule=plan)
+        other = packed_type(n, k, right_type, plan)
 
     @tc.function
     def operand(a, i, q):
@@ -304,14 +291,15 @@ def matmul(
                         if col + p < n:
                             panel(a, b, offsets, c, row, col + p)
 
+    packs = {"b": (k, n)} if packed else None
     if bias:
 
-        @tc.kernel(workers=plan.lanes)
+        @tc.kernel(workers=plan.lanes, packs=packs)
         def matmul(a: left, b: other, offsets: total[n], c: tc.out[into[m, n]]):
             product(a, b, offsets, c)
     else:
 
-        @tc.kernel(workers=plan.lanes)
+        @tc.kernel(workers=plan.lanes, packs=packs)
         def matmul(a: left, b: other, c: tc.out[into[m, n]]):
             product(a, b, None, c)
 

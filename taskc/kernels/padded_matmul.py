@@ -89,7 +89,7 @@ def padded_matmul(
         if wide == columns:
             return x
         copy = tc.empty(x.dtype[rows, wide])
-        pad(rows, columns, x.dtype)(x, out=copy)
+        pad(rows, columns, x.dtype, machine)(x, out=copy)
         return copy
 
     if bias:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import taskc as tc
-from taskc import DType, repeat, spatial
+from taskc import DType, Machine
+from taskc.kernels.owners import owners_of_boxes, width
 
 _BYTES = 16
+_WORD = 4
+_MANY = 1 << 20  # rows that are known only at a call
 
 
 def pitch(extent: Any, dtype: DType) -> Any:
@@ -18,20 +21,31 @@ def pitch(extent: Any, dtype: DType) -> Any:
     return -(-extent // unit) * unit
 
 
-def pad(rows: Any, columns: int, dtype: DType, wide: int | None = None) -> tc.KernelDefinition:
-    """A copy of a matrix with zeros behind its rows, up to `wide`, or else their pitch."""
+def pad(
+    rows: Any, columns: int, dtype: DType, machine: Machine, wide: int | None = None
+) -> tc.KernelDefinition:
+    """A copy of a matrix with zeros behind its rows, up to `wide`, or else their pitch.
+
+    A worker of a short row has whole accesses of what is stored, so that none is left without work. Along a
+    long one neighbours read neighbouring words: elements that begin anywhere are read one by one.
+    """
     wide = wide or pitch(columns, dtype)
-    own = repeat(1, 8) * spatial(8, 32)
+    access = width(wide, dtype)
+    if wide >= access * machine.lanes:
+        access = max(1, _WORD // dtype.nbytes)
+    own = owners_of_boxes((rows if isinstance(rows, int) else _MANY, wide), access, machine)
     outside = False if dtype is tc.boolean else 0
 
     @tc.kernel(workers=own.workers)
     def pad(x: dtype[rows, columns], y: tc.out[dtype[rows, wide]]):
         for row, col in tc.tiles((rows, wide), by=own.shape):
+            part = tc.tile(dtype, own)
+            for i, j in own:
+                part[i, j] = (
+                    x[row + i, col + j] if row + i < rows and col + j < columns else outside
+                )
             for i, j in own:
                 if row + i < rows and col + j < wide:
-                    if col + j < columns:
-                        y[row + i, col + j] = x[row + i, col + j]
-                    else:
-                        y[row + i, col + j] = outside
+                    y[row + i, col + j] = part[i, j]
 
     return pad

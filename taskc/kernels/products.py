@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
 
 import taskc as tc
 from taskc import DType, Machine, Mapping, TensorType, bf16, f32, i32, repeat, spatial, u8
@@ -62,7 +61,7 @@ def choose(m: Extent, n: int, types: Types, machine: Machine) -> Plan:
 
     own, _, pack, step = min(_candidates(types, machine), key=cost)
     rows, wide = own.shape
-    panels, tiles = ceil(n / wide), ceil(most_rows / rows)
+    panels, tiles = max(1, ceil(n / wide)), max(1, ceil(most_rows / rows))
     splits = min(tiles, ceil(4 * machine.threads / panels))
     if not isinstance(m, int):
         splits = max(splits, ceil(most_rows / (32 * rows)))
@@ -86,31 +85,12 @@ def types_of(left: DType, right: DType | None, total: DType | None) -> Types:
     return left, right or (tc.i8 if left is u8 else left), total or usual
 
 
-def packed_type(
-    n: int,
-    k: int,
-    *,
-    dtype: DType = bf16,
-    right: DType | None = None,
-    total: DType | None = None,
-    m: Extent = 1 << 20,
-    plan: Plan | None = None,
-) -> TensorType:
-    """What a constant operand b is packed as, for a left operand of type `dtype`: zeros behind its end."""
-    types = types_of(dtype, right, total)
-    plan = plan or choose(m, n, types, tc.machine())
-    depth, panels = ceil(k / plan.step) * plan.step, ceil(n / plan.wide)
+def packed_type(n: int, k: int, dtype: DType, plan: Plan) -> TensorType:
+    """What a constant operand b is packed as: packs of columns in panels, zeros behind its end."""
+    # A layout has room for one pack of one panel, where there is none.
+    depth, panels = max(1, ceil(k / plan.step)) * plan.step, max(1, ceil(n / plan.wide))
     layout = repeat(1, panels) * repeat(depth // plan.pack, plan.wide) * repeat(plan.pack, 1)
-    return types[1][depth, panels * plan.wide].laid(layout)
-
-
-def pack(b: Any, type: TensorType) -> tc.Packed:
-    """A constant operand, as `packed_type` says."""
-    import numpy as np
-
-    padded = np.zeros(type.shape, b.dtype)
-    padded[: b.shape[0], : b.shape[1]] = b
-    return tc.pack(padded, type)
+    return dtype[depth, panels * plan.wide].laid(layout)
 
 
 def product(
@@ -133,7 +113,7 @@ def product(
     right       b's: a's, or i8 where that is u8
     total       what is summed in, and the bias's type: f32, or i32 of integers
     result      c's type, to which `activation(…)` is converted in the end; `total` if not said
-    packed      b comes as `pack(b, packed_type(n, k, ...))`, with the same types and plan
+    packed      b comes as `kernel.pack(b)` makes it
     bias        a third operand
     activation  a function of the sum, such as tc.gelu
     """
@@ -144,7 +124,7 @@ def product(
     into = result or sum_type
     columns = right_type[k, n]
     if packed:
-        columns = packed_type(n, k, dtype=dtype, right=right, total=total, plan=plan)
+        columns = packed_type(n, k, right_type, plan)
 
     @tc.function
     def finished(value, offsets, j):
@@ -182,14 +162,15 @@ def product(
                 panel = tc.load((depth, wide), lambda q, j: b[q, col + j], fill=0)
                 tiles(a, panel, offsets, c, row, col, 0)
 
+    packs = {"b": (k, n)} if packed else None
     if bias:
 
-        @tc.kernel(workers=own.workers)
+        @tc.kernel(workers=own.workers, packs=packs)
         def product(a: left_type[m, k], b: columns, offsets: sum_type[n], c: tc.out[into[m, n]]):
             blocks(a, b, offsets, c)
     else:
 
-        @tc.kernel(workers=own.workers)
+        @tc.kernel(workers=own.workers, packs=packs)
         def product(a: left_type[m, k], b: columns, c: tc.out[into[m, n]]):
             blocks(a, b, None, c)
 

@@ -1,6 +1,7 @@
 """The axes of a tensor in any other order.
 
-Axes that stay together are joined, so that a kernel sees at most four. Where the last axis stays last, rows are
+Axes that stay together are joined, and a kernel's blocks go through four: if more are left, all but the last of
+the input and that of the output are counted by one number. Where the last axis stays last, rows are
 copied. Otherwise the last axis of the input and that of the output span squares of as many rows as there are
 lanes, each of which is turned in registers (see squares.py). The squares of a block share their cache lines on
 both sides. On GPUs each worker turns small squares in its registers, as wide as an access, and exchanges their
@@ -9,7 +10,8 @@ rows through shared memory; short rows that end within an access are taken as on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import gcd, prod
 from typing import Any
 
@@ -33,10 +35,28 @@ _RANK = 4
 _SQUARES = 16  # along each side of a block
 
 
-def joined(
-    shape: Sequence[Any], order: Sequence[int]
-) -> tuple[tuple[Any, ...], tuple[int, ...], tuple[Any, ...]]:
-    """How a kernel sees its input, the order of its axes, and its output: four axes each."""
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """The four axes that blocks go through, and where an element of them lies.
+
+    extents  of the four
+    across   which of them the output ends with; the input ends with the last
+    given    the extents of x, and made: of y
+    order    which axis of x is each of y's
+    source   the indices of x, from those of the four; target: the indices of y
+    """
+
+    extents: tuple[Any, ...]
+    across: int
+    given: tuple[Any, ...]
+    made: tuple[Any, ...]
+    order: tuple[int, ...]
+    source: Callable[..., Any]
+    target: Callable[..., Any]
+
+
+def joined(shape: Sequence[Any], order: Sequence[int]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+    """The extents of at least four axes, neighbours that stay together being one, and their new order."""
     rank = len(shape)
     if sorted(axis % rank if -rank <= axis < rank else rank for axis in order) != [*range(rank)]:
         raise CompileError(f"{tuple(order)} is no order of the axes of {tuple(shape)}")
@@ -49,17 +69,56 @@ def joined(
             runs[-1].append(axis)
         else:
             runs.append([axis])
-    if len(runs) > _RANK:
-        raise CompileError(
-            f"the order {tuple(order)} takes the axes of {tuple(shape)} apart too often",
-            hint=f"with neighbours joined, {len(runs)} are left, and {_RANK} is the limit",
-        )
-    missing = _RANK - len(runs)
+    missing = max(0, _RANK - len(runs))
     sources = sorted(runs)
     extents = [prod(shape[axis] for axis in run) for run in sources]
-    seen = (*[1] * missing, *extents)
     places = (*range(missing), *[missing + sources.index(run) for run in runs])
-    return seen, places, tuple([seen[place] for place in places])
+    return (*[1] * missing, *extents), places
+
+
+def axes_of(shape: Sequence[Any], wanted: Sequence[int]) -> Axes:
+    """Four axes as they are; of more, those that neither side ends with are counted by one number."""
+    given, order = joined(shape, wanted)
+    made = tuple([given[axis] for axis in order])
+    across, last, is_plain = order[-1], len(given) - 1, len(given) == _RANK
+    extents = given
+    parts: list[tuple[int, int, int]] = []  # of what number an index is which digit; 0: no limit
+    if not is_plain:
+        if not all(isinstance(extent, int) for extent in given):
+            raise CompileError(
+                f"the order {tuple(wanted)} takes the axes of {tuple(shape)} apart too often",
+                hint=f"with neighbours joined, {len(given)} are left, and {_RANK} is the limit where"
+                " their extents aren't known",
+            )
+        count = 1
+        for axis in range(last, -1, -1):
+            if axis in (across, last):
+                parts.insert(0, (_RANK - 1 if axis == last else _RANK - 2, 0, 0))
+            else:
+                is_first = not set(range(axis)) - {across}
+                parts.insert(0, (_RANK - 3, max(1, count), 0 if is_first else max(1, given[axis])))
+                count *= given[axis]
+        height = 1 if across == last else given[across]
+        extents = (1, count, height, given[last])
+        across = _RANK - 1 if across == last else _RANK - 2
+
+    @tc.function
+    def source(place):
+        return place if is_plain else (*[_digit(place[at], size, n) for at, size, n in parts],)
+
+    @tc.function
+    def target(place):
+        there = source(place)
+        return (*[there[axis] for axis in order],)
+
+    return Axes(extents, across, given, made, order, source, target)
+
+
+@tc.function
+def _digit(number, size, extent):
+    """A digit of a number: the first has no others before it, the last none behind it."""
+    upper = number // size if size > 1 else number
+    return upper % extent if extent else upper
 
 
 def transpose(
@@ -70,22 +129,22 @@ def transpose(
     machine: Machine | None = None,
 ) -> KernelDefinition:
     """y's axis number k is x's axis order[k]; by default the axes are reversed."""
-    axes = range(len(shape))[::-1] if order is None else order
-    seen, places, result = joined(shape, axes)
-    given = dtype[tuple(shape)].reshape(*seen)
-    made = dtype[tuple([shape[axis] for axis in axes])].reshape(*result)
+    wanted = range(len(shape))[::-1] if order is None else order
+    axes = axes_of(shape, wanted)
+    given = dtype[tuple(shape)].reshape(*axes.given)
+    made = dtype[tuple([shape[axis] for axis in wanted])].reshape(*axes.made)
     machine = machine or tc.machine()
     make = _turn_squares if machine.is_processor else _turn_tiles
-    if places[-1] == _RANK - 1:
+    if axes.across == _RANK - 1:
         make = _copy_rows
-    by_runs = None if machine.is_processor else turn_short_rows(given, places, made)
-    return by_runs or make(given, places, made, machine)
+    by_runs = None if machine.is_processor else turn_short_rows(given, axes.order, made)
+    return by_runs or make(given, axes, made, machine)
 
 
 def _copy_rows(
-    given: TensorType, places: tuple[int, ...], made: TensorType, machine: Machine
+    given: TensorType, axes: Axes, made: TensorType, machine: Machine
 ) -> KernelDefinition:
-    seen, dtype = given.shape, given.dtype
+    seen, dtype = axes.extents, given.dtype
     own = owners_of_boxes(seen, width(seen[-1], dtype), machine)
 
     @tc.kernel(workers=own.workers)
@@ -94,17 +153,16 @@ def _copy_rows(
             for p, q, r, s in own:
                 if i + p < seen[0] and j + q < seen[1] and k + r < seen[2] and col + s < seen[3]:
                     place = i + p, j + q, k + r, col + s
-                    y[_moved(places, place)] = x[place]
+                    y[axes.target(place)] = x[axes.source(place)]
 
     return transpose
 
 
 def _turn_squares(
-    given: TensorType, places: tuple[int, ...], made: TensorType, machine: Machine
+    given: TensorType, axes: Axes, made: TensorType, machine: Machine
 ) -> KernelDefinition:
-    seen, dtype = given.shape, given.dtype
+    seen, across, dtype = axes.extents, axes.across, given.dtype
     lanes = max(4, machine.lanes)
-    across = places[-1]  # the axis of x that becomes y's last
     height, width = seen[across], seen[-1]
     tall, wide = _squares(height, lanes), _squares(width, lanes)
     by = [1] * _RANK
@@ -124,21 +182,22 @@ def _turn_squares(
                             square[i, j] = outside
                     for i, j in line:
                         if row + i < height and col + j < width:
-                            square[i, j] = x[_replaced(across, a, b, c, row + i, col + j)]
+                            square[i, j] = x[
+                                axes.source(_replaced(across, a, b, c, row + i, col + j))
+                            ]
                     part = quarters(square)
                     for c1, c0, r1, r0 in columns(lanes):
                         if row + 4 * r1 + r0 < height and col + 4 * c1 + c0 < width:
                             place = _replaced(across, a, b, c, row + 4 * r1 + r0, col + 4 * c1 + c0)
-                            y[_moved(places, place)] = part[c0, r1, c1, r0]
+                            y[axes.target(place)] = part[c0, r1, c1, r0]
 
     return transpose
 
 
 def _turn_tiles(
-    given: TensorType, places: tuple[int, ...], made: TensorType, machine: Machine
+    given: TensorType, axes: Axes, made: TensorType, machine: Machine
 ) -> KernelDefinition:
-    seen, dtype = given.shape, given.dtype
-    across = places[-1]
+    seen, across, dtype = axes.extents, axes.across, given.dtype
     height, broad = seen[across], seen[-1]
     side, repeats, workers = _tile(height, broad, dtype, machine)
     read = repeat(*repeats) * spatial(*workers) * repeat(side, side)
@@ -167,7 +226,7 @@ def _turn_tiles(
             squares = tc.tile(dtype, read, outside)
             for i, j in read:
                 if row + i < height and d + j < broad:
-                    squares[i, j] = x[_replaced(across, a, b, c, row + i, d + j)]
+                    squares[i, j] = x[axes.source(_replaced(across, a, b, c, row + i, d + j))]
             # What is beside each other here is `side` columns apart: that spreads over all banks.
             columns = tc.shared(dtype[side, groups, tall])
             for j, i in turned:
@@ -175,7 +234,7 @@ def _turn_tiles(
             for j, i in written:
                 if row + i < height and d + j < broad:
                     place = _replaced(across, a, b, c, row + i, d + j)
-                    y[_moved(places, place)] = columns[j % side, j // side, i]
+                    y[axes.target(place)] = columns[j % side, j // side, i]
 
     return transpose
 
@@ -204,12 +263,6 @@ def _tile(
 
 def _squares(extent: Any, lanes: int) -> int:
     return max(1, min(_SQUARES, -(-extent // lanes))) if isinstance(extent, int) else _SQUARES
-
-
-@tc.function
-def _moved(places, place):
-    """An element's indices in the output."""
-    return place[places[0]], place[places[1]], place[places[2]], place[places[3]]
 
 
 @tc.function

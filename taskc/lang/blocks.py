@@ -57,6 +57,8 @@ def _load(context: Context, node: ast.Call) -> ir.Tensor:
         made = made if inside is None else ir.Select(inside, made, fill, loc=loc)
     block = ir.Tensor(name, made.dtype, shape, ir.SHARED, constant=True, loc=loc)
     allocate(context, block)
+    if 0 in shape:
+        return block
     context.emit(ir.Move(block, variables, variables, shape, made, loc=loc))
     return block
 
@@ -73,8 +75,8 @@ def _block_shape(context: Context, node: ast.expr) -> tuple[int, ...]:
     parts = value if isinstance(value, tuple) else (value,)
     what = "an extent of a block value"
     shape = tuple([constant_integer(context, part, node, what) for part in parts])
-    if not shape or min(shape) < 1:
-        raise context.error(f"the extents of a block value are at least 1: {shape}", node)
+    if not shape or min(shape) < 0:
+        raise context.error(f"the extents of a block value can't be negative: {shape}", node)
     return shape
 
 
@@ -216,6 +218,8 @@ def _move(
         names = ", ".join(variable.name for variable in variables)
         hint = f"lambda {names}: {value_node.id}[{names}].to({tensor.dtype})"
     made = typed(context, value, tensor.dtype, value_node, what, hint)
+    if 0 in target.shape:
+        return
     indices, pairs = elements(target, variables)
     for part in (ir.Read(tensor, indices), *walk(made)):
         if isinstance(part, ir.Read) and part.tensor in context.peers:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
+from taskc.ir.depth import too_deep
 from taskc.ir.mapping import Mapping
 from taskc.ir.rewrite import map_statements, walk
 from taskc.ir.types import DType, i64
@@ -151,7 +152,10 @@ class Context:
         executor = self._executors.get(type(statement))
         if executor is None:
             raise self.error(f"{type(statement).__name__} is not a part of the language", statement)
-        executor(self, statement)
+        try:
+            executor(self, statement)
+        except RecursionError:
+            raise too_deep(self.locate(statement)) from None
 
     def run(self, statements: Iterable[ast.stmt], scope: Scope) -> None:
         """Parse statements into the current block, in a scope."""

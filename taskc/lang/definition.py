@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any, TypeAlias
 
@@ -16,10 +16,11 @@ from taskc.ir.nodes import Kernel, Tensor, Variable
 from taskc.ir.program import Program
 from taskc.ir.rounding import convert
 from taskc.ir.signature import inputs_of, named_type
-from taskc.ir.types import DType, boolean, f64
+from taskc.ir.types import DType, TensorType, boolean, f64
 from taskc.lang.handles import current_trace, refuse_handles
 from taskc.lang.sizes import Dimension, tracing
 from taskc.lang.values import describe
+from taskc.packed import Packed, pack
 
 Example: TypeAlias = Callable[[np.random.Generator], Any]
 Runner: TypeAlias = "Callable[[Definition, tuple[Any, ...], dict[str, Any]], Any]"
@@ -49,6 +50,7 @@ class Definition(ABC):
         made: Kernel | Program,
         dimensions: dict[Dimension, Variable],
         example: Example | None,
+        packs: Mapping[str, tuple[int, ...]] | None = None,
     ) -> None:
         self.function = function
         self.name = made.name
@@ -57,6 +59,7 @@ class Definition(ABC):
         # What calls it without looking at anything again, once a target has made that.
         self.direct: Callable[..., Any] | None = None
         self._example = example
+        self._packs = packs or {}
         self.__name__ = function.__name__
         self.__qualname__ = function.__qualname__
         self.__module__ = function.__module__
@@ -96,6 +99,28 @@ class Definition(ABC):
                 parts.append(f"{item.name}: {item.dtype}")
         return f"{self.name}({', '.join(parts)})"
 
+    def pack(self, array: Any, parameter: str | None = None) -> Packed:
+        """A constant operand as a parameter with a layout takes it, zeros where its shape is rounded up.
+
+        The parameter need not be named where one has a layout.
+        """
+        array = np.asarray(array)
+        laid = [item for item in inputs_of(self.ir.parameters) if _has_layout(item)]
+        found = [item for item in laid if parameter in (None, item.name)]
+        if len(found) != 1:
+            names = ", ".join(item.name for item in laid) or "none"
+            raise TypeError(
+                f"'{self.name}' packs what a parameter with a layout takes, and those are: {names}"
+            )
+        (item,) = found
+        assert isinstance(item, Tensor)
+        wanted = self._packs.get(item.name, item.shape)
+        if array.shape != wanted:
+            raise TypeError(f"{item.name} is packed from {list(wanted)}, not {list(array.shape)}")
+        described = TensorType(item.dtype, item.shape, item.layout)
+        rest = [(0, full - own) for full, own in zip(described.shape, wanted, strict=True)]
+        return pack(np.pad(array, rest), described)
+
     def example(self, seed: int = 0, larger: int = 0) -> tuple[Any, ...]:
         """Arguments to check it with: those that are not tc.out, in order.
 
@@ -130,6 +155,10 @@ class Definition(ABC):
         return tuple(arrays)
 
 
+def _has_layout(item: Tensor | Variable) -> bool:
+    return isinstance(item, Tensor) and item.layout is not None
+
+
 class KernelDefinition(Definition):
     """A kernel as its author wrote it: parsed, and not yet compiled for anything.
 
@@ -159,15 +188,18 @@ def kernel(
     workers: int | None = None,
     example: Example | None = None,
     target: str | None = None,
+    packs: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Callable[[Callable[..., Any]], KernelDefinition]:
     """A kernel: its body is parsed, never run, and what it closes over is constant.
 
     workers  of a block
     example  a function of a NumPy generator that gives the arguments to check it with
     target   the name of the target it is written for, if it is for one
+    packs    by its name: the shape of what `kernel.pack` makes a parameter of, where the parameter's own shape
+             is that rounded up
     """
     _check_workers("tc.kernel", function, workers)
-    return _decorator(workers, example, target, in_room=False)
+    return _decorator(workers, example, target, packs, in_room=False)
 
 
 def cuda_kernel(
@@ -180,7 +212,7 @@ def cuda_kernel(
 ) -> Callable[[Callable[..., Any]], KernelDefinition]:
     """A kernel below phases: its workers run freely, and its author places the barriers."""
     _check_workers("tc.cuda.kernel", function, workers)
-    return _decorator(workers, example, target, in_room=True)
+    return _decorator(workers, example, target, None, in_room=True)
 
 
 def _check_workers(name: str, function: object, workers: object) -> None:
@@ -191,7 +223,12 @@ def _check_workers(name: str, function: object, workers: object) -> None:
 
 
 def _decorator(
-    workers: Any, example: Example | None, target: str | None, *, in_room: bool
+    workers: Any,
+    example: Example | None,
+    target: str | None,
+    packs: Mapping[str, tuple[int, ...]] | None,
+    *,
+    in_room: bool,
 ) -> Callable[[Callable[..., Any]], KernelDefinition]:
     def decorate(function: Callable[..., Any]) -> KernelDefinition:
         from taskc.lang.parser import parse_kernel  # with all that knows the language
@@ -213,6 +250,6 @@ def _decorator(
             raise error.with_traceback(None) from error.__cause__
         finally:
             tracing.reset(token)
-        return KernelDefinition(function, parsed, dimensions, example)
+        return KernelDefinition(function, parsed, dimensions, example, packs)
 
     return decorate

@@ -55,10 +55,17 @@ def name(context: Context, node: ast.Name) -> Value:
 
 
 def items(context: Context, node: ast.Tuple | ast.List) -> Value:
+    values: list[Value] = []
     for element in node.elts:
-        if isinstance(element, ast.Starred):
-            raise context.error("'*' in a tuple is not a part of the language", element)
-    values = [context.evaluate(element) for element in node.elts]
+        if not isinstance(element, ast.Starred):
+            values.append(context.evaluate(element))
+            continue
+        parts = context.evaluate(element.value)
+        if not isinstance(parts, (tuple, list)):
+            raise context.error(
+                f"'*' takes the parts of a tuple, and this is {describe(parts)}", element
+            )
+        values += parts
     return tuple(values) if isinstance(node, ast.Tuple) else values
 
 

@@ -26,7 +26,8 @@ def _mma(context: Context, node: ast.Call) -> Nothing:
     made = product(context, bound, "tc.mma", node)
     if "by" in bound:
         made = replace(made, by=_rounded_to(context, made, bound["by"]))
-    context.emit(made)
+    if 0 not in (*made.accumulator.shape, *made.left.shape):
+        context.emit(made)
     return NOTHING
 
 

@@ -10,7 +10,7 @@ from taskc.ir.mapping import Mapping
 from taskc.ir.rewrite import walk
 from taskc.ir.target import TARGETS
 from taskc.lang.calls import Handler, bind
-from taskc.lang.context import UNBOUND, Context
+from taskc.lang.context import UNBOUND, Context, Scope
 from taskc.lang.conversions import constant_integer, extent, flag, index
 from taskc.lang.grids import check_grid_barriers
 from taskc.lang.memory import require_phase, wrong_workers
@@ -140,6 +140,8 @@ def _grid(context: Context, node: ast.For, loop: TilesLoop) -> None:
     body = context.body(node.body, names)
     context.tiles, context.cluster = None, 1
     check_grid_barriers(context, body)
+    if any(size == 0 for size in loop.shape):
+        return
     loc = context.locate(node)
     context.emit(
         ir.Grid(
@@ -152,6 +154,8 @@ def _pipeline(context: Context, node: ast.For, loop: PipelineLoop) -> None:
     variables, names = _loop_variables(context, node.target, 1, "a pipeline has")
     context.nonnegative.update(variables)
     body = context.body(node.body, names)
+    if isinstance(loop.extent, ir.Constant) and loop.extent.value <= 0:
+        return
     context.emit(
         ir.Pipeline(
             *(variables[0], loop.extent, loop.by, loop.stages, body),
@@ -167,8 +171,18 @@ def _serial(context: Context, node: ast.For, loop: RangeLoop) -> None:
     if is_nonnegative(context, lowest):
         context.nonnegative.update(variables)
     body = context.body(node.body, names)
+    if _is_empty(loop):
+        return
     loc = context.locate(node)
     context.emit(ir.For(variables[0], loop.start, loop.stop, loop.step, body, loc=loc))
+
+
+def _is_empty(loop: RangeLoop) -> bool:
+    """It plainly has no step: its body is checked as the language has it, and is no part of the program."""
+    start, stop = loop.start, loop.stop
+    if not isinstance(start, ir.Constant) or not isinstance(stop, ir.Constant):
+        return False
+    return not range(int(start.value), int(stop.value), loop.step)
 
 
 def _unrolled(context: Context, node: ast.For) -> None:
@@ -199,6 +213,27 @@ def _bind_item(context: Context, target: ast.expr, item: Value, names: dict[str,
         raise context.error(f"{len(target.elts)} names can't take {describe(item)}", target)
     for part, value in zip(target.elts, item, strict=True):
         _bind_item(context, part, value, names)
+
+
+def comprehension(context: Context, node: ast.ListComp) -> list[Value]:
+    """`[place[axis] for axis in order]`: the parts of a tuple whose length is known while parsing."""
+    (loop, *more) = node.generators
+    if more or loop.ifs:
+        raise context.error("a list is made by one 'for', without 'if'", node)
+    items = context.evaluate(loop.iter)
+    if not isinstance(items, (tuple, list, range)):
+        raise context.error(
+            f"a list is made from a constant sequence or a tuple, and this is {describe(items)}",
+            loop.iter,
+        )
+    made = []
+    for item in items:
+        names: dict[str, Value] = {}
+        _bind_item(context, loop.target, item, names)
+        context.frame.scopes.append(Scope(names))
+        made.append(context.evaluate(node.elt))
+        context.frame.scopes.pop()
+    return made
 
 
 # --- what the loops run over -----------------------------------------------------------------

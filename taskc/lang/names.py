@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -59,6 +59,8 @@ class Role:
 
     name: str
 
+    __iter__: ClassVar[None] = None  # as for element types: no sequence without an end
+
     def __getitem__(self, type: object) -> ParameterType:
         if isinstance(type, DType):
             raise TypeError(f"tc.{self.name} needs a tensor type, such as {type}[16]; got {type}")
@@ -96,6 +98,7 @@ def _elementwise(name: str) -> Intrinsic:
 UNARY_FUNCTIONS: list[str] = []
 exp = _elementwise("exp")
 exp2 = _elementwise("exp2")
+fast_exp2 = _elementwise("fast_exp2")
 log = _elementwise("log")
 log2 = _elementwise("log2")
 sin = _elementwise("sin")

@@ -28,6 +28,7 @@ from taskc.lang.values import (
 )
 
 _ARITHMETIC_FLOATS = (f16, bf16, f32, f64)
+_FEW = 8  # terms of `and` or `or` that are joined from left to right
 
 _BINARY: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Add: ("+", operator.add),
@@ -217,31 +218,35 @@ def _compare(
 def boolean_operation(context: Context, node: ast.BoolOp) -> Value:
     """`and` and `or`; a constant operand decides, and what it makes unreachable isn't looked at."""
     symbol = "and" if isinstance(node.op, ast.And) else "or"
-    result: ir.Expression | None = None
+    terms: list[tuple[ast.expr, ir.Expression]] = []
     last: Value = symbol == "and"
     for part in node.values:
         why = f"the right side of '{symbol}'"
-        value = context.evaluate(part) if result is None else context.evaluate_lazily(part, why)
+        value = context.evaluate_lazily(part, why) if terms else context.evaluate(part)
         decided = _require_bool(context, symbol, value, part)
-        if isinstance(decided, bool):
-            last = value
-            if decided is (symbol == "or"):
-                return value if result is None else _decided(context, result, symbol, decided, node)
+        if not isinstance(decided, bool):
+            terms.append((part, decided))
             continue
-        if result is None:
-            result = decided
-        else:
-            loc = context.span(node.values[0], part)
-            result = ir.Binary(symbol, result, decided, loc=loc)
-    return last if result is None else result
+        last = value
+        if decided is (symbol == "or"):
+            if not terms:
+                return value
+            # What stands before the constant may still read memory, so it stays.
+            left = _joined(context, symbol, terms)
+            right = literal(context, decided, left.dtype, node)
+            return ir.Binary(symbol, left, right, loc=context.locate(node))
+    return _joined(context, symbol, terms) if terms else last
 
 
-def _decided(
-    context: Context, result: ir.Expression, symbol: str, value: bool, node: ast.BoolOp
+def _joined(
+    context: Context, symbol: str, terms: list[tuple[ast.expr, ir.Expression]]
 ) -> ir.Expression:
-    # What stands before the constant may still read memory, so it stays.
-    right = literal(context, value, result.dtype, node)
-    return ir.Binary(symbol, result, right, loc=context.locate(node))
+    """From left to right; many in halves, which computes the same in the same order, and isn't as deep."""
+    if len(terms) == 1:
+        return terms[0][1]
+    middle = len(terms) - 1 if len(terms) <= _FEW else len(terms) // 2
+    left, right = (_joined(context, symbol, part) for part in (terms[:middle], terms[middle:]))
+    return ir.Binary(symbol, left, right, loc=context.span(terms[0][0], terms[-1][0]))
 
 
 def _require_bool(

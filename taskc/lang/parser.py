@@ -8,13 +8,14 @@ from typing import Any
 
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
+from taskc.ir.depth import deep
 from taskc.lang.assignments import ASSIGNMENTS
 from taskc.lang.builtins import BUILTINS, HANDLERS
 from taskc.lang.calls import call_with
 from taskc.lang.context import Context, Frame, Scope
 from taskc.lang.expressions import EXPRESSIONS
 from taskc.lang.functions import Outside, plain_parameters
-from taskc.lang.loops import for_loop
+from taskc.lang.loops import comprehension, for_loop
 from taskc.lang.operators import OPERATORS
 from taskc.lang.parameters import parameter
 from taskc.lang.refusals import REFUSED_EXPRESSIONS, REFUSED_STATEMENTS
@@ -26,6 +27,7 @@ _EVALUATORS = {
     **EXPRESSIONS,
     **OPERATORS,
     ast.Call: call_with(HANDLERS, BUILTINS),
+    ast.ListComp: comprehension,
     **REFUSED_EXPRESSIONS,
 }
 _EXECUTORS = {**STATEMENTS, **ASSIGNMENTS, ast.For: for_loop, **REFUSED_STATEMENTS}
@@ -45,6 +47,7 @@ def parse_kernel(
     """
     name = function.__name__
     source = source_of(function, f"kernel '{name}'")
+    loc = source.head()
     outside = Outside(function, around)
     context = Context(name, workers, in_room, target or "generic", _EVALUATORS, _EXECUTORS)
     context.frames.append(Frame(source, outside, []))
@@ -53,8 +56,9 @@ def parse_kernel(
         [parameter(context, function, outside, argument) for argument in source.tree.args.args]
     )
     dimensions = tuple(context.dimensions.values())
-    context.run(source.tree.body, Scope({item.name: item for item in parameters}))
-    loc = source.head()
+    with deep(loc):
+        context.run(source.tree.body, Scope({item.name: item for item in parameters}))
+        body = context.finished()
     _check_grid(context)
     _check_uniform(context)
     _check_dimensions(context, dimensions, loc)
@@ -63,7 +67,7 @@ def parse_kernel(
         parameters=parameters,
         dimensions=dimensions,
         workers=workers,
-        body=context.finished(),
+        body=body,
         stage="synchronized" if in_room else "parsed",
         target=target or "generic",
         worker=context.worker,

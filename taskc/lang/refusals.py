@@ -29,8 +29,8 @@ _TRY = ("exceptions are not a part of the language", "test before: if ...")
 _IMPORT = ("a kernel imports nothing", "import at the top of the file")
 _DEFINE = ("a function can't be defined in a kernel", "define it outside, with @tc.function")
 _COMPREHENSION = (
-    "a comprehension is only for tc.static",
-    "write a loop, or tc.static([... for ...])",
+    "such a comprehension is only for tc.static",
+    "write a list, [... for ...]: over constants it may stand anywhere",
 )
 _SUSPEND = ("a kernel can't be suspended", None)
 
@@ -63,7 +63,6 @@ REFUSED_EXPRESSIONS = _refusals(
             "a lambda is only for tc.load, tc.store and meanings",
             "use @tc.function for a helper",
         ),
-        "ListComp": _COMPREHENSION,
         "SetComp": _COMPREHENSION,
         "DictComp": _COMPREHENSION,
         "GeneratorExp": _COMPREHENSION,

@@ -6,7 +6,7 @@ import ast
 
 from taskc.ir import nodes as ir
 from taskc.ir.operations import OFFERED, Operation
-from taskc.ir.target import MATRIX_MOVES
+from taskc.ir.target import LEAST_REGISTERS, MATRIX_MOVES, MOST_COUNTED, MOST_REGISTERS
 from taskc.ir.types import DType, boolean, u64
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context, Place
@@ -172,6 +172,23 @@ def _check_numbers(
             if arrivals < 1:
                 raise context.error(
                     f"an mbarrier counts at least 1 arrival, and this {arrivals}", node.args[1]
+                )
+            if arrivals > MOST_COUNTED:
+                raise context.error(
+                    f"an mbarrier counts at most {MOST_COUNTED} arrivals, and this {arrivals}",
+                    node.args[1],
+                )
+        case "mbarrier.expect", (_, ir.Constant(value=count)):
+            if not 0 <= count <= MOST_COUNTED:
+                raise context.error(
+                    f"an mbarrier counts 0 to {MOST_COUNTED} bytes, and this {count}", node.args[1]
+                )
+        case "setmaxnreg", (ir.Constant(value=count),):
+            if not LEAST_REGISTERS <= count <= MOST_REGISTERS or count % 8:
+                raise context.error(
+                    f"a worker has {LEAST_REGISTERS} to {MOST_REGISTERS} registers, a multiple of 8,"
+                    f" and this is {count}",
+                    node.args[0],
                 )
 
 

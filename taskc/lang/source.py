@@ -15,6 +15,7 @@ from types import CodeType, FrameType, FunctionType
 from typing import TypeAlias, cast
 
 from taskc.errors import NOWHERE, CompileError, Location
+from taskc.ir.depth import deep
 
 Node: TypeAlias = ast.expr | ast.stmt | ast.arg | ast.keyword
 
@@ -139,7 +140,8 @@ def source_of(function: FunctionType, what: str) -> Source:
     known = _parsed.get(id(code))
     if known is not None and known[0] is code:
         return known[1]
-    source = _read(function, code, what)
+    with deep(Location(code.co_filename, code.co_firstlineno, 0, code.co_firstlineno, 0)):
+        source = _read(function, code, what)
     if len(_parsed) >= _LIMIT:
         _parsed.clear()
     _parsed[id(code)] = code, source

@@ -42,7 +42,7 @@ def subscript_dimension(
             node,
             "write the end as the start plus a constant: r : r + 32",
         )
-    if size < 1:
+    if size < 0:
         raise context.error(f"this slice has {size} elements", node)
     start = ir.Constant(lower, i64, loc=loc) if isinstance(lower, int) else lower
     return Range(start, size, loc)

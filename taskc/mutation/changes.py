@@ -109,13 +109,17 @@ def moves(kernel: Kernel, chosen: Callable[[object], bool]) -> Iterator[Change]:
 def _has_effect(statement: Statement) -> bool:
     """Others may see it, or it may see what others do: a barrier across it changes something."""
     return any(
-        isinstance(node, ir.Do | ir.Mma)
+        (isinstance(node, ir.Do | ir.Mma) and not _is_for_the_assembler(node))
         or (
             isinstance(node, ir.Store | ir.Move | ir.Atomic | ir.Read)
             and (node.tensor.scope == SHARED or is_parameter_output(node.tensor))
         )
         for node in walk(statement)
     )
+
+
+def _is_for_the_assembler(node: Statement) -> bool:
+    return isinstance(node, ir.Do) and node.operation.startswith("schedule.")
 
 
 def _binds(statements: Sequence[Statement]) -> bool:

@@ -9,8 +9,9 @@ d stages are distinct, and whatever can't be enumerated is assumed to meet.
 
 from __future__ import annotations
 
-from collections.abc import Mapping as Dictionary, Sequence
+from collections.abc import Hashable, Iterator, Mapping as Dictionary, Sequence
 from dataclasses import dataclass, replace
+from math import gcd
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +20,19 @@ from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.affine import difference
 from taskc.ir.arithmetic import binary, unary
-from taskc.ir.build import subtract, total
+from taskc.ir.build import multiply, total
 from taskc.ir.extents import size_in_bytes
 from taskc.ir.nodes import Expression, Tensor, Variable
-from taskc.ir.rewrite import substitute, walk
+from taskc.ir.rewrite import operands_first, substitute, walk
 
 Array = NDArray[np.int64]
+
+# What is in a sum more often, an index computed from itself again and again, may wrap around.
+_MOST_TIMES = 1 << 31
+
+
+def _content(array: Array) -> Hashable:
+    return array.shape, array.tobytes()
 
 
 @dataclass(eq=False, frozen=True, slots=True)
@@ -33,6 +41,13 @@ class Index:
 
     uniform: Expression | None
     spread: Array | None
+
+    @property
+    def key(self) -> Hashable:
+        uniform: Hashable = id(self.uniform)
+        if isinstance(self.uniform, (ir.Constant, Variable)):
+            uniform = self.uniform
+        return uniform, None if self.spread is None else _content(self.spread)
 
     def moved(self, values: Dictionary[Variable, Expression]) -> Index:
         uniform = None if self.uniform is None else substitute(self.uniform, values)
@@ -55,6 +70,12 @@ class Access:
         indices = tuple([index.moved(values) for index in self.indices])
         unchanged = all(new is old for new, old in zip(indices, self.indices, strict=True))
         return self if unchanged else replace(self, indices=indices)
+
+    @property
+    def key(self) -> Hashable:
+        """The same for accesses of the same workers to the same elements."""
+        indices = tuple([index.key for index in self.indices])
+        return self.tensor, self.writes, self.atomic, indices, _content(self.workers)
 
     def describe(self) -> str:
         verb = "atomic" if self.atomic else "write" if self.writes else "read"
@@ -165,58 +186,66 @@ def _split(
 ) -> Index:
     uniform: list[Expression] = []
     spread: Array | None = None
-    for sign, term in _terms(index, 1):
+    for times, term in _terms(index):
         below = list(walk(term))
         names = {v for v in below if isinstance(v, Variable)}
         if not names.isdisjoint(wild) or any(isinstance(node, ir.Read) for node in below):
             return Index(None, None)
+        if abs(times) > _MOST_TIMES:
+            return Index(None, None)
         if names.isdisjoint(values):
-            uniform.append(term if sign > 0 else subtract(0, term))
+            uniform.append(multiply(term, times))
         elif names <= values.keys():
             array = evaluate(term, values)
             if array is None:
                 return Index(None, None)
-            spread = sign * array if spread is None else spread + sign * array
+            spread = times * array if spread is None else spread + times * array
         else:
             return Index(None, None)
     return Index(total(uniform), spread)
 
 
-def _terms(expression: Expression, sign: int) -> list[tuple[int, Expression]]:
-    if isinstance(expression, ir.Binary) and expression.operator in ("+", "-"):
-        right = sign if expression.operator == "+" else -sign
-        return _terms(expression.left, sign) + _terms(expression.right, right)
-    return [(sign, expression)]
+def _terms(expression: Expression) -> Iterator[tuple[int, Expression]]:
+    """What a sum adds up, and how many times: -1 for what is subtracted."""
+    times: dict[int, int] = {id(expression): 1}
+    for node in reversed(operands_first(expression)):
+        count = times.get(id(node))
+        if count is None:
+            continue  # a part of a term
+        if isinstance(node, ir.Binary) and node.operator in ("+", "-"):
+            for part, sign in ((node.left, 1), (node.right, 1 if node.operator == "+" else -1)):
+                times[id(part)] = times.get(id(part), 0) + sign * count
+        else:
+            yield count, node
 
 
 def evaluate(expression: Expression, values: Dictionary[Variable, Array]) -> Array | None:
     """The value for every (worker, task), or None where it reads memory or a variable without a value."""
-    match expression:
+    if isinstance(expression, Variable):
+        return values.get(expression)
+    known: dict[int, Array] = {}
+    for node in operands_first(expression):
+        array = values.get(node) if isinstance(node, Variable) else _operation(node, known)
+        if array is None:
+            return None
+        known[id(node)] = array
+    return known[id(expression)]
+
+
+def _operation(node: Expression, known: dict[int, Array]) -> Array | None:
+    match node:
         case ir.Constant():
-            return np.asarray(expression.value, expression.dtype.numpy)
-        case Variable():
-            return values.get(expression)
+            return np.asarray(node.value, node.dtype.numpy)
         case ir.Binary():
-            left, right = evaluate(expression.left, values), evaluate(expression.right, values)
-            if left is None or right is None:
-                return None
-            return binary(expression.operator, left, right, expression.left.dtype)
+            left, right = known[id(node.left)], known[id(node.right)]
+            return binary(node.operator, left, right, node.left.dtype)
         case ir.Unary():
-            operand = evaluate(expression.operand, values)
-            if operand is None:
-                return None
-            return unary(expression.operator, operand, expression.operand.dtype)
+            return unary(node.operator, known[id(node.operand)], node.operand.dtype)
         case ir.Select():
-            parts = [
-                evaluate(x, values)
-                for x in (expression.condition, expression.then, expression.otherwise)
-            ]
-            if parts[0] is None or parts[1] is None or parts[2] is None:
-                return None
-            return np.where(parts[0], parts[1], parts[2])
+            sides = known[id(node.then)], known[id(node.otherwise)]
+            return np.where(known[id(node.condition)], *sides)
         case ir.Lookup():
-            position = evaluate(expression.index, values)
-            return None if position is None else np.asarray(expression.table.values)[position]
+            return np.asarray(node.table.values)[known[id(node.index)]]
     return None
 
 
@@ -228,7 +257,7 @@ def conflict_scope(a: Access, b: Access, groups: Dictionary[str, int]) -> str | 
     if a.writes and b.writes and a.tensor.role == "out":
         return None  # every element is stored exactly once
     if a.tensor is not b.tensor:
-        return "block" if share_bytes(a.tensor, b.tensor) else None
+        return _meeting_in_bytes(a, b, groups) if share_bytes(a.tensor, b.tensor) else None
     first: list[Array] = []
     second: list[Array] = []
     for one, two in zip(a.indices, b.indices, strict=True):
@@ -264,6 +293,54 @@ def share_bytes(a: Tensor, b: Tensor) -> bool:
     if a.scope != ir.SHARED or b.scope != ir.SHARED or a.offset is None or b.offset is None:
         return False
     return a.offset < b.offset + size_in_bytes(b) and b.offset < a.offset + size_in_bytes(a)
+
+
+def _meeting_in_bytes(a: Access, b: Access, groups: Dictionary[str, int]) -> str | None:
+    """The same of tensors that lie in the same bytes; where one access may be anywhere, all its workers meet."""
+    unit = gcd(a.tensor.dtype.nbytes, b.tensor.dtype.nbytes)  # offsets are multiples of more
+    first, second = _places(a, unit), _places(b, unit)
+    if first is None or second is None:
+        return _meeting(a, b, [], [], groups)
+    return _meeting(first[0], second[0], [first[1]], [second[1]], groups)
+
+
+def _places(access: Access, unit: int) -> tuple[Access, Array] | None:
+    """The units of a block's shared memory that each (worker, task) touches; None where that is unknown.
+
+    A task that lies outside the tensor doesn't exist.
+    """
+    tensor = access.tensor
+    parts: list[Array] = [access.workers]
+    for index in access.indices:
+        start = None if index.uniform is None else difference(index.uniform, ir.Constant(0))
+        if start is None:
+            return None
+        parts.append(np.asarray(start if index.spread is None else index.spread + start))
+    workers, *parts = np.broadcast_arrays(*parts)
+    inside = np.ones(workers.shape, bool)
+    for part, extent in zip(parts, tensor.shape, strict=True):
+        inside &= (part >= 0) & (part < extent)  # type: ignore[operator]
+    element = _elements(tensor, [part[inside] for part in parts])
+    size = tensor.dtype.nbytes
+    place = (element * size + (tensor.offset or 0)) // unit
+    units = place[..., None] + np.arange(size // unit)
+    who = np.broadcast_to(workers[inside][..., None], units.shape)
+    return replace(access, workers=who.ravel()), units.ravel()
+
+
+def _elements(tensor: Tensor, indices: Sequence[Array]) -> Array:
+    """Where elements lie in a tensor of constant extents."""
+    if tensor.layout is not None:
+        place = tensor.layout.find(0, np.stack(indices, axis=-1))
+    else:
+        place = np.zeros((), np.int64)
+        for index, extent in zip(indices, tensor.shape, strict=True):
+            place = place * extent + index  # type: ignore[operator]
+    if tensor.swizzle is not None:
+        swizzle = tensor.swizzle
+        mask = (1 << swizzle.bits) - 1
+        place = place ^ (((place >> swizzle.shift) & mask) << swizzle.base)
+    return place
 
 
 def _meeting(

@@ -39,9 +39,9 @@ from taskc.ir.nodes import (
     Variable,
 )
 from taskc.ir.rewrite import map_expressions, substitute, walk
+from taskc.ir.straight_line import trip_count
 from taskc.passes.dead_code import without_dead_code
 from taskc.passes.levels import Levels, is_lazy
-from taskc.passes.unroll import trip_count
 from taskc.passes.value_numbers import Numbers
 
 

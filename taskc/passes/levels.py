@@ -35,7 +35,7 @@ class Levels:
         self.sums: dict[Variable, Expression] = {}  # names of sums with terms of several levels
         self._levels: dict[int, tuple[Expression, int]] = {}
         self._mixed: dict[int, tuple[Expression, bool]] = {}
-        self._reading: dict[int, Expression] = {}
+        self._reading: dict[tuple[int, int], tuple[Expression, int]] = {}
 
     def level(self, node: Expression) -> int:
         """The depth that its value belongs to; PINNED if it must be computed where it is."""
@@ -44,12 +44,13 @@ class Levels:
             return 0
         if kind is Variable:
             return self.levels.get(node, 0)  # type: ignore[arg-type]
-        found = self._levels.get(id(node))
+        here = id(node), self.certain  # where it is read decides the level of what reads
+        found = self._levels.get(id(node)) or self._reading.get(here)
         if found is not None:
             return found[1]
         parts = list(expressions(node))
         level = max([self.level(part) for part in parts], default=0)
-        reads = any(id(part) in self._reading for part in parts)
+        reads = any((id(part), self.certain) in self._reading for part in parts)
         if isinstance(node, Read):
             reads = True
             level = max(level, self.certain) if is_stable(node.tensor) else PINNED
@@ -65,7 +66,7 @@ class Levels:
         elif reads and isinstance(node, (Select, Binary)) and is_lazy(node):
             level = PINNED  # whether memory is read is decided there
         if reads:
-            self._reading[id(node)] = node  # where it is read decides its level
+            self._reading[here] = node, level
         else:
             self._levels[id(node)] = node, level
         return level

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -34,6 +33,7 @@ from taskc.ir.build import (
     index,
     subtract,
 )
+from taskc.ir.cached import cached_property
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import (
     GLOBAL,
@@ -169,10 +169,11 @@ class _Lowering:
         parts: list[Statement] = []
         for inner in statement.statements:
             parts.append(self.statement(inner, scope))
-            if isinstance(inner, ir.Let) and scope.loop is not None:
+            if not isinstance(inner, ir.Let) or scope.loop is None:
+                continue
+            if not any(isinstance(node, ir.Read) for node in walk(inner.value)):
                 value = substitute(inner.value, scope.lets)
-                if not any(isinstance(node, ir.Read) for node in walk(value)):
-                    scope = replace(scope, lets={**scope.lets, inner.variable: value})
+                scope = replace(scope, lets={**scope.lets, inner.variable: value})
         return replace(statement, statements=tuple(parts))
 
     def loop(self, loop: ir.For, scope: _Scope) -> Statement:

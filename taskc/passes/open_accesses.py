@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from taskc.ir import nodes as ir
@@ -51,9 +51,14 @@ def going_on(state: State) -> State:
     return tuple([item for item in state if item.goes_on])
 
 
-def awaited(state: State) -> State:
-    """Behind the wait for all bulk copies."""
-    return tuple([Open(item.access) if item.goes_on else item for item in state])
+def awaited(state: State, under_way: int = 0) -> State:
+    """Behind the wait for all bulk copies but the last `under_way`.
+
+    Where some go on, each may be one of these, or have ended: a barrier orders what ended.
+    """
+    ended = tuple([Open(item.access) for item in state if item.goes_on])
+    rest = state if under_way else tuple([item for item in state if not item.goes_on])
+    return union(rest, ended)
 
 
 def union(a: State, b: State) -> State:
@@ -75,6 +80,8 @@ class Conflicts:
         self._accesses: dict[int, tuple[Statement | Expression, tuple[Access, ...]]] = {}
         self._elsewhere: dict[tuple[int, int, str], Access] = {}
         self._elsewhen: dict[tuple[int, str], Lets] = {}
+        self._keys: dict[int, tuple[Access, int]] = {}
+        self._numbers: dict[Hashable, int] = {}
         self._scopes: dict[tuple[int, int], str | None] = {}
         self._known: list[Access] = []  # what a key stands for must stay alive
 
@@ -105,11 +112,29 @@ class Conflicts:
         """Who has to wait between them: the workers of a group, or all; None where nobody has."""
         if not (a.writes or b.writes):
             return None
-        key = id(a), id(b)
+        key = self._key(a), self._key(b)
         if key not in self._scopes:
-            self._known += [a, b]
             self._scopes[key] = conflict_scope(a, b, self.groups)
         return self._scopes[key]
+
+    def opened(self, state: State, accesses: Iterable[Open]) -> State:
+        """The state with more open accesses. Who does again what is open already conflicts with nothing else."""
+        known = {(self._key(old.access), old.goes_on) for old in state if old.ordered_in is None}
+        new: list[Open] = []
+        for item in accesses:
+            key = self._key(item.access), item.goes_on
+            if key not in known:
+                known.add(key)
+                new.append(item)
+        return (*state, *new)
+
+    def _key(self, access: Access) -> int:
+        """A number, the same for accesses of the same workers to the same elements."""
+        found = self._keys.get(id(access))
+        if found is None:
+            number = self._numbers.setdefault(access.key, len(self._numbers))
+            found = self._keys[id(access)] = access, number
+        return found[1]
 
     def moved(self, loop: Loop, state: State, when: str) -> State:
         """The open accesses of another iteration: what the loop binds has other values there."""

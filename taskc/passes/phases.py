@@ -209,10 +209,9 @@ class _Scope:
         return substitute(expression, self.lets)
 
     def bind(self, variable: Variable, value: Expression) -> _Scope:
-        resolved = self.resolve(value)
-        if any(isinstance(node, ir.Read) for node in walk(resolved)):
+        if any(isinstance(node, ir.Read) for node in walk(value)):
             return replace(self, wild=self.wild | {variable}) if self.nested else self
-        return replace(self, lets={**self.lets, variable: resolved})
+        return replace(self, lets={**self.lets, variable: self.resolve(value)})
 
     def where(self, condition: Expression) -> _Scope:
         resolved = self.resolve(condition)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from taskc.ir import nodes as ir
+from taskc.ir.depth import deep
 from taskc.ir.printer import to_text
 from taskc.passes.await_products import await_products
 from taskc.passes.flatten import flatten
@@ -109,7 +110,8 @@ def lower_steps(kernel: ir.Kernel) -> Iterator[Step]:
         if started > ir.STAGES.index(row.until):
             continue
         start = time.perf_counter()
-        kernel = row.run(kernel)
+        with deep(kernel.loc):
+            kernel = row.run(kernel)
         seconds = time.perf_counter() - start
         logger.debug("%s: %.2f ms", row.name, seconds * 1e3)
         if folder:

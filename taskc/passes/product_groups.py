@@ -8,6 +8,7 @@
         sums[i, j] *= shrink[i]                   do wgmma.wait(1)
                                                   for i, j in own:
                                                       scores[i, j] = exp2(scores[i, j])
+                                                  do schedule.hold()
                                                   do wgmma.wait(0)
                                                   for i, j in own:
                                                       sums[i, j] *= shrink[i]
@@ -16,11 +17,16 @@ A run of products is fenced, also where no register has been touched since the l
 assembler asks for that (C7519). Products of one accumulator in a row are a group. It goes on beside what
 workers do with registers that it doesn't have, and has ended before anything that another worker may see:
 barriers are placed there, and what products read may be overwritten behind them.
+
+The assembler would move a wait up to the one before it, and do the work behind both: `schedule.hold` keeps it
+from that. It would also make a branch that is seldom taken, such as a mask for the last keys, a choice of each
+element in every step: `schedule.branch` in it keeps it a branch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from taskc.errors import Location
 from taskc.ir import nodes as ir
@@ -33,19 +39,25 @@ from taskc.ir.target import is_asynchronous
 def awaited(statements: Sequence[Statement]) -> list[Statement]:
     """A body's statements with the fences, groups and waits of the products among them."""
     made: list[Statement] = []
+    is_beside = False  # work stands behind the last product or wait
     groups: list[frozenset[Tensor]] = []  # in flight, the oldest first: the registers that each has
     before: Statement | None = None
 
     def wait(most: int, loc: Location) -> None:
+        nonlocal is_beside
         if len(groups) > most:
+            made.extend([do("schedule.hold", loc)] if is_beside else [])
             made.append(do("wgmma.wait", loc, most))
             del groups[: len(groups) - most]
+            is_beside = False
 
     for statement in statements:
         if not isinstance(statement, ir.Mma) or not is_product(statement):
             wait(_in_flight_beside(statement, groups), statement.loc)
-            made.append(statement)
+            made.append(_held(statement) if groups else statement)
+            is_beside |= isinstance(statement, ir.Sequence | ir.If | ir.Each)
         else:
+            is_beside = False
             registers = _registers(statement)
             if isinstance(before, ir.Mma) and is_product(before):
                 if before.accumulator is statement.accumulator:
@@ -59,6 +71,14 @@ def awaited(statements: Sequence[Statement]) -> list[Statement]:
     if before is not None:
         wait(0, before.loc)
     return made
+
+
+def _held(statement: Statement) -> Statement:
+    """A branch beside products stays one: where it isn't taken, its workers do nothing for it."""
+    if not isinstance(statement, ir.If):
+        return statement
+    mark = do("schedule.branch", statement.loc)
+    return replace(statement, then=ir.Sequence((mark, statement.then), loc=statement.loc))
 
 
 def is_product(statement: object) -> bool:

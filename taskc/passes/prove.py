@@ -10,6 +10,7 @@ and what its workers do to each other is up to its author and the simulator.
 from __future__ import annotations
 
 from taskc.errors import CompileError
+from taskc.ir.depth import deeply
 from taskc.ir.nodes import Kernel
 from taskc.passes.proofs.bounds import bounds_findings
 from taskc.passes.proofs.coverage import coverage_findings
@@ -25,6 +26,7 @@ def prove(kernel: Kernel) -> Kernel:
     return kernel
 
 
+@deeply
 def findings(kernel: Kernel) -> tuple[CompileError, ...]:
     """Everything that is wrong, or can't be proved, in the order of the source."""
     program = collect(kernel)

@@ -3,17 +3,18 @@
     move c[row + i, col + j] = acc[i, j] for (i, j) in (128, 256) by spatial(2, 1) * fragment of 256 columns
 ->
     shared acc_out: bf16[2, 128, 64].swizzled(3, 3, 6)
-    do tma.wait(0)                                                          (where it may be in use)
     for n in unroll(4):
+        do tma.wait(1)
         move acc_out[n % 2, i, j] = acc[i, n * 64 + j] for (i, j) in (128, 64) by spatial(2, 1) * fragment of 64
-        do tma.wait(0)
         move c[row + i, col + n * 64 + j] = acc_out[n % 2, i, j] for (i, j) in (128, 64)
             by spatial(2, 1).repeat(64, 64) how=tma
 
 A fragment has pieces of 4 or 8 bytes of each row: stored from there, most of a memory request would be
-wasted. A bulk copy takes whole lines, and drops what lies outside the tensor. One worker issues it, and has
-waited for the earlier ones when the barrier in front of it lets others write to what those have read
-(taskc/passes/synchronize.py puts that barrier; taskc/passes/await_products.py the fence in front of it).
+wasted. A bulk copy takes whole lines, and drops what lies outside the tensor. One worker issues it. Before a slot
+is used again, he waits for the one that has read it, while those of the other slots go on; a barrier behind
+that lets the others write (taskc/passes/synchronize.py puts that barrier, and the one in front of the copy;
+taskc/passes/await_products.py the fence in front of it). Where all panels have slots, and tiles follow one
+another, he waits for all of them once, before the first is written.
 Where the rows of each warpgroup lie together, one of its workers sends them: warpgroups don't wait for each
 other, and while one stores, the other one multiplies.
 """
@@ -143,11 +144,16 @@ class BulkStores:
             guard=None if move.guard is None else substitute(move.guard, column),
             value=ir.Read(slots, (slot, i, j), loc=loc), how="tma",
         )  # fmt: skip
-        wait = ir.Do("tma.wait", (ZERO,), loc=loc)
-        body: Statement = ir.Sequence((write, *([wait] if count > 2 else []), copy(send)), loc=loc)
+        used = slots.shape[0] if count > 1 else 1
+        assert isinstance(used, int)
+        again = count > used  # within a tile
+        wait = [ir.Do("tma.wait", (index(used - 1 if again else 0),), loc=loc)]
+        body: Statement = ir.Sequence((*(wait if again else []), write, copy(send)), loc=loc)
         if count > 1:
             body = ir.For(n, ZERO, index(count), 1, body, "unroll", loc=loc)
-        before = [wait] if id(move) in self.repeated else []
+        before: list[Statement] = []
+        if id(move) in self.repeated and (not again or count % used):
+            before = [ir.Do("tma.wait", (ZERO,), loc=loc)]
         return ir.Sequence((ir.Allocate(slots, loc=loc), *before, body), loc=loc)
 
 

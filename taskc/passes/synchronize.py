@@ -151,8 +151,8 @@ class _Placer:
                 return self.roles(statement, state, lets)
             case ir.Barrier():
                 return statement, ordered(state, statement.scope)
-            case ir.Do(operation="tma.wait", operands=(ir.Constant(value=0),)):
-                return statement, awaited(state)
+            case ir.Do(operation="tma.wait", operands=(ir.Constant(value=under_way),)):
+                return statement, awaited(state, int(under_way))
             case ir.Allocate() if statement.tensor in self.set_up_with_barriers:
                 # Where that is done again, all workers have seen the last step of before.
                 set_up = self.conflicts.of_set_up(
@@ -175,7 +175,8 @@ class _Placer:
         if how in ("cp.async", "tma"):
             # What it writes arrives when its step is waited for.
             accesses = tuple([access for access in accesses if not access.writes])
-        state = (*state, *[Open(access, goes_on=how == "tma") for access in accesses])
+        opened = [Open(access, goes_on=how == "tma") for access in accesses]
+        state = self.conflicts.opened(state, opened)
         return _behind(barrier, statement), state
 
     def sequence(self, statement: ir.Sequence, state: State, lets: Lets) -> tuple[Statement, State]:
@@ -327,7 +328,12 @@ class _Placer:
         if isinstance(loop, ir.Grid):
             return ()
         exact = isinstance(loop, ir.For) and _always_synchronizes(body, self.widest)
-        return self.conflicts.moved(loop, state, "previous" if exact else "earlier")
+        if not exact:
+            return self.conflicts.moved(loop, state, "earlier")
+        # A barrier orders what was before it, but for copies that go on: of those of any iteration.
+        rest = tuple([item for item in state if not item.goes_on])
+        previous = self.conflicts.moved(loop, rest, "previous")
+        return (*previous, *self.conflicts.moved(loop, going_on(state), "earlier"))
 
 
 def _behind(barrier: ir.Barrier | None, statement: Statement) -> Statement:

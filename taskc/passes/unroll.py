@@ -7,9 +7,9 @@ for i in range(0, 64):           ->     for i in unroll(0, 64):
 A register has no address: a loop whose variable is part of a REGISTER index must be unrolled,
 however long it is. So is a loop of at most 16 iterations, with constant bounds, whose unrolled
 body stays small (`Target.straight`): a loop's own instructions (an add, a compare, a branch) then
-weigh against a body of a few, and a product over a tile's depth of 8 or 16 is meant to be
-straight-line code. Such loops keep their form, as kind "unroll", for the backends to unroll. Only
-loops of at most `Options.limit` iterations are written out.
+weigh against a body of a few, and a few loads are under way at a time. More of them would take
+registers and code for nothing. Such loops keep their form, as kind "unroll", for the backends to
+unroll. Only loops of at most `Options.limit` iterations are written out.
 
 A loop in which workers wait at an mbarrier stays one: an iteration takes as long as what they wait for, and
 copies of it would only take the compiler's time and room in the cache of instructions.
@@ -22,7 +22,8 @@ from dataclasses import dataclass, replace
 
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Constant, Expression, Kernel, Statement, Variable
-from taskc.ir.rewrite import copy, map_statements, statements, substitute, walk
+from taskc.ir.rewrite import copy, map_statements, substitute, walk
+from taskc.ir.straight_line import Sizes, trip_count
 from taskc.ir.target import TARGETS
 
 
@@ -43,13 +44,6 @@ def unroll(kernel: Kernel, *, options: Options = DEFAULT) -> Kernel:
     pass_ = _Unroller(options, straight, _register_indices(kernel.body))
     body = pass_.visit(kernel.body)
     return kernel if body is kernel.body else replace(kernel, body=body)
-
-
-def trip_count(loop: ir.For) -> int | None:
-    """How many iterations it has, where the bounds are constant."""
-    if type(loop.start) is not Constant or type(loop.stop) is not Constant:
-        return None
-    return len(range(int(loop.start.value), int(loop.stop.value), loop.step))
 
 
 def _register_indices(body: Statement) -> set[Variable]:
@@ -84,7 +78,7 @@ class _Unroller:
         self.options = options
         self.straight = straight
         self.registers = registers
-        self._sizes: dict[int, tuple[Statement, int | None]] = {}
+        self.sizes = Sizes()
 
     def visit(self, node: Statement) -> Statement:
         node = map_statements(node, self.visit)
@@ -104,31 +98,8 @@ class _Unroller:
     def _is_small(self, loop: ir.For, trips: int) -> bool:
         if trips > self.options.trips:
             return False
-        size = self._size(loop.body)
+        size = self.sizes.of(loop.body)
         return size is not None and size * trips <= self.straight
-
-    def _size(self, node: Statement) -> int | None:
-        """How many statements it is with its loops unrolled; None where a loop stays a loop."""
-        known = self._sizes.get(id(node))
-        if known is not None:
-            return known[1]
-        size: int | None = 0
-        match node:
-            case ir.While() | ir.Pipeline() | ir.Grid() | ir.Each():
-                size = None
-            case ir.Do(operation="mbarrier.wait"):
-                size = None
-            case ir.For():
-                trips = None if node.kind == "serial" else trip_count(node)
-                inner = self._size(node.body)
-                size = None if trips is None or inner is None else trips * inner
-            case _:
-                below = [self._size(statement) for statement in statements(node)]
-                size = 1 + sum(part or 0 for part in below)
-                if None in below:
-                    size = None
-        self._sizes[id(node)] = node, size
-        return size
 
 
 def _written_out(loop: ir.For) -> Statement:

@@ -18,6 +18,8 @@ access is wider than the target's, 16 bytes on a GPU, and in every vector of tha
   - no iteration reads what another one writes: a tensor that is stored is read at the offset of
     the store only, and two stores to one tensor are a multiple of the width apart.
 
+What isn't split is cut where it multiplies, so that reads become one access: see `pieces`.
+
 The pass comes after flatten: a linear offset says all about contiguity, whatever the layout. It
 comes before hoist, which takes offsets apart.
 """
@@ -32,10 +34,11 @@ from taskc.ir.affine import Affine, Opaque
 from taskc.ir.bounds import NEGATED, Facts
 from taskc.ir.nodes import Binary, Constant, Expression, Kernel, Select, Statement, Unary, Variable
 from taskc.ir.rewrite import map_children, map_statements, substitute, walk
+from taskc.ir.straight_line import Sizes, trip_count
 from taskc.ir.target import TARGETS, Target
+from taskc.passes.pieces import in_pieces
 from taskc.passes.scalars import named_scalars
 from taskc.passes.simplify import simplified_expression
-from taskc.passes.unroll import trip_count
 
 WIDTHS = (16, 8, 4, 2)
 _BYTES = 16
@@ -51,6 +54,8 @@ def vectorize(kernel: Kernel) -> Kernel:
 class _Vectorizer:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
+        self.target = TARGETS[kernel.target]
+        self.sizes = Sizes()
 
     def visit(self, node: Statement, facts: Facts) -> Statement:
         match node:
@@ -72,9 +77,10 @@ class _Vectorizer:
                 return replace(node, then=then, otherwise=otherwise)
             case ir.For():
                 body = self.visit(node.body, facts.enter(node))
-                if body is not node.body:
-                    return replace(node, body=body)
-                return self._loop(node, facts)
+                split = self._loop(node, facts) if body is node.body else replace(node, body=body)
+                if isinstance(split, ir.For):
+                    return in_pieces(split, facts, self.target, self.sizes, max(WIDTHS))
+                return split
             case ir.Roles():
                 worker = self.kernel.worker
                 bodies = [self.visit(r.body, facts.enter_role(r, worker)) for r in node.roles]
@@ -92,7 +98,7 @@ class _Vectorizer:
         guards, body = _guards_and_stores(loop.body)
         if body is None:
             return loop
-        widest = _widest(loop.body, TARGETS[self.kernel.target])
+        widest = _widest(loop.body, self.target)
         for width in WIDTHS:
             if trips % width == 0 and width <= widest:
                 new = self._split(loop, facts, trips, width, guards, body)

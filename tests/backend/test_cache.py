@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -69,25 +71,141 @@ def test_a_damaged_entry_is_missing_and_made_again(
         assert os.listdir(kept.folder) == [KEY]  # nothing is left lying about
 
 
-@pytest.mark.skipif(not hasattr(os, "getuid"), reason="owners and modes are POSIX's")
 @pytest.mark.parametrize("mode", [0o770, 0o702, 0o777])
-def test_a_folder_that_others_may_write_is_not_used(
+def test_a_folder_that_others_may_write_is_mended(
     kept: Cache, mode: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     kept.put(KEY, b"content")
     kept.folder.chmod(mode)
-    assert kept.get(KEY) is None
+    assert kept.get(KEY) == b"content"
+    assert kept.folder.stat().st_mode & 0o777 == mode & 0o755
+    kept.folder.chmod(mode)
     kept.put(KEY, b"other")
-    assert "can be written by others" in caplog.text
-    kept.folder.chmod(0o755)
+    assert caplog.text.count("could be written by others; now it can't") == 1
+    assert kept.folder.stat().st_mode & 0o777 == mode & 0o755
+
+
+def anothers(monkeypatch: pytest.MonkeyPatch, is_kind: Callable[[int], bool]) -> None:
+    """What is of a kind belongs to somebody else; these tests may run as root, or not."""
+    fstat = os.fstat
+
+    def told(descriptor: int) -> os.stat_result:
+        status = fstat(descriptor)
+        owner = 12345 if is_kind(status.st_mode) else status.st_uid
+        return os.stat_result([*status[:4], owner, *status[5:]])
+
+    monkeypatch.setattr(caching.os, "fstat", told)
+
+
+def test_a_folder_of_another_user_is_not_used(
+    kept: Cache, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept.put(KEY, b"content")
+    with monkeypatch.context() as patch:
+        anothers(patch, stat.S_ISDIR)
+        assert kept.get(KEY) is None
+        kept.put(KEY, b"other")
+        kept.limit = 0
+        kept.prune()
+        assert caplog.text.count("belongs to another user: nothing is kept there") == 1
     assert kept.get(KEY) == b"content"
 
 
-@pytest.mark.skipif(not hasattr(os, "getuid"), reason="owners and modes are POSIX's")
-def test_a_folder_of_another_user_is_not_used(kept: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_of_another_user_is_made_again(
+    kept: Cache, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Planted while the folder was open to others."""
     kept.put(KEY, b"content")
-    other = os.stat_result([0o40700, *list(kept.folder.stat())[1:4], 12345, *[0] * 5])
-    monkeypatch.setattr(caching.os, "stat", lambda folder: other)
+    anothers(monkeypatch, stat.S_ISREG)
+    assert kept.get(KEY) is None
+    assert "belongs to another user: it is made again" in caplog.text
+    kept.put(KEY, b"again")
+
+
+def test_an_entry_that_others_may_write_is_made_again(kept: Cache) -> None:
+    kept.put(KEY, b"content")
+    (kept.folder / KEY).chmod(0o666)
+    assert kept.get(KEY) is None
+    kept.put(KEY, b"again")
+    assert kept.get(KEY) == b"again"
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_an_entry_is_a_file(kept: Cache, kind: str, tmp_path: Path) -> None:
+    kept.put(KEY, b"content")
+    path = kept.folder / KEY
+    path.rename(tmp_path / "elsewhere")
+    if kind == "link":
+        path.symlink_to(tmp_path / "elsewhere")
+    else:
+        os.mkfifo(path)
+    assert kept.get(KEY) is None
+    kept.put(KEY, b"again")
+    assert kept.get(KEY) == b"again"
+    assert (tmp_path / "elsewhere").read_bytes().endswith(b"content")
+
+
+def test_an_entry_of_another_name_is_none(kept: Cache) -> None:
+    kept.put(KEY, b"times three")
+    other = key_of("times five")
+    (kept.folder / KEY).rename(kept.folder / other)
+    assert kept.get(other) is None
+
+
+def test_a_link_is_no_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    names = [*(f"holiday{number}.jpg" for number in range(4)), key_of("mine")]
+    for name in names:
+        (photos / name).write_bytes(bytes(1000))
+    (tmp_path / "cpu").symlink_to(photos)
+    kept = Cache(tmp_path / "cpu", limit=0)
+    kept.put(KEY, b"content")
+    kept.prune()
+    assert kept.get(KEY) is None
+    assert sorted(os.listdir(photos)) == sorted(names)
+    assert "is a symbolic link: nothing is kept there" in caplog.text
+
+
+def test_a_folder_that_is_exchanged_in_between(
+    kept: Cache, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """All goes to what was opened and looked at."""
+    kept.put(KEY, b"content")
+    evil = Cache(tmp_path / "evil")
+    evil.put(KEY, b"evil")
+    (evil.folder / "photo.jpg").write_bytes(b"")
+    fstat = os.fstat
+
+    def exchange(descriptor: int) -> os.stat_result:
+        monkeypatch.setattr(caching.os, "fstat", fstat)
+        kept.folder.rename(tmp_path / "aside")
+        evil.folder.rename(kept.folder)
+        return fstat(descriptor)
+
+    monkeypatch.setattr(caching.os, "fstat", exchange)
+    assert kept.get(KEY) == b"content"
+
+
+def test_what_the_cache_has_not_made_stays(tmp_path: Path) -> None:
+    kept = Cache(tmp_path, limit=0)
+    own = ["letter.txt", "0" * 63, "0" * 65, "F" * 64, f"{'0' * 64}.txt"]
+    for name in own:
+        (tmp_path / name).write_bytes(bytes(100))
+        os.utime(tmp_path / name, (1, 1))
+    (tmp_path / ("0" * 64)).mkdir()
+    broken = f"{KEY}.{'0' * 16}"  # what a crash left
+    (tmp_path / broken).write_bytes(bytes(100))
+    kept.put(KEY, b"content")
+    assert sorted(os.listdir(tmp_path)) == sorted([*own, "0" * 64])
+
+
+def test_where_folders_can_not_be_opened(kept: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caching, "_OPENS_FOLDERS", False)
+    kept.put(KEY, b"content")
+    assert kept.get(KEY) == b"content"
+    kept.limit = 0
+    kept.prune()
     assert kept.get(KEY) is None
 
 
@@ -100,7 +218,7 @@ def test_where_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.Monkey
     kept = Cache(tmp_path / "cache")
     kept.put(KEY, b"content")
 
-    def full(*args: Any) -> None:
+    def full(*args: Any, **keywords: Any) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(caching.os, "replace", full)
@@ -267,4 +385,7 @@ def test_the_folder_of_the_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(Path, "home", staticmethod(homeless))
-    assert cache_folder().name == f"taskc-{os.getuid()}"
+    temporary = cache_folder()
+    assert temporary == cache_folder()
+    assert temporary.stat().st_mode & 0o777 == 0o700
+    assert len(temporary.name) > len("taskc-") + 6

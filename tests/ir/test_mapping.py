@@ -451,3 +451,14 @@ def test_find_answers_in_the_shape_of_the_question() -> None:
         assert m.find(0, [[0], [0]]).tolist() == [0, 0]
         assert m.find([[0], [0]], [[0], [0], [0]]).shape == (2, 3)
         assert m.find(0, [0]).shape == ()
+
+
+def test_a_number_of_too_many_digits() -> None:
+    for text, column in (
+        (f"spatial({'7' * 5000})", 9),
+        (f"repeat(2).spatial(4, {'1' * 5000})", 22),
+    ):
+        with pytest.raises(
+            MappingError, match=f"^column {column}: a number has 1000 digits at most$"
+        ):
+            Mapping.parse(text)

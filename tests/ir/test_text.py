@@ -656,6 +656,11 @@ def test_errors_say_what_and_where(body: str, line: int, column: int, message: s
         ("kernel f() workers=1 stage=late:\n    pass\n", "there is no stage 'late'"),
         ("kernel f() workers=1 workers=2:\n    pass\n", "this is said twice"),
         ("kernel f(a: f32[m]) workers=1:\n    pass\n", "nothing is called m here"),
+        (
+            f"kernel f(a: f32[{'7' * 5000}]) workers=1:\n    pass\n",
+            "a number has 1000 digits at most",
+        ),
+        (f"kernel f() workers={'7' * 5000}:\n    pass\n", "a number has 1000 digits at most"),
     ],
 )
 def test_errors_in_the_header(text: str, message: str) -> None:

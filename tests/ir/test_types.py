@@ -1,11 +1,13 @@
 import copy
 import pickle
 from dataclasses import FrozenInstanceError, dataclass
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+import taskc as tc
 from taskc.ir import types
 from taskc.ir.types import (
     DTYPES,
@@ -140,3 +142,16 @@ def test_only_integers_of_one_signedness_promote():
         assert common_type(b, a) is None
     for a, b in [(boolean, i8), (boolean, u8), (f8e4m3, f8e5m2), (f64, f32)]:
         assert common_type(a, b) is None
+
+
+@pytest.mark.parametrize("subscripted", [f32, boolean, tc.out, tc.inout], ids=str)
+def test_what_takes_a_subscript_is_no_sequence(subscripted: Any) -> None:
+    for use in (
+        list,
+        max,
+        np.zeros,
+        lambda it: 3 in it,
+        lambda it: [*zip(it, (1, 2), strict=True)],
+    ):
+        with pytest.raises(TypeError):
+            use(subscripted)

@@ -364,6 +364,13 @@ TOTAL = "tile s: f32[8] by replicate(32).repeat(8)\n"
         ),
         ("synchronized", "do cp.async.wait(n)", "an operand of cp.async.wait is a constant"),
         ("synchronized", "do cp.async.wait()", "cp.async.wait takes 1 operands, not 0"),
+        ("synchronized", "do setmaxnreg(100)", "a worker can't have 100 registers"),
+        ("synchronized", "do setmaxnreg(264)", "a worker can't have 264 registers"),
+        (
+            "synchronized",
+            "mbarrier full: u64[1]\ndo mbarrier.init(&full[0], 1048576)",
+            "an mbarrier doesn't count to 1048576",
+        ),
         ("synchronized", "do mbarrier.arrive(n)", "an operand of mbarrier.arrive is a place"),
         (
             "synchronized",

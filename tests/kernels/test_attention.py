@@ -10,6 +10,7 @@ import pytest
 import taskc as tc
 from taskc.kernels.attention import Schedule, attention
 from taskc.machine import Machine
+from taskc.passes.prove import findings
 from tests.backend.cpu.processors import NAMES, loaded_for
 
 HALF_ULP = 2.0**-24
@@ -267,3 +268,10 @@ def test_the_simulator_finds_nothing(length: int, monkeypatch: pytest.MonkeyPatc
 def test_what_does_not_fit(options: Any, text: str) -> None:
     with pytest.raises(tc.CompileError, match=text):
         attention(2, 4, 3, 5, **{"features": 6, **options})
+
+
+@pytest.mark.parametrize("batches", [1, tc.dim("b")], ids=str)
+@pytest.mark.parametrize("length", [3, 12, 16])
+def test_all_heads_may_share_one_of_keys(batches: Any, length: int) -> None:
+    kernel = attention(batches, 4, length, 40, 16, kv_heads=1, mask=tc.f32[batches, 4, length, 1])
+    assert not findings(kernel.ir)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -9,11 +13,12 @@ import pytest
 
 import taskc as tc
 from taskc.backend.cuda.compile import compile_many
-from taskc.backend.cuda.disassemble import disassembler, sass_of
+from taskc.backend.cuda.disassemble import disassembler, main_loop, sass_of
 from taskc.checking import for_target
 from taskc.ir import nodes as ir
 from taskc.ir.program import Program, kernels_of
 from taskc.ir.rewrite import walk
+from taskc.ir.target import SM_90A, TARGETS
 from taskc.kernels.attention import Plan, attention, choose_plan
 from taskc.kernels.attention_problem import Problem
 from taskc.passes.pipeline import lower, lower_steps
@@ -110,6 +115,13 @@ def test_forms_with_loads_ahead(shape: Any, dtype: tc.DType, options: Any) -> No
     assert check(shape, dtype, "sm_90a", mask, sizes=sizes, plan=plan, **options) == ()
 
 
+def test_loads_run_on_from_tile_to_tile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block has two tiles, the last one ragged."""
+    monkeypatch.setitem(TARGETS, "sm_90a", replace(SM_90A, processors=1))
+    plan = Plan(4, 1, 32, 2, ahead=True)
+    assert check((1, 1, 1, 70, 40, 16, 16), tc.bf16, "sm_90a", stages=("lean",), plan=plan) == ()
+
+
 @pytest.mark.parametrize("shape", [(20, 40), (2, 1, 1, 40)], ids=str)
 @pytest.mark.parametrize("flags", [False, True])
 def test_masks(shape: tuple[int, ...], flags: bool) -> None:
@@ -202,14 +214,32 @@ def cubins(target: str, many: list[dict[str, Any]]) -> list[tuple[ir.Kernel, Any
 
 
 def test_cubins_with_loads_ahead() -> None:
-    """The assembler has nothing to say of the products, and spills nothing; powers are found between products."""
+    """The assembler has nothing to say of the products, and spills nothing; both stand together, and all powers
+    are found between the waits for the first and for the second one.
+    """
     for kernel, taken, text in cubins("sm_90a", LONG):
         assert kernel.helpers == 128
         assert (taken.spill_stores, taken.spill_loads, taken.stack) == (0, 0, 0)
         assert taken.remarks == ()
         if text:
-            parts = text.split("HGMMA")
-            assert sum("MUFU.EX2" in part for part in parts[2:-1]) >= 2
+            order = re.findall("HGMMA|MUFU.EX2|WARPGROUP.DEPBAR", " ".join(main_loop(text)))
+            parts = [name for name, _ in groupby(order)]
+            assert parts == ["HGMMA", "WARPGROUP.DEPBAR", "MUFU.EX2", "WARPGROUP.DEPBAR"]
+
+
+def test_a_step_does_what_it_must() -> None:
+    """A power is an instruction, and nothing is compared for its sake; what is multiplied rescales the sums and
+    each lane's part of a total. Lanes exchange only their largest scores, and a step that isn't masked selects none.
+    """
+    for kernel, _, text in cubins("sm_90a", LONG[:2]):
+        if text:
+            count = Counter(name.split(".")[0] for name in main_loop(text))
+            features = int(kernel.parameters[0].shape[-1])
+            assert count["MUFU"] == 66
+            assert count["FMUL"] <= features // 2 + 8
+            assert count["FSETP"] <= 2
+            assert count["SHFL"] == 4
+            assert count["FSEL"] <= 2
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])

@@ -9,7 +9,6 @@ import pytest
 
 import taskc as tc
 from taskc.kernels.batches import batch_matmul
-from taskc.kernels.matmul import pack, packed_type
 from tests.kernels.test_matmul import in_order, relu
 
 BATCHES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
@@ -65,7 +64,7 @@ def test_a_weight_in_common() -> None:
     a, b = operands(((2, 3), ()), 7, 50, 9)
     bias = np.linspace(-1, 1, 50, dtype=np.float32)
     kernel = batch_matmul(((2, 3), ()), 7, 50, 9, packed=True, bias=True, activation=relu)
-    panels = pack(b, packed_type(50, 9, m=2 * 3 * 7))
+    panels = kernel.pack(b)
     expected = np.maximum(one_by_one(a, b) + bias, 0)
     np.testing.assert_array_equal(kernel(a, panels, bias), expected)
 

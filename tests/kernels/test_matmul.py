@@ -10,7 +10,7 @@ import pytest
 import taskc as tc
 from taskc import driver
 from taskc.ir.printer import to_text
-from taskc.kernels.matmul import Schedule, choose, matmul, pack, packed_type
+from taskc.kernels.matmul import Schedule, choose, matmul
 from taskc.machine import Machine
 from tests.kernels.conftest import Same
 
@@ -111,7 +111,7 @@ def test_bias_and_activation(shape: tuple[int, int, int], packed: bool) -> None:
     a, b = operands(m, n, k, tc.f32)
     bias = np.linspace(-1, 1, n, dtype=np.float32)
     kernel = matmul(m, n, k, bias=True, activation=relu, packed=packed)
-    right = pack(b, packed_type(n, k, m=m)) if packed else b
+    right = kernel.pack(b) if packed else b
     expected = np.maximum(in_order(a, b, tc.f32) + bias, 0)
     np.testing.assert_array_equal(kernel(a, right, bias), expected)
 
@@ -119,8 +119,8 @@ def test_bias_and_activation(shape: tuple[int, int, int], packed: bool) -> None:
 @pytest.mark.parametrize("m", [1, 5, 64, 131])
 def test_packed(m: int) -> None:
     a, b = operands(m, 131, 33, tc.f32)
-    panels = pack(b, packed_type(131, 33, m=m))
     kernel = matmul(m, 131, 33, packed=True)
+    panels = kernel.pack(b)
     expected = in_order(a, b, tc.f32)
     np.testing.assert_array_equal(kernel(a, panels), expected)
     np.testing.assert_array_equal(kernel(a, panels), expected)
@@ -131,7 +131,7 @@ def test_one_kernel_for_all_heights(form: str) -> None:
     kernel = matmul(tc.dim("m"), 131, 20, packed=form == "packed", transpose_b=form == "transposed")
     for rows in (0, 1, 2, 3, 7, 8, 9, 64, 129):
         a, b = operands(rows, 131, 20, tc.f32)
-        right = pack(b, packed_type(131, 20)) if form == "packed" else b
+        right = kernel.pack(b) if form == "packed" else b
         if form == "transposed":
             made = kernel(a, np.ascontiguousarray(b.T))
             assert np.all(np.abs(made - a @ b) <= rounding(a, b))
@@ -178,7 +178,8 @@ def test_empty_operands(sizes: tuple[int, int, int], how: str) -> None:
     m, n, k = sizes
     a, b = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
     if how == "packed":
-        made = matmul(m, n, k, packed=True)(a, pack(b, packed_type(n, k, m=m)))
+        kernel = matmul(m, n, k, packed=True)
+        made = kernel(a, kernel.pack(b))
     elif how == "transposed":
         made = matmul(m, n, k, transpose_b=True)(a, np.ascontiguousarray(b.T))
     else:

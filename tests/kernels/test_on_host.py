@@ -333,3 +333,10 @@ def test_forms_of_convolutions(form: str, dtype: tc.DType) -> None:
 )
 def test_forms_of_attention(target: str, shape: Any, dtype: tc.DType, options: Any) -> None:
     check([attended(target, shape, dtype, **options)])
+
+
+@pytest.mark.sweep
+@pytest.mark.usefixtures("_two_processors")
+def test_attention_of_several_tiles_a_block() -> None:
+    plan = Plan(4, 1, 32, 2, ahead=True)
+    check([attended("sm_90a", (1, 2, 1, 130, 100, 16, 24), f16, plan=plan)])

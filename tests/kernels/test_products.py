@@ -15,7 +15,7 @@ from taskc.ir.mapping import repeat, spatial
 from taskc.ir.rewrite import walk
 from taskc.ir.target import AVX512_AMX, AVX512_VNNI
 from taskc.kernels import products
-from taskc.kernels.products import Plan, choose, pack, packed_type, product
+from taskc.kernels.products import Plan, choose, product
 from taskc.machine import Machine
 from taskc.passes.pipeline import lower
 
@@ -49,7 +49,7 @@ def test_ragged_shapes(shape: tuple[int, int, int], packed: bool) -> None:
     m, n, k = shape
     a, b = operands(m, n, k, i8)
     kernel = product(m, n, k, dtype=i8, packed=packed)
-    right = pack(b, packed_type(n, k, dtype=i8, m=m)) if packed else b
+    right = kernel.pack(b) if packed else b
     check(kernel(a, right), a, b)
 
 
@@ -60,14 +60,14 @@ def test_types(shape: tuple[int, int, int], dtype: tc.DType, packed: bool) -> No
     m, n, k = shape
     a, b = operands(m, n, k, dtype)
     kernel = product(m, n, k, dtype=dtype, packed=packed)
-    right = pack(b, packed_type(n, k, dtype=dtype, m=m)) if packed else b
+    right = kernel.pack(b) if packed else b
     check(kernel(a, right), a, b)
 
 
 def test_types_without_an_instruction() -> None:
     a, b = operands(5, 20, 9, f32)
     kernel = product(5, 20, 9, dtype=f32, packed=True)
-    found = kernel(a, pack(b, packed_type(20, 9, dtype=f32, m=5)))
+    found = kernel(a, kernel.pack(b))
     np.testing.assert_allclose(found, a @ b, rtol=1e-5, atol=1e-5)
 
 
@@ -102,7 +102,7 @@ def test_any_number_of_rows(packed: bool) -> None:
     kernel = product(rows, 33, 19, dtype=i8, packed=packed)
     for m in (1, 11, 12, 13, 400):
         a, b = operands(m, 33, 19, i8)
-        right = pack(b, packed_type(33, 19, dtype=i8, m=rows)) if packed else b
+        right = kernel.pack(b) if packed else b
         check(kernel(a, right), a, b)
 
 
@@ -144,4 +144,4 @@ def test_a_packed_operand_is_of_its_shape() -> None:
     _, b = operands(4, 20, 9, i8)
     kernel = product(4, 20, 9, dtype=i8, packed=True)
     with pytest.raises(TypeError):
-        kernel(np.zeros((4, 9), np.int8), pack(b, packed_type(20, 13, dtype=i8, m=4)))
+        kernel(np.zeros((4, 9), np.int8), product(4, 20, 13, dtype=i8, packed=True).pack(b))

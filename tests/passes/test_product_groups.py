@@ -14,7 +14,7 @@ import pytest
 
 import taskc as tc
 import taskc.passes.product_groups as module
-from taskc import bf16, f32
+from taskc import bf16, f32, i32
 from taskc.backend import sim
 from taskc.ir.printer import to_text
 from taskc.lang.definition import KernelDefinition
@@ -57,14 +57,17 @@ def two_products(*, through_memory: bool = False) -> KernelDefinition:
 def order_of(definition: KernelDefinition) -> list[str]:
     """What is done with products and accumulators, as await_products leaves it."""
     step = next(s for s in lower_steps(on_hopper(definition)) if s.name == "await_products")
-    pattern = r"wgmma\.(?:fence|commit|wait)\(\d?\)|mma \w+|\b(?:first|second|left|s)\[i(?:_\d)?, j(?:_\d)?\] = "
+    pattern = (
+        r"schedule\.\w+|wgmma\.(?:fence|commit|wait)\(\d?\)|mma \w+"
+        r"|\b(?:first|second|left|s)\[i(?:_\d)?, j(?:_\d)?\] = "
+    )
     return [re.sub(r"_\d", "", one) for one in re.findall(pattern, to_text(step.kernel))]
 
 
 def test_a_group_is_waited_for_where_its_registers_are_touched() -> None:
     assert order_of(two_products()) == [
         "wgmma.fence()", "mma first", "wgmma.commit()", "mma second", "mma second", "wgmma.commit()",
-        "wgmma.wait(1)", "first[i, j] = ", "wgmma.wait(0)", "second[i, j] = ",
+        "wgmma.wait(1)", "first[i, j] = ", "schedule.hold", "wgmma.wait(0)", "second[i, j] = ",
     ]  # fmt: skip
 
 
@@ -131,3 +134,27 @@ def test_a_left_operand_in_registers_is_left_alone() -> None:
     runs_everywhere(kernel)
     product = ["wgmma.fence()", "mma total", "wgmma.commit()", "wgmma.wait(0)"]
     assert order_of(kernel) == ["left[i, j] = ", *product, "left[i, j] = ", *product]
+
+
+def test_a_branch_beside_products_stays_one() -> None:
+    @tc.kernel(workers=128)
+    def kernel(a: bf16[64, 32], b: bf16[32, 16], n: i32, y: tc.out[f32[64, 16]]):
+        sa, sb = tc.load(a[:, :]), tc.load(b[:, :])
+        first = tc.tile(f32, OWN, 1)
+        second = tc.tile(f32, OWN, 0)
+        tc.mma(second, sa, sb)
+        if n > 3:
+            for i, j in OWN:
+                first[i, j] *= 2
+        for i, j in OWN:
+            second[i, j] += first[i, j]
+        if n > 4:
+            for i, j in OWN:
+                second[i, j] *= 2
+        tc.store(y[:, :], second)
+
+    product = ["wgmma.fence()", "mma second", "wgmma.commit()"]
+    assert order_of(kernel) == [
+        *product, "schedule.branch", "first[i, j] = ", "schedule.hold", "wgmma.wait(0)",
+        "second[i, j] = ", "second[i, j] = ",
+    ]  # fmt: skip

@@ -23,6 +23,27 @@ def test_guarded_tiles_of_any_constant_size(m: int, n: int) -> None:
 
 @cases(
     Case(
+        "an index that is chosen", "a: f32[4, n], c: out f32[n]",
+        """
+        grid row in n by 4:
+            each i in spatial(4):
+                if row + i < n:
+                    c[row + i] = a[select(row < 4, row, 0), n - 1 - select(row + i < 9, row + i, 0)]
+        """,
+        dimensions="n",
+    ),
+    Case(
+        "an index that is chosen wrongly", "a: f32[4], c: out f32[n]",
+        """
+        grid row in n by 4:
+            each i in spatial(4):
+                if row + i < n:
+                    c[row + i] = a[select(row < 5, row, 0)]
+        """,
+        "can't prove that index `select(row < 5, row, 0)` of `a` is below its extent 4",
+        "a[select(row < 5, row, 0)]", "if select(row < 5, row, 0) < 4:", dimensions="n",
+    ),
+    Case(
         "guarded tiles of symbolic size", "a: f32[m, n], c: out f32[m, n]",
         RAGGED.format(m="m", n="n"), dimensions="m, n",
     ),

@@ -405,6 +405,125 @@ C = "c: out f32[m, n]"
         c[0] = 1.0
         """,
     ),
+    Case(
+        "a grid that may be empty", "c: out f32[4]",
+        """
+        grid row in n by 4:
+            each i in spatial(4):
+                if row + i < 4:
+                    c[row + i] = 1.0
+        """,
+        CANT + "its loop up to `n` may not reach the extent `4` of dimension 0", "c[row + i]",
+        dimensions="n multiple=4",
+    ),
+    Case(
+        "a grid that is empty where the output is", "c: out f32[n, 4]",
+        """
+        grid (row, col) in (n, m) by (1, 4):
+            each j in spatial(4):
+                if col + j < 4:
+                    c[row, col + j] = 1.0
+        """,
+        CANT + "its loop up to `m` may not reach the extent `4` of dimension 1", "c[row",
+        dimensions="n, m multiple=4",
+    ),
+    Case(
+        "an output that is empty where the grid is", "c: out f32[n, m, 4]",
+        """
+        grid (row, col) in (n, m) by (1, 4):
+            each i in spatial(4):
+                for q in range(0, 4, 1):
+                    if col + i < m:
+                        c[row, col + i, q] = 1.0
+        """,
+        dimensions="n, m",
+    ),
+    Case(
+        "a loop within tells how long the one around is", "c: out f32[m, 1]",
+        """
+        each i in spatial(1).replicate(4):
+            for q in range(0, n, 1):
+                for r in range(0, n - m + 1, 1):
+                    if q < m and r < 1:
+                        c[q, r] = 1.0
+        """,
+        CANT + "its loop up to `n` may not reach the extent `m` of dimension 0", "c[q, r]",
+        dimensions="n, m",
+    ),
+    Case(
+        "a promise within a loop that may not run", "c: out f32[4]",
+        """
+        for q in range(0, n, 1):
+            assert n == 1, ""
+            each i in spatial(4):
+                c[i] = 1.0
+        """,
+        CANT + "it is stored again for each `q`", "c[i]", dimensions="n",
+    ),
+    Case(
+        "a promise before", "c: out f32[4]",
+        """
+        assert n == 1, ""
+        for q in range(0, n, 1):
+            each i in spatial(4):
+                c[i] = 1.0
+        """,
+        dimensions="n",
+    ),
+    Case(
+        "a worker's loop that may not run", "c: out f32[4]",
+        """
+        each i in spatial(4):
+            for q in range(0, n, 1):
+                c[i] = 1.0
+        """,
+        CANT + "it is stored again for each `q`", "c[i]", dimensions="n",
+    ),
+    *(
+        Case(
+            f"{groups} groups of {of_one}", f"c: out f32[n, {groups * of_one}]",
+            f"""
+            grid (group, row, col) in ({groups}, n, {of_one}) by (1, 1, 4):
+                each i in spatial(4):
+                    if col + i < {of_one}:
+                        c[row, group * {of_one} + (col + i)] = 1.0
+            """,
+            dimensions="n",
+        )
+        for groups, of_one in ((1, 1), (3, 1), (1, 3), (2, 5))
+    ),
+    *(
+        Case(
+            f"rows of {groups} groups", f"c: out f32[n, {groups * 5}, 2]",
+            f"""
+            grid (batch, group, row) in (n, {groups}, 10) by (1, 1, 4):
+                each i in spatial(4):
+                    if row + i < 10:
+                        c[batch, group * 5 + (row + i) // 2, (row + i) % 2] = 1.0
+            """,
+            dimensions="n",
+        )
+        for groups in (1, 2)
+    ),
+    Case(
+        "the number of a tile", "c: out f32[(n + 7) // 8]",
+        """
+        grid row in n by 8:
+            each i in spatial(1).replicate(4):
+                c[row // 8 + i] = 1.0
+        """,
+        dimensions="n",
+    ),
+    Case(
+        "the number of half a tile", "c: out f32[(n + 3) // 4]",
+        """
+        grid row in n by 8:
+            each i in spatial(1).replicate(4):
+                c[row // 4 + i] = 1.0
+        """,
+        CANT + "its steps store 1 of every 2 indices in dimension 0 of `c`, and leave out the others",
+        "c[row", dimensions="n",
+    ),
 )  # fmt: skip
 def test_structure(case: Case) -> None:
     check(case, coverage_findings)
@@ -552,9 +671,13 @@ def either(condition: str, short: str = SHORT, tall: str = TALL) -> str:
     ),
     Case(
         "a block decides", "c: out f32[m, 4]",
-        either("row > 0", TALL.replace("[row + i, j]", "[row + i, 3 - j]")),
+        either("row > 0", TALL.replace("[row + i, j]", "[row + i, 3 - j]")), dimensions="m",
+    ),
+    Case(
+        "a block decides, and stores another's rows", "c: out f32[m, 4]",
+        either("row > 0", TALL.replace("[row + i, j]", "[m - 1 - row - i, j]")),
         CANT + "elements where `row > 0` does not hold are not stored",
-        "c[row + i, 3 - j]", dimensions="m",
+        "c[m - 1 - row - i, j]", dimensions="m",
     ),
     Case(
         "a loop that may not run", "c: out f32[m, 4]",

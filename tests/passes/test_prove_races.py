@@ -459,6 +459,7 @@ def test_both_places_are_named() -> None:
             each i in spatial(4):
                 c[(row ^ 2) * 4 + i] = 1.0
         """,
+        "can't prove that no two blocks meet at one element of `c`", "c[(row ^ 2)",
     ),
     Case(
         "mixed radix", "c: inout f32[4096]",

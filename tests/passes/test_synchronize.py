@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+import taskc as tc
 from taskc.backend.sim import run
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
@@ -364,6 +365,73 @@ def test_bytes_that_two_tensors_share() -> None:
     assert "of s" in barrier.orders
     assert "of t" in barrier.orders
     keeps_its_result(start)
+
+
+OVERLAID = """
+shared s: f32[64]
+each i in spatial(64):
+    s[i] = x[i]
+each i in spatial(64):
+    c[i] = s[i]
+shared t: {type}
+each i in spatial(64):
+    {stores}
+each i in spatial(64):
+    c[i] = c[i] + {value}
+"""
+
+
+@pytest.mark.parametrize(
+    ("type", "stores", "value", "scopes"),
+    [
+        ("f32[64]", "t[i] = x[i]", "t[i]", []),
+        ("u32[64]", "t[i] = x[i].to(u32)", "t[i].to(f32)", []),
+        ("f32[8, 8]", "t[i // 8, i % 8] = x[i]", "t[i // 8, i % 8]", []),
+        ("f32[16, 4].laid(repeat(16, 5))", "t[i // 4, i % 4] = x[i]", "t[i // 4, i % 4]", ["block"]),
+        ("f32[2, 32].swizzled(1, 0, 5)", "t[i // 32, i % 32] = x[i]", "t[i // 32, i % 32]", ["warp"]),
+        ("u16[128]", "t[2 * i] = x[i].to(u16)\n    t[2 * i + 1] = x[i].to(u16)", "t[2 * i].to(f32)", []),
+        ("u16[64]", "t[i] = x[i].to(u16)", "t[i].to(f32)", ["block"]),
+        ("f64[64]", "t[i] = x[i].to(f64)", "t[i].to(f32)", ["block"]),
+        ("f32[64]", "t[i // 32 * 32 + 31 - i % 32] = x[i]", "t[i // 32 * 32 + 31 - i % 32]", ["warp"]),
+    ],
+)  # fmt: skip
+def test_a_worker_needs_no_barrier_for_its_own_bytes(
+    type: str, stores: str, value: str, scopes: list[str]
+) -> None:
+    """Whatever tensor they were of. No barrier is one too many, and none is missing."""
+    start = small(OVERLAID.format(type=type, stores=stores, value=value))
+    made = after(start, "overlay")
+    assert {n.tensor.offset for n in nodes(made, ir.Allocate)} == {0}
+    made = synchronize(made)
+    found = nodes(made, ir.Barrier)
+    assert [barrier.scope for barrier in found] == scopes
+    keeps_its_result(start)
+    for barrier in found if "(" not in type else []:  # it runs on tensors without their layouts
+        fewer = lower_rings(without(made, barrier))
+        report = run(fewer, arguments_for(fewer))
+        assert {finding.kind for finding in report.findings} == {"race"}, barrier.orders
+
+
+@tc.kernel(workers=64)
+def above_the_least(x: tc.i32[64], y: tc.out[tc.i32[64]]):
+    mine = tc.tile(tc.i32, tc.spatial(64), 0)
+    for b in tc.spatial(64):
+        mine[b] = x[b]
+    below = tc.scan(mine, 0, "+")
+    least = tc.reduce(below, 0, "min")
+    for b in tc.spatial(64):
+        y[b] = below[b] - least[0]
+
+
+def test_what_a_worker_has_scanned_it_may_overwrite() -> None:
+    """The parts of the reduction lie where the scan's results lay, and each worker has read its own."""
+    made = after(above_the_least.ir, "synchronize")
+    found = nodes(made, ir.Barrier)
+    assert len(found) == 3
+    for barrier in found:
+        fewer = lower_rings(without(made, barrier))
+        report = run(fewer, arguments_for(fewer))
+        assert {finding.kind for finding in report.findings} == {"race"}, barrier.orders
 
 
 # Irredundance.

@@ -70,9 +70,20 @@ def test_small_loops() -> None:
     many = ir.Sequence((store,) * 100)
     assert kinds(unroll(kernel_of(over(i, 16, many)))) == ["i:serial"]
     # How much is too much depends on what a statement is.
-    some = kernel_of(over(i, 16, ir.Sequence((store,) * 20)))
+    some = kernel_of(over(i, 16, ir.Sequence((store,) * 10)))
     assert kinds(unroll(some)) == ["i:unroll"]
     assert kinds(unroll(replace(some, target="avx512"))) == ["i:serial"]
+
+
+def test_loops_around_others_stay_where_code_would_grow() -> None:
+    """Sixteen sums under way are enough; ten times as many would take registers, and code."""
+    c, p, s, t = Variable("c"), Variable("p"), Variable("s"), Variable("t")
+    value = ir.Read(Y, (b("+", b("*", b("+", b("*", c, 8), p), 2), s),))
+    added = ir.Store(ACC, (s,), ir.Binary("+", ir.Read(ACC, (s,)), value))
+    inner = over(p, 8, ir.Sequence((ir.Let(t, b("*", p, 8)), over(s, 2, added))))
+    kernel = kernel_of(ir.Sequence((ir.Allocate(ACC), over(c, 10, inner))))
+    made = unroll(replace(kernel, target="sm_80"))
+    assert kinds(made) == ["c:serial", "p:unroll", "s:unroll"]
 
 
 def test_loops_that_wait_for_copies_stay() -> None:

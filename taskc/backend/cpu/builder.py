@@ -91,8 +91,16 @@ def _constant_text(number: bool | int | float, dtype: DType) -> str:
 
 @dataclass(slots=True)
 class Builder:
-    """The body of one function. Private memory is allocated in its entry block."""
+    """The body of one function. Private memory is allocated in its entry block.
 
+    register  what inline assembly calls a vector register
+    bits      that the widest one has
+    pieces    what LLVM makes of an access to scattered elements
+    """
+
+    register: str = "x"
+    bits: int = 128
+    pieces: int = 1
     lines: list[str] = field(default_factory=list)
     allocations: list[str] = field(default_factory=list)
     declared: dict[str, str] = field(default_factory=dict)
@@ -122,6 +130,14 @@ class Builder:
         name = self._known[-1][text] = self.impure(text)
         return name
 
+    def unknown(self, kind: str, text: str) -> str:
+        """What gives a vector, one that a register has room for, as one of which LLVM knows nothing.
+
+        No instruction, but a wall that no optimization looks through.
+        """
+        typed = f"{kind} {text}"
+        return f'call {kind} asm "", "={self.register},0"({typed}) nounwind willreturn memory(none)'
+
     def call(self, result: str, function: str, *operands: str, types: Sequence[str]) -> str:
         """A call of a function, which is declared, with a result; operands carry their types."""
         self.declare(result, function, *types)
@@ -134,9 +150,22 @@ class Builder:
     def declare(self, result: str, function: str, *types: str) -> None:
         self.declared.setdefault(function, f"declare {result} @{function}({', '.join(types)})")
 
+    def weight(self, first: int) -> int:
+        """About how many instructions the lines from the `first` on become."""
+        return sum(
+            self.pieces if "llvm.masked.gather" in line or "llvm.masked.scatter" in line else 1
+            for line in self.lines[first:]
+        )
+
     def allocate(self, text: str, hint: str) -> str:
         name = self.name(f"{hint}.")
         self.allocations.append(f"  {name} = alloca {text}, align 64")
+        return name
+
+    def within(self, base: str, offset: int, hint: str) -> str:
+        """A place in memory that the function is given."""
+        name = self.name(f"{hint}.")
+        self.allocations.append(f"  {name} = getelementptr i8, ptr {base}, i64 {offset}")
         return name
 
     # Control flow.

@@ -13,7 +13,7 @@ import numpy as np
 
 from taskc.backend.cpu import jit
 from taskc.backend.cpu.cost import count_text
-from taskc.backend.cpu.emit import Emitter
+from taskc.backend.cpu.emit import Emitter, emitted
 from taskc.backend.cpu.entry import context_size, entry_text
 from taskc.backend.cpu.math import math_function
 from taskc.backend.cpu.module import module_text, optimized
@@ -23,18 +23,21 @@ from taskc.backend.cpu.unpacking import has_entry, packed_of
 from taskc.backend.packing import packed
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
+from taskc.ir.depth import deeply
 from taskc.ir.extents import size_in_bytes
-from taskc.ir.nodes import SHARED, Tensor
+from taskc.ir.nodes import Tensor
 from taskc.ir.rewrite import map_children, substitute, walk
 from taskc.ir.signature import outputs_of
 from taskc.ir.types import TensorType
 from taskc.packed import packed_class
 
+_MOST = 1 << 28  # bytes of one array of a block or of a worker: a vector of 16 has 4 GiB
+
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """code     an object file for one kind of processor
-    scratch  bytes of shared memory that a block needs
+    scratch  bytes of memory that a block needs: what is shared, and what is private and has no room on the stack
     spilled  bytes that a worker keeps in memory across barriers
     asserts  what each of the program's assertions says, and where it stands
     """
@@ -62,17 +65,18 @@ def compile_kernel(lean: ir.Kernel, processor: Processor) -> Compiled:
     text, emitter = llvm_text(lean, processor)
     code = processor.machine.emit_object(optimized(text, processor))
     asserts = tuple([(node.text, node.loc) for node in emitter.asserts])
-    return Compiled(code, scratch_of(lean), emitter.spilled, has_entry(lean), asserts)
+    return Compiled(code, emitter.privates.scratch, emitter.spilled, has_entry(lean), asserts)
 
 
+@deeply
 def llvm_text(lean: ir.Kernel, processor: Processor) -> tuple[str, Emitter]:
     """The module, and what its block's emitter has learnt."""
     lean = in_plain_words(lean)
-    emitter = Emitter(lean, processor.lanes, math_function)
-    parts = [emitter.emit()]
+    block, emitter = emitted(lean, processor, math_function)
+    parts = [block]
     parts.append(count_text(lean, emitter.vectors))
     if has_entry(lean):
-        parts.append(entry_text(lean, scratch_of(lean)))
+        parts.append(entry_text(lean, emitter.privates.scratch))
     return module_text(lean, processor, parts), emitter
 
 
@@ -92,16 +96,6 @@ def in_plain_words(kernel: ir.Kernel) -> ir.Kernel:
 def assembly_of(lean: ir.Kernel, processor: Processor) -> str:
     text: str = processor.machine.emit_assembly(optimized(llvm_text(lean, processor)[0], processor))
     return text
-
-
-def scratch_of(kernel: ir.Kernel) -> int:
-    """Bytes of shared memory, rounded up to a cache line."""
-    end = 0
-    for node in walk(kernel.body):
-        if isinstance(node, ir.Allocate) and node.tensor.scope == SHARED:
-            tensor = node.tensor
-            end = max(end, (tensor.offset or 0) + size_in_bytes(tensor))
-    return -(-end // 64) * 64
 
 
 class Loaded:
@@ -229,7 +223,7 @@ def _builtin(name: str, address: int, slow: _Slow) -> Callable[..., Any]:
 
 
 def refuse(kernel: ir.Kernel) -> None:
-    """What only CUDA has is an error here."""
+    """What only CUDA has is an error here, and what fits into no memory."""
     for node in walk(kernel.body):
         waits_for_grid = isinstance(node, ir.Barrier) and node.scope == "grid"
         if waits_for_grid or isinstance(node, ir.Do | ir.Roles):
@@ -237,4 +231,11 @@ def refuse(kernel: ir.Kernel) -> None:
                 f"'{kernel.name}' uses tc.cuda, which the CPU doesn't have",
                 node.loc,
                 hint="run it in the simulator: TASKC_TARGET=sim",
+            )
+        if isinstance(node, ir.Allocate) and size_in_bytes(node.tensor) > _MOST:
+            raise CompileError(
+                f"{node.tensor.name!r} takes {size_in_bytes(node.tensor):,} bytes, and a block or a worker"
+                f" has {_MOST:,} at most",
+                node.loc,
+                hint="what is so large is an argument of the kernel",
             )

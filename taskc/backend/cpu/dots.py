@@ -78,10 +78,8 @@ class Dots:
             if lanes < _NARROWEST:  # no register's type
                 return known
             name = self.builder.name("bits")
-            register = "v" if lanes == 16 else "x"
-            self.builder.allocations.append(
-                f'  {name} = call {known.type} asm "", "={register},0"({known.typed})'
-            )
+            wall = self.builder.unknown(known.type, known.text)
+            self.builder.allocations.append(f"  {name} = {wall}")
             found = self._constants[number, lanes] = Value(name, u32, lanes)
         return found
 

@@ -20,9 +20,10 @@ from taskc.backend.cpu.builder import (
     type_of,
 )
 from taskc.backend.cpu.dots import Dots
-from taskc.backend.cpu.flow import Flow
+from taskc.backend.cpu.flow import Flow, is_small
 from taskc.backend.cpu.groups import is_pure
-from taskc.backend.cpu.memory import Place
+from taskc.backend.cpu.memory import Place, Private
+from taskc.backend.cpu.processor import Processor
 from taskc.backend.cpu.tiles import TileRegisters
 from taskc.backend.cpu.values import Math
 from taskc.errors import InternalError
@@ -32,12 +33,42 @@ from taskc.ir.operations import DOTS, TILED
 from taskc.ir.rewrite import walk
 from taskc.ir.types import i64
 
+# LLVM's time grows with the square of straight-line code: so many instructions of a loop are written out,
+# and fewer where the whole would be larger than MOST, unless registers may be picked by it.
+LONGEST = (4000, 250, 30)
+MOST = 8000
+
+
+# Without instructions for it, which come with vectors of so many bits, LLVM takes an access to scattered
+# elements apart: two instructions for each of 16.
+_SCATTERED_BITS, _PIECES = 512, 32
+
+
+def emitted(kernel: ir.Kernel, processor: Processor, math: Math) -> tuple[str, Emitter]:
+    """The function, and what its emitter has learnt."""
+    for longest in LONGEST:
+        emitter = Emitter(kernel, processor.lanes, processor.register, math, longest)
+        emitter.builder.pieces = 1 if processor.vector_bits >= _SCATTERED_BITS else _PIECES
+        text = emitter.emit()
+        if emitter.builder.weight(0) <= MOST:
+            break
+    return text, emitter
+
 
 class Emitter(Flow):
     """Writes the function `block(i64 block, arguments..., ptr scratch, ptr status)`."""
 
-    def __init__(self, kernel: ir.Kernel, most_lanes: int, math: Math) -> None:
-        super().__init__(kernel, most_lanes, math)
+    def __init__(
+        self,
+        kernel: ir.Kernel,
+        most_lanes: int,
+        register: str,
+        math: Math,
+        longest: int = LONGEST[0],
+    ) -> None:
+        super().__init__(kernel, most_lanes, register, math)
+        self.longest = longest
+        self.most = LONGEST[0]
         self.dots = Dots(self.builder, self.elementwise, self.memory)
         self.tiles = TileRegisters(self.builder)
         self.spilled = 0  # bytes a worker keeps across barriers
@@ -243,8 +274,19 @@ class Emitter(Flow):
             self.stored[tensor] = private
             self.spilled += private.size * tensor.dtype.nbytes if is_kept else 0
         if fill is not None:
-            value = constant(fill.value, tensor.dtype, lanes)
-            self.privates.fill(self.stored[tensor], self._copy_of(tensor), value)
+            self._fill(self.stored[tensor], self._copy_of(tensor), fill)
+
+    def _fill(self, private: Private, copy: Value, fill: ir.Constant) -> None:
+        value = constant(fill.value, private.tensor.dtype, private.lanes)
+
+        def store(place: Value) -> None:
+            self.privates.store(private, copy, place, value, None)
+
+        if not is_small(private.tensor):
+            self._count(constant(0, i64), constant(private.size, i64), 1, store)
+            return
+        for k in range(private.size):
+            store(constant(k, i64))
 
     def _store(self, tensor: Tensor, indices: tuple[Expression, ...], value: Expression) -> None:
         if tensor in self.stored:

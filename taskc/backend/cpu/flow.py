@@ -9,17 +9,25 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from math import prod
 
 from taskc.backend.cpu.builder import Value, constant
 from taskc.backend.cpu.groups import is_pure
 from taskc.backend.cpu.values import Values
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Statement, Tensor, Variable
-from taskc.ir.rewrite import walk
+from taskc.ir.rewrite import tensors_of, walk
 from taskc.ir.types import boolean, i32, i64
+
+_MOST_REGISTERS = 128  # of each lane: a larger array is memory
 
 
 class Flow(Values, ABC):
+    """`longest`: instructions of a loop that are written out; `most`, where registers may be picked by it."""
+
+    longest: int
+    most: int
+
     @abstractmethod
     def _statement(self, statement: Statement) -> None:
         """What runs inside: written where the builder has come to."""
@@ -112,16 +120,35 @@ class Flow(Values, ABC):
         if not (self.forms.is_uniform(loop.start) and self.forms.is_uniform(loop.stop)):
             self._masked_for(loop)
         elif loop.kind != "serial":
-            start, stop = self.scalar(loop.start).number, self.scalar(loop.stop).number
-            assert start is not None
-            assert stop is not None
-            for number in range(int(start), int(stop), loop.step):
-                self.scopes.append({})
-                self._bind(loop.variable, constant(number, loop.variable.dtype))
-                self._statement(loop.body)
-                self.scopes.pop()
+            self._unrolled(loop)
         else:
             self._loop(loop, self._statement)
+
+    def _unrolled(self, loop: ir.For) -> None:
+        """Each iteration written out; where that gets too long, all behind the second in a loop.
+
+        The first one computes what others have in common, so the second says how long each is.
+        """
+        start, stop = self.scalar(loop.start), self.scalar(loop.stop)
+        assert start.number is not None
+        assert stop.number is not None
+        numbers = range(int(start.number), int(stop.number), loop.step)
+        longest = self.most if _picks_registers(loop.body) else self.longest
+        before = 0
+
+        def run(number: Value) -> None:
+            self.scopes.append({})
+            self._bind(loop.variable, number)
+            self._statement(loop.body)
+            self.scopes.pop()
+
+        for done, number in enumerate(numbers):
+            value = constant(number, loop.variable.dtype)
+            if done == 2 and self.builder.weight(before) * (len(numbers) - 2) > longest:
+                self._count(value, stop, loop.step, run)
+                break
+            before = len(self.builder.lines)
+            run(value)
 
     def _loop(self, loop: ir.For, body: Callable[[Statement], None]) -> None:
         with self._nested():
@@ -134,27 +161,41 @@ class Flow(Values, ABC):
         self._count(start, stop, loop.step, run)
 
     def _count(self, start: Value, stop: Value, step: int, body: Callable[[Value], None]) -> None:
-        """A loop over a scalar."""
+        """A loop over a scalar, which doesn't wrap however near its end is to its type's.
+
+        Only what is left of a loop tells that: a larger step than 1 may come out on its other side.
+        """
         builder = self.builder
-        head, inside, end = builder.label("loop"), builder.label("body"), builder.label("end")
+        inside, end = builder.label("body"), builder.label("end")
+        kind, variable, following = start.type, builder.name("i"), builder.name("n")
+        compare = "slt" if step > 0 else "sgt"
+        is_exact = _stays_within(stop, step)
+        head = builder.label("loop") if is_exact else inside
+        first = "" if is_exact else builder.impure(f"icmp {compare} {start.typed}, {stop.text}")
         before = builder.block
-        kind = start.type
-        variable, following = builder.name("i"), builder.name("n")
-        builder.jump(head)
+        builder.emit(
+            f"br label %{head}" if is_exact else f"br i1 {first}, label %{head}, label %{end}"
+        )
         builder.start(head)
         phi = len(builder.lines)
         builder.emit("")
-        compare = "slt" if step > 0 else "sgt"
-        test = builder.impure(f"icmp {compare} {kind} {variable}, {stop.text}")
-        builder.emit(f"br i1 {test}, label %{inside}, label %{end}")
-        builder.start(inside)
+        if is_exact:
+            test = builder.impure(f"icmp {compare} {kind} {variable}, {stop.text}")
+            builder.emit(f"br i1 {test}, label %{inside}, label %{end}")
+            builder.start(inside)
         with self._nested(), self._under(None, self.mask):
             body(Value(variable, start.dtype))
         builder.emit(f"{following} = add {kind} {variable}, {step}")
         builder.lines[phi] = (
             f"  {variable} = phi {kind} [ {start.text}, %{before} ], [ {following}, %{builder.block} ]"
         )
-        builder.jump(head)
+        if is_exact:
+            builder.jump(head)
+        else:
+            ends = (stop.text, variable) if step > 0 else (variable, stop.text)
+            left = builder.impure(f"sub {kind} {ends[0]}, {ends[1]}")
+            test = builder.impure(f"icmp ugt {kind} {left}, {abs(step)}")
+            builder.emit(f"br i1 {test}, label %{head}, label %{end}")
         builder.start(end)
 
     def _while(self, condition: Callable[[], Value], body: Callable[[], None]) -> None:
@@ -214,10 +255,34 @@ class Flow(Values, ABC):
             )
             self._statement(loop.body)
             self.scopes.pop()
-            after = self.elementwise.binary("+", self.privates.load(private, zero, zero), step)
+            now = self.privates.load(private, zero, zero)
+            after = self.elementwise.saturating_sum(now, step)  # past any end, and never wrapped
             self.privates.store(private, zero, zero, after, None)
 
         self._masked_while(condition, body)
+
+
+def _stays_within(stop: Value, step: int) -> bool:
+    """Whether what follows the last number before `stop` is a number of its type, too."""
+    if abs(step) == 1:
+        return True
+    if stop.number is None:
+        return False
+    last = int(stop.number) + (step - 1 if step > 0 else step + 1)
+    return int(stop.dtype.minimum) <= last <= int(stop.dtype.maximum)
+
+
+def _picks_registers(body: Statement) -> bool:
+    """Whether it has to do with arrays that may be held in registers."""
+    return any(
+        tensor.scope in (ir.REGISTER, ir.LOCAL) and is_small(tensor)
+        for node in walk(body)
+        for tensor in tensors_of(node)
+    )
+
+
+def is_small(tensor: Tensor) -> bool:
+    return prod(int(extent) for extent in tensor.shape) <= _MOST_REGISTERS  # type: ignore[misc, arg-type]
 
 
 def _is_short(body: Statement) -> bool:

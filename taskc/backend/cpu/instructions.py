@@ -14,7 +14,10 @@ from taskc.backend.cpu.builder import (
     type_of,
     vector_of,
 )
-from taskc.ir.types import DType, boolean, f32, i16, i32
+from taskc.ir.types import DType, boolean, f32, i16, i32, u8, u16, u32, u64
+
+_BITS = {dtype.bits: dtype for dtype in (u8, u16, u32, u64)}
+_NARROWEST = 128  # bits of the smallest vector register
 
 # The last operands of some instructions of AVX-512: what masked lanes have, the mask, no rounding of its own.
 _ALL_LANES = (constant(0.0, f32, 16), constant(-1, i16), constant(4, i32))
@@ -60,16 +63,49 @@ class Instructions:
         text = self.builder.pure(f"extractelement {value.typed}, {kind} {lane}")
         return Value(text, value.dtype)
 
-    def shuffled(self, value: Value, picks: Sequence[int], behind: Value | None = None) -> Value:
-        """Lanes of a vector, or of it and one behind it, by their numbers."""
+    def shuffled(
+        self, value: Value, picks: Sequence[int | None], behind: Value | None = None
+    ) -> Value:
+        """Lanes of a vector, or of it and one behind it, by their numbers; None: whatever it is."""
         other = f"{value.type} poison" if behind is None else behind.typed
-        numbers = ", ".join(f"i32 {lane}" for lane in picks)
+        numbers = ", ".join(f"i32 {'poison' if lane is None else lane}" for lane in picks)
         text = self.builder.pure(
             f"shufflevector {value.typed}, {other}, <{len(picks)} x i32> <{numbers}>"
         )
         return Value(text, value.dtype, len(picks))
 
+    def _joined(self, parts: list[Value]) -> Value:
+        """Vectors, a power of two of them, one behind the other."""
+        while len(parts) > 1:
+            parts = [
+                self.shuffled(a, range(a.lanes + b.lanes), b)
+                for a, b in zip(parts[::2], parts[1::2], strict=True)
+            ]
+        return parts[0]
+
     # Values as they are.
+
+    def unknown(self, value: Value) -> Value:
+        """The same vector, of which LLVM knows nothing: no instruction, but none looks through it."""
+        bits = self.bitcast(value, _BITS[value.dtype.bits])
+        lanes = bits.lanes
+        least, most = _NARROWEST // bits.dtype.bits, self.builder.bits // bits.dtype.bits
+        if lanes < least:
+            parts = [self.shuffled(bits, [*range(lanes), *[None] * (least - lanes)])]
+        elif lanes > most:
+            firsts = range(0, lanes, most)
+            parts = [self.shuffled(bits, range(first, first + most)) for first in firsts]
+        else:
+            parts = [bits]
+        whole = self._joined(
+            [
+                replace(part, text=self.builder.pure(self.builder.unknown(part.type, part.text)))
+                for part in parts
+            ]
+        )
+        if lanes < least:
+            whole = self.shuffled(whole, range(lanes))
+        return self.bitcast(whole, value.dtype)
 
     def select(self, condition: Value, then: Value, otherwise: Value) -> Value:
         if condition.number is not None:
@@ -109,6 +145,10 @@ class Instructions:
         text = self.builder.pure(f"call {result.type} @{function}({listed})")
         return Value(text, result.dtype, result.lanes)
 
+    def saturating_sum(self, a: Value, b: Value) -> Value:
+        """a + b, or the number of the type that is next to it."""
+        return self._intrinsic("sadd.sat", a, a, b)
+
     def saturating_difference(self, a: Value, b: Value) -> Value:
         """a - b, or the smallest number where that is smaller still."""
         return self._intrinsic("ssub.sat", a, a, b)
@@ -139,12 +179,7 @@ class Instructions:
             listed = [self._sixteen(o, first) if o.lanes == lanes else o for o in operands]
             text = ", ".join(operand.typed for operand in listed)
             parts.append(Value(self.builder.pure(f"call {kind} @{function}({text})"), dtype, 16))
-        while len(parts) > 1:
-            parts = [
-                self.shuffled(a, range(a.lanes + b.lanes), b)
-                for a, b in zip(parts[::2], parts[1::2], strict=True)
-            ]
-        return parts[0]
+        return self._joined(parts)
 
     def _sixteen(self, value: Value, first: int) -> Value:
         """Sixteen of a vector's lanes."""

@@ -21,10 +21,14 @@ from taskc.backend.cpu.builder import (
 )
 from taskc.backend.cpu.elementwise import Elementwise
 from taskc.backend.cpu.instructions import suffix_of
-from taskc.ir.nodes import SHARED, Tensor
-from taskc.ir.types import DType, boolean, i64
+from taskc.ir.extents import size_in_bytes
+from taskc.ir.nodes import SHARED, Allocate, Kernel, Tensor
+from taskc.ir.rewrite import walk
+from taskc.ir.types import DType, boolean, f32, i64, tf32, u8
 
 WINDOW = 4  # vectors that may be loaded to pick one from
+LINE = 64  # bytes
+STACK = 256 << 10  # bytes of it that a block may take: some threads have one of 512 KiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +184,7 @@ class Memory:
                 return
             function = f"llvm.masked.store.v{lanes}{_memory_suffix(dtype)}.p0"
             self.builder.call_void(
-                function, stored, f"ptr align {size} {address}", mask.typed,
+                function, self._narrow(stored, dtype), f"ptr align {size} {address}", mask.typed,
                 types=(kind, "ptr", mask.type),
             )  # fmt: skip
             return
@@ -201,6 +205,20 @@ class Memory:
             function, stored, f"{vector} align {size} {pointers}", chosen.typed,
             types=(kind, vector, chosen.type),
         )  # fmt: skip
+
+    def _narrow(self, stored: str, dtype: DType) -> str:
+        """A vector as it is, but of which LLVM doesn't know that it was made of wider elements.
+
+        It would join what makes it narrow and a masked store to one store that narrows, and of that, where the
+        mask turns out to be of one lane, make a scalar store of the wide element: tests/backend/cpu/llvm.
+        """
+        if dtype.nbytes == 8 or dtype in (f32, tf32) or "%" not in stored:
+            return stored  # it was made of nothing wider
+        kind = stored_type(dtype, self.lanes)
+        value = Value(
+            stored.removeprefix(f"{kind} "), u8 if dtype is boolean else dtype, self.lanes
+        )
+        return self.elementwise.unknown(value).typed
 
     # Addresses.
 
@@ -245,6 +263,16 @@ class Memory:
         return f"{kind} {self.builder.pure(f'zext {value.typed} to {kind}')}"
 
 
+def shared_bytes(kernel: Kernel) -> int:
+    """Bytes of shared memory, rounded up to a cache line."""
+    end = 0
+    for node in walk(kernel.body):
+        if isinstance(node, Allocate) and node.tensor.scope == SHARED:
+            tensor = node.tensor
+            end = max(end, (tensor.offset or 0) + size_in_bytes(tensor))
+    return -(-end // LINE) * LINE
+
+
 @dataclass(frozen=True, slots=True)
 class Private:
     """Private memory: for each vector of workers, `size` values, or vectors of them."""
@@ -256,17 +284,28 @@ class Private:
 
 
 class PrivateMemory:
-    """Tiles' registers and local arrays."""
+    """Tiles' registers and local arrays: on the stack while there is little of them, then in the block's scratch.
 
-    def __init__(self, memory: Memory) -> None:
+    scratch  bytes of it that are taken, by shared memory before all
+    """
+
+    def __init__(self, memory: Memory, scratch: int) -> None:
         self.memory = memory
         self.builder = memory.builder
         self.elementwise = memory.elementwise
+        self.scratch = scratch
+        self._left = STACK
 
     def allocate(self, tensor: Tensor, lanes: int, copies: int) -> Private:
         size = prod(int(extent) for extent in tensor.shape)  # type: ignore[misc, arg-type]
         kind = stored_type(tensor.dtype, lanes)
-        base = self.builder.allocate(f"[{copies * size} x {kind}]", tensor.name)
+        taken = -(-copies * size * tensor.dtype.nbytes * (lanes or 1) // LINE) * LINE
+        if taken <= self._left:
+            self._left -= taken
+            base = self.builder.allocate(f"[{copies * size} x {kind}]", tensor.name)
+        else:
+            base = self.builder.within("%scratch", self.scratch, tensor.name)
+            self.scratch += taken
         return Private(tensor, base, size, lanes)
 
     def load(self, private: Private, vector: Value, index: Value) -> Value:
@@ -286,10 +325,6 @@ class PrivateMemory:
             value = self.elementwise.select(mask, value, self.load(private, vector, index))
         stored = self.memory.to_storage(value)
         self.builder.emit(f"store {stored}, ptr {self.address(private, vector, index)}")
-
-    def fill(self, private: Private, vector: Value, value: Value) -> None:
-        for k in range(private.size):
-            self.store(private, vector, constant(k, i64), value, None)
 
     def address(self, private: Private, vector: Value, index: Value) -> str:
         elementwise = self.elementwise

@@ -208,7 +208,8 @@ class Pool:
         self._lock = threading.Lock()
         self._started = 1
         self._handles = []
-        self._memory.state = 0
+        self._scratch = []  # which may have been about to be replaced
+        self._memory.state = self._memory.bytes = 0
         self._memory.busy = self._memory.sleepers = self._memory.ready = 0
 
     def prepare(self, scratch: int) -> None:

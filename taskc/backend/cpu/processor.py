@@ -19,6 +19,8 @@ _AMX = ("amx-tile", "amx-int8", "amx-bf16")
 _AVX2 = ("avx2", "fma", "f16c")
 _FAST_BF16 = "fast-bf16"  # what no feature says: whether products of bf16 are faster than of f32
 
+_ARM = ("aarch64", "arm64")  # what a triple begins with
+
 # LLVM's names of what a kernel needs, and the target that has it, best first.
 _TARGETS = (
     ("avx512_amx", (*_AVX512, "avx512vnni", *_AMX)),
@@ -68,6 +70,13 @@ class Processor:
     @property
     def vector_bits(self) -> int:
         return 32 * self.lanes
+
+    @property
+    def register(self) -> str:
+        """What inline assembly calls a vector register: any of them."""
+        if self.triple.startswith(_ARM):
+            return "w"
+        return "v" if self.target.startswith("avx512") else "x"
 
     @property
     def fingerprint(self) -> str:
@@ -120,7 +129,7 @@ def processor(triple: str, name: str, features: Mapping[str, bool]) -> Processor
     LLVM can't tell the features on every system; a 64-bit Arm always has NEON, a 64-bit x86 SSE2.
     """
     has = {feature for feature, there in features.items() if there}
-    is_arm = triple.startswith(("aarch64", "arm64"))
+    is_arm = triple.startswith(_ARM)
     if is_arm:
         has.add("neon")
     basic = "neon" if is_arm else "sse2"

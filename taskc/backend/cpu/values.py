@@ -20,7 +20,7 @@ from taskc.backend.cpu.builder import (
 )
 from taskc.backend.cpu.elementwise import Elementwise
 from taskc.backend.cpu.groups import Groups, is_pure
-from taskc.backend.cpu.memory import Memory, Place, Private, PrivateMemory
+from taskc.backend.cpu.memory import Memory, Place, Private, PrivateMemory, shared_bytes
 from taskc.backend.lanes import Lanes
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
@@ -45,14 +45,14 @@ def lanes_of(workers: int, most: int) -> int:
 class Values:
     """Of one kernel's expressions, at the place that `emit` has come to."""
 
-    def __init__(self, kernel: ir.Kernel, most_lanes: int, math: Math) -> None:
+    def __init__(self, kernel: ir.Kernel, most_lanes: int, register: str, math: Math) -> None:
         self.kernel = kernel
         self.lanes = lanes_of(kernel.workers, most_lanes)
         self.math = math
-        self.builder = Builder()
+        self.builder = Builder(register, 32 * most_lanes)
         self.elementwise = Elementwise(self.builder)
         self.memory = Memory(self.builder, self.elementwise, self.lanes)
-        self.privates = PrivateMemory(self.memory)
+        self.privates = PrivateMemory(self.memory, shared_bytes(kernel))
         self.forms = Lanes(kernel, self.lanes or 1)
         self.groups = Groups(kernel.body)
         self.vectors = -(-kernel.workers // (self.lanes or 1))

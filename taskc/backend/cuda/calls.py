@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from taskc.backend.cuda.array import Array, asarray, empty, library_of, ordinal_
 from taskc.backend.cuda.context import context
 from taskc.backend.cuda.copies import from_host, to_host
 from taskc.backend.cuda.launch import Loaded
+from taskc.backend.cuda.memory import Memory
 from taskc.backend.cuda.streams import Stream, current_stream
 from taskc.backend.packing import packed
 from taskc.ir import nodes as ir
@@ -45,8 +47,11 @@ class Place:
     def holds(self, array: Array) -> bool:
         return array.memory.context is self.context
 
-    def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
-        return empty(shape, dtype, device=self.context.ordinal, stream=self.stream)
+    def empty(self, shape: Sequence[int], dtype: np.dtype[Any], room: int | None = None) -> Array:
+        """room  elements that its memory has, where a layout spreads those of the shape"""
+        count = prod(shape) if room is None else room
+        memory = Memory(self.context, count * dtype.itemsize, self.stream)
+        return Array(memory.pointer, tuple(shape), dtype, memory)
 
     def __enter__(self) -> None:
         self.stream.__enter__()

@@ -168,11 +168,12 @@ def _read_ours(array: Array) -> Read:
 
 
 def _read_torch(tensor: Any) -> Read:
-    """A tensor on the CPU has a form, too, and is never learnt: the number of its device is -1."""
-    return (
-        (tensor.shape, tensor.dtype, tensor.stride(), tensor.get_device(), tensor.requires_grad),
-        tensor.data_ptr(),
-    )
+    """A tensor on the CPU has a form, too, and is never learnt: the number of its device is -1.
+
+    Nor is that of a lazily negated one, which is refused.
+    """
+    form = tensor.shape, tensor.dtype, tensor.stride(), tensor.get_device(), tensor.requires_grad
+    return (*form, tensor.is_neg()), tensor.data_ptr()
 
 
 def _read_cupy(array: Any) -> Read:

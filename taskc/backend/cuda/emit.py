@@ -11,15 +11,19 @@ Shared memory is one array, at whose offsets the tensors lie, with the mbarriers
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from taskc.backend.cuda.compiled import Argument, form_of
 from taskc.backend.cuda.names import function_name
-from taskc.backend.cuda.source import Source
+from taskc.backend.cuda.source import Line, Source
 from taskc.backend.cuda.statements import Statements
 from taskc.ir import nodes as ir
+from taskc.ir.depth import deeply
 from taskc.ir.nodes import Tensor
 from taskc.ir.rewrite import walk
 
 
+@deeply
 def emit(kernel: ir.Kernel) -> Source:
     """The code for the kernel's own target."""
     return _Emitter(kernel).emit()
@@ -46,9 +50,11 @@ class _Emitter(Statements):
         self.indent = 1
         self.bind(kernel.worker, "threadIdx.x")
         self.bind(kernel.block, "blockIdx.x")
+        begin = len(self.lines)
         self.statements(kernel.body)
         body = self.lines
         maps = self.operations.maps
+        body[begin:begin] = self._prefetched(maps.values())
         for number, map_name in enumerate(maps.values()):
             listed.append(f"const __grid_constant__ tc::TensorMap {map_name}")
             arguments.append(Argument("map", number))
@@ -90,6 +96,15 @@ class _Emitter(Statements):
             tuple([(node.text, node.loc) for node in self.asserts]),
             any(isinstance(node, ir.Print) for node in walk(kernel.body)),
         )
+
+    def _prefetched(self, maps: Collection[str]) -> list[Line]:
+        """One thread has the tensor maps brought near, while the others set up: a copy waits for its own."""
+        if not maps:
+            return []
+        use = self.expressions.use("tensor_map_prefetch")
+        head = f"if ({self.names[self.kernel.worker]} == 0) {{"
+        lines = [(1, head), *[(2, f"{use}(&{name});") for name in maps], (1, "}")]
+        return [Line(indent, text, self.kernel.loc) for indent, text in lines]
 
     def _parameters(self) -> tuple[list[str], list[Argument]]:
         listed, arguments = [], []

@@ -45,7 +45,7 @@ _FUNCTIONS = {
     "pow": "pow", "rsqrt": "rsqrt", "exp": "exp", "exp2": "exp2", "log": "log", "log2": "log2",
     "sin": "sin", "cos": "cos", "tan": "tan", "tanh": "tanh", "erf": "erf",
 }  # fmt: skip
-_OF_THE_PRELUDE = ("sigmoid", "gelu")
+_OF_THE_PRELUDE = ("sigmoid", "gelu", "fast_exp2")
 
 _REGISTERS = {16: "h", 32: "r", 64: "l"}
 

@@ -20,6 +20,13 @@ __device__ __forceinline__ f32 maximum(f32 a, f32 b) {
     return result;
 }
 
+//: fast_exp2
+__device__ __forceinline__ f32 fast_exp2(f32 x) {
+    f32 result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
 //: to_f32.f16 f16
 __device__ __forceinline__ f32 to_f32(f16 x) {
     f32 result;
@@ -314,6 +321,11 @@ __device__ __forceinline__ void mbarrier_wait_for_cluster(u64* barrier, u32 pari
 //: tensor_map
 struct alignas(64) TensorMap { u8 bytes[128]; };
 
+//: tensor_map_prefetch tensor_map
+__device__ __forceinline__ void tensor_map_prefetch(const TensorMap* map) {
+    asm volatile("prefetch.tensormap [%0];" :: "l"((u64)map) : "memory");
+}
+
 //: tma_load_pixels shared_address tensor_map
 // The hardware counts pixels from the one that is named, within the corners that the map has.
 __device__ __forceinline__ void tma_load_pixels(void* to, const TensorMap* map, i32 channel, i32 column, i32 row,
@@ -371,6 +383,16 @@ template <int most> __device__ __forceinline__ void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(most) : "memory");
     if (most == 0 && gridDim.z == 0) asm volatile("trap;");
 }
+
+//: schedule_hold
+// A branch that is never taken, and that ptxas can't replace by predicates: it moves neither work nor waits across.
+__device__ __forceinline__ void schedule_hold() {
+    if (gridDim.z == 0) asm volatile("nanosleep.u32 0;");
+}
+
+//: schedule_branch
+// Instructions for some lanes only, or values chosen by a condition, can't stand in its place: ptxas has to jump.
+__device__ __forceinline__ void schedule_branch() { asm volatile("nanosleep.u32 0;"); }
 
 //: wgmma_operand shared_address
 __device__ __forceinline__ u64 wgmma_operand(const void* place, u32 leading, u32 stride, u32 swizzle) {

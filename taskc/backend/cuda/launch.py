@@ -124,6 +124,8 @@ class Form:
         compiled, context = loaded.compiled, loaded.context
         self._lock = Lock()
         self._maps: dict[tuple[int, int], Encoded] = {}
+        # Those whose addresses stand in `_places`: of what is remembered they may be forgotten in between.
+        self._passed: dict[int, Encoded] = {}
         self._tensors: list[tuple[int, int]] = []
         self._scalars: list[tuple[int, int]] = []
         self._mapped: list[tuple[int, int]] = []
@@ -215,7 +217,8 @@ class Form:
             content = np.asarray(values[number]).tobytes()
             ctypes.memmove(self._first + 8 * place, content, len(content))
         for place, number in self._mapped:
-            self._places[place] = self._map(number, values).address
+            passed = self._passed[place] = self._map(number, values)
+            self._places[place] = passed.address
 
     def _map(self, number: int, values: Sequence[Any]) -> Encoded:
         wanted = self.loaded.compiled.maps[number]

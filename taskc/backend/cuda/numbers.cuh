@@ -224,6 +224,9 @@ __device__ __forceinline__ f64 sigmoid(f64 x) {
     return (x < 0.0 ? power : 1.0) / (1.0 + power);
 }
 
+//: fast_exp2.f64
+__device__ __forceinline__ f64 fast_exp2(f64 x) { return exp2(x); }
+
 //: gelu
 __device__ __forceinline__ f32 gelu(f32 x) { return x * normcdff(x); }
 

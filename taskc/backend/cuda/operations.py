@@ -21,12 +21,17 @@ from taskc.ir import nodes as ir
 from taskc.ir.fragments import UNIT, placement
 from taskc.ir.nodes import Expression, Tensor
 from taskc.ir.rewrite import walk
-from taskc.ir.target import MATRIX_INSTRUCTIONS, MATRIX_MOVES, MatrixInstruction
+from taskc.ir.target import (
+    MATRIX_INSTRUCTIONS,
+    MATRIX_MOVES,
+    MatrixInstruction,
+    registers_at_launch,
+)
 from taskc.ir.types import boolean, i64
 
 _NO_OPERANDS = {
     "cp.async.commit", "tma.commit", "fence.proxy.async", "cluster.arrive", "cluster.wait", "wgmma.fence",
-    "wgmma.commit",
+    "wgmma.commit", "schedule.hold", "schedule.branch",
 }  # fmt: skip
 _OF_A_NUMBER = {"cp.async.wait", "tma.wait", "wgmma.wait"}
 _WITHIN_WARPS = {"shuffle.xor", "shuffle.index", "shuffle.up", "shuffle.down"}
@@ -107,7 +112,7 @@ class Operations:
     def _registers(self, count: int) -> str:
         """What a warpgroup has at first: a thread's part of the registers of a multiprocessor."""
         threads = self.kernel.workers + self.kernel.helpers
-        given = min(65536 // threads // 8 * 8, 255)
+        given = registers_at_launch(threads)
         return self.expressions.use("give_up_registers" if count <= given else "take_registers")
 
     # mbarriers.

@@ -30,10 +30,12 @@ from taskc.ir.linear import Affine
 from taskc.ir.nodes import BARRIER, SHARED, Statement, Tensor, Variable
 from taskc.ir.operations import OPERATIONS
 from taskc.ir.rewrite import walk
+from taskc.ir.straight_line import Sizes
 from taskc.ir.types import DType
 
 _LARGEST_SIZE = 1 << 40  # more elements than that has no tensor in any dimension
 _LANE_SUFFIX = "lanes"
+_LONG = 32  # statements
 WARPGROUP = 128
 _OF_WARPGROUPS = (-1, WARPGROUP)
 
@@ -49,6 +51,7 @@ class Statements:
         self.lines: list[Line] = []
         self.indent = 0
         self.loc = NOWHERE
+        self.sizes = Sizes()
         self.asserts: list[ir.Assert] = []
         self.places, self.shared = shared_memory(kernel)
         self.role: ir.Role | None = None
@@ -163,24 +166,51 @@ class Statements:
             self.bind(end, self.expressions(stop))
             stop = end
         self._loop_head(node)
-        name, step = self.names[node.variable], node.step
+        name, step, dtype = self.names[node.variable], node.step, node.variable.dtype
         compare = "<" if step > 0 else ">"
         advance = (
             f"++{name}" if step == 1 else f"{name} += {step}" if step > 0 else f"{name} -= {-step}"
         )
-        start = self.expressions(node.start)
+        start, last = self.expressions(node.start), self.expressions(stop)
+        head = f"for ({dtype} {name} = {start}; {name} {compare} {last}; {advance})"
+        if not self._stays_within(node):
+            # What comes behind the last number may wrap, and be before the end again.
+            ends = (last, name) if step > 0 else (name, last)
+            bits = f"u{dtype.bits}"  # which may wrap in C++
+            left = f"({bits})({ends[0]}) - ({bits})({ends[1]})"
+            sign = "+" if step > 0 else "-"
+            advance = f"{name} = ({dtype})(({bits}){name} {sign} {abs(step)})"
+            more = self.names[Variable(f"{node.variable.name}_more", dtype)]
+            head = (
+                f"for ({dtype} {name} = {start}, {more} = {name} {compare} {last}; {more};"
+                f" {more} = {left} > {abs(step)}, {advance})"
+            )
         self.facts.enter(node)
-        head = f"for ({node.variable.dtype} {name} = {start}; {name} {compare} {self.expressions(stop)}; {advance})"
         with self.braces(head):
             self.statements(node.body)
+
+    def _stays_within(self, node: ir.For) -> bool:
+        """Whether what follows a loop's last number is a number of its type, too."""
+        step, dtype = node.step, node.variable.dtype
+        low, high = self.facts.interval(node.stop)
+        if step > 0:
+            return step == 1 or (high is not None and high + step - 1 <= dtype.maximum)
+        return step == -1 or (low is not None and low + step + 1 >= dtype.minimum)
 
     def _loop_head(self, node: ir.For) -> None:
         if node.kind == "unroll":
             self.line("#pragma unroll")
-        elif any(isinstance(inner, (ir.Barrier, ir.Do)) for inner in walk(node.body)):
-            # How far a pipeline's loop is unrolled was decided; the compiler's copies would only take
-            # room in its cache of instructions.
+        elif self._is_long(node.body):
+            # How far it is unrolled was decided; the compiler's copies would only take registers, and
+            # room in the cache of instructions.
             self.line("#pragma unroll 1")
+
+    def _is_long(self, body: Statement) -> bool:
+        """Whether a loop's own instructions weigh little beside its body."""
+        size = self.sizes.of(body)
+        if size is None or size >= _LONG:
+            return True
+        return any(isinstance(inner, (ir.Barrier, ir.Do)) for inner in walk(body))
 
     # Memory.
 

@@ -218,6 +218,8 @@ class Accesses:
                 measure(frame, memory, at, where, site, "store")
             if once:
                 self.check_once(frame, memory, flat, loc, node)
+            if self.run.counts_changes:
+                self.run.changes += bool((memory.data[flat] != values).any())
             memory.data[flat] = values
             memory.mark(flat)
             touch(frame, memory, shape, flat, chosen, site, together, "write")

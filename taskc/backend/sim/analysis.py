@@ -93,6 +93,8 @@ def _are_independent(body: ir.Statement, extents: dict[ir.Variable, int], distin
     for node in walk(body):
         match node:
             case ir.Allocate(tensor=tensor):
+                if tensor.scope not in (ir.LOCAL, ir.REGISTER):
+                    return False  # a tile or a buffer is there once, for all turns
                 private.add(tensor)
             case ir.Read(tensor=tensor, indices=indices):
                 reads.add(tensor)

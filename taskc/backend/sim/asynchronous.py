@@ -214,8 +214,12 @@ class BulkCopies:
         def arrive() -> None:
             memory.data[at] = values
             memory.mark(at)
+            frame.run.changes += 1
             barrier.flying.remove(clock)
             barrier.bytes -= size
+            if barrier.bytes < 0 and barrier.is_out_of_range():
+                message = f"{-barrier.bytes} more bytes have come to {barrier.name} than it expects"
+                frame.run.findings.add("out-of-range", message, node.loc, where=node)
             barrier.advance(order.workers)
 
         schedule_of(frame).arrivals.append(arrive)
@@ -268,6 +272,7 @@ class BulkCopies:
                 flat = laid_out(target, distant.shape, flat)
             distant.data[flat[inside]] = memory.data[at][inside]
             distant.mark(flat[inside])
+            frame.run.changes += 1
             if distant.shadow is not None and inside.any():
                 lanes = issued(frame, flat[inside], column, site)
                 distant.shadow.write(lanes, Races(frame, distant, site))

@@ -59,7 +59,11 @@ def atomic(accesses: Accesses, node: ir.Atomic) -> Callable[[Frame, Any], Any]:
                 missing = missing & where
             if missing.any():
                 uninitialized(frame, memory, at, missing, None, loc, node)
+        counts = frame.run.counts_changes
+        was = memory.data[flat] if counts else None
         before = update(memory.data, flat, values, operator, tensor.dtype, wants_result)
+        if counts:
+            frame.run.changes += bool((memory.data[flat] != was).any())
         if wants_result:
             if chosen is None:
                 old = before.reshape(shape)

@@ -112,6 +112,7 @@ def bulk_move(frame: Frame, inner: Frame, memory: Memory, at: Any, values: Any, 
     def arrive() -> None:
         memory.data[flat] = data
         memory.mark(flat)
+        frame.run.changes += 1
         counted.flying[slot] -= 1
 
     schedule_of(frame).arrivals.append(arrive)

@@ -11,24 +11,26 @@ from taskc.backend.sim import analysis
 from taskc.backend.sim.expressions import narrowed
 from taskc.backend.sim.machine import Frame, Loop, Touched
 from taskc.backend.sim.memory import Array
+from taskc.backend.sim.report import Enough
 from taskc.backend.sim.schedule import Wait
 from taskc.backend.sim.statements import Code, Statements, agreed
 from taskc.backend.sim.vectors import check_turns
+from taskc.backend.sim.waiting import Turns, Watch, named_source
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
-from taskc.ir.rewrite import walk
 
 _ENDLESS = 1_000_000
-_SPINS = 10_000
+_MOST_TURNS = 2**62  # more than anybody waits for
 _LANES_AT_ONCE = 1 << 20
 
 
 class Loops:
     """Compiles loops, as additions to `Statements`."""
 
-    def __init__(self, statements: Statements) -> None:
+    def __init__(self, statements: Statements, written: frozenset[ir.Tensor]) -> None:
         self.statements = statements
+        self.written = written
         self.state = statements.state
         self.expressions = statements.expressions
         statements.makers.update(
@@ -45,15 +47,13 @@ class Loops:
         body = self.statements(node.body)
         uniform = self.statements.uniform
 
-        spins = self.state.by_warps and any(
-            isinstance(part, ir.Read) and part.tensor.scope in (ir.GLOBAL, ir.SHARED)
-            for part in walk(node.condition)
-        )
-        most = _SPINS if spins else _ENDLESS
+        turns = Turns.of(node, self.written)
+        spins = self.state.by_warps and bool(turns.sources)
+        names = [named_source(source, self.expressions) for source in turns.sources[:1]]
 
         def goes_on(frame: Frame, turn: int) -> bool:
-            if turn == most:
-                message = f"the loop has not ended after {most} turns"
+            if turn == _ENDLESS:
+                message = f"the loop has not ended after {_ENDLESS} turns"
                 frame.fault("endless-loop", message, np.ones((1, 1), np.bool_), node.loc, node)
                 return False
             chosen = condition(frame)
@@ -62,12 +62,41 @@ class Loops:
             frame.mask = narrowed(frame.mask, chosen)
             return frame.mask is None or bool(frame.mask.any())
 
+        def sleep(frame: Frame, watch: Watch) -> Wait:
+            """Until somebody changes memory."""
+            run, seen = frame.run, watch.changes
+            active = np.ones((1, 1), np.bool_) if frame.mask is None else frame.mask
+            worker = frame.someone(active)[1]
+            awaited = f"{names[0](frame)} to change"
+            return Wait(lambda: run.changes != seen, awaited, node.loc, worker=worker, is_spin=True)
+
+        def never_ends(frame: Frame) -> None:
+            """Those who are in the loop are all there are."""
+            message = "the loop never ends: from one turn to the next nothing changes"
+            kind = "endless-loop"
+            if names:
+                kind = "deadlock"
+                message = f"nobody makes progress: {{}} waits for {names[0](frame)} to change"
+            active = np.ones((1, 1), np.bool_) if frame.mask is None else frame.mask
+            worker = frame.someone(active)[1]
+            message = message.format("the block" if worker is None else f"worker {worker}")
+            notes = (
+                (("this is what it sees, again and again", turns.sources[0].loc),) if names else ()
+            )
+            frame.fault(kind, message, active, node.loc, node, notes=notes)
+            raise Enough
+
         def steps(frame: Frame) -> Any:
             outer = frame.mask
             turn = 0
+            watch = Watch(turns)
             while goes_on(frame, turn):
+                is_idle = watch.stays(frame, turn)
+                if is_idle and not spins:
+                    never_ends(frame)
                 if spins:
-                    yield Wait(lambda: True, "others", node.loc)
+                    anything = Wait(lambda: True, "others", node.loc)
+                    yield sleep(frame, watch) if is_idle else anything
                 if body.waits:
                     yield from body.run(frame)
                 else:
@@ -78,7 +107,10 @@ class Loops:
         def run(frame: Frame) -> None:
             outer = frame.mask
             turn = 0
+            watch = Watch(turns)
             while goes_on(frame, turn):
+                if watch.stays(frame, turn):
+                    never_ends(frame)
                 body.run(frame)
                 turn += 1
             frame.mask = outer
@@ -181,7 +213,8 @@ class Loops:
                         frame.mask = narrowed(outer, counts > turn)
                     frame.env[variable] = value
                     yield
-                    value = value + storage(step)
+                    with np.errstate(over="ignore"):  # behind a lane's last turn
+                        value = value + storage(step)
             else:
                 for number in range(int(begin), int(end), step):
                     frame.env[variable] = storage(number)
@@ -347,5 +380,8 @@ class Tasks:
 
 
 def _turns(begin: Array, end: Array, step: int) -> Array:
-    distance = end - begin if step > 0 else begin - end
-    return np.asarray(np.maximum(0, -(-distance // abs(step))))
+    first, last = (begin, end) if step > 0 else (end, begin)
+    with np.errstate(over="ignore"):  # a distance may be larger than its type's largest number
+        distance = last.astype(np.int64).view(np.uint64) - first.astype(np.int64).view(np.uint64)
+        turns = (distance - np.uint64(1)) // np.uint64(abs(step)) + np.uint64(1)
+    return np.where(first < last, np.minimum(turns, np.uint64(_MOST_TURNS)), 0).astype(np.int64)

@@ -55,6 +55,9 @@ class Run:
         self.peers: dict[ir.Tensor, ir.Tensor] = {}  # what the tensors of other blocks are here
         self.remote: set[ir.Tensor] = set()  # what other blocks have access to
         self.aborted = False
+        self.awaits_updates = False  # loops of the program wait for what others update
+        self.counts_changes = False  # somebody asks for their number
+        self.changes = 0  # of memory that others see: how often some of it got another value
         self.channels: dict[ir.Tensor | ir.Ring, int] = {}
         self.product_channel = 0  # of the first warpgroup's matrix products
         self.ring_of: dict[ir.Tensor, ir.Ring] = {}
@@ -115,6 +118,7 @@ class Group:
         self.outgoing: dict[int, Any] = {}  # each worker's bulk stores
         self.products: Any = None  # the asynchronous matrix products
         self.tile_registers: Any = None  # what is in them
+        self.registers: Any = None  # how many each warpgroup has
 
     def shared(self, tensor: ir.Tensor) -> Memory:
         """The memory of a SHARED tensor, the same one whenever the tensor is allocated again."""

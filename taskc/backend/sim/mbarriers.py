@@ -14,6 +14,7 @@ from taskc.backend.sim.schedule import Thread, Wait
 from taskc.backend.sim.statements import Code, Statements
 from taskc.backend.sim.synchronization import all_come, schedule_of
 from taskc.ir import nodes as ir
+from taskc.ir.target import MOST_COUNTED
 
 
 class Mbarrier:
@@ -57,6 +58,9 @@ class Mbarrier:
             self.known = known
         self.phase += 1
         self.left = self.count
+
+    def is_out_of_range(self) -> bool:
+        return abs(self.bytes) > MOST_COUNTED
 
     def has_completed(self, parity: int) -> bool:
         return self.phase & 1 != parity & 1
@@ -183,7 +187,7 @@ class Mbarriers:
                 if not len(workers) or not self.is_set_up(frame, barrier, workers, node):
                     continue
                 if count is not None:
-                    barrier.bytes += int(np.max(count(frame))) * len(workers)
+                    self._expect(frame, barrier, workers, int(np.max(count(frame))), node)
                 if len(workers) > barrier.left:
                     where = np.isin(frame.worker_row, workers)[None]
                     message = f"{barrier.name} expects {barrier.left} more arrivals in this phase"
@@ -197,6 +201,21 @@ class Mbarriers:
                     barrier.advance(order.workers)
 
         return Code(run)
+
+    def _expect(
+        self, frame: Frame, barrier: Mbarrier, workers: Array, count: int, node: ir.Do
+    ) -> None:
+        barrier.bytes += count * len(workers)
+        message = ""
+        if not 0 <= count <= MOST_COUNTED:
+            message = (
+                f"{count} bytes are expected at {barrier.name}; there may be 0 to {MOST_COUNTED}"
+            )
+        elif barrier.is_out_of_range():
+            message = f"{barrier.bytes} bytes are missing at {barrier.name}, which counts to {MOST_COUNTED}"
+        if message:
+            where = np.isin(frame.worker_row, workers)[None]
+            frame.fault("out-of-range", message, where, node.loc, node)
 
     def wait(self, node: ir.Do) -> Code:
         barriers = self.named_by(node)

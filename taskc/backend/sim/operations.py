@@ -37,6 +37,8 @@ class Operations:
             "vote.all": self.vote,
             "vote.ballot": self.vote,
             "setmaxnreg": lambda node: Code(lambda frame: None),
+            "schedule.hold": lambda node: Code(lambda frame: None),
+            "schedule.branch": lambda node: Code(lambda frame: None),
             "fence.proxy.async": self.fence,
             "wgmma.fence": self.fence,
             "wgmma.commit": self.fence,

@@ -25,13 +25,16 @@ from taskc.backend.sim.memory import Arena, Array
 from taskc.backend.sim.operations import Operations
 from taskc.backend.sim.order import WARP
 from taskc.backend.sim.products import Products
+from taskc.backend.sim.register_pools import RegisterPools
 from taskc.backend.sim.report import Enough, Findings, Report
 from taskc.backend.sim.results import report, store_results
 from taskc.backend.sim.rings import Rings
 from taskc.backend.sim.shadow import Shadow
 from taskc.backend.sim.statements import Statements, constant_of, grid_tiles
 from taskc.backend.sim.synchronization import Synchronization
+from taskc.backend.sim.waiting import watched
 from taskc.ir import nodes as ir
+from taskc.ir.depth import deeply
 from taskc.ir.rewrite import walk_statements
 from taskc.ir.target import is_asynchronous
 
@@ -39,6 +42,7 @@ _LANES_AT_ONCE = 1 << 18
 _CLOCKS_AT_ONCE = 1 << 23
 
 
+@deeply
 def run(
     kernel: ir.Kernel,
     arguments: Sequence[Any],
@@ -81,7 +85,7 @@ def run(
 
 _BY_WARPS = frozenset(
     "mbarrier.init mbarrier.arrive mbarrier.expect mbarrier.release mbarrier.wait tma.load tma.store"
-    " tma.commit tma.wait fence.proxy.async barrier.named".split()
+    " tma.commit tma.wait fence.proxy.async barrier.named setmaxnreg".split()
 )
 
 
@@ -105,6 +109,8 @@ class _Simulation:
         if analysis.is_cluster_at_work(self.nodes):
             self.state.cluster = ir.cluster_of(kernel)
         self.state.waits_for_grid = analysis.waits_for_grid(self.nodes)
+        self.state.counts_changes = any(isinstance(node, ir.While) for node in self.nodes)
+        self.state.awaits_updates = watched(self.kernel, self.written)
         self.state.by_warps = self._runs_by_warps(seed)
         self.expressions = Expressions(self.state)
         self.accesses = Accesses(self.state, self.expressions)
@@ -114,13 +120,14 @@ class _Simulation:
         self.accesses.of_products = frozenset(registers_of_products(self.nodes))
         self.rings = Rings(self.state, self.expressions, self.accesses, self.nodes)
         self.statements = Statements(self.state, self.expressions, self.accesses)
-        Loops(self.statements)
+        Loops(self.statements, self.written)
         operations = Operations(self.statements)
         products = None
         if self.state.by_warps:
             BulkCopies(operations, Mbarriers(operations))
             Clusters(operations)
             products = Products(operations)
+            RegisterPools(operations)
         Collectives(self.statements, products)
         Synchronization(self.statements, self.rings)
 
@@ -188,6 +195,8 @@ class _Simulation:
         step = max(1, _LANES_AT_ONCE // most)
         if not self.state.by_phases:
             step = min(step, max(1, _CLOCKS_AT_ONCE // self.state.workers**2))
+        if self.state.awaits_updates:
+            step = 1  # a block may wait for those before it
         if self.state.waits_for_grid:
             step = max(1, count)
         for start in range(0, count, step):
@@ -199,7 +208,7 @@ class _Simulation:
         if self.state.by_phases:
             return False
         channels = 0
-        found = seed is not None or self.state.cluster > 1
+        found = seed is not None or self.state.cluster > 1 or self.state.awaits_updates
         for node in self.nodes:
             match node:
                 case ir.Allocate(tensor=tensor) if tensor.scope == ir.BARRIER:

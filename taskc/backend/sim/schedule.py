@@ -26,6 +26,8 @@ class Wait:
     what: str
     loc: Location
     is_barrier: bool = False
+    worker: int | None = None
+    is_spin: bool = False
     grid_barrier: ir.Barrier | None = None
 
 
@@ -74,9 +76,9 @@ class Schedule:
                 self.arrivals.pop(which)()
                 continue
             if not able:
-                if self.grid_barrier is not None:
+                if self.grid_barrier is not None or (self.spins and self.group.run.waits_for_grid):
                     return True
-                self._stuck()
+                self.report_stuck()
                 return False
             which = able[0] if self.random is None else able[self.random.integers(len(able))]
             frame, thread, _ = threads[which]
@@ -88,6 +90,11 @@ class Schedule:
                 del threads[which]
                 threads[which] = (frame, thread, wait)
         return True
+
+    @property
+    def spins(self) -> bool:
+        """Somebody waits for memory to change, as other blocks may do."""
+        return any(wait.is_spin for _, _, wait in self.threads.values() if wait is not None)
 
     @property
     def grid_barrier(self) -> ir.Barrier | None:
@@ -181,7 +188,7 @@ class Schedule:
             found = meeting
             yield Wait(lambda: found.generation > generation, "the other warps", loc)
 
-    def _stuck(self) -> None:
+    def report_stuck(self) -> None:
         ended = len(self.threads) < len(self.frames)
         waits = [(frame, wait) for frame, _, wait in self.threads.values() if wait is not None]
         waits.sort(key=lambda pair: int(pair[0].worker_row[0]))
@@ -200,11 +207,16 @@ class Schedule:
             kind, message = "deadlock", f"nobody can go on; here it is {first.what} that is missing"
             stuck, first = next(pair for pair in waits if not pair[1].is_barrier)
             message = f"nobody can go on: workers wait for {first.what}"
+            if first.is_spin:
+                message = f"nobody makes progress: worker {first.worker} waits for {first.what}"
+        details: tuple[tuple[str, str | int], ...] = (("block", int(stuck.group.blocks[0])),)
+        if first.worker is not None:
+            details = (*details, ("worker", first.worker))
         self.group.run.findings.add(
             kind,
             message,
             first.loc,
-            details=(("block", int(stuck.group.blocks[0])),),
+            details=details,
             notes=tuple(notes[:8]),
             where=first.what,
         )

@@ -119,7 +119,7 @@ def execute(
         return
     together = list(units())
     while together:
-        if not all(unit.go_on() for unit in together):
+        if not _all_go_on(run, together):
             run.aborted = True
             return
         waiting = [unit for unit in together if unit.schedule.threads]
@@ -129,6 +129,20 @@ def execute(
         join_all([unit.order for unit in waiting])
         run.grid_barriers += 1
         together = waiting
+
+
+def _all_go_on(run: Run, together: list[Unit]) -> bool:
+    """Until each has ended or come to a barrier of the grid: those that wait for others' updates take turns."""
+    pending = together
+    while pending:
+        before = run.changes
+        if not all(unit.go_on() for unit in pending):
+            return False
+        pending = [unit for unit in pending if unit.schedule.spins]
+        if pending and run.changes == before:
+            pending[0].schedule.report_stuck()
+            return False
+    return True
 
 
 def _diverges(run: Run, waiting: list[Unit], count: int) -> bool:

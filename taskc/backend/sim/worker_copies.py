@@ -187,6 +187,7 @@ def land(frame: Frame, copy: Copy, arrived: Array) -> None:
     at, column = copy.at[arrived], copy.column[arrived]
     memory.data[at] = copy.values[arrived]
     memory.mark(at)
+    frame.run.changes += 1
     shadow = memory.shadow
     assert shadow is not None
     shape = (frame.count, frame.width)

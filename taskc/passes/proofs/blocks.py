@@ -21,9 +21,17 @@ from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import GLOBAL, Expression, Variable
 from taskc.ir.rewrite import walk
-from taskc.passes.proofs.enumeration import LIMIT, Array, Enumerator, all_blocks, size_of
+from taskc.passes.proofs.enumeration import (
+    LIMIT,
+    Array,
+    Enumerator,
+    all_blocks,
+    block_range,
+    is_short,
+    size_of,
+)
 from taskc.passes.proofs.folding import folded_alike, is_opaque
-from taskc.passes.proofs.forms import Form
+from taskc.passes.proofs.forms import Factor, Form
 from taskc.passes.proofs.pairs import kept_apart
 from taskc.passes.proofs.paths import Guard
 from taskc.passes.proofs.program import ATOMIC, READ, WRITE, Access, Program, used_variables
@@ -84,9 +92,9 @@ def _tensor(
             if program.grid is not None and kept_apart(first, second, program, program.grid):
                 continue
             conclusion = _enumerate(first, second, program)
-            if conclusion is None:
+            if conclusion is None and is_short(program, moving):
                 continue
-            return _report(first, second, program, conclusion)
+            return _report(first, second, program, True if conclusion is None else conclusion)
     return None
 
 
@@ -95,10 +103,7 @@ def _apart(first: Access, second: Access, enumerator: Enumerator, moving: list[V
 
     Grid variables one after another: those that are known to be equal don't blur the others.
     """
-    pairs = [
-        (enumerator.form(a), enumerator.form(b))
-        for a, b in zip(first.indices, second.indices, strict=True)
-    ]
+    pairs = list(zip(*(_forms(access, enumerator) for access in (first, second)), strict=True))
     left = list(moving)
     equal: set[Variable] = set()
     while left:
@@ -110,6 +115,20 @@ def _apart(first: Access, second: Access, enumerator: Enumerator, moving: list[V
         left.remove(found)
         equal.add(found)
     return True
+
+
+def _forms(access: Access, enumerator: Enumerator) -> list[Form | None]:
+    """The indices, where workers and slots get to the access."""
+    forms = [enumerator.form(index) for index in access.indices]
+    live = enumerator.path(access.path).may
+    if live is True or any(f is not None and size_of(f.base, live) > LIMIT for f in forms):
+        return forms
+    return [form and Form(form.terms, _where(form.base, live)) for form in forms]
+
+
+def _where(base: Any, live: Any) -> Any:
+    values, mask = np.broadcast_arrays(base, live)
+    return values[mask]
 
 
 def _separates(
@@ -130,33 +149,29 @@ def _separates(
         return False
     (low, high), (low_too, high_too) = own[0], other[0]
     step = program.grid.by[program.binders[variable].position] if program.grid else 1
-    return max(high, high_too) - min(low, low_too) < abs(factor) * step
+    return max(high, high_too) - min(low, low_too) < max(factor, -factor) * step
 
 
 def _reach(
     form: Form, variable: Variable, equal: set[Variable], program: Program
-) -> tuple[Reach, dict[Expression, int]] | None:
+) -> tuple[Reach, dict[Expression, Factor]] | None:
     """The range of the rest of an index, and what in it is the same for all blocks."""
     if np.size(form.base) == 0:
         return (0, 0), {}
     low, high = int(np.min(form.base)), int(np.max(form.base))
-    common: dict[Expression, int] = {}
+    common: dict[Expression, Factor] = {}
     for atom, factor in form.terms.items():
         if atom is variable:
             continue
         if _is_fixed(atom, equal, program):
             common[atom] = factor
             continue
-        values = all_blocks(program, [atom]) if isinstance(atom, Variable) else None
-        if not values:
+        values = block_range(program, atom) if isinstance(atom, Variable) else None
+        if values is None:
             return None
-        ends = [factor * int(end) for end in _ends(values[atom])]  # type: ignore[index]
+        ends = [int(factor * end) for end in (values[0], values[-1])] if values else [0]
         low, high = low + min(ends), high + max(ends)
     return (low, high), common
-
-
-def _ends(values: Array) -> tuple[int, int]:
-    return (int(values.min()), int(values.max())) if values.size else (0, 0)
 
 
 def _is_fixed(atom: Expression, equal: set[Variable], program: Program) -> bool:

@@ -15,10 +15,12 @@ from taskc.ir import nodes as ir
 from taskc.ir.bounds import Facts
 from taskc.ir.linear import WRAPPED, Affine, Opaque
 from taskc.ir.nodes import TILE, Expression
-from taskc.passes.proofs.enumeration import LIMIT, Enumerator, all_blocks, size_of
+from taskc.ir.rewrite import map_children, walk
+from taskc.passes.proofs.enumeration import LIMIT, Enumerator, all_blocks, is_short, size_of
 from taskc.passes.proofs.flow import State, Touch, touches
+from taskc.passes.proofs.folding import resolved
 from taskc.passes.proofs.paths import Guard
-from taskc.passes.proofs.program import Program, collect, used_variables
+from taskc.passes.proofs.program import Program, collect, is_dead, used_variables
 from taskc.passes.proofs.wording import at, first_true, spelled, task_of, task_text
 
 
@@ -55,6 +57,10 @@ def _index(
     lower, upper = state.now.nonpositive(-form), state.now.nonpositive(above)
     if lower and upper:
         return None
+    if _by_choice(resolved(index, program), end, state.now):
+        return None
+    if _by_parts(index, end, state, program) or _never_runs(state, program):
+        return None
     conclusion = _enumerate(index, end, state, program)
     if conclusion is True:
         return None
@@ -73,6 +79,57 @@ def _index(
         f"can't prove that index `{name}` of `{tensor.name}` is {claim}",
         loc,
         hint=_wrapping_hint(form, end, state.now) or hint,
+    )
+
+
+_MOST_CHOICES = 5  # in an index: each doubles the work
+
+
+def _by_choice(index: Expression, end: Expression, now: Facts, most: int = _MOST_CHOICES) -> bool:
+    """Both values of a select lie within, each where it is the one that is taken."""
+    choice = next((part for part in walk(index) if isinstance(part, ir.Select)), None)
+    if choice is None:
+        form = now.affine(index)
+        return now.nonpositive(-form) and now.nonpositive(form - now.affine(end) + 1)
+    if not most:
+        return False
+    for holds, value in ((True, choice.then), (False, choice.otherwise)):
+        known = now.assume(choice.condition, holds=holds)
+        if not _by_choice(_replaced(index, choice, value), end, known, most - 1):
+            return False
+    return True
+
+
+def _replaced(node: Expression, old: Expression, new: Expression) -> Expression:
+    return new if node is old else map_children(node, lambda part: _replaced(part, old, new))
+
+
+def _by_parts(index: Expression, end: Expression, state: State, program: Program) -> bool:
+    """What all workers and slots have of the index lies between two numbers; the rest is linear."""
+    enumerator = Enumerator(program, "unrolled")
+    form = enumerator.form(index)
+    if form is None or form.is_uniform or any(type(k) is not int for k in form.terms.values()):
+        return False
+    live = enumerator.path(state.path).may
+    if size_of(form.base, live) > LIMIT:
+        return False
+    base, mask = np.broadcast_arrays(form.base, live)
+    values = base[mask]
+    if not values.size:
+        return True
+    total = Affine(0, {}, 0)
+    for atom, factor in form.terms.items():
+        total = total + state.now.affine(atom).scaled(int(factor))
+    above = total + (int(values.max()) + 1) - state.now.affine(end)
+    return state.now.nonpositive(-total - int(values.min())) and state.now.nonpositive(above)
+
+
+def _never_runs(state: State, program: Program) -> bool:
+    """The conditions around contradict each other, or the ranges of the loops."""
+    return any(
+        is_dead(state.path[:position], frame.condition, frame.holds, program)
+        for position, frame in enumerate(state.path)
+        if isinstance(frame, Guard)
     )
 
 
@@ -96,7 +153,7 @@ def _enumerate(
         return None
     outside = np.logical_or(form.base < 0, form.base >= extent.base)
     if not (outside & live.may).any():
-        return True
+        return is_short(program, blocks) or None
     wrong = outside & live.must
     if not wrong.any():
         return None

@@ -7,23 +7,30 @@ stride is the previous one times its count. So block-wide loops may be symbolic:
 of each dimension may have any count.
 
     c[row + i, col]    row in 0, 64, ... < m; i in 0..63      digits (1, 64), (64, ...): [0, m)
+
+An element's digits say which iterations would store it. That these run is shown frame by frame, from
+the kernel's body down: each loop has the iteration, and each condition holds, given that the frames
+around it were passed. What only the frames within would tell, that a loop of theirs runs for example,
+is not known there. Any dimension may be 0, but there is an element to store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, NoReturn
 
 import numpy as np
 
 from taskc.ir import nodes as ir
+from taskc.ir.bounds import Facts
 from taskc.ir.nodes import Binary, Expression, Variable
 from taskc.passes.proofs.enumeration import LIMIT, Array, Enumerator, size_of
 from taskc.passes.proofs.folding import Row, folded, is_opaque
 from taskc.passes.proofs.forms import Form
-from taskc.passes.proofs.paths import Guard, Path, conjuncts
-from taskc.passes.proofs.program import Access, Program, used_variables
+from taskc.passes.proofs.paths import Frame, Guard, Loop, Path, conjuncts
+from taskc.passes.proofs.program import Access, Program, is_dead, used_variables
 from taskc.passes.proofs.wording import spelled
 
 
@@ -37,17 +44,46 @@ class NoBoxError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Digit:
-    """`count` values, `stride` apart; a symbolic one (count None) spans `factor * stop`."""
+    """`count` values, `stride` apart. The count of a symbolic one (None) is that of the loop's steps up to
+    `stop`, at whose place something is `known`."""
 
     stride: int
     count: int | None
     stop: Expression | None = None
-    factor: int = 1
+    step: int = 1
+    known: Facts | None = None
+
+    def reaches(self, end: Expression, offset: int) -> bool:
+        """Whether the values, from the offset on, go on to the end at least."""
+        assert self.stop is not None
+        assert self.known is not None
+        needed, stop = self.known.affine(end) - offset, self.known.affine(self.stop)
+        if self.known.nonpositive(needed.scaled(self.step) - stop.scaled(self.stride)):
+            return True
+        above = Binary("+", self.stop, ir.constant(self.step - 1))
+        count = self.known.affine(Binary("//", above, ir.constant(self.step)))
+        return self.known.nonpositive(needed - count.scaled(self.stride))
 
 
 # Half open; None is the tensor's extent, and beyond.
 Interval = tuple[int, "int | None"]
 Box = tuple[Interval, ...]
+
+
+def corners(boxes: Iterable[Box], rank: int) -> Iterator[tuple[int, ...]]:
+    """Places of which at least one lies in each part that the boxes' edges cut a tensor in."""
+    cuts: list[set[int]] = [{0} for _ in range(rank)]
+    for box in boxes:
+        for places, interval in zip(cuts, box, strict=True):
+            places.update(end for end in interval if end is not None)
+    return product(*map(sorted, cuts))
+
+
+def contains(box: Box, corner: tuple[int, ...]) -> bool:
+    return all(
+        low <= place and (high is None or place < high)
+        for place, (low, high) in zip(corner, box, strict=True)
+    )
 
 
 def box_of(
@@ -67,17 +103,14 @@ class _Store:
         self.access = access
         self.program = program
         self.enumerator = enumerator
-        promises = tuple(
-            frame for frame in access.path if not isinstance(frame, Guard) or frame.asserted
-        )
-        self.facts = program.facts(promises)
+        self.known: dict[int, Facts] = {}
         indices, extents = access.indices, access.tensor.shape
         if row is not None:
             indices, extents = row.indices, row.extents
         self.rank = len(indices)
         self.forms = [enumerator.form(index) for index in indices]
         if any(map(is_opaque, self.forms)):
-            row = folded(Row(indices, extents), program, self.facts)
+            row = folded(Row(indices, extents), program, program.facts(access.path))
             indices, extents = row.indices, row.extents
             self.forms = [enumerator.form(index) for index in indices]
         self.indices, self.extents = indices, extents
@@ -99,6 +132,8 @@ class _Store:
     def box(self) -> Box | None:
         live, symbolic = self._conditions()
         pinned = self._harmless(symbolic)
+        if pinned is None:
+            return None
         forms = []
         for index, form in zip(self.indices, self.forms, strict=True):
             if form is None:
@@ -107,7 +142,10 @@ class _Store:
         digits, offsets = self._loops(forms, pinned)
         if not self._local(forms, live, digits, offsets):
             return None
-        intervals = [self._interval(d, digits[d], offsets[d]) for d in range(len(forms))]
+        # Where the first element is stored, all of the path was passed; else the sizes alone are known.
+        is_first = all(offset <= 0 for offset in offsets)
+        known = self._known_at(len(self.access.path) if is_first else 0)
+        intervals = [self._interval(d, digits[d], offsets[d], known) for d in range(len(forms))]
         for d in self.turned:
             intervals[d] = self._turned(d, intervals[d])
         if len(intervals) == self.rank:
@@ -119,22 +157,63 @@ class _Store:
     def _unknown(self, reason: str) -> NoReturn:
         raise NoBoxError(reason)
 
+    # What is known where a frame stands.
+
+    def _known_at(self, position: int) -> Facts:
+        """The frames before were passed, and some element would be stored by way of those after."""
+        if position not in self.known:
+            self.known[position] = self._facts(position)
+        return self.known[position]
+
+    def _facts(self, position: int) -> Facts:
+        path = self.access.path
+        before = {id(frame) for frame in path[:position]}
+        after = {id(frame) for frame in path[position:]}
+        facts = Facts.empty(self.program.kernel, self.program.ranges)
+        for name in self.program.names:
+            if isinstance(name, ir.Let) or id(name) in before:
+                facts = facts.enter(name)
+            elif id(name) in after:
+                self._would_enter(name, facts)
+        for n, frame in enumerate(path):
+            if isinstance(frame, Guard) and (frame.of_sizes or (frame.asserted and n < position)):
+                facts = facts.assume(frame.condition, holds=frame.holds)
+        for extent in (*self.access.tensor.shape, *self.extents):
+            facts = facts.assume(Binary(">", _end(extent), ir.constant(0)))
+        return facts
+
+    def _would_enter(self, loop: Loop, facts: Facts) -> None:
+        """Binds variables to what an element's digits say: from their start on, in steps."""
+        if isinstance(loop, (ir.Each, ir.Move)):
+            facts.enter(loop)
+            return
+        for variable, start, stop, step in _ranges(loop):
+            first = facts.affine(start)
+            distance = facts.affine(stop) - first
+            last = None
+            if distance.is_constant:
+                last = first + max(distance.constant - 1, 0) // abs(step) * step
+            low, high = (first, last) if step > 0 else (last, first)
+            facts.scope.bind(variable, low, high, first, abs(step))
+
     # Conditions.
 
-    def _conditions(self) -> tuple[Any, list[tuple[Expression, bool]]]:
-        """Where enumeration says that the store happens, and the conditions it can't decide."""
+    def _conditions(self) -> tuple[Any, list[tuple[int, Expression, bool]]]:
+        """Where enumeration says that the store happens, and the conditions it can't decide, with the
+        positions of their frames."""
         live: Any = True
-        symbolic: list[tuple[Expression, bool]] = []
-        for frame in self.access.path:
+        symbolic: list[tuple[int, Expression, bool]] = []
+        names = self.program.conditions()
+        for position, frame in enumerate(self.access.path):
             if isinstance(frame, Guard):
                 if frame.asserted:
                     continue
-                for condition, holds in conjuncts(frame.condition, frame.holds):
+                for condition, holds in conjuncts(frame.condition, frame.holds, names):
                     truth = self.enumerator.frame(Guard(condition, holds))
                     if truth.must is truth.may:
                         live = live & truth.must
                     else:
-                        symbolic.append((condition, holds))
+                        symbolic.append((position, condition, holds))
                 continue
             if isinstance(frame, ir.While):
                 self._unknown("it is in a while loop")
@@ -144,19 +223,18 @@ class _Store:
             live = live & truth.must
         return live, symbolic
 
-    def _harmless(self, symbolic: list[tuple[Expression, bool]]) -> dict[Variable, int]:
-        """Conditions that hold for every element there is; the values of those that pin a loop."""
+    def _harmless(self, symbolic: list[tuple[int, Expression, bool]]) -> dict[Variable, int] | None:
+        """Conditions that hold for every element there is; the values of those that pin a loop. None
+        where one of them never holds."""
         pinned: dict[Variable, int] = {}
-        if not symbolic:
-            return pinned
-        facts = self.facts
-        given = zip(self.access.indices, self.access.tensor.shape, strict=True)
-        for index, extent in (*given, *zip(self.indices, self.extents, strict=True)):
-            facts = facts.assume(Binary(">=", index, ir.constant(0)))
-            facts = facts.assume(Binary("<", index, _end(extent)))
-        for condition, holds in symbolic:
+        facts, place = None, -1
+        for position, condition, holds in symbolic:
+            if facts is None or position != place:
+                facts, place = self._inside(self._known_at(position)), position
             if facts.prove(condition) is holds:
                 continue
+            if is_dead(self.access.path[:position], condition, holds, self.program):
+                return None
             pin = self._pin(condition) if holds else None
             if pin is None:
                 text = spelled(condition)
@@ -164,6 +242,16 @@ class _Store:
                 self._unknown(f"elements where `{text}` {negation} are not stored")
             pinned[pin[0]] = pin[1]
         return pinned
+
+    def _inside(self, facts: Facts) -> Facts:
+        """Where the index is that of an element, also if what was divided is put together."""
+        given = zip(self.access.indices, self.access.tensor.shape, strict=True)
+        whole = folded(Row(self.indices, self.extents), self.program, facts)
+        seen = zip(self.indices, self.extents, strict=True)
+        for index, extent in (*given, *seen, *zip(whole.indices, whole.extents, strict=True)):
+            facts = facts.assume(Binary(">=", index, ir.constant(0)))
+            facts = facts.assume(Binary("<", index, _end(extent)))
+        return facts
 
     def _pin(self, condition: Expression) -> tuple[Variable, int] | None:
         """(v, n) of a condition v == n."""
@@ -189,7 +277,7 @@ class _Store:
         digits: list[list[Digit]] = [[] for _ in forms]
         offsets = [0] * len(forms)
         terms = [dict(form.terms) for form in forms]
-        for variable, start, stop, step in reversed(list(self._variables())):
+        for position, variable, start, stop, step in reversed(list(self._variables())):
             users = [d for d in range(len(forms)) if variable in terms[d]]
             first, last = self.enumerator.form(start), self.enumerator.form(stop)
             if first is None or last is None or not (first.is_uniform and last.is_uniform):
@@ -197,13 +285,13 @@ class _Store:
             span = last.plus(first, -1)
             count = None if span.terms else max(0, -(-span.base // step))
             if variable in pinned and not users:
-                if not self._takes(pinned[variable], first, stop, count, step):
+                if not self._takes(position, pinned[variable], first, stop, count, step):
                     self._unknown(f"`{variable.name}` may never be {pinned[variable]}")
                 continue
             if variable in pinned:
                 self._unknown(f"only one value of `{variable.name}` stores")
             if not users:
-                if count == 1 or (count is None and self._runs_once(first, stop, step)):
+                if count == 1 or (count is None and self._runs_once(position, first, stop, step)):
                     continue
                 for index in self.indices:
                     if variable in used_variables(self.program, [index]):
@@ -215,60 +303,54 @@ class _Store:
             factor = terms[d].pop(variable)
             if factor < 0 or step < 0:
                 self._unknown(f"`{variable.name}` counts down")
+            if factor * step % 1 or factor * first.base % 1:
+                self._unknown(f"index `{spelled(self.indices[d])}` is not a sum of loop variables")
             for atom, value in first.terms.items():
                 terms[d][atom] = terms[d].get(atom, 0) + factor * value
                 if not terms[d][atom]:
                     del terms[d][atom]
-            offsets[d] += factor * first.base
+            offsets[d] += int(factor * first.base)
             if count is None and first.terms:
                 self._unknown(f"the range of `{variable.name}` has no constant length")
             if count is None:
                 stop = Binary("-", stop, ir.constant(first.base)) if first.base else stop
-            digits[d].append(Digit(factor * step, count, stop, factor))
+            known = self._known_at(position) if count is None else None
+            digits[d].append(Digit(int(factor * step), count, stop, step, known))
         for d, rest in enumerate(terms):
             if rest:
                 self._unknown(f"index `{spelled(self.indices[d])}` is not a sum of loop variables")
         return digits, offsets
 
     def _takes(
-        self, value: int, first: Form, stop: Expression, count: int | None, step: int
+        self, position: int, value: int, first: Form, stop: Expression, count: int | None, step: int
     ) -> bool:
         """Whether a loop has an iteration with this value."""
         if first.terms or (value - first.base) % step:
             return False
         if count is not None:
             return value in range(first.base, first.base + count * step, step)
-        return value >= first.base and self._holds(Binary("<", ir.constant(value), stop))
+        below = Binary("<", ir.constant(value), stop)
+        return value >= first.base and self._known_at(position).prove(below) is True
 
-    def _runs_once(self, first: Form, stop: Expression, step: int) -> bool:
+    def _runs_once(self, position: int, first: Form, stop: Expression, step: int) -> bool:
         if first.terms or step < 0:
             return False
         start, second = ir.constant(first.base), ir.constant(first.base + step)
-        return self._holds(Binary("<", start, stop)) and self._holds(Binary("<=", stop, second))
+        known = self._known_at(position)
+        return (
+            known.prove(Binary("<", start, stop)) is True
+            and known.prove(Binary("<=", stop, second)) is True
+        )
 
-    def _holds(self, condition: Expression) -> bool:
-        """Whatever the loops do, since that they are entered is what has to be shown."""
-        promises = [f for f in self.access.path if isinstance(f, Guard) and f.asserted]
-        facts = self.program.facts(tuple(promises))
-        for extent in self.extents:  # there is a tensor to fill
-            facts = facts.assume(Binary(">", _end(extent), ir.constant(0)))
-        return facts.prove(condition) is True
-
-    def _variables(self) -> Iterable[tuple[Variable, Expression, Expression, int]]:
-        zero = ir.constant(0)
-        for frame in self.access.path:
-            match frame:
-                case ir.Grid():
-                    for variable, extent, by in zip(
-                        frame.variables, frame.shape, frame.by, strict=True
-                    ):
-                        yield variable, zero, _end(extent), by
-                case ir.Pipeline():
-                    yield frame.variable, zero, frame.extent, frame.by
-                case ir.For():
-                    form = self.enumerator.form(frame.variable)
-                    if form is not None and frame.variable in form.terms:
-                        yield frame.variable, frame.start, frame.stop, frame.step
+    def _variables(self) -> Iterable[tuple[int, Variable, Expression, Expression, int]]:
+        """Of the loops that are not enumerated, with the positions of these."""
+        for position, frame in enumerate(self.access.path):
+            if isinstance(frame, ir.For):
+                form = self.enumerator.form(frame.variable)
+                if form is None or frame.variable not in form.terms:
+                    continue
+            for found in _ranges(frame):
+                yield position, *found
 
     # What is enumerated: mapping loops, moves, and constant loops inside.
 
@@ -324,7 +406,7 @@ class _Store:
             self._unknown(f"index `{spelled(self.indices[d])}` does not count down from end to end")
         return interval
 
-    def _interval(self, d: int, digits: list[Digit], offset: int) -> Interval:
+    def _interval(self, d: int, digits: list[Digit], offset: int, known: Facts) -> Interval:
         extent = self.extents[d]
         end = _end(extent)
         reach = 1
@@ -345,8 +427,7 @@ class _Store:
                 if position != len(digits) - 1:
                     self._unknown(f"two of its loops in dimension {d} have symbolic lengths")
                 assert digit.stop is not None
-                span = self.facts.affine(digit.stop).scaled(digit.factor) + offset
-                if not self.facts.nonpositive(self.facts.affine(end) - span):
+                if not digit.reaches(end, offset):
                     self._unknown(
                         f"its loop up to `{spelled(digit.stop)}` may not reach the extent"
                         f" `{spelled(end)}` of dimension {d}"
@@ -354,9 +435,22 @@ class _Store:
                 return max(offset, 0), None
             reach *= digit.count
         high = offset + reach
-        if self.facts.nonpositive(self.facts.affine(end) - high):
+        if known.nonpositive(known.affine(end) - high):
             return max(offset, 0), None
         return max(offset, 0), high
+
+
+def _ranges(frame: Frame) -> Iterator[tuple[Variable, Expression, Expression, int]]:
+    """The variables of a loop that all workers run together, with start, stop and step."""
+    zero = ir.constant(0)
+    match frame:
+        case ir.Grid():
+            for variable, extent, by in zip(frame.variables, frame.shape, frame.by, strict=True):
+                yield variable, zero, _end(extent), by
+        case ir.Pipeline():
+            yield frame.variable, zero, frame.extent, frame.by
+        case ir.For():
+            yield frame.variable, frame.start, frame.stop, frame.step
 
 
 def _end(extent: int | Expression) -> Expression:

@@ -6,7 +6,8 @@
         c[row + i, col + j] = ...    the other case: those, and m > 8 is known
 
 A condition on sizes and scalars alone is the same for every block, so each case can be proved for
-itself.
+itself. Where both sides of a condition fill the same boxes, one stands for both: otherwise each
+condition would make twice as many cases, whether they depend on each other or not.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Variable
 from taskc.ir.rewrite import walk
+from taskc.passes.proofs.boxes import NoBoxError, box_of, contains, corners
+from taskc.passes.proofs.enumeration import Enumerator
 from taskc.passes.proofs.paths import Guard
 from taskc.passes.proofs.program import Access, Program, used_variables
 from taskc.passes.proofs.wording import spelled
@@ -43,21 +46,70 @@ class Case:
 
 def cases(case: Case, program: Program) -> Iterator[Case]:
     """The case itself, or what it falls apart into."""
-    guards = [frame for store in case.stores for frame in store.path if isinstance(frame, Guard)]
-    open_guards = [guard for guard in guards if not guard.asserted]
-    for chosen in open_guards:
-        same = [guard for guard in open_guards if guard.condition is chosen.condition]
-        if len({guard.holds for guard in same}) == 2 and is_computed_from(
-            (), chosen.condition, program
-        ):
-            for holds in (True, False):
-                known = Guard(chosen.condition, holds, asserted=True)
-                stores = tuple(
-                    _known(store, known) for store in case.stores if _happens(store, known)
-                )
-                yield from cases(Case(stores, (*case.known, known)), program)
-            return
+    yield from _split(replace(case, stores=_merged(case.stores, program)), program)
+
+
+def _split(case: Case, program: Program) -> Iterator[Case]:
+    for condition in _choices(case.stores, program):
+        for holds in (True, False):
+            known = Guard(condition, holds, asserted=True, of_sizes=True)
+            stores = tuple(_known(store, known) for store in case.stores if _happens(store, known))
+            yield from _split(Case(stores, (*case.known, known)), program)
+        return
     yield case
+
+
+def _choices(stores: tuple[Access, ...], program: Program) -> Iterator[Expression]:
+    """The conditions of which some stores are on the one side, and some on the other."""
+    sides: dict[int, tuple[Expression, set[bool]]] = {}
+    for store in stores:
+        for frame in store.path:
+            if isinstance(frame, Guard) and not frame.asserted:
+                sides.setdefault(id(frame.condition), (frame.condition, set()))[1].add(frame.holds)
+    for condition, found in sides.values():
+        if len(found) == 2 and is_computed_from((), condition, program):
+            yield condition
+
+
+def _merged(stores: tuple[Access, ...], program: Program) -> tuple[Access, ...]:
+    """The stores without those on a side of a condition that fills what the other one fills.
+
+    Conditions further in come first: what they merge is one store for those around.
+    """
+    enumerator = Enumerator(program, "iterations")
+    for condition in reversed(list(_choices(stores, program))):
+        both = [Guard(condition, holds, asserted=True) for holds in (True, False)]
+        sides = [
+            [_known(store, known) for store in stores if _is_under(store, known)] for known in both
+        ]
+        if _fill_the_same(sides[0], sides[1], program, enumerator):
+            stores = tuple([_known(s, both[0]) for s in stores if not _is_under(s, both[1])])
+    return stores
+
+
+def _fill_the_same(
+    then: list[Access], otherwise: list[Access], program: Program, enumerator: Enumerator
+) -> bool:
+    """Whether these stores store every element as many times as those."""
+    try:
+        one = [box_of(store, program, enumerator) for store in then]
+        other = [box_of(store, program, enumerator) for store in otherwise]
+    except NoBoxError:
+        return False
+    first, second = ([box for box in boxes if box is not None] for boxes in (one, other))
+    return all(
+        sum(contains(box, corner) for box in first) == sum(contains(box, corner) for box in second)
+        for corner in corners([*first, *second], len(then[0].tensor.shape))
+    )
+
+
+def _is_under(store: Access, known: Guard) -> bool:
+    return any(
+        isinstance(frame, Guard)
+        and frame.condition is known.condition
+        and frame.holds is known.holds
+        for frame in store.path
+    )
 
 
 def _happens(store: Access, known: Guard) -> bool:

@@ -11,9 +11,10 @@ What is left can't be proved, and is rejected; `tc.inout` parameters are free of
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,9 @@ import numpy as np
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import GLOBAL, Expression, Tensor, Variable
-from taskc.passes.proofs.boxes import Box, NoBoxError, box_of, enumerated_loops
+from taskc.passes.proofs.boxes import Box, NoBoxError, box_of, contains, corners, enumerated_loops
 from taskc.passes.proofs.cases import Case, cases
-from taskc.passes.proofs.enumeration import LIMIT, Array, Enumerator, all_blocks, size_of
+from taskc.passes.proofs.enumeration import LIMIT, Array, Enumerator, all_blocks, is_short, size_of
 from taskc.passes.proofs.folding import Row
 from taskc.passes.proofs.paths import Guard
 from taskc.passes.proofs.program import ATOMIC, READ, Access, Program, collect
@@ -32,6 +33,8 @@ from taskc.passes.proofs.ways import ways
 from taskc.passes.proofs.wording import at, element, task_of, task_text
 
 HINT = "a parameter that is updated in place or scattered into is declared tc.inout[...]"
+
+_MOST_CASES = 64
 
 ON_HINT = (
     "workers with the same number in .on(...) do the same tasks, and each of them stores; of the"
@@ -61,7 +64,10 @@ def _output(tensor: Tensor, program: Program) -> CompileError | None:
             return CompileError(text, store.loc, hint=HINT)
     if 0 in tensor.shape:
         return None
-    for case in cases(Case(tuple(_complementary(stores))), program):
+    for number, case in enumerate(cases(Case(tuple(_complementary(stores))), program)):
+        if number == _MOST_CASES:
+            reason = f"conditions choose between its stores in more than {_MOST_CASES} ways"
+            return _unproved(tensor, stores[-1].loc, reason)
         error = _case(tensor, list(case.stores), program)
         if error is None:
             continue
@@ -86,24 +92,36 @@ def _case(tensor: Tensor, stores: list[Access], program: Program) -> CompileErro
         if len(tensor.shape) == 1 and all(isinstance(n, int) for n in rows[0].extents[1:]):
             problem = precise
     counted = _by_enumeration(tensor, stores, program)
-    if counted is None or isinstance(counted, CompileError):
+    if isinstance(counted, CompileError) or (counted is None and _are_short(stores, program)):
         return counted
     return problem
 
 
+def _are_short(stores: list[Access], program: Program) -> bool:
+    frames = [frame for store in stores for frame in store.path]
+    if any(isinstance(frame, ir.Grid) for frame in frames):
+        return False
+    loops = [frame.variable for frame in frames if isinstance(frame, (ir.For, ir.Pipeline))]
+    return is_short(program, loops)
+
+
 def _complementary(stores: list[Access]) -> list[Access]:
     """Stores of one element under a condition and under its negation, made one."""
-    stores = list(stores)
-    merged = True
-    while merged:
-        merged = False
-        for first, second in product(stores, stores):
+    apart: dict[int, list[Access]] = {}  # by the length of the path
+    waiting = deque(stores)
+    while waiting:
+        store = waiting.popleft()
+        alike = apart.setdefault(len(store.path), [])
+        for position, other in enumerate(alike):
+            first, second = (other, store) if other.order < store.order else (store, other)
             joined = _joined(first, second) if first.order < second.order else None
             if joined is not None:
-                stores = [s for s in stores if s is not first and s is not second] + [joined]
-                merged = True
+                del alike[position]
+                waiting.append(joined)
                 break
-    return stores
+        else:
+            alike.append(store)
+    return sorted(chain(*apart.values()), key=lambda store: store.order)
 
 
 def _joined(first: Access, second: Access) -> Access | None:
@@ -145,14 +163,10 @@ def _by_structure(
             boxes.append((box, store))
     if not boxes:
         return _unproved(tensor, stores[0].loc, "its stores never happen")
-    cuts = [
-        sorted({0, *(cut for box, _ in boxes for cut in _ends(box[d]))})
-        for d in range(len(extents))
-    ]
-    for corner in product(*cuts):
+    for corner in corners([box for box, _ in boxes], len(extents)):
         if not _exists(corner, extents):
             continue
-        inside = [store for box, store in boxes if _contains(box, corner)]
+        inside = [store for box, store in boxes if contains(box, corner)]
         name = element(tensor, corner if rows is None else _put_together(corner, extents))
         if not inside:
             return CompileError(f"{name} is never stored", boxes[-1][1].loc, hint=HINT)
@@ -168,18 +182,6 @@ def _put_together(corner: tuple[int, ...], extents: tuple[int | Expression, ...]
     for place, extent in zip(corner[1:], extents[1:], strict=True):
         number = number * (extent if isinstance(extent, int) else 1) + place
     return (number,)
-
-
-def _ends(interval: tuple[int, int | None]) -> list[int]:
-    low, high = interval
-    return [low] if high is None else [low, high]
-
-
-def _contains(box: Box, corner: tuple[int, ...]) -> bool:
-    return all(
-        low <= place and (high is None or place < high)
-        for place, (low, high) in zip(corner, box, strict=True)
-    )
 
 
 def _exists(corner: tuple[int, ...], extents: tuple[int | Expression, ...]) -> bool:
@@ -261,7 +263,8 @@ def _executions(
     live = enumerator.path(store.path, stores=True)
     if live.must is not live.may or any(form is None or form.terms for form in forms):
         return None
-    if any(enumerator.form(variable) is None for variable in variables):
+    counters = [enumerator.form(variable) for variable in variables]
+    if any(form is None or form.terms for form in counters):
         return None
     bases = [form.base for form in forms if form is not None]
     loops = enumerated_loops(store.path, enumerator)

@@ -23,6 +23,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import Expression, Tensor, Variable
 from taskc.ir.rewrite import expressions
+from taskc.ir.types import DType
 from taskc.passes.proofs.cells import tensors_read
 from taskc.passes.proofs.forms import (
     BITWISE,
@@ -43,6 +44,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Mode = Literal["phase", "iterations", "unrolled"]
 
 LIMIT = 8_000_000  # elements of an array that a proof is willing to build
+STEPS = 256  # of a loop that is enumerated; a longer one, and the grid, is only a name
 
 
 @lru_cache(maxsize=256)
@@ -77,28 +79,48 @@ def along(values: Array, axis: int) -> Array:
 def all_blocks(program: Program, variables: Iterable[Variable]) -> dict[Variable, Any] | None:
     """Every value of the block-wide loop variables among these, each along its axis.
 
-    None where one of them has no constant range.
+    None where one of them has no constant range. See `is_short` for what may be concluded from them.
     """
     values: dict[Variable, Any] = {}
     for variable in variables:
         binder = program.binders.get(variable)
         if binder is None or not binder.shared:
             continue
-        match binder.loop:
-            case ir.Grid(shape=shape, by=by):
-                extent: Any = shape[binder.position]
-                stop = extent.value if isinstance(extent, ir.Constant) else extent
-                bounds: tuple[Any, Any, int] = 0, stop, by[binder.position]
-            case ir.Pipeline(extent=ir.Constant(value=stop), by=step):
-                bounds = 0, stop, step
-            case ir.For(start=ir.Constant(value=start), stop=ir.Constant(value=stop), step=step):
-                bounds = start, stop, step
-            case _:
-                return None
-        if not isinstance(bounds[1], int) or len(range(*bounds)) > LIMIT:
+        found = block_range(program, variable)
+        if found is None or len(found) > LIMIT:
             return None
-        values[variable] = along(np.arange(*bounds, dtype=np.int64), binder.axis)
+        numbers = np.arange(found.start, found.stop, found.step, dtype=np.int64)
+        values[variable] = along(numbers, binder.axis)
     return values
+
+
+def is_short(program: Program, variables: Iterable[Variable]) -> bool:
+    """No variable among these is one of the grid, or of a long loop: what holds for all values of them
+    may be taken for proved."""
+    for variable in variables:
+        found = block_range(program, variable)
+        if found is not None and (
+            isinstance(program.binders[variable].loop, ir.Grid) or len(found) > STEPS
+        ):
+            return False
+    return True
+
+
+def block_range(program: Program, variable: Variable) -> range | None:
+    """The values of a block-wide loop's variable, if they are constant."""
+    binder = program.binders.get(variable)
+    if binder is None or not binder.shared:
+        return None
+    match binder.loop:
+        case ir.Grid(shape=shape, by=by):
+            extent: Any = shape[binder.position]
+            stop = extent.value if isinstance(extent, ir.Constant) else extent
+            return range(0, stop, by[binder.position]) if isinstance(stop, int) else None
+        case ir.Pipeline(extent=ir.Constant(value=stop), by=step):
+            return range(0, int(stop), step)
+        case ir.For(start=ir.Constant(value=start), stop=ir.Constant(value=stop), step=step):
+            return range(int(start), int(stop), step)
+    return None
 
 
 class Enumerator:
@@ -112,6 +134,10 @@ class Enumerator:
     fixed  values of variables that are decided from outside
     role   whose workers they are, if not the block's
     cells  values that block-wide cells have in the phase
+    steps  of a loop that is enumerated, at most
+
+    What is accepted must not depend on how large an extent is: a proof enumerates what the program's
+    text fixes, workers, slots and short loops. Whole grids are enumerated for counterexamples alone.
     """
 
     def __init__(
@@ -121,8 +147,10 @@ class Enumerator:
         fixed: Dictionary[Variable, Any] | None = None,
         role: ir.Role | None = None,
         cells: Dictionary[Tensor, int] | None = None,
+        steps: int = STEPS,
     ) -> None:
         self.program = program
+        self.steps = steps
         self.cells = cells or {}
         self.mode = mode
         # By identity: with the node itself, so that no other one takes its place in memory.
@@ -156,7 +184,9 @@ class Enumerator:
                 if left is None or right is None:
                     return None
                 found = arithmetic(node.operator, left, right, self._step)
-                return found or self._atom(node, (left, right))
+                if found is None or not _fits(found, node.dtype):
+                    return self._atom(node, (left, right))
+                return found
             case ir.Binary(operator="&" | "|" | "^" | "<<" | ">>"):
                 left, right = self.form(node.left), self.form(node.right)
                 if left is None or right is None:
@@ -254,6 +284,9 @@ class Enumerator:
         binder = self.program.binders.get(variable)
         if binder is None:
             return Form({variable: 1}, 0)
+        values = block_range(self.program, variable)
+        if values is not None and len(values) == 1:
+            return Form({}, values[0])
         match binder.loop:
             case ir.Each() as each:
                 return self._each(each, binder.position)
@@ -290,7 +323,7 @@ class Enumerator:
             return None
         distance = stop.base - start.base if loop.step > 0 else start.base - stop.base
         count = max(0, -(-int(np.max(distance, initial=0)) // abs(loop.step)))
-        if count > LIMIT:
+        if count > self.steps:
             return None
         return Form({}, start.base + along(np.arange(count) * loop.step, axis))
 
@@ -381,6 +414,17 @@ class Enumerator:
                 result = COMPARE[node.operator](difference.base, 0)
                 return Truth(result, result)
         return UNKNOWN
+
+
+def _fits(form: Form, dtype: DType) -> bool:
+    """The numbers surely don't wrap in their type; sums of 64 bits are taken not to."""
+    if dtype.bits == 64:
+        return True
+    if form.terms:
+        return False
+    if not np.size(form.base):
+        return True
+    return bool(dtype.minimum <= np.min(form.base) and np.max(form.base) <= dtype.maximum)
 
 
 def _spread(values: Array | bool, number: Any, axis: int) -> Any:

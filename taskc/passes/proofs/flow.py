@@ -7,7 +7,7 @@ tested may be used as an index, until it is counted on.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from taskc.errors import NOWHERE, Location
@@ -16,6 +16,7 @@ from taskc.ir.bounds import Facts
 from taskc.ir.build import add
 from taskc.ir.nodes import Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import expressions, tensors_of, walk
+from taskc.ir.types import boolean
 from taskc.passes.proofs.paths import Guard, Path, conjuncts
 
 
@@ -24,18 +25,25 @@ class State:
     """What is known at a point.
 
     `now` includes conditions on memory that may change: the tensors in `reads`. As soon as one of
-    them is written, only `lasting` is still true.
+    them is written, only `lasting` is still true. `names` are conditions on such memory that would be
+    the same if they were asked again.
     """
 
     now: Facts
     lasting: Facts
     reads: frozenset[Tensor]
     path: Path
+    names: dict[Variable, Expression] = field(default_factory=dict)
 
     def enter(self, statement: Statement) -> State:
         lasting = self.lasting.enter(statement)
         now = self.now.enter(statement) if self.reads else lasting
-        return replace(self, now=now, lasting=lasting)
+        names = self.names
+        if isinstance(statement, ir.Let) and statement.variable.dtype is boolean:
+            names = (
+                {**names, statement.variable: statement.value} if _reads(statement.value) else names
+            )
+        return replace(self, now=now, lasting=lasting, names=names)
 
     def under(self, loop: Any) -> State:
         return replace(self.enter(loop), path=(*self.path, loop))
@@ -45,6 +53,8 @@ class State:
         state = self
         for part, part_holds in conjuncts(condition, holds):
             state = state._assume(part, part_holds)
+            if isinstance(part, Variable) and part in self.names:
+                state = state.assume(self.names[part], part_holds)
         return state
 
     def _assume(self, condition: Expression, holds: bool) -> State:
@@ -52,15 +62,16 @@ class State:
         lasting = self.lasting.assume(condition, holds=holds)
         now = self.now.assume(condition, holds=holds, lasting=False) if reads else lasting
         path = (*self.path, Guard(condition, holds))
-        return State(now, lasting, reads, path)
+        return replace(self, now=now, lasting=lasting, reads=reads, path=path)
 
     def after(self, node: Statement) -> State:
         """Where the statement has run, maybe."""
-        if not self.reads:
+        if not self.reads and not self.names:
             return self
         written = frozenset(written_by(node))
+        names = {v: value for v, value in self.names.items() if _reads(value).isdisjoint(written)}
         if self.reads.isdisjoint(written):
-            return self
+            return replace(self, names=names)
         now, reads, path = self.lasting, frozenset[Tensor](), []
         for frame in self.path:
             read = _reads(frame.condition) if isinstance(frame, Guard) else frozenset[Tensor]()
@@ -69,7 +80,7 @@ class State:
                 if isinstance(frame, Guard) and read:
                     now = now.assume(frame.condition, holds=frame.holds, lasting=False)
                     reads |= read
-        return State(now, self.lasting, reads, tuple(path))
+        return State(now, self.lasting, reads, tuple(path), names)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,6 +3,9 @@
     c[x // n, x % n]                      ->  c'[x]     where c' has the shape (m * n,)
     c[x // (k * n), x // n % k, x % n]    ->  c'[x]
     c[x // n, y, x % n]                   ->  c'[x, y]
+    c[x % n, x // n]                      ->  c'[x]     for the order of dimensions is no matter
+
+    c[x % n]                          ->  c'[x]     where x is less than n
 
 Two such elements are the same exactly where x is, so proofs may look at x, which is a sum of loop
 variables, instead of at quotients, which are not.
@@ -12,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import permutations
 
 from taskc.ir import nodes as ir
 from taskc.ir.bounds import Facts
@@ -36,7 +40,7 @@ def is_opaque(form: Form | None) -> bool:
 
 def folded(row: Row, program: Program, facts: Facts) -> Row:
     """All dimensions folded that can be, from the last one on, those beside each other first."""
-    parts = [resolved(index, program) for index in row.indices]
+    parts = [_whole(resolved(index, program), program, facts) for index in row.indices]
     sizes = [ir.constant(extent) if isinstance(extent, int) else extent for extent in row.extents]
     joined: list[tuple[int, ...]] = [(d,) for d in range(len(sizes))]
 
@@ -50,8 +54,10 @@ def folded(row: Row, program: Program, facts: Facts) -> Row:
         return True
 
     def pairs() -> Iterator[tuple[int, int]]:
-        every = [(slow, fast) for slow in range(len(parts)) for fast in range(slow + 1, len(parts))]
-        return iter(sorted(every, key=lambda pair: (pair[1] - pair[0], -pair[0])))
+        every = permutations(range(len(parts)), 2)
+        return iter(
+            sorted(every, key=lambda pair: (pair[0] > pair[1], abs(pair[1] - pair[0]), -pair[0]))
+        )
 
     while any(fold(slow, fast) for slow, fast in pairs()):
         pass
@@ -92,6 +98,16 @@ def _undivided(
     ):
         return whole
     return None
+
+
+def _whole(index: Expression, program: Program, facts: Facts) -> Expression:
+    """x of x % n, and 0 of x // n, where x is less than n anyway."""
+    if not isinstance(index, Binary) or index.operator not in ("//", "%"):
+        return index
+    below = Binary("<", index.left, index.right)
+    if facts.prove(Binary(">=", index.left, ir.constant(0))) and facts.prove(below):
+        return ir.constant(0) if index.operator == "//" else resolved(index.left, program)
+    return index
 
 
 def resolved(index: Expression, program: Program) -> Expression:

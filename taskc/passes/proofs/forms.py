@@ -10,18 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping as Dictionary
 from dataclasses import dataclass
-from typing import Any
+from fractions import Fraction
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from taskc.ir.nodes import Expression
 
+Factor: TypeAlias = int | Fraction
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
-    """sum(coefficient * atom) + base."""
+    """sum(coefficient * atom) + base.
 
-    terms: Dictionary[Expression, int]
+    A coefficient may be a fraction where the atom is a multiple of its denominator: each term is whole.
+    """
+
+    terms: Dictionary[Expression, Factor]
     base: Any  # int or array
 
     @property
@@ -29,7 +35,8 @@ class Form:
         return isinstance(self.base, int)
 
     def scaled(self, factor: int) -> Form:
-        terms = {atom: value * factor for atom, value in self.terms.items()} if factor else {}
+        terms = {atom: _plain(value * factor) for atom, value in self.terms.items()}
+        terms = terms if factor else {}
         return Form(terms, self.base * factor)
 
     def plus(self, other: Form, sign: int = 1) -> Form:
@@ -38,7 +45,7 @@ class Form:
             return Form(self.terms, base)
         terms = dict(self.terms)
         for atom, value in other.terms.items():
-            total = terms.pop(atom, 0) + sign * value
+            total = _plain(terms.pop(atom, 0) + sign * value)
             if total:
                 terms[atom] = total
         return Form(terms, base)
@@ -104,10 +111,15 @@ def arithmetic(
     if operator == "%":
         if all(value * divisor_of(atom) % divisor == 0 for atom, value in left.terms.items()):
             return Form({}, left.base % divisor)
-    elif all(value % divisor == 0 for value in left.terms.values()):
-        terms = {atom: value // divisor for atom, value in left.terms.items()}
+    elif all(value * divisor_of(atom) % divisor == 0 for atom, value in left.terms.items()):
+        terms = {atom: _plain(Fraction(value) / divisor) for atom, value in left.terms.items()}
         return Form(terms, left.base // divisor)
     return None
+
+
+def _plain(factor: Factor) -> Factor:
+    """An int where it is one."""
+    return int(factor) if factor.denominator == 1 else factor
 
 
 COMPARE: dict[str, Any] = {

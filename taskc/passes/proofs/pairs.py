@@ -17,7 +17,7 @@ from taskc.ir.bounds import Facts
 from taskc.ir.interval import range_of
 from taskc.ir.nodes import GLOBAL, LOCAL, SHARED, Binary, Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import substitute, walk
-from taskc.ir.types import i64
+from taskc.ir.types import boolean, i64
 from taskc.passes.proofs.cells import tensors_read
 from taskc.passes.proofs.paths import Guard, Path, conjuncts
 from taskc.passes.proofs.program import READ, Access, Program, used_variables
@@ -108,13 +108,14 @@ class _Copy:
 
     def assume(self, facts: Facts) -> Facts:
         worker = self.program.kernel.worker
+        names = {v: value for v, value in self.lets.items() if v.dtype is boolean}
         if worker in self.names:
             last = ir.constant(self.program.kernel.workers)
             facts = facts.assume(Binary("<", self.names[worker], last))
             facts = facts.assume(Binary(">=", self.names[worker], ir.constant(0)))
         for frame in self.path:
             if isinstance(frame, Guard):
-                for condition, holds in conjuncts(frame.condition, frame.holds):
+                for condition, holds in conjuncts(frame.condition, frame.holds, names):
                     if self._is_fixed(condition):
                         renamed = self._renamed(condition)
                         facts = facts.assume(renamed, holds=holds, lasting=False)

@@ -16,6 +16,7 @@ from taskc.ir.bounds import Facts
 from taskc.ir.interval import Interval
 from taskc.ir.nodes import Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import expressions, statements, walk
+from taskc.ir.types import boolean
 from taskc.passes.proofs.cells import cell_ranges
 from taskc.passes.proofs.paths import Guard, Loop, Path, Phase
 
@@ -99,6 +100,10 @@ class Program:
                 facts = facts.assume(frame.condition, holds=frame.holds)
         return facts
 
+    def conditions(self) -> dict[Variable, Expression]:
+        """The named ones."""
+        return {name: value for name, (value, _) in self.lets.items() if name.dtype is boolean}
+
     def on(self, tensor: Tensor) -> list[Access]:
         return [access for access in self.accesses if access.tensor is tensor]
 
@@ -107,6 +112,11 @@ def collect(kernel: ir.Kernel) -> Program:
     walker = _Walker(Program(kernel, ranges=cell_ranges(kernel)))
     walker.visit(kernel.body, (), 1, None)
     return walker.program
+
+
+def is_dead(path: Path, condition: Expression, holds: bool, program: Program) -> bool:
+    """A condition under which nothing runs: wherever it is asked, it is the other way."""
+    return program.facts(path).prove(condition) is (not holds)
 
 
 def used_variables(program: Program, nodes: Iterable[Expression]) -> set[Variable]:
@@ -152,9 +162,12 @@ class _Walker:
                 program.homes[node.tensor] = path
             case ir.If():
                 self.expression(node.condition, path, phase, node)
-                self.visit(node.then, (*path, Guard(node.condition)), axis, phase)
+                condition, holds = node.condition, True
+                while isinstance(condition, ir.Unary) and condition.operator == "not":
+                    condition, holds = condition.operand, not holds
+                self.visit(node.then, (*path, Guard(condition, holds)), axis, phase)
                 if node.otherwise is not None:
-                    self.visit(node.otherwise, (*path, Guard(node.condition, False)), axis, phase)
+                    self.visit(node.otherwise, (*path, Guard(condition, not holds)), axis, phase)
             case ir.Grid() | ir.For() | ir.Pipeline() | ir.While() | ir.Each():
                 self.loop(node, path, axis, phase)
             case ir.Move():

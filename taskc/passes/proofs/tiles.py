@@ -18,9 +18,10 @@ import numpy as np
 
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
+from taskc.ir.extents import size_in_elements
 from taskc.ir.mapping import Mapping, replicate
 from taskc.ir.nodes import TILE, Expression, Tensor
-from taskc.passes.proofs.enumeration import LIMIT, Enumerator, size_of, task_arrays
+from taskc.passes.proofs.enumeration import LIMIT, STEPS, Enumerator, size_of, task_arrays
 from taskc.passes.proofs.forms import Form
 from taskc.passes.proofs.program import READ, Access, Program, collect
 from taskc.passes.proofs.replicas import replica_findings
@@ -34,14 +35,15 @@ def prove_tiles(kernel: ir.Kernel) -> ir.Kernel:
 
 
 def tile_findings(program: Program) -> Iterator[CompileError]:
-    enumerators: dict[int | None, Enumerator] = {}
+    enumerators: dict[tuple[int | None, int], Enumerator] = {}
 
     def enumerator_of(tensor: Tensor) -> Enumerator:
+        """No index of the tile takes more values than it has elements."""
         role = program.roles.get(tensor)
-        first = None if role is None else role.first
-        if first not in enumerators:
-            enumerators[first] = Enumerator(program, "unrolled", role=role)
-        return enumerators[first]
+        key = None if role is None else role.first, max(STEPS, size_in_elements(tensor))
+        if key not in enumerators:
+            enumerators[key] = Enumerator(program, "unrolled", role=role, steps=key[1])
+        return enumerators[key]
 
     moves: dict[int, list[Access]] = {}
     for access in program.accesses:

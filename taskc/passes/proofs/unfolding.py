@@ -78,7 +78,7 @@ def _divisors(
             yield ir.constant(step), Binary("//", above, ir.constant(step))
     if isinstance(extent, int):
         # A factor of an addend, where it divides the extent: n of row * n + col.
-        found = {number for number in _numbers(rows[0].indices[d], program) if number < extent}
+        found = {number for number in _numbers(rows[0].indices[d], program) if number <= extent}
         yield from ((ir.constant(n), extent // n) for n in sorted(found) if extent % n == 0)
         return
     sizes = Facts.empty(program.kernel)

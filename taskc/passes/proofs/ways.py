@@ -55,8 +55,10 @@ def _stays_in_its_tile(store: Access, grid: ir.Grid, program: Program) -> bool:
     by = dict(zip(grid.variables, grid.by, strict=True))
     for index in store.indices:
         form = enumerator.form(index)
-        if form is None or len(form.terms) != 1:
+        if form is None or len(form.terms) > 1:
             return False
+        if not form.terms:
+            continue  # in this dimension all blocks have the same
         ((variable, factor),) = form.terms.items()
         if not isinstance(variable, ir.Variable) or variable not in by or factor != 1:
             return False

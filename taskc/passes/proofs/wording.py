@@ -63,8 +63,10 @@ def form_text(form: Form, position: Sequence[int]) -> str:
     number = at(form.base, position)
     text = ""
     for atom, coefficient in form.terms.items():
-        size = abs(coefficient)
-        part = spelled(atom) if size == 1 else f"({spelled(atom)})"
+        size, divisor = abs(coefficient.numerator), coefficient.denominator
+        part = spelled(atom) if size == divisor == 1 else f"({spelled(atom)})"
+        if divisor != 1:
+            part = f"{spelled(atom)} // {divisor}"
         part = part if size == 1 else f"{size} * {part}"
         sign = "-" if coefficient < 0 else "+"
         text = f"{text} {sign} {part}" if text else part if sign == "+" else f"-{part}"

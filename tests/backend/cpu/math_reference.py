@@ -17,6 +17,7 @@ EXACT: dict[str, Callable[..., mp.mpf]] = {
     "rsqrt": lambda x: 1 / mp.sqrt(x),
     "exp": mp.exp,
     "exp2": lambda x: mp.power(2, x),
+    "fast_exp2": lambda x: mp.power(2, x),
     "log": mp.log,
     "log2": lambda x: mp.log(x) / mp.ln2,
     "sin": mp.sin,

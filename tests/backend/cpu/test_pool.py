@@ -217,6 +217,32 @@ sys.exit(status)
     succeeds(program)
 
 
+def test_a_fork_while_another_thread_is_within_llvm() -> None:
+    program = """
+import llvmlite.binding as llvm
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)
+inside = threading.Event()
+def once():
+    if not inside.is_set():
+        inside.set()
+        time.sleep(0.5)
+def compiling():
+    llvm.ffi.register_lock_callback(once, lambda: None)
+    llvm.parse_assembly("")
+threading.Thread(target=compiling).start()
+inside.wait()
+child = os.fork()
+if not child:
+    signal.alarm(30)
+    x = example()
+    np.testing.assert_array_equal(mixed(x, 3), expected(x, 3))
+    os._exit(0)
+sys.exit(os.waitpid(child, 0)[1])
+"""
+    succeeds(program)
+
+
 @pytest.mark.parametrize("pause", ["0", "0.02"])
 def test_exit_while_helpers_spin_sleep_and_work(pause: str) -> None:
     program = f"""
@@ -237,6 +263,7 @@ if {pause}:
 
 def test_an_interrupt_waits_for_the_kernel() -> None:
     program = """
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes ignore it
 mixed(example(), 1)
 threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 x = example()

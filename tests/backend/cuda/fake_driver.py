@@ -19,6 +19,29 @@ SUCCESS = real.CUresult.CUDA_SUCCESS
 INVALID_VALUE = real.CUresult.CUDA_ERROR_INVALID_VALUE
 ILLEGAL_ADDRESS = real.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
 NO_DEVICE = real.CUresult.CUDA_ERROR_NO_DEVICE
+TOO_LARGE = real.CUresult.CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
+CLUSTER_SIZE = real.CUresult.CUDA_ERROR_INVALID_CLUSTER_SIZE
+
+# A kernel that has failed takes its context with it: every later call in it gives the same error.
+STICKY = (
+    ILLEGAL_ADDRESS,
+    real.CUresult.CUDA_ERROR_LAUNCH_FAILED,
+    real.CUresult.CUDA_ERROR_LAUNCH_TIMEOUT,
+    real.CUresult.CUDA_ERROR_ASSERT,
+    real.CUresult.CUDA_ERROR_MISALIGNED_ADDRESS,
+    real.CUresult.CUDA_ERROR_ILLEGAL_INSTRUCTION,
+)
+
+# Of shared memory: what a block has unasked, and what it may ask for.
+_UNASKED = 48 << 10
+_ASKED = {
+    (8, 0): 163 << 10,
+    (8, 6): 99 << 10,
+    (8, 7): 163 << 10,
+    (8, 9): 99 << 10,
+    (9, 0): 227 << 10,
+}
+_THREADS, _CLUSTER, _BLOCKS = 1024, 8, (1 << 31) - 1
 
 # What is refused while no context is current.
 _IN_A_CONTEXT = (
@@ -31,12 +54,21 @@ _ATTRIBUTES = real.CUdevice_attribute
 Words = list[int]
 
 
+class Refused(Exception):  # noqa: N818 (it is a status)
+    """A call is refused, as the driver refuses it."""
+
+    def __init__(self, status: Any) -> None:
+        self.status = status
+
+
 class FakeDriver:
     """failing  what a function returns in place of its result, by its name
     kernels  what a function of a module does: it is given the words that a launch passes
     hosted   the same as compiled code: what is given the places of the arguments, the blocks, the threads of a
              block; and the bytes of each argument
+    clusters  blocks of a cluster, by the name of the kernel that was compiled for them
     calls    the name and the arguments of every call
+    lost     the error after which every other call fails
     resident  blocks that a processor holds at one time; of clusters the device has as many
     """
 
@@ -46,11 +78,12 @@ class FakeDriver:
         version: int = 13000,
         devices: int = 1,
         capability: tuple[int, int] = (9, 0),
-        shared: int = 227 << 10,
+        shared: int | None = None,
         has_pools: bool = True,
         resident: int = 2,
     ) -> None:
         self.version, self.devices = version, devices
+        shared = _ASKED.get(capability, _UNASKED) if shared is None else shared
         self.attributes = {
             _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: capability[0],
             _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: capability[1],
@@ -62,6 +95,9 @@ class FakeDriver:
         }
         self.resident = resident
         self.failing: dict[str, Any] = {}
+        self.lost: Any = None
+        self.clusters: dict[str, int] = {}
+        self._allowed: dict[int, int] = {}  # dynamic shared memory of each function
         self.kernels: dict[str, Callable[[list[int]], None]] = {}
         self.hosted: dict[str, tuple[Callable[[int, int, int], None], list[int]]] = {}
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
@@ -91,11 +127,18 @@ class FakeDriver:
             self.calls.append((name, arguments))
             if function is None:  # cuda-python's words where the driver's library lacks it
                 raise RuntimeError(f'Function "{name}" not found')
+            is_in_context = name.startswith((*_IN_A_CONTEXT, "cuCtxSynchronize"))
+            if self.lost is not None and is_in_context:
+                return self.lost, None
             if name in self.failing:
+                self.lost = self.failing[name] if self.failing[name] in STICKY else None
                 return self.failing[name], None
             if name.startswith(_IN_A_CONTEXT) and not self._contexts[-1]:
                 return real.CUresult.CUDA_ERROR_INVALID_CONTEXT, None
-            result = function(self, *arguments)
+            try:
+                result = function(self, *arguments)
+            except Refused as refused:
+                return refused.status, None
             return (SUCCESS,) if result is None else (SUCCESS, *result)
 
         return called
@@ -227,7 +270,41 @@ class FakeDriver:
         return (real.CUfunction(handle),)
 
     def _cuFuncSetAttribute(self, function: Any, attribute: Any, value: int) -> None:
-        pass
+        wanted = real.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        assert attribute == wanted, "the only one that is used"
+        if not 0 <= value <= self._most_shared:
+            raise Refused(INVALID_VALUE)
+        self._allowed[int(function)] = value
+
+    @property
+    def _most_shared(self) -> int:
+        return int(
+            self.attributes[_ATTRIBUTES.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN]
+        )
+
+    def _check_launch(self, name: str, config: Any, function: Any, is_cooperative: bool) -> None:
+        """What the driver refuses to launch."""
+        blocks, threads = config.gridDimX, config.blockDimX
+        cluster = self.clusters.get(name, 1)
+        if not (1 <= blocks <= _BLOCKS and 1 <= threads <= _THREADS):
+            raise Refused(INVALID_VALUE)
+        if config.sharedMemBytes > self._allowed.get(int(function), _UNASKED):
+            raise Refused(INVALID_VALUE)
+        if cluster > _CLUSTER or (cluster > 1 and self._capability < (9, 0)):
+            raise Refused(CLUSTER_SIZE)
+        if blocks % cluster:
+            raise Refused(INVALID_VALUE)
+        processors = self.attributes[_ATTRIBUTES.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT]
+        most = self.resident * (cluster if cluster > 1 else processors)
+        if is_cooperative and blocks > most:
+            raise Refused(TOO_LARGE)
+
+    @property
+    def _capability(self) -> tuple[int, int]:
+        names = ("MAJOR", "MINOR")
+        prefix = "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_"
+        major, minor = (self.attributes[getattr(_ATTRIBUTES, prefix + one)] for one in names)
+        return major, minor
 
     def _cuOccupancyMaxActiveBlocksPerMultiprocessor(
         self, function: Any, threads: int, shared: int
@@ -253,6 +330,7 @@ class FakeDriver:
             ],
             "words": [ctypes.c_uint64.from_address(address).value for address in addresses],
         }
+        self._check_launch(name, config, function, any(noted["cooperative"]))
         self.launches.append(noted)
         # The arguments are read when the launch is made, also for a graph.
         if name in self.hosted:

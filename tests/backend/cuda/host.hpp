@@ -38,10 +38,14 @@ typedef std::function<void()> Action;
 
 const int STACK = 1 << 17, WINDOW = 1 << 18, RESERVED = 1024, MOST_BLOCKS = 16, GUARD = 1024;
 
-// What threads see of a block's shared memory, and what bulk copies and asynchronous products see of it: what
-// threads store reaches those at a fence. In run 2, and by chance in later ones, it reaches them at once.
+// What threads see of a block's shared memory, and what bulk copies and asynchronous products see of it: what a
+// thread stores reaches those at a fence of its own. In run 2, and by chance in later ones, it reaches them at once.
 struct Memory { alignas(1024) u8 seen[WINDOW], asynchronous[WINDOW]; };
 static Memory memory[MOST_BLOCKS];
+
+// Who stored what is found by looking for differences where a thread begins to wait, and at its fences.
+struct Stores { alignas(8) u8 known[WINDOW]; u32 by[WINDOW]; };  // by: 1 + the thread whose fence is missing
+static Stores stores[MOST_BLOCKS];
 
 struct Meeting { int come = 0; u32 turn = 0; const void* what = nullptr; };
 
@@ -58,12 +62,14 @@ struct Fiber {
     std::vector<Group> copy_groups, store_groups;
     int products = 0;                              // that it has issued
     std::vector<int> product_groups;               // how many it had issued then
+    u64 looked = 0;                                // at which mbarrier, and for which phase, in vain
+    std::vector<u32> unfenced;                     // where it has stored, in its block
     u32 cluster_turn = 0;
     bool has_come = false;                         // to the barrier of the cluster
 };
 
 struct Block {
-    Meeting all, named[16];
+    Meeting all, named[16], registers[8];
     std::vector<Meeting> warps;
     std::vector<Warpgroup> warpgroups;
     std::vector<u32> mbarriers;
@@ -105,11 +111,54 @@ __attribute__((noinline)) static void leap(void** to) { __builtin_longjmp(to, 1)
 __attribute__((noinline)) static void change(void** from, void** to) {
     if (!__builtin_setjmp(from)) leap(to);
 }
-static void yield() { change(fiber().place, scheduler_place); }
+static int used() { return std::min(RESERVED + shared_bytes + GUARD, (int)WINDOW); }
+// The thread that runs has stored what isn't as it was, in any block of its cluster. Others' fences don't concern it.
+static void note_stores() {
+    if (!is_fenced) return;
+    for (int r = 0; r < (int)blocks.size(); ++r) {
+        u8 *now = memory[r].seen, *then = stores[r].known;
+        if (!memcmp(now, then, used())) continue;
+        for (int at = 0; at < used(); at += 8) {
+            if (!memcmp(now + at, then + at, 8)) continue;
+            for (int i = at; i < at + 8; ++i) {
+                if (now[i] == then[i]) continue;
+                then[i] = now[i];
+                if (stores[r].by[i] == (u32)current + 1) continue;
+                stores[r].by[i] = (u32)current + 1;
+                fiber().unfenced.push_back((u32)r << 24 | (u32)i);
+            }
+        }
+    }
+}
+static void fence_stores() {
+    note_stores();
+    for (u32 place : fiber().unfenced) {
+        u32 r = place >> 24, i = place & 0xffffff;
+        if (stores[r].by[i] != (u32)current + 1) continue;  // another thread has stored there since
+        memory[r].asynchronous[i] = memory[r].seen[i];
+        stores[r].by[i] = 0;
+    }
+    fiber().unfenced.clear();
+}
+// What a copy brings is there for both, and nobody's store.
+static void brought(int of, u32 at, const u8* from, int bytes) {
+    for (u8* view : {memory[of].seen, memory[of].asynchronous, stores[of].known}) {
+        if (from) memcpy(view + at, from, bytes);
+        else memset(view + at, 0, bytes);
+    }
+    memset(stores[of].by + at, 0, bytes * sizeof(u32));
+}
+// Looks again later, at what it has looked at before: it has stored nothing since.
+static void look_again() { change(fiber().place, scheduler_place); }
+static void yield() {
+    note_stores();
+    look_again();
+}
 
 static void meet(Meeting& meeting, int count, const void* what = nullptr) {
     require(!meeting.come || meeting.what == what, "threads wait together at different instructions");
     meeting.what = what;
+    note_stores();
     u32 turn = meeting.turn;
     if (++meeting.come >= count) {
         meeting.come = 0;
@@ -117,7 +166,7 @@ static void meet(Meeting& meeting, int count, const void* what = nullptr) {
         ++progress;
         return;
     }
-    while (meeting.turn == turn) yield();
+    while (meeting.turn == turn) look_again();
 }
 
 static int warp_size() { return std::min(32, threads - thread() / 32 * 32); }
@@ -154,17 +203,18 @@ template <class T, class... Rest> std::array<T*, 1 + sizeof...(Rest)> list(T& fi
     return {{&first, &rest...}};
 }
 
-static int used() { return std::min(RESERVED + shared_bytes + GUARD, (int)WINDOW); }
 static void forget(int which) {
     memset(memory[which].seen, 0xcd, used());
+    memset(stores[which].known, 0xcd, used());
+    memset(stores[which].by, 0, used() * sizeof(u32));
     memset(memory[which].asynchronous, 0xcd, used());
 }
 static void end_block() {
     const Memory& own = memory[rank()];
     for (u32 offset : block().mbarriers) {
-        i32 bytes;
-        memcpy(&bytes, own.seen + offset + 4, 4);
-        require(bytes == 0, "bytes are missing, or have come that nobody has expected");
+        i64 word;  // its bytes are behind 41 bits of other counts
+        memcpy(&word, own.seen + offset, 8);
+        require(word << 1 >> 42 == 0, "bytes are missing, or have come that nobody has expected");
     }
     for (int i = 0; i < used(); ++i)
         if (i < RESERVED || i >= RESERVED + shared_bytes)
@@ -172,6 +222,7 @@ static void end_block() {
     forget(rank());  // it is another block's now
 }
 static void end() {
+    note_stores();
     fiber().done = true;
     ++progress;
     --alive;

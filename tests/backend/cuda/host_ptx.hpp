@@ -44,6 +44,11 @@ static f32 odd_sum(f64 product, f64 addend) {
 
 static void min_NaN_f32(f32& to, f32 a, f32 b) { to = smaller(a, b); }
 static void max_NaN_f32(f32& to, f32 a, f32 b) { to = larger(a, b); }
+// The manual allows a relative error of 2**-22.5; here the last bit is lost. Subnormals are 0.
+static void ex2_approx_ftz_f32(f32& to, f32 a) {
+    f32 power = std::exp2(std::fpclassify(a) == FP_SUBNORMAL ? 0.0f : a);
+    to = std::fpclassify(power) == FP_SUBNORMAL ? 0.0f : std::isnormal(power) ? of_bits(bits_of(power) & ~1u) : power;
+}
 static void cvt_f32_f16(f32& to, u16 a) { to = (f32)half_of(a); }
 static void cvt_rn_f16_f32(u16& to, f32 a) { to = bits_of_half((_Float16)a); }
 static void cvt_rn_bf16_f32(u16& to, f32 a) { to = to_bf16(a); }
@@ -112,7 +117,9 @@ static void barrier_cluster_wait_acquire() {
 
 // Barriers in memory. A phase is over when none of its arrivals and none of its bytes is left.
 
-struct Mbarrier { u32 left : 12, all : 12, phase : 1; i32 bytes; };
+const i64 MOST_COUNTED = (1 << 20) - 1;
+struct Mbarrier { u64 left : 20, all : 20, phase : 1; i64 bytes : 22; };
+static_assert(sizeof(Mbarrier) == 8, "as much as one takes");
 static Mbarrier* mbarrier(u32 address) {
     host::require(address % 8 == 0, "an mbarrier has the alignment of its 8 bytes");
     return (Mbarrier*)host::seen(address, 8);
@@ -120,13 +127,16 @@ static Mbarrier* mbarrier(u32 address) {
 static void came(Mbarrier* one, u32 arrivals, i32 bytes) {
     host::require(arrivals <= one->left, "there are more arrivals at an mbarrier than it waits for");
     ++host::progress;
+    i64 missing = one->bytes + bytes;
+    host::require(missing >= -MOST_COUNTED && missing <= MOST_COUNTED, "an mbarrier doesn't count so many bytes");
     one->left -= arrivals;
-    one->bytes += bytes;
+    one->bytes = missing;
     if (one->left || one->bytes) return;
     one->left = one->all;
     one->phase ^= 1;
 }
 static void mbarrier_init_shared_b64(u32 address, u32 arrivals) {
+    host::require(arrivals > 0 && arrivals <= MOST_COUNTED, "an mbarrier doesn't count so many arrivals");
     Mbarrier made = {arrivals, arrivals, 0, 0};
     memcpy(mbarrier(address), &made, sizeof(made));
     host::block().mbarriers.push_back(address & 0xffffff);
@@ -147,7 +157,11 @@ void mbarrier_arrive_expect_tx_release_cluster_shared_cluster_b64(T& to, u32 add
 }
 static void mbarrier_test_wait_parity_shared_b64(bool& is_over, u32 address, u32 parity) {
     is_over = mbarrier(address)->phase != parity;
-    if (!is_over) host::yield();
+    u64 looked = is_over ? 0 : (u64)address << 8 | parity << 1 | 1, before = host::fiber().looked;
+    host::fiber().looked = looked;
+    if (is_over) return;
+    if (looked == before) host::look_again();
+    else host::yield();
 }
 static void mbarrier_try_wait_parity_shared_cta_b64(bool& is_over, u32 address, u32 parity) {
     mbarrier_test_wait_parity_shared_b64(is_over, address, parity);
@@ -289,6 +303,7 @@ static TensorMap map_at(u64 address, int rank) {
     host::require(map.rank == rank, "a map has the dimensions of its copy");
     return map;
 }
+static void prefetch_tensormap(u64 map) { host::require(map % 64 == 0, "a map lies at a multiple of 64 bytes"); }
 // A copy of so many bytes to the blocks of some ranks; `each(offset, move)` goes through its elements.
 template <class Each>
 void load(u32 to, const TensorMap& map, i64 bytes, u32 barrier, u32 ranks, Each each) {
@@ -298,12 +313,8 @@ void load(u32 to, const TensorMap& map, i64 bytes, u32 barrier, u32 ranks, Each 
         host::Action copy = [=] {
             const u32 there = r << 24;
             host::seen(there | (to & 0xffffff), bytes);
-            host::Memory& memory = host::memory[r];
             each(to & 0xffffff, [&](u32 near, const u8* far) {
-                for (u8* view : {memory.seen, memory.asynchronous}) {
-                    if (far) memcpy(view + near, far, map.size);
-                    else memset(view + near, 0, map.size);
-                }
+                host::brought(r, near, far, map.size);
             });
             came(mbarrier(there | (barrier & 0xffffff)), 0, -(i32)bytes);
         };
@@ -356,12 +367,17 @@ static void cp_async_bulk_commit_group() { commit(host::fiber().stores, host::fi
 static void cp_async_bulk_wait_group_read(int most) { wait(host::fiber().store_groups, most); }
 
 static void fence_proxy_async_shared_cta() {
-    host::Memory& memory = host::memory[host::rank()];
-    memcpy(memory.asynchronous + host::RESERVED, memory.seen + host::RESERVED, host::shared_bytes);
+    host::fence_stores();
 }
 
-// How many registers a warpgroup has doesn't matter here.
-static void setmaxnreg_dec_sync_aligned_u32(int) {}
-static void setmaxnreg_inc_sync_aligned_u32(int) {}
+static void nanosleep_u32(u32) {}
+
+// How many registers a warpgroup has doesn't matter here, but all of it says so.
+static void changes_registers() {
+    host::require(host::thread() / 128 * 128 + 128 <= host::threads, "registers are a whole warpgroup's");
+    host::meet(host::block().registers[host::thread() / 128], 128, (void*)7);
+}
+static void setmaxnreg_dec_sync_aligned_u32(int) { changes_registers(); }
+static void setmaxnreg_inc_sync_aligned_u32(int) { changes_registers(); }
 
 }  // namespace ptx

@@ -26,6 +26,7 @@ def compiler_of(fake: FakeDriver) -> Any:
 
         sizes = [_MAP_BYTES if one.kind == "map" else 8 for one in source.arguments]
         fake.hosted[source.name] = launch, sizes
+        fake.clusters[source.name] = source.cluster
         fake.arguments_of = {**fake.arguments_of, source.name: len(sizes)}
         return Compiled(
             source.name, source.arch, b"cubin", source.arguments, source.threads, source.shared,

@@ -2,6 +2,8 @@
 
     python -m tests.backend.cuda.rehearsal [what benchmarks/gpu.py takes]
 
+    REHEARSAL_BREAKS="hang:7 crash:12a"   rungs of --bring-up that hang, or kill their process
+
 The driver is the fake one, and kernels are the emitted code, compiled for this machine's processor. torch, where it is
 installed, computes on the CPU, and is told that this is a GPU.
 """
@@ -9,7 +11,10 @@ installed, computes on the CPU, and is told that this is a GPU.
 from __future__ import annotations
 
 import ctypes
+import os
+import signal
 import sys
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
@@ -18,6 +23,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+# Sizes of the ladder, and smaller ones that are lowered to the same features.
+SMALL: dict[Any, Any] = {
+    (64, 2048, 2048): (64, 1088, 2048),
+    (1024, 1024, 1000): (1024, 1024, 40),
+    (4056, 2280, 136): (3576, 1144, 40),
+    (2040, 2040, 136): (1784, 1784, 40),
+    (4056, 4088, 136): (2040, 3192, 40),
+    (16, 64, 57, 57, 128, 3, 2): (2, 64, 57, 57, 128, 3, 2),  # but for setmaxnreg
+}
 ROOT = Path(__file__).parents[3]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "examples")]
 
@@ -29,28 +43,54 @@ from tests.backend.cuda.hosting import compiler_of  # noqa: E402
 def main() -> int:
     import gpu
     import gpu_cases
+    import gpu_jobs
     import gpu_variants
 
     fake = FakeDriver()
     api.load_driver = lambda: fake
     target.compiled = compiler_of(fake)
     gpu_cases.FAMILIES = tuple(map(small, gpu_cases.FAMILIES))
+    import gpu_rungs  # which takes its sizes from the families
+
+    if "--bring-up" not in sys.argv:  # they would take longer than all others
+        gpu_cases.FAMILIES = tuple([replace(one, ladder=()) for one in gpu_cases.FAMILIES])
     gpu_variants.VARIANTS = tuple(map(small, gpu_variants.VARIANTS))
     gpu_variants.SIZES = (gpu_variants.CHECK,)
+    # What the device only runs, is compiled here, and computed by one core.
+    gpu_jobs.LIMITS.update(check=gpu_jobs.HANGS, measure=gpu_jobs.HANGS)
+    gpu_rungs.SECONDS = 120.0
     if any(argument == "--child" for argument in sys.argv):
         import gpu_work
 
         gpu_work._LONG, gpu_work._FILLED, gpu_work.PAIRS = 1e-9, 0, 3
         gpu_work.copy_rate = lambda: 1e12
-        if find_spec("torch") is not None:
-            gpu_work._torch = torch_on_cpu
+        gpu_work.torch_here = torch_on_cpu if find_spec("torch") is not None else lambda: None
+        broken_check(gpu_work)
     return gpu.main(Path(__file__))
 
 
 def small(family: Any) -> Any:
     """It is measured where it is checked."""
     sizes = family.checks[:1] if family.sizes else ()
-    return replace(family, sizes=sizes, quick=sizes if family.quick else ())
+    ladder = tuple([SMALL.get(size, size) for size in family.ladder])
+    return replace(family, sizes=sizes, quick=sizes if family.quick else (), ladder=ladder)
+
+
+def broken_check(gpu_work: Any) -> None:
+    """Rungs break as the environment says."""
+    wanted = os.environ.get("REHEARSAL_BREAKS", "").split()
+    how = {number: what for what, _, number in (one.partition(":") for one in wanted)}
+    check = gpu_work.check
+
+    def breaking(job: Any) -> Any:
+        match how.get(job.get("rung", "")):
+            case "hang":
+                time.sleep(1000)
+            case "crash":
+                os.kill(os.getpid(), signal.SIGSEGV)
+        return check({**job, "repeats": 1})
+
+    gpu_work.check = breaking
 
 
 # --- torch -----------------------------------------------------------------------------------

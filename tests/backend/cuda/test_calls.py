@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import warnings
 from dataclasses import replace
@@ -13,7 +14,7 @@ import pytest
 
 import taskc as tc
 from taskc import device, f32, i32, repeat, spatial
-from taskc.backend.cuda import target
+from taskc.backend.cuda import launch, target, tensor_maps
 from taskc.backend.cuda.compiled import Argument, Compiled, Resources, TensorMap
 from taskc.errors import NOWHERE, Location
 from tests.backend.cuda.conftest import Start, array_at
@@ -247,7 +248,10 @@ class Tensor:
     def __init__(self, array: device.Array) -> None:
         self.array = array
         self.shape, self.dtype, self.requires_grad = array.shape, str(array.dtype), False
-        self.exports = 0
+        self.exports, self.is_negated = 0, False
+
+    def is_neg(self) -> bool:
+        return self.is_negated
 
     def stride(self) -> tuple[int, ...]:
         return tuple([step // self.array.dtype.itemsize for step in self.array.strides])
@@ -288,6 +292,9 @@ def test_later_calls_with_tensors_look_at_nothing(
     np.testing.assert_array_equal(result.numpy(), a + (a + b))
     np.testing.assert_array_equal(again.numpy(), result.numpy())
     assert [one["stream"] for one in fake.launches][:3] == [0x70, 0x70, 0x90]
+    x.is_negated = True  # as torch._neg_view makes one
+    with pytest.raises(tc.ArgumentError, match="it is a lazily negated view"):
+        add(x, z)
 
 
 # --- what a launch is told -------------------------------------------------------------------
@@ -410,6 +417,31 @@ def test_tensor_maps_are_made_once_for_each_tensor(fake: FakeDriver, made: dict[
     assert len(fake.maps) == 2  # the form and the tensors were the same
     move(device.array(np.zeros((6, 64), np.float32)), out=y)
     assert len(fake.maps) == 3
+
+
+def test_tensor_maps_stay_for_as_long_as_their_launch(
+    fake: FakeDriver, made: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where too many are remembered between the first map of a launch and its last."""
+
+    class Overwritten(tensor_maps.Encoded):
+        """Whoever reads it behind its end finds something else."""
+
+        def __del__(self) -> None:
+            ctypes.memset(self.address, 0xA5, tensor_maps.BYTES)
+
+    monkeypatch.setattr(tensor_maps, "Encoded", Overwritten)
+    monkeypatch.setattr(launch, "_REMEMBERED", 3)
+    made |= {
+        "arguments": (Argument("map", 0), Argument("map", 1), Argument("tensor", 2)),
+        "maps": (TensorMap(0, "f32", (8,)), TensorMap(1, "f32", (8,))),
+    }
+    add, kept = make_add(), []
+    for _ in range(8):
+        a, b, c = device.array(numbers()), device.array(numbers()), device.empty(20, f32)
+        add(a, b, out=c)
+        kept += [a, b, c]
+        assert fake.launches[-1]["words"] == [a.pointer, b.pointer, c.pointer]
 
 
 def test_a_tensor_map_that_the_driver_refuses(fake: FakeDriver, made: dict[str, Any]) -> None:

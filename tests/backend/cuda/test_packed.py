@@ -157,3 +157,37 @@ def test_what_is_written_has_no_layout_on_a_device(emitted: FakeDriver) -> None:
         "output 'y' is written in place, and a packed array can't be"
     )
     np.testing.assert_array_equal(put(WEIGHTS), WEIGHTS)
+
+
+def test_a_temporary_has_room_for_its_layout(emitted: FakeDriver) -> None:
+    """There is more of it than the temporary has elements."""
+    n, m, laid = tc.dim("n"), tc.dim("m"), repeat(4, 8)
+
+    @tc.kernel(workers=4)
+    def put(x: f32[n, 6], y: tc.out[f32[n, 6].laid(laid)]):  # type: ignore[valid-type]
+        for row in tc.tiles(n, by=1):
+            for j in spatial(4).repeat(2):
+                if j < 6:
+                    y[row, j] = x[row, j]
+
+    @tc.kernel(workers=4)
+    def take(x: f32[n, 6].laid(laid), y: tc.out[f32[n, 6]]):  # type: ignore[valid-type]
+        for row in tc.tiles(n, by=1):
+            for j in spatial(4).repeat(2):
+                if j < 6:
+                    y[row, j] = x[row, j] + 1
+
+    @tc.program
+    def there_and_back(x: f32[m, 6], y: tc.out[f32[m, 6]]):
+        kept = tc.empty(f32[m, 6].laid(laid))
+        put(x, out=kept)
+        take(kept, out=y)
+
+    for rows in (5, 8, 1):
+        x = np.arange(rows * 6, dtype=np.float32).reshape(rows, 6)
+        np.testing.assert_array_equal(there_and_back(x), x + 1)
+        given = device.array(x)
+        emitted.calls.clear()
+        np.testing.assert_array_equal(there_and_back(given).numpy(), x + 1)
+        taken = [arguments[0] for name, arguments in emitted.calls if name.startswith("cuMemAlloc")]
+        assert 4 * -(-rows // 4) * 32 in taken  # whole layouts, one after another

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import numpy as np
 import pytest
 
 from taskc.ir import arithmetic
 from taskc.ir.types import f32
 from tests.backend.sim.checking import expect, simulate
+from tests.passes.kernels import keeps_its_result, kernel
 
 MATMUL = """
     kernel matmul(a: f32[50, 30], b: f32[30, 40], c: out f32[50, 40]) workers=8 stage=parsed:
@@ -40,6 +43,25 @@ def test_matmul_is_a_chain_of_fma(work: str) -> None:
         expected = arithmetic.fma(np.float32(0), np.float32(0), expected, f32)
     assert report.findings == ()
     np.testing.assert_array_equal(c.view(np.int32), expected.view(np.int32))
+
+
+@pytest.mark.parametrize("allocated", ["tile t: f32[4, 16] by {own} = 0.0", "shared t: f32[4, 16]"])
+@pytest.mark.parametrize(
+    "turns", ["for r in range(4):", "for q in range(2):\n        for r in range(4):"]
+)
+def test_each_turn_of_a_loop_has_its_own(allocated: str, turns: str) -> None:
+    """What is allocated in a loop is one memory: its turns come one after another, after each pass."""
+    own = "repeat(4, 1).spatial(1, 16)"
+    body = f"""
+{allocated.format(own=own)}
+each (i, j) in {own}:
+    t[i, j] = x[oh + r, i] + j.to(f32)
+each (i, j) in {own}:
+    y[oh + r, i, j] = t[i, j]
+"""
+    depth = "    " * (1 + turns.count("for"))
+    loops = "grid oh in 8 by 4:\n    " + turns + textwrap.indent(body, depth)
+    keeps_its_result(kernel(loops, "x: f32[8, 4], y: inout f32[8, 4, 16]", workers=16))
 
 
 @pytest.mark.parametrize("stage", ["parsed", "synchronized"])

@@ -28,6 +28,7 @@ _FUNCTIONS: dict[str, Callable[..., Term]] = {
     "rsqrt": _rsqrt,
     "exp": exp,
     "exp2": exp2,
+    "fast_exp2": exp2,
     "log": log,
     "log2": log2,
     "sin": sin,

@@ -1,0 +1,87 @@
+"""The registers of a block, which its warpgroups give up and take (`setmaxnreg`)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from taskc.backend.sim.machine import Frame, active_columns
+from taskc.backend.sim.operations import Operations
+from taskc.backend.sim.schedule import Thread, Wait
+from taskc.backend.sim.statements import Code
+from taskc.backend.sim.synchronization import WARPGROUP, schedule_of
+from taskc.ir import nodes as ir
+from taskc.ir.target import MOST_REGISTERS, registers_at_launch
+
+
+class Pool:
+    """Of one block. `held` is what each worker of a warpgroup has; who asks for more waits for others to give up."""
+
+    def __init__(self, workers: int) -> None:
+        self.launched = registers_at_launch(workers)
+        self.held = [min(self.launched, MOST_REGISTERS)] * -(-workers // WARPGROUP)
+        self.free = 0
+        self.asked: dict[int, int] = {}
+
+    def ask(self, group: int, count: int) -> None:
+        self.asked[group] = count
+        self.serve()
+
+    def serve(self) -> None:
+        for group, count in list(self.asked.items()):
+            more = (count - self.held[group]) * WARPGROUP
+            if more <= self.free:
+                self.free -= more
+                self.held[group] = count
+                del self.asked[group]
+                self.serve()
+                return
+
+
+class RegisterPools:
+    def __init__(self, operations: Operations) -> None:
+        self.run = operations.run
+        operations.makers["setmaxnreg"] = self.change
+
+    def change(self, node: ir.Do) -> Code:
+        (operand,) = node.operands
+        assert isinstance(operand, ir.Constant)
+        count = int(operand.value)
+
+        def steps(frame: Frame) -> Thread:
+            active = active_columns(frame)
+            first = int(frame.numbers[0]) // WARPGROUP * WARPGROUP
+            if not active.all() or first + WARPGROUP > self.run.workers:
+                message = "only some workers of the warpgroup take part"
+                frame.fault("inactive-lane", message, active[None], node.loc, node)
+                return
+            pool, number = pool_of(frame), first // WARPGROUP
+
+            def ask() -> None:
+                held = pool.held[number]
+                # The instruction is chosen by what the launch gives.
+                if (count < held) if count > pool.launched else (count > held):
+                    verb = "takes" if count > pool.launched else "gives up"
+                    frame.fault(
+                        "registers",
+                        f"the warpgroup {verb} registers to have {count}, and has {held}",
+                        np.ones((1, 1), np.bool_),
+                        node.loc,
+                        node,
+                    )
+                pool.ask(number, count)
+
+            key = "registers", frame.group.base + first, id(node)
+            yield from schedule_of(frame).gather(key, frame, node.loc, ask, WARPGROUP)
+            if number in pool.asked:
+                missing = (count - pool.held[number]) * WARPGROUP - pool.free
+                what = f"{missing} more registers of the block's, which nobody has given up"
+                yield Wait(lambda: number not in pool.asked, what, node.loc)
+
+        return Code(steps, waits=True)
+
+
+def pool_of(frame: Frame) -> Pool:
+    if frame.group.registers is None:
+        frame.group.registers = Pool(frame.run.workers)
+    pool: Pool = frame.group.registers
+    return pool

@@ -1,0 +1,74 @@
+"""How deeply a program may be nested.
+
+Whatever goes over a program calls itself for each level of it, several functions a level: a sum of 400 terms
+is a tree of 400 levels, and each `elif` is nested in the one before. Python stops at 1000 calls; the doors of
+the compiler make room for more, and tell what is nested deeper yet.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
+
+from taskc.errors import NOWHERE, CompileError, Location
+
+# The calls that there is room for. Before Python 3.11 each takes up to 800 bytes of the thread's stack in C,
+# which has 8 MiB, so that twice as many would still fit.
+CALLS = 5_000
+
+P = ParamSpec("P")
+K = TypeVar("K")
+T = TypeVar("T")
+
+_lock = threading.Lock()
+_inside = 0  # how often it is entered, by all threads: Python has one limit for them together
+_before = 0  # the limit outside them
+
+
+@contextmanager
+def deep(location: Location = NOWHERE) -> Iterator[None]:
+    """Room for what is nested deeply; an error at the location where there isn't enough."""
+    _enter()
+    try:
+        yield
+    except RecursionError:
+        raise too_deep(location) from None
+    finally:
+        _leave()
+
+
+def too_deep(location: Location) -> CompileError:
+    hint = "give parts of an expression names, and write a long chain of elifs as several"
+    return CompileError("this is nested too deeply", location, hint)
+
+
+def deeply(function: Callable[Concatenate[K, P], T]) -> Callable[Concatenate[K, P], T]:
+    """For a function of a kernel, or whatever knows its place."""
+
+    @wraps(function)
+    def with_room(subject: K, /, *args: P.args, **keywords: P.kwargs) -> T:
+        with deep(getattr(subject, "loc", NOWHERE)):
+            return function(subject, *args, **keywords)
+
+    return with_room
+
+
+def _enter() -> None:
+    global _inside, _before
+    with _lock:
+        if _inside == 0:
+            _before = sys.getrecursionlimit()
+            sys.setrecursionlimit(max(_before, CALLS))
+        _inside += 1
+
+
+def _leave() -> None:
+    global _inside
+    with _lock:
+        _inside -= 1
+        if _inside == 0:
+            sys.setrecursionlimit(_before)

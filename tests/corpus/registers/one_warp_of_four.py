@@ -1,0 +1,14 @@
+"""The first warp of a warpgroup gives registers up, and waits for the others to do so too."""
+
+from __future__ import annotations
+
+import taskc as tc
+from taskc import f32
+
+
+@tc.cuda.kernel(workers=128)
+def kernel(x: f32[128], y: tc.out[f32[128]]):
+    w = tc.worker()
+    if w < 32:  # fix: if w < 128:
+        tc.cuda.setmaxnreg(104)  # expect: deadlock
+    y[w] = x[w]
