@@ -307,9 +307,13 @@ def _meeting_in_bytes(a: Access, b: Access, groups: Dictionary[str, int]) -> str
 def _places(access: Access, unit: int) -> tuple[Access, Array] | None:
     """The units of a block's shared memory that each (worker, task) touches; None where that is unknown.
 
-    A task that lies outside the tensor doesn't exist.
+    A task that lies outside the tensor doesn't exist. What has a layout or a swizzle counts as
+    unknown: until offsets are flat the simulator keeps its elements in row-major order, and so
+    couldn't confirm what is said of its bytes.
     """
     tensor = access.tensor
+    if tensor.layout is not None or tensor.swizzle is not None:
+        return None
     parts: list[Array] = [access.workers]
     for index in access.indices:
         start = None if index.uniform is None else difference(index.uniform, ir.Constant(0))
@@ -320,27 +324,14 @@ def _places(access: Access, unit: int) -> tuple[Access, Array] | None:
     inside = np.ones(workers.shape, bool)
     for part, extent in zip(parts, tensor.shape, strict=True):
         inside &= (part >= 0) & (part < extent)  # type: ignore[operator]
-    element = _elements(tensor, [part[inside] for part in parts])
+    element = np.zeros((), np.int64)
+    for part, extent in zip(parts, tensor.shape, strict=True):
+        element = element * extent + part[inside]  # type: ignore[operator]
     size = tensor.dtype.nbytes
     place = (element * size + (tensor.offset or 0)) // unit
     units = place[..., None] + np.arange(size // unit)
     who = np.broadcast_to(workers[inside][..., None], units.shape)
     return replace(access, workers=who.ravel()), units.ravel()
-
-
-def _elements(tensor: Tensor, indices: Sequence[Array]) -> Array:
-    """Where elements lie in a tensor of constant extents."""
-    if tensor.layout is not None:
-        place = tensor.layout.find(0, np.stack(indices, axis=-1))
-    else:
-        place = np.zeros((), np.int64)
-        for index, extent in zip(indices, tensor.shape, strict=True):
-            place = place * extent + index  # type: ignore[operator]
-    if tensor.swizzle is not None:
-        swizzle = tensor.swizzle
-        mask = (1 << swizzle.bits) - 1
-        place = place ^ (((place >> swizzle.shift) & mask) << swizzle.base)
-    return place
 
 
 def _meeting(
