@@ -71,6 +71,8 @@ def _without_output(error: BaseException | None) -> int:
 def _run(arguments: Sequence[str] | None) -> int:
     try:
         options = _parser().parse_args(arguments)
+        if any("\0" in word for word in vars(options).values() if isinstance(word, str)):
+            raise UsageError("an argument has a character of number 0")
         code: int = importlib.import_module(f"taskc.commands.{options.command}").run(options)
         return code
     except UsageError as error:

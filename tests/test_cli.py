@@ -196,6 +196,12 @@ def test_a_wrong_command_line_is_code_2(run: Any) -> None:
     assert run("show", "03_kernels.py:add", "--stage", "late").code == 2
 
 
+def test_no_name_has_a_character_of_number_0(run: Any) -> None:
+    ran = run("map", "spatial(4)", "--svg", "a\0.svg")
+    assert ran.code == 2
+    assert ran.err == "error: an argument has a character of number 0\n"
+
+
 def test_an_interrupt_is_code_130(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(options: object) -> int:
         raise KeyboardInterrupt
