@@ -171,18 +171,8 @@ def _serial(context: Context, node: ast.For, loop: RangeLoop) -> None:
     if is_nonnegative(context, lowest):
         context.nonnegative.update(variables)
     body = context.body(node.body, names)
-    if _is_empty(loop):
-        return
     loc = context.locate(node)
     context.emit(ir.For(variables[0], loop.start, loop.stop, loop.step, body, loc=loc))
-
-
-def _is_empty(loop: RangeLoop) -> bool:
-    """It plainly has no step: its body is checked as the language has it, and is no part of the program."""
-    start, stop = loop.start, loop.stop
-    if not isinstance(start, ir.Constant) or not isinstance(stop, ir.Constant):
-        return False
-    return not range(int(start.value), int(stop.value), loop.step)
 
 
 def _unrolled(context: Context, node: ast.For) -> None:
