@@ -157,13 +157,13 @@ class Instructions:
 
     def scale(self, value: Value, power: Value) -> Value | None:
         """value * 2**power, rounded once, for whole powers; None where no instruction does it."""
-        if not _is_avx512(value):
+        if not is_avx512(value):
             return None
         return self._avx512("mask.scalef.ps.512", f32, value, power, *_ALL_LANES)
 
     def pick(self, numbers: Sequence[float], index: Value) -> Value | None:
         """numbers[index % 32], of 32 f32; None where no instruction does it."""
-        if not _is_avx512(replace(index, dtype=f32)):
+        if not is_avx512(replace(index, dtype=f32)):
             return None
         low, high = constants(numbers[:16], f32), constants(numbers[16:], f32)
         return self._avx512("vpermi2var.ps.512", f32, low, index, high)
@@ -190,7 +190,7 @@ class Instructions:
         return self.shuffled(value, range(first, first + 16))
 
 
-def _is_avx512(value: Value) -> bool:
+def is_avx512(value: Value) -> bool:
     """Only AVX-512 has vectors of 16 numbers of 32 bits, or of several times 16."""
     return value.dtype is f32 and value.lanes >= 16
 

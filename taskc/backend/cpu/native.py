@@ -7,9 +7,10 @@ counts that shift everything out, zeros of either sign.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import copysign, isnan
 
 from taskc.backend.cpu.builder import Value, constant
-from taskc.backend.cpu.instructions import Instructions
+from taskc.backend.cpu.instructions import Instructions, is_avx512
 from taskc.errors import InternalError
 from taskc.ir import arithmetic
 from taskc.ir.arithmetic import COMPARISONS
@@ -84,17 +85,32 @@ class Native(Instructions):
     def _extreme(self, operator: str, a: Value, b: Value) -> Value:
         if a.dtype is boolean:
             return self._plain("and" if operator == "min" else "or", a, b)
-        if a.dtype.is_float and a.dtype.bits * a.lanes >= 512:
-            return self._extreme_of_numbers(operator, a, b)
+        if a.dtype.is_float and a.number is not None:
+            return self._extreme_with_constant(operator, a, b)
+        if a.dtype.is_float and b.number is not None:
+            return self._extreme_with_constant(operator, b, a)
         if a.dtype.is_float:
-            return self._intrinsic("minimum" if operator == "min" else "maximum", a, a, b)
+            return self._extreme_of_numbers(operator, a, b)
         return self._intrinsic(("s" if a.dtype.kind == "int" else "u") + operator, a, a, b)
+
+    def _extreme_with_constant(self, operator: str, limit: Value, x: Value) -> Value:
+        """One instruction, which has x where they are equal or x is NaN; another adds 0 to -0."""
+        number = float(limit.number)  # type: ignore[arg-type]
+        is_negative = copysign(1, number) < 0
+        if isnan(number) or (number == 0 and operator == "min" and is_negative):
+            return self._extreme_of_numbers(operator, limit, x)
+        compare = "<" if operator == "min" else ">"
+        chosen = self.select(self.binary(compare, limit, x), limit, x)
+        if number == 0 and operator == "max" and not is_negative:
+            return self.binary("+", chosen, constant(0.0, x.dtype, x.lanes))
+        return chosen
 
     def _extreme_of_numbers(self, operator: str, a: Value, b: Value) -> Value:
         """The processor's instruction has its second operand where they are equal or one is NaN.
 
         So both orders differ in a zero's sign or are a number and NaN: every bit but the sign of a maximum is
-        that of either, which leaves a NaN one; the maximum's sign is that of both.
+        that of either, which leaves a NaN one; the maximum's sign is that of both. (Of llvm.maximum and
+        minimum LLVM makes what loses a signaling NaN: tests/backend/cpu/llvm.)
         """
         compare = "<" if operator == "min" else ">"
         first = self.select(self.binary(compare, a, b), a, b)
@@ -105,7 +121,7 @@ class Native(Instructions):
         if operator == "min":
             return self.bitcast(either, a.dtype)
         sign = constant(-(2 ** (integer.bits - 1)), integer, a.lanes)
-        if a.dtype is f32:  # for which LLVM needs two
+        if is_avx512(a):  # for which LLVM needs two
             chosen = self._avx512("pternlog.d.512", i32, x, y, sign, constant(0b11010100, i32))
         else:
             differ = self.binary("&", self.binary("^", x, y), sign)
