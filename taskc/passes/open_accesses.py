@@ -118,15 +118,19 @@ class Conflicts:
         return self._scopes[key]
 
     def opened(self, state: State, accesses: Iterable[Open]) -> State:
-        """The state with more open accesses. Who does again what is open already conflicts with nothing else."""
+        """The state with more open accesses, each once.
+
+        Who does again what is open already conflicts with nothing else; where a group's barrier had
+        ordered it, it counts as it is now.
+        """
         known = {(self._key(old.access), old.goes_on) for old in state if old.ordered_in is None}
-        new: list[Open] = []
+        new: dict[tuple[int, bool], Open] = {}
         for item in accesses:
             key = self._key(item.access), item.goes_on
             if key not in known:
-                known.add(key)
-                new.append(item)
-        return (*state, *new)
+                new.setdefault(key, item)
+        kept = [old for old in state if (self._key(old.access), old.goes_on) not in new]
+        return (*kept, *new.values())
 
     def _key(self, access: Access) -> int:
         """A number, the same for accesses of the same workers to the same elements."""

@@ -13,7 +13,7 @@ itself, again behind the accesses of an earlier iteration, and where it conflict
 loop, a barrier goes in front of the loop. What its bounds read is read before it, what a while asks also
 behind each iteration. Then every barrier is taken away once: where all conflicts stay
 ordered without it, it is gone for good. So the result is irredundant, and each barrier names a conflict
-that it alone orders.
+that it alone orders. One that the statement right behind it needs is not even tried.
 
 What an asynchronous copy writes counts twice: when it is issued, by which time earlier readers must be
 done, and when its step is waited for, from when on its writers' next barrier lets others read. A copy that
@@ -28,11 +28,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import zip_longest
 from types import MappingProxyType
 
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Ring, Statement, Tensor
-from taskc.ir.rewrite import map_statements, sequence, walk
+from taskc.ir.rewrite import map_statements, sequence, statements, walk
 from taskc.ir.target import TARGETS, Target
 from taskc.passes.accesses import Access, Crew
 from taskc.passes.counted_rings import released_by_each
@@ -111,22 +112,43 @@ class _Placer:
         widest: str,
         set_up_with_barriers: Mapping[Tensor, Ring] = MappingProxyType({}),
         released_by_each: frozenset[Ring] = frozenset(),
+        *,
+        is_role: bool = False,
     ) -> None:
         self.conflicts = Conflicts(phases, _groups(target, phases.crew))
         self.released_by_each = released_by_each
         self.set_up_with_barriers = set_up_with_barriers
         self.target = target
         self.widest = widest
+        self.is_role = is_role
+        self.crossed: list[tuple[ir.Barrier, State, Lets, Statement]] = []
         self.walked: dict[tuple[int, Seen], tuple[Statement, tuple[Statement, State]]] = {}
 
     def place(self, body: Statement) -> Statement:
         placed, _ = self.walk(body, (), {})
-        for barrier in [node for node in walk(placed) if isinstance(node, ir.Barrier)]:
+        needed = self.needed(placed)
+        for barrier in [node for node in _outside_roles(placed) if isinstance(node, ir.Barrier)]:
+            if id(barrier) in needed:
+                continue
             fewer = _without(placed, barrier)
             again, _ = self.walk(fewer, (), {})
             if again is fewer:
                 placed = fewer
         return placed
+
+    def needed(self, placed: Statement) -> set[int]:
+        """The barriers without which what stands right behind them would get one.
+
+        With any other barrier gone, too, no less is open in front of them.
+        """
+        self.walked.clear()
+        self.crossed.clear()
+        self.walk(placed, (), {})
+        return {
+            id(barrier)
+            for barrier, state, lets, behind in tuple(self.crossed)
+            if self.walk(behind, state, lets)[0] is not behind
+        }
 
     # The walk: it returns the statement, with barriers added where some were missing.
 
@@ -150,7 +172,7 @@ class _Placer:
             case ir.Roles():
                 return self.roles(statement, state, lets)
             case ir.Barrier():
-                return statement, ordered(state, statement.scope)
+                return statement, self.ordered(state, statement.scope)
             case ir.Do(operation="tma.wait", operands=(ir.Constant(value=under_way),)):
                 return statement, awaited(state, int(under_way))
             case ir.Allocate() if statement.tensor in self.set_up_with_barriers:
@@ -159,7 +181,7 @@ class _Placer:
                     statement, self.set_up_with_barriers[statement.tensor]
                 )
                 barrier, state = self.order(state, set_up, statement)
-                return _behind(barrier, statement), ordered(state, "block")
+                return _behind(barrier, statement), self.ordered(state, "block")
             case ir.RingStep(operation="wait", ring=ring):
                 seen: tuple[Access, ...] = ()
                 if ring.transport == "cp.async":
@@ -182,7 +204,9 @@ class _Placer:
     def sequence(self, statement: ir.Sequence, state: State, lets: Lets) -> tuple[Statement, State]:
         parts: list[Statement] = []
         changed = False
-        for inner in statement.statements:
+        for inner, behind in zip_longest(statement.statements, statement.statements[1:]):
+            if isinstance(inner, ir.Barrier) and behind is not None:
+                self.crossed.append((inner, state, lets, behind))
             new, state = self.walk(inner, state, lets)
             if isinstance(inner, ir.Let) and not _reads(inner.value):
                 lets = {**lets, inner.variable: inner.value}
@@ -213,7 +237,7 @@ class _Placer:
             if probe is not branch:
                 scope = _widest_new(branch, probe, barrier)
                 barrier = ir.Barrier(scope, _first_new(branch, probe), loc=statement.loc)
-                state = ordered(state, scope)
+                state = self.ordered(state, scope)
         state = (*state, *conditions)
         _, after = self.walk(then, state, lets)
         _, after_otherwise = (
@@ -246,7 +270,7 @@ class _Placer:
         if probe is not body and (barrier is None or barrier.scope != self.widest):
             scope = _widest_new(body, probe, barrier)
             barrier = ir.Barrier(scope, _first_new(body, probe), loc=statement.loc)
-            before = (*ordered(state, barrier.scope), *asked)
+            before = (*self.ordered(state, barrier.scope), *asked)
             _, after = self.walk(body, union(before, self.carried(statement, body, own)), lets)
         if body is not statement.body:
             statement = replace(statement, body=body)
@@ -288,6 +312,7 @@ class _Placer:
                 self.target,
                 widest,
                 released_by_each=self.released_by_each,
+                is_role=True,
             )
             body = placer.place(role.body)
             probe, out = placer.walk(body, state, lets)
@@ -300,6 +325,11 @@ class _Placer:
         return _behind(barrier, statement), after
 
     # Conflicts.
+
+    def ordered(self, state: State, scope: str) -> State:
+        """Behind a barrier. One for all workers leaves nothing open, whatever it is called."""
+        is_for_all = scope == self.widest and not self.is_role
+        return ordered(state, "block" if is_for_all else scope)
 
     def order(
         self, state: State, accesses: tuple[Access, ...], statement: Statement
@@ -320,7 +350,7 @@ class _Placer:
                     reason = f"{open_access.access.describe()}, {access.describe()}"
         if needed is None:
             return None, state
-        return ir.Barrier(needed, reason, loc=statement.loc), ordered(state, needed)
+        return ir.Barrier(needed, reason, loc=statement.loc), self.ordered(state, needed)
 
     # Iterations.
 
@@ -360,6 +390,16 @@ def _always_synchronizes(body: Statement, widest: str) -> bool:
         case ir.For():
             return surely_runs(body) and _always_synchronizes(body.body, widest)
     return False
+
+
+def _outside_roles(body: Statement) -> Iterator[Statement]:
+    """All statements but what roles do: their barriers are their own walk's."""
+    stack = [body]
+    while stack:
+        current = stack.pop()
+        yield current
+        if not isinstance(current, ir.Roles):
+            stack += [*statements(current)][::-1]
 
 
 def _without(body: Statement, barrier: ir.Barrier) -> Statement:
