@@ -203,6 +203,15 @@ def test_what_is_long_takes_time_for_its_length(
     assert calls(lambda: lower(made(tmp_path, body(120)))) < 2.8 * few
 
 
+def test_a_chain_of_choices_takes_time_for_its_length(tmp_path: Path) -> None:
+    def texts(n: int) -> int:
+        kernel = made(tmp_path, elifs(n))
+        return calls(lambda: llvm_text(lower(kernel), host()))
+
+    texts(2)
+    assert texts(200) < 2.3 * texts(100)
+
+
 def test_halves_of_and_are_evaluated_from_left_to_right(tmp_path: Path) -> None:
     """Each right side is evaluated only where what is before it holds."""
     guards = [f"i < {n}" for n in range(16, 4, -1)]

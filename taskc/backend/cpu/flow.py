@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from itertools import islice
 from math import prod
 
 from taskc.backend.cpu.builder import Value, constant
@@ -287,6 +288,6 @@ def is_small(tensor: Tensor) -> bool:
 
 def _is_short(body: Statement) -> bool:
     """Cheap enough to run for no lane at all."""
-    nodes = list(walk(body))
+    nodes = list(islice(walk(body), 64))
     kinds = (ir.For, ir.While, ir.Atomic, ir.If)
     return len(nodes) < 64 and not any(isinstance(node, kinds) for node in nodes)

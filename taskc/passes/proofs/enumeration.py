@@ -156,6 +156,8 @@ class Enumerator:
         # By identity: with the node itself, so that no other one takes its place in memory.
         self.forms: dict[int, tuple[Expression, Form | None]] = {}
         self.truths: dict[int, tuple[Expression, Truth]] = {}
+        # What the frames of a path say together, by the number of those before the last, and the last.
+        self.paths: dict[tuple[int, int], tuple[Frame, int, bool, Truth]] = {}
         self.variables: dict[Variable, Form | None] = {}
         for variable, value in (fixed or {}).items():
             self.variables[variable] = Form({}, value)
@@ -367,14 +369,19 @@ class Enumerator:
         return Truth(inside, inside)
 
     def path(self, frames: Iterable[Frame], stores: bool = False) -> Truth:
-        result = TRUE
-        is_before = True
+        """Where all frames let execution through: what those around say is told once for all inside."""
+        number, is_before, result = int(stores), True, TRUE
         for frame in frames:
-            is_before = is_before and not isinstance(frame, (ir.Each, ir.Move))
-            if is_before and isinstance(frame, Guard) and self._reads_cells(frame.condition):
-                result = conjunction(result, UNKNOWN)
-            else:
-                result = conjunction(result, self.frame(frame, stores))
+            key = number, id(frame)
+            if key not in self.paths:
+                is_before = is_before and not isinstance(frame, (ir.Each, ir.Move))
+                if is_before and isinstance(frame, Guard) and self._reads_cells(frame.condition):
+                    truth = UNKNOWN
+                else:
+                    truth = self.frame(frame, stores)
+                entry = frame, len(self.paths) + 2, is_before, conjunction(result, truth)
+                self.paths[key] = entry
+            _, number, is_before, result = self.paths[key]
         return result
 
     def _reads_cells(self, node: Expression) -> bool:

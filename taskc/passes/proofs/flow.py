@@ -15,7 +15,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.bounds import Facts
 from taskc.ir.build import add
 from taskc.ir.nodes import Expression, Statement, Tensor, Variable
-from taskc.ir.rewrite import expressions, tensors_of, walk
+from taskc.ir.rewrite import expressions, statements, tensors_of, walk, walk_statements
 from taskc.ir.types import boolean
 from taskc.passes.proofs.paths import Guard, Path, conjuncts
 
@@ -26,13 +26,14 @@ class State:
 
     `now` includes conditions on memory that may change: the tensors in `reads`. As soon as one of
     them is written, only `lasting` is still true. `names` are conditions on such memory that would be
-    the same if they were asked again.
+    the same if they were asked again. `written` tells what each statement stores to.
     """
 
     now: Facts
     lasting: Facts
     reads: frozenset[Tensor]
     path: Path
+    written: dict[int, frozenset[Tensor]]
     names: dict[Variable, Expression] = field(default_factory=dict)
 
     def enter(self, statement: Statement) -> State:
@@ -68,7 +69,7 @@ class State:
         """Where the statement has run, maybe."""
         if not self.reads and not self.names:
             return self
-        written = frozenset(written_by(node))
+        written = self.written[id(node)]
         names = {v: value for v, value in self.names.items() if _reads(value).isdisjoint(written)}
         if self.reads.isdisjoint(written):
             return replace(self, names=names)
@@ -80,7 +81,7 @@ class State:
                 if isinstance(frame, Guard) and read:
                     now = now.assume(frame.condition, holds=frame.holds, lasting=False)
                     reads |= read
-        return State(now, self.lasting, reads, tuple(path), names)
+        return replace(self, now=now, reads=reads, path=tuple(path), names=names)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,22 +100,31 @@ Walk: TypeAlias = Generator[Touch, None, State]
 
 def touches(kernel: ir.Kernel, facts: Facts) -> Iterator[Touch]:
     """In program order; `facts` are those at the top of the kernel."""
-    yield from _statement(kernel.body, State(facts, facts, frozenset(), ()), kernel.worker)
+    top = State(facts, facts, frozenset(), (), _written(kernel.body))
+    yield from _statement(kernel.body, top, kernel.worker)
 
 
 def written_by(node: Statement) -> Iterator[Tensor]:
-    """What a statement stores to, in whatever is below it."""
-    for below in walk(node):
-        match below:
-            case ir.Store() | ir.Atomic() | ir.Move():
-                yield below.tensor
-            case ir.Mma():
-                yield below.accumulator
-            case ir.Reduce() | ir.Scan():
-                yield below.target
-            case ir.Do():
-                for operand in below.operands:
-                    yield from tensors_of(operand)
+    """What a statement itself stores to."""
+    match node:
+        case ir.Store() | ir.Atomic() | ir.Move():
+            yield node.tensor
+        case ir.Mma():
+            yield node.accumulator
+        case ir.Reduce() | ir.Scan():
+            yield node.target
+        case ir.Do():
+            for operand in node.operands:
+                yield from tensors_of(operand)
+
+
+def _written(body: Statement) -> dict[int, frozenset[Tensor]]:
+    """What each statement stores to, in whatever is below it: of those below first."""
+    written: dict[int, frozenset[Tensor]] = {}
+    for node in [*walk_statements(body)][::-1]:
+        below = (written[id(inner)] for inner in statements(node))
+        written[id(node)] = frozenset(written_by(node)).union(*below)
+    return written
 
 
 def _statement(node: Statement, state: State, worker: Variable) -> Walk:

@@ -131,14 +131,15 @@ def _search(accesses: list[Access], enumerator: Enumerator) -> _Meeting | None:
     """Two accesses that meet, or may: a definite meeting where there is one."""
     found = None
     touches = [_touch(access, enumerator) for access in accesses]
-    for first in touches:
-        if first.access.kind != WRITE:
-            continue
-        for second in touches:
+    writes = [touch for touch in touches if touch.access.kind == WRITE]
+    others = touches
+    if writes and _is_output(writes[0].access.tensor):
+        # Stored once per element: prove_coverage.py
+        others = [touch for touch in touches if touch.access.kind != WRITE]
+    for first in writes:
+        for second in others:
             if second.access.kind == WRITE and second.access.order < first.access.order:
                 continue
-            if second.access.kind == WRITE and _is_output(first.access.tensor):
-                continue  # stored once per element: prove_coverage.py
             meeting = _meet(first, second)
             if meeting is not None and meeting.definite:
                 return meeting
