@@ -212,6 +212,16 @@ def test_a_chain_of_choices_takes_time_for_its_length(tmp_path: Path) -> None:
     assert texts(200) < 2.3 * texts(100)
 
 
+def test_what_python_calls_is_as_long_as_the_outputs_are_many(tmp_path: Path) -> None:
+    def lines(n: int) -> int:
+        outputs = ", ".join(f"y{j}: tc.out[f32[16]]" for j in range(n))
+        stores = each([f"y{j}[i] = x[i] + {j}.0" for j in range(n)])
+        kernel = made(tmp_path, stores, f"x: f32[16], {outputs}")
+        return llvm_text(lower(kernel), host())[0].count("\n")
+
+    assert lines(80) < 2.2 * lines(40)
+
+
 def test_halves_of_and_are_evaluated_from_left_to_right(tmp_path: Path) -> None:
     """Each right side is evaluated only where what is before it holds."""
     guards = [f"i < {n}" for n in range(16, 4, -1)]

@@ -130,7 +130,8 @@ class _Entry(Unpacking):
         for dimension in kernel.dimensions:
             place = self.new(f"getelementptr i64, ptr %words, i64 {places[dimension]}")
             self.emit(f"store i64 {self.sizes[dimension]}, ptr {place}")
-        self.overlaps()
+        # An array that is made here overlaps no other.
+        self.overlaps(inputs if given == "false" else kernel.parameters)
         self._run(len(items))
         for number in range(len(kernel.parameters)):
             if isinstance(kernel.parameters[number], Tensor):

@@ -6,6 +6,7 @@ is read if it is of Python's own types and fits. What isn't so is left to others
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from taskc.ir import nodes as ir
@@ -193,9 +194,11 @@ class Unpacking:
     def _narrow(self, number: str, dtype: DType) -> str:
         return number if dtype.bits == 64 else self.new(f"trunc i64 {number} to i{dtype.bits}")
 
-    def overlaps(self) -> None:
-        for number, (first, a, a_size) in enumerate(self.addresses):
-            for second, b, b_size in self.addresses[number + 1 :]:
+    def overlaps(self, given: Sequence[Tensor | Variable]) -> None:
+        """Of the arrays among these, none that is written overlaps another."""
+        addresses = [entry for entry in self.addresses if entry[0] in given]
+        for number, (first, a, a_size) in enumerate(addresses):
+            for second, b, b_size in addresses[number + 1 :]:
                 if first.role == "in" and second.role == "in":
                     continue
                 before = self.new(f"icmp ule i64 {self.new(f'add i64 {a}, {a_size}')}, {b}")
