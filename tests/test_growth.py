@@ -316,6 +316,19 @@ def scanned(slots: int) -> ir.Kernel:
     return sums.ir
 
 
+def copied(slots: int) -> ir.Kernel:
+    own = tc.spatial(16) * tc.repeat(slots)
+
+    @tc.kernel(workers=16)
+    def copy(x: tc.f32[16 * slots], y: tc.out[tc.f32[16 * slots]]):
+        t = tc.tile(tc.f32, own, 0)
+        tc.copy(t, x[0 : 16 * slots])
+        tc.store(y[0 : 16 * slots], t)
+
+    assert isinstance(copy.ir, ir.Kernel)
+    return copy.ir
+
+
 def filled(size: int) -> ir.Kernel:
     @tc.kernel(workers=16)
     def kernel(x: tc.f32[16], y: tc.out[tc.f32[16]]):
@@ -351,7 +364,9 @@ def sorting(steps: int) -> ir.Kernel:
 
 
 @pytest.mark.parametrize("target", ["avx512", "avx2", "sse2"])
-@pytest.mark.parametrize(("make", "sizes"), [(scanned, (64, 1024)), (filled, (500, 16000))])
+@pytest.mark.parametrize(
+    ("make", "sizes"), [(scanned, (64, 1024)), (copied, (64, 512)), (filled, (500, 16000))]
+)
 def test_code_for_a_processor_is_bounded_however_much_a_worker_holds(
     make: Callable[[int], ir.Kernel], sizes: tuple[int, int], target: str
 ) -> None:

@@ -152,8 +152,12 @@ class Builder:
 
     def weight(self, first: int) -> int:
         """About how many instructions the lines from the `first` on become."""
+        return len(self.lines) - first + (self.pieces - 1) * self.scattered(first)
+
+    def scattered(self, first: int) -> int:
+        """The accesses to scattered elements in the lines from the `first` on."""
         return sum(
-            self.pieces if "llvm.masked.gather" in line or "llvm.masked.scatter" in line else 1
+            "llvm.masked.gather" in line or "llvm.masked.scatter" in line
             for line in self.lines[first:]
         )
 

@@ -22,6 +22,10 @@ from taskc.ir.types import boolean, i32, i64
 
 _MOST_REGISTERS = 128  # of each lane: a larger array is memory
 
+# Of a loop, so many accesses to scattered elements are written out: each costs more than going round, and
+# LLVM orders it behind all before it that may be the same.
+_MOST_SCATTERED = 100
+
 
 class Flow(Values, ABC):
     """`longest`: instructions of a loop that are written out; `most`, where registers may be picked by it."""
@@ -145,9 +149,12 @@ class Flow(Values, ABC):
 
         for done, number in enumerate(numbers):
             value = constant(number, loop.variable.dtype)
-            if done == 2 and self.builder.weight(before) * (len(numbers) - 2) > longest:
-                self._count(value, stop, loop.step, run)
-                break
+            if done == 2:
+                each, scattered = self.builder.weight(before), self.builder.scattered(before)
+                left = len(numbers) - done
+                if each * left > longest or scattered * left > _MOST_SCATTERED:
+                    self._count(value, stop, loop.step, run)
+                    break
             before = len(self.builder.lines)
             run(value)
 
