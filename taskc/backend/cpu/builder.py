@@ -89,6 +89,10 @@ def _constant_text(number: bool | int | float, dtype: DType) -> str:
     return f"0xH{bits:04X}" if dtype.name == "f16" else str(bits)
 
 
+class TooLongError(Exception):
+    """More lines than are wanted."""
+
+
 @dataclass(slots=True)
 class Builder:
     """The body of one function. Private memory is allocated in its entry block.
@@ -96,11 +100,13 @@ class Builder:
     register  what inline assembly calls a vector register
     bits      that the widest one has
     pieces    what LLVM makes of an access to scattered elements
+    most      lines, None for any number
     """
 
     register: str = "x"
     bits: int = 128
     pieces: int = 1
+    most: int | None = None
     lines: list[str] = field(default_factory=list)
     allocations: list[str] = field(default_factory=list)
     declared: dict[str, str] = field(default_factory=dict)
@@ -113,6 +119,8 @@ class Builder:
         return f"%{hint}{self._names}"
 
     def emit(self, line: str) -> None:
+        if self.most is not None and len(self.lines) > self.most:
+            raise TooLongError
         self.lines.append(f"  {line}")
 
     def impure(self, text: str) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from taskc.backend.cpu.atomics import Atomics
 from taskc.backend.cpu.builder import (
     SCALAR,
+    TooLongError,
     Value,
     constant,
     constants,
@@ -49,10 +50,15 @@ def emitted(kernel: ir.Kernel, processor: Processor, math: Math) -> tuple[str, E
     for longest in LONGEST:
         emitter = Emitter(kernel, processor.lanes, processor.register, math, longest)
         emitter.builder.pieces = 1 if processor.vector_bits >= _SCATTERED_BITS else _PIECES
-        text = emitter.emit()
-        if emitter.builder.weight(0) <= MOST:
-            break
-    return text, emitter
+        is_last = longest == LONGEST[-1]
+        emitter.builder.most = None if is_last else MOST
+        try:
+            text = emitter.emit()
+        except TooLongError:
+            continue
+        if is_last or emitter.builder.weight(0) <= MOST:
+            return text, emitter
+    raise AssertionError("the last one is given up by nothing")
 
 
 class Emitter(Flow):
