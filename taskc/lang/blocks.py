@@ -111,12 +111,13 @@ def _element(
 ) -> tuple[Value, tuple[ir.Variable, ...]]:
     """What `lambda i, j: ...` gives for an element, and the variables by the lambda's names."""
     written = callback(context, node, "the value")
-    if len(written.names) != len(variables):
+    if not written.takes(len(variables)):
         dimensions = f"{len(variables)} dimension{'s' if len(variables) != 1 else ''}"
         raise context.error(
             f"the block has {dimensions}, and the function {written.parameters}", node
         )
-    named = tuple([ir.Variable(name, loc=context.locate(node)) for name in written.names])
+    loc = context.locate(node)
+    named = tuple([ir.Variable(name, loc=loc) for name in written.named(len(variables))])
     context.nonnegative.update(named)
     before, context.in_move = context.in_move, True
     try:

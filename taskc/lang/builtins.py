@@ -17,8 +17,9 @@ from taskc.lang import blocks, clusters, folds, grids, loops, memory, room, snip
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context
 from taskc.lang.conversions import condition, constant_integer, index, scalar, unify
+from taskc.lang.expressions import Evaluated
 from taskc.lang.names import INTRINSICS, UNARY_FUNCTIONS
-from taskc.lang.operators import binary, check_operator, compute, select
+from taskc.lang.operators import binary, boolean_operation, check_operator, compute, select
 from taskc.lang.refusals import REFUSED_CALLS
 from taskc.lang.values import (
     NOTHING,
@@ -72,6 +73,26 @@ def _extremum(name: str, on_constants: Callable[..., Any]) -> Handler:
             return ir.Binary(name, a, b, loc=context.locate(node)), left[1]
 
         return fold(pair, zip(values, written, strict=True))[0]
+
+    return handler
+
+
+def _quantifier(name: str, operator: ast.boolop, on_constants: Callable[..., bool]) -> Handler:
+    """`all` and `any` of a tuple's parts, as `and` and `or` between them."""
+
+    def handler(context: Context, node: ast.Call) -> Value:
+        argument = bind(context, node, name, "x")["x"]
+        parts = context.evaluate(argument)
+        if is_constant(parts):
+            return compute(context, node, on_constants, parts)
+        if not isinstance(parts, (tuple, list)):
+            raise context.error(
+                f"{name}(...) takes a tuple or a list, and this is {describe(parts)}", argument
+            )
+        written: list[ast.expr] = [Evaluated(part, argument) for part in parts]
+        return boolean_operation(
+            context, ast.copy_location(ast.BoolOp(operator, written), argument)
+        )
 
     return handler
 
@@ -225,6 +246,8 @@ def _breakpoint(context: Context, node: ast.Call) -> Nothing:
 BUILTINS: dict[int, Handler] = {
     id(builtins.min): _extremum("min", min),
     id(builtins.max): _extremum("max", max),
+    id(builtins.all): _quantifier("all", ast.And(), all),
+    id(builtins.any): _quantifier("any", ast.Or(), any),
     id(builtins.abs): _unary_function("abs", "abs", abs),
     id(builtins.round): _unary_function("round", "round", round),
     id(builtins.len): _length,

@@ -8,30 +8,45 @@ from dataclasses import dataclass
 from taskc.ir import nodes as ir
 from taskc.lang.calls import inline
 from taskc.lang.context import Context, Scope
-from taskc.lang.functions import FunctionDefinition, plain_parameters
+from taskc.lang.functions import FunctionDefinition
 from taskc.lang.values import Value, describe
 
 
 @dataclass(frozen=True, slots=True)
 class Callback:
-    """What is written, by the names of its parameters; `function` is None for a lambda."""
+    """What is written, by the names of its parameters; `function` is None for a lambda.
+
+    rest  the parameter that takes all further arguments, `*place`
+    """
 
     node: ast.expr
     names: list[str]
+    rest: str | None
     function: FunctionDefinition | None
 
     @property
     def parameters(self) -> str:
         """How many it has, in a message."""
-        return f"{len(self.names)} parameter{'s' if len(self.names) != 1 else ''}"
+        more = " or more" if self.rest is not None else ""
+        return f"{len(self.names)} parameter{'s' if len(self.names) != 1 else ''}{more}"
+
+    def takes(self, count: int) -> bool:
+        """So many arguments."""
+        return count == len(self.names) or (self.rest is not None and count > len(self.names))
+
+    def named(self, count: int) -> list[str]:
+        """What its arguments are called, one by one."""
+        return [*self.names, *[f"{self.rest}_{n}" for n in range(count - len(self.names))]]
 
     def value(self, context: Context, variables: tuple[ir.Variable, ...], lazy: str) -> Value:
         """Its body evaluated once, on these variables; `lazy` is what it is called in a message."""
-        named: dict[str, Value] = dict(zip(self.names, variables, strict=True))
+        named: dict[str, Value] = dict(zip(self.names, variables, strict=False))
+        if self.rest is not None:
+            named[self.rest] = variables[len(self.names) :]
         before, context.lazy = context.lazy, lazy
         try:
             if self.function is not None:
-                places = dict.fromkeys(self.names, self.node)
+                places = dict.fromkeys(named, self.node)
                 return inline(context, self.function, named, places, self.node)
             assert isinstance(self.node, ast.Lambda)
             context.frame.scopes.append(Scope(named))
@@ -46,14 +61,14 @@ def callback(context: Context, node: ast.expr, what: str) -> Callback:
     """`what` it gives, as in "the value"."""
     if isinstance(node, ast.Lambda):
         arguments = node.args
-        odd = (arguments.kwonlyargs, arguments.vararg, arguments.kwarg, arguments.defaults)
-        if arguments.posonlyargs or any(odd):
+        odd = (arguments.posonlyargs, arguments.kwonlyargs, arguments.kwarg, arguments.defaults)
+        if any(odd):
             raise context.error("this lambda has only plain parameters", node)
-        return Callback(node, [argument.arg for argument in arguments.args], None)
+        rest = arguments.vararg.arg if arguments.vararg is not None else None
+        return Callback(node, [argument.arg for argument in arguments.args], rest, None)
     function = context.evaluate(node)
     if not isinstance(function, FunctionDefinition):
         raise context.error(
             f"{what} is a lambda or a @tc.function, and this is {describe(function)}", node
         )
-    names = plain_parameters(function.source, f"function '{function.__name__}'")
-    return Callback(node, list(names), function)
+    return Callback(node, *function.parameters, function)

@@ -15,8 +15,8 @@ from taskc.ir.rewrite import walk
 from taskc.ir.types import DType
 from taskc.lang.context import Context, Frame, Scope
 from taskc.lang.conversions import scalar
-from taskc.lang.expressions import convert_to
-from taskc.lang.functions import FunctionDefinition, Outside, plain_parameters
+from taskc.lang.expressions import convert_to, unstarred
+from taskc.lang.functions import FunctionDefinition, Outside
 from taskc.lang.names import UNARY_FUNCTIONS, Intrinsic
 from taskc.lang.operators import compute
 from taskc.lang.source import Source
@@ -39,9 +39,8 @@ def call_with(handlers: dict[str, Handler], on_builtins: dict[int, Handler]) -> 
 
     def call(context: Context, node: ast.Call) -> Value:
         called = context.evaluate(node.func)
-        for argument in node.args:
-            if isinstance(argument, ast.Starred):
-                raise context.error("'*' in a call is not a part of the language", argument)
+        if any(isinstance(argument, ast.Starred) for argument in node.args):
+            node = _with_arguments(context, node, list(unstarred(context, node.args)))
         for keyword in node.keywords:
             if keyword.arg is None:
                 raise context.error("'**' in a call is not a part of the language", keyword.value)
@@ -65,6 +64,14 @@ def call_with(handlers: dict[str, Handler], on_builtins: dict[int, Handler]) -> 
             )
         return _python_call(context, called, node)
 
+    return call
+
+
+def _with_arguments(context: Context, node: ast.Call, arguments: list[ast.expr]) -> ast.Call:
+    """The call with other arguments by position; it stands where the first does."""
+    call = ast.copy_location(ast.Call(node.func, arguments, node.keywords), node)
+    if context.root is node:
+        context.root = call
     return call
 
 
@@ -133,9 +140,16 @@ def _advice(called: Value, name: str) -> str | None:
 
 
 def _inline(context: Context, definition: FunctionDefinition, node: ast.Call) -> Value:
-    parameters = plain_parameters(definition.source, f"function '{definition.__name__}'")
+    parameters, rest = definition.parameters
+    more: list[ast.expr] = []
+    if rest is not None:
+        more = node.args[len(parameters) :]
+        node = _with_arguments(context, node, node.args[: len(parameters)])
     bound = bind(context, node, f"{definition.__name__}()", " ".join(parameters))
     values = {parameter: context.evaluate(bound[parameter]) for parameter in parameters}
+    if rest is not None:
+        bound[rest] = node
+        values[rest] = tuple([context.evaluate(part) for part in more])
     return inline(context, definition, values, bound, node)
 
 
@@ -206,13 +220,20 @@ def _argument(
         if is_expression(value) or isinstance(value, (bool, Pending, Choice)):
             return context.new_cell(parameter, scalar(context, value, node), loc)
         return value
+    if parameter == source.rest:
+        return tuple([_named(context, parameter, part, node) for part in value])
+    if is_expression_only and source.uses.get(parameter, 0) <= 1:
+        return scalar(context, value, node) if isinstance(value, (Pending, Choice)) else value
+    return _named(context, parameter, value, node)
+
+
+def _named(context: Context, name: str, value: Value, node: ast.expr) -> Value:
+    """An argument that may be used more than once: what is computed gets a name."""
     if isinstance(value, (Pending, Choice)):
         value = scalar(context, value, node)
-    if not is_expression(value) or isinstance(value, (ir.Variable, ir.Constant)):
+    if not is_expression(value) or isinstance(value, (ir.Variable, ir.Constant)) or context.lazy:
         return value
-    if context.lazy or (is_expression_only and source.uses.get(parameter, 0) <= 1):
-        return value
-    return context.let(parameter, value)
+    return context.let(name, value)
 
 
 def _changes_memory(node: object) -> bool:

@@ -278,6 +278,8 @@ def condition(context: Context, value: Value, node: Place) -> bool | ir.Expressi
         return value  # type: ignore[no-any-return]
     if isinstance(value, (Pending, Choice)):
         return condition(context, scalar(context, value, node), node)
+    if isinstance(value, (tuple, list)):
+        return bool(value)  # whether it has parts, whatever they are
     if not is_constant(value):
         raise context.error(f"a condition is a bool, and this is {describe(value)}", node)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from math import prod
 from typing import Any
 
@@ -34,7 +34,7 @@ from taskc.lang.values import (
     plain,
     shape_text,
 )
-from taskc.lang.views import element_index, subscript_dimension
+from taskc.lang.views import subscript_dimension
 
 
 def constant(context: Context, node: ast.Constant) -> Value:
@@ -54,18 +54,32 @@ def name(context: Context, node: ast.Name) -> Value:
     return ir.Read(value.tensor, (), loc=loc)
 
 
-def items(context: Context, node: ast.Tuple | ast.List) -> Value:
-    values: list[Value] = []
-    for element in node.elts:
-        if not isinstance(element, ast.Starred):
-            values.append(context.evaluate(element))
+class Evaluated(ast.expr):
+    """An expression whose value is known: a part of `*parts`, where that is written."""
+
+    def __init__(self, value: Value, written: ast.expr) -> None:
+        super().__init__()
+        self.value = value
+        ast.copy_location(self, written)
+
+
+def unstarred(context: Context, written: Iterable[ast.expr]) -> Iterator[ast.expr]:
+    """The parts of `(i, *place)`, each an expression."""
+    for node in written:
+        if not isinstance(node, ast.Starred):
+            yield node
             continue
-        parts = context.evaluate(element.value)
+        parts = context.evaluate(node.value)
         if not isinstance(parts, (tuple, list)):
             raise context.error(
-                f"'*' takes the parts of a tuple, and this is {describe(parts)}", element
+                f"'*' takes the parts of a tuple, and this is {describe(parts)}", node
             )
-        values += parts
+        for part in parts:
+            yield Evaluated(part, node)
+
+
+def items(context: Context, node: ast.Tuple | ast.List) -> Value:
+    values = [context.evaluate(part) for part in unstarred(context, node.elts)]
     return tuple(values) if isinstance(node, ast.Tuple) else values
 
 
@@ -115,12 +129,13 @@ def place(
     context: Context, tensor: ir.Tensor, node: ast.Subscript
 ) -> tuple[ir.Expression, ...] | View:
     """The indices of `x[i, j]`; of `x[i, r : r + 8]` a view."""
-    written = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    if isinstance(node.slice, (ast.Name, ast.Call)):
+    written: list[ast.expr] = [node.slice]
+    if isinstance(node.slice, ast.Tuple):
+        written = list(unstarred(context, node.slice.elts))
+    elif not isinstance(node.slice, ast.Slice):
         given = context.evaluate(node.slice)
         values = given if isinstance(given, tuple) else (given,)
-        _check_rank(context, tensor, len(values), node)
-        return tuple([element_index(context, value, node.slice) for value in values])
+        written = [Evaluated(value, node.slice) for value in values]
     _check_rank(context, tensor, len(written), node)
     parts = [
         subscript_dimension(context, tensor, dimension, part)
@@ -283,6 +298,7 @@ EXPRESSIONS: dict[type, Callable[[Context, Any], Value]] = {
     ast.Name: name,
     ast.Tuple: items,
     ast.List: items,
+    Evaluated: lambda context, node: node.value,
     ast.Subscript: subscript,
     ast.Attribute: attribute,
 }

@@ -54,6 +54,12 @@ class FunctionDefinition:
     def source(self) -> Source:
         return source_of(self.function, f"function '{self.__name__}'")
 
+    @property
+    def parameters(self) -> tuple[list[str], str | None]:
+        """Their names, and of `*rest` the name; anything else is an error."""
+        source = self.source
+        return plain_parameters(source, f"function '{self.__name__}'", rest=True), source.rest
+
     def __call__(self, *args: Any, **keywords: Any) -> Any:
         return self.function(*args, **keywords)
 
@@ -68,11 +74,12 @@ def function(function: Callable[..., Any]) -> FunctionDefinition:
     return FunctionDefinition(function)
 
 
-def plain_parameters(source: Source, what: str) -> list[str]:
-    """The parameters of a function; anything but plain ones is an error."""
+def plain_parameters(source: Source, what: str, *, rest: bool = False) -> list[str]:
+    """The parameters of a function; anything but plain ones is an error, but for `*rest` where that may be."""
     arguments = source.tree.args
+    extras = (None if rest else arguments.vararg, arguments.kwarg)
     odd = [*arguments.posonlyargs, *arguments.kwonlyargs]
-    odd += [extra for extra in (arguments.vararg, arguments.kwarg) if extra is not None]
+    odd += [extra for extra in extras if extra is not None]
     if odd:
         raise CompileError(f"{what} has only plain parameters", source.locate(odd[0]))
     if arguments.defaults:

@@ -71,9 +71,11 @@ def _is_static(context: Context, node: ast.expr) -> bool:
 def _loop_variables(
     context: Context, target: ast.expr, count: int, what: str, kind: str = "a loop variable"
 ) -> tuple[tuple[ir.Variable, ...], dict[str, Value]]:
-    """Variables for the names in `for i, j in ...`; one name needs no tuple."""
+    """Variables for the names in `for i, j in ...`; one name needs no tuple, and `*place` stands for the rest."""
     targets = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
-    if len(targets) != count:
+    has_rest = any(isinstance(part, ast.Starred) for part in targets)
+    rest = count - len(targets) + 1
+    if rest < 0 if has_rest else rest != 1:
         plural = "s" if count != 1 else ""
         names = ", ".join("ijklmnop"[:count])
         raise context.error(
@@ -81,16 +83,21 @@ def _loop_variables(
             target,
             f"for {names} in ...",
         )
-    variables = []
+    variables: list[ir.Variable] = []
     names_of: dict[str, Value] = {}
     for part in targets:
-        if not isinstance(part, ast.Name):
+        named = part.value if isinstance(part, ast.Starred) else part
+        if not isinstance(named, ast.Name):
             raise context.error("the variable of a loop is a name", part)
-        _check_free(context, part)
-        variable = ir.Variable(part.id, loc=context.locate(part))
-        context.fixed[variable] = kind
-        variables.append(variable)
-        names_of[part.id] = variable
+        _check_free(context, named)
+        name, loc = named.id, context.locate(part)
+        if named is part:
+            names_of[name] = ir.Variable(name, loc=loc)
+            variables.append(names_of[name])
+        else:
+            names_of[name] = tuple([ir.Variable(f"{name}_{n}", loc=loc) for n in range(rest)])
+            variables += names_of[name]
+    context.fixed.update(dict.fromkeys(variables, kind))
     return tuple(variables), names_of
 
 

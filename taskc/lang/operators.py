@@ -158,7 +158,7 @@ def _power(
 def unary_operation(context: Context, node: ast.UnaryOp) -> Value:
     symbol, function = _UNARY[type(node.op)]
     value = context.evaluate(node.operand)
-    if is_constant(value):
+    if is_constant(value) or (symbol == "not" and isinstance(value, (tuple, list))):
         return compute(context, node, function, value)
     operand = scalar(context, value, node.operand)
     if symbol == "+":

@@ -71,11 +71,11 @@ def _meaning(
 ) -> tuple[tuple[ir.Variable, ...], ir.Expression]:
     """The parameters of a lambda or a helper, typed as the operands, and its value."""
     written = callback(context, node, "the meaning")
-    if len(written.names) != len(operands):
+    if not written.takes(len(operands)):
         given = f"{len(operands)} operand{'s' if len(operands) != 1 else ''}"
         raise context.error(f"the text has {given}, and the meaning {written.parameters}", node)
     loc = context.locate(node)
-    pairs = zip(written.names, operands, strict=True)
+    pairs = zip(written.named(len(operands)), operands, strict=True)
     named = tuple([ir.Variable(name, operand.dtype, loc=loc) for name, operand in pairs])
     value = written.value(context, named, "the meaning of a text")
     return named, typed(context, value, dtype, node, f"the result is {dtype}")

@@ -30,7 +30,8 @@ class Source:
     tree      its definition, with lines and columns as `ast` gives them
     assigned  for each statement (by id) the names that it, or what is inside it, assigns
     written   all of these names
-    locals    these and the parameters
+    rest      the parameter that takes all further arguments, `*rest`
+    locals    the names that are written, and the parameters
     uses      how often each name is read
     """
 
@@ -39,7 +40,10 @@ class Source:
         self.tree = tree
         self.assigned: dict[int, frozenset[str]] = {}
         self.written = self._collect(tree.body)
+        self.rest = tree.args.vararg.arg if tree.args.vararg is not None else None
         self.locals = self.written | {argument.arg for argument in tree.args.args}
+        if self.rest is not None:
+            self.locals.add(self.rest)
         self.uses: dict[str, int] = {}
         for node in ast.walk(tree):
             if type(node) is ast.Name and type(node.ctx) is ast.Load:

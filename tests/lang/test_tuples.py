@@ -1,0 +1,166 @@
+"""Tuples while parsing: `*` in indices, calls, loops and parameters, so that a kernel serves every rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import taskc as tc
+from taskc import Mapping, repeat, spatial
+from taskc.ir.compare import difference
+from taskc.ir.printer import to_text
+from tests.lang.notebook import body_text, cell
+
+
+def test_the_parts_of_a_tuple_are_indices() -> None:
+    body = """
+    for i, j in spatial(4, 8):
+        place = i, j
+        c[(*place,)] = a[(*[place[axis] for axis in (0, 1)],)] + a[(i, *place[1:])]
+    """
+    assert body_text(body) == "each (i, j) in spatial(4, 8):\n    c[i, j] = a[i, j] + a[i, j]"
+
+
+def test_any_tuple_is_a_place() -> None:
+    body = """
+    for i, j in spatial(4, 8):
+        places = (i, j), (i, 0)
+        c[places[0]] = a[places[1] if len(places) > 1 else places[0]]
+    """
+    assert body_text(body) == "each (i, j) in spatial(4, 8):\n    c[i, j] = a[i, 0]"
+
+
+def test_a_starred_index_stands_beside_a_slice() -> None:
+    body = "rest = (3,)\nt = tc.load(a[0:8, (*rest,)[0]])"
+    assert body_text(body).splitlines() == [
+        "constant shared t: f32[8]",
+        "move t[i] = a[i, 3] for i in 8",
+    ]
+
+
+def test_the_parts_of_a_tuple_are_arguments() -> None:
+    @tc.function
+    def least(first: Any, *others: Any) -> Any:
+        return first if not others else min(first, *others)
+
+    body = """
+    pair = s, x[0]
+    t = least(*pair, x[1])
+    u = least(*pair[:1])
+    v = tc.fma(*pair, 2)
+    """
+    assert body_text(body, least=least).splitlines() == [
+        "let pair = x[0]",
+        "let others = x[1]",
+        "let t = min(min(s, pair), others)",
+        "let u = s",
+        "let v = fma(s, pair, 2.0)",
+    ]
+    assert least(3, 2, 1) == 1
+
+
+def test_a_starred_call_is_still_the_whole_statement() -> None:
+    body = """
+    for i in spatial(32):
+        old = tc.atomic_add(y[i], *(s,))
+    """
+    assert body_text(body) == "each i in spatial(32):\n    let old = atomic y[i] += s"
+
+
+def test_a_loop_names_the_rest() -> None:
+    body = """
+    for i, *rest in spatial(4, 8):
+        c[(i, *rest)] = s
+    for (*place,) in spatial(4, 8):
+        c[place] = s
+    for i, j, *none in spatial(4, 8):
+        c[(i, j, *none)] = s
+    """
+    assert body_text(body).splitlines() == [
+        "each (i, rest_0) in spatial(4, 8):",
+        "    c[i, rest_0] = s",
+        "each (place_0, place_1) in spatial(4, 8):",
+        "    c[place_0, place_1] = s",
+        "each (i_1, j) in spatial(4, 8):",
+        "    c[i_1, j] = s",
+    ]
+
+
+def test_loads_and_stores_take_any_rank() -> None:
+    body = """
+    t = tc.load((4, 8), lambda *place: a[place])
+    tc.store(c[0:4, 0:8], lambda i, *rest: t[(i, *rest)])
+    """
+    assert body_text(body).splitlines() == [
+        "constant shared t: f32[4, 8]",
+        "move t[place_0, place_1] = a[place_0, place_1] for (place_0, place_1) in (4, 8)",
+        "move c[i, rest_0] = t[i, rest_0] for (i, rest_0) in (4, 8)",
+    ]
+
+
+def test_a_function_of_any_rank_makes_a_block_value() -> None:
+    @tc.function
+    def doubled(i: Any, *rest: Any) -> Any:
+        return i + sum_of(rest)
+
+    @tc.function
+    def sum_of(parts: Any) -> Any:
+        return parts[0] + sum_of_pair(*parts[1:])
+
+    @tc.function
+    def sum_of_pair(*parts: Any) -> Any:
+        return parts[0] if parts else 0
+
+    made = body_text(
+        "t = tc.load((2, 4, 8), doubled)", doubled=doubled, sum_of=sum_of, sum_of_pair=sum_of_pair
+    )
+    assert made.splitlines()[1].endswith(
+        "= i + (rest_0 + rest_1) for (i, rest_0, rest_1) in (2, 4, 8)"
+    )
+
+
+MAKE_SHIFTED = """
+def make_shifted(shape, own):
+    @tc.kernel(workers=own.workers)
+    def shifted(x: f32[shape], y: tc.out[f32[shape]]):
+        axes = range(len(shape))
+        for (*first,) in tc.tiles(shape, by=own.shape):
+            part = tc.load(own.shape, lambda *at: x[(*[first[d] + at[d] for d in axes],)], fill=0)
+            for (*at,) in own:
+                there = [first[d] + at[d] for d in axes]
+                if all([there[d] < shape[d] for d in axes]):
+                    y[(*there,)] = part[at] + 1
+    return shifted
+"""
+
+
+@pytest.mark.parametrize(
+    ("shape", "own"),
+    [
+        ((37,), repeat(2) * spatial(8)),
+        ((5, 9), spatial(2, 4)),
+        ((3, 4, 5), repeat(1, 2, 1) * spatial(2, 1, 4)),
+        ((2, 1, 3, 7), spatial(1, 1, 2, 4)),
+    ],
+)
+def test_one_kernel_serves_every_rank(shape: tuple[int, ...], own: Mapping) -> None:
+    made = cell(MAKE_SHIFTED)["make_shifted"](shape, own)
+    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    assert (made(x) == x + 1).all()
+    assert [finding for finding in tc.check(made) if finding.severity == "error"] == []
+
+
+def test_the_names_in_between_are_all_that_differs() -> None:
+    made = cell(MAKE_SHIFTED)["make_shifted"]((5, 9), spatial(2, 4))
+    written = cell("""
+@tc.kernel(workers=8)
+def shifted(x: f32[5, 9], y: tc.out[f32[5, 9]]):
+    for first, second in tc.tiles((5, 9), by=(2, 4)):
+        part = tc.load((2, 4), lambda i, j: x[first + i, second + j], fill=0)
+        for i, j in spatial(2, 4):
+            if first + i < 5 and second + j < 9:
+                y[first + i, second + j] = part[i, j] + 1
+""")["shifted"]
+    assert difference(made.ir, written.ir) is None, to_text(made.ir)
