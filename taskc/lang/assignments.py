@@ -54,27 +54,28 @@ def assign(
         case ast.Tuple() | ast.List():
             _unpack(context, target, value, value_node, node)
         case ast.Subscript():
-            tensor = _indexed(context, target)
-            indices = place(context, tensor, target)
-            if isinstance(indices, View):
-                raise context.error(
-                    "an assignment stores one element",
-                    target,
-                    "use tc.store or tc.copy for a slice",
-                )
+            tensor, indices = _indexed(context, target)
             store(context, tensor, indices, value, target, value_node, context.locate(node))
         case _:
             raise context.error("an attribute can't be assigned", target)
 
 
-def _indexed(context: Context, target: ast.Subscript) -> ir.Tensor:
-    tensor = context.evaluate(target.value)
-    if not isinstance(tensor, ir.Tensor):
+def _indexed(
+    context: Context, target: ast.Subscript
+) -> tuple[ir.Tensor, tuple[ir.Expression, ...]]:
+    """The element that is assigned."""
+    owner = context.evaluate(target.value)
+    if not isinstance(owner, (ir.Tensor, Transposed)):
         raise context.error(
-            f"only an element of a tensor can be assigned, and this is {describe(tensor)}",
+            f"only an element of a tensor can be assigned, and this is {describe(owner)}",
             target.value,
         )
-    return tensor
+    tensor, indices = place(context, owner, target)
+    if isinstance(indices, View):
+        raise context.error(
+            "an assignment stores one element", target, "use tc.store or tc.copy for a slice"
+        )
+    return tensor, indices
 
 
 def _unpack(
@@ -115,16 +116,14 @@ def _settled(context: Context, value: Value, target: ast.expr, node: ast.expr) -
     return context.let(name, expression)
 
 
-_UNNAMED = (View, Transposed, MappingLoop, TilesLoop, PipelineLoop, RangeLoop)
+_UNNAMED = (View, MappingLoop, TilesLoop, PipelineLoop, RangeLoop)
 
 
 def assign_name(context: Context, target: ast.Name, value: Value, value_node: ast.expr) -> None:
     name = target.id
     if value is NOTHING:
         raise context.error("this gives no value", value_node)
-    if isinstance(value, _UNNAMED) and not (
-        isinstance(value, Transposed) and isinstance(value.matrix, ir.Tensor)
-    ):
+    if isinstance(value, _UNNAMED):
         raise context.error(
             f"a name can't stand for {describe(value)}", value_node, "write it where it is used"
         )
@@ -214,10 +213,7 @@ def augmented_assignment(context: Context, node: ast.AugAssign) -> None:
     if isinstance(target, ast.Name):
         current = evaluate_name(context, target)
     elif isinstance(target, ast.Subscript):
-        tensor = _indexed(context, target)
-        indices = place(context, tensor, target)
-        if isinstance(indices, View):
-            raise context.error("an assignment stores one element", target)
+        tensor, indices = _indexed(context, target)
         require_writable(context, tensor, target)
         value = _updated(context, node, read(context, tensor, indices, target))
         store(context, tensor, indices, value, target, node.value, context.locate(node))

@@ -16,12 +16,15 @@ from taskc.lang.context import Context, Place
 from taskc.lang.conversions import constant_integer, scalar, typed
 from taskc.lang.functions import FunctionDefinition
 from taskc.lang.memory import allocate, constant_fill, require_phase, require_writable
-from taskc.lang.values import NOTHING, Nothing, Value, View, describe, shape_text
+from taskc.lang.values import NOTHING, Nothing, Transposed, Value, View, describe, shape_text
 from taskc.lang.views import block_variables, elements, read_guard, view_guard, view_of
 
 
-def _load(context: Context, node: ast.Call) -> ir.Tensor:
-    """`tc.load(a[r : r + 8, :], fill=0)` and `tc.load((32, 8), lambda i, j: ..., fill=0)`"""
+def _load(context: Context, node: ast.Call) -> ir.Tensor | Transposed:
+    """`tc.load(a[r : r + 8, :], fill=0)` and `tc.load((32, 8), lambda i, j: ..., fill=0)`
+
+    Of `a.T[...]` the slice of `a` is loaded, as it lies, and transposed is how it is seen.
+    """
     bound = bind(context, node, "tc.load", "what value? * fill?")
     if context.in_room:
         raise context.error(
@@ -31,6 +34,7 @@ def _load(context: Context, node: ast.Call) -> ir.Tensor:
         )
     require_phase(context, "tc.load", node)
     name, loc = context.name_for(node, "block"), context.locate(node)
+    is_transposed = False
     if "value" in bound:
         shape = _block_shape(context, bound["what"])
         variables = block_variables(context, shape)
@@ -48,6 +52,8 @@ def _load(context: Context, node: ast.Call) -> ir.Tensor:
                 bound["what"],
                 "use tc.copy or tc.shared",
             )
+        is_transposed = source.is_transposed
+        source = source.T if is_transposed else source
         shape = source.shape
         variables = block_variables(context, shape)
         made = _read(context, source, variables, bound["what"])
@@ -57,10 +63,9 @@ def _load(context: Context, node: ast.Call) -> ir.Tensor:
         made = made if inside is None else ir.Select(inside, made, fill, loc=loc)
     block = ir.Tensor(name, made.dtype, shape, ir.SHARED, constant=True, loc=loc)
     allocate(context, block)
-    if 0 in shape:
-        return block
-    context.emit(ir.Move(block, variables, variables, shape, made, loc=loc))
-    return block
+    if 0 not in shape:
+        context.emit(ir.Move(block, variables, variables, shape, made, loc=loc))
+    return Transposed(block) if is_transposed else block
 
 
 def _load_fill(context: Context, node: ast.expr | None, dtype: DType) -> ir.Constant:
@@ -164,7 +169,7 @@ def _copy(context: Context, node: ast.Call) -> Nothing:
     target = _target(context, bound["target"], "tc.copy")
     source = _sliced(context, bound["source"], "tc.copy")
     _same_shape(context, target.shape, source.shape, bound["source"])
-    by = _copiers(context, bound.get("by"), target.shape)
+    by = _copiers(context, bound.get("by"), target)
     variables = block_variables(context, target.shape)
     value = _read(context, source, variables, bound["source"])
     guard = view_guard(context, source, elements(source, variables)[1])
@@ -187,7 +192,9 @@ def _same_shape(
         raise context.error(f"the target is {list(target)}, and the source is {list(source)}", node)
 
 
-def _copiers(context: Context, node: ast.expr | None, shape: tuple[int, ...]) -> Mapping | None:
+def _copiers(context: Context, node: ast.expr | None, target: View) -> Mapping | None:
+    """Who moves which element of the target's slice, in the order of its tensor's dimensions."""
+    shape = target.shape
     value = None if node is None else context.evaluate(node)
     if value is None:
         return None
@@ -200,7 +207,7 @@ def _copiers(context: Context, node: ast.expr | None, shape: tuple[int, ...]) ->
         )
     if value.rank != len(shape) or not value.covers(shape):
         raise context.error(f"the mapping {value} doesn't cover {list(shape)}", node)
-    return value
+    return value.project(target.ordered(range(value.rank))) if target.is_transposed else value
 
 
 def _move(
@@ -231,8 +238,9 @@ def _move(
                 "copy it element by element: for i in mapping: ...",
             )
     inside = conjunction((view_guard(context, target, pairs), guard))
+    variables, shape = target.ordered(variables), target.ordered(target.shape)
     loc = context.locate(node)
-    context.emit(ir.Move(tensor, indices, variables, target.shape, made, inside, by, loc=loc))
+    context.emit(ir.Move(tensor, indices, variables, shape, made, inside, by, loc=loc))
 
 
 HANDLERS: dict[str, Handler] = {"load": _load, "store": _store, "copy": _copy}

@@ -25,6 +25,7 @@ from taskc.lang.values import (
     NOTHING,
     Nothing,
     RangeLoop,
+    Transposed,
     Value,
     describe,
     is_constant,
@@ -100,7 +101,7 @@ def _quantifier(name: str, operator: ast.boolop, on_constants: Callable[..., boo
 def _length(context: Context, node: ast.Call) -> Value:
     argument = bind(context, node, "len", "x")["x"]
     value = context.evaluate(argument)
-    if isinstance(value, ir.Tensor) and value.shape:
+    if isinstance(value, (ir.Tensor, Transposed)) and value.shape:
         return value.shape[0]
     if isinstance(value, (tuple, list)) or is_constant(value):
         return compute(context, node, len, value)

@@ -88,12 +88,12 @@ def items(context: Context, node: ast.Tuple | ast.List) -> Value:
 
 def subscript(context: Context, node: ast.Subscript) -> Value:
     owner = context.evaluate(node.value)
-    if not isinstance(owner, ir.Tensor):
+    if not isinstance(owner, (ir.Tensor, Transposed)):
         return _constant_subscript(context, owner, node)
-    element = place(context, owner, node)
+    tensor, element = place(context, owner, node)
     if isinstance(element, View):
         return element
-    return read(context, owner, element, node)
+    return read(context, tensor, element, node)
 
 
 def read(
@@ -126,9 +126,11 @@ def _is_everywhere(owners: Mapping) -> bool:
 
 
 def place(
-    context: Context, tensor: ir.Tensor, node: ast.Subscript
-) -> tuple[ir.Expression, ...] | View:
-    """The indices of `x[i, j]`; of `x[i, r : r + 8]` a view."""
+    context: Context, owner: ir.Tensor | Transposed, node: ast.Subscript
+) -> tuple[ir.Tensor, tuple[ir.Expression, ...] | View]:
+    """The tensor and the indices of `x[i, j]`; of `x[i, r : r + 8]` a view."""
+    tensor = owner.tensor if isinstance(owner, Transposed) else owner
+    order = 1 if tensor is owner else -1
     written: list[ast.expr] = [node.slice]
     if isinstance(node.slice, ast.Tuple):
         written = list(unstarred(context, node.slice.elts))
@@ -138,12 +140,12 @@ def place(
         written = [Evaluated(value, node.slice) for value in values]
     _check_rank(context, tensor, len(written), node)
     parts = [
-        subscript_dimension(context, tensor, dimension, part)
-        for dimension, part in enumerate(written)
+        subscript_dimension(context, extent, part)
+        for extent, part in zip(owner.shape, written, strict=True)
     ]
     if any(isinstance(part, Range) for part in parts):
-        return View(tensor, tuple(parts))
-    return tuple([part for part in parts if not isinstance(part, Range)])
+        return tensor, View(tensor, tuple(parts[::order]), is_transposed=order < 0)
+    return tensor, tuple([part for part in parts[::order] if not isinstance(part, Range)])
 
 
 def _check_rank(context: Context, tensor: ir.Tensor, given: int, node: ast.Subscript) -> None:
@@ -155,7 +157,7 @@ def _check_rank(context: Context, tensor: ir.Tensor, given: int, node: ast.Subsc
 
 
 def _constant_subscript(context: Context, owner: Value, node: ast.Subscript) -> Value:
-    if isinstance(owner, (View, Transposed, Pending)) or is_expression(owner):
+    if isinstance(owner, (View, Pending)) or is_expression(owner):
         raise context.error(f"only a tensor can be indexed, and this is {describe(owner)}", node)
     if isinstance(node.slice, ast.Slice):
         bounds = [
@@ -205,12 +207,13 @@ def _no_attribute(
 Getter = Callable[[Context, Any, ast.Attribute], Value]
 
 
-def _transpose(context: Context, matrix: Value, node: ast.Attribute) -> Value:
-    if isinstance(matrix, Transposed):
-        return matrix.matrix
-    if len(matrix.shape) != 2:
-        raise context.error(f"'.T' is for matrices, and this is {describe(matrix)}", node)
-    return Transposed(matrix)
+def _transpose(context: Context, owner: Value, node: ast.Attribute) -> Value:
+    """`x.T`: the same elements, with the dimensions from the last to the first."""
+    if isinstance(owner, Transposed):
+        return owner.tensor
+    if len(owner.shape) < 2:
+        return owner
+    return Transposed(owner) if isinstance(owner, ir.Tensor) else owner.T
 
 
 def _layout_mapping(context: Context, tensor: ir.Tensor, node: ast.Attribute) -> Mapping:
@@ -220,7 +223,8 @@ def _layout_mapping(context: Context, tensor: ir.Tensor, node: ast.Attribute) ->
 
 
 def _dtype(context: Context, owner: Value, node: ast.Attribute) -> DType:
-    return owner.tensor.dtype if isinstance(owner, View) else scalar(context, owner, node).dtype
+    is_memory = isinstance(owner, (View, Transposed))
+    return owner.tensor.dtype if is_memory else scalar(context, owner, node).dtype
 
 
 def convert_method(context: Context, owner: Value, call: ast.Call) -> Value:
@@ -277,6 +281,11 @@ _SCALAR: dict[str, Getter] = {
     "to": lambda context, owner, node: Method("to", convert_method, owner),
     "dtype": _dtype,
 }
+_PART: dict[str, Getter] = {
+    "shape": lambda context, owner, node: owner.shape,
+    "dtype": _dtype,
+    "T": _transpose,
+}
 _ATTRIBUTES: dict[type, dict[str, Getter]] = {
     ir.Tensor: {
         "shape": lambda context, owner, node: owner.shape,
@@ -284,12 +293,8 @@ _ATTRIBUTES: dict[type, dict[str, Getter]] = {
         "T": _transpose,
         "mapping": _layout_mapping,
     },
-    View: {
-        "shape": lambda context, owner, node: owner.shape,
-        "dtype": _dtype,
-        "T": _transpose,
-    },
-    Transposed: {"T": _transpose},
+    View: _PART,
+    Transposed: _PART,
     Mapping: {"on": lambda context, owner, node: Method("on", on_method, owner)},
 }
 

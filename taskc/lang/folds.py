@@ -13,7 +13,7 @@ from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context
 from taskc.lang.conversions import constant_integer, flag
 from taskc.lang.memory import allocate, require_phase
-from taskc.lang.values import NOTHING, Nothing, Range, Transposed, describe
+from taskc.lang.values import NOTHING, Nothing, Range, describe
 from taskc.lang.views import view_of
 
 _MIXED = (u8, i8)  # what processors multiply fastest
@@ -76,8 +76,7 @@ def product(context: Context, bound: dict[str, ast.expr], what: str, node: ast.C
 
 def _operand(context: Context, node: ast.expr, accumulator: DType, what: str) -> ir.Operand:
     value = context.evaluate(node)
-    transposed = isinstance(value, Transposed)
-    view = view_of(context, value.matrix if transposed else value, node, f"an operand of {what}")
+    view = view_of(context, value, node, f"an operand of {what}")
     tensor = view.tensor
     is_input = tensor.scope == ir.GLOBAL and tensor.role == "in" and not context.in_room
     if tensor.scope not in (ir.SHARED, ir.TILE) and not is_input:
@@ -103,9 +102,8 @@ def _operand(context: Context, node: ast.expr, accumulator: DType, what: str) ->
     if dtype.is_float != accumulator.is_float or dtype is boolean or dtype.bits > accumulator.bits:
         raise context.error(f"a product of {dtype} can't be accumulated in {accumulator}", node)
     origin = tuple([part.start if isinstance(part, Range) else part for part in view.dimensions])
-    rows, columns = row.size, column.size
-    shape = (columns, rows) if transposed else (rows, columns)
-    return ir.Operand(tensor, origin, shape, transposed)
+    rows, columns = view.shape
+    return ir.Operand(tensor, origin, (rows, columns), view.is_transposed)
 
 
 _REDUCTIONS = ("+", "*", "min", "max", "&", "|", "^")

@@ -17,7 +17,7 @@ from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context, Place
 from taskc.lang.conversions import constant_integer, literal, typed
 from taskc.lang.expressions import boolean_type, place
-from taskc.lang.values import NOTHING, Value, View, describe, is_number, shape_text
+from taskc.lang.values import NOTHING, Transposed, Value, View, describe, is_number, shape_text
 
 
 def require_phase(context: Context, what: str, node: Place) -> None:
@@ -286,9 +286,9 @@ def element_place(
 ) -> tuple[ir.Tensor, tuple[ir.Expression, ...]]:
     """`x[i, j]` as a place, not a value."""
     if isinstance(node, ast.Subscript):
-        tensor = context.evaluate(node.value)
-        if isinstance(tensor, ir.Tensor):
-            indices = place(context, tensor, node)
+        owner = context.evaluate(node.value)
+        if isinstance(owner, (ir.Tensor, Transposed)):
+            tensor, indices = place(context, owner, node)
             if not isinstance(indices, View):
                 return tensor, indices
     raise context.error(f"{what} needs an element of a tensor here, as in x[i]", node)

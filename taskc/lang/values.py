@@ -6,7 +6,8 @@ It is one of
     a Tensor                        something to index
     Pending                         a mutable scalar whose element type is not decided yet
     Choice                          one of two numbers without a type, by a condition
-    View, Transposed                a part of a tensor, for the whole-block operations
+    View                            a part of a tensor, for the whole-block operations
+    Transposed                      a tensor to index from its last dimension to its first
     a *Loop                         what a `for` can run over
     a tuple                         of any of these
 """
@@ -14,10 +15,10 @@ It is one of
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args
 
 import numpy as np
 
@@ -30,6 +31,8 @@ from taskc.lang.sizes import Size
 
 if TYPE_CHECKING:
     from taskc.lang.context import Context
+
+Item = TypeVar("Item")
 
 Value: TypeAlias = Any
 Number: TypeAlias = bool | int | float
@@ -88,19 +91,37 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A part of a tensor: for each dimension an index, which drops it, or a range."""
+    """A part of a tensor: for each of its dimensions an index, which drops it, or a range.
+
+    is_transposed  the ranges count as dimensions from the last to the first
+    """
 
     tensor: ir.Tensor
     dimensions: tuple[ir.Expression | Range, ...]
+    is_transposed: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple([part.size for part in self.dimensions if isinstance(part, Range)])
+        return self.ordered([part.size for part in self.dimensions if isinstance(part, Range)])
+
+    @property
+    def T(self) -> View:  # noqa: N802  (as it is written)
+        return replace(self, is_transposed=not self.is_transposed)
+
+    def ordered(self, items: Sequence[Item]) -> tuple[Item, ...]:
+        """One for each range of the tensor's, in the order of the view's own dimensions; and back."""
+        return tuple(items[::-1] if self.is_transposed else items)
 
 
 @dataclass(frozen=True, slots=True)
 class Transposed:
-    matrix: ir.Tensor | View
+    """A whole tensor, with its dimensions from the last to the first."""
+
+    tensor: ir.Tensor
+
+    @property
+    def shape(self) -> tuple[int | ir.Expression, ...]:
+        return self.tensor.shape[::-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +231,7 @@ def describe(value: Value) -> str:
         case View():
             return f"a slice {value.tensor.dtype}{shape_text(value.shape)}"
         case Transposed():
-            return "a transposed matrix"
+            return f"the transpose of {describe(value.tensor)}"
         case Mapping():
             return f"the mapping {value}"
         case bool() | int() | float() | str() | None:

@@ -10,7 +10,7 @@ from taskc.ir.build import conjunction, less
 from taskc.ir.types import i64
 from taskc.lang.context import Context, Place
 from taskc.lang.conversions import extent, index
-from taskc.lang.values import Range, Value, View, describe
+from taskc.lang.values import Range, Transposed, Value, View, describe
 
 # Names for the indices of a block value, as in `for i, j in own`.
 INDEX_NAMES = "ijklmnop"
@@ -20,12 +20,11 @@ _ONE = ir.Constant(1, i64)
 
 
 def subscript_dimension(
-    context: Context, tensor: ir.Tensor, dimension: int, node: ast.expr
+    context: Context, full: int | ir.Expression, node: ast.expr
 ) -> ir.Expression | Range:
-    """One part of `x[i, r : r + 8]`."""
+    """One part of `x[i, r : r + 8]`, where the dimension has the extent `full`."""
     if not isinstance(node, ast.Slice):
         return element_index(context, context.evaluate(node), node)
-    full = tensor.shape[dimension]
     if node.step is not None:
         raise context.error("a slice has no step", node.step, "use the general form of tc.load")
     lower: int | ir.Expression = 0
@@ -60,6 +59,8 @@ def view_of(context: Context, value: Value, node: ast.expr, what: str) -> View:
     """A tensor or a slice of one, as a slice."""
     if isinstance(value, View):
         return value
+    if isinstance(value, Transposed):
+        return view_of(context, value.tensor, node, what).T
     if not isinstance(value, ir.Tensor):
         raise context.error(
             f"{what} is a tensor or a slice of one, and this is {describe(value)}", node
@@ -141,7 +142,7 @@ def elements(
     view: View, variables: Sequence[ir.Variable]
 ) -> tuple[tuple[ir.Expression, ...], list[tuple[ir.Expression, Range | None]]]:
     """The indices of the view's element at `variables`, and with each the range it comes from."""
-    names = iter(variables)
+    names = iter(view.ordered(variables))
     pairs: list[tuple[ir.Expression, Range | None]] = []
     for part in view.dimensions:
         if isinstance(part, Range):
