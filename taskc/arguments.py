@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -67,11 +67,14 @@ class Bound:
 class Signature:
     """How a kernel or a program is called: see `taskc.ir.signature`."""
 
-    def __init__(self, called: ir.Kernel | Program) -> None:
+    def __init__(
+        self, called: ir.Kernel | Program, tuples: Mapping[str, tuple[str, ...]] | None = None
+    ) -> None:
         self.name = f"{called.name}()"
         self.parameters = called.parameters
         self.inputs = inputs_of(called.parameters)
         self.outputs = outputs_of(called.parameters)
+        self.tuples = tuples or {}
 
     def bind(
         self,
@@ -85,7 +88,7 @@ class Signature:
         place  the device where the arrays have to lie; None is the CPU's memory
         """
         try:
-            given = match(self.name, self.parameters, args, keywords)
+            given = match(self.name, self.parameters, args, keywords, self.tuples)
         except MatchError as error:
             raise ArgumentError(str(error)) from None
         call = _Call(self.name, alignment, place)

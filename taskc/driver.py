@@ -387,5 +387,7 @@ def _entry(definition: Definition) -> _Entry:
         with _lock:
             kernel = definition.ir
             target = default_target(kernel) if isinstance(kernel, Kernel) else ""
-            entry = _entries.setdefault(definition, _Entry(Signature(kernel), target))
+            entry = _entries.setdefault(
+                definition, _Entry(Signature(kernel, definition.tuples), target)
+            )
     return entry

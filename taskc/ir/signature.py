@@ -7,7 +7,7 @@ and calls in a program that is being traced (`taskc.lang.tracing`) go by the sam
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from taskc.ir.nodes import Expression, Tensor, Variable
@@ -36,11 +36,16 @@ def outputs_of(parameters: Sequence[Parameter]) -> list[Tensor]:
 
 
 def match(
-    what: str, parameters: Sequence[Parameter], args: Sequence[Any], keywords: dict[str, Any]
+    what: str,
+    parameters: Sequence[Parameter],
+    args: Sequence[Any],
+    keywords: dict[str, Any],
+    tuples: Mapping[str, tuple[str, ...]],
 ) -> dict[str, Any]:
     """The argument of each parameter by its name, outputs that are not given left out.
 
-    `what` is called, as in "add()".
+    what    is called, as in "add()"
+    tuples  the parameters that were declared as tuples, and the names of their parts
     """
     names = [item.name for item in inputs_of(parameters)]
     outputs = [item.name for item in outputs_of(parameters)]
@@ -48,6 +53,8 @@ def match(
         number = f"{len(names)} argument{'' if len(names) == 1 else 's'}"
         listed = f" ({', '.join(names)})" if names else ""
         hint = "; outputs are passed as out=" if outputs else ""
+        absent = [f"'{name}'" for name, parts in tuples.items() if not parts]
+        hint += f"; {', '.join(absent)} stands for none" if absent else ""
         raise MatchError(f"{what} takes {number}{listed}, not {len(args)}{hint}")
     given = dict(zip(names, args, strict=False))
     for name, value in keywords.items():
@@ -56,7 +63,7 @@ def match(
         elif name in names or name in outputs:
             pairs = [(name, value)]
         else:
-            raise MatchError(_unexpected(what, name, [*names, *outputs]))
+            raise MatchError(_unexpected(what, name, [*names, *outputs], tuples))
         for parameter, argument in pairs:
             if parameter in given:
                 raise MatchError(f"{what} got the argument '{parameter}' twice")
@@ -82,7 +89,13 @@ def _out(what: str, value: Any, outputs: list[str]) -> list[tuple[str, Any]]:
     return list(zip(outputs, values, strict=True))
 
 
-def _unexpected(what: str, name: str, known: list[str]) -> str:
+def _unexpected(
+    what: str, name: str, known: list[str], tuples: Mapping[str, tuple[str, ...]]
+) -> str:
+    if name in tuples:
+        parts = ", ".join(tuples[name])
+        kind = f"{len(tuples[name])} parameters: {parts}" if parts else "no parameter"
+        return f"{what} has no parameter '{name}': its type is a tuple, of {kind}"
     close = difflib.get_close_matches(name, known, 1)
     hint = f"; did you mean '{close[0]}'?" if close else f"; it has {', '.join(known)}"
     return f"{what} has no parameter '{name}'{hint if known else ''}"

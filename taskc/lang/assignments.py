@@ -29,6 +29,7 @@ from taskc.lang.values import (
     Value,
     View,
     describe,
+    is_constant,
     is_expression,
     is_number,
     is_scalar,
@@ -98,15 +99,17 @@ def _unpack(
     if isinstance(value_node, (ast.Tuple, ast.List)):
         written = value_node.elts
     # All values are taken before the first name changes, as in `a, b = b, a`.
-    parts = [_settled(context, part, target.elts[i], written[i]) for i, part in enumerate(value)]
+    parts = [settled(context, part, target.elts[i], written[i]) for i, part in enumerate(value)]
     made = [part for part, old in zip(parts, value, strict=True) if part is not old]
     context.results.update(part for part in made if isinstance(part, ir.Variable))
     for part_target, part, part_node in zip(target.elts, parts, written, strict=True):
         assign(context, part_target, part, part_node, node)
 
 
-def _settled(context: Context, value: Value, target: ast.expr, node: ast.expr) -> Value:
-    """A value that reads memory, named now."""
+def settled(context: Context, value: Value, target: ast.expr, node: ast.expr) -> Value:
+    """A value that reads memory, named now; and those in a tuple or a list."""
+    if type(value) in (tuple, list) and not is_constant(value):
+        return type(value)([settled(context, part, target, node) for part in value])
     if is_number(value) or not is_scalar(value):
         return value
     name = target.id if isinstance(target, ast.Name) else "value"
@@ -135,9 +138,7 @@ def assign_name(context: Context, target: ast.Name, value: Value, value_node: as
         _check_rebinding(context, known, is_here, target)
     names, loc = context.scope.names, context.locate(target)
     if not is_scalar(value):
-        if isinstance(value, tuple):
-            value = tuple([_settled(context, part, target, value_node) for part in value])
-        names[name] = value
+        names[name] = settled(context, value, target, value_node)
     elif context.will_change(name):
         if is_number(value) and not isinstance(value, bool):
             names[name] = context.pending_cell(name, value, loc, context.locate(value_node))

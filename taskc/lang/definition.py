@@ -39,6 +39,7 @@ class Definition(ABC):
     name        of the function
     ir          the kernel or the program
     dimensions  the variables in it that stand for symbolic dimensions
+    tuples      the parameters that are tuples, by name, and what callers know their parts as
     function    what was decorated
     """
 
@@ -51,6 +52,7 @@ class Definition(ABC):
         dimensions: dict[Dimension, Variable],
         example: Example | None,
         packs: Mapping[str, tuple[int, ...]] | None = None,
+        tuples: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         self.function = function
         self.name = made.name
@@ -60,6 +62,7 @@ class Definition(ABC):
         self.direct: Callable[..., Any] | None = None
         self._example = example
         self._packs = packs or {}
+        self.tuples = tuples or {}
         self.__name__ = function.__name__
         self.__qualname__ = function.__qualname__
         self.__module__ = function.__module__
@@ -239,7 +242,7 @@ def _decorator(
             )
         token = tracing.set(None)  # a kernel that a program's body defines is no part of it
         try:
-            parsed, dimensions = parse_kernel(
+            parsed, dimensions, tuples = parse_kernel(
                 function,
                 workers=int(workers),
                 target=target,
@@ -250,6 +253,6 @@ def _decorator(
             raise error.with_traceback(None) from error.__cause__
         finally:
             tracing.reset(token)
-        return KernelDefinition(function, parsed, dimensions, example, packs)
+        return KernelDefinition(function, parsed, dimensions, example, packs, tuples)
 
     return decorate

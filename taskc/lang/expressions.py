@@ -175,6 +175,14 @@ def _constant_subscript(context: Context, owner: Value, node: ast.Subscript) -> 
         raise context.error(
             "a Python sequence can only be indexed by constants", node, "use tc.static or a tensor"
         )
+    if (
+        isinstance(owner, tuple)
+        and isinstance(which, int)
+        and not -len(owner) <= which < len(owner)
+    ):
+        raise context.error(
+            f"there is no part {which} in {describe(owner)}", node, "ask first: if parts: ..."
+        )
     return compute(context, node, operator.getitem, owner, which)
 
 

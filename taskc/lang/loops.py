@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from math import prod
 
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
 from taskc.ir.rewrite import walk
 from taskc.ir.target import TARGETS
+from taskc.lang.assignments import settled
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import UNBOUND, Context, Scope
 from taskc.lang.conversions import constant_integer, extent, flag, index
@@ -34,11 +36,12 @@ _TRANSPORTS = ("registers", "cp.async", "tma")
 def for_loop(context: Context, node: ast.For) -> None:
     if node.orelse:
         raise context.error("'else' after a loop is not a part of the language", node.orelse[0])
-    if _is_static(context, node.iter):
-        _unrolled(context, node)
-        return
     what = context.evaluate(node.iter)
+    if _is_static(context, node.iter):
+        what = compute(context, node.iter, list, what)
     match what:
+        case tuple() | list():
+            _unrolled(context, node, what)
         case Mapping():
             _each(context, node, what, None)
         case MappingLoop():
@@ -182,10 +185,9 @@ def _serial(context: Context, node: ast.For, loop: RangeLoop) -> None:
     context.emit(ir.For(variables[0], loop.start, loop.stop, loop.step, body, loc=loc))
 
 
-def _unrolled(context: Context, node: ast.For) -> None:
-    """`for x in tc.static(...)`: the body once for each item, each time a body of its own."""
-    items = context.evaluate(node.iter)
-    for item in compute(context, node.iter, list, items):
+def _unrolled(context: Context, node: ast.For, items: Sequence[Value]) -> None:
+    """Of a tuple or `tc.static(...)`: the body once for each item, each time a body of its own."""
+    for item in [settled(context, item, node.target, node.iter) for item in items]:
         names: dict[str, Value] = {}
         _bind_item(context, node.target, item, names)
         body = context.body(node.body, names)

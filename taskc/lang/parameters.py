@@ -1,22 +1,29 @@
-"""The parameters of a kernel: what their annotations say."""
+"""The parameters of a kernel: what their annotations say.
+
+bias: f32[n]                     a parameter
+bias: (f32[n],) if biased else ()   one or none: in the body, a tuple
+inputs: (f32[n], f32[n])         two, which callers know as inputs_0 and inputs_1
+"""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping as Dictionary
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
 
 from taskc.ir import nodes as ir
 from taskc.ir.extents import are_as_many
+from taskc.ir.signature import Parameter
 from taskc.ir.types import DType, TensorType
 from taskc.lang.context import Context
 from taskc.lang.expressions import boolean_type
-from taskc.lang.functions import Outside
+from taskc.lang.functions import Outside, plain_parameters
 from taskc.lang.memory import check_layout
 from taskc.lang.names import ParameterType, Role
 from taskc.lang.sizes import Size
+from taskc.lang.source import Source
 from taskc.lang.values import describe, shape_text
 
 
@@ -36,21 +43,76 @@ class _Names(Dictionary[str, Any]):
         return len(self._outside.names)
 
 
-def parameter(
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """What a kernel or a program is declared to take.
+
+    each    one by one, as callers give them
+    values  by the names in the source: a parameter or a tuple of some
+    """
+
+    each: tuple[Parameter, ...]
+    values: dict[str, Parameter | tuple[Parameter, ...]]
+
+    @property
+    def tuples(self) -> dict[str, tuple[str, ...]]:
+        """What the parts of those that are tuples are called."""
+        items = self.values.items()
+        return {
+            name: tuple([part.name for part in value])
+            for name, value in items
+            if isinstance(value, tuple)
+        }
+
+
+def declared(
+    context: Context, function: FunctionType, outside: Outside, source: Source, what: str
+) -> Parameters:
+    """The parameters of `what`, as in "kernel 'matmul'"."""
+    plain_parameters(source, what)
+    each: dict[str, Parameter] = {}
+    values: dict[str, Parameter | tuple[Parameter, ...]] = {}
+    for node in source.tree.args.args:
+        given = _annotation(context, function, outside, node)
+        several = given if isinstance(given, tuple) else (given,)
+        names = [node.arg]
+        if len(several) != 1:
+            names = [f"{node.arg}_{number}" for number in range(len(several))]
+        found = [
+            _parameter(context, node, name, part) for name, part in zip(names, several, strict=True)
+        ]
+        for part in found:
+            if part.name in each:
+                raise context.error(
+                    f"two parameters are called '{part.name}'",
+                    node,
+                    note=("one here", each[part.name].loc),
+                )
+            each[part.name] = part
+        values[node.arg] = tuple(found) if isinstance(given, tuple) else found[0]
+    return Parameters(tuple(each.values()), values)
+
+
+def _annotation(
     context: Context, function: FunctionType, outside: Outside, node: ast.arg
-) -> ir.Tensor | ir.Variable:
-    """The tensor or scalar that a parameter is."""
+) -> object:
     if node.annotation is None:
         raise context.error(
             f"the parameter '{node.arg}' has no type", node, f"for example {node.arg}: f32[64, 64]"
         )
     given = function.__annotations__[node.arg]
     if isinstance(given, str):
-        given = _evaluate(context, function, outside, given, node.annotation)
+        return _evaluate(context, function, outside, given, node.annotation)
+    return given
+
+
+def _parameter(context: Context, node: ast.arg, name: str, given: object) -> Parameter:
+    """The tensor or scalar that a type declares."""
+    assert node.annotation is not None
     given = boolean_type(given)
     loc = context.locate(node)
     if isinstance(given, DType):
-        scalar = ir.Variable(node.arg, given, loc=loc)
+        scalar = ir.Variable(name, given, loc=loc)
         context.fixed[scalar] = "a parameter"
         return scalar
     role = "in"
@@ -58,8 +120,10 @@ def parameter(
         role, given = given.role, given.type
     if not isinstance(given, TensorType):
         hint = f"write {given!r}[f32[64, 64]]" if isinstance(given, Role) else None
+        if isinstance(given, list):
+            hint = "several parameters are a tuple of types: (f32[64], f32[64])"
         raise context.error(
-            f"the type of '{node.arg}' is an element type or a tensor type, and this is"
+            f"the type of '{name}' is an element type or a tensor type, and this is"
             f" {describe(given)}",
             node.annotation,
             hint or "for example f32[64, 64], tc.out[f32[64]] or i32",
@@ -67,7 +131,7 @@ def parameter(
     if given.layout is not None:
         check_layout(context, given, node.annotation)
     shape = _extents(context, given.shape, node.annotation)
-    tensor = ir.Tensor(node.arg, given.dtype, shape, ir.GLOBAL, given.layout, role=role, loc=loc)  # type: ignore[arg-type]
+    tensor = ir.Tensor(name, given.dtype, shape, ir.GLOBAL, given.layout, role=role, loc=loc)  # type: ignore[arg-type]
     if given.given is None:
         return tensor
     tensor = replace(tensor, given=_extents(context, given.given, node.annotation))

@@ -14,10 +14,10 @@ from taskc.lang.builtins import BUILTINS, HANDLERS
 from taskc.lang.calls import call_with
 from taskc.lang.context import Context, Frame, Scope
 from taskc.lang.expressions import EXPRESSIONS
-from taskc.lang.functions import Outside, plain_parameters
+from taskc.lang.functions import Outside
 from taskc.lang.loops import comprehension, for_loop
 from taskc.lang.operators import OPERATORS
-from taskc.lang.parameters import parameter
+from taskc.lang.parameters import declared
 from taskc.lang.refusals import REFUSED_EXPRESSIONS, REFUSED_STATEMENTS
 from taskc.lang.sizes import Dimension
 from taskc.lang.source import source_of
@@ -40,8 +40,8 @@ def parse_kernel(
     target: str | None,
     in_room: bool,
     around: dict[str, Any],
-) -> tuple[ir.Kernel, dict[Dimension, ir.Variable]]:
-    """The kernel that a function describes, and the variables of its symbolic dimensions.
+) -> tuple[ir.Kernel, dict[Dimension, ir.Variable], dict[str, tuple[str, ...]]]:
+    """The kernel that a function describes, the variables of its symbolic dimensions, and its tuples.
 
     `around` are the names of the function around it: annotations that are texts may use them.
     """
@@ -51,20 +51,17 @@ def parse_kernel(
     outside = Outside(function, around)
     context = Context(name, workers, in_room, target or "generic", _EVALUATORS, _EXECUTORS)
     context.frames.append(Frame(source, outside, []))
-    plain_parameters(source, f"kernel '{name}'")
-    parameters = tuple(
-        [parameter(context, function, outside, argument) for argument in source.tree.args.args]
-    )
+    parameters = declared(context, function, outside, source, f"kernel '{name}'")
     dimensions = tuple(context.dimensions.values())
     with deep(loc):
-        context.run(source.tree.body, Scope({item.name: item for item in parameters}))
+        context.run(source.tree.body, Scope(dict(parameters.values)))
         body = context.finished()
     _check_grid(context)
     _check_uniform(context)
     _check_dimensions(context, dimensions, loc)
     kernel = ir.Kernel(
         name=name,
-        parameters=parameters,
+        parameters=parameters.each,
         dimensions=dimensions,
         workers=workers,
         body=body,
@@ -74,7 +71,7 @@ def parse_kernel(
         block=context.block_number,
         loc=loc,
     )
-    return kernel, context.dimensions
+    return kernel, context.dimensions, parameters.tuples
 
 
 def _check_grid(context: Context) -> None:

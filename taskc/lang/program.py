@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any, overload
 
@@ -30,8 +30,9 @@ class ProgramDefinition(Definition):
         dimensions: dict[Dimension, Variable],
         example: Example | None,
         kernels: tuple[KernelDefinition, ...],
+        tuples: Mapping[str, tuple[str, ...]],
     ) -> None:
-        super().__init__(function, made, dimensions, example)
+        super().__init__(function, made, dimensions, example, tuples=tuples)
         self._kernels = kernels
 
     @property
@@ -82,7 +83,7 @@ def _made(
     from taskc.lang.traced_program import traced  # with all that knows the language
 
     try:
-        made, dimensions, kernels = traced(function, around)
+        made, dimensions, kernels, tuples = traced(function, around)
     except CompileError as error:  # its location says where; our own frames would bury it
         raise error.with_traceback(None) from error.__cause__
-    return ProgramDefinition(function, made, dimensions, example, kernels)
+    return ProgramDefinition(function, made, dimensions, example, kernels, tuples)

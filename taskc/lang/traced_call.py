@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -43,9 +43,10 @@ Value: TypeAlias = "ir.Tensor | ir.Expression"
 class TracedCall:
     """One call of a kernel or a program, as far as it has been looked at."""
 
-    def __init__(self, trace: Trace, called: Callee) -> None:
+    def __init__(self, trace: Trace, called: Callee, tuples: Mapping[str, tuple[str, ...]]) -> None:
         self.trace = trace
         self.called = called
+        self.tuples = tuples
         self.site = call_site()
         self.values: dict[str, Value] = {}
         self.sizes: dict[ir.Variable, int | ir.Expression] = {}
@@ -73,7 +74,7 @@ class TracedCall:
         """Takes the arguments and returns the outputs."""
         parameters = self.called.parameters
         try:
-            given = match(f"{self.called.name}()", parameters, args, keywords)
+            given = match(f"{self.called.name}()", parameters, args, keywords, self.tuples)
         except MatchError as error:
             raise CompileError(str(error), self.site) from None
         outputs = outputs_of(parameters)
@@ -122,11 +123,14 @@ class TracedCall:
             self._check_owner(value)
         if not isinstance(value, TensorHandle):
             is_array = hasattr(value, "__dlpack__")
+            hint = "make it a parameter of the program" if is_array else None
+            if isinstance(value, tuple):
+                hint = "its parts are passed one by one: *name"
             raise self.error(
                 parameter,
                 f"must be {expected}, a tensor of the program, not"
                 f" {'an array' if is_array else describe(value)}",
-                "make it a parameter of the program" if is_array else None,
+                hint,
             )
         tensor = value.tensor
         if tensor.dtype is not parameter.dtype or len(tensor.shape) != len(

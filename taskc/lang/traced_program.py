@@ -9,8 +9,8 @@ from taskc.errors import NOWHERE, CompileError, Location
 from taskc.ir.nodes import Tensor, Variable
 from taskc.ir.program import Program, kernels_of
 from taskc.lang.context import Context, Frame
-from taskc.lang.functions import Outside, plain_parameters
-from taskc.lang.parameters import parameter
+from taskc.lang.functions import Outside
+from taskc.lang.parameters import Parameters, declared
 from taskc.lang.sizes import Dimension, tracing
 from taskc.lang.source import Source, running, source_of
 from taskc.lang.tracing import Trace
@@ -22,31 +22,30 @@ if TYPE_CHECKING:
 
 def traced(
     function: FunctionType, around: dict[str, Any]
-) -> tuple[Program, dict[Dimension, Variable], tuple[KernelDefinition, ...]]:
-    """The program, the variables that stand for its dimensions, and the kernels that it calls."""
+) -> tuple[
+    Program, dict[Dimension, Variable], tuple[KernelDefinition, ...], dict[str, tuple[str, ...]]
+]:
+    """The program, the variables of its dimensions, the kernels that it calls, and its tuples."""
     name = function.__name__
     what = f"program '{name}'"
     source = source_of(function, what)
-    plain_parameters(source, what)
     outside = Outside(function, around)
     context = Context(name, 1, False, "generic", {}, {})
     context.frames.append(Frame(source, outside, []))
-    parameters = tuple(
-        [parameter(context, function, outside, argument) for argument in source.tree.args.args]
-    )
-    trace = Trace(name, parameters, dict(context.dimensions))
-    for item in parameters:
+    parameters = declared(context, function, outside, source, what)
+    trace = Trace(name, parameters.each, dict(context.dimensions))
+    for item in parameters.each:
         if isinstance(item, Tensor) and item.given is not None:
             raise CompileError(
                 f"'{item.name}' is reshaped, and a program passes its tensors on as they are",
                 item.loc,
                 "reshape the parameters of the kernels",
             )
-    _run(function, trace, source)
+    _run(function, trace, source, parameters)
     trace.finish()
     made = Program(
         name=name,
-        parameters=parameters,
+        parameters=parameters.each,
         dimensions=tuple(context.dimensions.values()),
         temporaries=tuple(trace.temporaries),
         calls=tuple(trace.calls),
@@ -54,13 +53,17 @@ def traced(
         loc=source.head(),
     )
     kernels = tuple([trace.kernels[id(kernel)] for kernel in kernels_of(made).values()])
-    return made, context.dimensions, kernels
+    return made, context.dimensions, kernels, parameters.tuples
 
 
-def _run(function: FunctionType, trace: Trace, source: Source) -> None:
+def _run(function: FunctionType, trace: Trace, source: Source, parameters: Parameters) -> None:
+    handles = [
+        tuple(map(trace.handle, value)) if isinstance(value, tuple) else trace.handle(value)
+        for value in parameters.values.values()
+    ]
     token = tracing.set(trace)
     try:
-        result = function(*[trace.handle(item) for item in trace.parameters])
+        result = function(*handles)
     except NameError as error:
         if error.name != function.__name__:
             raise

@@ -109,7 +109,7 @@ class Trace(Sizes):
 
     def call(self, called: Definition, args: Sequence[Any], keywords: dict[str, Any]) -> Any:
         """A call with handles: what it returns are handles, too."""
-        call = TracedCall(self, called.ir)
+        call = TracedCall(self, called.ir, called.tuples)
         handles = call.bind(args, keywords)
         call.check_memory()
         self.calls += call.made()

@@ -26,6 +26,15 @@ def scaled(m: int, layout: Any) -> tc.KernelDefinition:
     return kernel
 
 
+def biased(m: int, is_biased: bool) -> tc.KernelDefinition:
+    @tc.kernel(workers=4)
+    def kernel(x: f32[m], bias: (f32[m],) if is_biased else (), y: tc.out[f32[m]]):
+        for i in spatial(4):
+            y[i] = x[i] + (bias[0][i] if bias else 0)
+
+    return kernel
+
+
 def unknown() -> tc.KernelDefinition:
     @tc.kernel(workers=4)
     def kernel(x: f32[no_such_extent]):

@@ -69,6 +69,32 @@ def test_a_starred_call_is_still_the_whole_statement() -> None:
     assert body_text(body) == "each i in spatial(32):\n    let old = atomic y[i] += s"
 
 
+def test_a_loop_over_a_tuple_is_unrolled() -> None:
+    body = """
+    for part in (s, x[0] + 1):
+        y[0] += part * part
+    for name in ():
+        y[0] = name.missing
+    """
+    header = "@tc.cuda.kernel(workers=32)\ndef k(x: f32[64], y: tc.inout[f32[64]], s: f32):\n"
+    assert body_text(body, header).splitlines() == [
+        "let part = x[0] + 1.0",
+        "y[0] = fma(s, s, y[0])",
+        "y[0] = fma(part, part, y[0])",
+    ]
+
+
+def test_a_list_has_the_values_of_when_it_was_made() -> None:
+    body = "kept = [y[0], [y[1]]]\ny[0] = s\ny[2] = kept[0] + kept[1][0]"
+    header = "@tc.cuda.kernel(workers=32)\ndef k(y: tc.inout[f32[64]], s: f32):\n"
+    assert body_text(body, header).splitlines() == [
+        "let kept = y[0]",
+        "let kept_1 = y[1]",
+        "y[0] = s",
+        "y[2] = kept + kept_1",
+    ]
+
+
 def test_a_loop_names_the_rest() -> None:
     body = """
     for i, *rest in spatial(4, 8):
@@ -160,7 +186,8 @@ def shifted(x: f32[5, 9], y: tc.out[f32[5, 9]]):
     for first, second in tc.tiles((5, 9), by=(2, 4)):
         part = tc.load((2, 4), lambda i, j: x[first + i, second + j], fill=0)
         for i, j in spatial(2, 4):
-            if first + i < 5 and second + j < 9:
-                y[first + i, second + j] = part[i, j] + 1
+            row, column = first + i, second + j
+            if row < 5 and column < 9:
+                y[row, column] = part[i, j] + 1
 """)["shifted"]
     assert difference(made.ir, written.ir) is None, to_text(made.ir)
