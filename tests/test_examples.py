@@ -117,10 +117,13 @@ def test_an_example_says_what_its_mappings_say(path: Path) -> None:
     assert sentence, f"one sentence on the mappings, not: {rest}"
 
 
-def test_all_nine_are_here() -> None:
-    names = "vector_add transpose matmul softmax layer_norm convolution histogram attention split_k"
+def test_all_ten_are_here() -> None:
+    names = (
+        *("vector_add", "transpose", "matmul", "softmax", "layer_norm", "convolution"),
+        *("histogram", "attention", "split_k", "epilogue"),
+    )
     assert [path.stem for path in FILES] == [
-        f"{number:02}_{name}" for number, name in enumerate(names.split(), 1)
+        f"{number:02}_{name}" for number, name in enumerate(names, 1)
     ]
     for path in FILES:
         assert kernels_of(example(path.stem.partition("_")[2]))
@@ -246,6 +249,16 @@ SHAPES: list[tuple[str, str, list[tuple[tuple[int, ...], dict[str, Any]]]]] = [
             ((13, 17, 19, 3), {}),
             ((5, 9, 3, 7), {"stages": 1}),
             ((9, 5, 40, 2), {"symbolic": True, "stages": 3}),
+        ],
+    ),
+    (
+        "epilogue",
+        "layer",
+        [
+            ((1, 1, 1), {}),
+            ((19, 35, 13), {"transpose_a": True}),
+            ((35, 19, 13), {"transpose_a": True, "transpose_b": True, "biased": False}),
+            ((19, 35, 13), {"symbolic": True, "transpose_b": True, "stages": 3}),
         ],
     ),
 ]

@@ -54,7 +54,7 @@ def match(
         listed = f" ({', '.join(names)})" if names else ""
         hint = "; outputs are passed as out=" if outputs else ""
         absent = [f"'{name}'" for name, parts in tuples.items() if not parts]
-        hint += f"; {', '.join(absent)} stands for none" if absent else ""
+        hint += f"; there is none for {', '.join(absent)}" if absent else ""
         raise MatchError(f"{what} takes {number}{listed}, not {len(args)}{hint}")
     given = dict(zip(names, args, strict=False))
     for name, value in keywords.items():

@@ -1,8 +1,9 @@
 """The parameters of a kernel: what their annotations say.
 
-bias: f32[n]                     a parameter
-bias: (f32[n],) if biased else ()   one or none: in the body, a tuple
-inputs: (f32[n], f32[n])         two, which callers know as inputs_0 and inputs_1
+An annotation is a type, which is a parameter, or a tuple of types, which is as many: in the body a tuple.
+
+    bias: (f32[n],) if biased else ()   one or none
+    inputs: (f32[n], f32[n])            two, which callers know as inputs_0 and inputs_1
 """
 
 from __future__ import annotations

@@ -235,7 +235,7 @@ def test_a_program_passes_tuples_on(count: int) -> None:
 @pytest.mark.parametrize(
     ("args", "keywords", "expected"),
     [
-        ((0, 0, 0), {}, "takes 2 arguments (xs, factor), not 3; outputs are passed as out=; 'bias' stands for none"),
+        ((0, 0, 0), {}, "takes 2 arguments (xs, factor), not 3; outputs are passed as out=; there is none for 'bias'"),
         ((), {}, "misses the arguments 'xs', 'factor'"),
         ((0,), {"bias": 0}, "has no parameter 'bias': its type is a tuple, of no parameter"),
         ((0,), {"fctor": 0}, "has no parameter 'fctor'; did you mean 'factor'?"),

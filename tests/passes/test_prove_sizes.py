@@ -47,6 +47,9 @@ EXAMPLES: dict[str, Make] = {
     "histogram": lambda n, _: example("histogram").make_histogram(n, 100),
     "attention heads": lambda n, _: example("attention").make_attention(n, 50, 12),
     "attention length": lambda n, _: example("attention").make_attention(2, n, 12),
+    "epilogue m": lambda n, _: example("epilogue").make_layer(n, 41, 29, transpose_b=True),
+    "epilogue n": lambda n, _: example("epilogue").make_layer(37, n, 29, biased=False),
+    "epilogue k": lambda n, _: example("epilogue").make_layer(37, 41, n, transpose_a=True),
     "split_k m": lambda n, _: example("split_k").make_split_k(n, 20, 150, 4),
     "split_k k": lambda n, _: example("split_k").make_split_k(12, 20, n, 4),
 }  # fmt: skip

@@ -22,7 +22,8 @@ NAMES = (
         "07_histogram.py",
         "08_attention.py",
     ),
-    "09_split_k.py",
+    *("10_epilogue.py:layer", "10_epilogue.py:unbiased"),
+    "09_split_k.py",  # a program, of two kernels
 )
 TARGETS = ("sm_80", "sm_89", "sm_90a")
 
