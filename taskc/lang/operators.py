@@ -262,7 +262,10 @@ def _require_bool(
 def choice(context: Context, node: ast.IfExp) -> Value:
     decided = condition(context, context.evaluate(node.test), node.test)
     if isinstance(decided, bool):
-        return context.evaluate(node.body if decided else node.orelse)
+        taken = node.body if decided else node.orelse
+        if context.root is node:
+            context.root = taken
+        return context.evaluate(taken)
     why = "a conditional expression"
     sides = context.evaluate_lazily(node.body, why), context.evaluate_lazily(node.orelse, why)
     return select(context, decided, sides, (node.body, node.orelse), node)

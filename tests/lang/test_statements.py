@@ -22,6 +22,24 @@ def test_a_name_that_is_assigned_once_is_a_let() -> None:
     assert_becomes("v = s * 2\nw = v", "let v = s * 2.0\nlet w = v")
 
 
+def test_the_side_that_a_constant_chooses_is_all_of_the_statement() -> None:
+    @tc.function
+    def filled(x: Any) -> Any:
+        return tc.load(x[0:8])
+
+    body = "t = filled(x) if True else None\nu = None if t is None else tc.load(x[8:16])"
+    assert_becomes(
+        body,
+        """
+        constant shared t: f32[8]
+        move t[i] = x[i] for i in 8
+        constant shared u: f32[8]
+        move u[i_1] = x[8 + i_1] for i_1 in 8
+        """,
+        filled=filled,
+    )
+
+
 def test_a_constant_is_only_a_name() -> None:
     assert_becomes("p = 3\nq = p * 2\nv = s + q", "let v = s + 6.0")
 
