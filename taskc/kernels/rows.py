@@ -8,6 +8,8 @@ Numbers of 16 bits are converted as they are read, and rounded when they are wri
 
 from __future__ import annotations
 
+from typing import Any
+
 import taskc as tc
 from taskc import DType, KernelDefinition, Machine, Mapping, f32, f64, repeat, spatial
 from taskc.kernels import whole_rows
@@ -167,70 +169,18 @@ def layer_norm(
     scaled, shifted  whether there are such parameters, of n elements. The variance is taken about the
     mean, in a pass of its own.
     """
-    wide, machine = _wide(dtype), machine or tc.machine()
-    whole = owners_of_whole_rows(m, n, dtype, machine)
-    own = whole or _strip(n, dtype, machine)
-    rows, step = own.shape
+    own, normalize = _normalization(m, n, dtype, machine, centred=True, epsilon=epsilon)
+    matrix, vector = dtype[m, n], (dtype[n],)
 
-    @tc.function
-    def walk(x, scale, shift, y, row):
-        totals = tc.tile(wide, own, 0)
-        for col in range(0, n, step):
-            for i, j in own:
-                if col + j < n:
-                    totals[i, j] += x[row + i, col + j].to(wide)
-        mean = tc.reduce(totals, 1, "+")
-        for i in mean.mapping:
-            mean[i] /= wide(n)
-        squares = tc.tile(wide, own, 0)
-        for col in range(0, n, step):
-            for i, j in own:
-                if col + j < n:
-                    squares[i, j] += (x[row + i, col + j].to(wide) - mean[i]) ** 2
-        factor = tc.reduce(squares, 1, "+")
-        for i in factor.mapping:
-            factor[i] = 1 / tc.sqrt(factor[i] / wide(n) + epsilon)
-        for col in range(0, n, step):
-            for i, j in own:
-                if col + j < n:
-                    value = (x[row + i, col + j].to(wide) - mean[i]) * factor[i]
-                    if scale is not None:
-                        value *= scale[col + j].to(wide)
-                    if shift is not None:
-                        value += shift[col + j].to(wide)
-                    y[row + i, col + j] = value.to(dtype)
-
-    normalize = walk
-    if whole is not None:
-        normalize = whole_rows.normalization(n, own, wide, centred=True, epsilon=epsilon)
-    matrix, vector = dtype[m, n], dtype[n]
-    if scaled and shifted:
-
-        @tc.kernel(workers=own.workers)
-        def layer_norm(x: matrix, scale: vector, shift: vector, y: tc.out[matrix]):
-            for row in tc.tiles(m, by=rows):
-                normalize(x, scale, shift, y, row)
-
-    elif scaled:
-
-        @tc.kernel(workers=own.workers)
-        def layer_norm(x: matrix, scale: vector, y: tc.out[matrix]):
-            for row in tc.tiles(m, by=rows):
-                normalize(x, scale, None, y, row)
-
-    elif shifted:
-
-        @tc.kernel(workers=own.workers)
-        def layer_norm(x: matrix, shift: vector, y: tc.out[matrix]):
-            for row in tc.tiles(m, by=rows):
-                normalize(x, None, shift, y, row)
-
-    else:
-
-        @tc.kernel(workers=own.workers)
-        def layer_norm(x: matrix, y: tc.out[matrix]):
-            for row in tc.tiles(m, by=rows):
-                normalize(x, None, None, y, row)
+    @tc.kernel(workers=own.workers)
+    def layer_norm(
+        x: matrix,
+        scale: vector if scaled else (),
+        shift: vector if shifted else (),
+        y: tc.out[matrix],
+    ):
+        for row in tc.tiles(m, by=own.shape[0]):
+            normalize(x, scale, shift, y, row)
 
     return layer_norm
 
@@ -245,45 +195,74 @@ def rms_norm(
     machine: Machine | None = None,
 ) -> KernelDefinition:
     """x / sqrt(mean(x**2) + epsilon) for each row, times `scale`, of n elements, if there is one."""
+    own, normalize = _normalization(m, n, dtype, machine, centred=False, epsilon=epsilon)
+    matrix, vector = dtype[m, n], (dtype[n],)
+
+    @tc.kernel(workers=own.workers)
+    def rms_norm(x: matrix, scale: vector if scaled else (), y: tc.out[matrix]):
+        for row in tc.tiles(m, by=own.shape[0]):
+            normalize(x, scale, (), y, row)
+
+    return rms_norm
+
+
+def _normalization(
+    m: object,
+    n: object,
+    dtype: DType,
+    machine: Machine | None,
+    *,
+    centred: bool,
+    epsilon: float,
+) -> tuple[Mapping, Any]:
+    """Who has which part of a row at a time, and a function of (x, scale, shift, y, row).
+
+    centred  the mean is taken away before
+    """
     wide, machine = _wide(dtype), machine or tc.machine()
     whole = owners_of_whole_rows(m, n, dtype, machine)
-    own = whole or _strip(n, dtype, machine)
-    rows, step = own.shape
+    if whole is not None:
+        return whole, whole_rows.normalization(n, whole, wide, centred=centred, epsilon=epsilon)
+    own = _strip(n, dtype, machine)
+    step = own.shape[1]
 
     @tc.function
-    def walk(x, scale, shift, y, row):
+    def mean_of(x, row):
+        totals = tc.tile(wide, own, 0)
+        for col in range(0, n, step):
+            for i, j in own:
+                if col + j < n:
+                    totals[i, j] += x[row + i, col + j].to(wide)
+        mean = tc.reduce(totals, 1, "+")
+        for i in mean.mapping:
+            mean[i] /= wide(n)
+        return mean
+
+    @tc.function
+    def about(mean, x, row, i, col, j):
+        if centred:
+            return x[row + i, col + j].to(wide) - mean[i]
+        return x[row + i, col + j].to(wide)
+
+    @tc.function
+    def normalize(x, scale, shift, y, row):
+        mean = mean_of(x, row) if centred else None
         squares = tc.tile(wide, own, 0)
         for col in range(0, n, step):
             for i, j in own:
                 if col + j < n:
-                    squares[i, j] += x[row + i, col + j].to(wide) ** 2
+                    squares[i, j] += about(mean, x, row, i, col, j) ** 2
         factor = tc.reduce(squares, 1, "+")
         for i in factor.mapping:
             factor[i] = 1 / tc.sqrt(factor[i] / wide(n) + epsilon)
         for col in range(0, n, step):
             for i, j in own:
                 if col + j < n:
-                    value = x[row + i, col + j].to(wide) * factor[i]
-                    if scale is not None:
-                        value *= scale[col + j].to(wide)
+                    value = about(mean, x, row, i, col, j) * factor[i]
+                    if scale:
+                        value *= scale[0][col + j].to(wide)
+                    if shift:
+                        value += shift[0][col + j].to(wide)
                     y[row + i, col + j] = value.to(dtype)
 
-    normalize = walk
-    if whole is not None:
-        normalize = whole_rows.normalization(n, own, wide, centred=False, epsilon=epsilon)
-    matrix, vector = dtype[m, n], dtype[n]
-    if scaled:
-
-        @tc.kernel(workers=own.workers)
-        def rms_norm(x: matrix, scale: vector, y: tc.out[matrix]):
-            for row in tc.tiles(m, by=rows):
-                normalize(x, scale, None, y, row)
-
-    else:
-
-        @tc.kernel(workers=own.workers)
-        def rms_norm(x: matrix, y: tc.out[matrix]):
-            for row in tc.tiles(m, by=rows):
-                normalize(x, None, None, y, row)
-
-    return rms_norm
+    return own, normalize

@@ -64,7 +64,7 @@ def log_softmax(m: Extent, n: Extent, own: Mapping, dtype: DType, wide: DType) -
 
 
 def normalization(n: Extent, own: Mapping, wide: DType, *, centred: bool, epsilon: float) -> Any:
-    """A function of (x, scale, shift, y, row), for layer_norm and rms_norm."""
+    """A function of (x, scale, shift, y, row), for layer_norm and rms_norm; the two are tuples of one or none."""
 
     @tc.function
     def normalize(x, scale, shift, y, row):
@@ -85,10 +85,10 @@ def normalization(n: Extent, own: Mapping, wide: DType, *, centred: bool, epsilo
         for i, j in own:
             if row + i < x.shape[0] and j < n:
                 value = held[i, j] * factor[i]
-                if scale is not None:
-                    value *= scale[j].to(wide)
-                if shift is not None:
-                    value += shift[j].to(wide)
+                if scale:
+                    value *= scale[0][j].to(wide)
+                if shift:
+                    value += shift[0][j].to(wide)
                 y[row + i, j] = value.to(y.dtype)
 
     return normalize
