@@ -56,9 +56,8 @@ def machine(target: str | None = None) -> Machine:
     from taskc.backend.cpu.processor import host
 
     limit_threads(thread_limit())
-    processor = host()
-    lanes, products = processor.lanes, TARGETS[processor.target].products
-    return Machine(lanes, 32 if lanes != 8 else 16, thread_count(), _near(), products)
+    here = TARGETS[host().target]
+    return Machine(here.warp, here.vectors, thread_count(), _near(), here.products)
 
 
 def _described(name: str) -> Machine:

@@ -132,6 +132,7 @@ class Target:
     joined        statements that a part of it may become whose reads of SHARED memory are then one access
     registers     of a block, that warpgroups may hand to each other; 0: they can't
     group         workers of a warpgroup, who have barriers of their own; 0: there are none
+    vectors       vector registers of a processor; 0: it is none
     """
 
     name: str
@@ -151,6 +152,7 @@ class Target:
     joined: int = 1024
     registers: int = 0
     group: int = 0
+    vectors: int = 0
 
     def matrix_instruction(self, name: str) -> MatrixInstruction:
         return next(row for row in self.matrix if row.name == name)
@@ -368,7 +370,9 @@ _AMX = (
 _BF16 = (_dot("vdpbf16ps", bf16, f32),)
 
 
-def _processor(name: str, lanes: int, matrix: tuple[MatrixInstruction, ...] = ()) -> Target:
+def _processor(
+    name: str, lanes: int, vectors: int, matrix: tuple[MatrixInstruction, ...] = ()
+) -> Target:
     """A worker is a SIMD lane, so its own accesses are single elements; lanes exchange registers."""
     return Target(
         name=name,
@@ -384,17 +388,18 @@ def _processor(name: str, lanes: int, matrix: tuple[MatrixInstruction, ...] = ()
         matrix=matrix,
         narrow=False,
         straight=128,  # each is a vector's, and a loop costs next to nothing
+        vectors=vectors,
     )
 
 
-AVX512 = _processor("avx512", 16)
-AVX512_VNNI = _processor("avx512_vnni", 16, _VNNI)
-AVX512_BF16 = _processor("avx512_bf16", 16, _VNNI + _BF16)
-AVX512_AMX = _processor("avx512_amx", 16, _AMX + _VNNI)
-AVX2 = _processor("avx2", 8)
-AVX2_VNNI = _processor("avx2_vnni", 8, _VNNI)
-NEON = _processor("neon", 4)
-SSE2 = _processor("sse2", 4)
+AVX512 = _processor("avx512", 16, 32)
+AVX512_VNNI = _processor("avx512_vnni", 16, 32, _VNNI)
+AVX512_BF16 = _processor("avx512_bf16", 16, 32, _VNNI + _BF16)
+AVX512_AMX = _processor("avx512_amx", 16, 32, _AMX + _VNNI)
+AVX2 = _processor("avx2", 8, 16)
+AVX2_VNNI = _processor("avx2_vnni", 8, 16, _VNNI)
+NEON = _processor("neon", 4, 32)
+SSE2 = _processor("sse2", 4, 16)
 
 _PROCESSORS = (AVX512, AVX512_VNNI, AVX512_BF16, AVX512_AMX, AVX2, AVX2_VNNI, NEON, SSE2)
 TARGETS: dict[str, Target] = {
