@@ -18,7 +18,6 @@ are known only of i64, where it would take a value within a vector of 2**63.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd
 
@@ -209,13 +208,3 @@ def _power_of_two(number: int) -> int:
 
 def _alike(a: Form, b: Form) -> bool:
     return a.offsets is not None and a.offsets == b.offsets
-
-
-def bound_by(statement: Statement) -> Iterator[Variable]:
-    """The variables that a statement itself binds."""
-    match statement:
-        case ir.Let(variable=variable) | ir.For(variable=variable):
-            yield variable
-        case ir.Atomic(result=result) | ir.Do(result=result):
-            if result is not None:
-                yield result

@@ -16,8 +16,8 @@ import numpy as np
 
 from taskc.ir import nodes as ir
 from taskc.ir.depth import deeply
+from taskc.ir.fields import EXPRESSION_TYPES, PART_TYPES, STATEMENT_TYPES
 from taskc.ir.printer import expression_text, statement_text
-from taskc.ir.rewrite import EXPRESSION_FIELDS, STATEMENT_TYPES
 from taskc.ir.text_rules import unwrapped
 from taskc.ir.types import i64
 
@@ -28,7 +28,7 @@ _FIELDS: dict[type, tuple[str, ...]] = {
     node: tuple(
         field.name for field in fields(node) if field.init and field.name not in ("loc", "notes")
     )
-    for node in (*STATEMENT_TYPES, *EXPRESSION_FIELDS, ir.Constant, ir.Operand, ir.Role, ir.Kernel)
+    for node in (STATEMENT_TYPES | EXPRESSION_TYPES | PART_TYPES | {ir.Kernel}) - {ir.Variable}
 }
 _FIELDS |= {
     kind: tuple(field.name for field in fields(kind) if field.name not in ("loc", "name"))
@@ -136,7 +136,7 @@ def _shown(x: Any) -> str:
         return x.name
     if type(x) in STATEMENT_TYPES:
         return f"`{statement_text(x).partition(chr(10))[0]}`"
-    if type(x) in EXPRESSION_FIELDS or isinstance(x, (ir.Constant, ir.Variable)):
+    if type(x) in EXPRESSION_TYPES:
         return f"`{expression_text(x)}`"
     if isinstance(x, tuple):
         return f"{len(x)} of them" if x and type(x[0]) in _FIELDS else str(x)

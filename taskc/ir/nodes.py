@@ -88,7 +88,9 @@ its allocation on: where a block runs over several tiles they go on from one til
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from math import prod
+from typing import Annotated, TypeAlias
 
 import numpy as np
 
@@ -220,6 +222,31 @@ class Snippet:
         return self.name
 
 
+# --- effects ---------------------------------------------------------------------------------
+
+
+class Effect(Enum):
+    """What a node does with the name in a field of this mark. What a `Do` does, its operation says.
+
+    BINDS   the name is new; it ends with the enclosing Sequence or, where the node has a body or is a
+            Move, with the node
+    READS   elements of the tensor are read
+    WRITES  elements of the tensor are written
+    """
+
+    BINDS = "binds"
+    READS = "reads"
+    WRITES = "writes"
+
+
+# The types of fields are all that traversal and rewriting know of a node: see ir/fields.py.
+BoundVariable: TypeAlias = Annotated[Variable, Effect.BINDS]
+BoundTensor: TypeAlias = Annotated[Tensor, Effect.BINDS]
+ReadTensor: TypeAlias = Annotated[Tensor, Effect.READS]
+WrittenTensor: TypeAlias = Annotated[Tensor, Effect.WRITES]
+UpdatedTensor: TypeAlias = Annotated[ReadTensor, Effect.WRITES]
+
+
 # --- expressions -----------------------------------------------------------------------------
 
 
@@ -296,7 +323,7 @@ class Cast:
 class Read:
     """An element of a tensor; of a flattened one (stage lean), by its linear offset."""
 
-    tensor: Tensor
+    tensor: ReadTensor
     indices: tuple[Expression, ...]
     dtype: DType = field(init=False, compare=False, repr=False)
     loc: Location = _location()
@@ -355,7 +382,7 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class Let:
-    variable: Variable
+    variable: BoundVariable
     value: Expression
     loc: Location = _location()
 
@@ -368,7 +395,7 @@ class Allocate:
     stored to by somebody, and ordered before its readers as any other store: by a Move, for example.
     """
 
-    tensor: Tensor
+    tensor: BoundTensor
     fill: Constant | None = None
     loc: Location = _location()
 
@@ -377,7 +404,7 @@ class Allocate:
 class Peer:
     """`tensor` is what `of`, SHARED or BARRIER memory, is in the block of this rank in the cluster."""
 
-    tensor: Tensor
+    tensor: BoundTensor
     of: Tensor
     rank: Expression
     loc: Location = _location()
@@ -385,7 +412,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    tensor: Tensor
+    tensor: WrittenTensor
     indices: tuple[Expression, ...]
     value: Expression
     loc: Location = _location()
@@ -399,10 +426,10 @@ class Atomic:
     """
 
     operator: str
-    tensor: Tensor
+    tensor: UpdatedTensor
     indices: tuple[Expression, ...]
     value: Expression
-    result: Variable | None = None
+    result: BoundVariable | None = None
     loc: Location = _location()
 
 
@@ -432,7 +459,7 @@ class For:
     to neighbours, at a multiple of their bytes (of 16, for more than that).
     """
 
-    variable: Variable
+    variable: BoundVariable
     start: Expression
     stop: Expression
     step: int
@@ -460,7 +487,7 @@ class Grid:
                 and are numbered one after another, row-major within the cluster
     """
 
-    variables: tuple[Variable, ...]
+    variables: tuple[BoundVariable, ...]
     shape: tuple[int | Expression, ...]
     by: tuple[int, ...]
     body: Statement
@@ -474,7 +501,7 @@ class Grid:
 class Pipeline:
     """variable = 0, by, 2*by, ... below extent; loads of later steps may overlap a step's work."""
 
-    variable: Variable
+    variable: BoundVariable
     extent: Expression
     by: int
     stages: int
@@ -491,7 +518,7 @@ class Each:
     `worker` is the worker's number for the mapping; None means its number in the current group.
     """
 
-    variables: tuple[Variable, ...]
+    variables: tuple[BoundVariable, ...]
     mapping: Mapping
     worker: Expression | None
     body: Statement
@@ -502,9 +529,9 @@ class Each:
 class Move:
     """See the head of this file. At stage parsed `by` and `how` are None unless the user gave `by`."""
 
-    tensor: Tensor
+    tensor: WrittenTensor
     indices: tuple[Expression, ...]
-    variables: tuple[Variable, ...]
+    variables: tuple[BoundVariable, ...]
     shape: tuple[int, ...]
     value: Expression
     guard: Expression | None = None
@@ -520,7 +547,7 @@ class Operand:
     `shape` is what the product sees, after transposition.
     """
 
-    tensor: Tensor
+    tensor: ReadTensor
     origin: tuple[Expression, ...]
     shape: tuple[int, int]
     transposed: bool = False
@@ -528,7 +555,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Mma:
-    accumulator: Tensor
+    accumulator: UpdatedTensor
     left: Operand
     right: Operand
     how: str | None = None
@@ -544,8 +571,8 @@ class Reduce:
     Where no axis is left it has the shape (1,), and each worker holds its one element.
     """
 
-    target: Tensor
-    source: Tensor
+    target: WrittenTensor
+    source: ReadTensor
     axis: int
     operator: str
     loc: Location = _location()
@@ -553,8 +580,8 @@ class Reduce:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    target: Tensor
-    source: Tensor
+    target: WrittenTensor
+    source: ReadTensor
     axis: int
     operator: str
     exclusive: bool = False
@@ -638,7 +665,7 @@ class Do:
 
     operation: str
     operands: tuple[Expression, ...]
-    result: Variable | None = None
+    result: BoundVariable | None = None
     loc: Location = _location()
 
 

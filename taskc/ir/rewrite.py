@@ -10,12 +10,25 @@ the distinct ones: `walk` comes to each once, and rewriting shares what it has m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping as Dictionary
+from collections.abc import Callable, Iterable, Iterator, Mapping as Dictionary
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, TypeVar, overload
 
 from taskc.ir import nodes as ir
-from taskc.ir.nodes import Expression, Statement, Tensor, Variable
+from taskc.ir.fields import (
+    EFFECT_FIELDS,
+    EXPRESSION_FIELDS,
+    EXPRESSION_TYPES,
+    PART_TYPES,
+    STATEMENT_FIELDS,
+    STATEMENT_TYPES,
+    TENSOR_FIELDS,
+    Fields,
+    is_one_node,
+    is_tuple_of_nodes,
+)
+from taskc.ir.nodes import Effect, Expression, Statement, Tensor, Variable
 
 Node = Expression | Statement
 T = TypeVar("T")
@@ -25,9 +38,37 @@ def _same(old: tuple[T, ...], new: tuple[T, ...]) -> bool:
     return all(a is b for a, b in zip(old, new, strict=True))
 
 
-def _map_tuple(items: tuple[T, ...], function: Callable[[T], T]) -> tuple[T, ...]:
-    new = tuple([function(item) for item in items])
-    return items if _same(items, new) else new
+def _mapped(held: Any, function: Callable[[Any], Any], fields: Fields) -> Any:
+    """What a field holds, with `function` applied to what the table is about."""
+    if type(held) in EXPRESSION_TYPES:  # the most frequent
+        return function(held)
+    if held is None or isinstance(held, int):
+        return held
+    if isinstance(held, tuple):
+        items = tuple([_mapped(item, function, fields) for item in held])
+        return held if _same(held, items) else items
+    return _map_fields(held, function, fields) if type(held) in PART_TYPES else function(held)
+
+
+def _map_fields(node: T, function: Callable[[Any], Any], fields: Fields) -> T:
+    changes: dict[str, Any] = {}
+    for name in fields.get(type(node), ()):
+        old = getattr(node, name)
+        new = _mapped(old, function, fields)
+        if new is not old:
+            changes[name] = new
+    return replace(node, **changes) if changes else node  # type: ignore[type-var]
+
+
+def _held(node: Any, fields: Fields) -> Iterator[Any]:
+    """What the fields of a node hold of what the table is about."""
+    for name in fields.get(type(node), ()):
+        held = getattr(node, name)
+        for item in held if isinstance(held, tuple) else (held,):
+            if type(item) in PART_TYPES:
+                yield from _held(item, fields)
+            elif item is not None and not isinstance(item, int):
+                yield item
 
 
 @overload
@@ -38,50 +79,12 @@ def map_expressions(
 def map_expressions(node: Statement, function: Callable[[Expression], Expression]) -> Statement: ...
 def map_expressions(node: Node, function: Callable[[Expression], Expression]) -> Node:
     """`node` with `function` applied to the expressions directly in it (not to statements)."""
-    changes: dict[str, Any] = {}
-    for name in EXPRESSION_FIELDS.get(type(node), ()):
-        old = getattr(node, name)
-        if old is None or isinstance(old, int):
-            continue
-        if isinstance(old, tuple):
-            items = tuple([x if isinstance(x, int) else function(x) for x in old])
-            if not _same(old, items):
-                changes[name] = items
-        elif isinstance(old, ir.Operand):
-            origin = _map_tuple(old.origin, function)
-            if origin is not old.origin:
-                changes[name] = replace(old, origin=origin)
-        else:
-            new = function(old)
-            if new is not old:
-                changes[name] = new
-    return replace(node, **changes) if changes else node
+    return _map_fields(node, function, EXPRESSION_FIELDS)
 
 
 def map_statements(node: Statement, function: Callable[[Statement], Statement]) -> Statement:
     """`node` with `function` applied to the statements directly in it."""
-    match node:
-        case ir.Sequence():
-            statements = _map_tuple(node.statements, function)
-            return node if statements is node.statements else replace(node, statements=statements)
-        case ir.If():
-            then = function(node.then)
-            otherwise = None if node.otherwise is None else function(node.otherwise)
-            if then is node.then and otherwise is node.otherwise:
-                return node
-            return replace(node, then=then, otherwise=otherwise)
-        case ir.While() | ir.For() | ir.Grid() | ir.Pipeline() | ir.Each():
-            body = function(node.body)
-            return node if body is node.body else replace(node, body=body)
-        case ir.Roles():
-            roles = _map_tuple(
-                node.roles,
-                lambda role: (
-                    role if (body := function(role.body)) is role.body else replace(role, body=body)
-                ),
-            )
-            return node if roles is node.roles else replace(node, roles=roles)
-    return node
+    return _map_fields(node, function, STATEMENT_FIELDS)
 
 
 @overload
@@ -91,36 +94,29 @@ def map_children(node: Statement, function: Callable[[Any], Any]) -> Statement: 
 def map_children(node: Node, function: Callable[[Node], Node]) -> Node:
     """`node` with `function` applied to its direct children, expressions first."""
     node = map_expressions(node, function)  # type: ignore[arg-type]
-    if type(node) in STATEMENT_TYPES:
+    if type(node) in STATEMENT_FIELDS:
         node = map_statements(node, function)  # type: ignore[arg-type]
     return node
 
 
 def expressions(node: Node) -> Iterator[Expression]:
     """The expressions directly in `node`."""
-    for name in EXPRESSION_FIELDS.get(type(node), ()):
-        old = getattr(node, name)
-        if isinstance(old, tuple):
-            yield from (x for x in old if not isinstance(x, int))
-        elif isinstance(old, ir.Operand):
-            yield from old.origin
-        elif old is not None and not isinstance(old, int):
-            yield old
+    return _held(node, EXPRESSION_FIELDS)
 
 
 def statements(node: Statement) -> Iterator[Statement]:
     """The statements directly in `node`."""
-    match node:
-        case ir.Sequence():
-            yield from node.statements
-        case ir.If():
-            yield node.then
-            if node.otherwise is not None:
-                yield node.otherwise
-        case ir.While() | ir.For() | ir.Grid() | ir.Pipeline() | ir.Each():
-            yield node.body
-        case ir.Roles():
-            yield from (role.body for role in node.roles)
+    return _held(node, STATEMENT_FIELDS)
+
+
+def tensors_of(node: Node) -> Iterator[Tensor]:
+    """The tensors that `node` itself names (not its children)."""
+    return _held(node, TENSOR_FIELDS)
+
+
+def bound_by(node: Node) -> Iterator[Variable]:
+    """The variables that `node` itself binds."""
+    return (name for name in _held(node, EFFECT_FIELDS[Effect.BINDS]) if isinstance(name, Variable))
 
 
 def walk(node: Node) -> Iterator[Node]:
@@ -141,31 +137,37 @@ def walk(node: Node) -> Iterator[Node]:
                 continue
             seen.add(id(current))
         yield current
-        below = _BELOW.get(kind)
-        stack += _children(current)[::-1] if below is None else below(current)
+        if below := _BELOW.get(kind):  # what is no node is for the verifier to refuse
+            stack += below(current)
 
 
-def _children(node: Node) -> list[Node]:
-    found: list[Node] = list(expressions(node))
-    if type(node) in NESTING_TYPES:
-        found += statements(node)  # type: ignore[arg-type]
-    return found
+def _below(kind: type) -> Callable[[Any], Iterable[Node]]:
+    """How such a node's children are found, the last ones first. Compilers spend much of their time in `walk`."""
+    names = (*EXPRESSION_FIELDS.get(kind, ()), *STATEMENT_FIELDS.get(kind, ()))
+    several = tuple([name for name in names if is_tuple_of_nodes(kind, name)])
+    single = tuple([name for name in names if is_one_node(kind, name)])
+    if names == single:
+        return _below_single(single)
+    if len(several) == 1 and names == several + single:
+        first, rest = attrgetter(*several), _below_single(single)
+        if not single:
+            return lambda node: first(node)[::-1]
+        return lambda node: (*rest(node), *first(node)[::-1])
+    return lambda node: [*_held(node, EXPRESSION_FIELDS), *_held(node, STATEMENT_FIELDS)][::-1]
 
 
-# The children of the commonest nodes, last ones first: compilers spend much of their time in `walk`.
-_BELOW: dict[type, Callable[[Any], tuple[Any, ...]]] = {
-    ir.Variable: lambda node: (),
-    ir.Constant: lambda node: (),
-    ir.Unary: lambda node: (node.operand,),
-    ir.Cast: lambda node: (node.operand,),
-    ir.Binary: lambda node: (node.right, node.left),
-    ir.Fused: lambda node: (node.addend, node.right, node.left),
-    ir.Select: lambda node: (node.otherwise, node.then, node.condition),
-    ir.Read: lambda node: node.indices[::-1],
-    ir.Let: lambda node: (node.value,),
-    ir.Store: lambda node: (node.value, *node.indices[::-1]),
-    ir.Sequence: lambda node: node.statements[::-1],
-}
+def _below_single(names: tuple[str, ...]) -> Callable[[Any], tuple[Node, ...]]:
+    if len(names) > 1:
+        several: Callable[[Any], tuple[Node, ...]] = attrgetter(*names[::-1])
+        return several
+    if not names:
+        return lambda node: ()
+    (name,) = names
+    only: Callable[[Any], Node] = attrgetter(name)
+    return lambda node: (only(node),)
+
+
+_BELOW = {kind: _below(kind) for kind in (*EXPRESSION_TYPES, *STATEMENT_TYPES)}
 
 
 def operands_first(expression: Expression) -> list[Expression]:
@@ -190,7 +192,7 @@ def walk_statements(node: Statement) -> Iterator[Statement]:
     while stack:
         current = stack.pop()
         yield current
-        if type(current) in NESTING_TYPES:
+        if type(current) in STATEMENT_FIELDS:
             stack += [*statements(current)][::-1]
 
 
@@ -230,16 +232,7 @@ def replace_tensors(node: Node, tensors: Dictionary[Tensor, Tensor]) -> Node:
         return tensors.get(tensor, tensor)
 
     def visit(current: Node) -> Node:
-        current = map_children(current, visit)
-        changes: dict[str, Any] = {}
-        for name in TENSOR_FIELDS.get(type(current), ()):
-            old = getattr(current, name)
-            if isinstance(old, ir.Operand):
-                if old.tensor in tensors:
-                    changes[name] = replace(old, tensor=swap(old.tensor))
-            elif old in tensors:
-                changes[name] = swap(old)
-        return replace(current, **changes) if changes else current
+        return _map_fields(map_children(current, visit), swap, TENSOR_FIELDS)
 
     return visit(node)
 
@@ -258,13 +251,6 @@ def sequence(*parts: Statement | None) -> Statement:
     return flat[0] if len(flat) == 1 else ir.Sequence(tuple(flat))
 
 
-def tensors_of(node: Node) -> Iterator[Tensor]:
-    """The tensors that `node` itself names (not its children)."""
-    for name in TENSOR_FIELDS.get(type(node), ()):
-        old = getattr(node, name)
-        yield old.tensor if isinstance(old, ir.Operand) else old
-
-
 @overload
 def copy(
     node: Expression, values: Dictionary[Variable, Expression] | None = None
@@ -279,26 +265,16 @@ def copy(node: Node, values: Dictionary[Variable, Expression] | None = None) -> 
     variables: dict[Variable, Expression] = dict(values or {})
     tensors: dict[Tensor, Tensor] = {}
 
-    def fresh(variable: Variable) -> Variable:
-        new = replace(variable)
-        variables[variable] = new
+    def fresh(name: Variable | Tensor) -> Variable | Tensor:
+        if isinstance(name, Tensor):
+            return tensors.setdefault(name, replace(name))
+        new = variables[name] = replace(name)
         return new
 
     def visit(current: Node) -> Node:
         if type(current) is Variable:
             return variables.get(current, current)
-        changes: dict[str, Any] = {}
-        for name in BINDING_FIELDS.get(type(current), ()):
-            bound = getattr(current, name)
-            if isinstance(bound, tuple):
-                changes[name] = tuple(fresh(variable) for variable in bound)
-            elif bound is not None:
-                changes[name] = fresh(bound)
-        if isinstance(current, (ir.Allocate, ir.Peer)):
-            tensors[current.tensor] = replace(current.tensor)
-        if changes:
-            current = replace(current, **changes)
-        return map_children(current, visit)
+        return map_children(_map_fields(current, fresh, EFFECT_FIELDS[Effect.BINDS]), visit)
 
     return replace_tensors(visit(node), tensors)
 
@@ -335,68 +311,3 @@ def index_leading(node: Node, rings: Dictionary[Tensor, Tensor], slot: Expressio
         return current
 
     return visit(node)
-
-
-BINDING_FIELDS: dict[type, tuple[str, ...]] = {
-    ir.Let: ("variable",),
-    ir.Atomic: ("result",),
-    ir.For: ("variable",),
-    ir.Grid: ("variables",),
-    ir.Pipeline: ("variable",),
-    ir.Each: ("variables",),
-    ir.Move: ("variables",),
-    ir.Do: ("result",),
-}
-
-EXPRESSION_FIELDS: dict[type, tuple[str, ...]] = {
-    ir.Unary: ("operand",),
-    ir.Binary: ("left", "right"),
-    ir.Fused: ("left", "right", "addend"),
-    ir.Select: ("condition", "then", "otherwise"),
-    ir.Cast: ("operand",),
-    ir.Read: ("indices",),
-    ir.Lookup: ("index",),
-    ir.Inline: ("operands",),
-    ir.Address: ("indices",),
-    ir.Let: ("value",),
-    ir.Peer: ("rank",),
-    ir.Store: ("indices", "value"),
-    ir.Atomic: ("indices", "value"),
-    ir.If: ("condition",),
-    ir.While: ("condition",),
-    ir.For: ("start", "stop"),
-    ir.Grid: ("shape",),
-    ir.Pipeline: ("extent",),
-    ir.Each: ("worker",),
-    ir.Move: ("indices", "value", "guard"),
-    ir.Mma: ("left", "right", "accumulate"),
-    ir.Print: ("values",),
-    ir.Assert: ("condition",),
-    ir.RingStep: ("step",),
-    ir.Do: ("operands",),
-}
-
-TENSOR_FIELDS: dict[type, tuple[str, ...]] = {
-    ir.Read: ("tensor",),
-    ir.Address: ("tensor",),
-    ir.Allocate: ("tensor",),
-    ir.Peer: ("tensor", "of"),
-    ir.Store: ("tensor",),
-    ir.Atomic: ("tensor",),
-    ir.Move: ("tensor",),
-    ir.Mma: ("accumulator", "left", "right"),
-    ir.Reduce: ("target", "source"),
-    ir.Scan: ("target", "source"),
-}
-
-STATEMENT_TYPES: frozenset[type] = frozenset(
-    {
-        ir.Sequence, ir.Let, ir.Allocate, ir.Peer, ir.Store, ir.Atomic, ir.If, ir.While, ir.For, ir.Grid,
-        ir.Pipeline, ir.Each, ir.Move, ir.Mma, ir.Reduce, ir.Scan, ir.Print, ir.Assert,
-        ir.Breakpoint, ir.RingStep, ir.Barrier, ir.Roles, ir.Do,
-    }
-)  # fmt: skip
-
-NESTING_TYPES: frozenset[type] = frozenset(
-    {ir.Sequence, ir.If, ir.While, ir.For, ir.Grid, ir.Pipeline, ir.Each, ir.Roles}
-)

@@ -9,7 +9,8 @@ from itertools import pairwise
 from math import prod
 
 from taskc.ir import nodes as ir
-from taskc.ir.rewrite import EXPRESSION_FIELDS, STATEMENT_TYPES, tensors_of, walk, walk_statements
+from taskc.ir.fields import EXPRESSION_TYPES, STATEMENT_TYPES
+from taskc.ir.rewrite import tensors_of, walk, walk_statements
 from taskc.passes.simplify_rules import counting_rules, rules
 
 # Of 2,000 programs; of fewer, half of the proportional part, since chance weighs more.
@@ -19,7 +20,7 @@ NODES = tuple(
     sorted(
         kind.__name__
         # Peers are below phases, where no random program is: tests/backend/sim/test_clusters.py.
-        for kind in {*STATEMENT_TYPES, *EXPRESSION_FIELDS, ir.Constant, ir.Variable} - {ir.Peer}
+        for kind in (STATEMENT_TYPES | EXPRESSION_TYPES) - {ir.Peer}
     )
 )
 # What passes decide, as `kinds_of` names it.

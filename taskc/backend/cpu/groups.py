@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from taskc.backend.lanes import bound_by
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Statement, Tensor, Variable
-from taskc.ir.rewrite import expressions, statements, walk
+from taskc.ir.rewrite import bound_by, expressions, statements, tensors_of, walk
 
 
 class Groups:
@@ -57,18 +56,10 @@ class Groups:
 
 
 def _mentioned(node: Statement | Expression) -> Iterator[Variable | Tensor]:
-    match node:
-        case Variable():
-            yield node
-        case ir.Read(tensor=tensor) | ir.Store(tensor=tensor) | ir.Allocate(tensor=tensor):
-            yield tensor
-        case ir.Address(tensor=tensor):
-            yield tensor
-        case ir.Atomic(tensor=tensor):
-            yield tensor
-            yield from bound_by(node)
-        case ir.Let() | ir.For() | ir.Do():
-            yield from bound_by(node)
+    if isinstance(node, Variable):
+        yield node
+    yield from tensors_of(node)
+    yield from bound_by(node)
 
 
 def is_pure(expression: Expression) -> bool:

@@ -1,0 +1,66 @@
+"""What each field of a node holds, from its type: traversal, rewriting and questions of effects come from this.
+
+A field is listed where it holds what the table is about: one or several, or nothing, or an Operand or a
+Role that does. Those parts have rows of their own. An extent that is an int is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
+
+from taskc.ir import nodes as ir
+from taskc.ir.nodes import Effect
+
+Fields: TypeAlias = "dict[type, tuple[str, ...]]"
+
+EXPRESSION_TYPES: frozenset[type] = frozenset(get_args(ir.Expression))
+STATEMENT_TYPES: frozenset[type] = frozenset(get_args(ir.Statement))
+PART_TYPES: frozenset[type] = frozenset({ir.Operand, ir.Role})
+
+# In the order in which they stand in the unions, so that nothing depends on hashes.
+_KINDS = (*get_args(ir.Expression), *get_args(ir.Statement), ir.Operand, ir.Role)
+_HINTS = {kind: get_type_hints(kind, include_extras=True) for kind in _KINDS}
+
+
+def _within(hint: Any) -> set[Any]:
+    """The types that a type is put together from, and the effects that mark it."""
+    if get_origin(hint) is Annotated:
+        kind, *effects = get_args(hint)
+        return {*effects, *_within(kind)}
+    if parts := get_args(hint):
+        return set().union(*map(_within, parts))
+    if hint in PART_TYPES:
+        return {hint}.union(*map(_within, _HINTS[hint].values()))
+    return {hint}
+
+
+_WITHIN = {
+    kind: {name: _within(hint) for name, hint in hints.items()} for kind, hints in _HINTS.items()
+}
+
+
+def _holding(wanted: Iterable[Any]) -> Fields:
+    """The fields that hold all of this, of the nodes and parts that have any."""
+    needed = frozenset(wanted)
+    found = {
+        kind: tuple([name for name, within in fields.items() if needed <= within])
+        for kind, fields in _WITHIN.items()
+    }
+    return {kind: names for kind, names in found.items() if names}
+
+
+EXPRESSION_FIELDS = _holding(EXPRESSION_TYPES)
+STATEMENT_FIELDS = _holding(STATEMENT_TYPES)
+TENSOR_FIELDS = _holding({ir.Tensor})
+EFFECT_FIELDS: dict[Effect, Fields] = {effect: _holding({effect}) for effect in Effect}
+
+
+def is_one_node(kind: type, name: str) -> bool:
+    """Whether the field always holds one expression or statement."""
+    return _HINTS[kind][name] in (ir.Expression, ir.Statement)
+
+
+def is_tuple_of_nodes(kind: type, name: str) -> bool:
+    """Whether the field holds any number of expressions or statements, and nothing else."""
+    return _HINTS[kind][name] in (tuple[ir.Expression, ...], tuple[ir.Statement, ...])
