@@ -15,7 +15,7 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, NoReturn, TypeAlias
 
 Severity: TypeAlias = Literal["error", "warning", "note"]
 Notes: TypeAlias = "tuple[tuple[str, Location], ...]"
@@ -91,6 +91,11 @@ class InternalError(Exception):
         plea = "please report it with the text below" if self.ir else "please report it"
         first = f"internal error: {self.message} (this is a bug in taskc; {plea})"
         return f"{first}\n{self.ir}" if self.ir else first
+
+
+def assert_never(value: NoReturn) -> NoReturn:
+    """Ends a `match` that has a case for each type of a union: the type checker names the one that has none."""
+    raise InternalError(f"there is no case for {type(value).__name__} here")
 
 
 @dataclass(frozen=True, slots=True)

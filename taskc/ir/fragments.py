@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 
 from taskc.ir.mapping import Mapping, MappingError, Mode, repeat
 from taskc.ir.nodes import Mma, Operand, Swizzle, Tensor
-from taskc.ir.target import MatrixInstruction, SharedForm
+from taskc.ir.target import (
+    MatrixInstruction,
+    PackedInstruction,
+    SharedForm,
+    TileInstruction,
+    WarpgroupInstruction,
+    WarpInstruction,
+)
 from taskc.ir.types import DType
 
 UNIT = 16  # bytes that a swizzle moves together
@@ -43,15 +50,14 @@ def without_dimension(quotient: Mapping, dropped: int) -> Mapping:
     )
 
 
-def left_owners(quotient: Mapping, row: MatrixInstruction, k: int) -> Mapping:
+def left_owners(quotient: Mapping, row: WarpInstruction | WarpgroupInstruction, k: int) -> Mapping:
     """Who has a left operand of `k` columns in registers."""
     steps = repeat(1, k // row.shape[2])
     return without_dimension(quotient, 1) * steps * row.left_fragment
 
 
-def right_owners(quotient: Mapping, row: MatrixInstruction, k: int) -> Mapping:
-    """Who has a right operand of `k` rows in registers, if the instruction takes it from there."""
-    assert row.right_fragment is not None
+def right_owners(quotient: Mapping, row: WarpInstruction, k: int) -> Mapping:
+    """Who has a right operand of `k` rows in registers."""
     steps = repeat(k // row.shape[2], 1)
     return without_dimension(quotient, 0) * steps * row.right_fragment
 
@@ -104,7 +110,7 @@ def runs_along(operand: Operand, *, is_left: bool) -> str:
 
 
 def placement(
-    tensor: Tensor, along: str, row: MatrixInstruction, *, is_left: bool
+    tensor: Tensor, along: str, row: WarpgroupInstruction, *, is_left: bool
 ) -> Placement | None:
     """How the instruction finds a fragment that begins at the tensor's first element, if it can."""
     mn, k = row.shape[0 if is_left else 1], row.shape[2]
@@ -197,7 +203,7 @@ def pack_step(tensor: Tensor, dimension: int, pack: int) -> int:
 
 
 def tile_pitch(
-    operand: Operand, row: MatrixInstruction, steps: tuple[int, int], *, is_left: bool
+    operand: Operand, row: TileInstruction, steps: tuple[int, int], *, is_left: bool
 ) -> int | None:
     """How far a tile's lines are from each other; None where the operand has none such.
 
@@ -216,10 +222,10 @@ def tile_pitch(
 
 
 def lies_well(
-    operand: Operand, row: MatrixInstruction, steps: tuple[int, int], *, is_left: bool
+    operand: Operand, row: PackedInstruction, steps: tuple[int, int], *, is_left: bool
 ) -> bool:
     """Whether an instruction that takes packs finds them in the operand's memory, from its origin on."""
-    if row.tiles:
+    if isinstance(row, TileInstruction):
         return tile_pitch(operand, row, steps, is_left=is_left) is not None
     step = pack_step(operand.tensor, depth_of(operand, is_left=is_left), row.pack)
     return bool(step) and steps[0] % step == 0
@@ -244,7 +250,7 @@ def types_of(mma: Mma) -> tuple[DType, DType, DType]:
     return mma.left.tensor.dtype, mma.right.tensor.dtype, mma.accumulator.dtype
 
 
-def misfit(mma: Mma, row: MatrixInstruction) -> str | None:
+def misfit(mma: Mma, row: PackedInstruction | WarpgroupInstruction) -> str | None:
     """Why an instruction can't do a product; None: it can. The author's errors say more."""
     owners = mma.accumulator.owners
     assert owners is not None
@@ -256,7 +262,7 @@ def misfit(mma: Mma, row: MatrixInstruction) -> str | None:
     quotient = quotient_of(owners, row)
     if quotient is None or mma.left.shape[1] % k:
         return f"{row.name} computes {m} by {n} by {k}, which does not divide the product"
-    if row.pack:
+    if isinstance(row, PackedInstruction):
         for is_left, operand in ((True, mma.left), (False, mma.right)):
             if operand.tensor.owners is not None or not lies_well(
                 operand, row, (0, 0), is_left=is_left

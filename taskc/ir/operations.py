@@ -8,7 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from taskc.ir.target import MATRIX_INSTRUCTIONS, MATRIX_MOVES, MatrixInstruction, MatrixMove
+from taskc.errors import assert_never
+from taskc.ir.target import (
+    MATRIX_INSTRUCTIONS,
+    MATRIX_MOVES,
+    DotInstruction,
+    MatrixInstruction,
+    MatrixMove,
+    TileInstruction,
+    WarpgroupInstruction,
+    WarpInstruction,
+    is_asynchronous,
+)
 from taskc.ir.types import DType, boolean, u32
 
 
@@ -148,7 +159,7 @@ _REGISTERS = ("place", "place", "place")
 
 
 def _of_matrices(row: MatrixInstruction) -> Operation:
-    if row.is_dot:
+    if isinstance(row, DotInstruction):
         more = f" + {row.offset}" if row.offset else ""
         return Operation(
             row.name,
@@ -159,14 +170,14 @@ def _of_matrices(row: MatrixInstruction) -> Operation:
             " They begin at their places in memory; the constants say which of the matrices is transposed"
             " there. Subnormal floats count as zeros.",
         )
-    if row.tiles:
+    if isinstance(row, TileInstruction):
         return Operation(
             row.name,
             ("constant", "constant", "constant"),
             "warp",
             "Tile += tile @ tile: of the accumulator, of the left operand and of the right one.",
         )
-    if row.asynchronous:
+    if isinstance(row, WarpgroupInstruction):
         return Operation(
             row.name,
             (*_REGISTERS, "value", "constant", "constant"),
@@ -177,13 +188,15 @@ def _of_matrices(row: MatrixInstruction) -> Operation:
             " whether it is transposed there. All that it reads and writes is in flight until a wgmma.wait"
             " for its group.",
         )
-    return Operation(
-        row.name,
-        _REGISTERS,
-        "warp",
-        "accumulator += left @ right on fragments in REGISTER tensors, each from the given slot on; a"
-        " row of ir/target.py says which lane holds which element.",
-    )
+    if isinstance(row, WarpInstruction):
+        return Operation(
+            row.name,
+            _REGISTERS,
+            "warp",
+            "accumulator += left @ right on fragments in REGISTER tensors, each from the given slot on; a"
+            " row of ir/target.py says which lane holds which element.",
+        )
+    return assert_never(row)
 
 
 _ROWS += tuple(map(_of_matrices, MATRIX_INSTRUCTIONS.values()))
@@ -196,7 +209,7 @@ _ROWS += tuple(
         " offset adds to a product. The constant says whether the matrix is transposed.",
     )
     for row in MATRIX_INSTRUCTIONS.values()
-    if row.offset
+    if isinstance(row, DotInstruction) and row.offset
 )
 
 
@@ -220,7 +233,7 @@ def _of_moves(row: MatrixMove) -> Operation:
 _ROWS += tuple(map(_of_moves, MATRIX_MOVES.values()))
 
 
-def _of_tiles(row: MatrixInstruction) -> tuple[Operation, ...]:
+def _of_tiles(row: TileInstruction) -> tuple[Operation, ...]:
     moved = ("constant", "place", "constant", "constant")
     meaning = (
         "Loads a tile of the {} operand from its place on; its lines are n elements from each other, and the"
@@ -241,32 +254,34 @@ def _of_tiles(row: MatrixInstruction) -> tuple[Operation, ...]:
 
 
 _ROWS += tuple(
-    operation for row in MATRIX_INSTRUCTIONS.values() if row.tiles for operation in _of_tiles(row)
+    operation
+    for row in MATRIX_INSTRUCTIONS.values()
+    if isinstance(row, TileInstruction)
+    for operation in _of_tiles(row)
 )
 
 # What works on tile registers, and the instruction that it is for.
-TILED: dict[str, MatrixInstruction] = {
+TILED: dict[str, TileInstruction] = {
     row.name + end: row
     for row in MATRIX_INSTRUCTIONS.values()
-    if row.tiles
+    if isinstance(row, TileInstruction)
     for end in ("", TILE_LOAD, TILE_STORE, TILE_LEFT, TILE_RIGHT)
 }
 
 # Products of each worker's own packs, and the sums beside them.
-DOTS: dict[str, MatrixInstruction] = {
+DOTS: dict[str, DotInstruction] = {
     name: row
     for row in MATRIX_INSTRUCTIONS.values()
+    if isinstance(row, DotInstruction)
     for name in ((row.name, f"{row.name}{SUMS}") if row.offset else (row.name,))
-    if row.is_dot
 }
 
 OPERATIONS: dict[str, Operation] = {row.name: row for row in _ROWS}
 
 
 def _is_offered(name: str) -> bool:
-    row = MATRIX_INSTRUCTIONS.get(name)
     is_passes = name in (PACK, RELEASE) or name in DOTS or name in TILED
-    return not is_passes and (row is None or not row.asynchronous)
+    return not is_passes and not is_asynchronous(name)
 
 
 # What `tc.cuda` has under its own name. Asynchronous products it has as one, `tc.cuda.wgmma`.

@@ -1,10 +1,10 @@
 """What each target offers, as data: passes read it, backends only emit.
 
-A matrix instruction is a row: which workers act together, which elements of the accumulator and of
-the operands each of them holds, and how it runs. It fits a `tc.mma` where the accumulator's mapping
-divides by the row's fragment: own = quotient * fragment. An operand in registers is then held as the
-quotient, projected on the operand's dimensions, times the operand's own fragment; one in shared memory
-lies in one of the row's forms. `taskc.ir.fragments` works both out.
+A matrix instruction is a row of one of four kinds, by who acts together and where operands come from:
+it says which elements each worker holds. It fits a `tc.mma` where the accumulator's mapping divides by
+the row's fragment: own = quotient * fragment. An operand in registers is then held as the quotient,
+projected on the operand's dimensions, times the operand's own fragment; one in shared memory lies in one
+of the row's forms. `taskc.ir.fragments` works both out.
 
 Processors take both operands from memory, in packs: `pack` consecutive elements of k of a row of the
 left matrix, or of a column of the right one, lie together, at whatever address. Row-major is such a form
@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import ClassVar
 
-from taskc.ir.mapping import Mapping, repeat, replicate, spatial
+from taskc.ir.mapping import Mapping, repeat, spatial
 from taskc.ir.types import DType, bf16, f8e4m3, f8e5m2, f16, f32, i8, i32, tf32, u8
 
 
@@ -34,47 +35,78 @@ class SharedForm:
 
 
 @dataclass(frozen=True, slots=True)
-class MatrixInstruction:
-    """`shape` is (m, n, k). The fragments cover m x n, m x k and k x n with `group` workers each.
+class _Product:
+    """What all kinds have: `shape` is (m, n, k), of which the accumulator's fragment covers m x n."""
 
-    A group is `group` consecutive workers, aligned to its size. An operand without a fragment can't be
-    in registers; `memory` lists the forms that one in SHARED memory may have. An asynchronous
-    instruction runs on beside its workers, until they wait for it.
-
-    right   the right operand's type, where it isn't the left one's
-    pack    elements that lie together in memory, from where the operands come; 0: from registers, or
-            in a form of `memory`
-    offset  is added to every element of the left operand before it is multiplied. What that amounts to,
-            offset * the sum of a column of the right operand, has to be subtracted in the end
-    tiles   so many tile registers it works on: fragments of the accumulator have to be put there before
-            they are added to, and packs of either operand before they are multiplied. In memory a tile is
-            16 lines of 64 bytes, at any equal distance
-    """
+    asynchronous: ClassVar[bool] = False
 
     name: str
-    group: int
     shape: tuple[int, int, int]
     operand: DType
+    right: DType
     accumulator: DType
     accumulator_fragment: Mapping
-    left_fragment: Mapping
-    right_fragment: Mapping | None
-    memory: tuple[SharedForm, ...] = ()
-    asynchronous: bool = False
-    right: DType | None = None
-    pack: int = 0
-    offset: int = 0
-    tiles: int = 0
 
     @property
     def types(self) -> tuple[DType, DType, DType]:
         """Of the left operand, the right one and the accumulator."""
-        return self.operand, self.right or self.operand, self.accumulator
+        return self.operand, self.right, self.accumulator
 
     @property
-    def is_dot(self) -> bool:
-        """Whether each worker on its own adds the product of two packs to an element."""
-        return self.pack > 0 and not self.tiles
+    def group(self) -> int:
+        """How many consecutive workers act together, from a multiple of that on."""
+        return self.accumulator_fragment.workers
+
+
+@dataclass(frozen=True, slots=True)
+class DotInstruction(_Product):
+    """Each worker on its own adds the product of two packs to an element.
+
+    pack    elements that lie together in memory, from where the operands come
+    offset  is added to every element of the left operand before it is multiplied. What that amounts to,
+            offset * the sum of a column of the right operand, has to be subtracted in the end
+    """
+
+    pack: int
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TileInstruction(_Product):
+    """Works on `tiles` tile registers, of which the workers' lanes have no part.
+
+    Fragments of the accumulator have to be put there before they are added to, and packs of either
+    operand before they are multiplied. In memory a tile is 16 lines of 64 bytes, at any equal distance.
+    """
+
+    pack: int
+    tiles: int
+
+
+@dataclass(frozen=True, slots=True)
+class WarpInstruction(_Product):
+    """A warp has both operands in registers: fragments of m x k and k x n."""
+
+    left_fragment: Mapping
+    right_fragment: Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class WarpgroupInstruction(_Product):
+    """Runs on beside the warps that have issued it, until they wait for it.
+
+    The left operand is in registers or in SHARED memory, the right one is there, in one of the forms
+    that `memory` lists.
+    """
+
+    asynchronous: ClassVar[bool] = True
+
+    left_fragment: Mapping
+    memory: tuple[SharedForm, ...]
+
+
+PackedInstruction = DotInstruction | TileInstruction  # both operands come from memory, in packs
+MatrixInstruction = PackedInstruction | WarpInstruction | WarpgroupInstruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,21 +209,20 @@ def _left_fragment(k: int) -> Mapping:
     return repeat(2, 2, order=(1, 0)) * spatial(8, 4) * repeat(1, k // 8)
 
 
-def _mma_sync(operand: DType, accumulator: DType, right: DType | None = None) -> MatrixInstruction:
+def _mma_sync(operand: DType, accumulator: DType, right: DType | None = None) -> WarpInstruction:
     """The m16n8 family of PTX: 32 bytes of k."""
     k = 32 // operand.nbytes
     packed = k // 8
     types = f"{operand}.{right}" if right else f"{operand}"
-    return MatrixInstruction(
+    return WarpInstruction(
         name=f"mma.sync.m16n8k{k}.{types}",
-        group=32,
         shape=(16, 8, k),
         operand=operand,
+        right=right or operand,
         accumulator=accumulator,
         accumulator_fragment=_PAIRS,
         left_fragment=_left_fragment(k),
         right_fragment=repeat(2, 1) * spatial(4, 8, order=(1, 0)) * repeat(packed, 1),
-        right=right,
     )
 
 
@@ -217,20 +248,18 @@ def _left_of_warpgroup(k: int) -> Mapping:
     return _WARPS * _left_fragment(k)
 
 
-def _wgmma(operand: DType, accumulator: DType, n: int) -> MatrixInstruction:
+def _wgmma(operand: DType, accumulator: DType, n: int) -> WarpgroupInstruction:
     """The m64nN family of PTX: 32 bytes of k, by four warps; only 16-bit types are transposed."""
     k = 32 // operand.nbytes
-    return MatrixInstruction(
+    return WarpgroupInstruction(
         name=f"wgmma.m64n{n}k{k}.{operand}",
-        group=128,
         shape=(64, n, k),
         operand=operand,
+        right=operand,
         accumulator=accumulator,
         accumulator_fragment=_of_warpgroup(n),
         left_fragment=_left_of_warpgroup(k),
-        right_fragment=None,
         memory=_FORMS_ALONG_K + (_FORMS_ALONG_MN if operand.nbytes == 2 else ()),
-        asynchronous=True,
     )
 
 
@@ -312,19 +341,16 @@ SM_90A = Target(
 
 def _dot(
     name: str, operand: DType, accumulator: DType, *, right: DType | None = None, offset: int = 0
-) -> MatrixInstruction:
+) -> DotInstruction:
     """Each lane adds the product of two packs of 4 bytes to its element."""
     pack = 4 // operand.nbytes
-    return MatrixInstruction(
+    return DotInstruction(
         name=name,
-        group=1,
         shape=(1, 1, pack),
         operand=operand,
+        right=right or operand,
         accumulator=accumulator,
         accumulator_fragment=repeat(1, 1),
-        left_fragment=repeat(1, pack),
-        right_fragment=repeat(pack, 1),
-        right=right,
         pack=pack,
         offset=offset,
     )
@@ -340,20 +366,16 @@ _VNNI = (
 
 def _of_tiles(
     name: str, operand: DType, accumulator: DType, *, right: DType | None = None
-) -> MatrixInstruction:
+) -> TileInstruction:
     """Tiles of Intel's AMX: an accumulator's row is a vector; operands are 16 lines of 16 packs."""
     pack = 4 // operand.nbytes
-    k = 16 * pack
-    return MatrixInstruction(
+    return TileInstruction(
         name=name,
-        group=16,
-        shape=(16, 16, k),
+        shape=(16, 16, 16 * pack),
         operand=operand,
+        right=right or operand,
         accumulator=accumulator,
         accumulator_fragment=repeat(16, 1) * spatial(1, 16),
-        left_fragment=replicate(16) * repeat(16, k),
-        right_fragment=replicate(16) * repeat(k, 16),
-        right=right,
         pack=pack,
         tiles=8,
     )
@@ -410,6 +432,14 @@ MATRIX_INSTRUCTIONS: dict[str, MatrixInstruction] = {
     row.name: row for target in TARGETS.values() for row in target.matrix
 }
 
+WARP_INSTRUCTIONS: dict[str, WarpInstruction] = {
+    name: row for name, row in MATRIX_INSTRUCTIONS.items() if isinstance(row, WarpInstruction)
+}
+
+WARPGROUP_INSTRUCTIONS: dict[str, WarpgroupInstruction] = {
+    name: row for name, row in MATRIX_INSTRUCTIONS.items() if isinstance(row, WarpgroupInstruction)
+}
+
 MATRIX_MOVES: dict[str, MatrixMove] = {
     row.name: row for target in TARGETS.values() for row in target.moves
 }
@@ -417,5 +447,4 @@ MATRIX_MOVES: dict[str, MatrixMove] = {
 
 def is_asynchronous(name: str | None) -> bool:
     """Whether this is a matrix instruction that runs on beside its workers."""
-    row = MATRIX_INSTRUCTIONS.get(name or "")
-    return row is not None and row.asynchronous
+    return name in WARPGROUP_INSTRUCTIONS

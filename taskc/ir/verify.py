@@ -28,7 +28,12 @@ from taskc.ir.fragments import misfit
 from taskc.ir.nodes import Statement
 from taskc.ir.rewrite import walk
 from taskc.ir.specification import SCALAR, SELECTED
-from taskc.ir.target import MATRIX_INSTRUCTIONS, is_asynchronous
+from taskc.ir.target import (
+    MATRIX_INSTRUCTIONS,
+    PackedInstruction,
+    WarpgroupInstruction,
+    is_asynchronous,
+)
 from taskc.ir.verify_expressions import broken
 from taskc.ir.verify_statements import StatementVerifier
 
@@ -211,7 +216,7 @@ class _Verifier(StatementVerifier):
                 s.accumulator.shape == (rows, columns),
                 f"the accumulator {s.accumulator} is {rows} by {columns}",
             )
-            if row is not None and (row.asynchronous or row.pack):
+            if isinstance(row, PackedInstruction | WarpgroupInstruction):
                 wrong = misfit(s, row)
                 self.need(wrong is None, wrong or "")
 

@@ -15,6 +15,7 @@ from math import ceil
 
 import taskc as tc
 from taskc import DType, Machine, Mapping, TensorType, bf16, f32, i32, repeat, spatial, u8
+from taskc.ir.target import DotInstruction, TileInstruction
 from taskc.kernels.matmul import Activation, Extent
 
 Types = tuple[DType, DType, DType]
@@ -71,10 +72,10 @@ def choose(m: Extent, n: int, types: Types, machine: Machine) -> Plan:
 def _candidates(types: Types, machine: Machine) -> Iterator[tuple[Mapping, float, int, int]]:
     """A tile's mapping, its speed, and the pack and the step of its instruction."""
     rows = machine.instructions(*types)
-    for row in (row for row in rows if row.tiles):
+    for row in (row for row in rows if isinstance(row, TileInstruction)):
         for sizes, speed in _FRAGMENTS:
             yield repeat(*sizes) * row.accumulator_fragment, speed, row.pack, row.shape[2]
-    pack = next((row.pack for row in rows if row.is_dot), 1)
+    pack = next((row.pack for row in rows if isinstance(row, DotInstruction)), 1)
     for sizes, speed in _VECTORS[machine.registers]:
         yield repeat(*sizes) * spatial(1, machine.lanes), speed, pack, pack
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, Machine, Mapping, TensorType, repeat, spatial
+from taskc.ir.target import WarpgroupInstruction
 from taskc.kernels.padding import pitch
 from taskc.kernels.split_matmul import in_parts
 
@@ -193,7 +194,8 @@ def _beside(
         return {
             row.shape[1]: row.accumulator_fragment
             for row in machine.instructions(*types)
-            if row.asynchronous and (along_k or any(form.along == "mn" for form in row.memory))
+            if isinstance(row, WarpgroupInstruction)
+            and (along_k or any(form.along == "mn" for form in row.memory))
         }
 
     straight = fragments(types)

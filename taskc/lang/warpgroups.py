@@ -8,7 +8,7 @@ from dataclasses import replace
 from taskc.ir import nodes as ir
 from taskc.ir.fragments import left_owners, placement, quotient_of, runs_along
 from taskc.ir.mapping import Mapping
-from taskc.ir.target import MATRIX_INSTRUCTIONS, MatrixInstruction
+from taskc.ir.target import WARPGROUP_INSTRUCTIONS, WarpgroupInstruction
 from taskc.ir.types import boolean
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context
@@ -52,10 +52,10 @@ def _wgmma(context: Context, node: ast.Call) -> Nothing:
 
 def _instruction(
     context: Context, mma: ir.Mma, bound: dict[str, ast.expr], node: ast.Call
-) -> tuple[MatrixInstruction, Mapping]:
+) -> tuple[WarpgroupInstruction, Mapping]:
     """The widest instruction whose fragment divides the accumulator's mapping, and the quotient."""
     dtype, into = mma.left.tensor.dtype, mma.accumulator.dtype
-    rows = [row for row in MATRIX_INSTRUCTIONS.values() if row.asynchronous]
+    rows = [*WARPGROUP_INSTRUCTIONS.values()]
     fitting = [row for row in rows if (row.operand, row.accumulator) == (dtype, into)]
     if not fitting:
         pairs = dict.fromkeys(f"{row.operand} into {row.accumulator}" for row in rows)
@@ -85,7 +85,7 @@ def _instruction(
 def _check_registers(
     context: Context,
     mma: ir.Mma,
-    row: MatrixInstruction,
+    row: WarpgroupInstruction,
     quotient: Mapping,
     side: str,
     node: ast.expr,
@@ -105,7 +105,7 @@ def _check_registers(
 
 
 def _check_memory(
-    context: Context, operand: ir.Operand, row: MatrixInstruction, side: str, node: ast.expr
+    context: Context, operand: ir.Operand, row: WarpgroupInstruction, side: str, node: ast.expr
 ) -> None:
     tensor, is_left = operand.tensor, side == "a"
     along = runs_along(operand, is_left=is_left)

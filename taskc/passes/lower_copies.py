@@ -17,7 +17,7 @@ from taskc.ir.mapping import Mapping, Mode, auto_map, repeat
 from taskc.ir.nodes import SHARED, Expression, Statement, Tensor, Variable
 from taskc.ir.operations import PACK
 from taskc.ir.rewrite import substitute, walk
-from taskc.ir.target import MatrixInstruction, Target
+from taskc.ir.target import Target, WarpInstruction
 from taskc.passes.transports import copy_elements, plain_read
 from taskc.passes.widths import Multiples
 
@@ -85,7 +85,7 @@ def packed_store(move: ir.Move) -> tuple[ir.Each, int]:
 
 
 def matrix_instruction(
-    mma: ir.Mma, row: MatrixInstruction, accumulator: Tensor, left: Tensor, right: Tensor
+    mma: ir.Mma, row: WarpInstruction, accumulator: Tensor, left: Tensor, right: Tensor
 ) -> Statement:
     """One instruction for each fragment of the accumulator that a worker has a part of.
 
@@ -93,7 +93,6 @@ def matrix_instruction(
     A tile of more steps of k has those of one line, or column, of fragments one after the other.
     """
     assert mma.accumulator.owners is not None
-    assert row.right_fragment is not None
     quotient = mma.accumulator.owners / row.accumulator_fragment
     assert quotient.slot_modes is not None
     trips = [Variable(f"f{k}", loc=mma.loc) for k in range(len(quotient.slot_modes))]

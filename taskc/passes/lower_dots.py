@@ -28,11 +28,11 @@ from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import GLOBAL, TILE, Statement, Tensor, Variable
 from taskc.ir.operations import SUMS
 from taskc.ir.rewrite import walk
-from taskc.ir.target import MatrixInstruction
+from taskc.ir.target import DotInstruction
 from taskc.passes.lower_products import operand_place
 
 
-def dot_products(mma: ir.Mma, row: MatrixInstruction, sums: Tensor | None) -> Statement:
+def dot_products(mma: ir.Mma, row: DotInstruction, sums: Tensor | None) -> Statement:
     """The product as mapping loops, which are still to be lowered; `sums` if they are made before it."""
     accumulator, loc = mma.accumulator, mma.loc
     assert accumulator.owners is not None
@@ -64,7 +64,7 @@ def dot_products(mma: ir.Mma, row: MatrixInstruction, sums: Tensor | None) -> St
     return ir.Sequence((*before, _steps(mma, kk, row, *inside), after), loc=loc)
 
 
-def column_sums(mma: ir.Mma, row: MatrixInstruction) -> tuple[Tensor, tuple[Statement, ...]]:
+def column_sums(mma: ir.Mma, row: DotInstruction) -> tuple[Tensor, tuple[Statement, ...]]:
     """The sums alone, for the products of several left operands by one right operand."""
     kk = _depth(mma, row)
     allocate, add_up = _sums(mma, row, kk)
@@ -101,7 +101,7 @@ def invariant_products(loop: ir.For, offsets: Container[str], facts: Facts) -> l
     return found
 
 
-def _sums(mma: ir.Mma, row: MatrixInstruction, kk: Variable) -> tuple[ir.Allocate, Statement]:
+def _sums(mma: ir.Mma, row: DotInstruction, kk: Variable) -> tuple[ir.Allocate, Statement]:
     """Where the sums are, and a step of them."""
     owners, loc = mma.accumulator.owners, mma.loc
     assert owners is not None
@@ -119,7 +119,7 @@ def _sums(mma: ir.Mma, row: MatrixInstruction, kk: Variable) -> tuple[ir.Allocat
     return allocate, _each(shared, add_up, mma)
 
 
-def _depth(mma: ir.Mma, row: MatrixInstruction) -> Variable:
+def _depth(mma: ir.Mma, row: DotInstruction) -> Variable:
     return Variable("kk", multiple=row.pack, loc=mma.loc)
 
 
@@ -130,6 +130,6 @@ def _each(
     return ir.Each((i, j), mapping, None, work(i, j), loc=mma.loc)
 
 
-def _steps(mma: ir.Mma, kk: Variable, row: MatrixInstruction, *parts: Statement) -> Statement:
+def _steps(mma: ir.Mma, kk: Variable, row: DotInstruction, *parts: Statement) -> Statement:
     body = ir.Sequence(parts, loc=mma.loc)
     return ir.For(kk, ZERO, index(mma.left.shape[1]), row.pack, body, loc=mma.loc)

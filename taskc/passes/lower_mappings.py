@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from taskc.errors import CompileError, Location
+from taskc.errors import CompileError, Location, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.bounds import Facts
 from taskc.ir.build import (
@@ -46,7 +46,15 @@ from taskc.ir.nodes import (
     Variable,
 )
 from taskc.ir.rewrite import map_children, map_expressions, map_statements, substitute, walk
-from taskc.ir.target import MATRIX_MOVES, TARGETS, MatrixInstruction, MatrixMove
+from taskc.ir.target import (
+    MATRIX_MOVES,
+    TARGETS,
+    DotInstruction,
+    MatrixMove,
+    TileInstruction,
+    WarpgroupInstruction,
+    WarpInstruction,
+)
 from taskc.passes.lower_copies import asynchronous_copy, matrix_instruction, packed_store
 from taskc.passes.lower_dots import column_sums, dot_products, invariant_products
 from taskc.passes.lower_fragments import matrix_move
@@ -95,7 +103,11 @@ class _Lowering:
         self.kernel = kernel
         self.target = TARGETS[kernel.target]
         self.registers: dict[Tensor, Tensor] = {}
-        self.offsets = {row.name for row in self.target.products if row.offset}
+        self.offsets = {
+            row.name: row
+            for row in self.target.products
+            if isinstance(row, DotInstruction) and row.offset
+        }
         self.sums: dict[int, Tensor] = {}  # of products, those that are made before them
         self.known = known_multiples(kernel.body)
 
@@ -125,19 +137,7 @@ class _Lowering:
             case ir.Move():
                 return self.each(_loop_of(statement), scope)
             case ir.Mma():
-                row = self.target.matrix_instruction(str(statement.how))
-                if row.asynchronous:
-                    return self.product(statement, row, scope)
-                if row.is_dot:
-                    sums = self.sums.get(id(statement))
-                    return self.statement(dot_products(statement, row, sums), scope)
-                if row.tiles:
-                    given = map_expressions(statement, lambda e: self.expression(e, scope))
-                    assert isinstance(given, ir.Mma)
-                    registers = self.register(statement.accumulator)
-                    return tile_products(given, row, scope.number, registers)
-                parts = (self.register(t) for t in _mma_tensors(statement))
-                return matrix_instruction(statement, row, *parts)
+                return self.mma(statement, scope)
             case ir.Allocate(tensor=Tensor(scope="tile")):
                 return replace(statement, tensor=self.register(statement.tensor))
             case ir.Roles():
@@ -203,8 +203,7 @@ class _Lowering:
             if id(mma) in self.sums:
                 continue
             if key not in made:
-                row = self.target.matrix_instruction(str(mma.how))
-                made[key], statements = column_sums(mma, row)
+                made[key], statements = column_sums(mma, self.offsets[str(mma.how)])
                 if mma.right.tensor.scope == SHARED:
                     # The one behind the operand's writes may stand in the loop.
                     orders = f"write of {mma.right.tensor}, read of it before the loop"
@@ -222,7 +221,23 @@ class _Lowering:
                 facts.enter(node)
         return facts
 
-    def product(self, mma: ir.Mma, row: MatrixInstruction, scope: _Scope) -> Statement:
+    def mma(self, mma: ir.Mma, scope: _Scope) -> Statement:
+        row = self.target.matrix_instruction(str(mma.how))
+        match row:
+            case DotInstruction():
+                return self.statement(dot_products(mma, row, self.sums.get(id(mma))), scope)
+            case TileInstruction():
+                given = map_expressions(mma, lambda e: self.expression(e, scope))
+                assert isinstance(given, ir.Mma)
+                return tile_products(given, row, scope.number, self.register(mma.accumulator))
+            case WarpInstruction():
+                return matrix_instruction(mma, row, *map(self.register, _mma_tensors(mma)))
+            case WarpgroupInstruction():
+                return self.product(mma, row, scope)
+            case _:
+                return assert_never(row)
+
+    def product(self, mma: ir.Mma, row: WarpgroupInstruction, scope: _Scope) -> Statement:
         left = self.register(mma.left.tensor) if mma.left.tensor.scope == TILE else None
         given = map_expressions(mma, lambda e: self.expression(e, scope))
         assert isinstance(given, ir.Mma)

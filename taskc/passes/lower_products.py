@@ -17,14 +17,14 @@ from taskc.ir import nodes as ir
 from taskc.ir.build import TRUE, ZERO, add, floor_divide, index, multiply
 from taskc.ir.fragments import quotient_of
 from taskc.ir.nodes import Expression, Statement, Tensor, Variable
-from taskc.ir.target import MatrixInstruction
+from taskc.ir.target import WarpgroupInstruction
 from taskc.passes.lower_copies import digits_number
 from taskc.passes.tasks import composed_tasks
 
 
 def asynchronous_product(
     mma: ir.Mma,
-    row: MatrixInstruction,
+    row: WarpgroupInstruction,
     number: Expression,
     accumulator: Tensor,
     left: Tensor | None,

@@ -33,7 +33,7 @@ from taskc.ir.fragments import quotient_of, tile_pitch
 from taskc.ir.nodes import Expression, Statement, Tensor, Variable
 from taskc.ir.operations import TILE_LEFT, TILE_LOAD, TILE_RIGHT, TILE_STORE
 from taskc.ir.rewrite import substitute
-from taskc.ir.target import MatrixInstruction
+from taskc.ir.target import TileInstruction
 from taskc.passes.lower_products import operand_place
 from taskc.passes.tasks import composed_tasks
 
@@ -48,7 +48,7 @@ class _Fragment:
 
 
 def tile_products(
-    mma: ir.Mma, row: MatrixInstruction, number: Expression, accumulator: Tensor
+    mma: ir.Mma, row: TileInstruction, number: Expression, accumulator: Tensor
 ) -> Statement:
     """`number` is the worker's own, `accumulator` his registers."""
     assert mma.accumulator.owners is not None
@@ -94,7 +94,7 @@ def _groups(fragments: Sequence[_Fragment], tiles: int) -> Iterator[tuple[list[i
 
 def _group(
     mma: ir.Mma,
-    row: MatrixInstruction,
+    row: TileInstruction,
     accumulator: Tensor,
     fragments: Sequence[_Fragment],
     rows: list[int],

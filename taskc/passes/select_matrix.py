@@ -47,7 +47,7 @@ from taskc.ir.fragments import (
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import SHARED, TILE, Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import walk
-from taskc.ir.target import MatrixInstruction, Target
+from taskc.ir.target import MatrixInstruction, PackedInstruction, Target, WarpInstruction
 from taskc.ir.types import DType
 from taskc.passes.overlay import place
 from taskc.passes.widths import Multiples, divisor
@@ -55,7 +55,7 @@ from taskc.passes.widths import Multiples, divisor
 
 def with_packs(kernel: ir.Kernel, target: Target) -> ir.Kernel:
     """Shared memory that an instruction takes in packs is laid out in packs."""
-    rows = [row for row in target.products if row.pack]
+    rows = [row for row in target.products if isinstance(row, PackedInstruction)]
     chosen: dict[Tensor, Tensor] = {}
     for mma in walk(kernel.body) if rows else ():
         if not isinstance(mma, ir.Mma):
@@ -71,7 +71,7 @@ def with_packs(kernel: ir.Kernel, target: Target) -> ir.Kernel:
 
 
 def _in_packs(
-    operand: ir.Operand, tensor: Tensor, row: MatrixInstruction, *, is_left: bool
+    operand: ir.Operand, tensor: Tensor, row: PackedInstruction, *, is_left: bool
 ) -> Tensor:
     """The tensor as the instruction takes it best: neighbours of the right operand are its columns."""
     dimension = depth_of(operand, is_left=is_left)
@@ -101,13 +101,15 @@ def matrix_product(
     left, right, total = types_of(mma)
     types = mma.by or left, mma.by or right, total
     rows = [row for row in target.products if row.types == types]
-    for row in (row for row in rows if row.pack and mma.by is None):
+    for row in rows:
+        if mma.by is not None or not isinstance(row, PackedInstruction):
+            continue
         made = _from_packs(mma, row, target, known, notes)
         if made is not None:
             return made
-    for row in (row for row in rows if not row.pack):
+    for row in rows:
         quotient = _quotient(mma, row)
-        if quotient is not None:
+        if isinstance(row, WarpInstruction) and quotient is not None:
             held = _held(mma, quotient, row)
             mma, before = _without_foreign_tiles(mma, held=held)
             return _sequence(before, _instructions(mma, quotient, row, held))
@@ -140,7 +142,7 @@ def operand_element(
     return ir.Read(operand.tensor, (*operand.origin[:-2], *place), loc=loc)
 
 
-def _held(mma: ir.Mma, quotient: Mapping, row: MatrixInstruction) -> frozenset[str]:
+def _held(mma: ir.Mma, quotient: Mapping, row: WarpInstruction) -> frozenset[str]:
     """The operands that are in the registers from which the instruction takes them."""
     k = mma.left.shape[1]
     expected = {"left": left_owners(quotient, row, k), "right": right_owners(quotient, row, k)}
@@ -154,7 +156,7 @@ def _held(mma: ir.Mma, quotient: Mapping, row: MatrixInstruction) -> frozenset[s
 
 
 def _without_foreign_tiles(
-    mma: ir.Mma, row: MatrixInstruction | None = None, held: frozenset[str] = frozenset()
+    mma: ir.Mma, row: PackedInstruction | None = None, held: frozenset[str] = frozenset()
 ) -> tuple[ir.Mma, list[Statement]]:
     """Operands in registers go through shared memory, but for those whose owners are the product's.
 
@@ -206,7 +208,7 @@ def _converted(value: Expression, dtype: DType) -> Expression:
 
 def _from_packs(
     mma: ir.Mma,
-    row: MatrixInstruction,
+    row: PackedInstruction,
     target: Target,
     known: Multiples,
     notes: list[tuple[str, Location]],
@@ -255,7 +257,7 @@ def _quotient(mma: ir.Mma, row: MatrixInstruction) -> Mapping | None:
 
 
 def _instructions(
-    mma: ir.Mma, quotient: Mapping, row: MatrixInstruction, held: frozenset[str]
+    mma: ir.Mma, quotient: Mapping, row: WarpInstruction, held: frozenset[str]
 ) -> Statement:
     k = row.shape[2]
     (rows, depth), columns = mma.left.shape, mma.right.shape[1]

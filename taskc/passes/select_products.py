@@ -29,7 +29,7 @@ from taskc.ir.build import ZERO
 from taskc.ir.fragments import misfit, types_of
 from taskc.ir.nodes import TILE, Expression, Statement, Tensor
 from taskc.ir.rewrite import map_statements, tensors_of, walk
-from taskc.ir.target import MatrixInstruction, Target, is_asynchronous
+from taskc.ir.target import Target, WarpgroupInstruction, is_asynchronous
 from taskc.ir.types import boolean
 from taskc.passes.overlay import place
 from taskc.passes.panels import ATOM, in_panels
@@ -40,7 +40,7 @@ Notes = list[tuple[str, Location]]
 
 def with_asynchronous_products(kernel: ir.Kernel, target: Target, notes: Notes) -> ir.Kernel:
     """Products that can be asynchronous are, and shared memory lies as they take it."""
-    rows = [row for row in target.matrix if row.asynchronous]
+    rows = [row for row in target.matrix if isinstance(row, WarpgroupInstruction)]
     if not rows or kernel.stage != "parsed":
         return kernel
     known = known_multiples(kernel.body)
@@ -55,7 +55,7 @@ def with_asynchronous_products(kernel: ir.Kernel, target: Target, notes: Notes) 
             found = "operands that come from memory can't be rounded"
         if isinstance(found, str):
             notes.append((f"tc.mma is not asynchronous: {found}", statement.loc))
-        if not isinstance(found, MatrixInstruction):
+        if not isinstance(found, WarpgroupInstruction):
             return statement
         for operand in (statement.left, statement.right):
             formed = in_panels(operand.tensor)
@@ -70,8 +70,8 @@ def with_asynchronous_products(kernel: ir.Kernel, target: Target, notes: Notes) 
 
 
 def _row_for(
-    mma: ir.Mma, rows: list[MatrixInstruction], known: Multiples
-) -> MatrixInstruction | str:
+    mma: ir.Mma, rows: list[WarpgroupInstruction], known: Multiples
+) -> WarpgroupInstruction | str:
     """The widest of the instructions that can do a product, or why none can."""
     changes: dict[str, ir.Operand] = {}
     for side in ("left", "right"):

@@ -31,7 +31,7 @@ from taskc.ir.fragments import quotient_of
 from taskc.ir.mapping import Mapping, repeat, spatial
 from taskc.ir.nodes import GLOBAL, SHARED, Statement, Tensor, Variable
 from taskc.ir.rewrite import copy, statements, substitute, walk
-from taskc.ir.target import MatrixInstruction, Target
+from taskc.ir.target import Target, WarpgroupInstruction
 from taskc.passes.panels import in_panels, line_of, slots_of
 from taskc.passes.transports import box_refusal
 from taskc.passes.widths import Multiples
@@ -44,7 +44,9 @@ class BulkStores:
 
     def __init__(self, kernel: ir.Kernel, target: Target) -> None:
         self.rows = (
-            [row for row in target.matrix if row.asynchronous] if "tma" in target.transports else []
+            [row for row in target.matrix if isinstance(row, WarpgroupInstruction)]
+            if "tma" in target.transports
+            else []
         )
         loops = (ir.For, ir.While, ir.Pipeline, ir.Grid)
         self.repeated = {
@@ -72,7 +74,7 @@ class BulkStores:
             return None
         return made
 
-    def fragment(self, owners: Mapping) -> tuple[MatrixInstruction, Mapping] | None:
+    def fragment(self, owners: Mapping) -> tuple[WarpgroupInstruction, Mapping] | None:
         """The widest fragment that divides a mapping, and the quotient."""
         for row in self.rows:
             quotient = quotient_of(owners, row)
@@ -81,7 +83,7 @@ class BulkStores:
         return None
 
     def panels(
-        self, move: ir.Move, row: MatrixInstruction, quotient: Mapping, known: Multiples
+        self, move: ir.Move, row: WarpgroupInstruction, quotient: Mapping, known: Multiples
     ) -> Statement | str:
         tensor, loc = move.tensor, move.loc
         rows, columns = move.shape

@@ -17,10 +17,10 @@ from taskc.ir.fragments import (
 )
 from taskc.ir.mapping import Mapping, repeat, spatial
 from taskc.ir.nodes import SHARED, Tensor
-from taskc.ir.target import MATRIX_INSTRUCTIONS, SM_80, SM_90A, MatrixInstruction
+from taskc.ir.target import SM_80, SM_90A, WARPGROUP_INSTRUCTIONS, WarpgroupInstruction
 from taskc.ir.types import DType, bf16, f8e4m3, f16, i8, tf32
 
-ROWS = [row for row in MATRIX_INSTRUCTIONS.values() if row.asynchronous]
+ROWS = [*WARPGROUP_INSTRUCTIONS.values()]
 
 
 def test_the_family() -> None:
@@ -35,7 +35,7 @@ def test_the_family() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_accumulators_lane_by_lane(row: MatrixInstruction) -> None:
+def test_accumulators_lane_by_lane(row: WarpgroupInstruction) -> None:
     """PTX, m64nN: d[i] of a lane is in row lane / 4 + 8 * (i / 2 % 2) of its warp's 16."""
     fragment = row.accumulator_fragment
     assert (fragment.shape, fragment.workers) == ((64, row.shape[1]), 128)
@@ -61,7 +61,7 @@ def test_left_operands_lane_by_lane(dtype: DType) -> None:
 
 def test_results_may_be_left_operands() -> None:
     """Attention's P stays in registers: its mapping as an accumulator is that of an operand."""
-    row = MATRIX_INSTRUCTIONS["wgmma.m64n128k16.bf16"]
+    row = WARPGROUP_INSTRUCTIONS["wgmma.m64n128k16.bf16"]
     accumulator = spatial(2, 1) * row.accumulator_fragment
     quotient = quotient_of(spatial(2, 1) * row.accumulator_fragment, row)
     assert quotient is not None
@@ -69,7 +69,7 @@ def test_results_may_be_left_operands() -> None:
 
 
 def test_a_mapping_that_does_not_divide() -> None:
-    row = MATRIX_INSTRUCTIONS["wgmma.m64n16k16.bf16"]
+    row = WARPGROUP_INSTRUCTIONS["wgmma.m64n16k16.bf16"]
     assert quotient_of(spatial(8, 16).repeat(8, 1), row) is None
     assert quotient_of(row.accumulator_fragment.within(64, 9), row) is None
 
@@ -114,7 +114,7 @@ def test_lines_along_k(dtype: DType, width: int) -> None:
 
 
 def test_units_without_a_swizzle() -> None:
-    row = MATRIX_INSTRUCTIONS["wgmma.m64n32k16.f16"]
+    row = WARPGROUP_INSTRUCTIONS["wgmma.m64n32k16.f16"]
     panels = repeat(1, 4) * repeat(128, 8)
     tensor = Tensor("s", f16, (128, 32), SHARED, layout=panels)
     found = placement(tensor, "k", row, is_left=True)
@@ -127,13 +127,13 @@ def test_units_without_a_swizzle() -> None:
 
 
 def test_lines_along_the_rows() -> None:
-    row = MATRIX_INSTRUCTIONS["wgmma.m64n64k16.f16"]
+    row = WARPGROUP_INSTRUCTIONS["wgmma.m64n64k16.f16"]
     tensor = Tensor("s", f16, (64, 64), SHARED, swizzle=swizzle_of(128, f16))
     found = placement(tensor, "mn", row, is_left=False)
     assert found is not None
     assert (found.form.along, found.form.width, found.stride) == ("mn", 128, 512)
     panels = replace(tensor, shape=(32, 128), layout=repeat(1, 2) * repeat(32, 64))
-    wide = MATRIX_INSTRUCTIONS["wgmma.m64n128k16.f16"]
+    wide = WARPGROUP_INSTRUCTIONS["wgmma.m64n128k16.f16"]
     found = placement(panels, "mn", wide, is_left=False)
     assert found is not None
     assert (found.leading, found.stride) == (32 * 64, 512)
@@ -161,7 +161,7 @@ def test_what_lies_otherwise(
 
 
 @pytest.mark.parametrize("row", ROWS[::32], ids=lambda row: row.name)
-def test_a_fragment_is_as_many_elements(row: MatrixInstruction) -> None:
+def test_a_fragment_is_as_many_elements(row: WarpgroupInstruction) -> None:
     nbytes, k = row.operand.nbytes, row.shape[2]
     for form in row.memory:
         line = form.width // nbytes

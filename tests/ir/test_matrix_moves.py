@@ -10,11 +10,11 @@ from taskc.ir.matrix_moves import line_namers
 from taskc.ir.nodes import SHARED, Tensor
 from taskc.ir.operations import OPERATIONS
 from taskc.ir.target import (
-    MATRIX_INSTRUCTIONS,
     MATRIX_MOVES,
     SM_80,
     SM_90A,
     TARGETS,
+    WARP_INSTRUCTIONS,
     MatrixMove,
 )
 from taskc.ir.types import DType, bf16, f16, f32, f64, i8, tf32
@@ -56,16 +56,14 @@ def test_lane_by_lane(row: MatrixMove, dtype: DType) -> None:
 def operands() -> list[tuple[str, DType, Mapping, int]]:
     """Of every mma.sync: an operand's owners, and the dimension along which its lines lie in memory."""
     found = []
-    for row in MATRIX_INSTRUCTIONS.values():
-        if row.name.startswith("mma.sync"):
-            assert row.right_fragment is not None
-            left = spatial(2, 1) * repeat(3, 1) * row.left_fragment
-            right = spatial(1, 3) * repeat(1, 4) * row.right_fragment
-            found += [(f"{row.name} left", row.operand, left, 1)]
-            found += [(f"{row.name} right", row.operand, right, 0)]
-            if row.operand.nbytes == 2:
-                found += [(f"{row.name} left of [k, m]", row.operand, left, 0)]
-                found += [(f"{row.name} right of [k, n]", row.operand, right, 1)]
+    for row in WARP_INSTRUCTIONS.values():
+        left = spatial(2, 1) * repeat(3, 1) * row.left_fragment
+        right = spatial(1, 3) * repeat(1, 4) * row.right_fragment
+        found += [(f"{row.name} left", row.operand, left, 1)]
+        found += [(f"{row.name} right", row.operand, right, 0)]
+        if row.operand.nbytes == 2:
+            found += [(f"{row.name} left of [k, m]", row.operand, left, 0)]
+            found += [(f"{row.name} right of [k, n]", row.operand, right, 1)]
     return found
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from taskc.backend.cpu.builder import SCALAR, Builder, Value, constant, type_of, vector_of
 from taskc.backend.cpu.elementwise import Elementwise
 from taskc.backend.cpu.memory import Memory, Place
-from taskc.ir.target import MatrixInstruction
+from taskc.ir.target import DotInstruction
 from taskc.ir.types import boolean, u32
 
 _EACH_BYTE = 0x01010101
@@ -41,9 +41,7 @@ class Dots:
         self.memory = memory
         self._constants: dict[tuple[int, int], Value] = {}
 
-    def product(
-        self, row: MatrixInstruction, total: Value, left: Value | None, right: Value
-    ) -> Value:
+    def product(self, row: DotInstruction, total: Value, left: Value | None, right: Value) -> Value:
         """total + left * right; without a left operand, what the offset alone adds."""
         lanes, is_offset = total.lanes, left is None
         wide = max(lanes, _NARROWEST)

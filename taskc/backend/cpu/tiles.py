@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from taskc.backend.cpu.builder import Builder
 from taskc.ir import operations
-from taskc.ir.target import MatrixInstruction
+from taskc.ir.target import TileInstruction
 
 _LINES, _LINE = 16, 64  # lines of a tile, and their bytes
 _PALETTE, _FIRST_WIDTH, _FIRST_HEIGHT = 0, 16, 48  # where the configuration's bytes stand
@@ -38,12 +38,12 @@ class TileRegisters:
         if self.is_set_up:
             self.builder.call_void("llvm.x86.tilerelease", types=())
 
-    def multiply(self, row: MatrixInstruction, tiles: tuple[int, ...]) -> None:
+    def multiply(self, row: TileInstruction, tiles: tuple[int, ...]) -> None:
         self._set_up(row.tiles)
         listed = [f"i8 {tile}" for tile in tiles]
         self.builder.call_void(f"llvm.x86.{row.name}", *listed, types=("i8", "i8", "i8"))
 
-    def move(self, row: MatrixInstruction, kind: str, tile: int, address: str, pitch: int) -> None:
+    def move(self, row: TileInstruction, kind: str, tile: int, address: str, pitch: int) -> None:
         """Between memory and a tile; lines are `pitch` bytes apart."""
         self._set_up(row.tiles)
         name = "tilestored64" if kind == operations.TILE_STORE else "tileloadd64"

@@ -17,7 +17,7 @@ from taskc.backend.cuda.prelude import Entry
 from taskc.backend.cuda.types import STRUCTURES
 from taskc.errors import InternalError
 from taskc.ir.fragments import UNIT, Placement
-from taskc.ir.target import MatrixInstruction
+from taskc.ir.target import MatrixInstruction, WarpgroupInstruction, WarpInstruction
 from taskc.ir.types import DType, bf16, f8e4m3, f8e5m2, f16, f32, i8, i32, tf32, u8
 
 _PTX = {
@@ -38,9 +38,8 @@ def function_name(row: MatrixInstruction) -> str:
     return row.name.replace(".", "_")
 
 
-def synchronous(row: MatrixInstruction) -> Entry:
+def synchronous(row: WarpInstruction) -> Entry:
     """accumulator += left @ right on a warp's fragments."""
-    assert row.right_fragment is not None
     m, n, k = row.shape
     slots = row.accumulator_fragment.slots
     left = words("left", row.operand, row.left_fragment.slots)
@@ -66,7 +65,7 @@ def synchronous(row: MatrixInstruction) -> Entry:
     )
 
 
-def asynchronous(row: MatrixInstruction, *, in_registers: bool, along: tuple[str, str]) -> Entry:
+def asynchronous(row: WarpgroupInstruction, *, in_registers: bool, along: tuple[str, str]) -> Entry:
     """Starts accumulator = left @ right, + accumulator if asked; `along` says how the operands lie."""
     m, n, k = row.shape
     slots = row.accumulator_fragment.slots

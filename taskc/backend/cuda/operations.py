@@ -24,7 +24,8 @@ from taskc.ir.rewrite import walk
 from taskc.ir.target import (
     MATRIX_INSTRUCTIONS,
     MATRIX_MOVES,
-    MatrixInstruction,
+    WarpgroupInstruction,
+    WarpInstruction,
     registers_at_launch,
 )
 from taskc.ir.types import boolean, i64
@@ -61,9 +62,9 @@ class Operations:
         call = name.replace(".", "_")
         row = MATRIX_INSTRUCTIONS.get(name)
         match operands:
-            case _ if row is not None and row.asynchronous:
+            case _ if isinstance(row, WarpgroupInstruction):
                 yield self._asynchronous(row, node)
-            case _ if row is not None and not row.pack:
+            case _ if isinstance(row, WarpInstruction):
                 entry = matrices.synchronous(row)
                 yield f"{self._made(entry)}({self._all(operands)});"
             case (ir.Address() as place, ir.Address()) if name in MATRIX_MOVES:
@@ -248,7 +249,7 @@ class Operations:
 
     # Asynchronous products.
 
-    def _asynchronous(self, row: MatrixInstruction, node: ir.Do) -> str:
+    def _asynchronous(self, row: WarpgroupInstruction, node: ir.Do) -> str:
         accumulator, left, right, accumulate, *transposed = node.operands
         assert isinstance(left, ir.Address)
         assert isinstance(right, ir.Address)
@@ -261,7 +262,7 @@ class Operations:
         return f"{self._made(entry)}({', '.join(parts)}, {self.expressions(accumulate)});"
 
     def _in_memory(
-        self, place: ir.Address, along: str, row: MatrixInstruction, is_left: bool
+        self, place: ir.Address, along: str, row: WarpgroupInstruction, is_left: bool
     ) -> str:
         found = placement(place.tensor, along, row, is_left=is_left)
         if found is None:

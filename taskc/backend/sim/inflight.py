@@ -9,7 +9,7 @@ from taskc.backend.sim.machine import Frame, Group
 from taskc.backend.sim.memory import Memory
 from taskc.errors import Location
 from taskc.ir import nodes as ir
-from taskc.ir.target import MatrixInstruction, is_asynchronous
+from taskc.ir.target import WarpgroupInstruction, is_asynchronous
 
 WARPGROUP = 128
 
@@ -30,7 +30,7 @@ class Issued:
     """
 
     number: int
-    row: MatrixInstruction
+    row: WarpgroupInstruction
     channel: int
     clock: int
     accumulator: Part

@@ -9,19 +9,18 @@ from numpy.typing import NDArray
 
 from taskc.ir.arithmetic import convert, fma
 from taskc.ir.mapping import Mapping
-from taskc.ir.target import MatrixInstruction
+from taskc.ir.target import MatrixInstruction, WarpInstruction
 
 Values = NDArray[Any]
 
 
 def matrix_product(
-    row: MatrixInstruction, accumulator: Values, left: Values, right: Values
+    row: WarpInstruction, accumulator: Values, left: Values, right: Values
 ) -> Values:
     """The accumulator's registers after the product: arrays [..., worker of the group, register].
 
     Ascending k, one fused multiply-add a step, as `Mma` means it.
     """
-    assert row.right_fragment is not None
     whole = gathered(accumulator, row.accumulator_fragment)
     lefts, rights = gathered(left, row.left_fragment), gathered(right, row.right_fragment)
     return scattered(folded(row, whole, lefts, rights), row.accumulator_fragment)

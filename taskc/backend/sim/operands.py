@@ -19,7 +19,7 @@ from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.extents import size_in_elements
 from taskc.ir.fragments import placement
-from taskc.ir.target import MatrixInstruction
+from taskc.ir.target import WarpgroupInstruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class SharedOperands:
         tensor: ir.Tensor,
         origin: tuple[ir.Expression, ...],
         along: str,
-        row: MatrixInstruction,
+        row: WarpgroupInstruction,
         is_left: bool,
         node: ir.Mma | ir.Do,
     ) -> Find:

@@ -19,7 +19,7 @@ from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import convert, fma
 from taskc.ir.operations import DOTS, OPERATIONS, PACK, TILED
-from taskc.ir.target import MATRIX_INSTRUCTIONS, MATRIX_MOVES, MatrixInstruction
+from taskc.ir.target import MATRIX_MOVES, WARP_INSTRUCTIONS
 
 
 class Operations:
@@ -51,12 +51,10 @@ class Operations:
         tiles = TileRegisters(self.accesses, self.run.kernel, self.run.is_flat)
         self.makers.update(dict.fromkeys(TILED, tiles))
         self.makers.update(dict.fromkeys(MATRIX_MOVES, MatrixMoves(statements)))
+        self.makers.update(dict.fromkeys(WARP_INSTRUCTIONS, self.matrix))
         statements.makers[ir.Do] = self
 
     def __call__(self, node: ir.Do) -> Code:
-        row = MATRIX_INSTRUCTIONS.get(node.operation)
-        if row is not None and not (row.asynchronous or row.pack):
-            return self.matrix(node, row)
         maker = self.makers.get(node.operation)
         if maker is None:
             known = "" if node.operation in OPERATIONS else " (it is not a known operation)"
@@ -195,13 +193,13 @@ class Operations:
 
     # Matrix products of a warp's registers.
 
-    def matrix(self, node: ir.Do, row: MatrixInstruction) -> Code:
+    def matrix(self, node: ir.Do) -> Code:
+        row = WARP_INSTRUCTIONS[node.operation]
         places = []
         for operand in node.operands:
             assert isinstance(operand, ir.Address)
             place = self.accesses.place(operand.tensor, operand.indices, node, node.loc)
             places.append((operand.tensor, place))
-        assert row.right_fragment is not None
         fragments = (row.accumulator_fragment, row.left_fragment, row.right_fragment)
 
         def run(frame: Frame) -> None:

@@ -30,7 +30,7 @@ from taskc.backend.sim.tiles import cube_of
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.fragments import quotient_of, runs_along
-from taskc.ir.target import MATRIX_INSTRUCTIONS, MatrixInstruction, is_asynchronous
+from taskc.ir.target import WARPGROUP_INSTRUCTIONS, WarpgroupInstruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,7 @@ class Products:
         operations.makers.update(
             {"wgmma.fence": self.fence, "wgmma.commit": self.commit, "wgmma.wait": self.wait}
         )
-        operations.makers.update(
-            {name: self.instruction for name in MATRIX_INSTRUCTIONS if is_asynchronous(name)}
-        )
+        operations.makers.update(dict.fromkeys(WARPGROUP_INSTRUCTIONS, self.instruction))
 
     # What a warp does by itself.
 
@@ -111,7 +109,7 @@ class Products:
 
     def mma(self, node: ir.Mma) -> Code:
         """A whole product: the fragments of a warpgroup, for each step of k."""
-        row = MATRIX_INSTRUCTIONS[str(node.how)]
+        row = WARPGROUP_INSTRUCTIONS[str(node.how)]
         assert node.accumulator.owners is not None
         quotient = quotient_of(node.accumulator.owners, row)
         assert quotient is not None
@@ -138,13 +136,13 @@ class Products:
         tensors = node.accumulator, node.left.tensor if in_registers else None
         return self._issue(node, row, tensors, node.accumulate, plan)
 
-    def _operand(self, node: ir.Mma, operand: ir.Operand, row: MatrixInstruction) -> Find:
+    def _operand(self, node: ir.Mma, operand: ir.Operand, row: WarpgroupInstruction) -> Find:
         is_left = operand is node.left
         along = runs_along(operand, is_left=is_left)
         return self.operands.find(operand.tensor, operand.origin, along, row, is_left, node)
 
     def instruction(self, node: ir.Do) -> Code:
-        row = MATRIX_INSTRUCTIONS[node.operation]
+        row = WARPGROUP_INSTRUCTIONS[node.operation]
         accumulator, left, right, accumulate, *transposed = node.operands
         assert isinstance(accumulator, ir.Address)
         assert isinstance(left, ir.Address)
@@ -180,7 +178,7 @@ class Products:
     def _issue(
         self,
         node: ir.Mma | ir.Do,
-        row: MatrixInstruction,
+        row: WarpgroupInstruction,
         tensors: tuple[ir.Tensor, ir.Tensor | None],
         accumulate: ir.Expression | None,
         plan: Plan,
@@ -240,7 +238,7 @@ class Products:
         self,
         frames: list[Frame],
         node: ir.Mma | ir.Do,
-        row: MatrixInstruction,
+        row: WarpgroupInstruction,
         tensors: tuple[ir.Tensor, ir.Tensor | None],
         fragment: Fragment,
         adds: bool,
@@ -298,7 +296,7 @@ class Products:
         self,
         frame: Frame,
         node: ir.Mma | ir.Do,
-        row: MatrixInstruction,
+        row: WarpgroupInstruction,
         part: Part,
         is_read: bool,
         *,
