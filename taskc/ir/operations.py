@@ -28,9 +28,16 @@ class Operation:
     """operands: "place" (of the own block), "remote" (a place, perhaps a peer's), "value" or "constant"
     each; a trailing "*" repeats the last one.
 
-    participants: "worker" (each on its own), "warp" (all 32 together), "warpgroup" (all 128), "one"
+    participants: "worker" (each on its own), "warp" (all of it together), "warpgroup" (likewise), "one"
     (a single elected worker must execute it) or "cluster" (each, in kernels with a cluster). result:
     None, a type, or "operand" (the type of the first operand).
+
+    reads     the numbers of the operands from which on elements are read, and
+    writes    written; what a place is besides is an mbarrier
+    proxy     by which it does that: "generic", or "asynchronous" (TMA, matrix products)
+    orders    whether accesses are ordered by it, so that without it there may be a race
+    lockstep  false: workers wait in it for others, or it runs on beside them, so that warps run by themselves
+    machine   whose it is: "gpu", "processor" or "any"
     """
 
     name: str
@@ -38,6 +45,19 @@ class Operation:
     participants: str
     meaning: str
     result: DType | str | None = None
+    reads: tuple[int, ...] = ()
+    writes: tuple[int, ...] = ()
+    proxy: str = "generic"
+    orders: bool = False
+    lockstep: bool = True
+    machine: str = "gpu"
+
+    def kinds(self, count: int) -> tuple[str, ...]:
+        """Those of so many operands, or of as many as it takes."""
+        if not self.operands or not self.operands[-1].endswith("*"):
+            return self.operands
+        *first, last = self.operands
+        return (*first, *[last.rstrip("*")] * (count - len(first)))
 
 
 PACK = "store.pack"
@@ -52,41 +72,52 @@ _ROWS: tuple[Operation, ...] = (
         "Starts copying n consecutive elements (4, 8 or 16 bytes, aligned) from GLOBAL to SHARED; where"
         " the predicate is false zeros are written and nothing is read. Complete for this worker after"
         " cp.async.wait, for others after a barrier behind that.",
+        writes=(0,), reads=(1,),
     ),
-    Operation("cp.async.commit", (), "worker", "Closes this worker's current group of copies."),
+    Operation("cp.async.commit", (), "worker", "Closes this worker's current group of copies.", orders=True),
     Operation(
         "cp.async.wait", ("constant",), "worker",
         "Waits until at most n of this worker's most recent groups are still in flight.",
+        orders=True,
     ),
     Operation(
         "mbarrier.init", ("place", "constant"), "one",
         "Sets up an mbarrier that completes a phase after n arrivals and all expected bytes. Visible to"
         " others after a block barrier.",
+        orders=True, lockstep=False,
     ),
-    Operation("mbarrier.arrive", ("remote",), "worker", "One arrival; orders the worker's earlier accesses."),
+    Operation(
+        "mbarrier.arrive", ("remote",), "worker", "One arrival; orders the worker's earlier accesses.",
+        orders=True, lockstep=False,
+    ),
     Operation(
         RELEASE, ("remote", "value"), "worker",
         "One arrival, where the condition holds, of a worker that has waited for asynchronous products: orders"
         " what those have read, and no accesses of its own.",
+        orders=True, lockstep=False,
     ),
     Operation(
         "mbarrier.expect", ("remote", "value"), "worker",
         "One arrival that also adds n bytes to what the current phase waits for.",
+        orders=True, lockstep=False,
     ),
     Operation(
         "mbarrier.wait", ("place", "value"), "worker",
         "Waits until the phase of the given parity has completed (the phase before the first has"
         " parity 1). Orders the waiter after all arrivals and the bytes they expected.",
+        orders=True, lockstep=False,
     ),
     Operation(
         "tma.load", ("place", "place", "place", "constant*"), "one",
         "Starts a bulk copy of a box of the given extents from GLOBAL to SHARED; elements outside the"
         " tensor arrive as zeros. The whole box's bytes are credited to the mbarrier (third operand).",
+        writes=(0,), reads=(1,), proxy="asynchronous", lockstep=False,
     ),
     Operation(
         "tma.load.multicast", ("place", "place", "place", "value", "constant*"), "cluster",
         "tma.load, for the blocks of the cluster whose ranks' bits are set in the fourth operand: the box"
         " arrives at the same place of each one's SHARED memory, and its bytes at each one's mbarrier.",
+        writes=(0,), reads=(1,), proxy="asynchronous", lockstep=False,
     ),
     Operation(
         "tma.load.pixels", ("place", "place", "place", "value", "value", "constant*"), "one",
@@ -94,56 +125,72 @@ _ROWS: tuple[Operation, ...] = (
         " a row. The second operand is where the first filter begins; then come the tap's row and column in the"
         " filter. Constants are how many pixels, how many channels of each, the rows and columns of filters that"
         " an image has, how far apart those are, and how far above and left of an image the first one begins.",
+        writes=(0,), reads=(1,), proxy="asynchronous", lockstep=False,
     ),
     Operation(
         "tma.store", ("place", "place", "constant*"), "one",
         "Starts a bulk copy of a box from SHARED (second) to GLOBAL (first); elements outside the tensor"
         " are dropped. Reads SHARED through the asynchronous proxy.",
+        writes=(0,), reads=(1,), proxy="asynchronous", lockstep=False,
     ),
-    Operation("tma.commit", (), "one", "Closes this worker's current group of bulk stores."),
+    Operation(
+        "tma.commit", (), "one", "Closes this worker's current group of bulk stores.",
+        orders=True, lockstep=False,
+    ),
     Operation(
         "tma.wait", ("constant",), "one",
         "Waits until at most n of this worker's groups of bulk stores still read SHARED memory.",
+        orders=True, lockstep=False,
     ),
     Operation(
         "fence.proxy.async", (), "worker",
         "Orders this worker's earlier accesses to SHARED memory before later accesses through the"
         " asynchronous proxy (TMA, wgmma).",
+        orders=True, lockstep=False,
     ),
     Operation(
         "barrier.named", ("constant", "constant"), "warp",
         "Barrier number n (1 to 15) among m workers: whole warps, of any role.",
+        orders=True, lockstep=False,
     ),
     Operation(
         "cluster.arrive", (), "cluster",
         "Comes to the barrier of the cluster, with all workers of its blocks, and goes on; orders the"
         " worker's earlier accesses.",
+        orders=True, lockstep=False,
     ),
     Operation(
         "cluster.wait", (), "cluster",
         "Waits until all have come to the barrier of the cluster at which this worker came last.",
+        orders=True, lockstep=False,
     ),
     Operation(
         PACK, ("place", "constant", "value*"), "worker",
         "Stores consecutive elements, along the place's last dimension but one (constant 0) or its last"
         " (constant 1), which lie together in memory.",
+        writes=(0,), machine="processor",
     ),
-    Operation("shuffle.xor", ("value", "value"), "warp", "The value of lane (lane ^ n).", "operand"),
+    Operation("shuffle.xor", ("value", "value"), "warp", "The value of lane (lane ^ n).", "operand", machine="any"),
     Operation("shuffle.index", ("value", "value"), "warp", "The value of lane n.", "operand"),
     Operation("shuffle.up", ("value", "value"), "warp", "The value of lane - n, its own for lane < n.", "operand"),
     Operation("shuffle.down", ("value", "value"), "warp", "The value of lane + n, its own past the end.", "operand"),
     Operation("vote.any", ("value",), "warp", "Whether any lane's predicate holds.", boolean),
     Operation("vote.all", ("value",), "warp", "Whether every lane's predicate holds.", boolean),
     Operation("vote.ballot", ("value",), "warp", "Bit l is lane l's predicate.", u32),
-    Operation("setmaxnreg", ("constant",), "warp", "Gives up, or waits for, registers: n a worker."),
+    Operation("setmaxnreg", ("constant",), "warp", "Gives up, or waits for, registers: n a worker.", lockstep=False),
     Operation(
         "wgmma.fence", (), "warp",
         "Orders register and SHARED accesses before the following matrix products.",
+        orders=True, lockstep=False,
     ),
-    Operation("wgmma.commit", (), "warp", "Closes the current group of asynchronous matrix products."),
+    Operation(
+        "wgmma.commit", (), "warp", "Closes the current group of asynchronous matrix products.",
+        orders=True, lockstep=False,
+    ),
     Operation(
         "wgmma.wait", ("constant",), "warp",
         "Waits until at most n of the most recent groups of matrix products are still in flight.",
+        orders=True, lockstep=False,
     ),
     Operation(
         "schedule.hold", (), "worker",
@@ -169,6 +216,9 @@ def _of_matrices(row: MatrixInstruction) -> Operation:
             " of the right one, one fused multiply-add a step, from the end of the packs to their beginning."
             " They begin at their places in memory; the constants say which of the matrices is transposed"
             " there. Subnormal floats count as zeros.",
+            reads=(0, 1, 2),
+            writes=(0,),
+            machine="processor",
         )
     if isinstance(row, TileInstruction):
         return Operation(
@@ -176,6 +226,7 @@ def _of_matrices(row: MatrixInstruction) -> Operation:
             ("constant", "constant", "constant"),
             "warp",
             "Tile += tile @ tile: of the accumulator, of the left operand and of the right one.",
+            machine="processor",
         )
     if isinstance(row, WarpgroupInstruction):
         return Operation(
@@ -187,6 +238,10 @@ def _of_matrices(row: MatrixInstruction) -> Operation:
             " each from the given slot on. A SHARED operand begins at its place, and a constant says"
             " whether it is transposed there. All that it reads and writes is in flight until a wgmma.wait"
             " for its group.",
+            reads=(0, 1, 2),
+            writes=(0,),
+            proxy="asynchronous",
+            lockstep=False,
         )
     if isinstance(row, WarpInstruction):
         return Operation(
@@ -195,6 +250,8 @@ def _of_matrices(row: MatrixInstruction) -> Operation:
             "warp",
             "accumulator += left @ right on fragments in REGISTER tensors, each from the given slot on; a"
             " row of ir/target.py says which lane holds which element.",
+            reads=(0, 1, 2),
+            writes=(0,),
         )
     return assert_never(row)
 
@@ -207,6 +264,9 @@ _ROWS += tuple(
         "worker",
         f"accumulator += {row.offset} * the sum of a pack of a column of the right matrix: what the"
         " offset adds to a product. The constant says whether the matrix is transposed.",
+        reads=(0, 1),
+        writes=(0,),
+        machine="processor",
     )
     for row in MATRIX_INSTRUCTIONS.values()
     if isinstance(row, DotInstruction) and row.offset
@@ -227,6 +287,8 @@ def _of_moves(row: MatrixMove) -> Operation:
         " Each lane's place in memory begins the line that it names, at a multiple of 16 bytes: lane 8 * i + r"
         " line r of matrix i. The registers, from the same slot on in all lanes, are 4 bytes of each matrix; a"
         " row of ir/target.py says which elements.",
+        reads=(1,),
+        writes=(0,),
     )
 
 
@@ -243,13 +305,17 @@ def _of_tiles(row: TileInstruction) -> tuple[Operation, ...]:
         Operation(
             row.name + TILE_LOAD, ("constant", "place"), "warp",
             "Loads a tile with a fragment of the accumulator, from a slot on.",
+            reads=(1,), machine="processor",
         ),
         Operation(
             row.name + TILE_STORE, ("constant", "place"), "warp",
             "Stores a tile to a fragment of the accumulator, from a slot on.",
+            writes=(1,), machine="processor",
         ),
-        Operation(row.name + TILE_LEFT, moved, "warp", meaning.format("left")),
-        Operation(row.name + TILE_RIGHT, moved, "warp", meaning.format("right")),
+        *[
+            Operation(row.name + end, moved, "warp", meaning.format(side), reads=(1,), machine="processor")
+            for end, side in ((TILE_LEFT, "left"), (TILE_RIGHT, "right"))
+        ],
     )  # fmt: skip
 
 
@@ -280,7 +346,7 @@ OPERATIONS: dict[str, Operation] = {row.name: row for row in _ROWS}
 
 
 def _is_offered(name: str) -> bool:
-    is_passes = name in (PACK, RELEASE) or name in DOTS or name in TILED
+    is_passes = name == RELEASE or OPERATIONS[name].machine == "processor"
     return not is_passes and not is_asynchronous(name)
 
 

@@ -60,13 +60,13 @@ def _map_fields(node: T, function: Callable[[Any], Any], fields: Fields) -> T:
     return replace(node, **changes) if changes else node  # type: ignore[type-var]
 
 
-def _held(node: Any, fields: Fields) -> Iterator[Any]:
+def held_by(node: Any, fields: Fields) -> Iterator[Any]:
     """What the fields of a node hold of what the table is about."""
     for name in fields.get(type(node), ()):
         held = getattr(node, name)
         for item in held if isinstance(held, tuple) else (held,):
             if type(item) in PART_TYPES:
-                yield from _held(item, fields)
+                yield from held_by(item, fields)
             elif item is not None and not isinstance(item, int):
                 yield item
 
@@ -101,22 +101,24 @@ def map_children(node: Node, function: Callable[[Node], Node]) -> Node:
 
 def expressions(node: Node) -> Iterator[Expression]:
     """The expressions directly in `node`."""
-    return _held(node, EXPRESSION_FIELDS)
+    return held_by(node, EXPRESSION_FIELDS)
 
 
 def statements(node: Statement) -> Iterator[Statement]:
     """The statements directly in `node`."""
-    return _held(node, STATEMENT_FIELDS)
+    return held_by(node, STATEMENT_FIELDS)
 
 
 def tensors_of(node: Node) -> Iterator[Tensor]:
     """The tensors that `node` itself names (not its children)."""
-    return _held(node, TENSOR_FIELDS)
+    return held_by(node, TENSOR_FIELDS)
 
 
 def bound_by(node: Node) -> Iterator[Variable]:
     """The variables that `node` itself binds."""
-    return (name for name in _held(node, EFFECT_FIELDS[Effect.BINDS]) if isinstance(name, Variable))
+    return (
+        name for name in held_by(node, EFFECT_FIELDS[Effect.BINDS]) if isinstance(name, Variable)
+    )
 
 
 def walk(node: Node) -> Iterator[Node]:
@@ -153,7 +155,7 @@ def _below(kind: type) -> Callable[[Any], Iterable[Node]]:
         if not single:
             return lambda node: first(node)[::-1]
         return lambda node: (*rest(node), *first(node)[::-1])
-    return lambda node: [*_held(node, EXPRESSION_FIELDS), *_held(node, STATEMENT_FIELDS)][::-1]
+    return lambda node: [*held_by(node, EXPRESSION_FIELDS), *held_by(node, STATEMENT_FIELDS)][::-1]
 
 
 def _below_single(names: tuple[str, ...]) -> Callable[[Any], tuple[Node, ...]]:

@@ -262,10 +262,7 @@ class StatementVerifier(ExpressionVerifier):
             row.participants != "cluster" or self.cluster > 1,
             f"{s.operation} is for clusters, and there is none",
         )
-        kinds = list(row.operands)
-        if kinds and kinds[-1].endswith("*"):
-            last = kinds.pop()[:-1]
-            kinds += [last] * (len(s.operands) - len(kinds))
+        kinds = row.kinds(len(s.operands))
         self.need(
             len(kinds) == len(s.operands),
             f"{s.operation} takes {len(kinds)} operands, not {len(s.operands)}",

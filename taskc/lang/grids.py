@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from taskc.ir import nodes as ir
+from taskc.ir.operations import OPERATIONS
 from taskc.ir.rewrite import walk
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context
@@ -53,7 +54,7 @@ def check_grid_barriers(context: Context, body: ir.Statement) -> None:
     if not barriers:
         return
     for node in nodes:
-        if not isinstance(node, ir.Do) or not node.operation.startswith("tma."):
+        if not isinstance(node, ir.Do) or OPERATIONS[node.operation].proxy != "asynchronous":
             continue
         for operand in node.operands:
             if isinstance(operand, ir.Address) and ir.is_parameter_output(operand.tensor):

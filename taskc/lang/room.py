@@ -101,12 +101,10 @@ def _operation(name: str, row: Operation) -> Handler:
             kinds = ", ".join(operand.rstrip("*") for operand in row.operands)
             hint = f"they are: {kinds}" if kinds else None
             raise context.error(f"{what} takes {few}{more}", node, hint)
-        kinds_of = [operand.rstrip("*") for operand in row.operands]
-        kinds_of += kinds_of[-1:] * (len(node.args) - least)
         operands = tuple(
             [
                 _operand(context, what, kind, part)
-                for kind, part in zip(kinds_of, node.args, strict=True)
+                for kind, part in zip(row.kinds(len(node.args)), node.args, strict=True)
             ]
         )
         _check_numbers(context, what, row.name, operands, node)

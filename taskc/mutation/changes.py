@@ -18,17 +18,10 @@ from taskc.ir.nodes import (
     Tensor,
     is_parameter_output,
 )
+from taskc.ir.operations import OPERATIONS
 from taskc.ir.rewrite import map_children, replace_tensors, walk
 from taskc.ir.types import boolean
 from taskc.mutation.reasons import harmless
-
-ORDERING = frozenset(
-    {
-        "cp.async.commit", "cp.async.wait", "mbarrier.init", "mbarrier.arrive", "mbarrier.expect",
-        "mbarrier.release", "mbarrier.wait", "fence.proxy.async", "tma.commit", "tma.wait", "barrier.named",
-        "wgmma.fence", "wgmma.commit", "wgmma.wait", "cluster.arrive", "cluster.wait",
-    }
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +51,7 @@ def is_barrier(node: object) -> bool:
 
 
 def is_wait(node: object) -> bool:
-    return isinstance(node, ir.Do) and node.operation in ORDERING
+    return isinstance(node, ir.Do) and OPERATIONS[node.operation].orders
 
 
 def is_ordering(node: object) -> bool:

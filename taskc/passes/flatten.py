@@ -40,6 +40,7 @@ from taskc.ir.nodes import (
     Unary,
     Variable,
 )
+from taskc.ir.operations import OPERATIONS
 from taskc.ir.rewrite import map_expressions, map_statements
 from taskc.ir.target import TARGETS
 from taskc.ir.types import DType, i32, i64
@@ -241,7 +242,7 @@ class _Flattener:
                 indices = self.offset(node.tensor, node.indices)
                 return replace(node, indices=indices, value=self.expression(node.value))
             case ir.Do():
-                keeps = node.operation.startswith("tma.")
+                keeps = OPERATIONS[node.operation].proxy == "asynchronous"
                 operands = tuple([self._operand(operand, keeps) for operand in node.operands])
                 return replace(node, operands=operands)
             case ir.Mma():

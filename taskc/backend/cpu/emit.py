@@ -11,6 +11,8 @@ nothing; a wider one ends a loop over the block's vectors, and the next begins a
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from taskc.backend.cpu.atomics import Atomics
 from taskc.backend.cpu.builder import (
     SCALAR,
@@ -30,7 +32,7 @@ from taskc.backend.cpu.values import Math
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import SHARED, Expression, Statement, Tensor, Variable
-from taskc.ir.operations import DOTS, TILED
+from taskc.ir.operations import DOTS, PACK, TILED
 from taskc.ir.rewrite import walk
 from taskc.ir.types import i64
 
@@ -77,6 +79,12 @@ class Emitter(Flow):
         self.most = LONGEST[0]
         self.dots = Dots(self.builder, self.elementwise, self.memory)
         self.tiles = TileRegisters(self.builder)
+        self.operations: dict[str, Callable[[ir.Do], None]] = {
+            "shuffle.xor": self._shuffle,
+            PACK: self._store_pack,
+            **dict.fromkeys(DOTS, self._dot),
+            **dict.fromkeys(TILED, self._tile),
+        }
         self.spilled = 0  # bytes a worker keeps across barriers
         self.asserts: list[ir.Assert] = []
 
@@ -219,16 +227,8 @@ class Emitter(Flow):
                     )
             case ir.Atomic():
                 self._atomic(statement)
-            case ir.Do(operation="shuffle.xor", operands=(value, distance), result=result):
-                assert result is not None
-                self._shuffle(value, distance, result)
-            case ir.Do(operation=operation) if operation in DOTS:
-                self._dot(statement)
-            case ir.Do(operation=operation) if operation in TILED:
-                self._tile(statement)
-            case ir.Do(operation="store.pack", operands=(ir.Address() as part, _, *values)):
-                place = self._place(part.tensor, part.indices)
-                self.dots.store(place, [self.spread(v) for v in values], self._active())
+            case ir.Do(operation=operation) if operation in self.operations:
+                self.operations[operation](statement)
             case ir.Assert():
                 self._assert(statement)
             case ir.Barrier() | ir.Print() | ir.Breakpoint():
@@ -323,12 +323,20 @@ class Emitter(Flow):
 
     # Exchanges and atomics.
 
-    def _shuffle(self, value: Expression, distance: Expression, result: Variable) -> None:
+    def _store_pack(self, node: ir.Do) -> None:
+        part, _, *values = node.operands
+        assert isinstance(part, ir.Address)
+        place = self._place(part.tensor, part.indices)
+        self.dots.store(place, [self.spread(v) for v in values], self._active())
+
+    def _shuffle(self, node: ir.Do) -> None:
+        value, distance = node.operands
+        assert node.result is not None
         number = self.scalar(distance).number
         assert number is not None
         made = self.spread(value)
         picks = [lane ^ int(number) for lane in range(self.lanes)]
-        self._bind(result, self.elementwise.shuffled(made, picks))
+        self._bind(node.result, self.elementwise.shuffled(made, picks))
 
     def _dot(self, node: ir.Do) -> None:
         into, *places = (part for part in node.operands if isinstance(part, ir.Address))

@@ -5,7 +5,7 @@ do cp.async(&sa[t2], &a[t5], 8, t6)      tc::cp_async<16>(&sa[t2], &a[t5], t6);
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,28 +15,23 @@ from taskc.backend.cuda.compiled import TensorMap
 from taskc.backend.cuda.expressions import SUM, Expressions
 from taskc.backend.cuda.matrix_moves import matrix_move
 from taskc.backend.cuda.packed_registers import PackedRegisters
-from taskc.backend.cuda.prelude import Entry
+from taskc.backend.cuda.prelude import Entry, library
 from taskc.errors import CompileError, InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.fragments import UNIT, placement
 from taskc.ir.nodes import Expression, Tensor
+from taskc.ir.operations import OPERATIONS
 from taskc.ir.rewrite import walk
 from taskc.ir.target import (
-    MATRIX_INSTRUCTIONS,
     MATRIX_MOVES,
+    WARP_INSTRUCTIONS,
+    WARPGROUP_INSTRUCTIONS,
     WarpgroupInstruction,
-    WarpInstruction,
     registers_at_launch,
 )
 from taskc.ir.types import boolean, i64
 
-_NO_OPERANDS = {
-    "cp.async.commit", "tma.commit", "fence.proxy.async", "cluster.arrive", "cluster.wait", "wgmma.fence",
-    "wgmma.commit", "schedule.hold", "schedule.branch",
-}  # fmt: skip
-_OF_A_NUMBER = {"cp.async.wait", "tma.wait", "wgmma.wait"}
-_WITHIN_WARPS = {"shuffle.xor", "shuffle.index", "shuffle.up", "shuffle.down"}
-_VOTES = {"vote.any", "vote.all", "vote.ballot"}
+_MBARRIERS = [name for name in OPERATIONS if name.startswith("mbarrier.")]
 _DIMENSIONS = 5  # of a tensor map, at most
 _BOX = 256  # elements of a box in a dimension, at most
 
@@ -55,48 +50,65 @@ class Operations:
         self.peers: dict[Tensor, tuple[Tensor, str]] = {}
         self.ordering = _ordering_mbarriers(kernel)
         self.packed = PackedRegisters(expressions)
+        # The others are calls of the function of their name.
+        self.makers: dict[str, Callable[[ir.Do], Iterator[str]]] = {
+            **dict.fromkeys(WARP_INSTRUCTIONS, self._synchronous),
+            **dict.fromkeys(WARPGROUP_INSTRUCTIONS, self._asynchronous),
+            **dict.fromkeys(MATRIX_MOVES, self._matrix_move),
+            **dict.fromkeys(_MBARRIERS, self._mbarrier),
+            **dict.fromkeys(("tma.load", "tma.load.multicast", "tma.store"), self._bulk_copy),
+            "tma.load.pixels": self._copy_of_pixels,
+            "cp.async": self._copy,
+            "setmaxnreg": self._registers,
+        }
 
     def statements(self, node: ir.Do) -> Iterator[str]:
         """The lines of code of an operation."""
-        name, operands = node.operation, node.operands
-        call = name.replace(".", "_")
-        row = MATRIX_INSTRUCTIONS.get(name)
-        match operands:
-            case _ if isinstance(row, WarpgroupInstruction):
-                yield self._asynchronous(row, node)
-            case _ if isinstance(row, WarpInstruction):
-                entry = matrices.synchronous(row)
-                yield f"{self._made(entry)}({self._all(operands)});"
-            case (ir.Address() as place, ir.Address()) if name in MATRIX_MOVES:
-                entry = matrix_move(MATRIX_MOVES[name], place.tensor.dtype)
-                yield f"{self._made(entry)}({self._all(operands)});"
-            case () if name in _NO_OPERANDS:
-                yield f"{self.expressions.use(call)}();"
-            case (ir.Constant(value=value),) if name in _OF_A_NUMBER:
-                yield f"{self.expressions.use(call)}<{value}>();"
-            case _ if name in _WITHIN_WARPS or name in _VOTES:
-                assert node.result is not None
-                result = node.result
-                given = f"{self.expressions.use(call)}({self._all(operands)})"
-                yield f"const {result.dtype} {self.expressions.names[result]} = {given};"
-            case (ir.Address() as to, ir.Address() as source, ir.Constant(value=n), reads) if (
-                name == "cp.async"
-            ):
-                size = int(n) * to.tensor.dtype.nbytes
-                function = self.expressions.use("cp_async")
-                yield f"{function}<{size}>({self._all((to, source, reads))});"
-            case (ir.Constant(value=number), ir.Constant(value=workers)) if name == "barrier.named":
-                yield f"{self.expressions.use('barrier_named')}<{number}, {workers}>();"
-            case (ir.Constant(value=registers),) if name == "setmaxnreg":
-                yield f"{self._registers(int(registers))}<{registers}>();"
-            case (ir.Address() as place, *rest) if name.startswith("mbarrier."):
-                yield self._mbarrier(name, place, rest)
-            case _ if name in ("tma.load", "tma.load.multicast", "tma.store"):
-                yield from self._bulk_copy(node)
-            case _ if name == "tma.load.pixels":
-                yield self._copy_of_pixels(node)
-            case _:
-                raise InternalError(f"no CUDA code for {name}")
+        maker = self.makers.get(node.operation, self._call)
+        yield from maker(node)
+
+    def _call(self, node: ir.Do) -> Iterator[str]:
+        """A call of the function of its name: constants are the template's arguments."""
+        function = node.operation.replace(".", "_")
+        if function not in library():
+            raise InternalError(f"no CUDA code for {node.operation}")
+        kinds = OPERATIONS[node.operation].kinds(len(node.operands))
+        operands = [*zip(kinds, node.operands, strict=True)]
+        values = tuple([operand for kind, operand in operands if kind != "constant"])
+        constants = [
+            str(operand.value)
+            for kind, operand in operands
+            if kind == "constant" and isinstance(operand, ir.Constant)
+        ]
+        template = f"<{', '.join(constants)}>" if constants else ""
+        call = f"{self.expressions.use(function)}{template}({self._all(values)});"
+        result = node.result
+        if result is not None:
+            call = f"const {result.dtype} {self.expressions.names[result]} = {call}"
+        yield call
+
+    def _synchronous(self, node: ir.Do) -> Iterator[str]:
+        entry = matrices.synchronous(WARP_INSTRUCTIONS[node.operation])
+        yield f"{self._made(entry)}({self._all(node.operands)});"
+
+    def _matrix_move(self, node: ir.Do) -> Iterator[str]:
+        place = node.operands[0]
+        entry = matrix_move(MATRIX_MOVES[node.operation], place.dtype)
+        yield f"{self._made(entry)}({self._all(node.operands)});"
+
+    def _copy(self, node: ir.Do) -> Iterator[str]:
+        to, source, count, reads = node.operands
+        assert isinstance(count, ir.Constant)
+        function = self.expressions.use("cp_async")
+        yield f"{function}<{int(count.value) * to.dtype.nbytes}>({self._all((to, source, reads))});"
+
+    def _registers(self, node: ir.Do) -> Iterator[str]:
+        """What a warpgroup has at first: a thread's part of the registers of a multiprocessor."""
+        (count,) = node.operands
+        assert isinstance(count, ir.Constant)
+        given = registers_at_launch(self.kernel.workers + self.kernel.helpers)
+        function = "give_up_registers" if int(count.value) <= given else "take_registers"
+        yield f"{self.expressions.use(function)}<{count.value}>();"
 
     def _all(self, operands: tuple[Expression, ...]) -> str:
         return ", ".join([self.operand(operand) for operand in operands])
@@ -110,15 +122,11 @@ class Operations:
         self.expressions.prelude.add(entry)
         return f"tc::{entry.name}"
 
-    def _registers(self, count: int) -> str:
-        """What a warpgroup has at first: a thread's part of the registers of a multiprocessor."""
-        threads = self.kernel.workers + self.kernel.helpers
-        given = registers_at_launch(threads)
-        return self.expressions.use("give_up_registers" if count <= given else "take_registers")
-
     # mbarriers.
 
-    def _mbarrier(self, name: str, place: ir.Address, rest: list[Expression]) -> str:
+    def _mbarrier(self, node: ir.Do) -> Iterator[str]:
+        name, (place, *rest) = node.operation, node.operands
+        assert isinstance(place, ir.Address)
         call = name.replace(".", "_")
         parts = [self.expressions.address(place)]
         values = [
@@ -135,7 +143,7 @@ class Operations:
             function = self.expressions.use(f"{call}.sm_90a")
         else:
             function = self.expressions.use(call)
-        return f"{function}({', '.join([*parts, *values])});"
+        yield f"{function}({', '.join([*parts, *values])});"
 
     def _unsigned(self, node: Expression) -> str:
         if isinstance(node, ir.Constant):
@@ -173,7 +181,7 @@ class Operations:
             coordinates = [inner, *reversed(outer)]  # the innermost comes first
             yield f"{function}({', '.join([to, f'&{name}', *coordinates, *more])});"
 
-    def _copy_of_pixels(self, node: ir.Do) -> str:
+    def _copy_of_pixels(self, node: ir.Do) -> Iterator[str]:
         near, far, barrier, *offsets = node.operands[:5]
         assert isinstance(near, ir.Address)
         assert isinstance(far, ir.Address)
@@ -182,7 +190,7 @@ class Operations:
         coordinates = [self._coordinate(index) for index in reversed(far.indices)]
         taps = [f"(u16){self.expressions(offset, SUM + 3)}" for offset in reversed(offsets)]
         given = [self._plain(near), f"&{name}", *coordinates, *taps, self.operand(barrier)]
-        return f"{self.expressions.use('tma_load_pixels')}({', '.join(given)});"
+        yield f"{self.expressions.use('tma_load_pixels')}({', '.join(given)});"
 
     def _coordinate(self, index: Expression) -> str:
         if index.dtype is i64:
@@ -249,7 +257,8 @@ class Operations:
 
     # Asynchronous products.
 
-    def _asynchronous(self, row: WarpgroupInstruction, node: ir.Do) -> str:
+    def _asynchronous(self, node: ir.Do) -> Iterator[str]:
+        row = WARPGROUP_INSTRUCTIONS[node.operation]
         accumulator, left, right, accumulate, *transposed = node.operands
         assert isinstance(left, ir.Address)
         assert isinstance(right, ir.Address)
@@ -259,7 +268,7 @@ class Operations:
         of_left = self.packed(left) if in_registers else self._in_memory(left, along[0], row, True)
         entry = matrices.asynchronous(row, in_registers=in_registers, along=along)
         parts = [self.operand(accumulator), of_left, self._in_memory(right, along[1], row, False)]
-        return f"{self._made(entry)}({', '.join(parts)}, {self.expressions(accumulate)});"
+        yield f"{self._made(entry)}({', '.join(parts)}, {self.expressions(accumulate)});"
 
     def _in_memory(
         self, place: ir.Address, along: str, row: WarpgroupInstruction, is_left: bool

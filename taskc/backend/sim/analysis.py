@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from taskc.ir import nodes as ir
+from taskc.ir.effects import written
 from taskc.ir.operations import OPERATIONS
 from taskc.ir.rewrite import walk, walk_statements
 
@@ -30,27 +31,8 @@ def writes(body: ir.Statement) -> Iterator[ir.Tensor]:
     return writes_among(walk_statements(body))
 
 
-def writes_among(nodes: Iterable[object]) -> Iterator[ir.Tensor]:
-    for node in nodes:
-        match node:
-            case ir.Store(tensor=tensor) | ir.Atomic(tensor=tensor) | ir.Move(tensor=tensor):
-                yield tensor
-            case ir.Mma(accumulator=tensor):
-                yield tensor
-            case ir.Reduce(target=tensor) | ir.Scan(target=tensor):
-                yield tensor
-            case ir.Do(
-                operation="cp.async"
-                | "store.pack"
-                | "tma.load"
-                | "tma.load.multicast"
-                | "tma.load.pixels"
-                | "tma.store",
-                operands=operands,
-            ):
-                place = operands[0]
-                if isinstance(place, ir.Address):
-                    yield place.tensor
+def writes_among(nodes: Iterable[ir.Statement]) -> Iterator[ir.Tensor]:
+    return (tensor for node in nodes for tensor in written(node))
 
 
 def divergent_locals(body: ir.Statement) -> frozenset[ir.Tensor]:
@@ -120,11 +102,11 @@ def _are_independent(body: ir.Statement, extents: dict[ir.Variable, int], distin
                 inner.update(writes(inside))
             case _ if isinstance(node, _ONE_BY_ONE):
                 return False
-    written = [tensor for tensor in stores if tensor not in private]
-    if any(_overlaid(tensor, other) for tensor in written for other in accesses):
+    stored = [tensor for tensor in stores if tensor not in private]
+    if any(_overlaid(tensor, other) for tensor in stored for other in accesses):
         return False
     varying = {variable for variable, extent in extents.items() if extent > 1}
-    for tensor in written:
+    for tensor in stored:
         in_memory = tensor.scope in (ir.GLOBAL, ir.SHARED, ir.TILE)
         if in_memory and stores[tensor] == 1 and tensor not in reads and tensor not in inner:
             continue

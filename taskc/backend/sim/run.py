@@ -35,6 +35,7 @@ from taskc.backend.sim.synchronization import Synchronization
 from taskc.backend.sim.waiting import watched
 from taskc.ir import nodes as ir
 from taskc.ir.depth import deeply
+from taskc.ir.operations import OPERATIONS
 from taskc.ir.rewrite import walk_statements
 from taskc.ir.target import is_asynchronous
 
@@ -71,7 +72,7 @@ def run(
     """
     findings = Findings(stop_at, until_error=until_error)
     with np.errstate(all="ignore"):
-        simulation = _Simulation(kernel, arguments, findings, on_print or (lambda line: None), seed)
+        simulation = Simulation(kernel, arguments, findings, on_print or (lambda line: None), seed)
         simulation.state.statistics = statistics
         if on_stop is None and is_attended():
             on_stop = open_debugger
@@ -83,13 +84,9 @@ def run(
         return report(simulation.state, simulation.allocated, shared_limit)
 
 
-_BY_WARPS = frozenset(
-    "mbarrier.init mbarrier.arrive mbarrier.expect mbarrier.release mbarrier.wait tma.load tma.store"
-    " tma.commit tma.wait fence.proxy.async barrier.named setmaxnreg".split()
-)
+class Simulation:
+    """A kernel with what executes each of its nodes."""
 
-
-class _Simulation:
     def __init__(
         self,
         kernel: ir.Kernel,
@@ -226,7 +223,7 @@ class _Simulation:
                 case ir.Mma(how=how) if is_asynchronous(how):
                     found = True
                 case ir.Do(operation=operation):
-                    found = found or operation in _BY_WARPS or operation.startswith("wgmma.")
+                    found = found or not OPERATIONS[operation].lockstep
         self.state.product_channel = channels
         channels += -(-self.state.workers // WARPGROUP)
         self.channels = channels
