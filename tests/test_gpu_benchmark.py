@@ -488,6 +488,7 @@ def rehearsed(tmp_path: Path, *options: str) -> tuple[int, str, list[dict[str, A
     return ended.returncode, ended.stdout, json.loads(file.read_text())["rows"]
 
 
+@pytest.mark.sweep
 def test_a_quick_rehearsal_of_variants(tmp_path: Path) -> None:
     """--only holds for them, too."""
     options = "--variants", "--quick", "--only", "matmul plan 64x64 by mma.sync"

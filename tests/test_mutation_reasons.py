@@ -5,6 +5,8 @@ Between the products is a reduction, which nothing proves once it is made of exc
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -40,6 +42,7 @@ def two_products(*, touched: bool) -> KernelDefinition:
     return kernel
 
 
+@cache
 def of_products(*, touched: bool) -> list[Mutant]:
     definition = two_products(touched=touched)
     inputs = [[*operands(definition), np.zeros((64, 16), np.float32)]]

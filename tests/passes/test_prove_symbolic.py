@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 
+import pytest
+
 from taskc.errors import CompileError
 from taskc.ir.mapping import Mapping
 from taskc.passes.proofs.bounds import bounds_findings
@@ -92,9 +94,12 @@ def errors_of(program: Program, prover: Prover) -> list[CompileError]:
     return list(prover(collect(program.case.kernel())))
 
 
-def test_what_is_proved_for_all_sizes_holds_for_small_ones() -> None:
+@pytest.mark.parametrize(
+    "seeds", [range(60), pytest.param(range(60, 240), marks=pytest.mark.sweep)], ids=["few", "more"]
+)
+def test_what_is_proved_for_all_sizes_holds_for_small_ones(seeds: range) -> None:
     proved = Counter[str]()
-    for seed in range(110):
+    for seed in seeds:
         stored, updated = Program(seed, "out"), Program(seed, "inout")
         covered = not errors_of(stored, coverage_findings)
         inside = not errors_of(stored, bounds_findings)
