@@ -177,12 +177,14 @@ def _product(random: Random, numbers: np.random.Generator, machine: Machine) -> 
     return Problem(text, made, arguments, _stored(exact, options.get("result", total)))
 
 
+@np.errstate(divide="ignore", invalid="ignore")
 def _rows(random: Random, numbers: np.random.Generator, machine: Machine) -> Problem:
     dtype = random.choice((f32, f16, bf16, f64))
     m, n = random.choice(FEW), random.choice((*EXTENTS, 257, 700, 1000, 1025))
     x = numbers.standard_normal((m, n)).astype(dtype.numpy)
     wide = x.astype(np.float64)
-    powers = np.exp(wide - wide.max(1, keepdims=True))
+    largest = wide.max(1, keepdims=True, initial=-np.inf)  # of nothing as well
+    powers = np.exp(wide - largest)
     total = powers.sum(1, keepdims=True)
     make, options, arguments = (
         random.choice((softmax, log_softmax, layer_norm, rms_norm)),
@@ -192,10 +194,11 @@ def _rows(random: Random, numbers: np.random.Generator, machine: Machine) -> Pro
     if make is softmax:
         exact = powers / total
     elif make is log_softmax:
-        exact = wide - wide.max(1, keepdims=True) - np.log(total)
+        exact = wide - largest - np.log(total)
     else:
-        centred = wide - wide.mean(1, keepdims=True) if make is layer_norm else wide
-        exact = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5)
+        count = max(n, 1)
+        centred = wide - wide.sum(1, keepdims=True) / count if make is layer_norm else wide
+        exact = centred / np.sqrt((centred**2).sum(1, keepdims=True) / count + 1e-5)
         factor, offset = (numbers.standard_normal(n).astype(dtype.numpy) for _ in range(2))
         for name, value in (("scaled", factor), ("shifted", offset))[
             : 2 if make is layer_norm else 1

@@ -130,6 +130,16 @@ def test_on_this_processor(shape: Any, options: Any) -> None:
     check(None, tc.dim("images"), *shape, **{"dtype": tc.f32, **options})
 
 
+@pytest.mark.parametrize("target", [None, "sm_80"])
+@pytest.mark.parametrize("groups", [1, 2, 8])
+@pytest.mark.parametrize("shape", [(1, 17, 8, 8), (17, 1, 8, 16), (1, 1, 16, 8)], ids=str)
+def test_one_image_of_one_row(shape: Any, groups: int, target: str | None) -> None:
+    """Whose pixels have rows and columns all the same, of which some are always 0."""
+    size, padding = (2, 2), (1, 1)
+    options: Any = {"dtype": tc.f32, "size": size, "padding": padding, "stride": (2, 1)}
+    check(target, 1, *shape, count=1, groups=groups, **options)
+
+
 @pytest.mark.parametrize(("shape", "options"), FORMS.values(), ids=list(FORMS))
 def test_for_gpus(shape: Any, options: Any) -> None:
     is_depthwise = options.get("groups", 1) == shape[2]

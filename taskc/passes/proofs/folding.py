@@ -6,6 +6,7 @@
     c[x % n, x // n]                      ->  c'[x]     for the order of dimensions is no matter
 
     c[x % n]                          ->  c'[x]     where x is less than n
+    c[x // n, x // n % 1, x % n]      ->  c'[0, 0, x]
 
 Two such elements are the same exactly where x is, so proofs may look at x, which is a sum of loop
 variables, instead of at quotients, which are not.
@@ -106,7 +107,9 @@ def _whole(index: Expression, program: Program, facts: Facts) -> Expression:
         return index
     below = Binary("<", index.left, index.right)
     if facts.prove(Binary(">=", index.left, ir.constant(0))) and facts.prove(below):
-        return ir.constant(0) if index.operator == "//" else resolved(index.left, program)
+        if index.operator == "//":
+            return ir.constant(0)
+        return _whole(resolved(index.left, program), program, facts)
     return index
 
 
