@@ -274,7 +274,7 @@ def _version() -> str:
     from taskc.backend.cache import sources_version
 
     package = Path(__file__).parent
-    parts = [package / name for name in ("ir", "passes", "backend")]
+    parts = [package / name for name in ("ir", "analysis", "passes", "backend")]
     return sources_version(VERSION, cache_folder() / "sources", *parts)
 
 

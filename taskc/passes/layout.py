@@ -19,6 +19,7 @@ from math import gcd
 
 import numpy as np
 
+from taskc.analysis.banks import WORD, bank_cycles, swizzled
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import repeat
 from taskc.ir.matrix_moves import LINE_BYTES, named_by_lines
@@ -34,7 +35,6 @@ from taskc.passes.widths import Multiples, divisor, known_multiples, move_width
 PADDINGS = (1, 2, 4, 8, 16)
 LOOP_WEIGHT = 8
 SAMPLED_SLOTS = 16
-WORD = 4  # bytes of a bank
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,26 +191,9 @@ def _extra_cycles(tensor: Tensor, request: _Request, banks: int) -> int:
     offset: Array = np.zeros((), np.int64)
     for index, pitch in zip(request.indices, _pitches(tensor), strict=True):
         offset = offset * pitch + index[:, ::width]
-    if tensor.swizzle is not None:
-        swizzle = tensor.swizzle
-        mask = (1 << swizzle.bits) - 1
-        offset = offset ^ (((offset >> swizzle.shift) & mask) << swizzle.base)
     size = tensor.dtype.nbytes
-    access = width * size
-    words = max(1, access // 4)
-    # Accesses of 8 and 16 bytes are served for a half and a quarter of a warp at a time.
-    lanes = max(1, min(len(offset), banks // words))
-    groups = -(-len(offset) // lanes)
-    first_words = np.resize(offset * size // 4, (groups, lanes, offset.shape[1]))
-    touched = first_words[..., None] + np.arange(words)
-    touched = np.sort(touched.transpose(0, 2, 1, 3).reshape(groups * offset.shape[1], -1), axis=1)
-    is_new = np.ones(touched.shape, bool)
-    is_new[:, 1:] = touched[:, 1:] != touched[:, :-1]
-    request_number = np.broadcast_to(np.arange(len(touched))[:, None], touched.shape)
-    counts = np.bincount(
-        (request_number * banks + touched % banks)[is_new], minlength=len(touched) * banks
-    )
-    return int(counts.reshape(-1, banks).max(axis=1).sum()) - len(touched)
+    cycles = bank_cycles(swizzled(tensor.swizzle, offset) * size, width * size, banks)
+    return int(cycles.sum()) - cycles.size
 
 
 def _pitches(tensor: Tensor) -> list[int]:

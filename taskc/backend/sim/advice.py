@@ -6,14 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from taskc.analysis.banks import bank_cycles, swizzled
 from taskc.backend.sim.memory import Array
-from taskc.backend.sim.order import WARP
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import repeat
 from taskc.ir.rewrite import walk
 
 BANKS = 32
-WORD = 4
 PADDINGS = range(1, 9)  # elements
 MOST_REQUESTS = 256  # of one place; where there are more kinds, not all are known
 
@@ -39,20 +38,14 @@ class Request:
 
     def _parts(self, tensor: ir.Tensor, padding: int) -> list[int]:
         """The same for each group of lanes that are served at a time."""
-        offsets, active = self.offsets, self.offsets >= 0
+        offsets = self.offsets
         if padding:
             offsets = offsets + offsets // _pitch(tensor) * padding
-        addresses = swizzled(tensor, offsets) * tensor.dtype.nbytes + (tensor.offset or 0)
-        width = self.elements * tensor.dtype.nbytes
-        lanes = WARP if width <= WORD else max(WARP * WORD // width, 1)
-        words = np.arange(max(width // WORD, 1))
-        found = []
-        for start in range(0, len(addresses), lanes):
-            part = slice(start, start + lanes)
-            touched = np.unique(addresses[part][active[part]][:, None] // WORD + words)
-            if touched.size:
-                found.append(int(np.bincount(touched % BANKS).max()))
-        return found
+        size = tensor.dtype.nbytes
+        addresses = swizzled(tensor.swizzle, offsets) * size + (tensor.offset or 0)
+        active = self.offsets >= 0
+        cycles = bank_cycles(addresses[:, None], self.elements * size, BANKS, active)
+        return [int(count) for count in cycles[cycles > 0]]
 
 
 def against_conflicts(
@@ -95,16 +88,6 @@ def against_sectors(tensor: ir.Tensor, shape: tuple[int, ...], offsets: Array) -
         f"neighbouring workers differ in dimension {moved[0]} of {tensor.name}, whose elements lie"
         f" {apart} apart; let them differ in the last one"
     )
-
-
-def swizzled(tensor: ir.Tensor, linear: Array) -> Array:
-    """Where the elements of a layout's offsets lie."""
-    if tensor.swizzle is None:
-        return linear
-    swizzle = tensor.swizzle
-    mask = (1 << swizzle.bits) - 1
-    moved: Array = linear ^ (((linear >> swizzle.shift) & mask) << swizzle.base)
-    return moved
 
 
 def _pitch(tensor: ir.Tensor) -> int:

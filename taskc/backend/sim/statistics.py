@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from taskc.analysis.banks import swizzled
 from taskc.backend.sim.advice import (
     MOST_REQUESTS,
     Request,
     against_conflicts,
     against_sectors,
-    swizzled,
 )
 from taskc.backend.sim.machine import Frame, Run
 from taskc.backend.sim.memory import Array, Memory
@@ -70,7 +70,7 @@ def measure(frame: Frame, memory: Memory, at: Any, where: Any, site: int, kind: 
                 if ways > worst.ways:
                     worst = replace(worst, ways=ways)
             else:
-                addresses = swizzled(tensor, mine) * tensor.dtype.nbytes
+                addresses = swizzled(tensor.swizzle, mine) * tensor.dtype.nbytes
                 sectors, ideal = _sectors(addresses, width)
                 total += sectors
                 if sectors * max(worst.ideal, 1) > worst.sectors * ideal:
@@ -137,7 +137,7 @@ def _advice(run: Run, site: int) -> str:
 
 def physical(tensor: ir.Tensor, shape: tuple[int, ...], linear: Array) -> Array:
     """Where elements lie, from their row-major offsets."""
-    return swizzled(tensor, laid_out(tensor, shape, linear))
+    return swizzled(tensor.swizzle, laid_out(tensor, shape, linear))
 
 
 def laid_out(tensor: ir.Tensor, shape: tuple[int, ...], linear: Array) -> Array:

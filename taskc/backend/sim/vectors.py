@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taskc.backend.sim.advice import swizzled
+from taskc.analysis.banks import swizzled
 from taskc.backend.sim.machine import Frame, Touched
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.statistics import physical
@@ -41,7 +41,7 @@ def check_vector(
     tensor = memory.tensor
     offsets = at - memory.rows
     if frame.run.is_flat or tensor.layout is None:
-        offsets = swizzled(tensor, offsets)
+        offsets = swizzled(tensor.swizzle, offsets)
     else:
         active = active & (offsets[-1] < memory.size)  # what is outside has been reported
         offsets = physical(tensor, memory.shape, np.clip(offsets, 0, memory.size - 1))
