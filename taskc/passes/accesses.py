@@ -24,6 +24,7 @@ from taskc.ir.build import multiply, total
 from taskc.ir.extents import size_in_bytes
 from taskc.ir.nodes import Expression, Tensor, Variable
 from taskc.ir.rewrite import operands_first, substitute, walk
+from taskc.ir.rounding import convert
 
 Array = NDArray[np.int64]
 
@@ -220,7 +221,10 @@ def _terms(expression: Expression) -> Iterator[tuple[int, Expression]]:
 
 
 def evaluate(expression: Expression, values: Dictionary[Variable, Array]) -> Array | None:
-    """The value for every (worker, task), or None where it reads memory or a variable without a value."""
+    """The value for every (worker, task), or None where it reads memory or a variable without a value.
+
+    Fused products and PTX have none either: no index is made of them.
+    """
     if isinstance(expression, Variable):
         return values.get(expression)
     known: dict[int, Array] = {}
@@ -246,7 +250,10 @@ def _operation(node: Expression, known: dict[int, Array]) -> Array | None:
             return np.where(known[id(node.condition)], *sides)
         case ir.Lookup():
             return np.asarray(node.table.values)[known[id(node.index)]]
-    return None
+        case ir.Cast():
+            return convert(known[id(node.operand)], node.operand.dtype, node.dtype)
+        case Variable() | ir.Read() | ir.Address() | ir.Fused() | ir.Inline():
+            return None
 
 
 def conflict_scope(a: Access, b: Access, groups: Dictionary[str, int]) -> str | None:

@@ -89,6 +89,8 @@ each i in spatial(64):
     ("index", "scopes"),
     [
         ("i", []),
+        ("i.to(i32).to(i64)", []),
+        ("(63 - i).to(i8).to(i64)", ["block"]),
         ("i // 32 * 32 + 31 - i % 32", ["warp"]),
         ("i // 32 * 32", ["warp"]),
         ("63 - i", ["block"]),
