@@ -172,7 +172,9 @@ def _below_single(names: tuple[str, ...]) -> Callable[[Any], tuple[Node, ...]]:
 _BELOW = {kind: _below(kind) for kind in (*EXPRESSION_TYPES, *STATEMENT_TYPES)}
 
 
-def operands_first(expression: Expression) -> list[Expression]:
+def operands_first(
+    expression: Expression, parts: Callable[[Expression], Iterable[Expression]] = expressions
+) -> list[Expression]:
     """The distinct parts of an expression, itself the last: each behind those that it is made of."""
     order: list[Expression] = []
     seen: set[int] = set()
@@ -184,7 +186,7 @@ def operands_first(expression: Expression) -> list[Expression]:
         elif id(node) not in seen:
             seen.add(id(node))
             stack.append((node, True))
-            stack += [(part, False) for part in [*expressions(node)][::-1]]
+            stack += [(part, False) for part in [*parts(node)][::-1]]
     return order
 
 

@@ -9,13 +9,14 @@ d stages are distinct, and whatever can't be enumerated is assumed to meet.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping as Dictionary, Sequence
+from collections.abc import Hashable, Mapping as Dictionary, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
 import numpy as np
 from numpy.typing import NDArray
 
+from taskc.analysis.sums import addends
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.affine import difference
@@ -187,7 +188,7 @@ def _split(
 ) -> Index:
     uniform: list[Expression] = []
     spread: Array | None = None
-    for times, term in _terms(index):
+    for term, times in addends(index):
         below = list(walk(term))
         names = {v for v in below if isinstance(v, Variable)}
         if not names.isdisjoint(wild) or any(isinstance(node, ir.Read) for node in below):
@@ -204,20 +205,6 @@ def _split(
         else:
             return Index(None, None)
     return Index(total(uniform), spread)
-
-
-def _terms(expression: Expression) -> Iterator[tuple[int, Expression]]:
-    """What a sum adds up, and how many times: -1 for what is subtracted."""
-    times: dict[int, int] = {id(expression): 1}
-    for node in reversed(operands_first(expression)):
-        count = times.get(id(node))
-        if count is None:
-            continue  # a part of a term
-        if isinstance(node, ir.Binary) and node.operator in ("+", "-"):
-            for part, sign in ((node.left, 1), (node.right, 1 if node.operator == "+" else -1)):
-                times[id(part)] = times.get(id(part), 0) + sign * count
-        else:
-            yield count, node
 
 
 def evaluate(expression: Expression, values: Dictionary[Variable, Array]) -> Array | None:

@@ -8,6 +8,7 @@ with terms of several levels is put in their order, so that its outer part is on
 
 from __future__ import annotations
 
+from taskc.analysis.sums import addends
 from taskc.ir.affine import is_stable
 from taskc.ir.bounds import Facts
 from taskc.ir.nodes import (
@@ -108,31 +109,9 @@ class Levels:
         return total
 
     def _terms(self, node: Expression) -> list[tuple[Expression, int]]:
-        """What a sum adds up, with factors.
-
-        Sums within products, or behind names, are taken apart if they have terms of several levels.
-        """
-        found: list[tuple[Expression, int]] = []
-        stack = [(node, 1)]
-        while stack:
-            term, factor = stack.pop()
-            inner = term
-            if type(inner) is Variable:
-                inner = self.sums.get(inner, inner)
-            if type(inner) is Binary and inner.dtype is node.dtype:
-                if inner.operator in ("+", "-"):
-                    sign = 1 if inner.operator == "+" else -1
-                    stack += ((inner.right, factor * sign), (inner.left, factor))
-                    continue
-                if inner.operator == "*" and type(inner.right) is Constant and inner.right.value:
-                    scale = factor * int(inner.right.value)
-                    if self.is_mixed_sum(inner.left):
-                        stack.append((inner.left, scale))
-                    else:
-                        found.append((inner.left, scale))
-                    continue
-            found.append((term, factor))
-        return found
+        """What a sum adds up. Sums within products, or behind names, are taken apart if they have terms
+        of several levels."""
+        return addends(node, self.sums, self.is_mixed_sum)
 
     def is_mixed_product(self, node: Binary) -> bool:
         """A product of a constant and a sum with terms of several levels."""

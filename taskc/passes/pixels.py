@@ -10,12 +10,12 @@ aren't in the image arrive as zeros.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from taskc.analysis.sums import addends
 from taskc.ir import nodes as ir
 from taskc.ir.affine import Scope, difference
-from taskc.ir.build import ZERO, add, floor_divide, index, modulo, multiply, subtract, total
+from taskc.ir.build import ZERO, add, floor_divide, modulo, multiply, subtract, total
 from taskc.ir.linear import ZERO as NOTHING
 from taskc.ir.nodes import Expression, Variable
 from taskc.ir.rewrite import substitute, walk
@@ -184,16 +184,12 @@ def _places(row: Expression, column: Expression, along: Variable) -> tuple[_Plac
 
 def _place(position: Expression, along: Variable) -> _Place | None:
     """The index as a digit of a number that `along` counts up, and the rest."""
-    terms = list(_terms(position))
-    moving = [term for term in terms if any(node is along for node in walk(term))]
-    if len(moving) != 1:
+    terms = addends(position)
+    moving = [term for term in terms if any(node is along for node in walk(term[0]))]
+    if len(moving) != 1 or moving[0][1] < 1:
         return None
-    (digit,) = moving
-    rest = total(term for term in terms if term is not digit)
-    stride = 1
-    match digit:
-        case ir.Binary(operator="*", left=inner, right=ir.Constant(value=int(stride))):
-            digit = inner
+    ((digit, stride),) = moving
+    rest = total(multiply(term, times) for term, times in terms if term is not digit)
     match digit:
         case ir.Binary(operator="%", left=number, right=ir.Constant(value=int(extent))):
             weight = 1
@@ -206,18 +202,5 @@ def _place(position: Expression, along: Variable) -> _Place | None:
     return None
 
 
-def _terms(expression: Expression) -> Iterator[Expression]:
-    """What a sum is of."""
-    match expression:
-        case ir.Binary(operator="+", left=left, right=right):
-            yield from _terms(left)
-            yield from _terms(right)
-        case ir.Binary(operator="-", left=left, right=ir.Constant(value=int(value))):
-            yield from _terms(left)
-            yield index(-value)
-        case _:
-            yield expression
-
-
 def _constant(rest: Expression) -> int:
-    return sum(int(term.value) for term in _terms(rest) if isinstance(term, ir.Constant))
+    return sum(int(n.value) * times for n, times in addends(rest) if isinstance(n, ir.Constant))

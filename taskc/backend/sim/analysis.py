@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from taskc.analysis.sums import addends
 from taskc.ir import nodes as ir
 from taskc.ir.effects import written
 from taskc.ir.operations import OPERATIONS
@@ -140,36 +141,20 @@ class _Scope:
             reach += abs(factor) * ((extent or 1) - 1)
         return set(terms)
 
-    def linear(self, node: ir.Expression) -> dict[ir.Variable, int] | None:
+    def linear(self, node: ir.Expression) -> Counter[ir.Variable] | None:
         """The factors of the bound variables in a linear form; None if it isn't one."""
-        match node:
-            case ir.Variable():
-                if node in self.values:
-                    return self.linear(self.values[node])
-                return {node: 1} if node in self.extents else {}
-            case ir.Constant():
-                return {}
-            case ir.Cast(operand=operand) if operand.dtype.is_integer and node.dtype.is_integer:
-                return self.linear(operand)
-            case ir.Binary(operator="+" | "-", left=left, right=right):
-                first, second = self.linear(left), self.linear(right)
-                if first is None or second is None:
+        total: Counter[ir.Variable] = Counter()
+        for term, factor in addends(node, self.values):
+            if isinstance(term, ir.Variable) and term in self.extents:
+                total[term] += factor
+            elif isinstance(term, ir.Cast) and term.operand.dtype.is_integer:
+                inside = self.linear(term.operand)
+                if inside is None:
                     return None
-                sign = 1 if node.operator == "+" else -1
-                total = dict(first)
-                for variable, factor in second.items():
-                    total[variable] = total.get(variable, 0) + sign * factor
-                return {variable: factor for variable, factor in total.items() if factor}
-            case ir.Binary(operator="*", left=left, right=right):
-                if isinstance(left, ir.Constant):
-                    left, right = right, left
-                if isinstance(right, ir.Constant):
-                    terms = self.linear(left)
-                    factor = int(right.value)
-                    if not terms or not factor:
-                        return terms if factor else {}
-                    return {variable: n * factor for variable, n in terms.items()}
-        return {} if self._is_fixed(node) else None
+                total.update({v: n * factor for v, n in inside.items()})
+            elif not self._is_fixed(term):
+                return None
+        return Counter({variable: factor for variable, factor in total.items() if factor})
 
     def _is_fixed(self, node: ir.Expression) -> bool:
         """The same for all turns: it names nothing that is bound inside and reads nothing."""

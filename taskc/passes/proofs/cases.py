@@ -135,6 +135,6 @@ def is_computed_from(
     """Whether it is about these, sizes and scalars alone."""
     given = {*program.kernel.parameters, *program.kernel.dimensions, *variables}
     used = used_variables(program, [condition])
-    values = [condition, *(program.lets[v][0] for v in used if v in program.lets)]
+    values = [condition, *(program.lets[v] for v in used if v in program.lets)]
     reads = any(isinstance(node, ir.Read) for value in values for node in walk(value))
     return not reads and all(v in given or v in program.lets for v in used)

@@ -273,7 +273,7 @@ class Enumerator:
 
     def _variable(self, variable: Variable) -> Form | None:
         if variable in self.program.lets:
-            value, shared = self.program.lets[variable]
+            value, shared = self.program.lets[variable], variable not in self.program.private
             form = self.form(value) if variable.dtype.is_integer else None
             if shared and self._reads_cells(value):
                 form = None  # it was read before the phase
@@ -388,8 +388,7 @@ class Enumerator:
         """Whether the value is one of before the phase, when cells had other values."""
         if not self.cells:
             return False
-        lets = {variable: value for variable, (value, _) in self.program.lets.items()}
-        return not self.cells.keys().isdisjoint(tensors_read(node, lets))
+        return not self.cells.keys().isdisjoint(tensors_read(node, self.program.lets))
 
     # Conditions.
 
@@ -403,7 +402,7 @@ class Enumerator:
             case ir.Constant():
                 return TRUE if node.value else FALSE
             case Variable() if node in self.program.lets:
-                return self.truth(self.program.lets[node][0])
+                return self.truth(self.program.lets[node])
             case ir.Unary(operator="not"):
                 return negated(self.truth(node.operand))
             case ir.Binary(operator="and" | "&"):

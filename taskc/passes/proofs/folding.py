@@ -116,5 +116,5 @@ def _whole(index: Expression, program: Program, facts: Facts) -> Expression:
 def resolved(index: Expression, program: Program) -> Expression:
     """What a name stands for."""
     while isinstance(index, Variable) and index in program.lets:
-        index = program.lets[index][0]
+        index = program.lets[index]
     return index

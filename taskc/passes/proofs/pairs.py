@@ -91,8 +91,8 @@ class _Copy:
         # What a name of the block stands for may have been read before the phase.
         self.lets = {
             variable: value
-            for variable, (value, shared) in program.lets.items()
-            if not shared or isinstance(agents, ir.Grid)
+            for variable, value in program.lets.items()
+            if variable in program.private or isinstance(agents, ir.Grid)
         }
         self.names: dict[Variable, Expression] = {}
         self.is_second = number == 1

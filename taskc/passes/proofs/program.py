@@ -59,7 +59,8 @@ class Binder:
 class Program:
     """What the walk found.
 
-    lets     the value of each, and whether it is the same for the whole block
+    lets     the value of each
+    private  those of them that each worker has for itself
     written  the LOCAL tensors that are stored to inside an Each
     results  the variables bound by atomics and target operations: each worker has its own
     names    the Lets and the loops, in program order
@@ -74,7 +75,8 @@ class Program:
     accesses: list[Access] = field(default_factory=list)
     whole: list[ir.Mma | ir.Reduce | ir.Scan] = field(default_factory=list)
     binders: dict[Variable, Binder] = field(default_factory=dict)
-    lets: dict[Variable, tuple[Expression, bool]] = field(default_factory=dict)
+    lets: dict[Variable, Expression] = field(default_factory=dict)
+    private: set[Variable] = field(default_factory=set)
     results: set[Variable] = field(default_factory=set)
     written: set[Tensor] = field(default_factory=set)
     names: list[ir.Let | Loop] = field(default_factory=list)
@@ -102,7 +104,7 @@ class Program:
 
     def conditions(self) -> dict[Variable, Expression]:
         """The named ones."""
-        return {name: value for name, (value, _) in self.lets.items() if name.dtype is boolean}
+        return {name: value for name, value in self.lets.items() if name.dtype is boolean}
 
     def on(self, tensor: Tensor) -> list[Access]:
         return [access for access in self.accesses if access.tensor is tensor]
@@ -129,7 +131,7 @@ def used_variables(program: Program, nodes: Iterable[Expression]) -> set[Variabl
             if node not in seen:
                 seen.add(node)
                 if node in program.lets:
-                    stack.append(program.lets[node][0])
+                    stack.append(program.lets[node])
         else:
             stack.extend(expressions(node))
     return seen
@@ -156,7 +158,9 @@ class _Walker:
                         path = (*path, Guard(statement.condition, asserted=True))
             case ir.Let():
                 self.expression(node.value, path, phase, node)
-                program.lets[node.variable] = (node.value, phase is None)
+                program.lets[node.variable] = node.value
+                if phase is not None:
+                    program.private.add(node.variable)
                 program.names.append(node)
             case ir.Allocate():
                 program.homes[node.tensor] = path

@@ -288,8 +288,7 @@ def _try_values(
 
 def _cell_values(program: Program, nodes: Iterable[Expression]) -> dict[Tensor, range]:
     """Of the block-wide cells that expressions read, and that have few values."""
-    lets = {variable: value for variable, (value, _) in program.lets.items()}
-    read = {tensor: None for node in nodes for tensor in tensors_read(node, lets)}
+    read = {tensor: None for node in nodes for tensor in tensors_read(node, program.lets)}
     result = {}
     for tensor in read:
         low, high = program.ranges.get(tensor, EVERYTHING)

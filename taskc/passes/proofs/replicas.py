@@ -265,7 +265,7 @@ class _Dependencies:
         """The reads in an expression, those in the values of its names included."""
         if isinstance(node, Variable):
             if node in self.program.lets:
-                yield from self.reads(self.program.lets[node][0])
+                yield from self.reads(self.program.lets[node])
             return
         if isinstance(node, ir.Read):
             yield node
@@ -285,7 +285,7 @@ class _Dependencies:
     def _variable(self, node: Variable) -> frozenset[Variable]:
         program = self.program
         if node in program.lets:
-            return self.of(program.lets[node][0])
+            return self.of(program.lets[node])
         if node in program.results or node is program.kernel.worker:
             return frozenset({node})
         binder = program.binders.get(node)

@@ -15,8 +15,10 @@ from dataclasses import replace
 from math import gcd
 from typing import TypeVar
 
+from taskc.analysis.sums import addends
 from taskc.ir import nodes as ir
 from taskc.ir.bounds import Facts
+from taskc.ir.build import multiply
 from taskc.ir.nodes import Binary, Constant, Expression, Unary
 from taskc.passes.proofs.folding import Row, resolved
 from taskc.passes.proofs.program import Access, Program, used_variables
@@ -143,15 +145,10 @@ def _quotient(
     return None
 
 
-def _addends(node: Expression, program: Program) -> Iterator[tuple[Expression, bool]]:
+def _addends(node: Expression, program: Program) -> list[tuple[Expression, bool]]:
     """What a sum adds up, and whether it is subtracted."""
-    node = resolved(node, program)
-    if isinstance(node, Binary) and node.operator in ("+", "-"):
-        yield from _addends(node.left, program)
-        for addend, negative in _addends(node.right, program):
-            yield addend, negative != (node.operator == "-")
-    else:
-        yield node, False
+    terms = addends(node, program.lets, opens=lambda inner: False)
+    return [(multiply(term, abs(times)), times < 0) for term, times in terms]
 
 
 def _factors(node: Expression, program: Program) -> Iterator[Expression]:

@@ -83,10 +83,9 @@ _ATOMIC = {"+": "add", "min": "min", "max": "max", "&": "and", "|": "or", "^": "
 def scatter_hint(access: Access, program: Program) -> str | None:
     """For a store at a place that is read from memory: the atomic to write instead."""
     store = access.statement
-    lets = {variable: value for variable, (value, _) in program.lets.items()}
     if not isinstance(store, ir.Store):
         return None
-    read = [tensor for index in access.indices for tensor in tensors_read(index, lets)]
+    read = [tensor for index in access.indices for tensor in tensors_read(index, program.lets)]
     if all(tensor.scope == ir.LOCAL for tensor in read):
         return None
     # An index is widened without being asked.
