@@ -21,6 +21,7 @@ import numpy as np
 
 from taskc.analysis.banks import WORD, bank_cycles, swizzled
 from taskc.ir import nodes as ir
+from taskc.ir.bounds import Facts
 from taskc.ir.mapping import repeat
 from taskc.ir.matrix_moves import LINE_BYTES, named_by_lines
 from taskc.ir.nodes import SHARED, Statement, Swizzle, Tensor
@@ -30,7 +31,7 @@ from taskc.passes.accesses import Access, Array, Crew
 from taskc.passes.overlay import place
 from taskc.passes.phases import Phases, shared_tensors
 from taskc.passes.transports import run_of
-from taskc.passes.widths import Multiples, divisor, known_multiples, move_width
+from taskc.passes.widths import divisor, facts_of_names, move_width
 
 PADDINGS = (1, 2, 4, 8, 16)
 LOOP_WEIGHT = 8
@@ -71,7 +72,7 @@ def _requests(kernel: ir.Kernel, target: Target) -> dict[Tensor, list[_Request]]
         if t.scope == SHARED and t.layout is None and t.swizzle is None and t.shape
     )
     bulk = {m.tensor for m in walk(kernel.body) if isinstance(m, ir.Move) and m.how == "tma"}
-    known = known_multiples(kernel.body)
+    known = facts_of_names(kernel.body)
     requests: dict[Tensor, list[_Request]] = {}
     for statement, weight, crew in _phases(kernel.body, 1, Crew.everyone(kernel.workers)):
         width, is_matrix = None, isinstance(statement, ir.Move) and statement.how in MATRIX_MOVES
@@ -108,7 +109,7 @@ def _request(
     target: Target,
     width: int | None,
     weight: int,
-    known: Multiples,
+    known: Facts,
     *,
     is_matrix: bool,
 ) -> _Request | None:

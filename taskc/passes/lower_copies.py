@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from taskc.ir import nodes as ir
+from taskc.ir.bounds import Facts
 from taskc.ir.build import TRUE, ZERO, add, floor_divide, index, multiply
 from taskc.ir.fragments import pack_step
 from taskc.ir.mapping import Mapping, Mode, auto_map, repeat
@@ -19,10 +20,9 @@ from taskc.ir.operations import PACK
 from taskc.ir.rewrite import substitute, walk
 from taskc.ir.target import Target, WarpInstruction
 from taskc.passes.transports import copy_elements, plain_read
-from taskc.passes.widths import Multiples
 
 
-def asynchronous_copy(move: ir.Move, target: Target, known: Multiples) -> tuple[ir.Each, int]:
+def asynchronous_copy(move: ir.Move, target: Target, known: Facts) -> tuple[ir.Each, int]:
     """The mapping loop of a move by cp.async, and how many consecutive slots one copy takes."""
     read = plain_read(move)
     assert read is not None

@@ -62,7 +62,7 @@ from taskc.passes.lower_products import asynchronous_product
 from taskc.passes.lower_tiles import tile_products
 from taskc.passes.register_slots import linear_form, slot_table, trip_number
 from taskc.passes.tasks import composed_tasks, enumerated_tasks, first_owner, within_limit
-from taskc.passes.widths import known_multiples
+from taskc.passes.widths import facts_of_names
 
 # Of a mapping with more slots the loops stay loops, unless their variables pick registers.
 UNROLLED_SLOTS = 64
@@ -109,7 +109,7 @@ class _Lowering:
             if isinstance(row, DotInstruction) and row.offset
         }
         self.sums: dict[int, Tensor] = {}  # of products, those that are made before them
-        self.known = known_multiples(kernel.body)
+        self.known = facts_of_names(kernel.body)
 
     def register(self, tile: Tensor) -> Tensor:
         """The registers of one worker that hold its part of a tile."""

@@ -41,7 +41,7 @@ from taskc.passes.counted_rings import Counted, counted_rings, is_reused, loops_
 from taskc.passes.multicast import arrivals, common_loads, multicast, together
 from taskc.passes.panels import line_of
 from taskc.passes.pixels import Pixels, pixels_of
-from taskc.passes.widths import known_multiples
+from taskc.passes.widths import facts_of_names
 
 
 def lower_rings(kernel: ir.Kernel) -> ir.Kernel:
@@ -55,7 +55,7 @@ def lower_rings(kernel: ir.Kernel) -> ir.Kernel:
 class _Lowering:
     def __init__(self, kernel: ir.Kernel, rings: dict[Ring, Counted]) -> None:
         self.worker, self.workers = kernel.worker, kernel.workers
-        self.known = known_multiples(kernel.body)
+        self.known = facts_of_names(kernel.body)
         self.rank = modulo(kernel.block, ir.cluster_of(kernel))
         self.common = common_loads(kernel.body, ir.cluster_of(kernel))
         self.in_clusters = any(counted.cluster > 1 for counted in rings.values())

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 
 from taskc.analysis.sums import addends
 from taskc.ir import nodes as ir
-from taskc.ir.affine import Scope, difference
+from taskc.ir.affine import difference
+from taskc.ir.bounds import Facts
 from taskc.ir.build import ZERO, add, floor_divide, modulo, multiply, subtract, total
-from taskc.ir.linear import ZERO as NOTHING
 from taskc.ir.nodes import Expression, Variable
 from taskc.ir.rewrite import substitute, walk
-from taskc.passes.widths import Multiples, divisor, unit_stride
+from taskc.passes.widths import divisor, unit_stride
 
 # What a map of pixels can say: rows or columns from a filter's first tap, around an image, between filters.
 MOST_OFFSET, MOST_PADDING, MOST_STRIDE = 255, 128, 8
@@ -70,7 +70,7 @@ class _Place:
         return add(self.rest, self.padding)
 
 
-def pixels_of(move: ir.Move, distant: ir.Read | ir.Address, known: Multiples) -> Pixels | None:
+def pixels_of(move: ir.Move, distant: ir.Read | ir.Address, known: Facts) -> Pixels | None:
     """What a move to shared memory takes of `distant`, if that is such pixels."""
     shape = distant.tensor.shape
     if (
@@ -81,7 +81,7 @@ def pixels_of(move: ir.Move, distant: ir.Read | ir.Address, known: Multiples) ->
         return None
     along, channel = move.variables
     image, row, column, last = distant.indices
-    if not unit_stride(last, channel) or any(along is node for node in walk(last)):
+    if not unit_stride(last, channel, known) or any(along is node for node in walk(last)):
         return None
     if any(channel is node for part in (image, row, column) for node in walk(part)):
         return None
@@ -91,7 +91,7 @@ def pixels_of(move: ir.Move, distant: ir.Read | ir.Address, known: Multiples) ->
     down, beside = places
     number, zero = beside.number, {along: ZERO}
     steps = down.weight == beside.extent, difference(down.number, number) == 0
-    if not (unit_stride(number, along) and beside.weight == 1 and all(steps)):
+    if not (unit_stride(number, along, known) and beside.weight == 1 and all(steps)):
         return None
     start = substitute(number, zero)
     if down.extent is None:
@@ -131,8 +131,8 @@ def corners(pixels: Pixels, extents: tuple[int, int]) -> tuple[tuple[int, int], 
     return (-pixels.padding[0], -pixels.padding[1]), (beyond[0], beyond[1])
 
 
-def misplaced(pixels: Pixels, move: ir.Move, distant: ir.Read, body: ir.Statement) -> str | None:
-    """Which of the numbers that a bulk copy of pixels is told is too large for it; `body` is the kernel's."""
+def misplaced(pixels: Pixels, distant: ir.Read, known: Facts) -> str | None:
+    """Which of the numbers that a bulk copy of pixels is told is too large for it."""
     height, width = (int(n) for n in distant.tensor.shape[1:3])  # type: ignore[arg-type]
     if any(
         not -MOST_PADDING <= n < MOST_PADDING for c in corners(pixels, (height, width)) for n in c
@@ -140,9 +140,8 @@ def misplaced(pixels: Pixels, move: ir.Move, distant: ir.Read, body: ir.Statemen
         return f"begins or ends more than {MOST_PADDING} pixels beyond its images"
     if max(pixels.strides) > MOST_STRIDE:
         return f"has filters more than {MOST_STRIDE} pixels apart"
-    scope = _ranges(body)
     for offset in pixels.offsets:
-        interval = scope.interval_of(scope.form(offset))
+        interval = known.interval(offset)
         if interval.low is None or interval.low < 0:
             return "may have taps in front of its filter"
         if interval.high is None or interval.high > MOST_OFFSET:
@@ -150,22 +149,7 @@ def misplaced(pixels: Pixels, move: ir.Move, distant: ir.Read, body: ir.Statemen
     return None
 
 
-def _ranges(body: ir.Statement) -> Scope:
-    """What is known of the names that a kernel binds, where constants bound them."""
-    scope = Scope()
-    for node in walk(body):
-        match node:
-            case ir.Grid():
-                for variable, extent in zip(node.variables, node.shape, strict=True):
-                    scope.bind(variable, NOTHING, scope.form(subtract(extent, 1)))
-            case ir.Pipeline():
-                scope.bind(node.variable, NOTHING, scope.form(subtract(node.extent, 1)))
-            case ir.Let():
-                scope.define(node.variable, node.value)
-    return scope
-
-
-def _lie_between(start: Expression, count: int, multiple: int, known: Multiples) -> bool:
+def _lie_between(start: Expression, count: int, multiple: int, known: Facts) -> bool:
     """So many numbers from `start` on lie between two multiples of a number."""
     step = divisor(start, known)
     return step % count == 0 and multiple % count == 0

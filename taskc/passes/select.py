@@ -32,7 +32,7 @@ from taskc.passes.select_matrix import matrix_product, with_packs
 from taskc.passes.select_products import with_asynchronous_products
 from taskc.passes.select_reductions import reduction, scan
 from taskc.passes.select_stores import BulkStores
-from taskc.passes.widths import known_multiples, move_width
+from taskc.passes.widths import facts_of_names, move_width
 
 
 def select(kernel: ir.Kernel) -> ir.Kernel:
@@ -51,7 +51,7 @@ class _Selector:
         self.kernel = kernel
         self.target = target
         self.workers = kernel.workers
-        self.known = known_multiples(kernel.body)
+        self.known = facts_of_names(kernel.body)
         self.notes: list[tuple[str, Location]] = []
         self.bulk_stores = BulkStores(kernel, target)
 

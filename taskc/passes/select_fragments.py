@@ -22,18 +22,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from taskc.ir import nodes as ir
+from taskc.ir.bounds import Facts
 from taskc.ir.matrix_moves import LINE_BYTES, axis_along, line_namers, memory_side
 from taskc.ir.nodes import SHARED, TILE, Statement, Tensor
 from taskc.ir.rewrite import copy, map_statements, walk
 from taskc.ir.target import Target
-from taskc.passes.widths import Multiples, known_multiples, move_width
+from taskc.passes.widths import facts_of_names, move_width
 
 
 def with_matrix_moves(body: Statement, target: Target) -> Statement:
     """The body, with instructions for the moves that they fit."""
     if not target.moves:
         return body
-    known = known_multiples(body)
+    known = facts_of_names(body)
 
     def visit(statement: Statement) -> Statement:
         if isinstance(statement, ir.Move):
@@ -44,7 +45,7 @@ def with_matrix_moves(body: Statement, target: Target) -> Statement:
     return visit(body)
 
 
-def _through_registers(move: ir.Move, target: Target, known: Multiples) -> Statement:
+def _through_registers(move: ir.Move, target: Target, known: Facts) -> Statement:
     """A store of what is part of a tile, or is computed from one, as one of a whole tile; if that has lines."""
     tiles = (n for n in walk(move.value) if isinstance(n, ir.Read) and n.tensor.scope == TILE)
     if move.tensor.scope != SHARED or move.by is None or next(tiles, None) is None:
@@ -60,7 +61,7 @@ def _through_registers(move: ir.Move, target: Target, known: Multiples) -> State
     return ir.Sequence((ir.Allocate(lines, loc=loc), fill, copy(chosen)), loc=loc)
 
 
-def _chosen(move: ir.Move, target: Target, known: Multiples) -> ir.Move:
+def _chosen(move: ir.Move, target: Target, known: Facts) -> ir.Move:
     side = memory_side(move) if move.how is None else None
     if side is None:
         return move
@@ -76,7 +77,7 @@ def _chosen(move: ir.Move, target: Target, known: Multiples) -> ir.Move:
     return move
 
 
-def _width_along(move: ir.Move, axis: int, target: Target, known: Multiples) -> int:
+def _width_along(move: ir.Move, axis: int, target: Target, known: Facts) -> int:
     """How many elements from a line's beginning on are aligned together."""
     variables, shape = move.variables, move.shape
     if axis == 0:  # what `move_width` looks at is the last variable

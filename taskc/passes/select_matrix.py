@@ -33,6 +33,7 @@ from dataclasses import replace
 
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
+from taskc.ir.bounds import Facts
 from taskc.ir.build import ZERO, add, index
 from taskc.ir.fragments import (
     depth_of,
@@ -50,7 +51,7 @@ from taskc.ir.rewrite import walk
 from taskc.ir.target import MatrixInstruction, PackedInstruction, Target, WarpInstruction
 from taskc.ir.types import DType
 from taskc.passes.overlay import place
-from taskc.passes.widths import Multiples, divisor
+from taskc.passes.widths import divisor
 
 
 def with_packs(kernel: ir.Kernel, target: Target) -> ir.Kernel:
@@ -82,11 +83,11 @@ def _in_packs(
 
 
 def matrix_product(
-    mma: ir.Mma, target: Target, known: Multiples, notes: list[tuple[str, Location]]
+    mma: ir.Mma, target: Target, known: Facts, notes: list[tuple[str, Location]]
 ) -> Statement:
     """The product in the target's terms; a fallback to fused multiply-adds adds a note.
 
-    known  what divides the variables in the operands' places
+    known  what is known of the variables in the operands' places
     """
     owners = mma.accumulator.owners
     assert owners is not None
@@ -210,7 +211,7 @@ def _from_packs(
     mma: ir.Mma,
     row: PackedInstruction,
     target: Target,
-    known: Multiples,
+    known: Facts,
     notes: list[tuple[str, Location]],
 ) -> Statement | None:
     """By an instruction that takes packs from memory, but for what is left of k; None if it doesn't fit."""

@@ -25,6 +25,7 @@ from dataclasses import replace
 
 from taskc.errors import Location
 from taskc.ir import nodes as ir
+from taskc.ir.bounds import Facts
 from taskc.ir.build import ZERO
 from taskc.ir.fragments import misfit, types_of
 from taskc.ir.nodes import TILE, Expression, Statement, Tensor
@@ -33,7 +34,7 @@ from taskc.ir.target import Target, WarpgroupInstruction, is_asynchronous
 from taskc.ir.types import boolean
 from taskc.passes.overlay import place
 from taskc.passes.panels import ATOM, in_panels
-from taskc.passes.widths import Multiples, divisor, known_multiples
+from taskc.passes.widths import divisor, facts_of_names
 
 Notes = list[tuple[str, Location]]
 
@@ -43,7 +44,7 @@ def with_asynchronous_products(kernel: ir.Kernel, target: Target, notes: Notes) 
     rows = [row for row in target.matrix if isinstance(row, WarpgroupInstruction)]
     if not rows or kernel.stage != "parsed":
         return kernel
-    known = known_multiples(kernel.body)
+    known = facts_of_names(kernel.body)
     chosen: dict[Tensor, Tensor] = {}
 
     def visit(statement: Statement) -> Statement:
@@ -70,7 +71,7 @@ def with_asynchronous_products(kernel: ir.Kernel, target: Target, notes: Notes) 
 
 
 def _row_for(
-    mma: ir.Mma, rows: list[WarpgroupInstruction], known: Multiples
+    mma: ir.Mma, rows: list[WarpgroupInstruction], known: Facts
 ) -> WarpgroupInstruction | str:
     """The widest of the instructions that can do a product, or why none can."""
     changes: dict[str, ir.Operand] = {}

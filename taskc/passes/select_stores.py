@@ -26,6 +26,7 @@ from math import prod
 
 from taskc.errors import Location
 from taskc.ir import nodes as ir
+from taskc.ir.bounds import Facts
 from taskc.ir.build import ZERO, add, index, modulo, multiply
 from taskc.ir.fragments import quotient_of
 from taskc.ir.mapping import Mapping, repeat, spatial
@@ -34,7 +35,6 @@ from taskc.ir.rewrite import copy, statements, substitute, walk
 from taskc.ir.target import Target, WarpgroupInstruction
 from taskc.passes.panels import in_panels, line_of, slots_of
 from taskc.passes.transports import box_refusal
-from taskc.passes.widths import Multiples
 
 Notes = list[tuple[str, Location]]
 
@@ -58,9 +58,7 @@ class BulkStores:
         }
         self.room = target.shared_bytes - _shared_bytes(kernel.body, 1) if self.rows else 0
 
-    def store(
-        self, move: ir.Move, owners: Mapping, known: Multiples, notes: Notes
-    ) -> Statement | None:
+    def store(self, move: ir.Move, owners: Mapping, known: Facts, notes: Notes) -> Statement | None:
         """The store of what these owners hold as bulk copies; None, with a note, where it can't be."""
         if move.tensor.scope != GLOBAL or len(move.shape) != 2 or move.shape != owners.iterated:
             return None
@@ -83,7 +81,7 @@ class BulkStores:
         return None
 
     def panels(
-        self, move: ir.Move, row: WarpgroupInstruction, quotient: Mapping, known: Multiples
+        self, move: ir.Move, row: WarpgroupInstruction, quotient: Mapping, known: Facts
     ) -> Statement | str:
         tensor, loc = move.tensor, move.loc
         rows, columns = move.shape

@@ -48,7 +48,7 @@ from taskc.passes.tile_loops import (
     steps_of_one_run,
 )
 from taskc.passes.transports import refusal_of
-from taskc.passes.widths import known_multiples, move_width
+from taskc.passes.widths import facts_of_names, move_width
 
 
 def specialize(kernel: ir.Kernel) -> ir.Kernel:
@@ -223,7 +223,7 @@ class _Cutter:
         return "registers"
 
     def by_producer(self, move: ir.Move) -> ir.Move:
-        width = move_width(move, self.target, known_multiples(self.kernel.body))
+        width = move_width(move, self.target, facts_of_names(self.kernel.body))
         return replace(move, by=auto_map(move.shape, workers=self.helpers, vector=width))
 
 

@@ -8,6 +8,7 @@ from math import copysign, gcd, prod
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.affine import affine
+from taskc.ir.bounds import Facts
 from taskc.ir.build import multiply, subtract
 from taskc.ir.nodes import GLOBAL, Tensor
 from taskc.ir.rewrite import walk
@@ -15,10 +16,9 @@ from taskc.ir.target import Target
 from taskc.passes.panels import line_of
 from taskc.passes.pixels import misplaced, pixels_of
 from taskc.passes.widths import (
-    Multiples,
     contiguous_width,
     divisor,
-    known_multiples,
+    facts_of_names,
     move_width,
     steady_width,
     unit_stride,
@@ -62,7 +62,7 @@ def transport_for(
 def refusal_of(
     transport: str, moves: Sequence[ir.Move], target: Target, kernel: ir.Kernel
 ) -> str | None:
-    known = known_multiples(kernel.body)
+    known = facts_of_names(kernel.body)
     if transport not in target.transports:
         return f"{target.name} does not have it"
     if transport == "registers":
@@ -71,7 +71,7 @@ def refusal_of(
         refusal = (
             _copy_refusal(move, target, known)
             if transport == "cp.async"
-            else _load_refusal(move, kernel, known)
+            else _load_refusal(move, known)
         )
         if refusal is not None:
             return f"the load of `{move.tensor.name}` {refusal}"
@@ -97,7 +97,7 @@ def _is_negative_zero(constant: ir.Constant) -> bool:
     return constant.dtype.is_float and copysign(1.0, constant.value) < 0
 
 
-def copy_elements(move: ir.Move, target: Target, known: Multiples) -> int:
+def copy_elements(move: ir.Move, target: Target, known: Facts) -> int:
     """How many elements one asynchronous copy takes; 0 where not even 4 bytes are aligned."""
     size = move.tensor.dtype.nbytes
     width = gcd(move_width(move, target, known), run_of(move))
@@ -118,7 +118,7 @@ def run_of(move: ir.Move) -> int:
     return fastest.size if is_run else 1
 
 
-def _condition_width(condition: ir.Expression, along: ir.Variable, known: Multiples) -> int:
+def _condition_width(condition: ir.Expression, along: ir.Variable, known: Facts) -> int:
     """Up to how many aligned consecutive values of `along` can't be told apart by a condition."""
     match condition:
         case ir.Binary(operator="and" | "or", left=left, right=right):
@@ -135,7 +135,7 @@ def _condition_width(condition: ir.Expression, along: ir.Variable, known: Multip
     return 1 if any(node is along for node in walk(condition)) else 1 << 10
 
 
-def _copy_refusal(move: ir.Move, target: Target, known: Multiples) -> str | None:
+def _copy_refusal(move: ir.Move, target: Target, known: Facts) -> str | None:
     read = plain_read(move)
     if read is None:
         return "is not a plain copy that fills with zeros"
@@ -176,7 +176,7 @@ def _implies(one: ir.Expression, other: ir.Expression, least: int) -> bool:
     return False
 
 
-def _load_refusal(move: ir.Move, kernel: ir.Kernel, known: Multiples) -> str | None:
+def _load_refusal(move: ir.Move, known: Facts) -> str | None:
     read = plain_read(move)
     if read is None:
         return "is not a plain copy that fills with zeros"
@@ -191,7 +191,7 @@ def _load_refusal(move: ir.Move, kernel: ir.Kernel, known: Multiples) -> str | N
     return (
         _fill_refusal(source, condition)
         or _line_refusal(move.tensor, move, source, known)
-        or misplaced(pixels, move, source, kernel.body)
+        or misplaced(pixels, source, known)
     )
 
 
@@ -200,7 +200,7 @@ def box_refusal(
     move: ir.Move,
     distant: ir.Read,
     condition: ir.Expression | None,
-    known: Multiples,
+    known: Facts,
 ) -> str | None:
     """Why a bulk copy can't take the elements `distant` of a move to or from shared memory.
 
@@ -213,7 +213,7 @@ def box_refusal(
     is_straight = all(len(variables) <= 1 for variables in used)
     if not is_straight or [v for _, v in steps] != list(move.variables):
         return "is not a box of its tensor"
-    if not all(unit_stride(index, v) for index, v in steps):
+    if not all(unit_stride(index, v, known) for index, v in steps):
         return "is not a box of its tensor"
     return _fill_refusal(distant, condition) or _line_refusal(shared, move, distant, known)
 
@@ -224,7 +224,7 @@ def _fill_refusal(distant: ir.Read, condition: ir.Expression | None) -> str | No
     return None
 
 
-def _line_refusal(shared: Tensor, move: ir.Move, distant: ir.Read, known: Multiples) -> str | None:
+def _line_refusal(shared: Tensor, move: ir.Move, distant: ir.Read, known: Facts) -> str | None:
     """What a bulk copy asks of rows: of those in shared memory and of those in the tensor."""
     size = shared.dtype.nbytes
     line = line_of(shared)

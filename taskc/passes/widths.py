@@ -5,48 +5,29 @@ Parameters start at an address that is a multiple of 16 bytes.
 
 from __future__ import annotations
 
-from math import gcd, lcm, prod
+from math import gcd, prod
 
 from taskc.ir import nodes as ir
+from taskc.ir.bounds import Facts
+from taskc.ir.linear import Opaque
 from taskc.ir.mapping import repeat
 from taskc.ir.nodes import GLOBAL, SHARED, Expression, Statement, Tensor, Variable
-from taskc.ir.rewrite import substitute, walk
+from taskc.ir.rewrite import walk, walk_statements
 from taskc.ir.target import Target
 from taskc.passes.panels import line_of
 
-Multiples = dict[Variable, int]
+
+def facts_of_names(body: Statement) -> Facts:
+    """What is known of the names that a program binds, wherever they are bound."""
+    facts = Facts.empty()
+    for node in walk_statements(body):
+        facts.enter(node)  # what it says of more than names holds within it alone
+    return facts
 
 
-def known_multiples(body: Statement) -> Multiples:
-    """What divides the variables that a program binds, as far as it shows."""
-    known: Multiples = {}
-    for node in walk(body):
-        match node:
-            case ir.Grid():
-                known.update(zip(node.variables, node.by, strict=True))
-            case ir.Pipeline():
-                known[node.variable] = node.by
-            case ir.For(start=ir.Constant(value=start)):
-                known[node.variable] = gcd(int(start), node.step)
-            case ir.Let():
-                known[node.variable] = divisor(node.value, known)
-    return known
-
-
-def divisor(expression: Expression | int, known: Multiples) -> int:
+def divisor(expression: Expression | int, known: Facts) -> int:
     """A number that divides the value of an index; 0 stands for the value 0, which all divide."""
-    match expression:
-        case int():
-            return abs(expression)
-        case ir.Constant(value=value):
-            return abs(int(value))
-        case Variable():
-            return lcm(known.get(expression, 1), expression.multiple)
-        case ir.Binary(operator="+" | "-" | "%", left=left, right=right):
-            return gcd(divisor(left, known), divisor(right, known))
-        case ir.Binary(operator="*", left=left, right=right):
-            return divisor(left, known) * divisor(right, known)
-    return 1
+    return abs(expression) if isinstance(expression, int) else gcd(*known.congruence(expression))
 
 
 def contiguous_width(
@@ -54,7 +35,7 @@ def contiguous_width(
     shape: tuple[int | Expression, ...],
     along: Variable,
     limit: int,
-    known: Multiples,
+    known: Facts,
 ) -> int:
     """The widest power of two, up to `limit`, of aligned consecutive elements that `along` walks over.
 
@@ -67,23 +48,22 @@ def contiguous_width(
     if isinstance(last, ir.Binary) and last.operator == "%":
         # The remainders of a run that lies between two multiples of the divisor.
         common, last = gcd(common, divisor(last.right, known)), last.left
-    if not unit_stride(last, along):
+    if not unit_stride(last, along, known):
         return 1
-    base = substitute(last, {along: ir.Constant(0)})
-    common = gcd(divisor(base, known), common)
+    common = gcd(*known.congruence_of(known.affine(last).without(along)), common)
     if leading:
         common = gcd(divisor(shape[-1], known), common)
     return common & -common
 
 
-def steady_width(index: Expression, along: Variable, limit: int, known: Multiples) -> int:
+def steady_width(index: Expression, along: Variable, limit: int, known: Facts) -> int:
     """The widest power of two, up to `limit`, of aligned consecutive values of `along` that don't change it."""
     if not any(node is along for node in walk(index)):
         return limit
     match index:
-        case ir.Binary(operator="//", left=left, right=right) if unit_stride(left, along):
-            base = substitute(left, {along: ir.Constant(0)})
-            common = gcd(divisor(base, known), divisor(right, known), limit)
+        case ir.Binary(operator="//", left=left, right=right) if unit_stride(left, along, known):
+            base = known.affine(left).without(along)
+            common = gcd(*known.congruence_of(base), divisor(right, known), limit)
             return common & -common
         case ir.Binary(left=left, right=right):
             widths = [steady_width(part, along, limit, known) for part in (left, right)]
@@ -91,20 +71,14 @@ def steady_width(index: Expression, along: Variable, limit: int, known: Multiple
     return 1
 
 
-def unit_stride(index: Expression, along: Variable) -> bool:
+def unit_stride(index: Expression, along: Variable, known: Facts) -> bool:
     """index = along + something else."""
-    if index is along:
-        return True
-    if isinstance(index, ir.Binary) and index.operator in ("+", "-"):
-        left = any(node is along for node in walk(index.left))
-        right = any(node is along for node in walk(index.right))
-        if left == right or (right and index.operator == "-"):
-            return False
-        return unit_stride(index.left if left else index.right, along)
-    return False
+    form = known.affine(index)
+    rest = [atom.expression for atom in form.terms if isinstance(atom, Opaque)]
+    return form.coefficient(along) == 1 and not any(along is n for part in rest for n in walk(part))
 
 
-def move_width(move: ir.Move, target: Target, known: Multiples) -> int:
+def move_width(move: ir.Move, target: Target, known: Facts) -> int:
     """How many consecutive elements one worker of a move can take at a time."""
     along = move.variables[-1]
     limit = max(1, target.vector_bytes // move.tensor.dtype.nbytes)

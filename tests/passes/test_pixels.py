@@ -13,7 +13,7 @@ from taskc.ir.target import TARGETS
 from taskc.passes.pixels import pixels_of
 from taskc.passes.simplify import simplify
 from taskc.passes.transports import plain_read, refusal_of
-from taskc.passes.widths import known_multiples
+from taskc.passes.widths import facts_of_names
 from tests.passes.kernels import kernel
 
 OF_14 = (
@@ -58,7 +58,7 @@ def found(start: ir.Kernel) -> Any:
     move = move_of(start)
     read = plain_read(move)
     assert read is not None
-    return pixels_of(move, read[0], known_multiples(start.body))
+    return pixels_of(move, read[0], facts_of_names(start.body))
 
 
 def refusal(start: ir.Kernel) -> str | None:
