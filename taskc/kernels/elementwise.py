@@ -83,10 +83,10 @@ def elementwise(
     apply = tc.function(expression) if isinstance(expression, FunctionType) else expression
     final = result or types[0]
     shape, (*seen, whole) = joined(shapes)
-    inputs = [
+    kinds = tuple(
         dtype[tuple(given)].reshape(*view)
         for dtype, given, view in zip(types, shapes, seen, strict=True)
-    ]
+    )
     output = final[shape].reshape(*whole)
     machine = machine or tc.machine()
     own, at_ends = _owners(whole, (*types, final), machine, unroll)
@@ -94,58 +94,23 @@ def elementwise(
     once = [[_is_one(extent) for extent in view] for view in seen]
 
     @tc.function
-    def value(a, b, c, d, place):
-        first = _at(a, once[0], place)
-        if count == 1:
-            return apply(first).to(final)
-        second = _at(b, once[1], place)
-        if count == 2:
-            return apply(first, second).to(final)
-        third = _at(c, once[2], place)
-        if count == 3:
-            return apply(first, second, third).to(final)
-        return apply(first, second, third, _at(d, once[3], place)).to(final)
+    def value(inputs, place):
+        parts = [_at(inputs[n], once[n], place) for n in range(count)]
+        return apply(*parts).to(final)
 
-    @tc.function
-    def compute(a, b, c, d, y, i, j, k, col):
-        if at_ends is not own and col + box[3] <= whole[3]:
-            for p, q, r, s in own:
-                place = i + p, j + q, k + r, col + s
-                y[place] = value(a, b, c, d, place)
-        else:
-            for p, q, r, s in at_ends:
-                place = i + p, j + q, k + r, col + s
-                if _inside(whole, place):
-                    y[place] = value(a, b, c, d, place)
-
-    # A kernel has so many parameters as it is written with.
-    if count == 1:
-
-        @tc.kernel(workers=own.workers)
-        def elementwise(a: inputs[0], y: tc.out[output]):
-            for i, j, k, col in tc.tiles(whole, by=box):
-                compute(a, None, None, None, y, i, j, k, col)
-
-    elif count == 2:
-
-        @tc.kernel(workers=own.workers)
-        def elementwise(a: inputs[0], b: inputs[1], y: tc.out[output]):
-            for i, j, k, col in tc.tiles(whole, by=box):
-                compute(a, b, None, None, y, i, j, k, col)
-
-    elif count == 3:
-
-        @tc.kernel(workers=own.workers)
-        def elementwise(a: inputs[0], b: inputs[1], c: inputs[2], y: tc.out[output]):
-            for i, j, k, col in tc.tiles(whole, by=box):
-                compute(a, b, c, None, y, i, j, k, col)
-
-    else:
-
-        @tc.kernel(workers=own.workers)
-        def elementwise(a: inputs[0], b: inputs[1], c: inputs[2], d: inputs[3], y: tc.out[output]):
-            for i, j, k, col in tc.tiles(whole, by=box):
-                compute(a, b, c, d, y, i, j, k, col)
+    @tc.kernel(workers=own.workers)
+    def elementwise(a: kinds[0], b: kinds[1:2], c: kinds[2:3], d: kinds[3:], y: tc.out[output]):
+        inputs = (a, *b, *c, *d)
+        for i, j, k, col in tc.tiles(whole, by=box):
+            if at_ends is not own and col + box[3] <= whole[3]:
+                for p, q, r, s in own:
+                    place = i + p, j + q, k + r, col + s
+                    y[place] = value(inputs, place)
+            else:
+                for p, q, r, s in at_ends:
+                    place = i + p, j + q, k + r, col + s
+                    if _inside(whole, place):
+                        y[place] = value(inputs, place)
 
     return elementwise
 
