@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import reduce as fold
 from typing import Any
 
@@ -94,6 +94,22 @@ def _quantifier(name: str, operator: ast.boolop, on_constants: Callable[..., boo
         return boolean_operation(
             context, ast.copy_location(ast.BoolOp(operator, written), argument)
         )
+
+    return handler
+
+
+def _arranged(name: str, on_items: Callable[..., Iterable[Value]]) -> Handler:
+    """`enumerate`, `reversed` and `zip`, which look at no item: a list, to loop over or to take apart."""
+
+    def handler(context: Context, node: ast.Call) -> Value:
+        values = [context.evaluate(argument) for argument in node.args]
+        for value, argument in zip(values, node.args, strict=True):
+            if not isinstance(value, (tuple, list)) and not is_constant(value):
+                raise context.error(
+                    f"{name}(...) takes tuples and lists, and this is {describe(value)}", argument
+                )
+        keywords = {item.arg: context.evaluate(item.value) for item in node.keywords if item.arg}
+        return compute(context, node, lambda: list(on_items(*values, **keywords)))
 
     return handler
 
@@ -249,6 +265,9 @@ BUILTINS: dict[int, Handler] = {
     id(builtins.max): _extremum("max", max),
     id(builtins.all): _quantifier("all", ast.And(), all),
     id(builtins.any): _quantifier("any", ast.Or(), any),
+    id(builtins.enumerate): _arranged("enumerate", enumerate),
+    id(builtins.reversed): _arranged("reversed", reversed),
+    id(builtins.zip): _arranged("zip", zip),
     id(builtins.abs): _unary_function("abs", "abs", abs),
     id(builtins.round): _unary_function("round", "round", round),
     id(builtins.len): _length,

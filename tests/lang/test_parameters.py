@@ -43,8 +43,8 @@ def make_scaled(n, inputs=1, biased=True, factor=False, outputs=1):
                         total += x[first + i]
                     if factor:
                         total *= factor[0]
-                    for number, y in tc.static(enumerate(range(outputs))):
-                        ys[y][first + i] = finished(total, first + i, *bias) + number
+                    for number, y in enumerate(ys):
+                        y[first + i] = finished(total, first + i, *bias) + number
 
     return scaled
 """

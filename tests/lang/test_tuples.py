@@ -84,6 +84,28 @@ def test_a_loop_over_a_tuple_is_unrolled() -> None:
     ]
 
 
+def test_items_are_numbered_paired_and_reversed() -> None:
+    body = """
+    for number, (part, factor) in enumerate(zip((s, x[0]), (2, 3), strict=True), start=4):
+        y[number] = part * factor
+    for part in reversed((s, x[1])):
+        y[0] = part
+    for number, part in enumerate(()):
+        y[number] = part
+    t = [place + 1 for number, place in enumerate((1, 2))][1] * s
+    """
+    header = "@tc.cuda.kernel(workers=32)\ndef k(x: f32[64], y: tc.inout[f32[64]], s: f32):\n"
+    assert body_text(body, header).splitlines() == [
+        "let value = x[0]",
+        "y[4] = s * 2.0",
+        "y[5] = value * 3.0",
+        "let part = x[1]",
+        "y[0] = part",
+        "y[0] = s",
+        "let t = 3.0 * s",
+    ]
+
+
 def test_a_list_has_the_values_of_when_it_was_made() -> None:
     body = "kept = [y[0], [y[1]]]\ny[0] = s\ny[2] = kept[0] + kept[1][0]"
     header = "@tc.cuda.kernel(workers=32)\ndef k(y: tc.inout[f32[64]], s: f32):\n"
