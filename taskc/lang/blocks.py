@@ -239,8 +239,20 @@ def _move(
             )
     inside = conjunction((view_guard(context, target, pairs), guard))
     variables, shape = target.ordered(variables), target.ordered(target.shape)
+    if by is None and tensor.scope != ir.TILE and _reads_a_transposed_tile(made, variables):
+        variables, shape = variables[::-1], shape[::-1]
     loc = context.locate(node)
     context.emit(ir.Move(tensor, indices, variables, shape, made, inside, by, loc=loc))
+
+
+def _reads_a_transposed_tile(value: ir.Expression, variables: tuple[ir.Variable, ...]) -> bool:
+    """A tile has the indices from the last to the first, and none has them as they are: its owners move it."""
+    places = [
+        part.indices
+        for part in walk(value)
+        if isinstance(part, ir.Read) and part.tensor.scope == ir.TILE
+    ]
+    return variables[::-1] in places and variables not in places
 
 
 HANDLERS: dict[str, Handler] = {"load": _load, "store": _store, "copy": _copy}

@@ -169,6 +169,34 @@ def kernel(x: u8[n], k: i32, y: tc.out[u8[n]]):
                 value = value // u8(2)
             put(y, at + i, tc.where(k > 0, value, value + u8(1)))
 """,
+    """@tc.function
+def summed(place, *tensors):
+    total = f32(0)
+    for number, x in enumerate(tensors):
+        total += x[(*place,)] * (number + 1)
+    return total
+@tc.kernel(workers=8)
+def kernel(xs: (f32[n, 6], f32[n, 6]), bias: (f32[6],), y: tc.out[f32[n, 6]]):
+    axes = range(2)
+    for (*first,) in tc.tiles((n, 6), by=(4, 2)):
+        for i, *rest in spatial(4, 2):
+            there = [first[d] + (i, *rest)[d] for d in axes]
+            if all([there[d] < y.shape[d] for d in axes]):
+                value = summed(there, *xs)
+                y[(*there,)] = value + bias[0][there[1]] if bias else value
+""",
+    """@tc.kernel(workers=8)
+def kernel(a: f32[6, n], b: f32[10, 6], c: tc.out[f32[10, n]]):
+    own = repeat(4, 1) * spatial(1, 8)
+    left, right = a.T, b.T
+    for row, col in tc.tiles((n, 10), by=own.shape):
+        acc = tc.tile(f32, own, 0)
+        for p in tc.pipeline(left.shape[1], by=3, stages=2):
+            sa = tc.load(left[row : row + 4, p : p + 3])
+            sb = tc.load((3, 8), lambda *place: right[p + place[0], col + place[1]], fill=0)
+            tc.mma(acc, sa, sb.T.T)
+        tc.store(c.T[row : row + 4, col : col + 8], acc)
+""",
 )
 
 

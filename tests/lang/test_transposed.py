@@ -92,6 +92,61 @@ def test_a_store_to_a_transpose_is_the_store_of_one() -> None:
     )
 
 
+TILES = """
+def make(own, dtype):
+    rows, columns = own.shape
+
+    @tc.kernel(workers=own.workers)
+    def k(x: dtype[rows, columns], c: tc.out[dtype[columns, rows]]):
+        t = tc.tile(dtype, own)
+        tc.copy(t, x[0:rows, 0:columns])
+        STORE
+
+    return k
+"""
+
+
+STORES_OF_TILES = (
+    "tc.store(c.T[0:rows, 0:columns], t)",
+    "tc.store(c[0:columns, 0:rows], t.T)",
+    "tc.store(c[0:columns, 0:rows], lambda i, j: t[j, i])",
+    "tc.copy(c[0:columns, 0:rows], t.T)",
+)
+
+
+@pytest.mark.parametrize("target", ["generic", "sm_80", "sm_90a"])
+@pytest.mark.parametrize("store", STORES_OF_TILES)
+def test_a_tiles_owners_store_its_transpose(store: str, target: str) -> None:
+    """In registers nothing is exchanged, whichever way the store is written."""
+    fragment = spatial(4, 1) * repeat(1, 8) * repeat(2, 1) * spatial(8, 4) * repeat(1, 2)
+    for own in (repeat(2, 1) * spatial(4, 8), fragment):
+        first, k = (
+            cell(TILES.replace("STORE", one))["make"](own, tc.f16)
+            for one in (STORES_OF_TILES[0], store)
+        )
+        assert difference(first.ir, k.ir) is None
+        (x,) = k.example()
+        assert (k(x) == x.T).all()
+        findings = tc.check(k, target=target)
+        assert [finding for finding in findings if finding.severity == "error"] == []
+
+
+def test_a_tile_takes_a_transpose() -> None:
+    made = cell("""
+@tc.kernel(workers=32)
+def k(x: f32[8, 4], y: tc.out[f32[4, 8]]):
+    t = tc.tile(f32, spatial(4, 8))
+    tc.copy(t, x.T[0:4, 0:8])
+    u = tc.tile(f32, spatial(4, 8))
+    tc.copy(u.T, x[0:8, 0:4])
+    for i, j in spatial(4, 8):
+        y[i, j] = t[i, j] + u[i, j]
+""")["k"]
+    (x,) = made.example()
+    assert (made(x) == 2 * x.T).all()
+    assert [finding for finding in tc.check(made) if finding.severity == "error"] == []
+
+
 def test_who_copies_what_is_said_as_it_is_written() -> None:
     same(
         "    tc.copy(c.T[0:32, 0:64], x[0:32, 0:64], by=repeat(4, 16) * spatial(8, 4))\n",
