@@ -28,8 +28,7 @@ from taskc import DType, bf16, f16, f32, repeat, spatial
 from taskc.backend.cuda.compile import compile_kernel, compile_many
 from taskc.backend.sim import run
 from taskc.ir.nodes import Kernel
-from taskc.kernels.matmul import matmul
-from taskc.kernels.tiles_matmul import Tiling
+from taskc.kernels.matmul import Tiling, matmul
 from taskc.passes.pipeline import lower, lower_steps
 
 # 16 rows by 8 columns, of which each worker of a warp has two pairs: what mma.sync adds to.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpu_kernels import Size, library
+from gpu_kernels import Size
 
 import taskc as tc
 from taskc import DType, bf16, f8e4m3, f8e5m2, f16, f32, i8, i32, repeat, tf32, u8
-from taskc.kernels.tiles_matmul import Tiling, choose
+from taskc.kernels.choose import choose
+from taskc.kernels.matmul import Problem, Tiling, build
+from taskc.kernels.matmul.plan_gpu import candidate_tilings
 
 Bound = tuple[float, float]
 
@@ -71,23 +73,19 @@ def by_wgmma(dtype: DType, total: DType, result: DType, machine: Any, *size: int
     rows = [row for row in machine.instructions(dtype, dtype, total) if row.asynchronous]
     fragment = next(row.accumulator_fragment for row in rows if row.shape[1] == _COLUMNS)
     tiling = Tiling(fragment, 128 // dtype.nbytes, 3)
-    return _by(tiling, dtype, total, result, machine, *size)
+    return build(_problem(dtype, total, result, *size), tiling, machine)
 
 
 def by_mma_sync(dtype: DType, total: DType, result: DType, machine: Any, *size: int) -> Any:
     """By the instruction that older processors have, too."""
-    older = tc.machine("sm_89")
-    tiling = choose(*size, (dtype, dtype, total), older, transpose_b=not is_across(dtype))
-    return _by(tiling, dtype, total, result, older, *size)
+    older, problem = tc.machine("sm_89"), _problem(dtype, total, result, *size)
+    return build(problem, choose(candidate_tilings, problem, older), older)
 
 
-def _by(
-    tiling: Tiling, dtype: DType, total: DType, result: DType, machine: Any, m: int, n: int, k: int
-) -> Any:
-    return library(
-        "tiles_matmul", "tiles_matmul", m, n, k,
-        machine=machine, dtype=dtype, total=total, result=result, transpose_b=not is_across(dtype),
-        tiling=tiling,
+def _problem(dtype: DType, total: DType, result: DType, m: int, n: int, k: int) -> Problem:
+    return Problem(
+        m=m, n=n, k=k, dtype=dtype, right=dtype, total=total, result=result,
+        transpose_b=not is_across(dtype),
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Plans of a large bf16 product, timed beside each other: what `choose` of tiles_matmul.py is to be held against."""
+"""Plans of a large bf16 product, timed beside each other: what `choose` is to be held against."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from gpu_kernels import of_bf16, product, product_work
 
 import taskc as tc
 from taskc import bf16, f32, repeat, spatial
-from taskc.kernels.tiles_matmul import Tiling, choose, tiles_matmul
+from taskc.kernels import matmul
+from taskc.kernels.choose import choose
+from taskc.kernels.matmul.plan_gpu import Tiling, candidate_tilings
 
-TYPES = bf16, bf16, f32
 SIZES = ((4096, 4096, 4096), (8192, 8192, 8192), (8192, 8192, 1024), (128, 768, 3072))
 CHECK = (512, 512, 192)  # as many tiles as any cluster divides
 
@@ -37,7 +38,7 @@ BESIDE = (
 
 def plans() -> Iterator[tuple[str, Tiling]]:
     """Their names, and they themselves, for the machine that has warpgroups."""
-    rows = tc.machine("sm_90a").instructions(*TYPES)
+    rows = tc.machine("sm_90a").instructions(bf16, bf16, f32)
     fragments = {row.shape[1]: row.accumulator_fragment for row in rows if row.asynchronous}
     for columns, count, stages, cluster, group in AHEAD:
         own = spatial(count, 1) * fragments[columns]
@@ -54,9 +55,18 @@ def plans() -> Iterator[tuple[str, Tiling]]:
         yield name, Tiling(own, 32, 4, parts=parts)
 
 
+def problem_of(size: Size) -> matmul.Problem:
+    m, n, k = size
+    return matmul.Problem(m=m, n=n, k=k, dtype=bf16, right=bf16, total=f32, result=bf16)
+
+
+def chosen(size: Size, machine: tc.Machine) -> Tiling:
+    return choose(candidate_tilings, problem_of(size), machine)
+
+
 PLANS = dict(plans())
 for _size in SIZES:
-    _chosen = choose(*_size, TYPES, tc.machine("sm_90a"))
+    _chosen = chosen(_size, tc.machine("sm_90a"))
     if _chosen not in PLANS.values():
         PLANS[f"of {name_of(_size)}"] = _chosen
 
@@ -74,7 +84,7 @@ def name_of_plan(name: str) -> str:
 
 
 def build(plan: Tiling, machine: Any, m: int, n: int, k: int) -> Any:
-    return tiles_matmul(m, n, k, machine=machine, dtype=bf16, total=f32, result=bf16, tiling=plan)
+    return matmul.build(problem_of((m, n, k)), plan, machine)
 
 
 VARIANTS = tuple(
@@ -98,9 +108,9 @@ def comparison(rows: list[dict[str, Any]], target: str) -> list[str]:
         if not here:
             continue
         here.sort(key=lambda row: row["ours_ms"])
-        chosen = choose(*size, TYPES, machine)
-        names = [name_of_plan(name) for name, plan in PLANS.items() if plan == chosen]
-        lines.append(f"{name_of(size)}: choose takes {names[0] if names else chosen}")
+        found = chosen(size, machine)
+        names = [name_of_plan(name) for name, plan in PLANS.items() if plan == found]
+        lines.append(f"{name_of(size)}: choose takes {names[0] if names else found}")
         for row in here:
             mark = " <- chosen" if row["family"] in names else ""
             lines.append(f"    {row['ours_ms']:9.4f} ms {row['family']}{mark}")

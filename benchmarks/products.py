@@ -19,7 +19,7 @@ from report import Row, finish, parse_options
 import taskc as tc
 from taskc import bf16, f32, i8, i32, repeat, spatial, u8
 from taskc.kernels import matmul
-from taskc.kernels.products import product
+from taskc.kernels.matmul import product
 
 SHAPES = ((1024, 1024, 1024), (128, 768, 768), (128, 3072, 768), (128, 768, 3072))
 Case = tuple[str, str, Any, dict[str, Any], float, float]

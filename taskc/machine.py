@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -36,7 +36,7 @@ class Machine:
     registers: int
     threads: int
     near: int
-    products: tuple[MatrixInstruction, ...] = ()
+    products: tuple[MatrixInstruction, ...] = field(default=(), hash=False)  # long, and the same
     is_processor: bool = True
 
     def instructions(

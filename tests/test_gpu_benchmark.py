@@ -412,7 +412,7 @@ def test_plans_are_compared_with_what_is_chosen(parts: Any) -> None:
     assert len(variants.PLANS) == len(variants.VARIANTS)
     assert all(variants.fits(plan, variants.CHECK) for plan in variants.PLANS.values())
     for size in variants.SIZES:  # what is chosen is among what it is compared with
-        chosen = variants.choose(*size, variants.TYPES, tc.machine("sm_90a"))
+        chosen = variants.chosen(size, tc.machine("sm_90a"))
         (family,) = [
             family
             for family, plan in zip(variants.VARIANTS, variants.PLANS.values(), strict=True)

@@ -20,7 +20,7 @@ from taskc.kernels.convolution_depthwise import depthwise
 from taskc.kernels.convolution_problem import Extent, Problem, paddings, pair
 from taskc.kernels.convolution_products import products, with_copies
 from taskc.kernels.convolution_tiling import choose
-from taskc.kernels.tiles_matmul import Tiling
+from taskc.kernels.matmul import Tiling
 
 __all__ = ["Tiling", "choose", "convolution"]
 

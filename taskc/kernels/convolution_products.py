@@ -1,4 +1,4 @@
-"""Convolutions on GPUs as programs around `tiles_matmul`, whose left operand is never laid out in memory.
+"""Convolutions on GPUs as programs around a GEMM, whose left operand is never laid out in memory.
 
     y[pixel, feature] = x[pixel, q] * w[feature, q]
 
@@ -14,14 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import taskc as tc
 from taskc import DType, Machine
+from taskc.kernels import matmul
 from taskc.kernels.convolution_problem import Problem
-from taskc.kernels.matmul import matmul
+from taskc.kernels.matmul.plan_gpu import Tiling
+from taskc.kernels.matmul.problem import Gathered
 from taskc.kernels.padding import pad, pitch
-from taskc.kernels.tiles_matmul import Gathered, Tiling, choose, tiles_matmul
 from taskc.kernels.transpose import transpose
 
 
@@ -97,20 +99,13 @@ def _whole_accesses(problem: Problem) -> int:
 
 def _product(problem: Problem, machine: Machine, tiling: Tiling | None) -> Any:
     """Of x as it is, and of w and y as matrices; of x, too, where a filter covers one pixel."""
-    pixels, features, deep = problem.pixels, problem.features, problem.deep
-    options = {
-        "machine": machine, "dtype": problem.dtype, "total": problem.total, "result": problem.result,
-        "transpose_b": True, "bias": problem.bias, "activation": problem.activation,
-    }  # fmt: skip
-    if problem.is_pointwise:
-        return matmul(_own(pixels), features, deep, tiling=tiling, **options)
-    types = problem.dtype, problem.dtype, problem.total
-    plan = tiling or choose(
-        pixels, features, deep, types, machine,
-        transpose_b=True, ahead=_travels_in_bulk(problem), even=True,
+    pixels = _own(problem.pixels) if problem.is_pointwise else problem.pixels
+    product = matmul.Problem(
+        m=pixels, n=problem.features, k=problem.deep, dtype=problem.dtype, right=problem.dtype,
+        total=problem.total, result=problem.result, transpose_b=True, bias=problem.bias,
+        activation=problem.activation, gathered=None if problem.is_pointwise else _gathered(problem),
     )  # fmt: skip
-    gathered = _gathered(problem, plan)
-    return tiles_matmul(pixels, features, deep, tiling=plan, gathered=gathered, **options)
+    return matmul.build(product, tiling, machine)
 
 
 def _travels_in_bulk(problem: Problem) -> bool:
@@ -123,8 +118,13 @@ def _travels_in_bulk(problem: Problem) -> bool:
     )
 
 
-def _gathered(problem: Problem, plan: Tiling) -> Gathered:
-    tall, depth = plan.block[0], plan.depth
+def _gathered(problem: Problem) -> Gathered:
+    type_ = problem.images_of(problem.dtype, problem.extents, problem.channels)
+    return Gathered(type_, partial(_load, problem), _travels_in_bulk(problem))
+
+
+def _load(problem: Problem, tall: int, depth: int) -> Callable[..., Any]:
+    """The surroundings of so many pixels, for some steps of q: a function of x, the first pixel and the first step."""
     channels, across, deep = problem.channels, problem.size[1], problem.deep
     outputs = problem.outputs[0] * problem.outputs[1]
     row_of, column_of = problem.taps
@@ -158,4 +158,4 @@ def _gathered(problem: Problem, plan: Tiling) -> Gathered:
     def load(x, row, q):
         return tc.load((tall, depth), lambda i, j: covered(x, row + i, q, j), fill=0)
 
-    return Gathered(problem.images_of(problem.dtype, problem.extents, channels), load)
+    return load

@@ -7,7 +7,7 @@ from math import ceil
 
 from taskc import Machine, repeat, spatial
 from taskc.kernels.convolution_problem import Problem
-from taskc.kernels.tiles_matmul import Tiling
+from taskc.kernels.matmul import Tiling
 
 # Fragments of a warp, rows by columns, and the warps of a block; and how much of the peak that reaches.
 # A fragment of an instruction is 16 x 8, of fused multiply-adds 16 x 32.

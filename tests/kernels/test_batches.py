@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc.kernels.batches import batch_matmul
+from taskc.kernels.matmul import batch_matmul
 from tests.kernels.test_matmul import in_order, relu
 
 BATCHES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [

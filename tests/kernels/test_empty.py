@@ -12,10 +12,8 @@ import pytest
 import taskc as tc
 from taskc import f32, i8, i32, repeat, spatial
 from taskc.kernels.attention import attention
-from taskc.kernels.batches import batch_matmul
 from taskc.kernels.convolution import convolution
-from taskc.kernels.matmul import matmul
-from taskc.kernels.products import product
+from taskc.kernels.matmul import batch_matmul, matmul, product
 from taskc.kernels.reductions import reduction
 from taskc.kernels.rows import softmax
 from taskc.kernels.transpose import transpose

@@ -10,9 +10,11 @@ import pytest
 import taskc as tc
 from taskc import driver
 from taskc.ir.printer import to_text
-from taskc.kernels.matmul import Schedule, choose, matmul
+from taskc.kernels.matmul import Panels, matmul
+from taskc.kernels.matmul.plan import candidates
 from taskc.machine import Machine
 from tests.kernels.conftest import Same
+from tests.kernels.problems import gemm
 
 RAGGED = [(1, 1, 1), (2, 3, 5), (3, 15, 2), (15, 17, 16), (16, 48, 8), (17, 127, 3), (129, 49, 1)]
 TYPES = [(tc.f32, None), (tc.f64, None), (tc.bf16, tc.f32), (tc.f16, tc.f32), (tc.i8, tc.i32)]
@@ -203,7 +205,7 @@ def test_the_mapping_decides_the_registers() -> None:
 
     lanes = tc.machine().lanes
     for rows, vectors in ((2, 2), (4, 3), (6, 2)):
-        plan = Schedule(rows, vectors, 4 * rows, lanes)
+        plan = Panels(rows, vectors, 4 * rows, lanes)
         kernel = matmul(4 * rows, 2 * plan.wide, 64, schedule=plan)
         lean = lower(replace(kernel.ir, target=host().target))
         text = assembly_of(lean, host())
@@ -215,9 +217,10 @@ def test_schedules_fit_the_machine() -> None:
     wide, narrow = Machine(16, 32, 2, 1 << 20), Machine(8, 16, 2, 1 << 20)
     for machine in (wide, narrow):
         for m in (1, 8, 100, 2039):
-            plan = choose(m, 768, 768, machine, packed=False)
-            assert plan.rows * plan.vectors < machine.registers
-            assert plan.tall % plan.rows == 0
+            for plan in candidates(gemm(m, 768, 768, (tc.f32,) * 3), machine):
+                if isinstance(plan, Panels):
+                    assert plan.rows * plan.vectors < machine.registers
+                    assert plan.tall % plan.rows == 0
 
 
 def test_of_tf32_the_low_bits_do_not_count(same_bits: Same) -> None:

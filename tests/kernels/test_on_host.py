@@ -16,11 +16,11 @@ from taskc import bf16, f8e4m3, f8e5m2, f16, f32, i8, i32, repeat, spatial, tf32
 from taskc.ir.target import SM_90A, TARGETS
 from taskc.kernels.attention import Plan, attention
 from taskc.kernels.convolution import Tiling as ConvolutionTiling, convolution
-from taskc.kernels.matmul import matmul
-from taskc.kernels.tiles_matmul import Tiling, choose
+from taskc.kernels.matmul import Tiling, matmul
 from tests.backend.cuda.host import COMPILER
 from tests.kernels import test_attention, test_convolution
 from tests.kernels.hosted import Problem, check
+from tests.kernels.problems import tiling_of
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no g++ to compile for the host")
 
@@ -291,7 +291,7 @@ def test_what_is_chosen(target: str, dtype: tc.DType, options: dict[str, bool]) 
     """The tiles for large products, on the smallest one that goes around all stages and has edges."""
     total = i32 if dtype is i8 else f32
     machine = tc.machine(target)
-    tiling = choose(4096, 4096, 4096, (dtype, dtype, total), machine, **options)
+    tiling = tiling_of(4096, 4096, 4096, (dtype, dtype, total), machine, **options)
     (m, n), depth = tiling.own.shape, tiling.depth
     shape = m * tiling.cluster[0] - 8, n * tiling.cluster[1] - 8, (tiling.stages + 2) * depth + 16
     check([product(target, shape, tiling, dtype=dtype, **options)])

@@ -14,10 +14,13 @@ from taskc.ir import nodes as ir
 from taskc.ir.mapping import repeat, spatial
 from taskc.ir.rewrite import walk
 from taskc.ir.target import AVX512_AMX, AVX512_VNNI
-from taskc.kernels import products
-from taskc.kernels.products import Plan, choose, product
+from taskc.kernels import matmul
+from taskc.kernels.choose import choose
+from taskc.kernels.matmul import Packs, product
+from taskc.kernels.matmul.plan import candidates_of_packs
 from taskc.machine import Machine
 from taskc.passes.pipeline import lower
+from tests.kernels.problems import gemm
 
 RAGGED = [(1, 1, 1), (2, 3, 5), (3, 127, 2), (15, 17, 16), (16, 48, 8), (17, 33, 67), (129, 49, 1)]
 
@@ -109,6 +112,10 @@ def test_any_number_of_rows(packed: bool) -> None:
 INTEGERS = (i8, i8, i32)
 
 
+def chosen(m: int, n: int, types: Any, machine: Machine) -> Packs:
+    return choose(candidates_of_packs, gemm(m, n, 64, types), machine)
+
+
 def machine(lanes: int = 16, threads: int = 1, products: Any = AVX512_VNNI.products) -> Machine:
     return Machine(lanes, 32 if lanes == 16 else 16, threads, 1 << 20, products)
 
@@ -118,21 +125,21 @@ def vectors(rows: int, count: int) -> Any:
 
 
 def test_blocks_keep_threads_busy_and_tiles_waste_little() -> None:
-    assert choose(1024, 1024, INTEGERS, machine()) == Plan(vectors(12, 2), 1032, 4, 4)
-    assert choose(1024, 64, INTEGERS, machine(threads=8)).tall < 128, "two panels for eight threads"
-    assert choose(1, 1024, INTEGERS, machine()).own.shape[0] == 1
-    assert choose(8, 48, INTEGERS, machine()) == Plan(vectors(8, 3), 8, 4, 4)
-    assert choose(1024, 1024, INTEGERS, machine(lanes=8)).wide == 16
-    assert choose(1024, 1024, (f32, f32, f32), machine()).pack == 1
+    assert chosen(1024, 1024, INTEGERS, machine()) == Packs(vectors(12, 2), 1032, 4, 4)
+    assert chosen(1024, 64, INTEGERS, machine(threads=8)).tall < 128, "two panels for eight threads"
+    assert chosen(1, 1024, INTEGERS, machine()).own.shape[0] == 1
+    assert chosen(8, 48, INTEGERS, machine()) == Packs(vectors(8, 3), 8, 4, 4)
+    assert chosen(1024, 1024, INTEGERS, machine(lanes=8)).wide == 16
+    assert chosen(1024, 1024, (f32, f32, f32), machine()).pack == 1
 
 
 def test_tile_registers_are_for_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     there = machine(products=AVX512_AMX.products)
     fragment = repeat(16, 1) * spatial(1, 16)
-    assert choose(1024, 1024, INTEGERS, there) == Plan(repeat(2, 2) * fragment, 1024, 4, 64)
-    assert choose(1024, 1024, (bf16, bf16, f32), there).step == 32
-    assert choose(1, 1024, INTEGERS, there).step == 4
-    monkeypatch.setattr(products.tc, "machine", lambda: there)
+    assert chosen(1024, 1024, INTEGERS, there) == Packs(repeat(2, 2) * fragment, 1024, 4, 64)
+    assert chosen(1024, 1024, (bf16, bf16, f32), there).step == 32
+    assert chosen(1, 1024, INTEGERS, there).step == 4
+    monkeypatch.setattr(matmul.tc, "machine", lambda: there)
     for packed in (False, True):
         kernel = product(40, 33, 100, dtype=i8, packed=packed).ir
         selected = lower(replace(kernel, target="avx512_amx"), "selected")

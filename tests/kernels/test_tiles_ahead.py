@@ -18,9 +18,9 @@ from taskc.checking import Examination, examine, examine_program
 from taskc.ir import nodes as ir
 from taskc.ir.printer import to_text
 from taskc.ir.target import SM_90A, TARGETS
-from taskc.kernels.matmul import matmul
-from taskc.kernels.tiles_matmul import Tiling, choose
+from taskc.kernels.matmul import Tiling, matmul
 from taskc.passes.pipeline import lower
+from tests.kernels.problems import tiling_of
 from tests.kernels.test_tiles_matmul import expected, operands
 
 HOPPER = tc.machine("sm_90a")
@@ -142,7 +142,7 @@ def test_few_rows_after_every_pass() -> None:
 def test_few_rows_of_other_kinds() -> None:
     """Parts of k; sizes known at the call; integers."""
     calls = few_rows_of((9, 72, 200), replace(TURNED, parts=2), dtype=f16, total=f32, bias=True)
-    assert [call.steps[-1].kernel.name for call in calls] == ["partial", "biased"]
+    assert [call.steps[-1].kernel.name for call in calls] == ["partial", "added"]
     sizes = tc.dim("m"), tc.dim("n", multiple=8), tc.dim("k", multiple=8)
     for shape in ((1, 8, 8), (17, 72, 136)):
         few_rows_of(shape, TURNED, extents=sizes, dtype=f16, total=f32)
@@ -180,7 +180,7 @@ def few_rows_of(
 def test_few_rows_are_turned(rows: int) -> None:
     """A block has few of b's columns and all of a's rows, so that b is read once; nearly all have one."""
     for transpose_b in (False, True):
-        plan = choose(rows, 4096, 4096, (bf16, bf16, f32), HOPPER, transpose_b=transpose_b)
+        plan = tiling_of(rows, 4096, 4096, (bf16, bf16, f32), HOPPER, transpose_b=transpose_b)
         assert plan.turned
         high, broad = plan.block
         assert rows <= high < rows + 8
@@ -193,7 +193,7 @@ def test_few_rows_are_turned(rows: int) -> None:
 )
 def test_less_than_a_wave_is_split(shape: tuple[int, int, int], parts: int) -> None:
     """So that nearly every processor has a block, without more waves than one."""
-    plan = choose(*shape, (bf16, bf16, f32), HOPPER)
+    plan = tiling_of(*shape, (bf16, bf16, f32), HOPPER)
     assert (plan.ahead, plan.parts) == (True, parts)
     tall, wide = plan.own.shape
     blocks = -(-shape[0] // tall) * -(-shape[1] // wide) * parts
@@ -218,7 +218,7 @@ def test_parts_compile(shape: tuple[int, int, int], instruction: str, stored: st
     if disassembler() is not None:
         text = sass_of(partial.cubin)
         assert all(word in text for word in (f"{instruction}.F32.BF16", "UTMALDG", stored))
-        parts = choose(*shape, (bf16, bf16, f32), HOPPER).parts
+        parts = tiling_of(*shape, (bf16, bf16, f32), HOPPER).parts
         assert len(re.findall(r"LDG\.E\.128", sass_of(added.cubin))) == parts
 
 
@@ -247,7 +247,7 @@ def test_blocks_that_load_for_each_other_after_every_pass(transpose_b: bool) -> 
     ids=["32 tiles", "with an edge", "31 tiles", "unknown"],
 )
 def test_which_blocks_load_for_each_other(rows: Any, cluster: tuple[int, int]) -> None:
-    plan = choose(rows, 4096, 4096, (bf16, bf16, f32), HOPPER)
+    plan = tiling_of(rows, 4096, 4096, (bf16, bf16, f32), HOPPER)
     assert (plan.own.shape, plan.cluster) == ((128, 256), cluster)
 
 
@@ -296,7 +296,7 @@ def test_what_is_chosen_for_large_products(
     shape: tuple[int, int, int], dtype: DType, options: Any, own: tuple[int, int]
 ) -> None:
     """A block takes what it can have of shared memory, with room for its results."""
-    plan = choose(*shape, (dtype, dtype, f32), HOPPER, **options)
+    plan = tiling_of(*shape, (dtype, dtype, f32), HOPPER, **options)
     assert (plan.ahead, plan.own.shape, plan.cluster) == (True, own, (2, 1))
     made = matmul(*shape, machine=HOPPER, dtype=dtype, total=f32, result=dtype, **options)
     assert isinstance(made, tc.KernelDefinition)
@@ -313,7 +313,7 @@ def test_what_is_chosen_for_large_products(
     ids=["rows that bulk copies do not take", "8 bits with neighbours along n"],
 )
 def test_where_warps_multiply(shape: tuple[int, int, int], types: Any) -> None:
-    assert not choose(*shape, types, HOPPER).ahead
+    assert not tiling_of(*shape, types, HOPPER).ahead
 
 
 @pytest.mark.parametrize("result", [f16, f32])

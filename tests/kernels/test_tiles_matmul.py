@@ -18,10 +18,10 @@ from taskc.checking import Examination, examine, examine_program, for_target
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
 from taskc.ir.rounding import convert
-from taskc.kernels.matmul import matmul
-from taskc.kernels.padded_matmul import is_worth_copying, padded_matmul
-from taskc.kernels.tiles_matmul import Tiling, choose
+from taskc.kernels.matmul import Tiling, matmul
+from taskc.kernels.matmul.padded import is_worth_copying
 from taskc.passes.pipeline import lower
+from tests.kernels.problems import copied, gemm, tiling_of
 
 SM_80 = tc.machine("sm_80")
 FRAGMENT = repeat(2, 1) * spatial(8, 4) * repeat(1, 2)
@@ -191,8 +191,8 @@ def test_operands_are_rounded_on_their_way(transpose_b: bool) -> None:
     made = examine(vector, [a[:1], given], stages=ENDS, target="sm_80")
     np.testing.assert_allclose(made.results[-1], total[:1], atol=2e-5)  # in another order
     for target in ("sm_80", "sm_90a"):
-        types = tf32, tf32, f32
-        plan = choose(4096, 4096, 4096, types, tc.machine(target), transpose_b=True, rounded=True)
+        types, layout = (f32, f32, f32), {"transpose_b": True}
+        plan = tiling_of(4096, 4096, 4096, types, tc.machine(target), by=tf32, **layout)
         assert not plan.ahead
     with pytest.raises(ValueError, match="a processor multiplies f32 as it is, not by tf32"):
         matmul(8, 8, 8, by=tf32)
@@ -215,7 +215,10 @@ def test_parts_of_long_sums() -> None:
 def test_rows_of_odd_lengths_are_padded(transpose_a: bool, transpose_b: bool) -> None:
     """Then they travel as rows of even ones do, and what is behind them adds nothing."""
     options = {"dtype": f16, "total": f32, "transpose_a": transpose_a, "transpose_b": transpose_b}
-    program = padded_matmul(33, 19, 45, machine=SM_80, tiling=tiling(f16), bias=True, **options)
+    program = copied(
+        gemm(33, 19, 45, (f16, f16, f32), bias=True, transpose_a=transpose_a, transpose_b=transpose_b),
+        tiling(f16), SM_80,
+    )  # fmt: skip
     arguments = operands(33, 19, 45, bias=True, **options)
     examined = examine_program(program, arguments, stages=ENDS, target="sm_80")
     assert not [f for f in examined.findings if f.kind != "uncoalesced"], examined.findings
@@ -233,10 +236,8 @@ def test_rows_of_odd_lengths_are_padded(transpose_a: bool, transpose_b: bool) ->
 @pytest.mark.parametrize("transpose_b", [False, True])
 def test_operands_of_bytes_get_neighbours_along_k(transpose_a: bool, transpose_b: bool) -> None:
     """By copies that are turned, and padded where k is odd: whole lines are moved, and nothing byte by byte."""
-    options = {"dtype": u8, "right": i8, "total": i32}
     layout = {"transpose_a": transpose_a, "transpose_b": transpose_b}
-    plan = tiling(i8)
-    program = padded_matmul(33, 19, 150, machine=SM_80, tiling=plan, **options, **layout)
+    program = copied(gemm(33, 19, 150, (u8, i8, i32), **layout), tiling(i8), SM_80)
     arguments = operands(33, 19, 150, dtype=i8, **layout)
     arguments[0] = arguments[0].view(np.uint8)
     examined = examine_program(program, arguments, stages=ENDS, target="sm_80")
@@ -280,7 +281,7 @@ def test_bytes_of_both_kinds_and_back(m: int, result: tc.DType) -> None:
 
 def test_what_is_turned() -> None:
     def is_copied(types: Any, machine: tc.Machine, k: int = 4096, **layout: bool) -> bool:
-        return is_worth_copying(4096, 4096, k, types, machine, **layout)
+        return is_worth_copying(gemm(4096, 4096, k, types, **layout), machine)
 
     hopper = tc.machine("sm_90a")
     for types in ((i8, i8, i32), (u8, i8, i32)):
@@ -306,7 +307,7 @@ def products_of(kernel: ir.Kernel) -> set[str]:
 
 def test_what_is_padded() -> None:
     def is_padded(m: Any, n: Any, k: Any, **layout: bool) -> bool:
-        return is_worth_copying(m, n, k, (f16, f16, f32), SM_80, **layout)
+        return is_worth_copying(gemm(m, n, k, (f16, f16, f32), **layout), SM_80)
 
     assert is_padded(2039, 2039, 2039)
     assert not is_padded(2039, 2040, 2040)  # no row of a or b is that long
@@ -321,18 +322,18 @@ def test_what_is_padded() -> None:
 def test_what_is_chosen() -> None:
     """Large blocks for large products, parts of k where few blocks would be left, rows for few rows."""
     types = f16, f16, f32
-    large = choose(4096, 4096, 4096, types, SM_80)
+    large = tiling_of(4096, 4096, 4096, types, SM_80)
     assert large.own.shape == (128, 256)
     assert large.parts == 1
-    few = choose(1, 4096, 4096, types, SM_80)
+    few = tiling_of(1, 4096, 4096, types, SM_80)
     assert few.own.shape[0] == 16
     assert few.parts > 1
-    assert choose(128, 768, 3072, types, SM_80).parts > 1
+    assert tiling_of(128, 768, 3072, types, SM_80).parts > 1
     for name in ("sm_80", "sm_89", "sm_90a"):
         machine = tc.machine(name)
         for dtypes in ((f16, f16, f32), (tf32, tf32, f32), (i8, i8, i32), (f32, f32, f32)):
             for shape in ((4096, 4096, 4096), (1, 1000, 2048), (2039, 2039, 2039)):
-                plan = choose(*shape, dtypes, machine)
+                plan = tiling_of(*shape, dtypes, machine)
                 assert plan.stages >= 3
                 assert plan.bytes(dtypes[0].nbytes) <= machine.near
 
@@ -345,7 +346,7 @@ def test_what_is_chosen_has_no_conflicts(
 ) -> None:
     """The tiles for large products, one of them and two steps of k."""
     types = dtype, dtype, f32
-    plan = choose(4096, 4096, 4096, types, SM_80, transpose_b=transpose_b)
+    plan = tiling_of(4096, 4096, 4096, types, SM_80, transpose_b=transpose_b)
     (m, n), k = plan.own.shape, 2 * plan.depth
     options = {"dtype": dtype, "total": f32, "transpose_a": transpose_a, "transpose_b": transpose_b}
     made = matmul(m, n, k, machine=SM_80, tiling=plan, **options)
@@ -374,7 +375,7 @@ def test_what_is_chosen_fits(dtype: tc.DType, transpose_a: bool, transpose_b: bo
     options: dict[str, Any] = {"dtype": dtype, "total": i32 if dtype is i8 else f32}
     types = dtype, dtype, options["total"]
     options |= {"transpose_a": transpose_a, "transpose_b": transpose_b}
-    plan = choose(
+    plan = tiling_of(
         4096, 4096, 4096, types, machine, transpose_a=transpose_a, transpose_b=transpose_b
     )
     made = matmul(4096, 4096, 4096, tiling=plan, machine=machine, **options)

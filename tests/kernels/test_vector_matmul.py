@@ -17,7 +17,7 @@ from taskc.checking import Examination, examine, examine_program
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
 from taskc.kernels.matmul import matmul
-from taskc.kernels.vector_matmul import MOST, vector_matmul
+from taskc.kernels.matmul.plan_gpu import MOST_VECTORS as MOST
 from taskc.passes.pipeline import lower
 from tests.kernels.test_tiles_matmul import expected, operands, relu
 
@@ -88,7 +88,7 @@ def test_parts(transpose_b: bool) -> None:
     """Of two steps and more; the last one is shorter, and has an edge."""
     k = 4136 if transpose_b else 1096
     calls = examined((1, 20, k), dtype=f32, bias=True, transpose_b=transpose_b)
-    assert [call.steps[-1].kernel.name for call in calls] == ["partial", "biased"]
+    assert [call.steps[-1].kernel.name for call in calls] == ["partial", "added"]
 
 
 @pytest.mark.parametrize("transpose_b", [False, True])
@@ -125,7 +125,7 @@ def test_machine_code(target: str, transpose_b: bool) -> None:
     machine = tc.machine(target)
     options = {"dtype": bf16, "total": f32, "result": bf16, "transpose_b": transpose_b}
     for m in (1, MOST):
-        made = vector_matmul(m, 4096, 4096, machine=machine, **options)
+        made = matmul(m, 4096, 4096, machine=machine, **options)
         kernels = made.kernels if isinstance(made, tc.ProgramDefinition) else [made]
         lean = [lower(replace(kernel.ir, target=target)) for kernel in kernels]
         first, *_ = compile_many(lean)

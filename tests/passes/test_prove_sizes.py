@@ -10,11 +10,9 @@ import pytest
 import taskc as tc
 from taskc import bf16, f16, f32, i8, spatial
 from taskc.kernels.attention import attention
-from taskc.kernels.batches import batch_matmul
 from taskc.kernels.convolution import convolution
 from taskc.kernels.elementwise import elementwise
-from taskc.kernels.matmul import matmul
-from taskc.kernels.products import product
+from taskc.kernels.matmul import batch_matmul, matmul, product
 from taskc.kernels.reductions import reduction
 from taskc.kernels.rows import layer_norm, log_softmax, rms_norm, softmax
 from taskc.kernels.transpose import transpose

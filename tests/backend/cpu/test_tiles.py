@@ -23,7 +23,7 @@ from taskc.backend.cpu.compile import Compiled, Loaded, assembly_of, llvm_text
 from taskc.backend.cpu.module import optimized
 from taskc.backend.cpu.pool import pool, thread_count
 from taskc.backend.cpu.processor import host, may_use_tiles, processor, typical
-from taskc.kernels import products
+from taskc.kernels import matmul
 from taskc.passes.pipeline import lower
 from tests.backend.cpu.test_products import from_packs, integers, product
 from tests.backend.cpu.tile_emulator import emulated
@@ -103,8 +103,8 @@ def test_constant_operands() -> None:
 def test_a_product_of_the_library(packed: bool) -> None:
     """With edges: of 40 rows, 33 columns and 100 of k, tiles of 32 by 32 by 64."""
     a, b = integers(i8, (40, 100)), integers(i8, (100, 33))
-    kernel = products.product(
-        40, 33, 100, dtype=i8, packed=packed, plan=products.Plan(FOUR, 64, 4, 64)
+    kernel = matmul.product(
+        40, 33, 100, dtype=i8, packed=packed, plan=matmul.Packs(FOUR, 64, 4, 64)
     )
     given = b
     if packed:

@@ -29,9 +29,8 @@ from taskc.backend.cuda.emit import emit
 from taskc.driver import compile_ahead
 from taskc.ir.target import TARGETS
 from taskc.kernels.convolution import convolution
-from taskc.kernels.matmul import matmul as library_matmul
+from taskc.kernels.matmul import Tiling, matmul as library_matmul
 from taskc.kernels.rows import softmax
-from taskc.kernels.tiles_matmul import Tiling
 from taskc.passes.pipeline import lower
 from tests.backend.cuda import examples
 from tests.backend.cuda.conftest import Start

@@ -14,8 +14,7 @@ from taskc import f16, f32, i8, i32, repeat, spatial, tf32
 from taskc.backend.cuda.compile import compile_kernel, ptx_of
 from taskc.backend.cuda.emit import emit
 from taskc.ir import nodes as ir
-from taskc.kernels.matmul import matmul
-from taskc.kernels.tiles_matmul import Tiling
+from taskc.kernels.matmul import Tiling, matmul
 from taskc.passes.pipeline import lower
 from tests.backend.cuda import host
 from tests.passes.kernels import arguments_for, kernel, result

@@ -10,7 +10,7 @@ import pytest
 import taskc as tc
 from taskc import bf16, boolean, device, f16, f32, f64, i8, i64, repeat, spatial, u32
 from taskc.kernels.convolution import convolution
-from taskc.kernels.tiles_matmul import Tiling
+from taskc.kernels.matmul import Tiling
 from tests.backend.cuda.fake_driver import FakeDriver
 from tests.backend.cuda.host import COMPILER
 

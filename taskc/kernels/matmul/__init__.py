@@ -1,0 +1,167 @@
+"""GEMM: products of matrices, of one, of many, of vectors, on processors and GPUs.
+
+problem.py is what is computed, plan.py (of processors) and plan_gpu.py how. Each other file is an algorithm:
+
+panels, few_rows  on processors: tiles in vector registers; what `matmul` takes for up to 8 rows
+packs             on processors: by instructions that multiply packs of 8- or 16-bit numbers (`product`)
+batches           on processors: many products (`batch_matmul`)
+tiles             on GPUs: blocks of warps, operands in shared memory, software pipelining, warp specialization
+gemv              on GPUs: of up to 4 vectors and a matrix
+split_k           on GPUs: sums in parts, where blocks would be few
+padded            on GPUs: operands that lie badly, by way of copies that lie well
+"""
+
+from __future__ import annotations
+
+import taskc as tc
+from taskc import DType, Machine, f32, i32, u8
+from taskc.kernels.choose import choose
+from taskc.kernels.matmul.batches import batches
+from taskc.kernels.matmul.few_rows import few_rows_kernel
+from taskc.kernels.matmul.gemv import gemv
+from taskc.kernels.matmul.packs import packs
+from taskc.kernels.matmul.padded import is_worth_copying, lying_well, with_copies
+from taskc.kernels.matmul.panels import panels
+from taskc.kernels.matmul.plan import (
+    FewRows,
+    Packs,
+    Panels,
+    candidates,
+    candidates_of_batches,
+    candidates_of_packs,
+)
+from taskc.kernels.matmul.plan_gpu import Tiling, Vectors
+from taskc.kernels.matmul.problem import Activation, Extent, Extents, Problem
+from taskc.kernels.matmul.tiles import tiles
+
+__all__ = ["Packs", "Panels", "Problem", "Tiling", "batch_matmul", "build", "matmul", "product"]
+
+Definition = tc.KernelDefinition | tc.ProgramDefinition
+
+
+def matmul(
+    m: Extent,
+    n: Extent,
+    k: Extent,
+    *,
+    dtype: DType = f32,
+    right: DType | None = None,
+    total: DType | None = None,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    packed: bool = False,
+    bias: bool = False,
+    activation: Activation | None = None,
+    by: DType | None = None,
+    schedule: Panels | None = None,
+    result: DType | None = None,
+    machine: Machine | None = None,
+    tiling: Tiling | None = None,
+) -> Definition:
+    """A kernel: c[m, n] = activation(a[m, k] @ b[k, n] + bias[n]).
+
+    right        b's type, where it isn't a's: i8 beside u8
+    total        the type that is summed in, and that c has; the operands' if not said
+    transpose_a  a is given as [k, m]; transpose_b: b as [n, k]
+    packed       b comes as `kernel.pack(b)` makes it
+    bias         a third operand
+    activation   a function of the sum, such as tc.gelu
+    result       c's type, where it isn't `total`
+    by           tf32: operands of f32 are rounded to that as they are multiplied, on a GPU
+    machine      what it is built for, by its mappings: `tc.machine()`, where calls run, or
+                 `tc.machine("sm_80")`. There long sums may be split; then it is a program
+    schedule     how, on a processor; `tiling`: elsewhere
+    """
+    machine = machine or tc.machine()
+    if packed and not machine.is_processor:
+        raise ValueError("this machine takes b as it is: pack it for processors")
+    if by is not None and machine.is_processor:
+        raise ValueError(f"a processor multiplies {dtype} as it is, not by {by}")
+    if packed and transpose_b:
+        raise ValueError("a packed operand has an order of its own: pack b.T")
+    total = total or dtype
+    problem = Problem(
+        m=m, n=n, k=k, dtype=dtype, right=right or dtype, total=total, result=result or total,
+        transpose_a=transpose_a, transpose_b=transpose_b, packed=packed, bias=bias,
+        activation=activation, by=by,
+    )  # fmt: skip
+    return build(problem, schedule if machine.is_processor else tiling, machine)
+
+
+def build(
+    problem: Problem, plan: Panels | FewRows | Tiling | Vectors | None, machine: Machine
+) -> Definition:
+    """By this plan, or by the one of least cost."""
+    if is_worth_copying(problem, machine):
+        product = build(lying_well(problem, machine), plan, machine)
+        return with_copies(problem, product, machine)
+    plan = plan or choose(candidates, problem, machine)
+    if isinstance(plan, Panels):
+        return panels(problem, plan)
+    if isinstance(plan, FewRows):
+        return few_rows_kernel(problem, plan)
+    if isinstance(plan, Vectors):
+        return gemv(problem, plan, machine)
+    return tiles(problem, plan, machine)
+
+
+def product(
+    m: Extent,
+    n: int,
+    k: int,
+    *,
+    dtype: DType = tc.bf16,
+    right: DType | None = None,
+    total: DType | None = None,
+    result: DType | None = None,
+    packed: bool = False,
+    bias: bool = False,
+    activation: Activation | None = None,
+    plan: Packs | None = None,
+) -> tc.KernelDefinition:
+    """A kernel: c[m, n] = activation(a[m, k] @ b[k, n] + bias[n]), by instructions for products of packs.
+
+    dtype       a's type: bf16, i8, u8, or any other, for which there may be no instruction
+    right       b's: a's, or i8 where that is u8
+    total       what is summed in, and the bias's type: f32, or i32 of integers
+    result      c's type, to which `activation(…)` is converted in the end; `total` if not said
+    packed      b comes as `kernel.pack(b)` makes it
+    bias        a third operand
+    activation  a function of the sum, such as tc.gelu
+    """
+    total = total or (f32 if dtype.is_float else i32)
+    problem = Problem(
+        m=m, n=n, k=k, dtype=dtype, right=right or (tc.i8 if dtype is u8 else dtype), total=total,
+        result=result or total, packed=packed, bias=bias, activation=activation,
+    )  # fmt: skip
+    return packs(problem, plan or choose(candidates_of_packs, problem, tc.machine()))
+
+
+def batch_matmul(
+    batch: tuple[Extents, Extents],
+    m: Extent,
+    n: Extent,
+    k: Extent,
+    *,
+    dtype: DType = f32,
+    total: DType | None = None,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    packed: bool = False,
+    bias: bool = False,
+    activation: Activation | None = None,
+    schedule: Panels | None = None,
+) -> tc.KernelDefinition:
+    """A kernel: c[..., m, n] = activation(a[..., m, k] @ b[..., k, n] + bias[n]).
+
+    batch  what stands in front of the last two axes, of a and of b
+
+    All else is as in `matmul`; a packed b is the same for all products.
+    """
+    total = total or dtype
+    problem = Problem(
+        m=m, n=n, k=k, dtype=dtype, right=dtype, total=total, result=total, packed=packed,
+        transpose_a=transpose_a, transpose_b=transpose_b, bias=bias, activation=activation,
+        batch=(tuple(batch[0]), tuple(batch[1])),
+    )  # fmt: skip
+    return batches(problem, schedule or choose(candidates_of_batches, problem, tc.machine()))

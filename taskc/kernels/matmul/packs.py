@@ -1,0 +1,61 @@
+"""GEMM of 8- and 16-bit numbers on processors, by the instruction that the machine has for them.
+
+A block is a panel of columns, as in panels.py; a tile of its rows is one `tc.mma`. The panel of b lies in
+packs: of as many elements of k as the instruction takes at once, for one column after the other. Each block
+puts it so, or it comes so (`packed`).
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+import taskc as tc
+from taskc import TensorType, repeat
+from taskc.kernels.matmul.plan import Packs
+from taskc.kernels.matmul.problem import Problem
+
+
+def packed_type(problem: Problem, plan: Packs) -> TensorType:
+    """What a constant operand b is packed as: packs of columns in panels, zeros behind its end."""
+    # A layout has room for one pack of one panel, where there is none.
+    panels = max(1, ceil(problem.n / plan.wide))
+    depth = max(1, ceil(problem.k / plan.step)) * plan.step
+    layout = repeat(1, panels) * repeat(depth // plan.pack, plan.wide) * repeat(plan.pack, 1)
+    return problem.right[depth, panels * plan.wide].laid(layout)
+
+
+def packs(problem: Problem, plan: Packs) -> tc.KernelDefinition:
+    m, n, k, epilogue = problem.m, problem.n, problem.k, problem.epilogue
+    own, tall, (rows, wide) = plan.own, plan.tall, plan.own.shape
+    depth = ceil(k / plan.step) * plan.step
+
+    @tc.function
+    def tiles(a, panel, offsets, c, row, col, first):
+        """The tiles of a block; its columns begin at column `first` of the panel."""
+        for r in range(0, tall, rows):
+            if row + r < m:
+                acc = tc.tile(problem.total, own, 0)
+                if depth == k and row + r + rows <= m:
+                    tc.mma(
+                        acc,
+                        a[row + r : row + r + rows, 0:k],
+                        panel[0:depth, first : first + wide],
+                    )
+                else:
+                    edge = tc.load((rows, depth), lambda i, q: a[row + r + i, q], fill=0)
+                    tc.mma(acc, edge, panel[0:depth, first : first + wide])
+                for i, j in own:
+                    if row + r + i < m and col + j < n:
+                        c[row + r + i, col + j] = epilogue(acc[i, j], offsets, col + j)
+
+    @tc.function
+    def blocks(a, b, offsets, c):
+        for row, col in tc.tiles((m, n), by=(tall, wide), order=(1, 0)):
+            if problem.packed:
+                tiles(a, b, offsets, c, row, col, col)
+            else:
+                panel = tc.load((depth, wide), lambda q, j: b[q, col + j], fill=0)
+                tiles(a, panel, offsets, c, row, col, 0)
+
+    packed = packed_type(problem, plan) if problem.packed else None
+    return problem.kernel(own.workers, blocks, packed)

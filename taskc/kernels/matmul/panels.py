@@ -1,0 +1,165 @@
+"""GEMM on processors: a block is a panel of columns, and tiles of its rows stay in vector registers.
+
+    own = repeat(rows, vectors) * spatial(1, lanes)
+
+says that each of `lanes` workers holds `rows` x `vectors` elements of a tile, a column each of every
+vector: so a step of k is `vectors` loads of b, `rows` scalars of a, and `rows * vectors` fused
+multiply-adds. The panel of b lies in the order in which it is read: put there by each block, or
+ahead of all calls (`packed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from math import ceil
+from typing import Any
+
+import taskc as tc
+from taskc import TensorType, repeat, spatial
+from taskc.kernels.matmul.few_rows import few_rows
+from taskc.kernels.matmul.plan import MOST_ROWS, Panels
+from taskc.kernels.matmul.problem import Problem
+
+Function = Callable[..., Any]
+
+
+def packed_type(problem: Problem, plan: Panels) -> TensorType:
+    """What a constant operand b is packed as: panels of columns, zeros behind the last."""
+    n, k = problem.n, problem.k
+    panels = ceil(n / plan.wide)
+    layout = repeat(1, max(1, panels)) * repeat(max(1, k), plan.wide)
+    return problem.right[k, panels * plan.wide].laid(layout)
+
+
+def panels(problem: Problem, plan: Panels) -> tc.KernelDefinition:
+    m, n = problem.m, problem.n
+    tall, wide = plan.tall, plan.wide
+    panel = _deep(problem, plan) if plan.depth else _whole(problem, plan)
+    few = None if plan.few is None else few_rows(problem, plan.few)
+    packed = packed_type(problem, plan) if problem.packed else None
+
+    @tc.function
+    def blocks(a, b, offsets, c):
+        if plan.columns:
+            for row, col in tc.tiles((m, n), by=(tall, plan.columns), order=(1, 0)):
+                if few is not None and m <= MOST_ROWS:
+                    few(a, b, offsets, c, col)
+                else:
+                    for p in range(0, plan.columns, wide):
+                        if col + p < n:
+                            panel(a, b, offsets, c, row, col + p)
+        else:
+            for row, col in tc.tiles((m, n), by=(tall, plan.beside * wide), order=(1, 0)):
+                panel(a, b, offsets, c, row, col)
+
+    return problem.kernel(plan.lanes, blocks, packed)
+
+
+def _part(problem: Problem, depth: Any, wide: int) -> Function:
+    """`depth` rows of a panel of b, in the order in which they are read."""
+
+    @tc.function
+    def part(b, first, col):
+        if problem.transpose_b:
+            return tc.load((depth, wide), lambda q, j: b[col + j, first + q], fill=0)
+        else:
+            return tc.load(b[first : first + depth, col : col + wide])
+
+    return part
+
+
+def _whole(problem: Problem, plan: Panels) -> Function:
+    """A panel's part of c, by tiles that are summed over all of k."""
+    m, n, k, total, epilogue = problem.m, problem.n, problem.k, problem.total, problem.epilogue
+    rows, wide = plan.rows, plan.wide
+    operand, part = problem.operand, _part(problem, k, wide)
+    # Heights of the last tile, where there are several; of a b that isn't packed `few_rows` takes the smallest m.
+    eighths = (0, 2, 3, 4, 5, 6, 8) if problem.packed else (0, 4, 8)
+    heights = sorted({rows * eighth // 8 for eighth in eighths})
+
+    @tc.function
+    def summed(a, panel, own, row, first):
+        """A tile in registers; its columns begin at column `first` of the panel."""
+        acc = tc.tile(total, own, 0)
+        for q in range(k):
+            for i, j in own:
+                acc[i, j] += operand(a, row + i, q) * panel[q, first + j].to(total)
+        return acc
+
+    @tc.function
+    def last(a, panel, sums, row, first):
+        """The rows that are left, by a tile that has few more."""
+        for less, height in tc.static(list(pairwise(heights))):
+            if less < m - row and (m - row <= height or height == rows):
+                fitting = repeat(height, plan.vectors) * spatial(1, plan.lanes)
+                acc = summed(a, panel, fitting, row, first)
+                for i, j in fitting:
+                    sums[i, j] = acc[i, j]
+
+    @tc.function
+    def tiles(a, panel, offsets, c, row, col, first):
+        """The tiles of a block."""
+        for r in range(0, plan.tall, rows):
+            if row + r < m:
+                if plan.columns:
+                    sums = tc.shared(total[rows, wide])
+                    last(a, panel, sums, row + r, first)
+                else:
+                    sums = summed(a, panel, plan.own, row + r, first)
+                for i, j in plan.own:
+                    if row + r + i < m and col + j < n:
+                        c[row + r + i, col + j] = epilogue(sums[i, j], offsets, col + j)
+
+    @tc.function
+    def whole(a, b, offsets, c, row, col):
+        if problem.packed:
+            tiles(a, b, offsets, c, row, col, col)
+        else:
+            panel = part(b, 0, col)
+            tiles(a, panel, offsets, c, row, col, 0)
+
+    return whole
+
+
+def _deep(problem: Problem, plan: Panels) -> Function:
+    """Panels beside each other, some rows of b at a time; their sums wait in memory for the next rows."""
+    m, n, k, total, epilogue = problem.m, problem.n, problem.k, problem.total, problem.epilogue
+    rows, wide, depth, own = plan.rows, plan.wide, plan.depth, plan.own
+    operand, part = problem.operand, _part(problem, depth, wide)
+
+    @tc.function
+    def add(a, panel, sums, row, first, p, r):
+        """What some rows of a panel add to the sums of a tile."""
+        acc = tc.tile(total, own)
+        for i, j in own:
+            acc[i, j] = sums[p, r + i, j]
+        for q in range(min(depth, k - first)):
+            for i, j in own:
+                value = panel[q, j].to(total)
+                acc[i, j] += operand(a, row + r + i, first + q) * value
+        for i, j in own:
+            sums[p, r + i, j] = acc[i, j]
+
+    @tc.function
+    def deep(a, b, offsets, c, row, col):
+        sums = tc.shared(total[plan.beside, plan.tall, wide])
+        for p in range(plan.beside):
+            for r in range(0, plan.tall, rows):
+                for i, j in own:
+                    sums[p, r + i, j] = 0
+        for first in range(0, k, depth):
+            for p in range(plan.beside):
+                if col + p * wide < n:
+                    panel = part(b, first, col + p * wide)
+                    for r in range(0, plan.tall, rows):
+                        if row + r < m:
+                            add(a, panel, sums, row, first, p, r)
+        for p in range(plan.beside):
+            for r in range(0, plan.tall, rows):
+                for i, j in own:
+                    column = col + p * wide + j
+                    if row + r + i < m and column < n:
+                        c[row + r + i, column] = epilogue(sums[p, r + i, j], offsets, column)
+
+    return deep

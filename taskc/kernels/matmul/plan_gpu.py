@@ -1,0 +1,337 @@
+"""How a GEMM is computed on GPUs, as data: by tiles of blocks, or, of few vectors, along the matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
+from math import ceil
+
+from taskc import DType, Machine, Mapping, repeat, replicate, spatial
+from taskc.ir.target import WarpgroupInstruction
+from taskc.kernels import machine_facts as facts
+from taskc.kernels.matmul.problem import Extent, Problem, Types
+from taskc.kernels.owners import WORKERS, power, width
+
+MOST_VECTORS = 4  # with more of them arithmetic takes longer than memory
+_MANY = 1 << 13  # for an extent that is known only at a call
+_MOST_TURNED = 64  # rows of a: an instruction's columns
+_STAGES, _STAGES_OF_PRODUCER = 4, 6
+_LEAST_STEPS = 2  # of a part of k, of vectors
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """own     who has which part of a block's result
+    depth   steps of k that are loaded together
+    stages  of these loads, how many there is memory for
+    group   rows of blocks that are near each other in time: their part of b stays in the cache
+    parts   of k, each summed by blocks of its own (split-k)
+    ahead   a producer loads, from one tile of a block to the next (warp specialization, persistent blocks)
+    cluster neighbouring blocks that load for each other what is the same for them; its extents have to divide
+            the numbers of tiles
+    turned  `own` is of c.T = b.T @ a.T, whose columns are the few rows of a: what an instruction has most of
+            are rows
+    """
+
+    own: Mapping
+    depth: int
+    stages: int
+    group: int = 8
+    parts: int = 1
+    ahead: bool = False
+    cluster: tuple[int, int] = (1, 1)
+    turned: bool = False
+
+    @property
+    def block(self) -> tuple[int, int]:
+        """Rows and columns of c that a block has."""
+        tall, wide = self.own.shape
+        return (wide, tall) if self.turned else (tall, wide)
+
+    def bytes(self, size: int) -> int:
+        """What the operands take in shared memory."""
+        return self.stages * self.depth * sum(self.own.shape) * size
+
+    def tiles(self, problem: Problem) -> int:
+        tall, wide = self.block
+        return ceil(_size(problem.m) / tall) * ceil(_size(problem.n) / wide)
+
+    def cost(self, problem: Problem, machine: Machine) -> float:
+        """Waves of blocks take as long as their tiles are large and deep; parts of k are carried to memory."""
+        (tall, wide), parts, types = self.own.shape, self.parts, problem.multiplied
+        size = problem.dtype.nbytes
+        rate = facts.MULTIPLIED / size if _has_instruction(types, machine) else facts.FUSED
+        waves = max(1, self.tiles(problem) * parts / machine.threads)
+        steps = ceil(_size(problem.k) / (parts * self.depth)) * self.depth
+        share = self._share(problem, machine)
+        step = max(tall * wide / (rate * share), (tall + wide) * size / facts.LOADED)
+        moved = 2 * parts * _size(problem.m) * _size(problem.n) * problem.total.nbytes
+        carried = moved / (machine.threads * facts.CARRIED)
+        cycles = ceil(waves) * steps * step
+        return (cycles + (carried + facts.NEXT_KERNEL if parts > 1 else 0)) / facts.GPU_CLOCK
+
+    def _share(self, problem: Problem, machine: Machine) -> float:
+        """Of the peak."""
+        if self.turned:
+            return facts.TURNED
+        types = problem.multiplied
+        beside = _warpgroups(types, machine)
+        if self.own in beside:
+            return beside[self.own] * (1 if self.ahead else facts.WITHOUT_PRODUCER)
+        return _warps(types, machine, problem.transpose_b).get(self.own, facts.UNMEASURED)
+
+    def variations(self, problem: Problem, machine: Machine) -> Iterator[Tiling]:
+        clusters = {self.cluster, (1, 1)}
+        if self.ahead and self.parts == 1 and isinstance(problem.m, int):
+            high = ceil(problem.m / self.block[0])
+            clusters |= {(2, 1)} if high % 2 == 0 else set()
+        for stages in range(self.stages, 1, -1):
+            for group in (8, 4, 16):
+                for cluster in sorted(clusters):
+                    yield replace(self, stages=stages, group=group, cluster=cluster)
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """Who has what of a block's step, and in how many parts k is gone through.
+
+    matrix    [column, q]
+    vectors   [vector, q]
+    products  [vector, column, q]
+    sums      [vector, column, walker]: q is walker q // run % walkers's
+    """
+
+    matrix: Mapping
+    vectors: Mapping
+    products: Mapping
+    sums: Mapping
+    run: int
+    parts: int = 1
+
+    def cost(self, problem: Problem, machine: Machine) -> float:
+        """As long as reading both operands."""
+        m, n, k = (_size(extent) for extent in (problem.m, problem.n, problem.k))
+        return (m * k * problem.dtype.nbytes + k * n * problem.right.nbytes) / facts.GPU_BANDWIDTH
+
+    def variations(self, problem: Problem, machine: Machine) -> Iterator[Vectors]:
+        most = problem.k // self.matrix.shape[1] if isinstance(problem.k, int) else 1
+        for parts in {self.parts, *(p for p in (1, 2, 4, 8, 16, 32) if p <= max(1, most))}:
+            yield replace(self, parts=parts)
+
+
+def candidates_gpu(problem: Problem, machine: Machine) -> Iterable[Tiling | Vectors]:
+    if problem.gathered is None and not problem.pitched and has_vectors(problem):
+        return [_vectors(problem, machine)]
+    return candidate_tilings(problem, machine)
+
+
+def candidate_tilings(problem: Problem, machine: Machine) -> Iterator[Tiling]:
+    """First those that run beside their workers: of plans that take as long those have more bytes under way."""
+    whole = [*_beside(problem, machine), *_by_warps(problem, machine)]
+    k = problem.k
+    most = min(facts.MOST_PARTS, k // facts.LEAST_PART) if isinstance(k, int) else 1
+    for parts in range(1, max(1, most) + 1):
+        for tiling in whole:
+            # No part of what is gathered has more steps than another.
+            is_even = problem.gathered is None or k % (parts * tiling.depth) == 0
+            if parts == 1 or (is_even and tiling.tiles(problem) < machine.threads):
+                yield _in_clusters(replace(tiling, parts=parts), problem.m)
+
+
+def _in_clusters(tiling: Tiling, m: Extent) -> Tiling:
+    """Blocks one below the other load b's part for each other, where none is left without a neighbour.
+
+    With the largest tiles a step's operands come about as fast as they are multiplied; with others, or of
+    parts of k, blocks are few or wait for something else.
+    """
+    is_largest = tiling.own.workers == 256 and tiling.own.shape[1] == max(facts.WARPGROUPS)[0]
+    if not (tiling.ahead and is_largest and tiling.parts == 1) or not isinstance(m, int):
+        return tiling
+    return replace(tiling, cluster=(1 if ceil(m / tiling.block[0]) % 2 else 2, 1))
+
+
+def _beside(problem: Problem, machine: Machine) -> Iterator[Tiling]:
+    """By instructions that run beside their workers, where bulk copies take the operands as they lie."""
+    m, n, k, size = problem.m, problem.n, problem.k, problem.dtype.nbytes
+    pitches = (m if problem.transpose_a else k, k if problem.transpose_b else n)
+    travels = problem.pitched or all(_multiple(x) * size % 16 == 0 for x in pitches)
+    if problem.by is not None or not travels:
+        return  # operands that go from memory to the instruction can't be rounded on the way
+    depth = facts.WIDEST_LINE // size
+    ahead = problem.gathered is None or problem.gathered.in_bulk
+
+    def tiling(fragment: Mapping, count: int, *, turned: bool = False) -> Tiling:
+        own = spatial(count, 1) * fragment
+        results = 2 * own.shape[0] * facts.WIDEST_LINE + 1024
+        stages = (machine.near - results) // (depth * sum(own.shape) * size)
+        return Tiling(own, depth, min(_STAGES_OF_PRODUCER, stages), ahead=ahead, turned=turned)
+
+    along_k = problem.transpose_b and not problem.transpose_a
+    left, right, total = problem.multiplied
+    straight = _fragments((left, right, total), machine, along_k=along_k)
+    for columns, count in facts.WARPGROUPS:
+        if columns in straight:
+            yield tiling(straight[columns], count)
+    turned = _fragments((right, left, total), machine, along_k=along_k) if ahead else {}
+    wide_enough = [columns for columns in turned if _size(m) <= columns <= _MOST_TURNED]
+    if wide_enough:
+        for count in (2, 1):
+            yield tiling(turned[min(wide_enough)], count, turned=True)
+
+
+def _by_warps(problem: Problem, machine: Machine) -> Iterator[Tiling]:
+    types, size = problem.multiplied, problem.dtype.nbytes
+    is_instruction = _has_instruction(types, machine)
+    depth = facts.LINE // size if is_instruction else 8
+    # What instructions don't load whole has some room behind each row, for the banks.
+    across = problem.transpose_a + (not problem.transpose_b)
+    spread = facts.BANK_SPREAD * across if is_instruction and size != 2 else 0
+    for own in _warps(types, machine, problem.transpose_b):
+        fits = machine.near // (depth * (sum(own.shape) * size + spread))
+        if fits > 1:
+            yield Tiling(own, depth, min(_STAGES, fits))
+
+
+@cache
+def _has_instruction(types: Types, machine: Machine) -> bool:
+    return bool(machine.instructions(*types))
+
+
+@cache
+def _fragments(types: Types, machine: Machine, *, along_k: bool) -> dict[int, Mapping]:
+    """By their columns, of instructions that take the operands as they lie."""
+    return {
+        row.shape[1]: row.accumulator_fragment
+        for row in machine.instructions(*types)
+        if isinstance(row, WarpgroupInstruction)
+        and (along_k or any(form.along == "mn" for form in row.memory))
+    }
+
+
+@cache
+def _warpgroups(types: Types, machine: Machine) -> dict[Mapping, float]:
+    """Who has what of a block of warpgroups, and its share of the peak."""
+    fragments = _fragments(types, machine, along_k=True)
+    return {
+        spatial(count, 1) * fragments[columns]: share
+        for (columns, count), share in facts.WARPGROUPS.items()
+        if columns in fragments
+    }
+
+
+@cache
+def _warps(types: Types, machine: Machine, transpose_b: bool) -> dict[Mapping, float]:
+    """Who has what of a block of warps, and its share of the peak."""
+    row = next(iter(machine.instructions(*types)), None)
+    # Neighbours of a warp read neighbouring rows of either operand; of b's rows, a worker four at once.
+    square = repeat(4, 1) * spatial(4, 8) * repeat(1, 4)
+    if transpose_b:
+        square = repeat(4, 4) * spatial(4, 8)
+    fragment = row.accumulator_fragment if row else square
+    shares = facts.FRAGMENTS if row else facts.SQUARES
+    found = {
+        spatial(*warps) * repeat(*fragments) * fragment: share
+        for (warps, fragments), share in shares.items()
+    }
+    beside = _warpgroups(types, machine)  # whose fragments are some warps', too
+    for warps in product((1, 2, 4), repeat=2):
+        for fragments in product((1, 2, 4, 8), repeat=2):
+            own = spatial(*warps) * repeat(*fragments) * fragment
+            is_small = own.workers <= WORKERS and own.slots <= machine.registers // 2
+            if is_small and own not in beside:
+                found.setdefault(own, facts.UNMEASURED)
+    return found
+
+
+def _multiple(extent: Extent) -> int:
+    return extent if isinstance(extent, int) else int(extent.variable.multiple)
+
+
+def _size(extent: Extent) -> int:
+    return extent if isinstance(extent, int) else _MANY
+
+
+def has_vectors(problem: Problem) -> bool:
+    """Whether one of the operands is so few vectors."""
+    extents = problem.m, problem.n
+    return any(isinstance(extent, int) and 1 <= extent <= MOST_VECTORS for extent in extents)
+
+
+def are_rows(problem: Problem) -> bool:
+    """Whether the vectors are rows of a, and the matrix is b; else they are columns of b, and it is a."""
+    return isinstance(problem.m, int) and 1 <= problem.m <= MOST_VECTORS
+
+
+def _vectors(problem: Problem, machine: Machine) -> Vectors:
+    """Down the matrix, where neighbours in memory are neighbouring columns, or along it."""
+    if are_rows(problem):
+        count, length, kind = problem.m, problem.n, problem.right
+        is_along = problem.transpose_b
+    else:
+        count, length, kind = problem.n, problem.m, problem.dtype
+        is_along = not problem.transpose_a
+    if is_along:
+        plan = _along(count, length, problem.k, kind, machine)
+    else:
+        plan = _down(count, length, problem.k, kind)
+    return replace(plan, parts=_parts(length, problem.k, plan, machine))
+
+
+def _accesses(wide: int, dtype: DType) -> int:
+    return min(facts.ACCESSES_UNDER_WAY, facts.BYTES_UNDER_WAY // (wide * dtype.nbytes))
+
+
+def _down(count: int, length: Extent, k: Extent, dtype: DType) -> Vectors:
+    wide = width(length, dtype)
+    across = facts.MEMORY_LINE // (wide * dtype.nbytes)
+    if isinstance(length, int):
+        across = min(across, power(ceil(length / wide)))
+    down, deep = WORKERS // across, _accesses(wide, dtype)
+    if isinstance(k, int):
+        deep = min(deep, power(ceil(k / down)))
+    vectors, side = repeat(count, 1, 1), spatial(1, across, down, order=(0, 2, 1))
+    return Vectors(
+        spatial(across, down, order=(1, 0)) * repeat(wide, deep, order=(1, 0)),
+        repeat(count, 1) * spatial(1, down) * replicate(across) * repeat(1, deep),
+        vectors * side * repeat(1, wide, deep, order=(0, 2, 1)),
+        vectors * side * repeat(1, wide, 1),
+        run=deep,
+    )
+
+
+def _along(count: int, length: Extent, k: Extent, dtype: DType, machine: Machine) -> Vectors:
+    wide = width(k, dtype)
+    lanes = min(machine.lanes, power(ceil(k / wide))) if isinstance(k, int) else machine.lanes
+    rows = WORKERS // lanes
+    # Two columns of a worker take the vectors' elements together, if that leaves blocks enough.
+    tall = 1 if isinstance(length, int) and _are_few(ceil(length / (2 * rows)), machine) else 2
+    trips = _accesses(wide, dtype) // tall
+    if isinstance(k, int):
+        trips = min(trips, power(ceil(k / (lanes * wide))))
+    walk = spatial(1, lanes) * repeat(1, wide)
+    block, walkers = spatial(1, rows, 1), spatial(1, 1, lanes)
+    return Vectors(
+        spatial(rows, 1) * repeat(tall, trips) * walk,
+        replicate(rows) * repeat(count, trips) * walk,
+        block * repeat(count, tall, trips) * walkers * repeat(1, 1, wide),
+        block * repeat(count, tall, 1) * walkers,
+        run=wide,
+    )
+
+
+def _are_few(blocks: int, machine: Machine) -> bool:
+    """Whether so many leave multiprocessors without work."""
+    return blocks < 3 * machine.threads // 2
+
+
+def _parts(length: Extent, k: Extent, plan: Vectors, machine: Machine) -> int:
+    if not isinstance(length, int) or not isinstance(k, int):
+        return 1
+    columns, steps = plan.matrix.shape
+    blocks = max(1, ceil(length / columns))
+    if not _are_few(blocks, machine):
+        return 1
+    most = facts.BLOCKS_THAT_STREAM * machine.threads // blocks
+    return max(1, min(most, k // (_LEAST_STEPS * steps)))

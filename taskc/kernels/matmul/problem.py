@@ -1,0 +1,223 @@
+"""What a GEMM computes, whichever algorithm does it: c[..., m, n] = activation(a[..., m, k] @ b[..., k, n] + bias[n]).
+
+The operands, their order and their types are written down here, and so is the epilogue: what is made of a sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import taskc as tc
+from taskc import CompileError, DType, TensorType
+from taskc.kernels.padding import pitch
+
+Extent = Any  # an int, or a tc.dim
+Extents = Sequence[Extent]
+Activation = Callable[[Any], Any]
+Types = tuple[DType, DType, DType]  # of both operands and the sum
+
+MOST_BATCH_AXES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """A left operand that isn't laid out as a matrix: the pixels that a filter covers, for one (implicit GEMM).
+
+    type     of what it is gathered from
+    load     load(tall, depth) is a function of a, row and q: the block value of so many rows and steps of k
+    in_bulk  whether bulk copies can gather it
+    """
+
+    type: TensorType
+    load: Callable[[int, int], Callable[..., Any]]
+    in_bulk: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """right, total, result  the types of b, of sums and offsets, and of c
+    transpose_a, transpose_b  a is given as [k, m], b as [n, k]
+    packed      b comes in the order in which the kernel reads it
+    by          what operands are rounded to as they are multiplied
+    batch       what stands in front of the last two axes, of a and of b; they broadcast
+    pitched     the rows of a and b have zeros behind them, up to their `pitch`
+    gathered    a isn't given as a matrix
+    """
+
+    m: Extent
+    n: Extent
+    k: Extent
+    dtype: DType
+    right: DType
+    total: DType
+    result: DType
+    transpose_a: bool = False
+    transpose_b: bool = False
+    packed: bool = False
+    bias: bool = False
+    activation: Activation | None = None
+    by: DType | None = None
+    batch: tuple[tuple[Extent, ...], tuple[Extent, ...]] = ((), ())
+    pitched: bool = False
+    gathered: Gathered | None = None
+
+    def __post_init__(self) -> None:
+        if self.packed and (self.transpose_b or self.batch[1]):
+            raise CompileError(
+                "a packed operand has an order of its own, and no batch axes: pack b.T"
+            )
+        _check_batch(*self.batch)
+
+    @property
+    def multiplied(self) -> Types:
+        """The types that a matrix instruction is asked for."""
+        return self.by or self.dtype, self.by or self.right, self.total
+
+    @property
+    def batches(self) -> tuple[Extent, ...]:
+        """The batch axes of the result."""
+        rank = max(len(axes) for axes in self.batch)
+        pairs = zip(*(padded(axes, rank) for axes in self.batch), strict=True)
+        return tuple([other if is_(one, 1) else one for one, other in pairs])
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether the rows of all products are counted as those of one: b is the same for all."""
+        return isinstance(self.m, int) and all(is_(n, 1) for n in self.batch[1])
+
+    @property
+    def products(self) -> Extent:
+        return 1 if self.is_joined else prod(self.batches)
+
+    @property
+    def height(self) -> Extent:
+        """Rows of a product."""
+        return prod(self.batches) * self.m if self.is_joined else self.m
+
+    @property
+    def types(self) -> tuple[TensorType, TensorType, TensorType, TensorType]:
+        """Of a, b, offsets and c."""
+        m, n, k = self.m, self.n, self.k
+        rows = ((k, m) if self.transpose_a else (m, k)), ((n, k) if self.transpose_b else (k, n))
+        kinds = self.dtype, self.right
+        a, b = (
+            TensorType(kind, (*axes, row, pitch(columns, kind) if self.pitched else columns))
+            for kind, axes, (row, columns) in zip(kinds, self.batch, rows, strict=True)
+        )
+        c = TensorType(self.result, (*self.batches, m, n))
+        return self.gathered.type if self.gathered else a, b, self.total[n], c
+
+    @property
+    def left_at(self) -> Callable[..., Any]:
+        """An element of the matrix a."""
+
+        @tc.function
+        def left_at(a, i, q):
+            return a[q, i] if self.transpose_a else a[i, q]
+
+        return left_at
+
+    @property
+    def right_at(self) -> Callable[..., Any]:
+        """An element of the matrix b."""
+
+        @tc.function
+        def right_at(b, q, j):
+            return b[j, q] if self.transpose_b else b[q, j]
+
+        return right_at
+
+    @property
+    def operand(self) -> Callable[..., Any]:
+        """What a sum takes of the matrix a; behind the last row, of that."""
+        left_at = self.left_at
+
+        @tc.function
+        def operand(a, i, q):
+            return left_at(a, min(i, self.m - 1), q).to(self.total)
+
+        return operand
+
+    @property
+    def epilogue(self) -> Callable[..., Any]:
+        """An element of c, from its sum, the offsets and its column."""
+
+        @tc.function
+        def moved(value, offsets, j):
+            return value + offsets[j] if self.bias else value
+
+        @tc.function
+        def epilogue(value, offsets, j):
+            if self.activation is None:
+                return moved(value, offsets, j).to(self.result)
+            else:
+                return self.activation(moved(value, offsets, j)).to(self.result)
+
+        return epilogue
+
+    def kernel(
+        self, workers: int, blocks: Callable[..., Any], packed: TensorType | None = None
+    ) -> tc.KernelDefinition:
+        """blocks(a, b, offsets or None, c) as a kernel, with the parameters that the problem has.
+
+        packed  b's type where it is packed
+        """
+        left, right, offset, made = self.types
+        right = packed or right
+        packs = {"b": (self.k, self.n)} if self.packed else None
+        if self.bias:
+
+            @tc.kernel(workers=workers, packs=packs)
+            def matmul(a: left, b: right, offsets: offset, c: tc.out[made]):
+                blocks(a, b, offsets, c)
+        else:
+
+            @tc.kernel(workers=workers, packs=packs)
+            def matmul(a: left, b: right, c: tc.out[made]):
+                blocks(a, b, None, c)
+
+        return matmul
+
+    def program(self, steps: Callable[..., Any]) -> tc.ProgramDefinition:
+        """steps(a, b, (offsets,) or (), c) as a program, with the parameters that the problem has."""
+        left, right, offset, made = self.types
+        if self.bias:
+
+            @tc.program
+            def matmul(a: left, b: right, offsets: offset, c: tc.out[made]):
+                steps(a, b, (offsets,), c)
+        else:
+
+            @tc.program
+            def matmul(a: left, b: right, c: tc.out[made]):
+                steps(a, b, (), c)
+
+        return matmul
+
+
+def _check_batch(a: Extents, b: Extents) -> None:
+    rank = max(len(a), len(b))
+    if rank > MOST_BATCH_AXES:
+        raise CompileError(
+            f"products have at most {MOST_BATCH_AXES} batch axes, and these {rank}",
+            hint="neighbours that both operands have, or that one has, are one axis as well",
+        )
+    for one, other in zip(padded(a, rank), padded(b, rank), strict=True):
+        if not (is_(one, 1) or is_(other, 1) or one is other or one == other):
+            raise CompileError(
+                f"the batch axes {tuple(a)} and {tuple(b)} can't be broadcast",
+                hint=f"an axis has the extents {one}, {other}",
+            )
+
+
+def is_(extent: Extent, number: int) -> bool:
+    """Whether an extent is known to be this number."""
+    return isinstance(extent, int) and extent == number
+
+
+def padded(extents: Extents, rank: int) -> tuple[Extent, ...]:
+    """With extents of 1 in front."""
+    return (1,) * (rank - len(extents)) + tuple(extents)

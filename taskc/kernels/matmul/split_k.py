@@ -1,0 +1,64 @@
+"""Split-k: sums over long k in parts, each by blocks of its own, and a second kernel that adds the parts up.
+
+The parts are added in order, the first one first, whichever was ready first: the same bits each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import taskc as tc
+from taskc import Machine
+from taskc.kernels.matmul.problem import Problem
+from taskc.kernels.owners import owners_of_boxes, width
+
+
+def in_parts(
+    problem: Problem, parts: int, workers: int, blocks: Callable[..., Any], machine: Machine
+) -> tc.ProgramDefinition:
+    """blocks(a, b, sums) of a kernel that stores each part's sums[part, m, n], and what is made of all parts."""
+    left, right, _, _ = problem.types
+    all_sums = problem.total[parts, problem.m, problem.n]
+
+    @tc.kernel(workers=workers)
+    def partial(a: left, b: right, sums: tc.out[all_sums]):
+        blocks(a, b, sums)
+
+    added = _added(problem, parts, machine)
+
+    def steps(a: Any, b: Any, offsets: tuple[Any, ...], c: Any) -> None:
+        added(partial(a, b), *offsets, out=c)
+
+    return problem.program(steps)
+
+
+def _added(problem: Problem, parts: int, machine: Machine) -> tc.KernelDefinition:
+    m, n, epilogue = problem.m, problem.n, problem.epilogue
+    all_sums = problem.total[parts, m, n]
+    _, _, offset, made = problem.types
+    wide = width(n, problem.total, problem.result)
+    lines = owners_of_boxes((m, n), wide, machine, accesses=1)
+
+    @tc.function
+    def add(sums, offsets, c):
+        for row, col in tc.tiles((m, n), by=lines.shape):
+            for i, j in lines:
+                if row + i < m and col + j < n:
+                    value = sums[0, row + i, col + j]
+                    for part in tc.static(range(1, parts)):
+                        value += sums[part, row + i, col + j]
+                    c[row + i, col + j] = epilogue(value, offsets, col + j)
+
+    if problem.bias:
+
+        @tc.kernel(workers=lines.workers)
+        def added(sums: all_sums, offsets: offset, c: tc.out[made]):
+            add(sums, offsets, c)
+    else:
+
+        @tc.kernel(workers=lines.workers)
+        def added(sums: all_sums, c: tc.out[made]):
+            add(sums, None, c)
+
+    return added

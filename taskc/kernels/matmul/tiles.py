@@ -1,0 +1,156 @@
+"""GEMM where a block is many workers around a shared memory: that of GPUs.
+
+    own = warps * repeat * fragment
+
+says who has which part of a block's result: each warp has a rectangle of fragments. The fragment is that of
+the matrix instruction that the machine has for these types, or, where it has none, a square of registers
+that are added to by fused multiply-adds. Both operands go through shared memory, a few steps of k ahead.
+
+Where an instruction runs beside its workers, warpgroups multiply and a producer loads for them; then blocks
+run over several tiles, results are stored as whole tiles, and of the largest tiles two blocks share a load of
+b. The text is the same, but for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil
+from typing import Any
+
+import taskc as tc
+from taskc import Machine
+from taskc.kernels.matmul.plan_gpu import Tiling
+from taskc.kernels.matmul.problem import Problem
+from taskc.kernels.matmul.split_k import in_parts
+
+Function = Callable[..., Any]
+
+
+def tiles(
+    problem: Problem, plan: Tiling, machine: Machine
+) -> tc.KernelDefinition | tc.ProgramDefinition:
+    if plan.parts == 1:
+        return problem.kernel(plan.own.workers, _whole(problem, plan))
+    (high, broad), own, k = plan.block, plan.own, problem.k
+    summed, turned_back = _summed(problem, plan), _turned_back(plan)
+    steps = ceil(k / (plan.parts * plan.depth)) * plan.depth
+    shape = plan.parts, problem.m, problem.n
+
+    @tc.function
+    def blocks(a, b, sums):
+        for part, row, col in tc.tiles(shape, by=(1, high, broad), persistent=plan.ahead):
+            acc = summed(a, b, row, col, part * steps, steps)
+            if plan.turned:
+                made = turned_back(acc)
+                tc.store(sums[part, row : row + high, col : col + broad], made)
+            else:
+                tc.store(sums[part, row : row + high, col : col + broad], acc)
+
+    return in_parts(problem, plan.parts, own.workers, blocks, machine)
+
+
+def _whole(problem: Problem, plan: Tiling) -> Function:
+    """Blocks that go through all of k."""
+    m, n, k, epilogue = problem.m, problem.n, problem.k, problem.epilogue
+    (high, broad), own = plan.block, plan.own
+    summed, turned_back = _summed(problem, plan), _turned_back(plan)
+
+    @tc.function
+    def store(c, acc, offsets, row, col):
+        if plan.turned:
+            done = tc.tile(problem.result, own)
+            for j, i in own:
+                done[j, i] = epilogue(acc[j, i], offsets, min(col + j, n - 1))
+            made = turned_back(done)
+            tc.store(c[row : row + high, col : col + broad], made)
+        elif plan.ahead:
+            done = tc.tile(problem.result, own)
+            for i, j in own:
+                done[i, j] = epilogue(acc[i, j], offsets, min(col + j, n - 1))
+            tc.store(c[row : row + high, col : col + broad], done)
+        else:
+            for i, j in own:
+                if row + i < m and col + j < n:
+                    c[row + i, col + j] = epilogue(acc[i, j], offsets, col + j)
+
+    @tc.function
+    def whole(a, b, offsets, c):
+        for row, col in tc.tiles(
+            (m, n),
+            by=plan.block,
+            order=("grouped", plan.group),
+            persistent=plan.ahead,
+            cluster=plan.cluster,
+        ):
+            acc = summed(a, b, row, col, 0, k)
+            store(c, acc, offsets, row, col)
+
+    return whole
+
+
+def _turned_back(plan: Tiling) -> Function:
+    """c's part, of its transpose."""
+
+    @tc.function
+    def turned_back(done):
+        made = tc.shared(done.dtype[plan.block])
+        for j, i in plan.own:
+            made[i, j] = done[j, i]
+        return made
+
+    return turned_back
+
+
+def _summed(problem: Problem, plan: Tiling) -> Function:
+    """A tile's sums over `steps` of k from `first` on."""
+    multiply = _multiply(problem, plan)
+
+    @tc.function
+    def summed(a, b, row, col, first, steps):
+        acc = tc.tile(problem.total, plan.own, 0)
+        for p in tc.pipeline(steps, by=plan.depth, stages=plan.stages, specialize=plan.ahead):
+            if plan.turned:
+                multiply(acc, b, a, col, row, first + p)
+            else:
+                multiply(acc, a, b, row, col, first + p)
+        return acc
+
+    return summed
+
+
+def _multiply(problem: Problem, plan: Tiling) -> Function:
+    """What one step adds: each operand lies as it is given."""
+    (tall, wide), depth, by = plan.own.shape, plan.depth, problem.by
+    transpose_left, transpose_right = problem.transpose_a, problem.transpose_b
+    if plan.turned:
+        transpose_left, transpose_right = not problem.transpose_b, not problem.transpose_a
+    gathers_left = problem.gathered is not None and not plan.turned
+    gathers_right = problem.gathered is not None and plan.turned
+    gathered: Any = problem.gathered and problem.gathered.load(plan.block[0], depth)
+
+    @tc.function
+    def multiply(acc, a, b, row, col, q):
+        if transpose_left:
+            sa = tc.load(a[q : q + depth, row : row + tall])
+            if transpose_right:
+                sb = tc.load(b[col : col + wide, q : q + depth])
+                tc.mma(acc, sa.T, sb.T, by=by)
+            else:
+                sb = tc.load(b[q : q + depth, col : col + wide])
+                tc.mma(acc, sa.T, sb, by=by)
+        else:
+            if gathers_left:
+                sa = gathered(a, row, q)
+            else:
+                sa = tc.load(a[row : row + tall, q : q + depth])
+            if transpose_right:
+                if gathers_right:
+                    sb = gathered(b, col, q)
+                else:
+                    sb = tc.load(b[col : col + wide, q : q + depth])
+                tc.mma(acc, sa, sb.T, by=by)
+            else:
+                sb = tc.load(b[q : q + depth, col : col + wide])
+                tc.mma(acc, sa, sb, by=by)
+
+    return multiply
