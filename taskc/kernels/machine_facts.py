@@ -83,6 +83,24 @@ WARPGROUPS = {
     (64, 1): 0.9,
     (32, 1): 0.6,
 }
+# The same of convolutions in groups.
+FRAGMENTS_OF_GROUPS = {
+    ((2, 4), (4, 8)): 1.0,
+    ((2, 2), (4, 8)): 0.95,
+    ((2, 2), (4, 4)): 0.8,
+    ((2, 2), (2, 4)): 0.6,
+    ((4, 1), (2, 4)): 0.55,
+    ((1, 4), (1, 2)): 0.3,
+    ((2, 2), (1, 2)): 0.25,
+}
+SQUARES_OF_GROUPS = {
+    ((4, 2), (2, 2)): 1.0,
+    ((2, 2), (2, 2)): 0.8,
+    ((2, 2), (2, 1)): 0.6,
+    ((2, 2), (1, 1)): 0.4,
+    ((2, 1), (1, 1)): 0.25,
+}
+WARPGROUPS_OF_GROUPS = {(128, 2): 1.5, (64, 2): 1.3, (128, 1): 1.1, (64, 1): 0.9, (32, 1): 0.6}
 WITHOUT_PRODUCER = 0.9  # of that where workers load for themselves
 TURNED = 1.0  # where the instruction's columns are the rows of a
 
@@ -102,3 +120,13 @@ BYTES_UNDER_WAY, ACCESSES_UNDER_WAY = (
     32,
 )  # of a worker that streams; accesses where they are narrow
 BLOCKS_THAT_STREAM = 4  # to a multiprocessor, of parts of k
+
+# Of attention on processors, by vector registers: rows and vectors of tiles that leave room for a row of queries
+# and an element. Keys at a time whose powers stay in the nearest caches.
+ATTENTION_TILES = {32: ((4, 4), (8, 2), (16, 1)), 16: ((4, 2), (8, 1))}
+KEYS_OF_A_STEP = 128
+
+GPU_CACHE = 1 << 25  # bytes that its second cache surely keeps
+BLOCKS_OF_PARTS, LEAST_KEYS_OF_A_PART = 4, 256  # of a multiprocessor; of attention to few queries
+# Registers of a worker for sums, scores and powers, where a producer gives up its own; the same beside a mask.
+HELD_REGISTERS, HELD_BESIDE_MASK = 176, 128

@@ -12,8 +12,9 @@ from taskc import bf16, f16, f32
 from taskc.backend.cuda.compile import compile_many
 from taskc.checking import for_target
 from taskc.ir.program import Program, kernels_of
-from taskc.kernels.attention import Plan, attention, choose_plan
-from taskc.kernels.attention_problem import Problem
+from taskc.kernels.attention import Plan, Problem, attention
+from taskc.kernels.attention.plan import candidates
+from taskc.kernels.choose import choose
 from taskc.passes.pipeline import lower
 from tests.kernels.simulated import simulated
 from tests.kernels.test_attention import exact, operands
@@ -93,14 +94,14 @@ def test_parts_of_other_magnitudes(larger: slice) -> None:
 def test_parts_fill_the_machine(target: str) -> None:
     machine = tc.machine(target)
     for batches in (1, 4):
-        plan = choose_plan(decoding(batches, 8192), machine)
+        plan = choose(candidates, decoding(batches, 8192), machine)
         assert plan.part % plan.keys == 0
         blocks = batches * 8 * -(-8192 // plan.part)
         assert machine.threads <= blocks <= 4 * machine.threads
-    assert choose_plan(decoding(64, 8192), machine).part == 0
-    assert choose_plan(decoding(1, 300), machine).part == 0
-    assert choose_plan(decoding(tc.dim("batches"), tc.dim("keys")), machine).part >= 256
-    assert choose_plan(decoding(1, 8192, length=tc.dim("length")), machine).part == 0
+    assert choose(candidates, decoding(64, 8192), machine).part == 0
+    assert choose(candidates, decoding(1, 300), machine).part == 0
+    assert choose(candidates, decoding(tc.dim("batches"), tc.dim("keys")), machine).part >= 256
+    assert choose(candidates, decoding(1, 8192, length=tc.dim("length")), machine).part == 0
 
 
 def test_what_is_no_part() -> None:

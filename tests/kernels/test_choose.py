@@ -10,7 +10,10 @@ import pytest
 import taskc as tc
 from taskc import bf16, f16, f32, i8, i32
 from taskc.checking import examine, examine_program
+from taskc.kernels import attention, convolution
+from taskc.kernels.attention.plan import candidates as attention_plans
 from taskc.kernels.choose import choose, plans, sample
+from taskc.kernels.convolution.plan import candidates as convolution_plans
 from taskc.kernels.matmul import build, packs
 from taskc.kernels.matmul.batches import batches
 from taskc.kernels.matmul.plan import candidates, candidates_of_batches, candidates_of_packs
@@ -31,7 +34,30 @@ SPACES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("space", "problem", "machine"), SPACES)
+def attended(length: Any) -> attention.Problem:
+    """By two heads, in f32."""
+    return attention.Problem(1, 2, 1, length, 40, 16, 16, None, None, 0.25, f32)
+
+
+def convolved(groups: int, dtype: tc.DType) -> convolution.Problem:
+    return convolution.Problem(
+        1, (9, 9), 8, 8, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), groups, True, True, None, False,
+        dtype, f32, dtype,
+    )  # fmt: skip
+
+
+OTHERS = [
+    (attention_plans, attended(20), HERE),
+    (attention_plans, attended(2), HERE),
+    (attention_plans, attended(tc.dim("length")), HERE),
+    (attention_plans, attended(20), tc.machine("sm_80")),
+    (convolution_plans, convolved(8, f32), HERE),
+    (convolution_plans, convolved(2, f16), tc.machine("sm_80")),
+    (convolution_plans, convolved(8, f16), tc.machine("sm_90a")),
+]
+
+
+@pytest.mark.parametrize(("space", "problem", "machine"), [*SPACES, *OTHERS])
 def test_plans_are_listed_once_each(space: Any, problem: Any, machine: Machine) -> None:
     found = list(plans(space, problem, machine))
     assert len(found) > 1
@@ -48,14 +74,14 @@ def test_plans_are_listed_once_each(space: Any, problem: Any, machine: Machine) 
 @pytest.mark.parametrize(("space", "problem", "machine"), SPACES)
 def test_no_plan_changes_the_result(space: Any, problem: Any, machine: Machine) -> None:
     random = np.random.default_rng(1)
-    a, b, offsets, _ = (
-        random.integers(-2, 3, tuple(17 if not isinstance(n, int) else n for n in x.shape))
-        .astype(x.dtype.numpy)
-        for x in problem.types
-    )  # fmt: skip
-    right = b.T if problem.transpose_b else b
-    exact = a.astype(np.float64) @ right.astype(np.float64) + (offsets if problem.bias else 0)
-    arguments = [a, b, offsets] if problem.bias else [a, b]
+    left, other, offsets, _ = problem.types
+    shapes = [
+        (x.dtype, tuple(n if isinstance(n, int) else 17 for n in x.shape))
+        for x in (left, other, *offsets)
+    ]
+    arguments = [random.integers(-2, 3, shape).astype(dtype.numpy) for dtype, shape in shapes]
+    a, b, *rest = (x.astype(np.float64) for x in arguments)
+    exact = a @ (b.T if problem.transpose_b else b) + (rest[0] if rest else 0)
     makes = {candidates_of_packs: packs, candidates_of_batches: batches}
     for plan in sample(space, problem, machine, 4):
         if machine.is_processor:
@@ -73,3 +99,15 @@ def test_no_plan_changes_the_result(space: Any, problem: Any, machine: Machine) 
             result, findings = call.results[-1], call.findings
         assert not [finding for finding in findings if finding.severity == "error"], str(plan)
         np.testing.assert_array_equal(result, exact, err_msg=str(plan))
+
+
+@pytest.mark.parametrize("length", [2, 20])
+def test_no_plan_of_attention_changes_more_than_rounding(length: int) -> None:
+    random = np.random.default_rng(2)
+    q, k, v = (random.standard_normal((1, 2, n, 16)).astype(np.float32) for n in (length, 40, 40))
+    scores = np.exp(q.astype(np.float64) @ k.swapaxes(2, 3) * 0.25)
+    exact = scores / scores.sum(3, keepdims=True) @ v
+    problem = attended(length)
+    for plan in sample(attention_plans, problem, HERE, 4):
+        made = attention.build(problem, plan, HERE)(q, k, v)
+        np.testing.assert_allclose(made, exact, atol=1e-5, err_msg=str(plan))

@@ -14,7 +14,9 @@ from taskc.backend.cuda.compile import compile_many
 from taskc.checking import for_target
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
-from taskc.kernels.convolution import Tiling, choose, convolution
+from taskc.kernels.choose import choose
+from taskc.kernels.convolution import Problem, Tiling, convolution
+from taskc.kernels.convolution.plan import candidates_of_blocks
 from taskc.passes.pipeline import lower
 from tests.kernels.simulated import simulated
 
@@ -305,15 +307,13 @@ def test_groups_are_convolved_as_nhwc(target: str) -> None:
 @pytest.mark.parametrize("dtype", [tc.f16, tc.f32, tc.tf32, tc.i8])
 @pytest.mark.parametrize("target", ["sm_80", "sm_89", "sm_90a"])
 def test_tilings_fit_the_machine(dtype: tc.DType, target: str) -> None:
-    from taskc.kernels.convolution_problem import Problem
-
     machine = tc.machine(target)
     for extent, channels in ((56, 64), (7, 512), (224, 3)):
         problem = Problem(
             1, (extent, extent), channels, 64, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1, True, True,
             None, False, dtype, tc.i32 if dtype is tc.i8 else tc.f32, dtype,
         )  # fmt: skip
-        tiling = choose(problem, machine)
+        tiling = choose(candidates_of_blocks, problem, machine)
         loaded = tiling.stages * tiling.depth * sum(tiling.own.shape) * dtype.nbytes
         assert loaded <= machine.near
         assert tiling.stages >= 2

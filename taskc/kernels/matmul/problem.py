@@ -98,8 +98,8 @@ class Problem:
         return prod(self.batches) * self.m if self.is_joined else self.m
 
     @property
-    def types(self) -> tuple[TensorType, TensorType, TensorType, TensorType]:
-        """Of a, b, offsets and c."""
+    def types(self) -> tuple[TensorType, TensorType, tuple[TensorType, ...], TensorType]:
+        """Of a, b, the offsets, if there is a bias, and c."""
         m, n, k = self.m, self.n, self.k
         rows = ((k, m) if self.transpose_a else (m, k)), ((n, k) if self.transpose_b else (k, n))
         kinds = self.dtype, self.right
@@ -108,7 +108,8 @@ class Problem:
             for kind, axes, (row, columns) in zip(kinds, self.batch, rows, strict=True)
         )
         c = TensorType(self.result, (*self.batches, m, n))
-        return self.gathered.type if self.gathered else a, b, self.total[n], c
+        offsets = (self.total[n],) if self.bias else ()
+        return self.gathered.type if self.gathered else a, b, offsets, c
 
     @property
     def left_at(self) -> Callable[..., Any]:
@@ -147,7 +148,7 @@ class Problem:
 
         @tc.function
         def moved(value, offsets, j):
-            return value + offsets[j] if self.bias else value
+            return value + offsets[0][j] if offsets else value
 
         @tc.function
         def epilogue(value, offsets, j):
@@ -161,39 +162,27 @@ class Problem:
     def kernel(
         self, workers: int, blocks: Callable[..., Any], packed: TensorType | None = None
     ) -> tc.KernelDefinition:
-        """blocks(a, b, offsets or None, c) as a kernel, with the parameters that the problem has.
+        """blocks(a, b, offsets, c) as a kernel, with the parameters that the problem has.
 
         packed  b's type where it is packed
         """
         left, right, offset, made = self.types
         right = packed or right
         packs = {"b": (self.k, self.n)} if self.packed else None
-        if self.bias:
 
-            @tc.kernel(workers=workers, packs=packs)
-            def matmul(a: left, b: right, offsets: offset, c: tc.out[made]):
-                blocks(a, b, offsets, c)
-        else:
-
-            @tc.kernel(workers=workers, packs=packs)
-            def matmul(a: left, b: right, c: tc.out[made]):
-                blocks(a, b, None, c)
+        @tc.kernel(workers=workers, packs=packs)
+        def matmul(a: left, b: right, offsets: offset, c: tc.out[made]):
+            blocks(a, b, offsets, c)
 
         return matmul
 
     def program(self, steps: Callable[..., Any]) -> tc.ProgramDefinition:
-        """steps(a, b, (offsets,) or (), c) as a program, with the parameters that the problem has."""
+        """steps(a, b, offsets, c) as a program, with the parameters that the problem has."""
         left, right, offset, made = self.types
-        if self.bias:
 
-            @tc.program
-            def matmul(a: left, b: right, offsets: offset, c: tc.out[made]):
-                steps(a, b, (offsets,), c)
-        else:
-
-            @tc.program
-            def matmul(a: left, b: right, c: tc.out[made]):
-                steps(a, b, (), c)
+        @tc.program
+        def matmul(a: left, b: right, offsets: offset, c: tc.out[made]):
+            steps(a, b, offsets, c)
 
         return matmul
 

@@ -40,8 +40,8 @@ def _added(problem: Problem, parts: int, machine: Machine) -> tc.KernelDefinitio
     wide = width(n, problem.total, problem.result)
     lines = owners_of_boxes((m, n), wide, machine, accesses=1)
 
-    @tc.function
-    def add(sums, offsets, c):
+    @tc.kernel(workers=lines.workers)
+    def added(sums: all_sums, offsets: offset, c: tc.out[made]):
         for row, col in tc.tiles((m, n), by=lines.shape):
             for i, j in lines:
                 if row + i < m and col + j < n:
@@ -49,16 +49,5 @@ def _added(problem: Problem, parts: int, machine: Machine) -> tc.KernelDefinitio
                     for part in tc.static(range(1, parts)):
                         value += sums[part, row + i, col + j]
                     c[row + i, col + j] = epilogue(value, offsets, col + j)
-
-    if problem.bias:
-
-        @tc.kernel(workers=lines.workers)
-        def added(sums: all_sums, offsets: offset, c: tc.out[made]):
-            add(sums, offsets, c)
-    else:
-
-        @tc.kernel(workers=lines.workers)
-        def added(sums: all_sums, c: tc.out[made]):
-            add(sums, None, c)
 
     return added

@@ -121,36 +121,27 @@ def _summed(problem: Problem, plan: Tiling) -> Function:
 def _multiply(problem: Problem, plan: Tiling) -> Function:
     """What one step adds: each operand lies as it is given."""
     (tall, wide), depth, by = plan.own.shape, plan.depth, problem.by
-    transpose_left, transpose_right = problem.transpose_a, problem.transpose_b
+    left_along_k, right_along_k = not problem.transpose_a, problem.transpose_b
+    gathered = problem.gathered and problem.gathered.load(plan.block[0], depth)
+    gathers: tuple[Any, Any] = (gathered, None)
     if plan.turned:
-        transpose_left, transpose_right = not problem.transpose_b, not problem.transpose_a
-    gathers_left = problem.gathered is not None and not plan.turned
-    gathers_right = problem.gathered is not None and plan.turned
-    gathered: Any = problem.gathered and problem.gathered.load(plan.block[0], depth)
+        left_along_k, right_along_k, gathers = right_along_k, left_along_k, gathers[::-1]
+
+    @tc.function
+    def near(x, first, q, width, along_k, load):
+        """Some rows of an operand, or columns, and a step of k."""
+        if load is not None:
+            return load(x, first, q)
+        elif along_k:
+            return tc.load(x[first : first + width, q : q + depth])
+        else:
+            return tc.load(x[q : q + depth, first : first + width])
 
     @tc.function
     def multiply(acc, a, b, row, col, q):
-        if transpose_left:
-            sa = tc.load(a[q : q + depth, row : row + tall])
-            if transpose_right:
-                sb = tc.load(b[col : col + wide, q : q + depth])
-                tc.mma(acc, sa.T, sb.T, by=by)
-            else:
-                sb = tc.load(b[q : q + depth, col : col + wide])
-                tc.mma(acc, sa.T, sb, by=by)
-        else:
-            if gathers_left:
-                sa = gathered(a, row, q)
-            else:
-                sa = tc.load(a[row : row + tall, q : q + depth])
-            if transpose_right:
-                if gathers_right:
-                    sb = gathered(b, col, q)
-                else:
-                    sb = tc.load(b[col : col + wide, q : q + depth])
-                tc.mma(acc, sa, sb.T, by=by)
-            else:
-                sb = tc.load(b[q : q + depth, col : col + wide])
-                tc.mma(acc, sa, sb, by=by)
+        sa = near(a, row, q, tall, left_along_k, gathers[0])
+        sb = near(b, col, q, wide, right_along_k, gathers[1])
+        left = sa if left_along_k else sa.T
+        tc.mma(acc, left, sb.T if right_along_k else sb, by=by)
 
     return multiply

@@ -1,7 +1,7 @@
 """Convolutions where every feature has a channel of its own: as many products as numbers read, so no matrices.
 
-    NHWC: own = spatial(warps, 1) * repeat(4, 1) * spatial(1, lanes)         of pixels by features
-    NCHW: own = spatial(1, warps) * repeat(1, 4) * spatial(1, lanes)         of features by pixels
+    NHWC: own = spatial(warps, 1) * repeat(each, 1) * spatial(1, lanes)      of pixels by features
+    NCHW: own = spatial(1, warps) * repeat(1, each) * spatial(1, lanes)      of features by pixels
 
 Neighbouring lanes have neighbouring channels, or neighbouring pixels of one channel, as these lie in memory.
 """
@@ -9,13 +9,11 @@ Neighbouring lanes have neighbouring channels, or neighbouring pixels of one cha
 from __future__ import annotations
 
 import taskc as tc
-from taskc import Machine, repeat, spatial
-from taskc.kernels.convolution_problem import Problem
-
-_WARPS, _EACH = 4, 4
+from taskc.kernels.convolution.plan import Depthwise
+from taskc.kernels.convolution.problem import Problem
 
 
-def depthwise(problem: Problem, machine: Machine) -> tc.KernelDefinition:
+def depthwise(problem: Problem, plan: Depthwise) -> tc.KernelDefinition:
     pixels, features, near = problem.pixels, problem.features, problem.near_features
     rows, columns = problem.size
     height, width = problem.extents
@@ -23,13 +21,8 @@ def depthwise(problem: Problem, machine: Machine) -> tc.KernelDefinition:
     row_of, column_of = problem.taps
     outputs = problem.outputs[0] * problem.outputs[1]
     filter_at, result_at, finished = problem.filter_at, problem.result_at, problem.finished
-    warps = 1 if machine.is_processor else _WARPS
-    if problem.is_nhwc:
-        own = spatial(warps, 1) * repeat(_EACH, 1) * spatial(1, machine.lanes)
-        shape = pixels, features
-    else:
-        own = spatial(1, warps) * repeat(1, _EACH) * spatial(1, machine.lanes)
-        shape = features, pixels
+    own = plan.own(problem)
+    shape = (pixels, features) if problem.is_nhwc else (features, pixels)
 
     @tc.function
     def numbers(a, b):

@@ -25,8 +25,10 @@ from typing import Any
 
 import taskc as tc
 from taskc import CompileError, Machine, Mapping, repeat, spatial
-from taskc.kernels.attention_plan import Plan, fragment_of, joined, padded
-from taskc.kernels.attention_problem import Problem, added_by
+from taskc.kernels.attention.plan import Plan, fragment_of, joined, padded
+from taskc.kernels.attention.problem import Problem
+
+Function = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,36 +62,42 @@ class Tile:
 def tile_of(problem: Problem, plan: Plan, machine: Machine) -> Tile:
     if plan.part % plan.keys or (plan.part and plan.ahead):
         raise CompileError("a part is some whole steps, whose keys no producer loads")
-    length, keys, wide, dtype = problem.length, problem.keys, problem.wide, problem.dtype
-    ahead, step = problem.ahead, plan.keys
     fragment = fragment_of(problem, machine)
     tall, narrow = fragment.shape
     across, deep = padded(problem, narrow)
-    height = plan.warps * plan.rows * tall
+    together = joined(problem)
 
     def own(columns: int) -> Mapping:
         return (
             repeat(plan.rows, 1) * spatial(plan.warps, 1) * repeat(1, columns // narrow) * fragment
         )
 
-    seen, held = own(step), own(deep)
-    once = own(narrow)
-    rows = seen.project((0,))
-    together = joined(problem)
-    heads, count = problem.heads // together, together * length
-    added = added_by(problem)
-    # Powers of 2 are cheaper than those of e. Where no mask comes between the products and their largest,
-    # and they keep their order, they are scaled together with what is taken off.
-    doublings = problem.scale * log2(e)
-    is_plain = problem.mask is None and problem.scale > 0
-    factor = doublings if is_plain else 1.0
-    behind = step if plan.ahead else 0  # keys from a step's scores back to its values
-    is_ragged = plan.ahead or not (isinstance(keys, int) and keys % step == 0)
+    seen, held, once = own(plan.keys), own(deep), own(narrow)
+    return Tile(
+        problem.heads // together,
+        together * problem.length,
+        plan.warps * plan.rows * tall,
+        deep,
+        held,
+        seen.project((0,)),
+        _place(problem),
+        _attend(problem, plan, across, seen, held, once),
+    )
+
+
+def _place(problem: Problem) -> Function:
+    """The head of a query, and which one of that head's it is."""
+    together, length = joined(problem), problem.length
 
     @tc.function
     def place(head, row):
-        """The head of a query, and which one of that head's it is."""
         return (head, row) if together == 1 else (head * together + row // length, row % length)
+
+    return place
+
+
+def _near_queries(problem: Problem, height: int, across: int) -> Function:
+    together, length = joined(problem), problem.length
 
     @tc.function
     def near_queries(q, batch, head, row):
@@ -102,19 +110,39 @@ def tile_of(problem: Problem, plan: Plan, machine: Machine) -> Tile:
                 fill=0,
             )
 
+    return near_queries
+
+
+def _factors(problem: Problem) -> tuple[float, float]:
+    """By what scores are multiplied before a mask is added, and after it.
+
+    Powers of 2 are cheaper than those of e. Where no mask comes between the products and their largest,
+    and they keep their order, they are scaled together with what is taken off.
+    """
+    doublings = problem.scale * log2(e)
+    is_plain = problem.mask is None and problem.scale > 0
+    return (1.0, doublings) if is_plain else (doublings, 1.0)
+
+
+def _hide(problem: Problem, plan: Plan, seen: Mapping) -> Function:
+    """What the mask adds; and the scores of keys that a query doesn't see."""
+    keys, ahead, step = problem.keys, problem.ahead, plan.keys
+    count, place, added = joined(problem) * problem.length, _place(problem), problem.added
+    before, _ = _factors(problem)
+    is_ragged = plan.ahead or not (isinstance(keys, int) and keys % step == 0)
+
     @tc.function
     def hide(mask, scores, batch, head, row, first, seen_by_all):
-        """What the mask adds; and the scores of keys that a query doesn't see."""
         if mask is not None:
             for i, j in seen:
-                value = scores[i, j] * doublings
+                value = scores[i, j] * before
                 if row + i < count and first + j < keys:
                     own_head, query = place(head, row + i)
                     value += added(mask, batch, own_head, query, first + j) * log2(e)
                 scores[i, j] = value
-        elif not is_plain:
+        elif before != 1.0:
             for i, j in seen:
-                scores[i, j] *= doublings
+                scores[i, j] *= before
         if (is_ragged or ahead is not None) and first + step > seen_by_all:
             for i, j in seen:
                 if first + j >= keys:
@@ -123,6 +151,46 @@ def tile_of(problem: Problem, plan: Plan, machine: Machine) -> Tile:
                     _, query = place(head, row + i)
                     if first + j > query + ahead:
                         scores[i, j] = -tc.inf
+
+    return hide
+
+
+def _raised(problem: Problem, rows: Mapping, seen: Mapping, once: Mapping) -> Function:
+    """Scores become powers; and by how much what was summed before shrinks, now that there are larger ones."""
+    _, factor = _factors(problem)
+    narrow = once.shape[1]
+
+    @tc.function
+    def raised(scores, peaks, parts):
+        highest = tc.reduce(scores, 1, "max")
+        shrink = tc.tile(problem.wide, rows)
+        for i in rows:
+            peak = max(peaks[i], highest[i])
+            base = 0 if peak == -tc.inf else peak
+            shrink[i] = tc.fast_exp2((peaks[i] - base) * factor)
+            peaks[i] = peak
+            highest[i] = -base * factor
+        for i, j in seen:
+            scores[i, j] = tc.fast_exp2(scores[i, j] * factor + highest[i])
+        for i, j in once:
+            parts[i, j] *= shrink[i]
+        for i, j in seen:
+            parts[i, j % narrow] += scores[i, j]
+        return shrink
+
+    return raised
+
+
+def _attend(
+    problem: Problem, plan: Plan, across: int, seen: Mapping, held: Mapping, once: Mapping
+) -> Function:
+    length, keys, wide, dtype = problem.length, problem.keys, problem.wide, problem.dtype
+    ahead, step, together = problem.ahead, plan.keys, joined(problem)
+    (height, deep), rows = held.shape, seen.project((0,))
+    _, factor = _factors(problem)
+    behind = step if plan.ahead else 0  # keys from a step's scores back to its values
+    near_queries, hide = _near_queries(problem, height, across), _hide(problem, plan, seen)
+    raised = _raised(problem, rows, seen, once)
 
     @tc.function
     def attend(q, k, v, mask, batch, head, row, begin, most):
@@ -145,20 +213,7 @@ def tile_of(problem: Problem, plan: Plan, machine: Machine) -> Tile:
             if plan.ahead:  # what was found before is multiplied beside all that follows
                 tc.mma(sums, powers, near_values)
             hide(mask, scores, batch, head, row, key, seen_by_all)
-            highest = tc.reduce(scores, 1, "max")
-            shrink = tc.tile(wide, rows)
-            for i in rows:
-                peak = max(peaks[i], highest[i])
-                base = 0 if peak == -tc.inf else peak
-                shrink[i] = tc.fast_exp2((peaks[i] - base) * factor)
-                peaks[i] = peak
-                highest[i] = -base * factor
-            for i, j in seen:
-                scores[i, j] = tc.fast_exp2(scores[i, j] * factor + highest[i])
-            for i, j in once:
-                parts[i, j] *= shrink[i]
-            for i, j in seen:
-                parts[i, j % narrow] += scores[i, j]
+            shrink = raised(scores, peaks, parts)
             for i, j in held:
                 sums[i, j] *= shrink[i]
             for i, j in seen:
@@ -170,4 +225,4 @@ def tile_of(problem: Problem, plan: Plan, machine: Machine) -> Tile:
         totals = tc.reduce(parts, 1, "+")
         return sums, totals, peaks
 
-    return Tile(heads, count, height, deep, held, rows, place, attend)
+    return attend

@@ -5,9 +5,6 @@
 Pixels are numbered through all images, and q goes through the taps of a filter, and through the channels of
 each. Filters and results are matrices as they lie; what a step takes of x is gathered from where the filter
 covers it, with zeros for the padding. Where a filter covers one pixel, x is a matrix, too.
-
-What doesn't lie so is copied first, which takes as long as reading and writing it once: images and results that
-are NCHW, filters that are OIHW, channels that don't fill whole accesses.
 """
 
 from __future__ import annotations
@@ -18,16 +15,16 @@ from functools import partial
 from typing import Any
 
 import taskc as tc
-from taskc import DType, Machine
+from taskc import Machine
 from taskc.kernels import matmul
-from taskc.kernels.convolution_problem import Problem
+from taskc.kernels.convolution.copies import own, with_copies
+from taskc.kernels.convolution.problem import Problem
 from taskc.kernels.matmul.plan_gpu import Tiling
 from taskc.kernels.matmul.problem import Gathered
-from taskc.kernels.padding import pad, pitch
-from taskc.kernels.transpose import transpose
+from taskc.kernels.padding import pitch
 
 
-def products(problem: Problem, machine: Machine, tiling: Tiling | None) -> tc.ProgramDefinition:
+def gemm(problem: Problem, machine: Machine, tiling: Tiling | None) -> tc.ProgramDefinition:
     inner = replace(problem, channels=_whole_accesses(problem), is_nhwc=True, is_ohwi=True)
     product = _product(inner, machine, tiling)
     rows = problem.images * problem.extents[0] * problem.extents[1]
@@ -41,54 +38,6 @@ def products(problem: Problem, machine: Machine, tiling: Tiling | None) -> tc.Pr
     return with_copies(problem, inner, multiply, machine)
 
 
-def with_copies(
-    problem: Problem, inner: Problem, convolve: Callable[..., None], machine: Machine
-) -> tc.ProgramDefinition:
-    """The problem as `inner`, which is NHWC and OHWI, with copies around it of what doesn't lie so.
-
-    convolve(x, w, offsets or nothing, y) is given inner's tensors, in whatever shape.
-    """
-    channels = inner.channels
-    images, features, pixels = problem.images, problem.features, problem.pixels
-    area, made = problem.extents[0] * problem.extents[1], problem.outputs[0] * problem.outputs[1]
-    taps = problem.size[0] * problem.size[1]
-
-    def turned(x: Any, shape: tuple[Any, ...], dtype: DType, y: Any = None) -> Any:
-        """The last two axes of three exchanged."""
-        first, rows, columns = shape
-        y = tc.empty(dtype[first, columns, rows]) if y is None else y
-        turn = transpose(shape, (0, 2, 1), dtype=dtype, machine=machine)
-        turn(x.reshape(*shape), out=y.reshape(first, columns, rows))
-        return y
-
-    def padded(x: Any, rows: Any) -> Any:
-        """Zeros behind the channels, up to whole accesses."""
-        if channels == problem.channels:
-            return x
-        y = tc.empty(problem.dtype[rows, channels])
-        copy = pad(_own(rows), problem.channels, problem.dtype, machine, channels)
-        copy(x.reshape(rows, problem.channels), out=y)
-        return y
-
-    def steps(x: Any, w: Any, offsets: tuple[Any, ...], y: Any) -> None:
-        if not problem.is_nhwc:
-            x = turned(x, (images, problem.channels, area), problem.dtype)
-        if not problem.is_ohwi:
-            w = turned(w, (features, problem.near_channels, taps), problem.dtype)
-        x, w = padded(x, images * area), padded(w, features * taps)
-        results = y if problem.is_nhwc else tc.empty(problem.result[pixels, features])
-        convolve(x, w, offsets, results)
-        if not problem.is_nhwc:
-            turned(results, (images, made, features), problem.result, y)
-
-    return problem.program(steps)
-
-
-def _own(extent: Any) -> Any:
-    """An extent of a kernel that has this one from what it is given."""
-    return extent if isinstance(extent, int) else tc.dim("rows")
-
-
 def _whole_accesses(problem: Problem) -> int:
     """The channels with those that fill up accesses of 8 bytes, where that is enough, or of 16."""
     size = problem.dtype.nbytes
@@ -99,7 +48,7 @@ def _whole_accesses(problem: Problem) -> int:
 
 def _product(problem: Problem, machine: Machine, tiling: Tiling | None) -> Any:
     """Of x as it is, and of w and y as matrices; of x, too, where a filter covers one pixel."""
-    pixels = _own(problem.pixels) if problem.is_pointwise else problem.pixels
+    pixels = own(problem.pixels) if problem.is_pointwise else problem.pixels
     product = matmul.Problem(
         m=pixels, n=problem.features, k=problem.deep, dtype=problem.dtype, right=problem.dtype,
         total=problem.total, result=problem.result, transpose_b=True, bias=problem.bias,

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import taskc as tc
-from taskc import DType, TensorType
+from taskc import CompileError, DType, TensorType
 
 Extent = Any  # an int, or a tc.dim
+Pair = int | tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +136,8 @@ class Problem:
 
         @tc.function
         def finished(value, offsets, feature):
-            if self.bias:
-                value = value + offsets[feature]
+            if offsets:
+                value = value + offsets[0][feature]
             if self.activation is not None:
                 value = self.activation(value)
             return value.to(self.result)
@@ -144,57 +145,86 @@ class Problem:
         return finished
 
     @property
-    def types(self) -> tuple[TensorType, TensorType, TensorType, TensorType]:
-        """Of images, filters, offsets and results."""
+    def types(self) -> tuple[TensorType, TensorType, tuple[TensorType, ...], TensorType]:
+        """Of images, filters, the offsets, if there is a bias, and results."""
         near = self.near_channels
         taps = (*self.size, near) if self.is_ohwi else (near, *self.size)
         return (
             self.images_of(self.dtype, self.extents, self.channels),
             TensorType(self.dtype, (self.features, *taps)),
-            self.total[self.features],
+            (self.total[self.features],) if self.bias else (),
             self.images_of(self.result, self.outputs, self.features),
         )
 
     def program(self, steps: Callable[..., Any]) -> tc.ProgramDefinition:
-        """steps(x, w, offsets or nothing, y) as a program, with the parameters that the problem has."""
+        """steps(x, w, offsets, y) as a program, with the parameters that the problem has."""
         given, weights, offset, made = self.types
-        if self.bias:
 
-            @tc.program
-            def convolution(x: given, w: weights, offsets: offset, y: tc.out[made]):
-                steps(x, w, (offsets,), y)
-        else:
-
-            @tc.program
-            def convolution(x: given, w: weights, y: tc.out[made]):
-                steps(x, w, (), y)
+        @tc.program
+        def convolution(x: given, w: weights, offsets: offset, y: tc.out[made]):
+            steps(x, w, offsets, y)
 
         return convolution
 
     def kernel(self, workers: int, blocks: Callable[..., Any]) -> tc.KernelDefinition:
-        """The blocks as a kernel, with the parameters that the problem has."""
+        """blocks(x, w, offsets, y) as a kernel, with the parameters that the problem has."""
         given, weights, offset, made = self.types
-        if self.bias:
 
-            @tc.kernel(workers=workers)
-            def convolution(x: given, w: weights, offsets: offset, y: tc.out[made]):
-                blocks(x, w, offsets, y)
-        else:
-
-            @tc.kernel(workers=workers)
-            def convolution(x: given, w: weights, y: tc.out[made]):
-                blocks(x, w, None, y)
+        @tc.kernel(workers=workers)
+        def convolution(x: given, w: weights, offsets: offset, y: tc.out[made]):
+            blocks(x, w, offsets, y)
 
         return convolution
 
 
-def pair(value: int | tuple[int, int]) -> tuple[int, int]:
+def problem_of(
+    images: Extent, extents: tuple[int, int], channels: int, features: int,
+    *, size: Pair, stride: Pair, padding: Pair | tuple[int, int, int, int], dilation: Pair, groups: int,
+    order: str, filters: str, bias: bool, activation: Any,
+    dtype: DType, total: DType | None, result: DType | None,
+) -> Problem:  # fmt: skip
+    """The problem of what a user asks for, if there is one."""
+    if order not in ("NHWC", "NCHW"):
+        raise CompileError(f"images are NHWC or NCHW, not {order}")
+    if filters not in ("OHWI", "OIHW"):
+        raise CompileError(f"filters are OHWI or OIHW, not {filters}")
+    if groups < 1 or channels % groups or features % groups:
+        raise CompileError(
+            f"{channels} channels and {features} features are not {groups} groups of as many"
+        )
+    if total is None:
+        total = tc.i32 if dtype.is_integer else tc.f64 if dtype is tc.f64 else tc.f32
+    problem = Problem(
+        images=images,
+        extents=extents,
+        channels=channels,
+        features=features,
+        size=_pair(size),
+        stride=_pair(stride),
+        padding=_paddings(padding),
+        dilation=_pair(dilation),
+        groups=groups,
+        is_nhwc=order == "NHWC",
+        is_ohwi=filters == "OHWI",
+        activation=activation,
+        bias=bias,
+        dtype=dtype,
+        total=total,
+        result=result or (total if dtype.is_integer or dtype is tc.tf32 else dtype),
+    )
+    if min(problem.outputs) < 1:
+        raise CompileError(
+            f"a filter that covers {problem.covered} does not fit into {problem.padded}",
+            hint="these are heights and widths, with dilation and padding",
+        )
+    return problem
+
+
+def _pair(value: Pair) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else value
 
 
-def paddings(
-    value: int | tuple[int, int] | tuple[int, int, int, int],
-) -> tuple[int, int, int, int]:
+def _paddings(value: Pair | tuple[int, int, int, int]) -> tuple[int, int, int, int]:
     match value:
         case int():
             return value, value, value, value

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import taskc as tc
 from taskc import Machine, auto_map
-from taskc.kernels.attention_plan import Plan, order_of
-from taskc.kernels.attention_problem import Problem
-from taskc.kernels.attention_steps import tile_of
+from taskc.kernels.attention.plan import Plan, order_of
+from taskc.kernels.attention.problem import Problem
+from taskc.kernels.attention.steps import tile_of
 
 
-def products(problem: Problem, plan: Plan, machine: Machine) -> tuple[int, Callable[..., Any]]:
-    """The workers and the blocks of a kernel: a function of q, k, v, mask and y."""
+def products(problem: Problem, plan: Plan, machine: Machine) -> tc.KernelDefinition:
     dtype, results = problem.dtype, problem.results
     tile = tile_of(problem, plan, machine)
     heads, height, deep, place = tile.heads, tile.height, tile.deep, tile.place
@@ -51,4 +47,4 @@ def products(problem: Problem, plan: Plan, machine: Machine) -> tuple[int, Calla
             ):
                 block(q, k, v, mask, y, pair // heads, pair % heads, row)
 
-    return tile.workers, blocks
+    return problem.kernel(tile.workers, blocks)

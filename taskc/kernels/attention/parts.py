@@ -9,38 +9,29 @@ from __future__ import annotations
 
 import taskc as tc
 from taskc import Machine
-from taskc.kernels.attention_plan import Plan
-from taskc.kernels.attention_problem import Extent, Problem, types_of
-from taskc.kernels.attention_steps import tile_of
+from taskc.kernels.attention.plan import Plan
+from taskc.kernels.attention.problem import Extent, Problem
+from taskc.kernels.attention.steps import tile_of
 from taskc.kernels.owners import owners_of_boxes, width
 
 
 def in_parts(problem: Problem, plan: Plan, machine: Machine) -> tc.ProgramDefinition:
     """A program of q, k, v, a mask if there is one, and y."""
-    queries, keys, values, result = types_of(problem)
-    mask_type = problem.mask
-    parts = tc.cdiv(problem.keys, plan.part)
+    queries, keys, values, result = problem.types
+    masks, parts = problem.masks, tc.cdiv(problem.keys, plan.part)
     partial, merged = _partial(problem, plan, parts, machine), _merged(problem, parts, machine)
-    if mask_type is None:
 
-        @tc.program
-        def attention(q: queries, k: keys, v: values, y: tc.out[result]):
-            merged(*partial(q, k, v), out=y)
-
-    else:
-
-        @tc.program
-        def attention(q: queries, k: keys, v: values, mask: mask_type, y: tc.out[result]):
-            merged(*partial(q, k, v, mask), out=y)
+    @tc.program
+    def attention(q: queries, k: keys, v: values, mask: masks, y: tc.out[result]):
+        merged(*partial(q, k, v, *mask), out=y)
 
     return attention
 
 
 def _partial(problem: Problem, plan: Plan, parts: Extent, machine: Machine) -> tc.KernelDefinition:
     """Each part's sums, totals and exponents."""
-    queries, keys, values, _ = types_of(problem)
-    mask_type = problem.mask
-    wide, results = problem.wide, problem.results
+    queries, keys, values, _ = problem.types
+    masks, wide, results = problem.masks, problem.wide, problem.results
     of_each = parts, problem.batches, problem.heads, problem.length
     of_sums = (*of_each, results)
     all_sums, once_each = wide[of_sums], wide[of_each]
@@ -63,30 +54,19 @@ def _partial(problem: Problem, plan: Plan, parts: Extent, machine: Machine) -> t
                     totals[part, batch, own_head, query] = of_part[1][i]
                     peaks[part, batch, own_head, query] = of_part[2][i]
 
-    if mask_type is None:
-
-        @tc.kernel(workers=tile.workers)
-        def partial(
-            q: queries, k: keys, v: values,
-            sums: tc.out[all_sums], totals: tc.out[once_each], peaks: tc.out[once_each],
-        ):  # fmt: skip
-            blocks(q, k, v, None, sums, totals, peaks)
-
-    else:
-
-        @tc.kernel(workers=tile.workers)
-        def partial(
-            q: queries, k: keys, v: values, mask: mask_type,
-            sums: tc.out[all_sums], totals: tc.out[once_each], peaks: tc.out[once_each],
-        ):  # fmt: skip
-            blocks(q, k, v, mask, sums, totals, peaks)
+    @tc.kernel(workers=tile.workers)
+    def partial(
+        q: queries, k: keys, v: values, mask: masks,
+        sums: tc.out[all_sums], totals: tc.out[once_each], peaks: tc.out[once_each],
+    ):  # fmt: skip
+        blocks(q, k, v, mask[0] if len(mask) else None, sums, totals, peaks)
 
     return partial
 
 
 def _merged(problem: Problem, parts: Extent, machine: Machine) -> tc.KernelDefinition:
     """The parts, each scaled by 2 to its exponent less the largest one, over their totals."""
-    _, _, _, result = types_of(problem)
+    _, _, _, result = problem.types
     wide, dtype, results = problem.wide, problem.dtype, problem.results
     if not isinstance(parts, int):
         parts = tc.dim("parts")  # a kernel doesn't know of what it is computed

@@ -1,0 +1,208 @@
+"""Attention to few queries, as in decoding: k and v are read once for all heads that share them.
+
+The lanes lie along the features, and a score is a sum across them; then they lie along the keys, for the
+softmax, and along the features of the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil
+from typing import Any
+
+import taskc as tc
+from taskc import KernelDefinition, Mapping, repeat, spatial
+from taskc.kernels.attention.plan import FewQueries
+from taskc.kernels.attention.problem import Problem
+
+Function = Callable[..., Any]
+
+
+def few_queries_kernel(problem: Problem, plan: FewQueries) -> KernelDefinition:
+    """A block has the queries of all heads that share one of k and v."""
+    block = few_queries(problem, plan)
+
+    @tc.function
+    def blocks(q, k, v, mask, y):
+        for batch, group in tc.tiles((problem.batches, problem.groups), by=(1, 1)):
+            block(q, k, v, mask, y, batch, group * problem.share, group)
+
+    return problem.kernel(plan.lanes, blocks)
+
+
+def few_queries(problem: Problem, plan: FewQueries) -> Function:
+    """What a block does, with all queries of some heads: a function of q, k, v, mask and y, the batch,
+    the first of the heads, and theirs of k and v.
+    """
+    length, keys, wide, ahead = problem.length, problem.keys, problem.wide, problem.ahead
+    count, lanes, step = problem.share * length, plan.lanes, plan.step
+    part, line = repeat(count, plan.vectors) * spatial(1, lanes), _line(problem, plan)
+    across, deep = (
+        ceil(n / size) * size
+        for n, size in ((problem.features, lanes), (problem.results, part.shape[1]))
+    )
+    scale_queries, score = _scale_queries(problem, plan, across), _score(problem, plan)
+    mask_scores, raised = _mask_scores(problem, plan), _raised(problem, plan)
+    add_values, store = _add_values(problem, part, deep), _store(problem, plan, deep)
+
+    @tc.function
+    def block(q, k, v, mask, y, batch, first, group):
+        queries = tc.shared(wide[count, across])
+        scores = tc.shared(wide[count, step])
+        sums = tc.shared(wide[count, deep])
+        scale_queries(q, queries, batch, first)
+        for e in range(0, deep, lanes):
+            for i, n in line:
+                sums[i, e + n] = 0
+        peaks = tc.tile(wide, line.project((0,)), -tc.inf)
+        totals = tc.tile(wide, line, 0)
+        stop = keys if ahead is None else min(keys, length + ahead)
+        for p in range(0, stop, step):
+            size = min(step, stop - p)
+            score(k, queries, scores, batch, group, p, size)
+            base = mask_scores(mask, scores, batch, first, p, size)
+            shrink = raised(scores, base, peaks, totals, size)
+            add_values(v, scores, sums, shrink, batch, group, p, size)
+        store(y, sums, totals, batch, first)
+
+    return block
+
+
+def _line(problem: Problem, plan: FewQueries) -> Mapping:
+    """All queries, and lanes along features or keys."""
+    return repeat(problem.share * problem.length, 1) * spatial(1, plan.lanes)
+
+
+def _place(problem: Problem) -> Function:
+    """The head of a query, and which one of that head's it is."""
+    length = problem.length
+
+    @tc.function
+    def place(first, i):
+        return first + i // length, i % length
+
+    return place
+
+
+def _scale_queries(problem: Problem, plan: FewQueries, across: int) -> Function:
+    wide, features, lanes = problem.wide, problem.features, plan.lanes
+    line, place = _line(problem, plan), _place(problem)
+
+    @tc.function
+    def scale_queries(q, queries, batch, first):
+        for d in range(0, across, lanes):
+            for i, n in line:
+                head, query = place(first, i)
+                queries[i, d + n] = (
+                    q[batch, head, query, d + n].to(wide) * problem.scale if d + n < features else 0
+                )
+
+    return scale_queries
+
+
+def _score(problem: Problem, plan: FewQueries) -> Function:
+    wide, features, keys, together = problem.wide, problem.features, problem.keys, plan.together
+    lanes, count = plan.lanes, problem.share * problem.length
+    own = repeat(count, together, 1) * spatial(1, 1, lanes)
+
+    @tc.function
+    def score(k, queries, scores, batch, group, start, size):
+        for r in range(0, size, together):
+            acc = tc.tile(wide, own, 0)
+            for d in range(0, features, lanes):
+                for i, j, n in own:
+                    if d + n < features:
+                        key = k[batch, group, min(start + r + j, keys - 1), d + n].to(wide)
+                        acc[i, j, n] += key * queries[i, d + n]
+            dots = tc.reduce(acc, 2, "+")
+            for i, j in dots.mapping:
+                scores[i, r + j] = dots[i, j]
+
+    return score
+
+
+def _mask_scores(problem: Problem, plan: FewQueries) -> Function:
+    """The largest score of each query, as far as it sees them."""
+    wide, ahead, added, lanes = problem.wide, problem.ahead, problem.added, plan.lanes
+    line, place = _line(problem, plan), _place(problem)
+
+    @tc.function
+    def mask_scores(mask, scores, batch, first, start, size):
+        best = tc.tile(wide, line, -tc.inf)
+        for c in range(0, size, lanes):
+            for i, n in line:
+                if c + n < size:
+                    head, query = place(first, i)
+                    value = scores[i, c + n]
+                    if mask is not None:
+                        value += added(mask, batch, head, query, start + c + n)
+                    if ahead is not None:
+                        value = value if start + c + n <= query + ahead else -tc.inf
+                    scores[i, c + n] = value
+                    best[i, n] = value if value > best[i, n] else best[i, n]
+        return tc.reduce(best, 1, "max")
+
+    return mask_scores
+
+
+def _raised(problem: Problem, plan: FewQueries) -> Function:
+    """Scores become powers; and by how much what was summed before shrinks, now that there are larger ones."""
+    wide, lanes, line = problem.wide, plan.lanes, _line(problem, plan)
+
+    @tc.function
+    def raised(scores, base, peaks, totals, size):
+        shrink = tc.tile(wide, base.mapping)
+        for i in base.mapping:
+            peak = max(peaks[i], base[i])
+            base[i] = 0 if peak == -tc.inf else peak
+            shrink[i] = tc.exp(peaks[i] - base[i])
+            peaks[i] = peak
+        for i, n in line:
+            totals[i, n] *= shrink[i]
+        for c in range(0, size, lanes):
+            for i, n in line:
+                if c + n < size:
+                    power = tc.exp(scores[i, c + n] - base[i])
+                    totals[i, n] += power
+                    scores[i, c + n] = power
+        return shrink
+
+    return raised
+
+
+def _add_values(problem: Problem, part: Mapping, deep: int) -> Function:
+    wide, results = problem.wide, problem.results
+
+    @tc.function
+    def add_values(v, scores, sums, shrink, batch, group, p, size):
+        for e in range(0, deep, part.shape[1]):
+            acc = tc.tile(wide, part)
+            for i, n in part:
+                acc[i, n] = sums[i, e + n] * shrink[i]
+            for r in range(size):
+                for i, n in part:
+                    if e + n < results:
+                        acc[i, n] += scores[i, r] * v[batch, group, p + r, e + n].to(wide)
+            for i, n in part:
+                sums[i, e + n] = acc[i, n]
+
+    return add_values
+
+
+def _store(problem: Problem, plan: FewQueries, deep: int) -> Function:
+    """The result, over the totals."""
+    results, lanes = problem.results, plan.lanes
+    line, place = _line(problem, plan), _place(problem)
+
+    @tc.function
+    def store(y, sums, totals, batch, first):
+        total = tc.reduce(totals, 1, "+")
+        for i in total.mapping:
+            total[i] = 1 / total[i] if total[i] > 0 else 0
+        for e in range(0, deep, lanes):
+            for i, n in line:
+                if e + n < results:
+                    head, query = place(first, i)
+                    y[batch, head, query, e + n] = (sums[i, e + n] * total[i]).to(problem.dtype)
+
+    return store

@@ -1,0 +1,263 @@
+"""How an attention is computed, as data: a plan has every choice that changes speed and not the result.
+
+A plan's type is its algorithm: `Schedule` and `FewQueries` are plans of processors, `Plan` those of GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from math import ceil
+
+from taskc import CompileError, DType, Machine, Mapping, f64, repeat, spatial
+from taskc.kernels import machine_facts as facts
+from taskc.kernels.attention.problem import Problem
+
+MOST_QUERIES = (
+    10  # of FewQueries, over all heads that share one of k and v; more fill the lanes of a tile
+)
+_SQUARE = repeat(4, 4) * spatial(4, 8)  # where no instruction fits: fused multiply-adds
+_DEEP = 16  # features, which a step of every instruction divides
+_MANY = 1 << 20  # queries, where they are known only at a call
+_USUAL = 4096  # keys, likewise
+
+
+@dataclass(frozen=True, slots=True)
+class FewQueries:
+    """together  keys that are scored at a time
+    vectors   of the result that are summed at a time
+    step      keys that are scored, raised and multiplied at a time
+    """
+
+    lanes: int
+    together: int
+    vectors: int
+    step: int = 512
+
+    def cost(self, problem: Problem, machine: Machine) -> float:
+        return _seconds(problem.share * _queries(problem), problem, machine)
+
+    def variations(self, problem: Problem, machine: Machine) -> Iterator[FewQueries]:
+        for step in (512, 256, 1024):
+            for together in {self.together, max(2, self.together // 2)}:
+                yield replace(self, step=step, together=together)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Tiles of `rows` x `vectors` * lanes; `step` keys are scored, raised and multiplied at a time.
+
+    step is a multiple of rows, and lanes one of 4. `few` is how, where a call has one query: of a problem that
+    doesn't know its queries.
+    """
+
+    rows: int
+    vectors: int
+    step: int
+    lanes: int
+    few: FewQueries | None = None
+
+    @property
+    def wide(self) -> int:
+        return self.vectors * self.lanes
+
+    @property
+    def own(self) -> Mapping:
+        return repeat(self.rows, self.vectors) * spatial(1, self.lanes)
+
+    @property
+    def each(self) -> Mapping:
+        """Who has which queries."""
+        return repeat(self.vectors) * spatial(self.lanes)
+
+    def cost(self, problem: Problem, machine: Machine) -> float:
+        """As long as the products of whole tiles."""
+        tiles = ceil(problem.share * _queries(problem) / self.wide)
+        return _seconds(tiles * self.wide, problem, machine)
+
+    def variations(self, problem: Problem, machine: Machine) -> Iterator[Schedule]:
+        for keys in (self.step, self.step // 2, 2 * self.step):
+            yield replace(self, step=max(1, keys // self.rows) * self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """warps   of a block, each with its own queries
+    rows    fragments of queries that a warp has
+    keys    a step's, a multiple of 32, or, by instructions, of 16
+    stages  steps whose keys and values there is memory for
+    ahead   a producer warpgroup loads them, and a step's powers are found while those of the step before
+            are multiplied by their values
+    part    keys, a multiple of a step's, that blocks of their own go through; 0: all
+    """
+
+    warps: int
+    rows: int
+    keys: int
+    stages: int
+    ahead: bool = False
+    part: int = 0
+
+    def cost(self, problem: Problem, machine: Machine) -> float:
+        """As long as each block reads keys and values for its queries."""
+        tall = fragment_of(problem, machine).shape[0]
+        blocks = ceil(_tile_rows(problem) / (self.warps * self.rows * tall))
+        keys = problem.keys if isinstance(problem.keys, int) else _USUAL
+        read = blocks * max(1, keys) * sum(padded(problem)) * problem.dtype.nbytes
+        return read / (machine.threads * facts.LOADED * facts.GPU_CLOCK)
+
+    def variations(self, problem: Problem, machine: Machine) -> Iterator[Plan]:
+        for stages in range(self.stages, 1, -1):
+            yield replace(self, stages=stages)
+        if self.part:
+            for part in (0, self.part // (2 * self.keys) * self.keys, 2 * self.part):
+                yield replace(self, part=part)
+
+
+def candidates(problem: Problem, machine: Machine) -> Iterable[FewQueries | Schedule | Plan]:
+    if not machine.is_processor:
+        return _plans(problem, machine)
+    few: list[FewQueries] = []
+    if isinstance(problem.length, int) and 0 < problem.length * problem.share <= MOST_QUERIES:
+        few = [_few_queries(problem, machine)]
+    return [*few, *_schedules(problem, machine)]
+
+
+def _schedules(problem: Problem, machine: Machine) -> Iterator[Schedule]:
+    """Tiles that leave registers for a row of queries and an element."""
+    lanes = _lanes(problem, machine)
+    keys = problem.keys if isinstance(problem.keys, int) else facts.KEYS_OF_A_STEP
+    few = None
+    if not isinstance(problem.length, int):
+        few = _few_queries(replace(problem, length=1, share=1), machine)
+    for rows, vectors in facts.ATTENTION_TILES[machine.registers]:
+        step = max(1, ceil(min(keys, facts.KEYS_OF_A_STEP) / rows)) * rows
+        yield Schedule(rows, vectors, step, lanes, few)
+
+
+def _few_queries(problem: Problem, machine: Machine) -> FewQueries:
+    lanes, count = _lanes(problem, machine), problem.share * problem.length
+    held = machine.registers // 2
+    together = max(2, held >> (count - 1).bit_length())
+    return FewQueries(lanes, together, max(1, min(ceil(problem.results / lanes), held // count)))
+
+
+def _lanes(problem: Problem, machine: Machine) -> int:
+    return max(4, machine.lanes // (2 if problem.wide is f64 else 1))
+
+
+def _plans(problem: Problem, machine: Machine) -> list[Plan]:
+    """The tallest tiles that queries fill by half first, as far as they fit into the memory of a block."""
+    tall = fragment_of(problem, machine).shape[0]
+    # Two rows of fragments would read keys once for both, but take more registers than there are.
+    filled = next(w for w in (8, 4, 2, 1) if w == 1 or w * tall < 2 * _tile_rows(problem))
+    plans = [
+        Plan(warps, 1, step, stages)
+        for warps in (8, 4, 2, 1)
+        for step, stages in ((64, 3), (32, 3), (32, 2), (32, 1))
+        if step == 32 or filled > 1  # of a single warp several blocks share a processor
+    ]
+    if _is_taken_beside_work(problem, machine):
+        ahead = [Plan(8, 1, step, 2, ahead=True) for step in (128, 64)]
+        plans = [plan for plan in ahead if _pays(problem, plan)] + plans
+    fitting = []
+    for plan in plans:
+        nbytes = _bytes(problem, plan, tall)
+        if plan.warps <= filled and nbytes <= machine.near:
+            part = _part(problem, plan, plan.warps * tall, machine, nbytes)
+            fitting.append(replace(plan, part=part))
+    if not fitting:
+        raise CompileError(
+            f"{problem.features} features, and {problem.results} of the results, are more than a block has memory for"
+        )
+    return fitting
+
+
+def fragment_of(problem: Problem, machine: Machine) -> Mapping:
+    """Who has which part of a piece of the scores, and of the results."""
+    row = next(iter(machine.instructions(*_types(problem))), None)
+    return row.accumulator_fragment if row else _SQUARE
+
+
+def joined(problem: Problem) -> int:
+    """How many heads that share keys have their queries in one tile: all, where queries are few."""
+    length = problem.length
+    return problem.share if isinstance(length, int) and length <= 8 else 1
+
+
+def order_of(problem: Problem, machine: Machine) -> tuple[str, int] | None:
+    """Of the blocks of (heads, queries): in a causal attention the last queries come first, for they see most
+    keys. So many heads take turns as have their keys and values in the cache.
+    """
+    if problem.ahead is None or joined(problem) > 1:
+        return None
+    keys = problem.keys if isinstance(problem.keys, int) else _USUAL
+    of_head = max(1, keys) * sum(padded(problem)) * problem.dtype.nbytes
+    heads = max(1, facts.GPU_CACHE // of_head) * problem.share
+    return "backwards", min(heads, machine.threads)
+
+
+def padded(problem: Problem, unit: int = _DEEP) -> tuple[int, int]:
+    """The features of keys and of values as instructions take them."""
+    unit = max(_DEEP, unit)
+    return ceil(problem.features / _DEEP) * _DEEP, ceil(problem.results / unit) * unit
+
+
+def _types(problem: Problem) -> tuple[DType, DType, DType]:
+    return problem.dtype, problem.dtype, problem.wide
+
+
+def _queries(problem: Problem) -> int:
+    return problem.length if isinstance(problem.length, int) else _MANY // problem.share
+
+
+def _tile_rows(problem: Problem) -> int:
+    """Queries that tiles are made of."""
+    return joined(problem) * problem.length if isinstance(problem.length, int) else _MANY
+
+
+def _seconds(queries: int, problem: Problem, machine: Machine) -> float:
+    """Of the products of so many queries with keys and values, on all threads."""
+    keys = problem.keys if isinstance(problem.keys, int) else _USUAL
+    batches = problem.batches if isinstance(problem.batches, int) else 1
+    products = queries * max(1, keys) * (problem.features + problem.results)
+    heads = max(1, batches * problem.groups)
+    return heads * products / (machine.lanes * machine.threads * facts.CLOCK)
+
+
+def _is_taken_beside_work(problem: Problem, machine: Machine) -> bool:
+    """Whether products run beside their workers, on rows that bulk copies take."""
+    rows = problem.features * problem.dtype.nbytes, problem.results * problem.dtype.nbytes
+    is_beside = any(row.asynchronous for row in machine.instructions(*_types(problem)))
+    return is_beside and not any(nbytes % 16 for nbytes in rows)
+
+
+def _pays(problem: Problem, plan: Plan) -> bool:
+    """A step more than there are keys for is worth what it hides, and registers suffice."""
+    _, deep = padded(problem)
+    is_long = not isinstance(problem.keys, int) or problem.keys >= 4 * plan.keys
+    most = facts.HELD_REGISTERS if problem.mask is None else facts.HELD_BESIDE_MASK
+    return is_long and deep // 2 + plan.keys * 3 // 4 <= most
+
+
+def _part(problem: Problem, plan: Plan, height: int, machine: Machine, nbytes: int) -> int:
+    """The keys of a part, where so many blocks fill the machine: as many to a processor as it has memory for."""
+    if plan.ahead or not isinstance(problem.length, int):
+        return 0
+    together = joined(problem)
+    batches = problem.batches if isinstance(problem.batches, int) else 1
+    keys = problem.keys if isinstance(problem.keys, int) else _USUAL
+    tiles = batches * (problem.heads // together) * ceil(together * problem.length / height)
+    blocks = machine.threads * max(1, min(facts.BLOCKS_OF_PARTS, machine.near // nbytes))
+    parts = max(1, min(blocks // max(1, tiles), keys // facts.LEAST_KEYS_OF_A_PART))
+    return 0 if parts == 1 else ceil(keys / parts / plan.keys) * plan.keys
+
+
+def _bytes(problem: Problem, plan: Plan, tall: int) -> int:
+    """What a block has in shared memory: queries, rings of keys and values, and powers on their way."""
+    across, deep = padded(problem)
+    height = plan.warps * plan.rows * tall
+    elements = height * across + plan.stages * plan.keys * (across + deep)
+    if plan.ahead:  # nothing is padded, and powers stay where they are
+        return elements * problem.dtype.nbytes + 1024
+    return (elements + height * plan.keys) * problem.dtype.nbytes * 9 // 8

@@ -1,0 +1,181 @@
+"""Convolutions of images as matrix products whose left or right matrix is never laid out in memory (implicit GEMM).
+
+    NHWC: y[pixel, feature] = x[pixel, q] * w[feature, q]        NCHW: y[feature, pixel] = w[feature, q] * x[q, pixel]
+
+Pixels are numbered through all images, and q goes through what the filter covers: for each of its taps the
+channels, in whole steps, so that a step is one tap and neighbouring channels. Where channels are few, steps
+go through taps and channels alike. What lies in the padding is filled with zeros as it is loaded.
+On GPUs this is for groups, and as NHWC: neighbouring channels are what 16 bytes can be copied of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import taskc as tc
+from taskc import auto_map
+from taskc.kernels.convolution.plan import Blocks
+from taskc.kernels.convolution.problem import Problem
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """q: what a filter covers, in steps of `depth`. `channels` of each tap, or, if flat, all taps' as one."""
+
+    depth: int
+    channels: int
+    count: int
+    is_flat: bool
+
+
+def _steps(problem: Problem, depth: int) -> _Steps:
+    """Steps of one tap each, unless the channels that fill them up are half as many again."""
+    channels = -(-problem.near_channels // depth) * depth
+    taps = problem.size[0] * problem.size[1]
+    if taps > 1 and 2 * channels > 3 * problem.near_channels:
+        return _Steps(depth, problem.near_channels, taps * problem.near_channels, True)
+    return _Steps(depth, max(1, channels), taps * channels, False)
+
+
+def implicit_gemm(problem: Problem, plan: Blocks, *, is_processor: bool) -> tc.KernelDefinition:
+    make = _pixels_by_features if problem.is_nhwc else _features_by_pixels
+    return problem.kernel(
+        plan.own.workers, make(problem, plan, _store(problem, plan, is_processor))
+    )
+
+
+def _pixels_by_features(problem: Problem, plan: Blocks, store: Function) -> Function:
+    (tall, wide), depth = plan.own.shape, plan.depth
+    steps = _steps(problem, depth)
+    covered, weight = _covered(problem, steps), _weight(problem, steps)
+    extents = problem.groups, problem.pixels, problem.near_features
+
+    @tc.function
+    def blocks(x, w, offsets, y):
+        for group, pixel, feature in tc.tiles(extents, by=(1, tall, wide)):
+            acc = tc.tile(problem.total, plan.own, 0)
+            for p in tc.pipeline(steps.count, by=depth, stages=plan.stages):
+                sx = tc.load((tall, depth), lambda i, q: covered(x, group, pixel + i, p, q), fill=0)
+                sw = tc.load(
+                    (wide, depth), lambda j, q: weight(w, group, feature + j, p, q), fill=0
+                )
+                tc.mma(acc, sx, sw.T)
+            store(y, acc, offsets, group, pixel, feature)
+
+    return blocks
+
+
+def _features_by_pixels(problem: Problem, plan: Blocks, store: Function) -> Function:
+    (tall, wide), depth = plan.own.shape, plan.depth
+    steps = _steps(problem, depth)
+    covered, weight = _covered(problem, steps), _weight(problem, steps)
+    extents = problem.groups, problem.near_features, problem.pixels
+
+    @tc.function
+    def blocks(x, w, offsets, y):
+        for group, feature, pixel in tc.tiles(extents, by=(1, tall, wide)):
+            acc = tc.tile(problem.total, plan.own, 0)
+            for p in tc.pipeline(steps.count, by=depth, stages=plan.stages):
+                sw = tc.load(
+                    (tall, depth), lambda i, q: weight(w, group, feature + i, p, q), fill=0
+                )
+                sx = tc.load((depth, wide), lambda q, j: covered(x, group, pixel + j, p, q), fill=0)
+                tc.mma(acc, sw, sx)
+            store(y, acc, offsets, group, feature, pixel)
+
+    return blocks
+
+
+def _places(problem: Problem, steps: _Steps) -> tuple[Function, Function]:
+    """Where a step that begins at p has its q-th tap and channel. A step of one tap says so for all q alike."""
+    near = problem.near_channels
+
+    @tc.function
+    def tap(p, q):
+        return (p + q) // near if steps.is_flat else p // steps.channels
+
+    @tc.function
+    def channel(p, q):
+        return (p + q) % near if steps.is_flat else p % steps.channels + q
+
+    return tap, channel
+
+
+def _covered(problem: Problem, steps: _Steps) -> Function:
+    """What the filter covers of a pixel's surroundings."""
+    near, across = problem.near_channels, problem.size[1]
+    outputs = problem.outputs[0] * problem.outputs[1]
+    (row_of, column_of), image_at = problem.taps, problem.image_at
+    tap, channel = _places(problem, steps)
+
+    @tc.function
+    def is_own(p, q):
+        """Whether it is one of the group's: where there is one group, what lies outside isn't loaded."""
+        return p + q < steps.count if steps.is_flat else problem.groups == 1 or channel(p, q) < near
+
+    @tc.function
+    def source(group, pixel, p, q):
+        return image_at(
+            pixel // outputs,
+            row_of(pixel, tap(p, q) // across),
+            column_of(pixel, tap(p, q) % across),
+            group * near + channel(p, q),
+        )
+
+    @tc.function
+    def covered(x, group, pixel, p, q):
+        return x[source(group, pixel, p, q)] if is_own(p, q) else 0
+
+    return covered
+
+
+def _weight(problem: Problem, steps: _Steps) -> Function:
+    features, across, filter_at = problem.near_features, problem.size[1], problem.filter_at
+    tap, channel = _places(problem, steps)
+
+    @tc.function
+    def weight(w, group, feature, p, q):
+        return w[
+            filter_at(
+                group * features + feature, tap(p, q) // across, tap(p, q) % across, channel(p, q)
+            )
+        ]
+
+    return weight
+
+
+def _store(problem: Problem, plan: Blocks, is_processor: bool) -> Function:
+    """On GPUs by way of memory, so that neighbouring workers store what lies beside each other."""
+    own, features, pixels = plan.own, problem.near_features, problem.pixels
+    result_at, finished = problem.result_at, problem.finished
+    lines = auto_map(own.shape, workers=own.workers, vector=16 // problem.result.nbytes)
+
+    @tc.function
+    def numbers(i, j):
+        """Which pixel and which feature."""
+        return (i, j) if problem.is_nhwc else (j, i)
+
+    @tc.function
+    def store(y, acc, offsets, group, first, second):
+        if is_processor:
+            for i, j in own:
+                pixel, feature = numbers(first + i, second + j)
+                if pixel < pixels and feature < features:
+                    f = group * features + feature
+                    y[result_at(pixel, f)] = finished(acc[i, j], offsets, f)
+        else:
+            made = tc.shared(problem.result[own.shape])
+            for i, j in own:
+                _, feature = numbers(first + i, second + j)
+                f = min(group * features + feature, problem.features - 1)
+                made[i, j] = finished(acc[i, j], offsets, f)
+            for i, j in lines:
+                pixel, feature = numbers(first + i, second + j)
+                if pixel < pixels and feature < features:
+                    y[result_at(pixel, group * features + feature)] = made[i, j]
+
+    return store

@@ -1,0 +1,107 @@
+"""How a convolution is computed, as data: `Blocks` of an implicit GEMM, or `Depthwise`. Those of gemm.py are GEMM's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from math import ceil
+
+from taskc import DType, Machine, Mapping, repeat, spatial
+from taskc.kernels import machine_facts as facts
+from taskc.kernels.convolution.problem import Problem
+
+_MANY = 1 << 17  # pixels, where they are known only at a call
+_STAGES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """own     who has which part of a block's result, of one group: pixels by features as of NHWC
+    depth   of what a filter covers, steps that are loaded together
+    stages  of these loads, how many there is memory for
+    """
+
+    own: Mapping
+    depth: int
+    stages: int
+
+    def cost(self, problem: Problem, machine: Machine) -> float:
+        """Waves of blocks take as long as their tiles are large."""
+        tall, wide = self.own.shape
+        blocks = ceil(_pixels(problem) / tall) * ceil(problem.near_features / wide)
+        waves = ceil(max(1, problem.groups * blocks / machine.threads))
+        if machine.is_processor:
+            return waves * tall * wide * max(1, problem.deep) / (machine.lanes * facts.CLOCK)
+        share = _shares(problem.dtype, problem.total, machine).get(self.own, facts.UNMEASURED)
+        cycles = waves * tall * wide / share * max(1, problem.deep)
+        return cycles * problem.dtype.nbytes / (facts.MULTIPLIED * facts.GPU_CLOCK)
+
+    def variations(self, problem: Problem, machine: Machine) -> Iterator[Blocks]:
+        for stages in range(self.stages, 1, -1):
+            yield replace(self, stages=stages)
+
+
+@dataclass(frozen=True, slots=True)
+class Depthwise:
+    """A worker has `each` results beside each other, of pixels as of NHWC, and there are so many warps."""
+
+    warps: int
+    each: int
+    lanes: int
+
+    def own(self, problem: Problem) -> Mapping:
+        if problem.is_nhwc:
+            return spatial(self.warps, 1) * repeat(self.each, 1) * spatial(1, self.lanes)
+        return spatial(1, self.warps) * repeat(1, self.each) * spatial(1, self.lanes)
+
+    def cost(self, problem: Problem, machine: Machine) -> float:
+        """As long as reading and writing."""
+        rate = facts.BANDWIDTH if machine.is_processor else facts.GPU_BANDWIDTH
+        return _pixels(problem) * problem.features * problem.dtype.nbytes / rate
+
+    def variations(self, problem: Problem, machine: Machine) -> Iterator[Depthwise]:
+        for warps in {self.warps} if machine.is_processor else (4, 2, 8):
+            for each in (4, 1, 2, 8):
+                yield replace(self, warps=warps, each=each)
+
+
+def candidates(problem: Problem, machine: Machine) -> Iterable[Blocks | Depthwise]:
+    if problem.near_channels == 1:
+        return [Depthwise(1 if machine.is_processor else 4, 4, machine.lanes)]
+    return candidates_of_blocks(problem, machine)
+
+
+def candidates_of_blocks(problem: Problem, machine: Machine) -> Iterator[Blocks]:
+    if machine.is_processor:
+        vectors = 2 if machine.registers == 32 else 1
+        yield Blocks(repeat(8, vectors) * spatial(1, machine.lanes), 32, 1)
+        return
+    row = next(iter(machine.instructions(problem.dtype, problem.dtype, problem.total)), None)
+    size, least = problem.dtype.nbytes, row.shape[2] if row else 8
+    # Of the deepest steps, those that leave the fewest channels to be filled up.
+    depths = (least * 2, least) if row and least * 2 * size <= facts.LINE else (least,)
+    depth = min(depths, key=lambda depth: ceil(problem.near_channels / depth) * depth)
+    for own in _shares(problem.dtype, problem.total, machine):
+        fits = machine.near // (depth * sum(own.shape) * size)
+        yield Blocks(own, depth, min(_STAGES, fits))
+
+
+@cache
+def _shares(dtype: DType, total: DType, machine: Machine) -> dict[Mapping, float]:
+    """Who has what of a block, and its share of the peak."""
+    rows = machine.instructions(dtype, dtype, total)
+    fragment = rows[0].accumulator_fragment if rows else repeat(4, 4) * spatial(4, 8)
+    shares = facts.FRAGMENTS_OF_GROUPS if rows else facts.SQUARES_OF_GROUPS
+    found = {
+        spatial(*warps) * repeat(*fragments) * fragment: share
+        for (warps, fragments), share in shares.items()
+    }
+    beside = {row.shape[1]: row for row in rows if row.asynchronous}
+    for (columns, count), share in facts.WARPGROUPS_OF_GROUPS.items() if beside else ():
+        found[spatial(count, 1) * beside[columns].accumulator_fragment] = share
+    return found
+
+
+def _pixels(problem: Problem) -> int:
+    return problem.pixels if isinstance(problem.pixels, int) else _MANY
