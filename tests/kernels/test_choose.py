@@ -15,7 +15,7 @@ from taskc.kernels.attention.plan import candidates as attention_plans
 from taskc.kernels.choose import choose, plans, sample
 from taskc.kernels.convolution.plan import candidates as convolution_plans
 from taskc.kernels.matmul import build, packs
-from taskc.kernels.matmul.batches import batches
+from taskc.kernels.matmul.panels import panels
 from taskc.kernels.matmul.plan import candidates, candidates_of_batches, candidates_of_packs
 from taskc.machine import Machine
 from tests.kernels.problems import gemm
@@ -82,7 +82,7 @@ def test_no_plan_changes_the_result(space: Any, problem: Any, machine: Machine) 
     arguments = [random.integers(-2, 3, shape).astype(dtype.numpy) for dtype, shape in shapes]
     a, b, *rest = (x.astype(np.float64) for x in arguments)
     exact = a @ (b.T if problem.transpose_b else b) + (rest[0] if rest else 0)
-    makes = {candidates_of_packs: packs, candidates_of_batches: batches}
+    makes = {candidates_of_packs: packs, candidates_of_batches: panels}
     for plan in sample(space, problem, machine, 4):
         if machine.is_processor:
             make = makes.get(space)

@@ -4,7 +4,7 @@ problem.py is what is computed, plan.py (of processors) and plan_gpu.py how. Eac
 
 panels, few_rows  on processors: tiles in vector registers; what `matmul` takes for up to 8 rows
 packs             on processors: by instructions that multiply packs of 8- or 16-bit numbers (`product`)
-batches           on processors: many products (`batch_matmul`)
+batches           on processors: panels of many products (`batch_matmul`) whose rows lie across them
 tiles             on GPUs: blocks of warps, operands in shared memory, software pipelining, warp specialization
 gemv              on GPUs: of up to 4 vectors and a matrix
 split_k           on GPUs: sums in parts, where blocks would be few
@@ -16,7 +16,6 @@ from __future__ import annotations
 import taskc as tc
 from taskc import DType, Machine, f32, i32, u8
 from taskc.kernels.choose import choose
-from taskc.kernels.matmul.batches import batches
 from taskc.kernels.matmul.few_rows import few_rows_kernel
 from taskc.kernels.matmul.gemv import gemv
 from taskc.kernels.matmul.packs import packs
@@ -164,4 +163,4 @@ def batch_matmul(
         transpose_a=transpose_a, transpose_b=transpose_b, bias=bias, activation=activation,
         batch=(tuple(batch[0]), tuple(batch[1])),
     )  # fmt: skip
-    return batches(problem, schedule or choose(candidates_of_batches, problem, tc.machine()))
+    return panels(problem, schedule or choose(candidates_of_batches, problem, tc.machine()))

@@ -55,7 +55,9 @@ def _down_columns(problem: Problem, plan: FewRows) -> Function:
                     if col + v + j < n:
                         value = sums[i, v + j]
                         for q in tc.static(range(steps)):
-                            value += operand(a, i, first + q) * b[first + q, col + v + j].to(total)
+                            value += operand(a, (), i, first + q) * b[first + q, col + v + j].to(
+                                total
+                            )
                         sums[i, v + j] = value
 
     @tc.function
@@ -94,7 +96,7 @@ def _along_rows(problem: Problem, plan: FewRows) -> Function:
                     for i, j, s in own:
                         if row + i < m and col + p + j < n and q + s < k:
                             value = b[col + p + j, q + s].to(total)
-                            sums[i, j, s] += operand(a, row + i, q + s) * value
+                            sums[i, j, s] += operand(a, (), row + i, q + s) * value
                 dots = tc.reduce(sums, 2, "+")
                 for i, j in dots.mapping:
                     if row + i < m and col + p + j < n:

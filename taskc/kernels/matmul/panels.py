@@ -17,6 +17,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import TensorType, repeat, spatial
+from taskc.kernels.matmul.batches import turned_panel
 from taskc.kernels.matmul.few_rows import few_rows
 from taskc.kernels.matmul.plan import MOST_ROWS, Panels
 from taskc.kernels.matmul.problem import Problem
@@ -33,11 +34,13 @@ def packed_type(problem: Problem, plan: Panels) -> TensorType:
 
 
 def panels(problem: Problem, plan: Panels) -> tc.KernelDefinition:
-    m, n = problem.m, problem.n
-    tall, wide = plan.tall, plan.wide
+    m, n, tall, wide = problem.m, problem.n, plan.tall, plan.wide
     panel = _deep(problem, plan) if plan.depth else _whole(problem, plan)
     few = None if plan.few is None else few_rows(problem, plan.few)
     packed = packed_type(problem, plan) if problem.packed else None
+    extents = (*problem.counted, problem.height, n)
+    by = (*(1 for _ in problem.counted), tall, plan.beside * wide)
+    order = (0, 2, 1) if problem.counted else (1, 0)
 
     @tc.function
     def blocks(a, b, offsets, c):
@@ -48,20 +51,26 @@ def panels(problem: Problem, plan: Panels) -> tc.KernelDefinition:
                 else:
                     for p in range(0, plan.columns, wide):
                         if col + p < n:
-                            panel(a, b, offsets, c, row, col + p)
+                            panel(a, b, offsets, c, (), row, col + p)
         else:
-            for row, col in tc.tiles((m, n), by=(tall, plan.beside * wide), order=(1, 0)):
-                panel(a, b, offsets, c, row, col)
+            for *number, row, col in tc.tiles(extents, by=by, order=order):
+                panel(a, b, offsets, c, number, row, col)
 
     return problem.kernel(plan.lanes, blocks, packed)
 
 
-def _part(problem: Problem, depth: Any, wide: int) -> Function:
+def _part(problem: Problem, plan: Panels, depth: Any) -> Function:
     """`depth` rows of a panel of b, in the order in which they are read."""
+    of_b, wide = problem.element_of(problem.batch[1]), plan.wide
+    turned = turned_panel(problem, plan) if problem.counted and problem.transpose_b else None
 
     @tc.function
-    def part(b, first, col):
-        if problem.transpose_b:
+    def part(b, number, first, col):
+        if turned is not None:
+            return turned(b, number, col)
+        elif problem.counted:
+            return tc.load((depth, wide), lambda q, j: b[of_b(number, first + q, col + j)], fill=0)
+        elif problem.transpose_b:
             return tc.load((depth, wide), lambda q, j: b[col + j, first + q], fill=0)
         else:
             return tc.load(b[first : first + depth, col : col + wide])
@@ -71,20 +80,25 @@ def _part(problem: Problem, depth: Any, wide: int) -> Function:
 
 def _whole(problem: Problem, plan: Panels) -> Function:
     """A panel's part of c, by tiles that are summed over all of k."""
-    m, n, k, total, epilogue = problem.m, problem.n, problem.k, problem.total, problem.epilogue
-    rows, wide = plan.rows, plan.wide
-    operand, part = problem.operand, _part(problem, k, wide)
+    m, n, k, total, epilogue = problem.height, problem.n, problem.k, problem.total, problem.epilogue
+    rows, wide, place, of_c = (
+        plan.rows,
+        plan.wide,
+        problem.place,
+        problem.element_of(problem.batches),
+    )
+    operand, part = problem.operand, _part(problem, plan, k)
     # Heights of the last tile, where there are several; of a b that isn't packed `few_rows` takes the smallest m.
     eighths = (0, 2, 3, 4, 5, 6, 8) if problem.packed else (0, 4, 8)
     heights = sorted({rows * eighth // 8 for eighth in eighths})
 
     @tc.function
-    def summed(a, panel, own, row, first):
+    def summed(a, panel, own, number, row, first):
         """A tile in registers; its columns begin at column `first` of the panel."""
         acc = tc.tile(total, own, 0)
         for q in range(k):
             for i, j in own:
-                acc[i, j] += operand(a, row + i, q) * panel[q, first + j].to(total)
+                acc[i, j] += operand(a, number, row + i, q) * panel[q, first + j].to(total)
         return acc
 
     @tc.function
@@ -93,12 +107,12 @@ def _whole(problem: Problem, plan: Panels) -> Function:
         for less, height in tc.static(list(pairwise(heights))):
             if less < m - row and (m - row <= height or height == rows):
                 fitting = repeat(height, plan.vectors) * spatial(1, plan.lanes)
-                acc = summed(a, panel, fitting, row, first)
+                acc = summed(a, panel, fitting, (), row, first)
                 for i, j in fitting:
                     sums[i, j] = acc[i, j]
 
     @tc.function
-    def tiles(a, panel, offsets, c, row, col, first):
+    def tiles(a, panel, offsets, c, number, row, col, first):
         """The tiles of a block."""
         for r in range(0, plan.tall, rows):
             if row + r < m:
@@ -106,18 +120,19 @@ def _whole(problem: Problem, plan: Panels) -> Function:
                     sums = tc.shared(total[rows, wide])
                     last(a, panel, sums, row + r, first)
                 else:
-                    sums = summed(a, panel, plan.own, row + r, first)
+                    sums = summed(a, panel, plan.own, number, row + r, first)
                 for i, j in plan.own:
                     if row + r + i < m and col + j < n:
-                        c[row + r + i, col + j] = epilogue(sums[i, j], offsets, col + j)
+                        owner, own_row = place(number, row + r + i)
+                        c[of_c(owner, own_row, col + j)] = epilogue(sums[i, j], offsets, col + j)
 
     @tc.function
-    def whole(a, b, offsets, c, row, col):
+    def whole(a, b, offsets, c, number, row, col):
         if problem.packed:
-            tiles(a, b, offsets, c, row, col, col)
+            tiles(a, b, offsets, c, number, row, col, col)
         else:
-            panel = part(b, 0, col)
-            tiles(a, panel, offsets, c, row, col, 0)
+            panel = part(b, number, 0, col)
+            tiles(a, panel, offsets, c, number, row, col, 0)
 
     return whole
 
@@ -126,7 +141,7 @@ def _deep(problem: Problem, plan: Panels) -> Function:
     """Panels beside each other, some rows of b at a time; their sums wait in memory for the next rows."""
     m, n, k, total, epilogue = problem.m, problem.n, problem.k, problem.total, problem.epilogue
     rows, wide, depth, own = plan.rows, plan.wide, plan.depth, plan.own
-    operand, part = problem.operand, _part(problem, depth, wide)
+    operand, part = problem.operand, _part(problem, plan, depth)
 
     @tc.function
     def add(a, panel, sums, row, first, p, r):
@@ -137,12 +152,12 @@ def _deep(problem: Problem, plan: Panels) -> Function:
         for q in range(min(depth, k - first)):
             for i, j in own:
                 value = panel[q, j].to(total)
-                acc[i, j] += operand(a, row + r + i, first + q) * value
+                acc[i, j] += operand(a, (), row + r + i, first + q) * value
         for i, j in own:
             sums[p, r + i, j] = acc[i, j]
 
     @tc.function
-    def deep(a, b, offsets, c, row, col):
+    def deep(a, b, offsets, c, number, row, col):
         sums = tc.shared(total[plan.beside, plan.tall, wide])
         for p in range(plan.beside):
             for r in range(0, plan.tall, rows):
@@ -151,7 +166,7 @@ def _deep(problem: Problem, plan: Panels) -> Function:
         for first in range(0, k, depth):
             for p in range(plan.beside):
                 if col + p * wide < n:
-                    panel = part(b, first, col + p * wide)
+                    panel = part(b, (), first, col + p * wide)
                     for r in range(0, plan.tall, rows):
                         if row + r < m:
                             add(a, panel, sums, row, first, p, r)

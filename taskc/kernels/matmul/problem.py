@@ -132,13 +132,56 @@ class Problem:
         return right_at
 
     @property
-    def operand(self) -> Callable[..., Any]:
-        """What a sum takes of the matrix a; behind the last row, of that."""
-        left_at = self.left_at
+    def counted(self) -> tuple[Extent, ...]:
+        """How many products there are, where there are batch axes."""
+        return () if self.batch == ((), ()) else (self.products,)
+
+    @property
+    def place(self) -> Callable[..., Any]:
+        """Which product a row belongs to, and which one of that product's it is."""
+        is_joined = self.is_joined and len(self.counted) > 0
 
         @tc.function
-        def operand(a, i, q):
-            return left_at(a, min(i, self.m - 1), q).to(self.total)
+        def place(number, i):
+            return ((i // self.m,), i % self.m) if is_joined else (number, i)
+
+        return place
+
+    def element_of(self, own: Extents) -> Callable[..., Any]:
+        """All indices of a matrix's element: a function of the product's number, if any, and of the last two."""
+        once = [is_(extent, 1) for extent in padded(own, MOST_BATCH_AXES)]
+        # Of an empty axis no element is asked for.
+        whole = padded(self.batches, MOST_BATCH_AXES)
+        first, middle, last = [1 if is_(extent, 0) else extent for extent in whole]
+        inner, rank = prod((middle, last)), len(own)
+        is_alone = is_(prod((first, middle)), 1)
+
+        @tc.function
+        def axes(number):
+            return (
+                0 if once[0] else number // inner,
+                0 if once[1] else number // last if is_(first, 1) else number // last % middle,
+                0 if once[2] else number if is_alone else number % last,
+            )[-rank:]
+
+        @tc.function
+        def element(number, i, j):
+            return (*axes(*number), i, j) if rank else (i, j)
+
+        return element
+
+    @property
+    def operand(self) -> Callable[..., Any]:
+        """What a sum takes of a; behind the last row, of that."""
+        of_a, place = self.element_of(self.batch[0]), self.place
+
+        @tc.function
+        def operand(a, number, i, q):
+            owner, row = place(number, min(i, self.height - 1))
+            if self.transpose_a:
+                return a[of_a(owner, q, row)].to(self.total)
+            else:
+                return a[of_a(owner, row, q)].to(self.total)
 
         return operand
 
