@@ -234,7 +234,7 @@ def _share_of_packs(own: Mapping, machine: Machine) -> float:
     if own == repeat(rows, wide // machine.lanes) * spatial(1, machine.lanes):
         tile = rows, wide // machine.lanes
         return facts.PACKS[machine.registers].get(tile, facts.UNMEASURED)
-    tiles = next(row for row in machine.products if row.tiles)
+    tiles = next(row for row in machine.products if isinstance(row, TileInstruction))
     sizes = rows // tiles.shape[0], wide // tiles.shape[1]
     return facts.TILE_REGISTERS.get(sizes, facts.UNMEASURED)
 
