@@ -128,6 +128,8 @@ class Facts(Known):
             case Binary() if condition.operator in NEGATED and condition.left.dtype.is_integer:
                 operator = condition.operator if holds else NEGATED[condition.operator]
                 return self._assume_comparison(operator, condition, lasting)
+            case _:
+                pass  # no more is known than that it holds
         if condition.dtype is not boolean or type(condition) is Constant:
             return self
         term = self.scope.term(condition)
@@ -298,6 +300,8 @@ class Facts(Known):
                 result = None if self.scope.term(named).moving else self.prove(named)
                 if result is not None:
                     return result
+            case _:
+                pass  # it may have been assumed as it stands
         if not self.truths:
             return None
         term = self.scope.term(condition)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from taskc.errors import assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Ring, Statement, Variable
 from taskc.ir.rewrite import walk
@@ -170,6 +171,8 @@ def _identity(loop: Loop) -> int:
             return id(loop.condition)
         case ir.Grid():
             return id(loop.variables)
+        case _:
+            return assert_never(loop)
 
 
 def _bound_in(loop: Loop) -> Iterator[Variable]:
@@ -183,3 +186,5 @@ def _bound_in(loop: Loop) -> Iterator[Variable]:
                 yield node.variable
             case ir.Each() | ir.Move():
                 yield from node.variables
+            case _:
+                pass  # no index of an access has what it binds

@@ -267,4 +267,6 @@ def shared_tensors(body: Statement) -> frozenset[Tensor]:
             case ir.Store(tensor=tensor) | ir.Atomic(tensor=tensor) | ir.Move(tensor=tensor):
                 if tensor.scope == GLOBAL:
                     found.add(tensor)
+            case _:
+                pass  # it writes no memory: Do comes later, and folds are from tile to tile
     return frozenset(found)

@@ -33,7 +33,7 @@ from types import MappingProxyType
 
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Ring, Statement, Tensor
-from taskc.ir.rewrite import map_statements, sequence, statements, walk
+from taskc.ir.rewrite import expressions, map_statements, sequence, statements, walk
 from taskc.ir.target import TARGETS, Target
 from taskc.passes.accesses import Access, Crew
 from taskc.passes.counted_rings import released_by_each
@@ -249,7 +249,7 @@ class _Placer:
     def loop(self, statement: Loop, state: State, lets: Lets) -> tuple[Statement, State]:
         accesses = tuple(
             access
-            for expression in _bounds(statement)
+            for expression in expressions(statement)
             for access in self.conflicts.of_expression(expression, lets)
         )
         barrier, state = self.order(state, accesses, statement)
@@ -368,16 +368,6 @@ class _Placer:
 
 def _behind(barrier: ir.Barrier | None, statement: Statement) -> Statement:
     return statement if barrier is None else sequence(barrier, statement)
-
-
-def _bounds(loop: Loop) -> Iterator[Expression]:
-    match loop:
-        case ir.For():
-            yield from (loop.start, loop.stop)
-        case ir.While():
-            yield loop.condition
-        case ir.Grid():
-            yield from (extent for extent in loop.shape if not isinstance(extent, int))
 
 
 def _always_synchronizes(body: Statement, widest: str) -> bool:

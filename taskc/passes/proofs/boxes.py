@@ -451,6 +451,8 @@ def _ranges(frame: Frame) -> Iterator[tuple[Variable, Expression, Expression, in
             yield frame.variable, zero, frame.extent, frame.by
         case ir.For():
             yield frame.variable, frame.start, frame.stop, frame.step
+        case _:
+            pass  # workers run it each on their own, or it has no ends
 
 
 def _end(extent: int | Expression) -> Expression:

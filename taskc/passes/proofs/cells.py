@@ -17,10 +17,11 @@ from itertools import count
 
 from taskc.ir import nodes as ir
 from taskc.ir.bounds import Facts
+from taskc.ir.effects import written
 from taskc.ir.interval import Interval, range_of
 from taskc.ir.nodes import LOCAL, Expression, Tensor, Variable
 from taskc.ir.rewrite import expressions, walk
-from taskc.passes.proofs.flow import touches, written_by
+from taskc.passes.proofs.flow import touches
 
 _STEPS = 3  # that bounds may take before they are widened
 
@@ -70,7 +71,9 @@ def _cells(kernel: ir.Kernel) -> dict[Tensor, Interval | None]:
                     start = None if fill is None else int(fill.value)
                     cells[tensor] = None if start is None else Interval(start, start)
             case ir.Atomic() | ir.Move() | ir.Mma() | ir.Reduce() | ir.Scan() | ir.Do():
-                others.update(written_by(node))
+                others.update(written(node))
+            case _:
+                pass  # stores are followed one by one, and others write nothing
     return {cell: start for cell, start in cells.items() if cell not in others}
 
 

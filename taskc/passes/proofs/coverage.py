@@ -255,6 +255,8 @@ def _executions(
                 variables.append(frame.variable)
             case ir.While():
                 return None
+            case _:
+                pass  # the enumerator takes it apart
     ranges = all_blocks(program, variables)
     if ranges is None:
         return None

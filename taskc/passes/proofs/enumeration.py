@@ -300,6 +300,8 @@ class Enumerator:
                     form = self._enumerated_loop(loop, binder.axis)
                     if form is not None:
                         return form
+            case _:
+                pass  # blocks and steps are not enumerated
         if binder.shared or self.mode != "phase":
             return Form({variable: 1}, 0)
         return None

@@ -14,8 +14,9 @@ from taskc.errors import NOWHERE, Location
 from taskc.ir import nodes as ir
 from taskc.ir.bounds import Facts
 from taskc.ir.build import add
+from taskc.ir.effects import written
 from taskc.ir.nodes import Expression, Statement, Tensor, Variable
-from taskc.ir.rewrite import expressions, statements, tensors_of, walk, walk_statements
+from taskc.ir.rewrite import expressions, statements, walk, walk_statements
 from taskc.ir.types import boolean
 from taskc.passes.proofs.paths import Guard, Path, conjuncts
 
@@ -104,27 +105,13 @@ def touches(kernel: ir.Kernel, facts: Facts) -> Iterator[Touch]:
     yield from _statement(kernel.body, top, kernel.worker)
 
 
-def written_by(node: Statement) -> Iterator[Tensor]:
-    """What a statement itself stores to."""
-    match node:
-        case ir.Store() | ir.Atomic() | ir.Move():
-            yield node.tensor
-        case ir.Mma():
-            yield node.accumulator
-        case ir.Reduce() | ir.Scan():
-            yield node.target
-        case ir.Do():
-            for operand in node.operands:
-                yield from tensors_of(operand)
-
-
 def _written(body: Statement) -> dict[int, frozenset[Tensor]]:
     """What each statement stores to, in whatever is below it: of those below first."""
-    written: dict[int, frozenset[Tensor]] = {}
+    found: dict[int, frozenset[Tensor]] = {}
     for node in [*walk_statements(body)][::-1]:
-        below = (written[id(inner)] for inner in statements(node))
-        written[id(node)] = frozenset(written_by(node)).union(*below)
-    return written
+        below = (found[id(inner)] for inner in statements(node))
+        found[id(node)] = frozenset(written(node)).union(*below)
+    return found
 
 
 def _statement(node: Statement, state: State, worker: Variable) -> Walk:

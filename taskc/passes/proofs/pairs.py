@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from taskc.errors import assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.bounds import Facts
 from taskc.ir.interval import range_of
@@ -151,6 +152,8 @@ class _Copy:
             case ir.Move():
                 zero = ir.constant(0)
                 return ir.Move(frame.tensor, (), variables, frame.shape, zero)
+            case _:
+                return assert_never(frame)
 
     def _name(self, variable: Variable) -> Variable:
         name = self.names[variable]

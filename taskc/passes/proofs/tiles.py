@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from taskc.errors import CompileError, Location
+from taskc.errors import CompileError, Location, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.extents import size_in_elements
 from taskc.ir.mapping import Mapping, replicate
@@ -243,6 +243,8 @@ def _whole(statement: ir.Mma | ir.Reduce | ir.Scan) -> CompileError | None:
             return _reduce(statement)
         case ir.Scan():
             return _scan(statement)
+        case _:
+            return assert_never(statement)
 
 
 def _mma(node: ir.Mma) -> CompileError | None:
