@@ -197,6 +197,8 @@ class Lanes:
                 uniform = uniform and begin.is_uniform and self.is_uniform(stop)
             case ir.If(condition=condition) | ir.While(condition=condition):
                 uniform = uniform and self.is_uniform(condition)
+            case _:
+                pass  # it gives no name a value
         for below in statements(statement):
             self._visit(below, uniform)
 

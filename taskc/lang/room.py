@@ -188,6 +188,8 @@ def _check_numbers(
                     f" and this is {count}",
                     node.args[0],
                 )
+        case _:
+            pass  # its constants have no limits
 
 
 def _operand(context: Context, what: str, kind: str, node: ast.expr) -> ir.Expression:

@@ -153,3 +153,5 @@ def _stored_to(nodes: Iterable[object]) -> Iterator[Tensor]:
                 yield node.tensor
             case ir.Move() if node.how != "tma":
                 yield node.tensor
+            case _:
+                pass  # nothing else is a store

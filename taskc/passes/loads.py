@@ -69,6 +69,8 @@ def split_loads(
                 continue
             case ir.Let():
                 scalars[statement.variable] = statement
+            case _:
+                pass  # it is work
         work.append(statement)
     kept = _closure(needed, scalars)
     return Loads(tuple(tensors), kept, tuple(moves), tuple(work), tuple(refusals))

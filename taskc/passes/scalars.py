@@ -55,6 +55,8 @@ def named_scalars(parts: Sequence[Statement]) -> Sequence[Statement]:
                 new.append(ir.Let(now[tensor], fill, loc=part.loc))
             case ir.If():
                 new.append(_everywhere(part, renamed))
+            case _:
+                pass  # an Allocate without a fill: no value so far
     return parts if unknown else new
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from taskc.errors import assert_never
 from taskc.ir import arithmetic
 from taskc.ir.affine import Affine
 from taskc.ir.bounds import NEGATED, Facts
@@ -114,6 +115,8 @@ class ExpressionSimplifier:
                 if any(new is not old for new, old in zip(indices, node.indices, strict=True)):
                     return type(node)(node.tensor, indices, loc=node.loc)
                 return node
+            case _:
+                return assert_never(node)
 
     def _connective(self, node: Binary, facts: Facts) -> Expression:
         left = self(node.left, facts)
@@ -392,4 +395,6 @@ def cost(node: Expression) -> int:
             case Read() | Address():
                 total += 20
                 stack += current.indices
+            case _:
+                assert_never(current)
     return total

@@ -29,7 +29,7 @@ from taskc.backend.cpu.memory import Place, Private
 from taskc.backend.cpu.processor import Processor
 from taskc.backend.cpu.tiles import TileRegisters
 from taskc.backend.cpu.values import Math
-from taskc.errors import InternalError
+from taskc.errors import InternalError, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import SHARED, Expression, Statement, Tensor, Variable
 from taskc.ir.operations import DOTS, PACK, TILED
@@ -233,8 +233,13 @@ class Emitter(Flow):
                 self._assert(statement)
             case ir.Barrier() | ir.Print() | ir.Breakpoint():
                 pass
-            case _:
+            case (
+                ir.Grid() | ir.Pipeline() | ir.Each() | ir.Move() | ir.Mma() | ir.Reduce() | ir.Scan()
+                | ir.RingStep() | ir.Roles() | ir.Peer() | ir.Do()
+            ):  # fmt: skip
                 raise InternalError(f"no code for {type(statement).__name__}")
+            case _:
+                assert_never(statement)
 
     def _assert(self, node: ir.Assert) -> None:
         """Where it doesn't hold its number is left for the caller, and the block ends."""

@@ -22,7 +22,7 @@ from taskc.backend.cpu.elementwise import Elementwise
 from taskc.backend.cpu.groups import Groups, is_pure
 from taskc.backend.cpu.memory import Memory, Place, Private, PrivateMemory, shared_bytes
 from taskc.backend.lanes import Lanes
-from taskc.errors import InternalError
+from taskc.errors import InternalError, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import MATH_FUNCTIONS
 from taskc.ir.nodes import GLOBAL, SHARED, Expression, Table, Tensor, Variable
@@ -160,7 +160,10 @@ class Values:
             case ir.Lookup(table=table, index=index):
                 place = self._place(self._table(table), (index,), self.tables[table])
                 return self.memory.load(place, self.guard, self.mask if self.lanes else None)
-        raise InternalError(f"no code for {type(expression).__name__}")
+            case Variable() | ir.Inline() | ir.Address():
+                raise InternalError(f"no code for {type(expression).__name__}")
+            case _:
+                return assert_never(expression)
 
     def _lazy(self, node: ir.Binary, part: Callable[[Expression], Value]) -> Value:
         left = part(node.left)

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from taskc.backend.cuda.names import Names
 from taskc.backend.cuda.prelude import Entry, Prelude
 from taskc.backend.cuda.types import COMPUTED_IN_F32, STRUCTURES, literal, type_name
-from taskc.errors import InternalError
+from taskc.errors import InternalError, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.affine import Scope
 from taskc.ir.arithmetic import COMPARISONS, MATH_FUNCTIONS
@@ -92,7 +92,10 @@ class Expressions:
                 return f"{self.tables[table]}[{self(index)}]", PRIMARY
             case ir.Inline():
                 return self._inline(node), PRIMARY
-        raise InternalError(f"no CUDA code for {type(node).__name__}")
+            case ir.Address():
+                raise InternalError("an address has no value")
+            case _:
+                return assert_never(node)
 
     def use(self, name: str) -> str:
         """The name of a function of the prelude, of which that entry is needed."""

@@ -22,7 +22,7 @@ from taskc.backend.cuda.printing import print_text
 from taskc.backend.cuda.shared_memory import shared_memory
 from taskc.backend.cuda.source import Line
 from taskc.backend.cuda.vectors import Windows
-from taskc.errors import NOWHERE, InternalError, Location
+from taskc.errors import NOWHERE, InternalError, Location, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.bounds import Facts
 from taskc.ir.extents import size_in_elements
@@ -149,8 +149,13 @@ class Statements:
                         self.line("return;")
             case ir.Breakpoint():
                 pass
-            case _:
+            case (
+                ir.Sequence() | ir.Grid() | ir.Pipeline() | ir.Each() | ir.Move() | ir.Mma() | ir.Reduce()
+                | ir.Scan() | ir.RingStep()
+            ):  # fmt: skip
                 raise InternalError(f"no CUDA code for {type(node).__name__}")
+            case _:
+                assert_never(node)
 
     def _if(self, node: ir.If) -> None:
         with self.braces(f"if ({self.expressions(node.condition)})"):

@@ -100,6 +100,8 @@ class Windows:
                     if window.is_loaded or not window.is_stored:
                         window.is_loaded = True
                         window.conditions.append(conditions)
+            case _:
+                pass  # its parts are read wherever it is
         for part in expressions(node):
             self._reads(part, conditions)
 

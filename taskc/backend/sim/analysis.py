@@ -9,22 +9,9 @@ from dataclasses import dataclass
 from taskc.analysis.sums import addends
 from taskc.ir import nodes as ir
 from taskc.ir.effects import written
+from taskc.ir.fields import EXPRESSION_TYPES
 from taskc.ir.operations import OPERATIONS
 from taskc.ir.rewrite import walk, walk_statements
-
-_ONE_BY_ONE = (
-    ir.Print,
-    ir.Breakpoint,
-    ir.Do,
-    ir.Peer,
-    ir.Barrier,
-    ir.RingStep,
-    ir.Move,
-    ir.Mma,
-    ir.Reduce,
-    ir.Scan,
-    ir.Roles,
-)
 
 
 def writes(body: ir.Statement) -> Iterator[ir.Tensor]:
@@ -101,7 +88,11 @@ def _are_independent(body: ir.Statement, extents: dict[ir.Variable, int], distin
                 inner.update(writes(inside))
             case ir.While(body=inside):
                 inner.update(writes(inside))
-            case _ if isinstance(node, _ONE_BY_ONE):
+            case ir.Sequence() | ir.If() | ir.Assert():
+                pass  # what is inside comes, too
+            case _ if type(node) in EXPRESSION_TYPES:
+                pass  # it is made of those
+            case _:
                 return False
     stored = [tensor for tensor in stores if tensor not in private]
     if any(_overlaid(tensor, other) for tensor in stored for other in accesses):
@@ -205,4 +196,6 @@ def remote_tensors(nodes: Iterable[object]) -> set[ir.Tensor]:
                 found.add(tensor)
             case ir.Do(operation="tma.load.multicast", operands=(ir.Address(tensor=tensor), *_)):
                 found.add(tensor)
+            case _:
+                pass  # it doesn't leave the block
     return found

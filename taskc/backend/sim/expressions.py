@@ -68,7 +68,7 @@ class Expressions:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.read: Callable[[ir.Read], Evaluate] = lambda node: NotImplemented
-        self._makers: dict[type, Callable[[Any], Pure]] = {
+        self.makers: dict[type, Callable[[Any], Pure]] = {
             ir.Constant: self._constant,
             ir.Variable: self._variable,
             ir.Unary: self._unary,
@@ -85,7 +85,7 @@ class Expressions:
         return self.compile(node)[0]
 
     def compile(self, node: ir.Expression) -> Pure:
-        maker = self._makers.get(type(node))
+        maker = self.makers.get(type(node))
         if maker is None:
             raise InternalError(f"{type(node).__name__} is not a value")
         return maker(node)

@@ -75,6 +75,8 @@ def registers_of_products(nodes: Iterable[ir.Statement]) -> Iterator[ir.Tensor]:
                 yield from (node.accumulator, node.left.tensor)
             case ir.Do(operation=operation) if is_asynchronous(operation):
                 yield from (x.tensor for x in node.operands[:2] if isinstance(x, ir.Address))
+            case _:
+                pass  # its products are complete behind it
 
 
 def report_unfinished(group: Group) -> None:

@@ -224,6 +224,8 @@ class Simulation:
                     found = True
                 case ir.Do(operation=operation):
                     found = found or not OPERATIONS[operation].lockstep
+                case _:
+                    pass  # lockstep will do
         self.state.product_channel = channels
         channels += -(-self.state.workers // WARPGROUP)
         self.channels = channels

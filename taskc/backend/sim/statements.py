@@ -68,6 +68,8 @@ class Statements:
                 self.scope.extend(variables)
             case ir.Each():
                 self.scope.append(node)
+            case _:
+                pass  # it binds nothing for statements inside it
         code = maker(node)
         del self.scope[outside:]
         match node:
@@ -77,6 +79,8 @@ class Statements:
                 self.scope.append(result)
             case ir.Allocate(tensor=tensor) | ir.Peer(tensor=tensor):
                 self.scope.append(tensor)
+            case _:
+                pass  # it binds nothing for those behind it
         return code
 
     @property

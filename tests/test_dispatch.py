@@ -1,0 +1,175 @@
+"""Who tells nodes apart names all of them, or says what holds for the others.
+
+A `match` over nodes is in order if it ends in `case _:`; where that does nothing a comment says why. It is, too,
+where what stands right behind it is for all others: a return or an error, or anything if every case leaves. That
+a `case _: assert_never(...)` stands behind all nodes of a union is the type checker's to see.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from taskc.backend.sim.report import Findings
+from taskc.backend.sim.run import Simulation
+from taskc.ir import nodes as ir, printer, printer_expressions
+from taskc.ir.fields import EXPRESSION_TYPES, STATEMENT_TYPES
+from taskc.ir.linearize import CONVERT
+from taskc.ir.types import u64
+from taskc.ir.verify import _Verifier
+
+ROOT = Path(__file__).parent.parent
+FILES = sorted((ROOT / "taskc").rglob("*.py"))
+NODES = frozenset(kind.__name__ for kind in EXPRESSION_TYPES | STATEMENT_TYPES)
+
+
+def node_named(expression: ast.expr) -> str | None:
+    """The node that `ir.Let` or `Let` is the class of. In taskc/lang `ast.For` is another language's."""
+    match expression:
+        case ast.Attribute(value=ast.Name(id="ir"), attr=name) | ast.Name(id=name):
+            return name if name in NODES else None
+    return None
+
+
+def nodes_in(pattern: ast.pattern) -> set[str]:
+    kinds = [part.cls for part in ast.walk(pattern) if isinstance(part, ast.MatchClass)]
+    return {name for name in map(node_named, kinds) if name is not None}
+
+
+def leaves(body: list[ast.stmt]) -> bool:
+    last = body[-1]
+    match last:
+        case ast.Return() | ast.Raise() | ast.Continue():
+            return True
+        case ast.If():
+            return bool(last.orelse) and leaves(last.body) and leaves(last.orelse)
+        case ast.With():
+            return leaves(last.body)
+        case _:
+            return False
+
+
+def problem(match: ast.Match, following: ast.stmt | None, lines: list[str]) -> str | None:
+    last = match.cases[-1]
+    if isinstance(last.pattern, ast.MatchAs) and last.pattern.pattern is None and not last.guard:
+        is_silent = isinstance(last.body[0], ast.Pass)
+        says = any(
+            "#" in line for line in lines[last.pattern.lineno - 1 : last.body[-1].end_lineno]
+        )
+        return "its default does nothing, and doesn't say why" if is_silent and not says else None
+    if isinstance(following, ast.Return | ast.Raise):
+        return None
+    if following is not None and all(leaves(case.body) for case in match.cases):
+        return None
+    return "it names not all nodes and has no default"
+
+
+def problems(source: str) -> Iterator[str]:
+    lines = source.splitlines()
+    for parent in ast.walk(ast.parse(source)):
+        for body in (getattr(parent, name, None) for name in ("body", "orelse", "finalbody")):
+            if not isinstance(body, list) or not body:
+                continue
+            for statement, following in zip(body, [*body[1:], None], strict=True):
+                if isinstance(statement, ast.Match) and any(
+                    nodes_in(case.pattern) for case in statement.cases
+                ):
+                    found = problem(statement, following, lines)
+                    if found:
+                        yield f"line {statement.lineno}: {found}"
+
+
+def test_every_match_over_nodes_is_complete() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}, {text}"
+        for path in FILES
+        for text in problems(path.read_text(encoding="utf-8"))
+    ]
+    assert not found, "\n".join(found)
+
+
+# Tables of what is done with each node, and where they stand.
+
+
+def simulation() -> Simulation:
+    """Its warps run by themselves, so that it has what executes each statement."""
+    arrivals = ir.Tensor("arrivals", u64, (1,), ir.BARRIER)
+    kernel = ir.Kernel("k", (), (), 32, ir.Allocate(arrivals), stage="lean", target="sm_90a")
+    return Simulation(kernel, (), Findings(1), lambda line: None, 0)
+
+
+TABLES = {
+    "taskc/ir/printer.py": ({*printer._SIMPLE, *printer._COMPOUND}, STATEMENT_TYPES),
+    "taskc/ir/printer_expressions.py": (
+        {*printer_expressions._EXPRESSIONS, ir.Variable},
+        EXPRESSION_TYPES,
+    ),
+    "taskc/ir/verify.py": ({*_Verifier.checks, ir.Sequence}, STATEMENT_TYPES),
+    "taskc/ir/linearize.py": ({*CONVERT}, EXPRESSION_TYPES),
+    "taskc/backend/sim/statements.py": (
+        {*simulation().statements.makers, ir.Breakpoint},  # that is made where somebody may stop
+        STATEMENT_TYPES,
+    ),
+    "taskc/backend/sim/expressions.py": (
+        {*simulation().expressions.makers, ir.Address},
+        EXPRESSION_TYPES,
+    ),
+}
+PARTS = {"taskc/backend/sim/loops.py"}  # of the table in statements.py
+# Tables of names, and of operators in patterns.
+OTHERS = {"taskc/ir/parser_expressions.py", "taskc/passes/simplify_rules.py"}
+
+
+@pytest.mark.parametrize("file", TABLES)
+def test_every_table_of_nodes_is_complete(file: str) -> None:
+    has, wanted = TABLES[file]
+    missing = sorted(kind.__name__ for kind in wanted - has)
+    assert not missing, f"{file} has nothing for {missing}"
+    assert not has - wanted
+
+
+def test_there_are_no_other_tables_of_nodes() -> None:
+    found = {
+        str(path.relative_to(ROOT))
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Dict) and sum(node_named(k) is not None for k in node.keys if k) > 2
+    }
+    assert found <= TABLES.keys() | PARTS | OTHERS
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("match n:\n    case ir.Let():\n        a = 1", "line 1: it names not all nodes"),
+        (
+            "match n:\n    case ir.Let():\n        a = 1\nb = 2",
+            "line 1: it names not all nodes and has no default",
+        ),
+        (
+            "match n:\n    case ir.Let():\n        a = 1\n    case _:\n        pass",
+            "doesn't say why",
+        ),
+        ("match n:\n    case ir.Let() | Store() if a:\n        a = 1", "has no default"),
+    ],
+)
+def test_a_planted_gap_is_caught(source: str, expected: str) -> None:
+    (found,) = problems(source)
+    assert expected in found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "match n:\n    case ir.Let():\n        a = 1\n    case _:\n        pass  # it binds nothing",
+        "match n:\n    case ir.Let():\n        a = 1\n    case _:\n        assert_never(n)",
+        "def f():\n    match n:\n        case ir.Let():\n            return 1\n    return 2",
+        "def f():\n    match n:\n        case ir.Let():\n            return 1\n    a = 2\n    return a",
+        "match n:\n    case ast.For():\n        a = 1",
+    ],
+)
+def test_what_is_in_order(source: str) -> None:
+    assert not [*problems(source)]
