@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from taskc.ir.target import TARGETS, MatrixInstruction
+from taskc.ir.target import TARGETS, THREAD_REGISTERS, MatrixInstruction
 from taskc.ir.types import DType
 from taskc.settings import thread_limit
 
-_REGISTERS = 255  # of a worker
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
@@ -66,7 +65,7 @@ def _described(name: str) -> Machine:
         known = ", ".join(name for name, target in TARGETS.items() if not target.is_processor)
         raise ValueError(f"there is no machine {name!r} to build for; there is {known}")
     return Machine(
-        target.warp, _REGISTERS, target.processors, target.shared_bytes, target.matrix, False
+        target.warp, THREAD_REGISTERS, target.processors, target.shared_bytes, target.matrix, False
     )
 
 

@@ -17,7 +17,7 @@ from taskc.errors import Finding
 from taskc.ir import nodes as ir
 from taskc.ir.printer import to_text
 from taskc.ir.program import kernels_of
-from taskc.ir.target import TARGETS
+from taskc.ir.target import GPUS, TARGETS
 from taskc.passes.pipeline import Step, lower, lower_steps
 
 NATIVE = ("llvm", "asm")  # what follows the last stage on the CPU
@@ -83,7 +83,7 @@ def _show_cuda(kernel: ir.Kernel, options: argparse.Namespace) -> None:
 
     if options.all or options.diff:
         raise UsageError(f"--stage {options.stage} goes with neither --all nor --diff")
-    gpus = [name for name in TARGETS if name.startswith("sm_")]
+    gpus = [gpu.name for gpu in GPUS]
     if options.target not in (None, *gpus):
         raise UsageError(f"--stage {options.stage} is for GPUs: {', '.join(gpus)}")
     own = kernel.target if kernel.target in gpus else _DEFAULT_GPU

@@ -15,9 +15,8 @@ import numpy as np
 from taskc.ir.mapping import Mapping, Mode
 from taskc.ir.nodes import SHARED, TILE, Expression, Move, Read, Tensor, Variable
 from taskc.ir.rewrite import walk
-from taskc.ir.target import MATRIX_MOVES, MatrixMove
+from taskc.ir.target import MATRIX_MOVES, WARP, MatrixMove
 
-WARP = 32
 LINES = 8
 LINE_BYTES = 16
 

@@ -136,7 +136,10 @@ class MatrixMove:
         return spatial(8, 4) * repeat(1, 4 // dtype.nbytes)
 
 
+WARP = 32  # of a GPU
+WARPGROUP = 4 * WARP
 REGISTERS = 1 << 16  # of a multiprocessor
+THREAD_REGISTERS = 255  # that code of a thread can name
 LEAST_REGISTERS, MOST_REGISTERS = 24, 256  # of a worker, whose warpgroup gives up or takes some
 MOST_COUNTED = (
     1 << 20
@@ -145,7 +148,7 @@ MOST_COUNTED = (
 
 def registers_at_launch(threads: int) -> int:
     """What each thread of a block has at first, where warpgroups change it: its part of all there are."""
-    return min(REGISTERS // threads // 8 * 8, 255)
+    return min(REGISTERS // threads // 8 * 8, THREAD_REGISTERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +168,8 @@ class Target:
     registers     of a block, that warpgroups may hand to each other; 0: they can't
     group         workers of a warpgroup, who have barriers of their own; 0: there are none
     vectors       vector registers of a processor; 0: it is none
+    converts      the smallest floats, in bits, that it has instructions to convert
+    capabilities  the compute capabilities of the GPUs that run it; none: it is for no GPU
     """
 
     name: str
@@ -185,6 +190,8 @@ class Target:
     registers: int = 0
     group: int = 0
     vectors: int = 0
+    converts: int = 8
+    capabilities: tuple[tuple[int, int], ...] = ()
 
     def matrix_instruction(self, name: str) -> MatrixInstruction:
         return next(row for row in self.matrix if row.name == name)
@@ -295,7 +302,7 @@ GENERIC = Target(
 
 SM_80 = Target(
     name="sm_80",
-    warp=32,
+    warp=WARP,
     max_workers=1024,
     processors=108,
     vector_bytes=16,
@@ -303,13 +310,15 @@ SM_80 = Target(
     banks=32,
     shuffles=True,
     transports=("cp.async", "registers"),
+    converts=16,
+    capabilities=((8, 0), (8, 6), (8, 7)),  # code for 8.0 runs on all of 8.x
     matrix=_MMA_SYNC,
     moves=_LDMATRIX,
 )
 
 SM_89 = Target(
     name="sm_89",
-    warp=32,
+    warp=WARP,
     max_workers=1024,
     processors=128,
     vector_bytes=16,
@@ -317,13 +326,14 @@ SM_89 = Target(
     banks=32,
     shuffles=True,
     transports=("cp.async", "registers"),
+    capabilities=((8, 9),),
     matrix=_MMA_SYNC + _MMA_SYNC_F8,
     moves=_LDMATRIX,
 )
 
 SM_90A = Target(
     name="sm_90a",
-    warp=32,
+    warp=WARP,
     max_workers=1024,
     processors=132,
     vector_bytes=16,
@@ -334,8 +344,9 @@ SM_90A = Target(
     cluster=8,
     matrix=_MMA_SYNC + _MMA_SYNC_F8 + _WGMMA,
     moves=_LDMATRIX + _STMATRIX,
-    registers=1 << 16,
-    group=128,
+    registers=REGISTERS,
+    group=WARPGROUP,
+    capabilities=((9, 0),),
 )
 
 
@@ -393,7 +404,11 @@ _BF16 = (_dot("vdpbf16ps", bf16, f32),)
 
 
 def _processor(
-    name: str, lanes: int, vectors: int, matrix: tuple[MatrixInstruction, ...] = ()
+    name: str,
+    lanes: int,
+    vectors: int,
+    matrix: tuple[MatrixInstruction, ...] = (),
+    converts: int = 16,
 ) -> Target:
     """A worker is a SIMD lane, so its own accesses are single elements; lanes exchange registers."""
     return Target(
@@ -411,6 +426,7 @@ def _processor(
         narrow=False,
         straight=128,  # each is a vector's, and a loop costs next to nothing
         vectors=vectors,
+        converts=converts,
     )
 
 
@@ -421,12 +437,17 @@ AVX512_AMX = _processor("avx512_amx", 16, 32, _AMX + _VNNI)
 AVX2 = _processor("avx2", 8, 16)
 AVX2_VNNI = _processor("avx2_vnni", 8, 16, _VNNI)
 NEON = _processor("neon", 4, 32)
-SSE2 = _processor("sse2", 4, 16)
+SSE2 = _processor("sse2", 4, 16, converts=32)
 
 _PROCESSORS = (AVX512, AVX512_VNNI, AVX512_BF16, AVX512_AMX, AVX2, AVX2_VNNI, NEON, SSE2)
 TARGETS: dict[str, Target] = {
     target.name: target for target in (GENERIC, SM_80, SM_89, SM_90A, *_PROCESSORS)
 }
+
+# Each can do what those before it can.
+GPUS: tuple[Target, ...] = tuple(
+    sorted((t for t in TARGETS.values() if t.capabilities), key=lambda t: t.capabilities[0])
+)
 
 MATRIX_INSTRUCTIONS: dict[str, MatrixInstruction] = {
     row.name: row for target in TARGETS.values() for row in target.matrix

@@ -6,7 +6,7 @@ import ast
 
 from taskc.ir import nodes as ir
 from taskc.ir.operations import OFFERED, Operation
-from taskc.ir.target import LEAST_REGISTERS, MATRIX_MOVES, MOST_COUNTED, MOST_REGISTERS
+from taskc.ir.target import LEAST_REGISTERS, MATRIX_MOVES, MOST_COUNTED, MOST_REGISTERS, WARP
 from taskc.ir.types import DType, boolean, u64
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context, Place
@@ -14,8 +14,6 @@ from taskc.lang.conversions import constant_integer, scalar
 from taskc.lang.memory import allocate, element_place, require_phase
 from taskc.lang.names import INTRINSICS
 from taskc.lang.values import NOTHING, Value
-
-_WARP = 32
 
 
 def require_room(context: Context, what: str, node: Place) -> None:
@@ -161,9 +159,9 @@ def _check_numbers(
                     node.args[0],
                     "tc.sync() is the barrier of all" if number == 0 else None,
                 )
-            if workers < 1 or workers % _WARP:
+            if workers < 1 or workers % WARP:
                 raise context.error(
-                    f"whole warps of {_WARP} workers meet at {what}, and this counts {workers}",
+                    f"whole warps of {WARP} workers meet at {what}, and this counts {workers}",
                     node.args[1],
                 )
         case "mbarrier.init", (_, ir.Constant(value=arrivals)):
@@ -235,7 +233,7 @@ def roles_statement(context: Context, node: ast.With) -> None:
         warps = constant_integer(context, context.evaluate(warps_node), warps_node, "the number")
         if warps < 1:
             raise context.error("a role has at least 1 warp", warps_node)
-        context.group, context.first = warps * _WARP, first
+        context.group, context.first = warps * WARP, first
         roles.append(ir.Role(name, first, context.group, context.body(statement.body)))
         first += context.group
     context.in_role = False

@@ -36,7 +36,7 @@ from taskc.ir.build import index, modulo, multiply
 from taskc.ir.mapping import auto_map
 from taskc.ir.nodes import Ring, Statement, Variable
 from taskc.ir.rewrite import copy, index_leading, map_statements, walk
-from taskc.ir.target import TARGETS, Target, is_asynchronous
+from taskc.ir.target import LEAST_REGISTERS, TARGETS, WARPGROUP, Target, is_asynchronous
 from taskc.passes.loads import Loads, Work, needed_scalars, split_loads
 from taskc.passes.overlap import fetch_step, make_ring
 from taskc.passes.tile_loops import (
@@ -72,8 +72,7 @@ def specialize(kernel: ir.Kernel) -> ir.Kernel:
     return replace(kernel, body=body, helpers=cutter.helpers, notes=notes)
 
 
-WARPGROUP = 128
-LEAST_REGISTERS, MOST_REGISTERS = 24, 240  # that setmaxnreg is used with
+MOST_REGISTERS = 240  # that setmaxnreg asks for
 
 
 class _Cutter:

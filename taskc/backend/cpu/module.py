@@ -18,6 +18,7 @@ from taskc.backend.cpu.builder import type_of
 from taskc.backend.cpu.processor import Processor
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Tensor
+from taskc.ir.target import TARGETS
 
 
 def module_text(kernel: ir.Kernel, processor: Processor, parts: Sequence[str]) -> str:
@@ -43,7 +44,7 @@ def module_text(kernel: ir.Kernel, processor: Processor, parts: Sequence[str]) -
             "@nowhere = internal global [1024 x i8] zeroinitializer, align 64",
             *lines,
             *bodies,
-            *([_conversions_of_half()] if processor.target == "sse2" else []),
+            *([_conversions_of_half()] if TARGETS[processor.target].converts > 16 else []),
             _job(kernel),
             f"attributes #0 = {{ alwaysinline {attributes} }}",
             f"attributes #1 = {{ {attributes} }}",

@@ -76,7 +76,7 @@ class Processor:
         """What inline assembly calls a vector register: any of them."""
         if self.triple.startswith(_ARM):
             return "w"
-        return "v" if self.target.startswith("avx512") else "x"
+        return "v" if TARGETS[self.target].vectors > 16 else "x"
 
     @property
     def fingerprint(self) -> str:

@@ -9,10 +9,10 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from taskc.backend.cuda.api import Api, DeviceError, api
+from taskc.ir.target import GPUS
 
-# The target that is lowered for, by compute capability. Code for 8.0 runs on all of 8.x.
-_TARGETS = {(8, 0): "sm_80", (8, 6): "sm_80", (8, 7): "sm_80", (8, 9): "sm_89", (9, 0): "sm_90a"}
-ORDER = ("sm_80", "sm_89", "sm_90a")  # each can do what those before it can
+# The target that is lowered for, by compute capability.
+_TARGETS = {capability: gpu.name for gpu in GPUS for capability in gpu.capabilities}
 _lock = Lock()
 
 
@@ -59,9 +59,10 @@ class Context:
         found = _TARGETS.get(self.capability)
         if found is None:
             major, minor = self.capability
+            *known, last = [f"{major}.{minor}" for major, minor in sorted(_TARGETS)]
             raise DeviceError(
                 f"CUDA device {self.ordinal}, {self.name}, has compute capability {major}.{minor},"
-                " and taskc compiles for 8.0, 8.6, 8.7, 8.9 and 9.0"
+                f" and taskc compiles for {', '.join(known)} and {last}"
             )
         return found
 

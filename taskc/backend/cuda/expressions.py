@@ -21,7 +21,8 @@ from taskc.ir.affine import Scope
 from taskc.ir.arithmetic import COMPARISONS, MATH_FUNCTIONS
 from taskc.ir.interval import Interval
 from taskc.ir.nodes import Expression, Tensor
-from taskc.ir.types import DType, bf16, boolean, f8e4m3, f8e5m2, f16, f32, f64, i64, tf32, u64
+from taskc.ir.target import TARGETS
+from taskc.ir.types import DType, bf16, boolean, f16, f32, f64, i64, tf32, u64
 
 Text: TypeAlias = "tuple[str, int]"
 """An expression, and how tightly its outermost operator binds."""
@@ -57,7 +58,7 @@ class Expressions:
         self.names = names
         self.prelude = prelude
         self.scope = scope
-        self.arch = arch
+        self.target = TARGETS[arch]
         self.replaced: Callable[[ir.Read], str | None] = lambda node: None
         self.tables: dict[ir.Table, str] = {}
         self.snippets: dict[ir.Snippet, str] = {}
@@ -337,7 +338,7 @@ class Expressions:
         if source is f64:
             operand = f"{self.use('odd')}({operand[0]})", PRIMARY
         name = f"to_{target}"
-        if target in (f8e4m3, f8e5m2) and self.arch == "sm_80":
+        if target.bits < self.target.converts:
             name += ".software"
         return f"{self.use(name)}({operand[0]})", PRIMARY
 

@@ -246,7 +246,7 @@ __device__ __forceinline__ void mbarrier_init(u64* barrier, u32 arrivals) {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
 
-//: mbarrier_init.sm_90a shared_address
+//: mbarrier_init.bulk shared_address
 __device__ __forceinline__ void mbarrier_init(u64* barrier, u32 arrivals) {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"(shared_address(barrier)), "r"(arrivals) : "memory");
     // Bulk copies and the other blocks of a cluster are to see it, too, behind the barrier that follows.
@@ -297,7 +297,7 @@ __device__ __forceinline__ void mbarrier_wait(u64* barrier, u32 parity) {
     __syncwarp(together);  // a lane that ran ahead could end the next phase, unseen by the others
 }
 
-//: mbarrier_wait.sm_90a shared_address
+//: mbarrier_wait.bulk shared_address
 __device__ __forceinline__ void mbarrier_wait(u64* barrier, u32 parity) {
     const u32 together = __activemask();
     u32 done = 0;

@@ -45,11 +45,11 @@ class Operations:
     def __init__(self, kernel: ir.Kernel, expressions: Expressions) -> None:
         self.kernel = kernel
         self.expressions = expressions
-        self.arch = expressions.arch
         self.maps: dict[TensorMap, str] = {}
         self.peers: dict[Tensor, tuple[Tensor, str]] = {}
         self.ordering = _ordering_mbarriers(kernel)
         self.packed = PackedRegisters(expressions)
+        self._has_bulk_copies = "tma" in expressions.target.transports
         # The others are calls of the function of their name.
         self.makers: dict[str, Callable[[ir.Do], Iterator[str]]] = {
             **dict.fromkeys(WARP_INSTRUCTIONS, self._synchronous),
@@ -139,8 +139,8 @@ class Operations:
             function = self.expressions.use(f"{call}.peer")
         elif name == "mbarrier.wait" and place.tensor in self.ordering:
             function = self.expressions.use(f"{call}_for_cluster")
-        elif name in ("mbarrier.wait", "mbarrier.init") and self.arch == "sm_90a":
-            function = self.expressions.use(f"{call}.sm_90a")
+        elif name in ("mbarrier.wait", "mbarrier.init") and self._has_bulk_copies:
+            function = self.expressions.use(f"{call}.bulk")
         else:
             function = self.expressions.use(call)
         yield f"{function}({', '.join([*parts, *values])});"

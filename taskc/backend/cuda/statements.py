@@ -31,12 +31,12 @@ from taskc.ir.nodes import BARRIER, SHARED, Statement, Tensor, Variable
 from taskc.ir.operations import OPERATIONS
 from taskc.ir.rewrite import walk
 from taskc.ir.straight_line import Sizes
+from taskc.ir.target import WARPGROUP
 from taskc.ir.types import DType
 
 _LARGEST_SIZE = 1 << 40  # more elements than that has no tensor in any dimension
 _LANE_SUFFIX = "lanes"
 _LONG = 32  # statements
-WARPGROUP = 128
 _OF_WARPGROUPS = (-1, WARPGROUP)
 
 

@@ -11,10 +11,11 @@ from taskc.backend.cuda.api import DeviceError
 from taskc.backend.cuda.array import Array
 from taskc.backend.cuda.calls import Place, run
 from taskc.backend.cuda.compile import compiled
-from taskc.backend.cuda.context import ORDER, context
+from taskc.backend.cuda.context import context
 from taskc.backend.cuda.direct import direct
 from taskc.backend.cuda.launch import Loaded
 from taskc.ir import nodes as ir
+from taskc.ir.target import GPUS
 
 __all__ = ["Place", "device_of", "direct", "load", "run"]
 
@@ -45,7 +46,8 @@ def load(
 
 def _order(target: str) -> int:
     """Targets that are no device's come first: what is written for them runs on any."""
-    return ORDER.index(target) if target in ORDER else -1
+    names = [gpu.name for gpu in GPUS]
+    return names.index(target) if target in names else -1
 
 
 def device_of(values: Sequence[Any]) -> int:

@@ -11,8 +11,6 @@ from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.target import WarpgroupInstruction, is_asynchronous
 
-WARPGROUP = 128
-
 
 @dataclass(frozen=True, slots=True)
 class Part:

@@ -8,13 +8,12 @@ import numpy as np
 
 from taskc.backend.sim.machine import Frame
 from taskc.backend.sim.memory import Array
-from taskc.backend.sim.order import WARP
 from taskc.backend.sim.recording import memory_of
 from taskc.backend.sim.statements import Code, Statements
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.matrix_moves import LINE_BYTES, LINES
-from taskc.ir.target import MATRIX_MOVES, MatrixMove
+from taskc.ir.target import MATRIX_MOVES, WARP, MatrixMove
 
 
 class MatrixMoves:

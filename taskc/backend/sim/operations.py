@@ -10,7 +10,6 @@ from taskc.backend.sim.expressions import Evaluate
 from taskc.backend.sim.machine import Frame
 from taskc.backend.sim.matrix import matrix_product
 from taskc.backend.sim.matrix_moves import MatrixMoves
-from taskc.backend.sim.order import WARP
 from taskc.backend.sim.recording import memory_of
 from taskc.backend.sim.statements import Code, Statements
 from taskc.backend.sim.tile_registers import TileRegisters
@@ -19,7 +18,7 @@ from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import convert, fma
 from taskc.ir.operations import DOTS, OPERATIONS, PACK, TILED
-from taskc.ir.target import MATRIX_MOVES, WARP_INSTRUCTIONS
+from taskc.ir.target import MATRIX_MOVES, WARP, WARP_INSTRUCTIONS
 
 
 class Operations:

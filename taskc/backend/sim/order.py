@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-Array: TypeAlias = npt.NDArray[Any]
+from taskc.ir.target import WARP
 
-WARP = 32
+Array: TypeAlias = npt.NDArray[Any]
 
 
 class Order:

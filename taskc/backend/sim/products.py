@@ -14,13 +14,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-from taskc.backend.sim.inflight import WARPGROUP, Issued, Part, products_of, progress_of
+from taskc.backend.sim.inflight import Issued, Part, products_of, progress_of
 from taskc.backend.sim.machine import Frame, active_columns
 from taskc.backend.sim.matrix import folded, gathered, scattered
 from taskc.backend.sim.memory import Array
 from taskc.backend.sim.operands import Find, SharedOperands, Window
 from taskc.backend.sim.operations import Operations
-from taskc.backend.sim.order import WARP
 from taskc.backend.sim.recording import memory_of
 from taskc.backend.sim.schedule import Thread
 from taskc.backend.sim.shadow import SITE_BITS
@@ -30,7 +29,7 @@ from taskc.backend.sim.tiles import cube_of
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.fragments import quotient_of, runs_along
-from taskc.ir.target import WARPGROUP_INSTRUCTIONS, WarpgroupInstruction
+from taskc.ir.target import WARP, WARPGROUP, WARPGROUP_INSTRUCTIONS, WarpgroupInstruction
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from taskc.backend.sim.machine import Frame, active_columns
 from taskc.backend.sim.operations import Operations
 from taskc.backend.sim.schedule import Thread, Wait
 from taskc.backend.sim.statements import Code
-from taskc.backend.sim.synchronization import WARPGROUP, schedule_of
+from taskc.backend.sim.synchronization import schedule_of
 from taskc.ir import nodes as ir
-from taskc.ir.target import MOST_REGISTERS, registers_at_launch
+from taskc.ir.target import MOST_REGISTERS, WARPGROUP, registers_at_launch
 
 
 class Pool:

@@ -17,13 +17,12 @@ from taskc.backend.sim.breakpoints import Breakpoints, Chosen, Stop, is_attended
 from taskc.backend.sim.clusters import Clusters
 from taskc.backend.sim.collective import Collectives
 from taskc.backend.sim.expressions import Expressions
-from taskc.backend.sim.inflight import WARPGROUP, registers_of_products
+from taskc.backend.sim.inflight import registers_of_products
 from taskc.backend.sim.loops import Loops
 from taskc.backend.sim.machine import Frame, Group, Run
 from taskc.backend.sim.mbarriers import Mbarriers
 from taskc.backend.sim.memory import Arena, Array
 from taskc.backend.sim.operations import Operations
-from taskc.backend.sim.order import WARP
 from taskc.backend.sim.products import Products
 from taskc.backend.sim.register_pools import RegisterPools
 from taskc.backend.sim.report import Enough, Findings, Report
@@ -37,7 +36,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.depth import deeply
 from taskc.ir.operations import OPERATIONS
 from taskc.ir.rewrite import walk_statements
-from taskc.ir.target import is_asynchronous
+from taskc.ir.target import WARP, WARPGROUP, is_asynchronous
 
 _LANES_AT_ONCE = 1 << 18
 _CLOCKS_AT_ONCE = 1 << 23

@@ -16,9 +16,9 @@ from taskc.backend.sim.advice import (
 )
 from taskc.backend.sim.machine import Frame, Run
 from taskc.backend.sim.memory import Array, Memory
-from taskc.backend.sim.order import WARP
 from taskc.backend.sim.report import Findings, Traffic
 from taskc.ir import nodes as ir
+from taskc.ir.target import WARP
 
 SECTOR = 32
 

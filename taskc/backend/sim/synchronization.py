@@ -9,14 +9,14 @@ import numpy as np
 
 from taskc.backend.sim.machine import Frame
 from taskc.backend.sim.memory import Array
-from taskc.backend.sim.order import WARP, join_all
+from taskc.backend.sim.order import join_all
 from taskc.backend.sim.rings import COMMITTED, FREE, Rings
 from taskc.backend.sim.schedule import Schedule, Thread, Wait
 from taskc.backend.sim.statements import Code, Statements
 from taskc.backend.sim.worker_copies import close_group, copies_of, land
 from taskc.ir import nodes as ir
+from taskc.ir.target import WARP, WARPGROUP
 
-WARPGROUP = 4 * WARP
 GROUPS = {"warp": WARP, "warpgroup": WARPGROUP}
 
 

@@ -17,11 +17,12 @@ from taskc.backend.sim.clusters import Cluster
 from taskc.backend.sim.inflight import report_unfinished
 from taskc.backend.sim.machine import Frame, Group, Run
 from taskc.backend.sim.memory import Arena, Array
-from taskc.backend.sim.order import WARP, Order, join_all
+from taskc.backend.sim.order import Order, join_all
 from taskc.backend.sim.schedule import Schedule, Thread
 from taskc.backend.sim.statements import Code
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
+from taskc.ir.target import WARP
 
 
 class Unit:
