@@ -16,6 +16,7 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
+from taskc.analysis.collisions import element_numbers, extremes
 from taskc.analysis.sums import addends
 from taskc.errors import Location
 from taskc.ir import nodes as ir
@@ -334,17 +335,9 @@ def _meeting(
     """The narrowest group that holds all pairs of different workers with equal indices."""
     if not a.workers.size or not b.workers.size:
         return None
-    key_a, key_b = np.zeros((), np.int64), np.zeros((), np.int64)
-    for left, right in zip(first, second, strict=True):
-        low = min(int(left.min()), int(right.min()))
-        high = max(int(left.max()), int(right.max()))
-        key_a = key_a * (high - low + 1) + (left - low)
-        key_b = key_b * (high - low + 1) + (right - low)
-    size = int(max(key_a.max(), key_b.max())) + 1
-    if size > 1 << 22:
-        return "block"
-    lowest_a, highest_a = _extremes(key_a, a.workers, size)
-    lowest_b, highest_b = _extremes(key_b, b.workers, size)
+    key_a, key_b, count = element_numbers(first, second)
+    lowest_a, highest_a = extremes(key_a, a.workers, count)
+    lowest_b, highest_b = extremes(key_b, b.workers, count)
     both = (highest_a >= 0) & (highest_b >= 0)
     lowest = np.minimum(lowest_a, lowest_b)[both]
     highest = np.maximum(highest_a, highest_b)[both]
@@ -352,15 +345,3 @@ def _meeting(
         return None
     fitting = (s for s, size in groups.items() if not (lowest // size != highest // size).any())
     return next(fitting, "block")
-
-
-def _extremes(key: Array, workers: Array, size: int) -> tuple[Array, Array]:
-    """For every key the lowest and the highest worker; highest is -1 where there is none."""
-    shape = np.broadcast_shapes(key.shape, workers.shape)
-    keys = np.broadcast_to(key, shape).ravel()
-    numbers = np.broadcast_to(workers, shape).ravel()
-    highest = np.full(size, -1, np.int64)
-    lowest = np.full(size, np.iinfo(np.int64).max, np.int64)
-    highest[keys] = numbers  # workers ascend, and the last assignment stays
-    lowest[keys[::-1]] = numbers[::-1]
-    return lowest, highest

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from taskc.analysis.collisions import element_numbers, example
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import GLOBAL, Expression, Variable
@@ -194,26 +195,14 @@ def _enumerate(
     (index, block, certain), (index_too, block_too, certain_too) = numbers[0], numbers[1]
     if not index[0].size or not index_too[0].size:
         return None
-    lows = [min(int(a.min()), int(b.min())) for a, b in zip(index, index_too, strict=True)]
-    sizes = [
-        max(int(a.max()), int(b.max())) - low + 1
-        for a, b, low in zip(index, index_too, lows, strict=True)
-    ]
-    if np.prod([float(size) for size in sizes]) > 4 * LIMIT:
-        return True
-    key, key_too = (
-        np.ravel_multi_index(tuple(a - low for a, low in zip(i, lows, strict=True)), tuple(sizes))
-        for i in (index, index_too)
-    )
-    holder = np.full(int(np.prod(sizes)), -1, dtype=np.int64)
-    holder[key] = block
-    different = (holder[key_too] >= 0) & (holder[key_too] != block_too)
-    if not different.any():
+    key, key_too, count = element_numbers(index, index_too)
+    found = example(key, block, key_too, block_too, count)
+    if found is None:
         return None
     if not (certain and certain_too):
         return True
-    there = int(np.argmax(different))
-    blocks = sorted((int(holder[key_too[there]]), int(block_too[there])))
+    here, there = found
+    blocks = sorted((int(block[here]), int(block_too[there])))
     origins = [_block_name(number, program) for number in blocks]
     return [int(a[there]) for a in index_too], origins[0], origins[1]
 

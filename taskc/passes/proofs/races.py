@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from taskc.analysis.collisions import element_numbers, example
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.interval import EVERYTHING
@@ -202,42 +203,17 @@ def _collide(
     """Places of the two touches where the indices agree and the agents differ."""
     if not np.any(live) or not np.any(also):
         return None
-    lows = [min(int(np.min(a)), int(np.min(b))) for a, b in zip(own, other, strict=True)]
-    sizes = [
-        max(int(np.max(a)), int(np.max(b))) - low + 1
-        for a, b, low in zip(own, other, lows, strict=True)
-    ]
-    agents, keys, places = _flat(first.agents, own, lows, sizes, live)
-    total = int(np.prod([float(size) for size in sizes]))
-    if first is second:
-        agents_too, keys_too, places_too = agents, keys, places
-    else:
-        agents_too, keys_too, places_too = _flat(second.agents, other, lows, sizes, also)
-    if total > LIMIT:
-        values, both = np.unique(np.concatenate((keys, keys_too)), return_inverse=True)
-        keys, keys_too, total = both[: keys.size], both[keys.size :], values.size
-    # The lowest and the highest agent of each element: where these differ, nobody equals both.
-    lowest = np.full(total, -1, dtype=np.int64)
-    lowest[keys[::-1]] = agents[::-1]
-    met = lowest[keys_too]
-    different = (met >= 0) & (met != agents_too)
-    if not different.any() and first is not second:
-        highest = np.full(total, -1, dtype=np.int64)
-        highest[keys] = agents
-        met = highest[keys_too]
-        different = (met >= 0) & (met != agents_too)
-    if not different.any():
-        return None
-    there = int(np.argmax(different))
-    here = int(np.flatnonzero((keys == keys_too[there]) & (agents != agents_too[there]))[0])
-    return places(here), places_too(there)
+    numbers, numbers_too, count = element_numbers(own, other)
+    agents, keys, place = _flat(first.agents, numbers, live)
+    agents_too, keys_too, place_too = agents, keys, place
+    if first is not second:
+        agents_too, keys_too, place_too = _flat(second.agents, numbers_too, also)
+    found = example(keys, agents, keys_too, agents_too, count)
+    return None if found is None else (place(found[0]), place_too(found[1]))
 
 
-def _flat(agents: Array, indices: list[Any], lows: list[int], sizes: list[int], live: Any) -> Any:
+def _flat(agents: Array, key: Array, live: Any) -> Any:
     """Live agents and the numbers of their elements, flat, by agent; and a map back to places."""
-    key: Any = np.zeros((), dtype=np.int64)
-    for index, low, size in zip(indices, lows, sizes, strict=True):
-        key = key * size + (index - low)
     arrays = np.broadcast_arrays(agents, key, live)
     shape = arrays[0].shape
     who, key, mask = (array.T.ravel() for array in arrays)

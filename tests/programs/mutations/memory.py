@@ -66,5 +66,5 @@ MUTATIONS = (
              phases.Phases, "_statement",
              edited("scope.stores(), atomic=True", "scope.stores(), atomic=True, writes=False")),
     Mutation("synchronize", "of a warp only its first worker counts",
-             accesses, "_extremes", edited("highest[keys] = numbers", "highest[keys] = numbers // 32 * 32")),
+             accesses, "extremes", edited("highest[keys] = numbers", "highest[keys] = numbers // 32 * 32")),
 )  # fmt: skip
