@@ -1,1 +1,15 @@
-"""Questions about a program that several passes or backends ask, each answered in one place."""
+"""What several passes or backends ask of a program, each question answered in one place.
+
+    facts        what is known at a point: does a condition hold, what are an index's bounds, what divides it? Its
+                 parts are known, prover and wrapping. By prove, simplify, select, overlap, layout, flatten, vectorize
+                 and CUDA's emitter
+    sums         what does a sum add up? By synchronize, layout, hoist, overlap, prove and the simulator
+    accesses     an index as workers see it: what all share, and an array over workers and tasks; may two accesses
+                 conflict, and of how many workers? By synchronize, layout and lower_mappings
+    phases       the accesses of a phase. By synchronize, layout, lower_rings and await_products
+    collisions   do different agents touch one element? By prove, and by accesses
+    banks        how many cycles do the banks of shared memory take? By layout and the simulator's advice
+
+The linear forms that facts are made of are in taskc/ir (affine.py): the IR's verifier and the language compare sizes
+by them. The simulator's race shadow asks nothing here: an oracle shares no code with what it checks.
+"""

@@ -5,7 +5,7 @@
     affine((8 * x + r) % 8)        r            where r is known to lie in [0, 8)
 
 A `Scope` knows what names are bound to, on whatever path: the ranges and strides of loop variables
-and the values of Lets. (Conditions are the business of taskc.ir.bounds.) A variable is bound once,
+and the values of Lets. (Conditions are the business of taskc.analysis.facts.) A variable is bound once,
 so one dictionary, which only grows, serves a whole kernel, and so do the memo tables.
 
 Forms are exact: an expression whose value may wrap in its type becomes an opaque atom. Arithmetic

@@ -44,11 +44,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from taskc.analysis.phases import rings_between_roles, surely_runs
 from taskc.ir import nodes as ir
 from taskc.ir.build import add, less, subtract
 from taskc.ir.nodes import GLOBAL, SHARED, Ring, Statement, Tensor
 from taskc.ir.rewrite import copy, map_statements, substitute, walk
-from taskc.passes.phases import rings_between_roles, surely_runs
 from taskc.passes.product_groups import awaited, do, is_product
 
 

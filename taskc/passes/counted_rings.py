@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import takewhile
 
+from taskc.analysis.accesses import share_bytes
+from taskc.analysis.phases import rings_between_roles
 from taskc.ir import nodes as ir
 from taskc.ir.extents import size_in_bytes
 from taskc.ir.nodes import BARRIER, Ring, Statement, Tensor
 from taskc.ir.rewrite import statements, tensors_of, walk
 from taskc.ir.target import MATRIX_INSTRUCTIONS, is_asynchronous
 from taskc.ir.types import u64
-from taskc.passes.accesses import share_bytes
 from taskc.passes.multicast import common_loads
-from taskc.passes.phases import rings_between_roles
 
 
 @dataclass(frozen=True, slots=True)

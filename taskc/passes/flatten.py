@@ -21,8 +21,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from taskc.analysis.facts import Facts
 from taskc.ir import build, nodes as ir
-from taskc.ir.bounds import Facts
 from taskc.ir.interval import range_of
 from taskc.ir.nodes import (
     Address,

@@ -19,17 +19,17 @@ from math import gcd
 
 import numpy as np
 
+from taskc.analysis.accesses import Access, Array, Crew
 from taskc.analysis.banks import WORD, bank_cycles, swizzled
+from taskc.analysis.facts import Facts
+from taskc.analysis.phases import Phases, shared_tensors
 from taskc.ir import nodes as ir
-from taskc.ir.bounds import Facts
 from taskc.ir.mapping import repeat
 from taskc.ir.matrix_moves import LINE_BYTES, named_by_lines
 from taskc.ir.nodes import SHARED, Statement, Swizzle, Tensor
 from taskc.ir.rewrite import statements, walk
 from taskc.ir.target import MATRIX_MOVES, TARGETS, Target
-from taskc.passes.accesses import Access, Array, Crew
 from taskc.passes.overlay import place
-from taskc.passes.phases import Phases, shared_tensors
 from taskc.passes.transports import run_of
 from taskc.passes.widths import divisor, facts_of_names, move_width
 

@@ -8,9 +8,9 @@ with terms of several levels is put in their order, so that its outer part is on
 
 from __future__ import annotations
 
+from taskc.analysis.facts import Facts
 from taskc.analysis.sums import addends
 from taskc.ir.affine import is_stable
-from taskc.ir.bounds import Facts
 from taskc.ir.nodes import (
     Address,
     Binary,

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from taskc.analysis.facts import Facts
 from taskc.ir import nodes as ir
-from taskc.ir.bounds import Facts
 from taskc.ir.build import TRUE, ZERO, add, floor_divide, index, multiply
 from taskc.ir.fragments import pack_step
 from taskc.ir.mapping import Mapping, Mode, auto_map, repeat

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 
+from taskc.analysis.facts import Facts
 from taskc.ir import nodes as ir
-from taskc.ir.bounds import Facts
 from taskc.ir.build import ZERO, index
 from taskc.ir.fragments import quotient_of, without_dimension
 from taskc.ir.mapping import Mapping

@@ -25,9 +25,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from taskc.analysis.facts import Facts
 from taskc.errors import CompileError, Location, assert_never
 from taskc.ir import nodes as ir
-from taskc.ir.bounds import Facts
 from taskc.ir.build import (
     guarded,
     index,

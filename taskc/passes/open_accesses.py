@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from taskc.analysis.accesses import Access, conflict_scope
+from taskc.analysis.phases import Phases
 from taskc.errors import assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Ring, Statement, Variable
 from taskc.ir.rewrite import walk
-from taskc.passes.accesses import Access, conflict_scope
-from taskc.passes.phases import Phases
 
 Loop = ir.For | ir.While | ir.Grid
 Lets = dict[Variable, Expression]

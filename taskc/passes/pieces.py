@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from taskc.analysis.facts import Facts
 from taskc.ir import nodes as ir
-from taskc.ir.bounds import Facts
 from taskc.ir.nodes import Binary, Constant, Expression, Statement, Variable
 from taskc.ir.rewrite import statements, substitute, walk
 from taskc.ir.straight_line import Sizes, trip_count

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from taskc.analysis.facts import Facts
 from taskc.analysis.sums import addends
 from taskc.ir import nodes as ir
 from taskc.ir.affine import difference
-from taskc.ir.bounds import Facts
 from taskc.ir.build import ZERO, add, floor_divide, modulo, multiply, subtract, total
 from taskc.ir.nodes import Expression, Variable
 from taskc.ir.rewrite import substitute, walk

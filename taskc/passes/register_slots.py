@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from taskc.analysis.accesses import Array, evaluate
 from taskc.ir import nodes as ir
 from taskc.ir.build import add, floor_divide, index, multiply, subtract, total
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import Expression, Variable
-from taskc.passes.accesses import Array, evaluate
 from taskc.passes.tasks import lookup_table
 
 Trips = Sequence[tuple[Variable, range]]

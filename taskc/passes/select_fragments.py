@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from taskc.analysis.facts import Facts
 from taskc.ir import nodes as ir
-from taskc.ir.bounds import Facts
 from taskc.ir.matrix_moves import LINE_BYTES, axis_along, line_namers, memory_side
 from taskc.ir.nodes import SHARED, TILE, Statement, Tensor
 from taskc.ir.rewrite import copy, map_statements, walk

@@ -31,9 +31,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from taskc.analysis.facts import Facts
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
-from taskc.ir.bounds import Facts
 from taskc.ir.build import ZERO, add, index
 from taskc.ir.fragments import (
     depth_of,

@@ -23,9 +23,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from taskc.analysis.facts import Facts
 from taskc.errors import Location
 from taskc.ir import nodes as ir
-from taskc.ir.bounds import Facts
 from taskc.ir.build import ZERO
 from taskc.ir.fragments import misfit, types_of
 from taskc.ir.nodes import TILE, Expression, Statement, Tensor

@@ -24,9 +24,9 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+from taskc.analysis.facts import Facts
 from taskc.errors import Location
 from taskc.ir import nodes as ir
-from taskc.ir.bounds import Facts
 from taskc.ir.build import ZERO, add, index, modulo, multiply
 from taskc.ir.fragments import quotient_of
 from taskc.ir.mapping import Mapping, repeat, spatial

@@ -18,8 +18,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
+from taskc.analysis.facts import Facts
 from taskc.ir import nodes as ir
-from taskc.ir.bounds import Facts
 from taskc.ir.nodes import Constant, Expression, Kernel, Statement, Unary, Variable
 from taskc.ir.rewrite import map_expressions
 from taskc.passes.dead_code import without_dead_code

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from taskc.analysis.facts import NEGATED, Facts
 from taskc.errors import assert_never
 from taskc.ir import arithmetic
 from taskc.ir.affine import Affine
-from taskc.ir.bounds import NEGATED, Facts
 from taskc.ir.interval import range_of
 from taskc.ir.linear import Opaque
 from taskc.ir.nodes import (

@@ -31,11 +31,12 @@ from dataclasses import replace
 from itertools import zip_longest
 from types import MappingProxyType
 
+from taskc.analysis.accesses import Access, Crew
+from taskc.analysis.phases import Phases, rings_between_roles, shared_tensors, surely_runs
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Ring, Statement, Tensor
 from taskc.ir.rewrite import expressions, map_statements, sequence, statements, walk
 from taskc.ir.target import TARGETS, Target
-from taskc.passes.accesses import Access, Crew
 from taskc.passes.counted_rings import released_by_each
 from taskc.passes.open_accesses import (
     WIDTH,
@@ -49,7 +50,6 @@ from taskc.passes.open_accesses import (
     ordered,
     union,
 )
-from taskc.passes.phases import Phases, rings_between_roles, shared_tensors, surely_runs
 
 
 def synchronize(kernel: ir.Kernel) -> ir.Kernel:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import copysign, gcd, prod
 
+from taskc.analysis.facts import Facts
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.affine import affine
-from taskc.ir.bounds import Facts
 from taskc.ir.build import multiply, subtract
 from taskc.ir.nodes import GLOBAL, Tensor
 from taskc.ir.rewrite import walk

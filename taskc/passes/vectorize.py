@@ -29,9 +29,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeGuard
 
+from taskc.analysis.facts import NEGATED, Facts
 from taskc.ir import nodes as ir
 from taskc.ir.affine import Affine, Opaque
-from taskc.ir.bounds import NEGATED, Facts
 from taskc.ir.nodes import Binary, Constant, Expression, Kernel, Select, Statement, Unary, Variable
 from taskc.ir.rewrite import map_children, map_statements, substitute, walk
 from taskc.ir.straight_line import Sizes, trip_count

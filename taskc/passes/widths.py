@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from math import gcd, prod
 
+from taskc.analysis.facts import Facts
 from taskc.ir import nodes as ir
-from taskc.ir.bounds import Facts
 from taskc.ir.linear import Opaque
 from taskc.ir.mapping import repeat
 from taskc.ir.nodes import GLOBAL, SHARED, Expression, Statement, Tensor, Variable

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from tests.ir.test_bounds import b, loop
 
+from taskc.analysis.facts import Facts
 from taskc.ir import nodes as ir
 from taskc.ir.affine import Scope, affine, difference, divisible
-from taskc.ir.bounds import Facts
 from taskc.ir.nodes import Binary, Cast, Expression, Select, Unary, Variable, constant
 from taskc.ir.printer import expression_text
 from taskc.ir.types import f32, i32, i64
 from tests.evaluator import Generator, Machine
-from tests.ir.test_bounds import b, loop
 
 X, Y, R = Variable("x"), Variable("y"), Variable("r")
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
+from taskc.analysis.facts import Facts
 from taskc.backend.cuda.atomics import atomic_text
 from taskc.backend.cuda.expressions import UNARY, Expressions
 from taskc.backend.cuda.names import Names
@@ -24,7 +25,6 @@ from taskc.backend.cuda.source import Line
 from taskc.backend.cuda.vectors import Windows
 from taskc.errors import NOWHERE, InternalError, Location, assert_never
 from taskc.ir import nodes as ir
-from taskc.ir.bounds import Facts
 from taskc.ir.extents import size_in_elements
 from taskc.ir.linear import Affine
 from taskc.ir.nodes import BARRIER, SHARED, Statement, Tensor, Variable

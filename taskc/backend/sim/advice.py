@@ -11,7 +11,6 @@ from taskc.backend.sim.memory import Array
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import repeat
 from taskc.ir.rewrite import walk
-from taskc.ir.target import WARP
 
 BANKS = 32
 PADDINGS = range(1, 9)  # elements

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from taskc.analysis.facts import Facts
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
-from taskc.ir.bounds import Facts
 from taskc.ir.linear import WRAPPED, Affine, Opaque
 from taskc.ir.nodes import TILE, Expression
 from taskc.ir.rewrite import map_children, walk

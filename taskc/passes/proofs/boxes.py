@@ -23,8 +23,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from taskc.analysis.facts import Facts
 from taskc.ir import nodes as ir
-from taskc.ir.bounds import Facts
 from taskc.ir.nodes import Binary, Expression, Variable
 from taskc.passes.proofs.enumeration import LIMIT, Array, Enumerator, size_of
 from taskc.passes.proofs.folding import Row, folded, is_opaque

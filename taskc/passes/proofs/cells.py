@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import count
 
+from taskc.analysis.facts import Facts
 from taskc.ir import nodes as ir
-from taskc.ir.bounds import Facts
 from taskc.ir.effects import written
 from taskc.ir.interval import Interval, range_of
 from taskc.ir.nodes import LOCAL, Expression, Tensor, Variable

@@ -10,9 +10,9 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+from taskc.analysis.facts import Facts
 from taskc.errors import NOWHERE, Location
 from taskc.ir import nodes as ir
-from taskc.ir.bounds import Facts
 from taskc.ir.build import add
 from taskc.ir.effects import written
 from taskc.ir.nodes import Expression, Statement, Tensor, Variable

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import permutations
 
+from taskc.analysis.facts import Facts
 from taskc.ir import nodes as ir
-from taskc.ir.bounds import Facts
 from taskc.ir.nodes import Binary, Expression, Variable
 from taskc.passes.proofs.forms import Form
 from taskc.passes.proofs.program import Access, Program

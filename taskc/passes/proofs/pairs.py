@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from taskc.analysis.facts import Facts
 from taskc.errors import assert_never
 from taskc.ir import nodes as ir
-from taskc.ir.bounds import Facts
 from taskc.ir.interval import range_of
 from taskc.ir.nodes import GLOBAL, LOCAL, SHARED, Binary, Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import substitute, walk

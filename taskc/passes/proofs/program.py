@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from taskc.analysis.facts import Facts
 from taskc.errors import NOWHERE, Location
 from taskc.ir import nodes as ir
-from taskc.ir.bounds import Facts
 from taskc.ir.interval import Interval
 from taskc.ir.nodes import Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import expressions, statements, walk

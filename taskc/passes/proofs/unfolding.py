@@ -15,9 +15,9 @@ from dataclasses import replace
 from math import gcd
 from typing import TypeVar
 
+from taskc.analysis.facts import Facts
 from taskc.analysis.sums import addends
 from taskc.ir import nodes as ir
-from taskc.ir.bounds import Facts
 from taskc.ir.build import multiply
 from taskc.ir.nodes import Binary, Constant, Expression, Unary
 from taskc.passes.proofs.folding import Row, resolved

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from taskc.ir import bounds, divisions, nodes as ir
+from taskc.analysis import facts
+from taskc.ir import divisions, nodes as ir
 from taskc.passes import dead_code, simplify, simplify_expressions, simplify_rules
 from tests.programs.mutations.mutation import Mutation, Wrong, edited
 
@@ -85,10 +86,10 @@ MUTATIONS = (
              dead_code._Sweeper, "statement",
              edited("self._use(expression)\n                if", "pass\n                if")),
     Mutation("simplify", "a loop's last value is one step early",
-             bounds.Facts, "_enter_loop",
+             facts.Facts, "_enter_loop",
              edited("max(distance.constant - 1, -1)", "max(distance.constant - 2, -1)")),
     Mutation("simplify", "a loop ends a whole step before its bound",
-             bounds.Facts, "_enter_loop",
+             facts.Facts, "_enter_loop",
              edited("edge = stride if modulus % stride == 0 and remainder % stride == 0 else 1",
                     "edge = stride")),
     Mutation("simplify", "a remainder of a remainder is one for any divisors",

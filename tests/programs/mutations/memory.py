@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from taskc.analysis import accesses, phases
 from taskc.ir.mapping import spatial
 from taskc.ir.rewrite import replace_tensors
-from taskc.passes import accesses, layout, open_accesses, overlay, phases, synchronize
+from taskc.passes import layout, open_accesses, overlay, synchronize
 from tests.programs.mutations.mutation import Mutation, always, edited, half_of, instead
 
 

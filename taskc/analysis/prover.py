@@ -27,7 +27,7 @@ from taskc.ir.divisions import exact_quotient
 from taskc.ir.linear import Affine, Atom, Opaque
 
 if TYPE_CHECKING:
-    from taskc.ir.known import Known
+    from taskc.analysis.known import Known
 
 _MOST_STEPS = 48
 _MOST_FACTS = 2  # that one proof subtracts

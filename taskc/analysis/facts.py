@@ -8,7 +8,7 @@
 
 `Facts` are immutable: what follows a statement, or lies beside it, is not concerned. They are
 cheap to extend, since ranges of names are kept in one `Scope` (a variable is bound once), and only
-conditions make new frames. How a condition is proved is told in taskc.ir.prover.
+conditions make new frames. How a condition is proved is told in taskc.analysis.prover.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import gcd
 
+from taskc.analysis.known import Known, equality
+from taskc.analysis.wrapping import unwrapped
 from taskc.ir import nodes as ir
 from taskc.ir.affine import Affine, Atom, Opaque, Scope
 from taskc.ir.interval import Interval
-from taskc.ir.known import Known, equality
 from taskc.ir.linear import factors_of
 from taskc.ir.nodes import Binary, Constant, Expression, Statement, Unary, Variable
 from taskc.ir.types import boolean
-from taskc.ir.wrapping import unwrapped
 
 # More blocks than this no target launches.
 MOST_BLOCKS = 2**31 - 1

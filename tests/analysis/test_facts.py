@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from taskc.analysis.facts import Facts
 from taskc.ir import nodes as ir
-from taskc.ir.bounds import Facts
 from taskc.ir.nodes import Binary, Constant, Expression, For, Kernel, Let, Unary, Variable, constant
 from taskc.ir.types import f32, i32, i64
 from tests.evaluator import Environment, Generator, Machine

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from taskc.analysis.prover import cancelling
 from taskc.ir.linear import WRAPPED, Affine, Atom, Opaque, factors_of
-from taskc.ir.prover import cancelling
 from taskc.ir.types import DType, i64
 
 if TYPE_CHECKING:
-    from taskc.ir.known import Known
+    from taskc.analysis.known import Known
 
 
 def unwrapped(facts: Known, form: Affine) -> Affine | None:

@@ -1,6 +1,6 @@
 """Numbers that are known at a point of a program: intervals, remainders, and how linear forms compare.
 
-What a search finds beyond intervals is told in taskc.ir.prover, and what wraps around in taskc.ir.wrapping.
+What a search finds beyond intervals is told in taskc.analysis.prover, and what wraps around in taskc.analysis.wrapping.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import gcd
 
+from taskc.analysis.prover import is_nonpositive
+from taskc.analysis.wrapping import unwrapped
 from taskc.ir import nodes as ir
 from taskc.ir.affine import Affine, Atom, Opaque, Scope
 from taskc.ir.interval import Interval
 from taskc.ir.linear import factors_of
 from taskc.ir.nodes import Binary, Expression
-from taskc.ir.prover import is_nonpositive
 from taskc.ir.types import boolean
-from taskc.ir.wrapping import unwrapped
 
 
 @dataclass(frozen=True, slots=True, eq=False)

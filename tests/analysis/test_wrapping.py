@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
+from taskc.analysis.facts import Facts
 from taskc.ir import nodes as ir
-from taskc.ir.bounds import Facts
 from taskc.ir.nodes import Binary, Expression, Kernel, Variable, constant
 from taskc.ir.types import DType, i8, i32, i64
 from tests.evaluator import Generator, Machine

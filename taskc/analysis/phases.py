@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from taskc.analysis.accesses import Access, Crew, evaluate, make_access
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.matrix_moves import named_by_lines
@@ -14,7 +15,6 @@ from taskc.ir.nodes import BARRIER, GLOBAL, SHARED, Expression, Ring, Statement,
 from taskc.ir.rewrite import expressions, substitute, walk
 from taskc.ir.target import MATRIX_MOVES
 from taskc.ir.types import u64
-from taskc.passes.accesses import Access, Crew, evaluate, make_access
 
 ENUMERATED_TRIPS = 64
 ENUMERATED_PAIRS = 1 << 20
