@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from taskc.analysis.collisions import element_numbers, extremes
 from taskc.analysis.sums import addends
-from taskc.errors import Location
+from taskc.errors import Location, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.affine import difference
 from taskc.ir.arithmetic import binary, unary
@@ -242,6 +242,8 @@ def _operation(node: Expression, known: dict[int, Array]) -> Array | None:
             return convert(known[id(node.operand)], node.operand.dtype, node.dtype)
         case Variable() | ir.Read() | ir.Address() | ir.Fused() | ir.Inline():
             return None
+        case _:
+            return assert_never(node)
 
 
 def conflict_scope(a: Access, b: Access, groups: Dictionary[str, int]) -> str | None:
