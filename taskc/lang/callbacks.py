@@ -63,7 +63,11 @@ def callback(context: Context, node: ast.expr, what: str) -> Callback:
         arguments = node.args
         odd = (arguments.posonlyargs, arguments.kwonlyargs, arguments.kwarg, arguments.defaults)
         if any(odd):
-            raise context.error("this lambda has only plain parameters", node)
+            raise context.error(
+                "this lambda has only plain parameters",
+                node,
+                "only the last may have a star: *place",
+            )
         rest = arguments.vararg.arg if arguments.vararg is not None else None
         return Callback(node, [argument.arg for argument in arguments.args], rest, None)
     function = context.evaluate(node)

@@ -81,7 +81,10 @@ def plain_parameters(source: Source, what: str, *, rest: bool = False) -> list[s
     odd = [*arguments.posonlyargs, *arguments.kwonlyargs]
     odd += [extra for extra in extras if extra is not None]
     if odd:
-        raise CompileError(f"{what} has only plain parameters", source.locate(odd[0]))
+        hint = "only the last may have a star: *rest" if rest else None
+        if odd[0] is arguments.vararg:
+            hint = f"a tuple of types is several parameters: {odd[0].arg}: (f32[64], f32[64])"
+        raise CompileError(f"{what} has only plain parameters", source.locate(odd[0]), hint)
     if arguments.defaults:
         raise CompileError(
             f"a parameter of {what} has no default", source.locate(arguments.defaults[0])
