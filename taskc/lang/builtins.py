@@ -51,7 +51,7 @@ def _extremum(name: str, on_constants: Callable[..., Any]) -> Handler:
 
     def handler(context: Context, node: ast.Call) -> Value:
         values = [context.evaluate(argument) for argument in node.args]
-        if not node.keywords and len(values) == 1 and isinstance(values[0], tuple):
+        if not node.keywords and len(values) == 1 and isinstance(values[0], (tuple, list)):
             values = list(values[0])
             written = [node.args[0]] * len(values)
         else:
@@ -99,7 +99,7 @@ def _quantifier(name: str, operator: ast.boolop, on_constants: Callable[..., boo
 
 
 def _arranged(name: str, on_items: Callable[..., Iterable[Value]]) -> Handler:
-    """`enumerate`, `reversed` and `zip`, which look at no item: a list, to loop over or to take apart."""
+    """`enumerate`, `reversed`, `tuple` and `zip`, which look at no item; what they give has a length."""
 
     def handler(context: Context, node: ast.Call) -> Value:
         values = [context.evaluate(argument) for argument in node.args]
@@ -109,7 +109,7 @@ def _arranged(name: str, on_items: Callable[..., Iterable[Value]]) -> Handler:
                     f"{name}(...) takes tuples and lists, and this is {describe(value)}", argument
                 )
         keywords = {item.arg: context.evaluate(item.value) for item in node.keywords if item.arg}
-        return compute(context, node, lambda: list(on_items(*values, **keywords)))
+        return compute(context, node, lambda: tuple(on_items(*values, **keywords)))
 
     return handler
 
@@ -267,6 +267,7 @@ BUILTINS: dict[int, Handler] = {
     id(builtins.any): _quantifier("any", ast.Or(), any),
     id(builtins.enumerate): _arranged("enumerate", enumerate),
     id(builtins.reversed): _arranged("reversed", reversed),
+    id(builtins.tuple): _arranged("tuple", tuple),
     id(builtins.zip): _arranged("zip", zip),
     id(builtins.abs): _unary_function("abs", "abs", abs),
     id(builtins.round): _unary_function("round", "round", round),

@@ -214,8 +214,11 @@ def _bind_item(context: Context, target: ast.expr, item: Value, names: dict[str,
         _bind_item(context, part, value, names)
 
 
-def comprehension(context: Context, node: ast.ListComp) -> list[Value]:
-    """`[place[axis] for axis in order]`: the parts of a tuple whose length is known while parsing."""
+def comprehension(context: Context, node: ast.ListComp | ast.GeneratorExp) -> list[Value]:
+    """`[place[axis] for axis in order]`: the parts of a tuple whose length is known while parsing.
+
+    Without brackets, as in `tuple(... for ...)`, it is the same: nothing here runs later.
+    """
     (loop, *more) = node.generators
     if more or loop.ifs:
         raise context.error("a list is made by one 'for', without 'if'", node)

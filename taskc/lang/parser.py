@@ -28,6 +28,7 @@ _EVALUATORS = {
     **OPERATORS,
     ast.Call: call_with(HANDLERS, BUILTINS),
     ast.ListComp: comprehension,
+    ast.GeneratorExp: comprehension,
     **REFUSED_EXPRESSIONS,
 }
 _EXECUTORS = {**STATEMENTS, **ASSIGNMENTS, ast.For: for_loop, **REFUSED_STATEMENTS}

@@ -65,7 +65,6 @@ REFUSED_EXPRESSIONS = _refusals(
         ),
         "SetComp": _COMPREHENSION,
         "DictComp": _COMPREHENSION,
-        "GeneratorExp": _COMPREHENSION,
         "JoinedStr": ("an f-string is not a part of the language", 'use tc.print("{}", x)'),
         "TemplateStr": ("a t-string is not a part of the language", 'use tc.print("{}", x)'),
         "Dict": ("a dict can't be made in a kernel", "make it outside: it is constant"),

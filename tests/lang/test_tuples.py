@@ -106,6 +106,23 @@ def test_items_are_numbered_paired_and_reversed() -> None:
     ]
 
 
+def test_a_generator_is_a_list() -> None:
+    body = """
+    for i, j in spatial(4, 8):
+        place = tuple(part + 1 for part in (i, j))
+        c[place] = max(a[tuple(part for part in reversed(place))], *(s for _ in range(2)))
+    p = max(q for q in range(3)) + min([4, 5])
+    v = s * p
+    """
+    assert body_text(body).splitlines() == [
+        "each (i, j) in spatial(4, 8):",
+        "    let place = i + 1",
+        "    let place_1 = j + 1",
+        "    c[place, place_1] = max(max(a[place_1, place], s), s)",
+        "let v = s * 6.0",
+    ]
+
+
 def test_a_list_has_the_values_of_when_it_was_made() -> None:
     body = "kept = [y[0], [y[1]]]\ny[0] = s\ny[2] = kept[0] + kept[1][0]"
     header = "@tc.cuda.kernel(workers=32)\ndef k(y: tc.inout[f32[64]], s: f32):\n"
