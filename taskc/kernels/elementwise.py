@@ -101,15 +101,15 @@ def elementwise(
     @tc.kernel(workers=own.workers)
     def elementwise(a: kinds[0], b: kinds[1:2], c: kinds[2:3], d: kinds[3:], y: tc.out[output]):
         inputs = (a, *b, *c, *d)
-        for i, j, k, col in tc.tiles(whole, by=box):
-            if at_ends is not own and col + box[3] <= whole[3]:
-                for p, q, r, s in own:
-                    place = i + p, j + q, k + r, col + s
+        for (*first,) in tc.tiles(whole, by=box):
+            if at_ends is not own and first[-1] + box[-1] <= whole[-1]:
+                for (*at,) in own:
+                    place = tuple(first[axis] + at[axis] for axis in range(_RANK))
                     y[place] = value(inputs, place)
             else:
-                for p, q, r, s in at_ends:
-                    place = i + p, j + q, k + r, col + s
-                    if _inside(whole, place):
+                for (*at,) in at_ends:
+                    place = tuple(first[axis] + at[axis] for axis in range(_RANK))
+                    if all(place[axis] < whole[axis] for axis in range(_RANK)):
                         y[place] = value(inputs, place)
 
     return elementwise
@@ -132,13 +132,6 @@ def _owners(
 
 
 @tc.function
-def _inside(whole, place):
-    i, j, k, col = place
-    return i < whole[0] and j < whole[1] and k < whole[2] and col < whole[3]
-
-
-@tc.function
 def _at(x, once, place):
     """The element that is repeated along the axes where there is one."""
-    i, j, k, col = place
-    return x[0 if once[0] else i, 0 if once[1] else j, 0 if once[2] else k, 0 if once[3] else col]
+    return x[tuple(0 if once[axis] else place[axis] for axis in range(_RANK))]
