@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 from taskc.analysis.facts import NEGATED, Facts
-from taskc.errors import assert_never
 from taskc.ir import arithmetic
 from taskc.ir.affine import Affine
 from taskc.ir.interval import range_of
@@ -23,14 +22,13 @@ from taskc.ir.nodes import (
     Constant,
     Expression,
     Fused,
-    Inline,
     Lookup,
     Read,
     Select,
     Unary,
     Variable,
 )
-from taskc.ir.rewrite import walk
+from taskc.ir.rewrite import expressions, map_expressions, walk
 from taskc.ir.types import DType, boolean, i32, i64
 from taskc.passes.simplify_rules import candidates
 
@@ -105,18 +103,13 @@ class ExpressionSimplifier:
                 if type(index) is Constant and 0 <= index.value < node.table.values.size:
                     return Constant(int(node.table.values[int(index.value)]), i64)
                 return node if index is node.index else replace(node, index=index)
-            case Inline():
-                operands = tuple([self(operand, facts) for operand in node.operands])
-                if any(new is not old for new, old in zip(operands, node.operands, strict=True)):
-                    return replace(node, operands=operands)
-                return node
             case Read() | Address():
                 indices = tuple([self(index, facts) for index in node.indices])
                 if any(new is not old for new, old in zip(indices, node.indices, strict=True)):
                     return type(node)(node.tensor, indices, loc=node.loc)
                 return node
             case _:
-                return assert_never(node)
+                return map_expressions(node, lambda part: self(part, facts))
 
     def _connective(self, node: Binary, facts: Facts) -> Expression:
         left = self(node.left, facts)
@@ -389,12 +382,10 @@ def cost(node: Expression) -> int:
             case Lookup():
                 total += 20
                 stack.append(current.index)
-            case Inline():
-                total += 8
-                stack += current.operands
             case Read() | Address():
                 total += 20
                 stack += current.indices
             case _:
-                assert_never(current)
+                total += 8
+                stack += expressions(current)
     return total
