@@ -22,6 +22,7 @@ from taskc.backend.cuda.prelude import Prelude
 from taskc.backend.cuda.printing import print_text
 from taskc.backend.cuda.shared_memory import shared_memory
 from taskc.backend.cuda.source import Line
+from taskc.backend.cuda.types import STRUCTURES
 from taskc.backend.cuda.vectors import Windows
 from taskc.errors import NOWHERE, InternalError, Location, assert_never
 from taskc.ir import nodes as ir
@@ -79,7 +80,7 @@ class Statements:
         self.line("}")
 
     def _type(self, dtype: DType) -> str:
-        if dtype.name in ("f16", "bf16", "f8e4m3", "f8e5m2"):
+        if dtype in STRUCTURES:
             self.prelude.use(dtype.name)
         return dtype.name
 

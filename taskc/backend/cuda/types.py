@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from taskc.ir.arithmetic import as_storage
-from taskc.ir.types import DType, bf16, boolean, f8e4m3, f8e5m2, f16, f32, f64, tf32
+from taskc.ir.types import DTYPES, DType, bf16, boolean, f16, f32, f64, tf32
 
 # The names of the types are those of the language.
 TYPEDEFS = (
@@ -16,7 +16,8 @@ TYPEDEFS = (
     " typedef unsigned long long u64;\n"
     "typedef float f32; typedef float tf32; typedef double f64;\n"
 )
-STRUCTURES = (f16, bf16, f8e4m3, f8e5m2)  # held as their bits
+# Held as their bits.
+STRUCTURES = tuple(dtype for dtype in DTYPES.values() if dtype.is_float and dtype.bits < 32)
 COMPUTED_IN_F32 = (f16, bf16)
 
 _SUFFIXES = {"i64": "ll", "u32": "u", "u64": "ull"}
