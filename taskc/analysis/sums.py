@@ -26,15 +26,17 @@ def addends(
     names  what is looked through
     opens  whether a sum that a constant multiplies is taken apart as well
     """
+    known: dict[int, _Parts] = {}
 
     def sums(node: Expression) -> list[Expression]:
-        return [part for part, _, is_sum in _parts(node, names, opens) if is_sum]
+        parts = known[id(node)] = _parts(node, names, opens)
+        return [part for part, _, is_sum in parts if is_sum]
 
     times: dict[int, int] = {id(expression): 1}
     found: list[tuple[Expression, int]] = []
     # Every sum within the sum once, however often it is used.
     for node in reversed(operands_first(expression, sums)):
-        count, parts = times[id(node)], _parts(node, names, opens)
+        count, parts = times[id(node)], known[id(node)]
         if not parts:
             found.append((node, count))
         for part, factor, is_sum in reversed(parts):
@@ -45,18 +47,20 @@ def addends(
     return found[::-1]
 
 
-def _parts(
-    node: Expression, names: Names, opens: Callable[[Expression], bool]
-) -> list[tuple[Expression, int, bool]]:
+_Parts: TypeAlias = tuple[tuple[Expression, int, bool], ...]
+
+
+def _parts(node: Expression, names: Names, opens: Callable[[Expression], bool]) -> _Parts:
     """(part, factor, whether it is looked into) of a sum, a multiple, or a name; none of anything else."""
-    match node:
-        case Variable() if node in names:
-            return [(names[node], 1, True)]
-        case Binary(operator="+" | "-" as operator, left=left, right=right):
-            return [(left, 1, True), (right, 1 if operator == "+" else -1, True)]
-        case (
-            Binary(operator="*", left=inner, right=Constant(value=int(factor)))
-            | Binary(operator="*", left=Constant(value=int(factor)), right=inner)
-        ) if factor:
-            return [(inner, factor, opens(inner))]
-    return []
+    if type(node) is Variable:
+        value = names.get(node)
+        return () if value is None else ((value, 1, True),)
+    if type(node) is not Binary:
+        return ()
+    if node.operator in ("+", "-"):
+        return (node.left, 1, True), (node.right, 1 if node.operator == "+" else -1, True)
+    if node.operator == "*":
+        for inner, constant in ((node.left, node.right), (node.right, node.left)):
+            if type(constant) is Constant and isinstance(constant.value, int) and constant.value:
+                return ((inner, constant.value, opens(inner)),)
+    return ()
