@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.ir.test_bounds import b, loop
 
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping, mapping, repeat
@@ -17,7 +18,6 @@ from taskc.ir.types import f32, i32, i64
 from taskc.passes.flatten import flatten, linear_offset
 from taskc.passes.simplify import simplify
 from tests.evaluator import Machine
-from tests.ir.test_bounds import b, loop
 from tests.programs_of_loops import arguments_for, random_kernel, run_kernel
 
 
