@@ -4,6 +4,7 @@
                  parts are known, prover and wrapping. By prove, simplify, select, overlap, layout, flatten, vectorize
                  and CUDA's emitter
     sums         what does a sum add up? By synchronize, layout, hoist, overlap, prove and the simulator
+    reads        which memory does an expression read, and under which conditions? By prove and CUDA's emitter
     accesses     an index as workers see it: what all share, and an array over workers and tasks; may two accesses
                  conflict, and of how many workers? By synchronize, layout and lower_mappings
     phases       the accesses of a phase. By synchronize, layout, lower_rings and await_products

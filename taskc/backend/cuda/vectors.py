@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from taskc.analysis.reads import reads
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.affine import Affine, Scope
 from taskc.ir.nodes import GLOBAL, SHARED, Constant, Expression, Tensor, Variable
-from taskc.ir.rewrite import expressions, map_children, substitute
+from taskc.ir.rewrite import map_children, substitute
 
 
 @dataclass(slots=True, eq=False)
@@ -67,11 +68,11 @@ class Windows:
         for statement in body.statements if isinstance(body, ir.Sequence) else (body,):
             match statement:
                 case ir.Let(variable=variable, value=value):
-                    self._reads(value, ())
+                    self._reads(value)
                     self.first[variable] = substitute(value, self.first)
                     self.second[variable] = substitute(value, self.second)
                 case ir.Store(tensor=tensor, indices=indices, value=value):
-                    self._reads(value, ())
+                    self._reads(value)
                     window = self._window(tensor, indices)
                     if window is not None:
                         self.of[id(statement)] = window
@@ -79,31 +80,21 @@ class Windows:
                 case _:
                     raise InternalError(f"{type(statement).__name__} in a vector loop")
 
-    def _reads(self, node: Expression, conditions: tuple[Expression, ...]) -> None:
-        match node:
-            case ir.Select(condition=condition, then=then, otherwise=otherwise):
-                self._reads(condition, conditions)
-                first = substitute(condition, self.first)
-                self._reads(then, (*conditions, first))
-                self._reads(otherwise, (*conditions, ir.Unary("not", first)))
-                return
-            case ir.Binary(operator="and" | "or" as operator, left=left, right=right):
-                self._reads(left, conditions)
-                first = substitute(left, self.first)
-                decides = first if operator == "and" else ir.Unary("not", first)
-                self._reads(right, (*conditions, decides))
-                return
-            case ir.Read(tensor=tensor, indices=indices):
-                window = self._window(tensor, indices)
-                if window is not None:
-                    self.of[id(node)] = window
-                    if window.is_loaded or not window.is_stored:
-                        window.is_loaded = True
-                        window.conditions.append(conditions)
-            case _:
-                pass  # its parts are read wherever it is
-        for part in expressions(node):
-            self._reads(part, conditions)
+    def _reads(self, value: Expression) -> None:
+        always: tuple[Expression, ...] = ()
+        for read, conditions in reads(value, always, self._under):
+            window = self._window(read.tensor, read.indices) if isinstance(read, ir.Read) else None
+            if window is not None:
+                self.of[id(read)] = window
+                if window.is_loaded or not window.is_stored:
+                    window.is_loaded = True
+                    window.conditions.append(conditions)
+
+    def _under(
+        self, conditions: tuple[Expression, ...], condition: Expression, holds: bool
+    ) -> tuple[Expression, ...]:
+        first = substitute(condition, self.first)
+        return *conditions, first if holds else ir.Unary("not", first)
 
     def _window(self, tensor: Tensor, indices: tuple[Expression, ...]) -> Window | None:
         """None where all lanes access one element, or have it in registers."""

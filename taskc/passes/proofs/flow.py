@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from taskc.analysis.facts import Facts
+from taskc.analysis.reads import reads
 from taskc.errors import NOWHERE, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import add
@@ -189,25 +190,9 @@ def _operand(operand: ir.Operand, state: State, loc: Location) -> Iterator[Touch
 
 
 def _expression(node: Expression, state: State, statement: Statement) -> Iterator[Touch]:
-    match node:
-        case ir.Constant() | Variable():
-            return
-        case ir.Read() | ir.Address():
-            for index in node.indices:
-                yield from _expression(index, state, statement)
-            loc = statement.loc if node.loc == NOWHERE else node.loc
-            yield Touch(node.tensor, node.indices, state, loc)
-        case ir.Select():
-            yield from _expression(node.condition, state, statement)
-            yield from _expression(node.then, state.assume(node.condition), statement)
-            yield from _expression(node.otherwise, state.assume(node.condition, False), statement)
-        case ir.Binary(operator="and" | "or"):
-            yield from _expression(node.left, state, statement)
-            right = state.assume(node.left, node.operator == "and")
-            yield from _expression(node.right, right, statement)
-        case _:
-            for expression in expressions(node):
-                yield from _expression(expression, state, statement)
+    for read, where in reads(node, state, State.assume):
+        loc = statement.loc if read.loc == NOWHERE else read.loc
+        yield Touch(read.tensor, read.indices, where, loc)
 
 
 def _reads(condition: Expression) -> frozenset[Tensor]:

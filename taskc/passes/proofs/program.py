@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from taskc.analysis.facts import Facts
+from taskc.analysis.reads import reads
 from taskc.errors import NOWHERE, Location
 from taskc.ir import nodes as ir
 from taskc.ir.interval import Interval
@@ -246,25 +247,12 @@ class _Walker:
         self.access(WRITE, node.tensor, node.indices, path, node, node, node.loc)
 
     def expression(self, node: Expression, path: Path, phase: Phase | None, at: Statement) -> None:
-        match node:
-            case ir.Constant() | Variable():
-                return
-            case ir.Read() | ir.Address():
-                for index in node.indices:
-                    self.expression(index, path, phase, at)
-                loc = at.loc if node.loc == NOWHERE else node.loc
-                self.access(READ, node.tensor, node.indices, path, phase, at, loc)
-            case ir.Select():
-                self.expression(node.condition, path, phase, at)
-                self.expression(node.then, (*path, Guard(node.condition)), phase, at)
-                self.expression(node.otherwise, (*path, Guard(node.condition, False)), phase, at)
-            case ir.Binary(operator="and" | "or"):
-                self.expression(node.left, path, phase, at)
-                guard = Guard(node.left, node.operator == "and")
-                self.expression(node.right, (*path, guard), phase, at)
-            case _:
-                for expression in expressions(node):
-                    self.expression(expression, path, phase, at)
+        def under(path: Path, condition: Expression, holds: bool) -> Path:
+            return *path, Guard(condition, holds)
+
+        for read, where in reads(node, path, under):
+            loc = at.loc if read.loc == NOWHERE else read.loc
+            self.access(READ, read.tensor, read.indices, where, phase, at, loc)
 
     def access(
         self,

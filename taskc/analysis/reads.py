@@ -1,0 +1,38 @@
+"""The reads of memory in an expression, each with what is known where it happens.
+
+    select(i < n, x[i], 0.0)      x[i], under i < n
+
+`prove` walks a program by it, once with paths and once with facts, and CUDA's emitter finds what a vector loop loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from taskc.ir import nodes as ir
+from taskc.ir.nodes import Expression
+from taskc.ir.rewrite import expressions
+
+Known = TypeVar("Known")
+Assume = Callable[[Known, Expression, bool], Known]
+
+
+def reads(
+    node: Expression, known: Known, assume: Assume[Known]
+) -> Iterator[tuple[ir.Read | ir.Address, Known]]:
+    """Those in indices come before what they are for; `assume` adds a condition that holds, or doesn't."""
+    match node:
+        case ir.Select():
+            yield from reads(node.condition, known, assume)
+            yield from reads(node.then, assume(known, node.condition, True), assume)
+            yield from reads(node.otherwise, assume(known, node.condition, False), assume)
+        case ir.Binary(operator="and" | "or"):
+            yield from reads(node.left, known, assume)
+            decided = assume(known, node.left, node.operator == "and")
+            yield from reads(node.right, decided, assume)
+        case _:
+            for part in expressions(node):
+                yield from reads(part, known, assume)
+            if isinstance(node, ir.Read | ir.Address):
+                yield node, known
