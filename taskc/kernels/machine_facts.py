@@ -130,3 +130,25 @@ GPU_CACHE = 1 << 25  # bytes that its second cache surely keeps
 BLOCKS_OF_PARTS, LEAST_KEYS_OF_A_PART = 4, 256  # of a multiprocessor; of attention to few queries
 # Registers of a worker for sums, scores and powers, where a producer gives up its own; the same beside a mask.
 HELD_REGISTERS, HELD_BESIDE_MASK = 176, 128
+
+WORKERS = 256  # of a GPU's block: eight of them fill a multiprocessor
+ACCESS = 16  # bytes of the widest one
+LEAST_BLOCKS = 4  # to a multiprocessor, before a worker has more than one access
+WORKERS_BESIDE = 64  # where an extent is known only at a call
+STEPS_OF_A_PART = 4  # of a reduction's block, that are worth a part of its own
+
+# Elements that a worker has of a row that stays in registers: where a warp is enough for a row nothing
+# waits for other warps; beyond that fewer, so that more workers have something under way, up to as many as
+# can fold what each of them has found without more reads of it than of the row.
+OF_A_WARP, OF_A_BLOCK, MOST_OF_A_ROW, ENOUGH_WORKERS = 32, 16, 32, 512
+
+# Of rows on processors. More steps than the compiler writes out: a row of constant length stays a loop. The powers of
+# so many elements are kept, where the nearest caches hold them; of longer rows they are computed again. A row of so
+# many, its powers and the result of the row before stay in the nearest caches; and the most rows of a block.
+STEPS_OF_A_ROW, KEPT, PAIRED, PAIRED_ROWS = 17, 1 << 14, 1 << 13, 16
+
+# Of transposes: squares along each side of a processor's block; elements of a side of the square that a worker of a
+# GPU has in registers; bytes of shared memory that are read at one time. Of short rows: rows of a run, so that
+# neighbours among a warp's workers have them in different banks, and the bytes of the longest one.
+SQUARES_OF_A_BLOCK, SIDE_OF_A_SQUARE, BANKS = 16, 8, 128
+ROWS_OF_A_RUN, LONGEST_RUN = 64, 1 << 15

@@ -11,16 +11,14 @@ from math import ceil, gcd, prod
 from typing import Any
 
 from taskc import DType, Machine, Mapping, repeat, spatial
+from taskc.kernels import machine_facts as facts
 
 Extent = Any  # an int, or a tc.dim
-
-WORKERS = 256  # of a block: eight of them fill a multiprocessor
-_BYTES = 16  # of the widest access
 
 
 def width(extent: Extent, *dtypes: DType) -> int:
     """How many neighbours an access has in rows of so many elements: each row starts at such an address."""
-    return gcd(divisor(extent), *[_BYTES // dtype.nbytes for dtype in dtypes])
+    return gcd(divisor(extent), *[facts.ACCESS // dtype.nbytes for dtype in dtypes])
 
 
 def divisor(extent: Extent) -> int:
@@ -38,31 +36,28 @@ def along(workers: int, accesses: int, wide: int) -> Mapping:
     return repeat(1, accesses) * spatial(1, workers) * repeat(1, wide)
 
 
-# Elements that a worker has of a row that stays in registers: where a warp is enough for a row nothing
-# waits for other warps; beyond that fewer, so that more workers have something under way, up to as many as
-# can fold what each of them has found without more reads of it than of the row.
-_OF_A_WARP, _OF_A_BLOCK, _MOST, _ENOUGH = 32, 16, 32, 512
-
-
 def owners_of_whole_rows(m: Extent, n: Extent, dtype: DType, machine: Machine) -> Mapping | None:
     """Whole rows of n elements, in the registers of a block; None where they don't fit."""
-    if machine.is_processor or not isinstance(n, int) or not 0 < n <= machine.lanes**2 * _MOST:
+    if (
+        machine.is_processor
+        or not isinstance(n, int)
+        or not 0 < n <= machine.lanes**2 * facts.MOST_OF_A_ROW
+    ):
         return None
     wide = width(n, dtype)
-    if n <= machine.lanes * _OF_A_WARP:
+    if n <= machine.lanes * facts.OF_A_WARP:
         workers = min(machine.lanes, power(ceil(n / wide)))
     else:
-        workers = min(power(ceil(n / _OF_A_BLOCK)), max(_ENOUGH, power(ceil(n / _MOST))))
-    rows = max(1, WORKERS // workers)
+        workers = min(
+            power(ceil(n / facts.OF_A_BLOCK)),
+            max(facts.ENOUGH_WORKERS, power(ceil(n / facts.MOST_OF_A_ROW))),
+        )
+    rows = max(1, facts.WORKERS // workers)
     if isinstance(m, int):
         # Every multiprocessor has a block, as far as there are rows: of a whole warp at least.
         rows = min(rows, max(machine.lanes // workers, power(m // machine.threads), 1))
     own = along(workers, ceil(n / (workers * wide)), wide)
     return own if rows == 1 else spatial(rows, 1) * own
-
-
-_LEAST_BLOCKS = 4  # to a multiprocessor, before a worker has more than one access
-_UNKNOWN = 64  # workers beside each other where an extent is known only at a call
 
 
 def owners_of_boxes(
@@ -82,16 +77,16 @@ def owners_of_boxes(
         return repeat(*ones, accesses) * spatial(*ones, machine.lanes)
     lined = [*shape[:-1], ceil(shape[-1] / wide) if isinstance(shape[-1], int) else shape[-1]]
     alone = all(extent == 1 for extent in shape[:-1])
-    left, workers = WORKERS, [1] * len(shape)
+    left, workers = facts.WORKERS, [1] * len(shape)
     for axis in reversed(range(len(shape))):
         extent = lined[axis]
-        most = power(extent) if isinstance(extent, int) else left if alone else _UNKNOWN
+        most = power(extent) if isinstance(extent, int) else left if alone else facts.WORKERS_BESIDE
         workers[axis] = min(left, most)
         left //= workers[axis]
-    workers[0] *= max(1, left * machine.lanes // WORKERS)  # of a whole warp at least
+    workers[0] *= max(1, left * machine.lanes // facts.WORKERS)  # of a whole warp at least
     if all(isinstance(extent, int) for extent in lined):
         blocks = prod(ceil(n / w) for n, w in zip(lined, workers, strict=True))
-        accesses = max(1, min(accesses, blocks // (_LEAST_BLOCKS * machine.threads)))
+        accesses = max(1, min(accesses, blocks // (facts.LEAST_BLOCKS * machine.threads)))
         accesses = power(accesses + 1) // 2
     repeats = [1] * len(shape)
     for axis in reversed(range(len(shape))):

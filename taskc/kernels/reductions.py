@@ -29,7 +29,8 @@ from taskc import (
     repeat,
     spatial,
 )
-from taskc.kernels.owners import WORKERS, along as walkers, power, width
+from taskc.kernels import machine_facts as facts
+from taskc.kernels.owners import along as walkers, power, width
 
 OPERATORS = {"sum": "+", "mean": "+", "prod": "*", "max": "max", "min": "min"}
 
@@ -37,9 +38,6 @@ OPERATORS = {"sum": "+", "mean": "+", "prod": "*", "max": "max", "min": "min"}
 # on the number of threads, and so neither does the result.
 _PART = 1 << 16
 _FEW = 64
-
-# On GPUs: the steps of a block that are worth a part of its own, and blocks to a multiprocessor.
-_STEPS, _BLOCKS = 4, 4
 
 View = tuple[Any, Any, Any, Any, Any]
 
@@ -131,10 +129,10 @@ def _part(view: View, dtype: DType, machine: Machine) -> int | None:
     rows, columns = _owners(view, None, dtype, machine).shape
     step = columns if inner == 1 else rows
     across = outer * (ceil(middle / rows) if inner == 1 else middle * ceil(inner / columns))
-    parts = _BLOCKS * machine.threads // max(1, across)
+    parts = facts.BLOCKS_THAT_STREAM * machine.threads // max(1, across)
     if not isinstance(along, int):
-        return 4 * _STEPS * step if parts > 1 else None
-    parts = min(parts, along // (_STEPS * step))
+        return 4 * facts.STEPS_OF_A_PART * step if parts > 1 else None
+    parts = min(parts, along // (facts.STEPS_OF_A_PART * step))
     return ceil(along / (parts * step)) * step if parts > 1 else None
 
 
@@ -196,17 +194,17 @@ def _owners(view: View, size: int | None, dtype: DType, machine: Machine) -> Map
     if not _has_rows(view):
         wide = width(inner, dtype)
         across = min(
-            machine.lanes, power(ceil(inner / wide)) if isinstance(inner, int) else WORKERS
+            machine.lanes, power(ceil(inner / wide)) if isinstance(inner, int) else facts.WORKERS
         )
-        return repeat(4, 1) * spatial(WORKERS // across, across) * repeat(1, wide)
+        return repeat(4, 1) * spatial(facts.WORKERS // across, across) * repeat(1, wide)
     wide = gcd(width(along, dtype), size or 0)
-    workers, accesses = WORKERS, 4
+    workers, accesses = facts.WORKERS, 4
     if isinstance(along, int):
-        workers = min(WORKERS, power(ceil(along / (wide * accesses))))
+        workers = min(facts.WORKERS, power(ceil(along / (wide * accesses))))
         accesses = max(1, min(accesses, along // (workers * wide)))
     rows = 1
-    if workers < WORKERS:
-        rows = WORKERS // workers
+    if workers < facts.WORKERS:
+        rows = facts.WORKERS // workers
         if isinstance(middle, int):
             rows = min(rows, max(machine.lanes // workers, power(middle // machine.threads), 1))
     return spatial(rows, 1) * walkers(workers, accesses, wide)

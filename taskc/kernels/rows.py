@@ -12,26 +12,16 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, KernelDefinition, Machine, Mapping, f32, f64, repeat, spatial
-from taskc.kernels import whole_rows
-from taskc.kernels.owners import WORKERS, along, owners_of_whole_rows, width
-
-# More steps than the compiler writes out: a row of constant length stays a loop.
-_STEPS = 17
-
-# The powers of so many elements are kept, where the nearest caches hold them; of longer rows they are
-# computed again.
-_KEPT = 1 << 14
-
-# A row of so many, its powers and the result of the row before stay in the nearest caches; the most rows of a block.
-_PAIRED, _ROWS = 1 << 13, 16
+from taskc.kernels import machine_facts as facts, whole_rows
+from taskc.kernels.owners import along, owners_of_whole_rows, width
 
 
 def _strip(
-    n: object, dtype: DType, machine: Machine, *, most: int = 4, steps: int = _STEPS
+    n: object, dtype: DType, machine: Machine, *, most: int = 4, steps: int = facts.STEPS_OF_A_ROW
 ) -> Mapping:
     """The part of a row that a block takes at a time: `most` vectors, unless that makes few steps."""
     if not machine.is_processor:
-        return along(2 * WORKERS, 4, width(n, dtype))
+        return along(2 * facts.WORKERS, 4, width(n, dtype))
     lanes = machine.lanes
     unroll = most
     while isinstance(n, int) and unroll > 1 and n < steps * unroll * lanes:
@@ -57,14 +47,20 @@ def softmax(
     whole = owners_of_whole_rows(m, n, dtype, machine)
     if whole is not None:
         return whole_rows.softmax(m, n, whole, dtype, wide)
-    own = _strip(n, dtype, machine)
-    step, broad = own.shape[1], _strip(n, dtype, machine, most=8, steps=1)
-    most = min(n, _KEPT) if isinstance(n, int) else _KEPT
-    rows = 1
-    if isinstance(m, int) and isinstance(n, int) and n <= _PAIRED:
-        rows = min(_ROWS, max(1, m // (4 * machine.threads)))
+    own, broad = _strip(n, dtype, machine), _strip(n, dtype, machine, most=8, steps=1)
+    most, rows = min(n, facts.KEPT) if isinstance(n, int) else facts.KEPT, 1
+    if isinstance(m, int) and isinstance(n, int) and n <= facts.PAIRED:
+        rows = min(facts.PAIRED_ROWS, max(1, m // (4 * machine.threads)))
     if not machine.is_processor:
         most = 0  # a power is sooner computed again than kept
+    return _softmax(m, n, own, broad, dtype, wide, rows, most)
+
+
+def _softmax(
+    m: Any, n: Any, own: Mapping, broad: Mapping, dtype: DType, wide: DType, rows: int, most: int
+) -> KernelDefinition:
+    """A block has so many rows, and keeps the powers of rows of up to `most` elements."""
+    step = own.shape[1]
 
     @tc.function
     def power(x, row, col, peak):

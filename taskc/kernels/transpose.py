@@ -27,12 +27,12 @@ from taskc import (
     repeat,
     spatial,
 )
-from taskc.kernels.owners import WORKERS, owners_of_boxes, power, width
+from taskc.kernels import machine_facts as facts
+from taskc.kernels.owners import owners_of_boxes, power, width
 from taskc.kernels.short_rows import turn_short_rows
 from taskc.kernels.squares import columns, quarters
 
 _RANK = 4
-_SQUARES = 16  # along each side of a block
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,7 @@ def _turn_tiles(
     # Neighbours among the columns lie in different groups of rows. Where several are read at one time, some room
     # behind each group has them lie in different banks.
     groups = wide // side
-    at_once = min(machine.lanes, _BANKS // (side * dtype.nbytes)) // lanes
+    at_once = min(machine.lanes, facts.BANKS // (side * dtype.nbytes)) // lanes
     if at_once > 1 and groups > at_once // side:
         groups += max(1, at_once // side)
 
@@ -239,22 +239,18 @@ def _turn_tiles(
     return transpose
 
 
-_BANKS = 128  # bytes of shared memory that are read at one time
-_MOST_SIDE = 8  # elements: a worker has a square of them in registers
-
-
 def _tile(
     height: Any, broad: Any, dtype: DType, machine: Machine
 ) -> tuple[int, tuple[int, int], tuple[int, int]]:
     """The side of a worker's squares, how many it has, and the workers of a block, down and across."""
-    side = gcd(width(height, dtype), width(broad, dtype), _MOST_SIDE)
+    side = gcd(width(height, dtype), width(broad, dtype), facts.SIDE_OF_A_SQUARE)
     rows, columns = (
-        power(-(-extent // side)) if isinstance(extent, int) else WORKERS
+        power(-(-extent // side)) if isinstance(extent, int) else facts.WORKERS
         for extent in (height, broad)
     )
     most, repeats = (16, 1) if side >= 4 else (8, 4)
-    down = min(rows, max(most, WORKERS // columns))
-    beside = min(columns, WORKERS // down)
+    down = min(rows, max(most, facts.WORKERS // columns))
+    beside = min(columns, facts.WORKERS // down)
     down = max(down, machine.lanes // beside)
     if rows >= down * repeats:
         return side, (repeats, 1), (down, beside)
@@ -262,7 +258,11 @@ def _tile(
 
 
 def _squares(extent: Any, lanes: int) -> int:
-    return max(1, min(_SQUARES, -(-extent // lanes))) if isinstance(extent, int) else _SQUARES
+    return (
+        max(1, min(facts.SQUARES_OF_A_BLOCK, -(-extent // lanes)))
+        if isinstance(extent, int)
+        else facts.SQUARES_OF_A_BLOCK
+    )
 
 
 @tc.function

@@ -20,10 +20,10 @@ from typing import Any
 
 import taskc as tc
 from taskc import Machine, auto_map
+from taskc.kernels.machine_facts import WORKERS
 from taskc.kernels.matmul.plan_gpu import Vectors, are_rows
 from taskc.kernels.matmul.problem import Problem
 from taskc.kernels.matmul.split_k import in_parts
-from taskc.kernels.owners import WORKERS
 
 Function = Callable[..., Any]
 

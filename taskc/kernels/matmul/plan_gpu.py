@@ -11,8 +11,9 @@ from math import ceil
 from taskc import DType, Machine, Mapping, repeat, replicate, spatial
 from taskc.ir.target import WarpgroupInstruction
 from taskc.kernels import machine_facts as facts
+from taskc.kernels.machine_facts import WORKERS
 from taskc.kernels.matmul.problem import Extent, Problem, Types
-from taskc.kernels.owners import WORKERS, power, width
+from taskc.kernels.owners import power, width
 
 MOST_VECTORS = 4  # with more of them arithmetic takes longer than memory
 _MANY = 1 << 13  # for an extent that is known only at a call
