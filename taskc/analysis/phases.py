@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from taskc.analysis.accesses import Access, Crew, evaluate, make_access
+from taskc.analysis.reads import reads
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.matrix_moves import named_by_lines
@@ -98,8 +99,8 @@ class Phases:
                 yield from self._expression(statement.condition, scope)
                 yield from self._statement(statement.then, scope.where(statement.condition))
                 if statement.otherwise is not None:
-                    negated = ir.Unary("not", statement.condition)
-                    yield from self._statement(statement.otherwise, scope.where(negated))
+                    otherwise = scope.where(statement.condition, holds=False)
+                    yield from self._statement(statement.otherwise, otherwise)
             case ir.For():
                 yield from self._expressions(statement, scope)
                 yield from self._statement(statement.body, scope.loop(statement))
@@ -159,20 +160,9 @@ class Phases:
             yield from self._expression(expression, scope)
 
     def _expression(self, expression: Expression, scope: _Scope) -> Iterator[Access]:
-        if isinstance(expression, ir.Select):
-            yield from self._expression(expression.condition, scope)
-            yield from self._expression(expression.then, scope.where(expression.condition))
-            negated = ir.Unary("not", expression.condition)
-            yield from self._expression(expression.otherwise, scope.where(negated))
-            return
-        if isinstance(expression, ir.Read):
-            yield from self._touch(
-                expression, expression.tensor, expression.indices, scope, writes=False
-            )
-        elif isinstance(expression, ir.Address):
-            yield from self._touch(expression, expression.tensor, expression.indices, scope)
-        for inner in expressions(expression):
-            yield from self._expression(inner, scope)
+        for node, where in reads(expression, scope, _Scope.where):
+            writes = isinstance(node, ir.Address)
+            yield from self._touch(node, node.tensor, node.indices, where, writes=writes)
 
     def _touch(
         self,
@@ -213,8 +203,8 @@ class _Scope:
             return replace(self, wild=self.wild | {variable}) if self.nested else self
         return replace(self, lets={**self.lets, variable: self.resolve(value)})
 
-    def where(self, condition: Expression) -> _Scope:
-        resolved = self.resolve(condition)
+    def where(self, condition: Expression, holds: bool = True) -> _Scope:
+        resolved = self.resolve(condition if holds else ir.Unary("not", condition))
         storing = None if self.storing is None else self.storing.where(resolved)
         return replace(self, crew=self.crew.where(resolved), storing=storing)
 

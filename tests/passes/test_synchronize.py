@@ -103,6 +103,20 @@ def test_as_narrow_as_possible(index: str, scopes: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("condition", "scopes"),
+    [
+        ("i < 1 and s[0] > 0.0", []),
+        ("i > 0 or s[0] > 0.0", []),
+        ("i > 0 and s[0] > 0.0", ["block"]),
+        ("i < 1 or s[0] > 0.0", ["block"]),
+    ],
+)
+def test_a_lazy_operand_is_read_by_those_who_ask(condition: str, scopes: list[str]) -> None:
+    body = SHARED.format(index="i").replace("c[i] =", f"if {condition}:\n        c[i] =")
+    assert barriers(small(body, stage="selected")) == scopes
+
+
+@pytest.mark.parametrize(
     ("index", "target", "scope"),
     [
         ("i // 128 * 128 + 127 - i % 128", "sm_90a", "warpgroup"),
