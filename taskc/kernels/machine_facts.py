@@ -1,8 +1,9 @@
 """What the cost of a plan asks about a machine, beside `Machine`: rates, and shares of the peak.
 
-Here and nowhere else is what another machine could want otherwise. A share says how much of the peak a tile of
-registers reaches where nothing else is in its way: of processors they were measured; of GPUs they order tiles by
-what they load for a product, and were never measured. What no table has counts as slow, so that tuning meets it last.
+What another machine could want otherwise is a row here, not a constant of an algorithm. A share says how much of the
+peak a tile of registers reaches where nothing else is in its way: of processors they were measured; of GPUs they order
+tiles by what they load for a product, and were never measured. What no table has counts as slow, so that tuning meets
+it last.
 """
 
 from __future__ import annotations

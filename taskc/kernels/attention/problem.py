@@ -94,6 +94,16 @@ class Problem:
 
         return added
 
+    def place(self, together: int) -> Callable[..., Any]:
+        """The head of a query, and which one of that head's it is, where so many heads have theirs in a tile."""
+        length = self.length
+
+        @tc.function
+        def place(head, row):
+            return (head, row) if together == 1 else (head * together + row // length, row % length)
+
+        return place
+
     def kernel(self, workers: int, blocks: Callable[..., Any]) -> tc.KernelDefinition:
         """blocks(q, k, v, mask or None, y) as a kernel, with the parameters that the problem has."""
         queries, keys, values, result = self.types

@@ -80,20 +80,9 @@ def tile_of(problem: Problem, plan: Plan, machine: Machine) -> Tile:
         deep,
         held,
         seen.project((0,)),
-        _place(problem),
+        problem.place(joined(problem)),
         _attend(problem, plan, across, seen, held, once),
     )
-
-
-def _place(problem: Problem) -> Function:
-    """The head of a query, and which one of that head's it is."""
-    together, length = joined(problem), problem.length
-
-    @tc.function
-    def place(head, row):
-        return (head, row) if together == 1 else (head * together + row // length, row % length)
-
-    return place
 
 
 def _near_queries(problem: Problem, height: int, across: int) -> Function:
@@ -127,7 +116,11 @@ def _factors(problem: Problem) -> tuple[float, float]:
 def _hide(problem: Problem, plan: Plan, seen: Mapping) -> Function:
     """What the mask adds; and the scores of keys that a query doesn't see."""
     keys, ahead, step = problem.keys, problem.ahead, plan.keys
-    count, place, added = joined(problem) * problem.length, _place(problem), problem.added
+    count, place, added = (
+        joined(problem) * problem.length,
+        problem.place(joined(problem)),
+        problem.added,
+    )
     before, _ = _factors(problem)
     is_ragged = plan.ahead or not (isinstance(keys, int) and keys % step == 0)
 

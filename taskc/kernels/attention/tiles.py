@@ -51,17 +51,6 @@ def _joined(problem: Problem) -> int:
     return problem.share if isinstance(problem.length, int) else 1
 
 
-def _place(problem: Problem) -> Function:
-    """The head of a query, and which one of that head's it is."""
-    joined, length = _joined(problem), problem.length
-
-    @tc.function
-    def place(head, row):
-        return (head, row) if joined == 1 else (head * joined + row // length, row % length)
-
-    return place
-
-
 def _whole(problem: Problem, plan: Schedule, features: int) -> int:
     """The features of keys or results that fill both tiles and lanes."""
     whole = lcm(plan.rows, plan.lanes)
@@ -76,7 +65,12 @@ def _line(plan: Schedule) -> Mapping:
 def _block(problem: Problem, plan: Schedule) -> Function:
     """A tile of queries, with all keys that these see."""
     length, keys, wide, step = problem.length, problem.keys, problem.wide, plan.step
-    ahead, joined, each, place = problem.ahead, _joined(problem), plan.each, _place(problem)
+    ahead, joined, each, place = (
+        problem.ahead,
+        _joined(problem),
+        plan.each,
+        problem.place(_joined(problem)),
+    )
     deep = _whole(problem, plan, problem.results)
     turned_queries, store_turned = _turned_queries(problem, plan), _store_turned(problem, plan)
     score, add_mask = _score(problem, plan), _add_mask(problem, plan)
@@ -116,7 +110,7 @@ def _turned_queries(problem: Problem, plan: Schedule) -> Function:
     """The queries of a tile, times the scale, one in each column."""
     wide, features, lanes = problem.wide, problem.features, plan.lanes
     across, count = ceil(features / lanes) * lanes, _joined(problem) * problem.length
-    line, place = _line(plan), _place(problem)
+    line, place = _line(plan), problem.place(_joined(problem))
 
     @tc.function
     def turned_queries(q, batch, head, row):
@@ -143,7 +137,7 @@ def _store_turned(problem: Problem, plan: Schedule) -> Function:
     """The rows of the result, each divided by its total."""
     wide, results, lanes, each = problem.wide, problem.results, plan.lanes, plan.each
     deep, count = _whole(problem, plan, results), _joined(problem) * problem.length
-    line, place = _line(plan), _place(problem)
+    line, place = _line(plan), problem.place(_joined(problem))
 
     @tc.function
     def store_turned(y, sums, totals, batch, head, row):
@@ -212,7 +206,7 @@ def _score(problem: Problem, plan: Schedule) -> Function:
 def _add_mask(problem: Problem, plan: Schedule) -> Function:
     wide, keys, lanes, each = problem.wide, problem.keys, plan.lanes, plan.each
     joined, added = _joined(problem), problem.added
-    count, line, place = joined * problem.length, _line(plan), _place(problem)
+    count, line, place = joined * problem.length, _line(plan), problem.place(_joined(problem))
     adds_alike = problem.once[2] and (problem.once[1] or joined == 1)
 
     @tc.function

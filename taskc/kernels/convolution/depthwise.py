@@ -20,7 +20,7 @@ def depthwise(problem: Problem, plan: Depthwise) -> tc.KernelDefinition:
     total, image_at = problem.total, problem.image_at
     row_of, column_of = problem.taps
     outputs = problem.outputs[0] * problem.outputs[1]
-    filter_at, result_at, finished = problem.filter_at, problem.result_at, problem.finished
+    filter_at, result_at, epilogue = problem.filter_at, problem.result_at, problem.epilogue
     own = plan.own(problem)
     shape = (pixels, features) if problem.is_nhwc else (features, pixels)
 
@@ -50,6 +50,6 @@ def depthwise(problem: Problem, plan: Depthwise) -> tc.KernelDefinition:
             for a, b in own:
                 if first + a < shape[0] and second + b < shape[1]:
                     pixel, feature = numbers(first + a, second + b)
-                    y[result_at(pixel, feature)] = finished(acc[a, b], offsets, feature)
+                    y[result_at(pixel, feature)] = epilogue(acc[a, b], offsets, feature)
 
     return problem.kernel(own.workers, blocks)

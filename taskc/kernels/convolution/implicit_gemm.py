@@ -151,7 +151,7 @@ def _weight(problem: Problem, steps: _Steps) -> Function:
 def _store(problem: Problem, plan: Blocks, is_processor: bool) -> Function:
     """On GPUs by way of memory, so that neighbouring workers store what lies beside each other."""
     own, features, pixels = plan.own, problem.near_features, problem.pixels
-    result_at, finished = problem.result_at, problem.finished
+    result_at, epilogue = problem.result_at, problem.epilogue
     lines = auto_map(own.shape, workers=own.workers, vector=16 // problem.result.nbytes)
 
     @tc.function
@@ -166,13 +166,13 @@ def _store(problem: Problem, plan: Blocks, is_processor: bool) -> Function:
                 pixel, feature = numbers(first + i, second + j)
                 if pixel < pixels and feature < features:
                     f = group * features + feature
-                    y[result_at(pixel, f)] = finished(acc[i, j], offsets, f)
+                    y[result_at(pixel, f)] = epilogue(acc[i, j], offsets, f)
         else:
             made = tc.shared(problem.result[own.shape])
             for i, j in own:
                 _, feature = numbers(first + i, second + j)
                 f = min(group * features + feature, problem.features - 1)
-                made[i, j] = finished(acc[i, j], offsets, f)
+                made[i, j] = epilogue(acc[i, j], offsets, f)
             for i, j in lines:
                 pixel, feature = numbers(first + i, second + j)
                 if pixel < pixels and feature < features:

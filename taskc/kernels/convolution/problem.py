@@ -131,18 +131,18 @@ class Problem:
         return result_at
 
     @property
-    def finished(self) -> Callable[..., Any]:
+    def epilogue(self) -> Callable[..., Any]:
         """A result, from its sum."""
 
         @tc.function
-        def finished(value, offsets, feature):
+        def epilogue(value, offsets, feature):
             if offsets:
                 value = value + offsets[0][feature]
             if self.activation is not None:
                 value = self.activation(value)
             return value.to(self.result)
 
-        return finished
+        return epilogue
 
     @property
     def types(self) -> tuple[TensorType, TensorType, tuple[TensorType, ...], TensorType]:
