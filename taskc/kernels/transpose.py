@@ -149,10 +149,10 @@ def _copy_rows(
 
     @tc.kernel(workers=own.workers)
     def transpose(x: given, y: tc.out[made]):
-        for (*first,) in tc.tiles(seen, by=own.shape):
-            for (*at,) in own:
-                place = tuple(first[axis] + at[axis] for axis in range(_RANK))
-                if all(place[axis] < seen[axis] for axis in range(_RANK)):
+        for i, j, k, col in tc.tiles(seen, by=own.shape):
+            for p, q, r, s in own:
+                if i + p < seen[0] and j + q < seen[1] and k + r < seen[2] and col + s < seen[3]:
+                    place = i + p, j + q, k + r, col + s
                     y[axes.target(place)] = x[axes.source(place)]
 
     return transpose
