@@ -54,7 +54,9 @@ MUTATIONS = (
              synchronize, "ordered", edited('if WIDTH[scope] >= WIDTH["role"]:', "if True:")),
     Mutation("synchronize", "barriers of warps are never needed",
              synchronize._Placer, "place",
-             edited("if again is fewer:", 'if again is fewer or barrier.scope == "warp":')),
+             edited("if id(barrier) in needed:",
+                    'if barrier.scope == "warp":\n                placed = _without(placed, barrier)\n'
+                    "            elif id(barrier) in needed:")),
     Mutation("synchronize", "a mapping's worker is the block's",
              accesses.Crew, "enter",
              edited("number = evaluate(loop.worker, {**self.values, worker: self.workers})",
