@@ -7,11 +7,16 @@ from taskc.ir.nodes import Constant, Statement
 from taskc.ir.rewrite import statements
 
 
+def length(values: range) -> int:
+    """What len says, which ends at 2**63."""
+    return (values[-1] - values[0]) // values.step + 1 if values else 0
+
+
 def trip_count(loop: ir.For) -> int | None:
     """How many iterations it has, where the bounds are constant."""
     if type(loop.start) is not Constant or type(loop.stop) is not Constant:
         return None
-    return len(range(int(loop.start.value), int(loop.stop.value), loop.step))
+    return length(range(int(loop.start.value), int(loop.stop.value), loop.step))
 
 
 class Sizes:

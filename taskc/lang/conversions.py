@@ -191,9 +191,8 @@ def index(context: Context, value: Value, node: Place) -> ir.Expression:
 
 def extent(context: Context, value: Value, node: Place) -> int | ir.Expression:
     """An extent: an int where it is known."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    return index(context, value, node)
+    expression = index(context, value, node)
+    return value if isinstance(value, int) else expression
 
 
 def unify(

@@ -53,8 +53,7 @@ def for_loop(context: Context, node: ast.For) -> None:
         case RangeLoop():
             _serial(context, node, what)
         case range():
-            loc = context.locate(node.iter)
-            start, stop = ir.Constant(what.start, loc=loc), ir.Constant(what.stop, loc=loc)
+            start, stop = (index(context, end, node.iter) for end in (what.start, what.stop))
             _serial(context, node, RangeLoop(start, stop, what.step))
         case _:
             hint = None
@@ -252,9 +251,10 @@ def _tiles(context: Context, node: ast.Call) -> TilesLoop:
     if context.in_role:
         raise context.error("tc.tiles can't be used in a role", node)
     shape_node, by_node = bound["shape"], bound["by"]
-    written = shape_node.elts if isinstance(shape_node, (ast.Tuple, ast.List)) else None
     values = _parts(context.evaluate(shape_node))
-    places = written or [shape_node] * len(values)
+    places = [shape_node] * len(values)
+    if isinstance(shape_node, (ast.Tuple, ast.List)) and len(shape_node.elts) == len(values):
+        places = shape_node.elts
     shape = tuple([extent(context, value, at) for value, at in zip(values, places, strict=True)])
     by = _sizes(context, by_node, "the size of a tile")
     if len(by) != len(shape):

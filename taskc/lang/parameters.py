@@ -11,13 +11,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping as Dictionary
 from dataclasses import dataclass, replace
+from math import prod
 from types import FunctionType
 from typing import Any
 
 from taskc.ir import nodes as ir
 from taskc.ir.extents import are_as_many
 from taskc.ir.signature import Parameter
-from taskc.ir.types import DType, TensorType
+from taskc.ir.types import DType, TensorType, i64
 from taskc.lang.context import Context
 from taskc.lang.expressions import boolean_type
 from taskc.lang.functions import Outside, plain_parameters
@@ -155,6 +156,11 @@ def _extents(
                 f" {describe(extent)}",
                 node,
             )
+    numbers = [extent for extent in shape if isinstance(extent, int)]
+    if prod(numbers) > i64.maximum:
+        raise context.error(
+            f"{' x '.join(map(str, numbers))} elements are more than i64 counts", node
+        )
     return tuple([context.symbolic(extent) for extent in shape])
 
 

@@ -153,6 +153,23 @@ def test_a_loop_names_the_rest() -> None:
     ]
 
 
+def test_a_grid_of_extents_that_were_taken_apart() -> None:
+    """Of no batches, too: then there are fewer extents than places written."""
+
+    def filled(batches: tuple[int, ...]) -> tc.KernelDefinition:
+        @tc.kernel(workers=4)
+        def kernel(y: tc.out[tc.f32[(*batches, 6)]]):
+            for *batch, col in tc.tiles((*batches, 6), by=(*[1 for _ in batches], 4)):
+                for i in spatial(4):
+                    if col + i < 6:
+                        y[(*batch, col + i)] = 1.0
+
+        return kernel
+
+    for batches in ((), (2,), (2, 3)):
+        assert (filled(batches)() == np.ones((*batches, 6))).all()
+
+
 def test_loads_and_stores_take_any_rank() -> None:
     body = """
     t = tc.load((4, 8), lambda *place: a[place])

@@ -15,6 +15,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import MATH_FUNCTIONS
 from taskc.ir.nodes import Expression, Statement, Variable
 from taskc.ir.rewrite import expressions, statements, walk
+from taskc.ir.straight_line import trip_count
 from taskc.ir.types import i64
 
 _WORTH = 40_000  # operations, about ten microseconds: below that, other threads come too late
@@ -60,8 +61,8 @@ def cost_of(statement: Statement) -> int:
     own = sum(_weight(node) for part in expressions(statement) for node in walk(part))
     below = sum(cost_of(inner) for inner in statements(statement))
     match statement:
-        case ir.For(start=ir.Constant(value=start), stop=ir.Constant(value=stop), step=step):
-            return own + len(range(int(start), int(stop), step)) * below
+        case ir.For() if (trips := trip_count(statement)) is not None:
+            return own + trips * below
         case ir.For() | ir.While():
             return own + _UNKNOWN_TRIPS * (own + below)
     return own + below

@@ -12,6 +12,7 @@ from taskc.ir.effects import written
 from taskc.ir.fields import EXPRESSION_TYPES
 from taskc.ir.operations import OPERATIONS
 from taskc.ir.rewrite import walk, walk_statements
+from taskc.ir.straight_line import trip_count
 
 
 def writes(body: ir.Statement) -> Iterator[ir.Tensor]:
@@ -81,7 +82,7 @@ def _are_independent(body: ir.Statement, extents: dict[ir.Variable, int], distin
             case ir.Let(variable=variable, value=value):
                 scope.values[variable] = value
             case ir.For(variable=variable, body=inside):
-                scope.extents[variable] = constant_turns(node)
+                scope.extents[variable] = trip_count(node)
                 inner.update(writes(inside))
             case ir.Each(variables=variables, mapping=mapping, body=inside):
                 scope.extents.update(zip(variables, mapping.shape, strict=True))
@@ -159,13 +160,6 @@ class _Scope:
                 if value is not None and not self._is_fixed(value):
                     return False
         return True
-
-
-def constant_turns(loop: ir.For) -> int | None:
-    """How many turns a loop takes, where its bounds are constants."""
-    if isinstance(loop.start, ir.Constant) and isinstance(loop.stop, ir.Constant):
-        return len(range(int(loop.start.value), int(loop.stop.value), loop.step))
-    return None
 
 
 def _overlaid(tensor: ir.Tensor, other: ir.Tensor) -> bool:

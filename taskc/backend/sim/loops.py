@@ -19,6 +19,7 @@ from taskc.backend.sim.waiting import Turns, Watch, named_source
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
+from taskc.ir.straight_line import trip_count
 
 _ENDLESS = 1_000_000
 _MOST_TURNS = 2**62  # more than anybody waits for
@@ -121,7 +122,7 @@ class Loops:
         if node.kind == "vector":
             return self._vector(node)
         code = self._loop(node.variable, node.start, node.stop, node.step, node.body, node)
-        count = analysis.constant_turns(node)
+        count = trip_count(node)
         if code.waits or self.statements.uniform or count is None or count < 2:
             return code
         if not analysis.turns_are_independent(node, count):
@@ -149,7 +150,7 @@ class Loops:
     def _vector(self, node: ir.For) -> Code:
         """All turns at once, and each access is one."""
         body = self.statements(node.body)
-        count = analysis.constant_turns(node)
+        count = trip_count(node)
         if count is None or body.waits:
             raise InternalError("a vector loop has constant bounds, and waits for nobody")
         if not count:

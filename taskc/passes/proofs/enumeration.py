@@ -23,6 +23,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import Expression, Tensor, Variable
 from taskc.ir.rewrite import expressions
+from taskc.ir.straight_line import length
 from taskc.ir.types import DType
 from taskc.passes.proofs.cells import tensors_read
 from taskc.passes.proofs.forms import (
@@ -87,7 +88,7 @@ def all_blocks(program: Program, variables: Iterable[Variable]) -> dict[Variable
         if binder is None or not binder.shared:
             continue
         found = block_range(program, variable)
-        if found is None or len(found) > LIMIT:
+        if found is None or length(found) > LIMIT:
             return None
         numbers = np.arange(found.start, found.stop, found.step, dtype=np.int64)
         values[variable] = along(numbers, binder.axis)
@@ -100,7 +101,7 @@ def is_short(program: Program, variables: Iterable[Variable]) -> bool:
     for variable in variables:
         found = block_range(program, variable)
         if found is not None and (
-            isinstance(program.binders[variable].loop, ir.Grid) or len(found) > STEPS
+            isinstance(program.binders[variable].loop, ir.Grid) or length(found) > STEPS
         ):
             return False
     return True
@@ -287,7 +288,7 @@ class Enumerator:
         if binder is None:
             return Form({variable: 1}, 0)
         values = block_range(self.program, variable)
-        if values is not None and len(values) == 1:
+        if values is not None and length(values) == 1:
             return Form({}, values[0])
         match binder.loop:
             case ir.Each() as each:
