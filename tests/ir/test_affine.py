@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.ir.test_bounds import b, loop
 
 from taskc.analysis.facts import Facts
 from taskc.ir import nodes as ir
@@ -11,6 +10,7 @@ from taskc.ir.affine import Scope, affine, difference, divisible
 from taskc.ir.nodes import Binary, Cast, Expression, Select, Unary, Variable, constant
 from taskc.ir.printer import expression_text
 from taskc.ir.types import f32, i32, i64
+from tests.analysis.test_facts import b, loop
 from tests.evaluator import Generator, Machine
 
 X, Y, R = Variable("x"), Variable("y"), Variable("r")

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.ir.test_bounds import b, loop
 
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping, mapping, repeat
@@ -17,6 +16,7 @@ from taskc.ir.rewrite import walk
 from taskc.ir.types import f32, i32, i64
 from taskc.passes.flatten import flatten, linear_offset
 from taskc.passes.simplify import simplify
+from tests.analysis.test_facts import b, loop
 from tests.evaluator import Machine
 from tests.programs_of_loops import arguments_for, random_kernel, run_kernel
 

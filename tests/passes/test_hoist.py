@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.ir.test_bounds import b, loop
 
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Constant, Expression, For, Variable, constant
@@ -15,6 +14,7 @@ from taskc.ir.printer import to_text
 from taskc.ir.rewrite import walk
 from taskc.ir.types import boolean, f32, i64
 from taskc.passes.hoist import hoist
+from tests.analysis.test_facts import b, loop
 from tests.programs_of_loops import arguments_for, random_kernel, run_kernel
 
 X = ir.Tensor("x", f32, (256,), ir.GLOBAL)

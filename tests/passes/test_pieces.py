@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.ir.test_bounds import b, loop
 
 import taskc as tc
 from taskc.backend.cuda.compile import compile_kernel
@@ -20,6 +19,7 @@ from taskc.ir.types import f16, f32
 from taskc.kernels.matmul import matmul
 from taskc.passes.pipeline import lower
 from taskc.passes.vectorize import vectorize
+from tests.analysis.test_facts import b, loop
 from tests.programs_of_loops import arguments_for, run_kernel
 
 Q, R, N = Variable("q"), Variable("i"), Variable("n", multiple=4)

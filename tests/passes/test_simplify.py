@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.ir.test_bounds import b, loop, random_facts
 
 from taskc.analysis.facts import Facts
 from taskc.ir import nodes as ir
@@ -26,6 +25,7 @@ from taskc.ir.printer import expression_text, to_text
 from taskc.ir.types import boolean, f32, i32, i64
 from taskc.passes.simplify import simplified_expression, simplify
 from taskc.passes.simplify_rules import counting_rules, rules
+from tests.analysis.test_facts import b, loop, random_facts
 from tests.evaluator import Generator, Machine
 from tests.programs_of_loops import arguments_for, random_kernel, run_kernel
 
