@@ -131,12 +131,14 @@ class Builder:
 
     def pure(self, text: str) -> str:
         """An instruction whose result depends on its operands alone."""
-        for known in reversed(self._known):
-            found = known.get(text)
-            if found is not None:
-                return found
-        name = self._known[-1][text] = self.impure(text)
-        return name
+        found = self.known(text)
+        if found is None:
+            found = self._known[-1][text] = self.impure(text)
+        return found
+
+    def known(self, text: str) -> str | None:
+        """What `pure` has given for it, here or around."""
+        return next((known[text] for known in reversed(self._known) if text in known), None)
 
     def unknown(self, kind: str, text: str) -> str:
         """What gives a vector, one that a register has room for, as one of which LLVM knows nothing.

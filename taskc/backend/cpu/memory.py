@@ -22,7 +22,7 @@ from taskc.backend.cpu.builder import (
 from taskc.backend.cpu.elementwise import Elementwise
 from taskc.backend.cpu.instructions import suffix_of
 from taskc.ir.extents import size_in_bytes
-from taskc.ir.nodes import SHARED, Allocate, Kernel, Tensor
+from taskc.ir.nodes import GLOBAL, SHARED, Allocate, Kernel, Tensor
 from taskc.ir.rewrite import walk
 from taskc.ir.types import DType, boolean, f32, i64, tf32, u8
 
@@ -91,8 +91,12 @@ class Memory:
                 address = self.builder.pure(f"select {guard.typed}, ptr {address}, ptr @nowhere")
                 guard = None
             is_contiguous = offsets == tuple(range(lanes))
+            whole = f"load {kind}, ptr {address}, align {size}"
+            is_given = place.tensor.scope == GLOBAL and place.tensor.role == "in"
             if is_contiguous and mask is None:
-                return self.builder.impure(f"load {kind}, ptr {address}, align {size}")
+                return self.builder.pure(whole) if is_given else self.builder.impure(whole)
+            if is_contiguous and is_given and (found := self.builder.known(whole)) is not None:
+                return found
             if is_contiguous:
                 assert mask is not None
                 function = f"llvm.masked.load.v{lanes}{_memory_suffix(dtype)}.p0"
