@@ -26,6 +26,10 @@ def harmless(statements: Sequence[Statement], place: int, other: int) -> str:
         return "no copy starts, and none is waited for, between the two places"
     if node.operation == "wgmma.commit" and not multiplies:
         return "no product starts, and none is waited for, between the two places"
+    if node.operation == "wgmma.commit" and other > place and not names & _GROUPS:
+        return (
+            "what starts between the two places joins the group, so that waits only wait for more"
+        )
     if node.operation == "wgmma.wait" and other < place and not multiplies:
         return "no product starts between the two places, and it only waits earlier"
     return ""
