@@ -149,3 +149,14 @@ def test_cuda_counts_as_before_where_nothing_wraps() -> None:
 
     text = emit(lower(replace(sizes.ir, target="sm_90a"))).text()
     assert "; q < n; q += 4)" in text
+
+
+@pytest.mark.parametrize("target", ["avx512", "sm_80"])
+def test_a_loop_of_more_iterations_than_len_counts(target: str) -> None:
+    @tc.kernel(workers=4)
+    def kernel(y: tc.inout[f32[4]]):
+        for _ in range(SMALLEST, LARGEST):
+            for i in spatial(4):
+                y[i] += 1.0
+
+    assert lower(replace(kernel.ir, target=target)).stage == "lean"

@@ -1,0 +1,51 @@
+"""Loads by some of the lanes: what was loaded by all of them isn't loaded again, if nothing writes it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import taskc as tc
+from taskc import f32, spatial
+from taskc.backend.cpu.compile import llvm_text
+from taskc.passes.pipeline import lower
+from tests.backend.cpu.processors import NAMES, loaded_for, processor
+
+
+@tc.kernel(workers=16)
+def chosen(x: f32[16], y: tc.out[f32[16]]):
+    for i in spatial(16):
+        y[i] = 1.0 if x[i] != 2.0 and x[i] != 3.0 and x[i] != 5.0 else 0.0
+
+
+@tc.kernel(workers=16)
+def changed(x: tc.inout[f32[16]], y: tc.out[f32[16]]):
+    for i in spatial(16):
+        if x[i] != 2.0:
+            x[i] = x[i] + 1.0
+            y[i] = x[i]
+        else:
+            y[i] = x[i]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_condition_loads_an_element_once(name: str) -> None:
+    x = np.arange(16, dtype=np.float32)
+    y = np.zeros(16, np.float32)
+    loaded_for(chosen.ir, name).run([x, y], {})
+    np.testing.assert_array_equal(y, ~np.isin(x, (2, 3, 5)))
+    which = processor(name)
+    text, _ = llvm_text(lower(replace(chosen.ir, target=which.target)), which)
+    assert "masked.load" not in text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_written_is_loaded_again(name: str) -> None:
+    x = np.arange(16, dtype=np.float32)
+    y = np.zeros(16, np.float32)
+    expected = np.where(x != 2, x + 1, x)
+    loaded_for(changed.ir, name).run([x, y], {})
+    np.testing.assert_array_equal(x, expected)
+    np.testing.assert_array_equal(y, expected)
