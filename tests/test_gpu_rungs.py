@@ -228,9 +228,7 @@ def test_the_first_rung_on_a_fake_device(tmp_path: Path) -> None:
 @pytest.mark.sweep
 @pytest.mark.parametrize("breaks", ["", "hang:8 crash:6"])
 def test_the_ladder_on_a_fake_device(tmp_path: Path, breaks: str) -> None:
-    start = time.monotonic()
     code, text, rows = rehearsed(tmp_path, breaks=breaks)
-    assert time.monotonic() - start < 9 * 60
     assert [row["case"] for row in rows] == NUMBERS, text
     wrong = [row["case"] for row in rows if "error" in row]
     if not breaks:

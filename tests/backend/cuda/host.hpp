@@ -89,6 +89,7 @@ static int current, threads, shared_bytes, alive;
 static long progress;
 static u32 number, state;
 static bool is_fenced;
+static bool are_mapped;                            // some thread has a pointer into another block of its cluster
 static void (*body)(void**);
 static void** arguments;
 static const char* wrong;
@@ -112,10 +113,11 @@ __attribute__((noinline)) static void change(void** from, void** to) {
     if (!__builtin_setjmp(from)) leap(to);
 }
 static int used() { return std::min(RESERVED + shared_bytes + GUARD, (int)WINDOW); }
-// The thread that runs has stored what isn't as it was, in any block of its cluster. Others' fences don't concern it.
+// The thread that runs has stored what isn't as it was, in any block that it can reach. Others' fences don't concern it.
 static void note_stores() {
     if (!is_fenced) return;
     for (int r = 0; r < (int)blocks.size(); ++r) {
+        if (r != rank() && !are_mapped) continue;
         u8 *now = memory[r].seen, *then = stores[r].known;
         if (!memcmp(now, then, used())) continue;
         for (int at = 0; at < used(); at += 8) {
@@ -287,6 +289,7 @@ static int run(void (*kernel)(void**), void** given, i64 grid, int of_block, int
         body = kernel, arguments = given, threads = of_block, shared_bytes = bytes;
         number = run_number, state = run_number * 747796405u + 1;
         is_fenced = number < 3 ? number != 2 : chance() & 1;
+        are_mapped = false;
         require(cluster <= MOST_BLOCKS, "these are more blocks than can run together here");
         gridDim.x = (u32)grid;
         stacks.assign((size_t)STACK * threads * cluster, (char)0xcd);
