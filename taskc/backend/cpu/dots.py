@@ -98,10 +98,8 @@ class Dots:
         step = 4 // place.tensor.dtype.nbytes
         is_one = place.offsets is not None and not any(place.offsets)
         if is_one or (mask is None and place.offsets == tuple(range(0, step * lanes, step))):
-            address = self.memory.address(place)
-            if mask is not None:
-                reached = self.elementwise.any(mask)
-                address = builder.pure(f"select {reached.typed}, ptr {address}, ptr @nowhere")
+            reached = None if mask is None else self.elementwise.any(mask)
+            address = self.memory.guarded(self.memory.address(place), reached)
             lanes = SCALAR if is_one else lanes
             text = builder.impure(f"load {type_of(u32, lanes)}, ptr {address}, align 1")
             return Value(text, u32, lanes)

@@ -73,9 +73,7 @@ class Memory:
         return some if guard is None else self.elementwise.binary("and", guard, some)
 
     def _load_scalar(self, place: Place, guard: Value | None) -> Value:
-        address = self.address(place)
-        if guard is not None:
-            address = self.builder.pure(f"select {guard.typed}, ptr {address}, ptr @nowhere")
+        address = self.guarded(self.address(place), guard)
         kind = stored_type(place.tensor.dtype)
         size = place.tensor.dtype.nbytes
         text = self.builder.impure(f"load {kind}, ptr {address}, align {size}")
@@ -85,31 +83,29 @@ class Memory:
         dtype, lanes = place.tensor.dtype, self.lanes
         kind, size = stored_type(dtype, lanes), dtype.nbytes
         offsets = place.offsets
-        if offsets is not None:
+        if offsets == tuple(range(lanes)):
             address = self.address(place)
-            if guard is not None and mask is None:
-                address = self.builder.pure(f"select {guard.typed}, ptr {address}, ptr @nowhere")
-                guard = None
-            is_contiguous = offsets == tuple(range(lanes))
+            if mask is None:
+                address = self.guarded(address, guard)
             whole = f"load {kind}, ptr {address}, align {size}"
             is_given = place.tensor.scope == GLOBAL and place.tensor.role == "in"
-            if is_contiguous and mask is None:
+            if mask is None:
                 return self.builder.pure(whole) if is_given else self.builder.impure(whole)
-            if is_contiguous and is_given and (found := self.builder.known(whole)) is not None:
+            if is_given and (found := self.builder.known(whole)) is not None:
                 return found
-            if is_contiguous:
-                assert mask is not None
-                function = f"llvm.masked.load.v{lanes}{_memory_suffix(dtype)}.p0"
-                return self.builder.call(
-                    kind, function, f"ptr align {size} {address}",
-                    self._all(guard, mask).typed, f"{kind} zeroinitializer",
-                    types=("ptr", f"<{lanes} x i1>", kind),
-                )  # fmt: skip
-            low, high = min(offsets), max(offsets)
-            if mask is None and high - low < WINDOW * lanes and guard is None:
-                return self._from_window(place, low, high - low + 1)
-        pointers = self.pointers(place)
-        chosen = self._all(guard, mask)
+            function = f"llvm.masked.load.v{lanes}{_memory_suffix(dtype)}.p0"
+            return self.builder.call(
+                kind, function, f"ptr align {size} {address}",
+                self._all(guard, mask).typed, f"{kind} zeroinitializer",
+                types=("ptr", f"<{lanes} x i1>", kind),
+            )  # fmt: skip
+        if offsets is not None and mask is None and max(offsets) - min(offsets) < WINDOW * lanes:
+            return self._from_window(place, guard)
+        pointers, chosen = self.pointers(place), self._all(guard, mask)
+        if (
+            mask is None
+        ):  # without a mask it takes no branches, where the target takes elements one by one
+            pointers, chosen = self.guarded(pointers, guard, lanes), self._all(None, None)
         function = f"llvm.masked.gather.v{lanes}{_memory_suffix(dtype)}.v{lanes}p0"
         vector = f"<{lanes} x ptr>"
         return self.builder.call(
@@ -117,7 +113,7 @@ class Memory:
             f"{kind} zeroinitializer", types=(vector, chosen.type, kind),
         )  # fmt: skip
 
-    def _from_window(self, place: Place, low: int, length: int) -> str:
+    def _from_window(self, place: Place, guard: Value | None) -> str:
         """Both ends are read by some lane, so what lies between is there, too.
 
         It is loaded in whole vectors, which are joined two by two: a wider load is one that LLVM would
@@ -125,7 +121,8 @@ class Memory:
         """
         assert place.offsets is not None
         dtype = place.tensor.dtype
-        low, length = self._aligned(place, low, length)
+        low, high = min(place.offsets), max(place.offsets)
+        low, length = self._aligned(place, low, high - low + 1)
         width = min(self.lanes, length)
         window = vector_of(stored_type(dtype), width)
         parts: list[_Part] = []
@@ -134,7 +131,7 @@ class Memory:
             inside = range(low + start, low + start + width)
             picks = [offset - first if offset in inside else None for offset in place.offsets]
             if any(pick is not None for pick in picks):
-                address = self.address(place, first)
+                address = self.guarded(self.address(place, first), guard)
                 text = self.builder.impure(f"load {window}, ptr {address}, align {dtype.nbytes}")
                 parts.append(_Part(window, width, text, picks))
         kind = stored_type(dtype, self.lanes)
@@ -225,6 +222,13 @@ class Memory:
         return self.elementwise.unknown(value).typed
 
     # Addresses.
+
+    def guarded(self, address: str, guard: Value | None, lanes: int = SCALAR) -> str:
+        """The address, or those of lanes; where the guard doesn't hold, that of memory which is always there."""
+        if guard is None:
+            return address
+        kind, nowhere = vector_of("ptr", lanes), "splat (ptr @nowhere)" if lanes else "@nowhere"
+        return self.builder.pure(f"select {guard.typed}, {kind} {address}, {kind} {nowhere}")
 
     def address(self, place: Place, more: int = 0) -> str:
         """Of lane 0, or `more` elements further."""

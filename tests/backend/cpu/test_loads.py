@@ -1,4 +1,4 @@
-"""Loads by some of the lanes: what was loaded by all of them isn't loaded again, if nothing writes it."""
+"""Loads by some of the lanes, or by none: what was loaded by all of them isn't loaded again, if nothing writes it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import f32, spatial
+from taskc import DType, f32, f64, i8, spatial
 from taskc.backend.cpu.compile import llvm_text
 from taskc.passes.pipeline import lower
 from tests.backend.cpu.processors import NAMES, loaded_for, processor
@@ -49,3 +49,29 @@ def test_what_is_written_is_loaded_again(name: str) -> None:
     loaded_for(changed.ir, name).run([x, y], {})
     np.testing.assert_array_equal(x, expected)
     np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("dtype", [i8, f64], ids=str)
+@pytest.mark.parametrize("stride", [1, 2, 9])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_condition_of_all_lanes_guards_loads_of_any_stride(
+    name: str, stride: int, dtype: DType
+) -> None:
+    """What lies behind the array is a page that nobody may read."""
+
+    @tc.kernel(workers=16)
+    def rows(x: dtype[30, 40, 16, stride], y: tc.out[dtype[60, 48, 16]]):
+        for (row,) in tc.tiles((60,), by=(2,)):
+            for p in range(48):
+                for k in range(2):
+                    for (i,) in spatial(16):
+                        is_there = row + k < 30 and p < 40
+                        y[row + k, p, i] = tc.where(is_there, x[row + k, p, i, 0], 0)
+
+    x = np.arange(30 * 40 * 16 * stride).reshape(30, 40, 16, stride).astype(dtype.numpy)
+    y = np.zeros((60, 48, 16), dtype.numpy)
+    for _ in range(2):
+        loaded_for(rows.ir, name).run([x, y], {})
+    np.testing.assert_array_equal(y[:30, :40], x[..., 0])
+    assert not y[30:].any()
+    assert not y[:, 40:].any()
