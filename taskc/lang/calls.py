@@ -45,7 +45,7 @@ def call_with(handlers: dict[str, Handler], on_builtins: dict[int, Handler]) -> 
             if keyword.arg is None:
                 raise context.error("'**' in a call is not a part of the language", keyword.value)
         if isinstance(called, Method):
-            return called.handler(context, called.owner, node)
+            return called.call(node)
         if isinstance(called, Intrinsic):
             return handlers[called.__name__](context, node)
         handler = on_builtins.get(id(called))

@@ -17,9 +17,9 @@ from taskc.ir.program import Program
 from taskc.ir.rounding import convert
 from taskc.ir.signature import inputs_of, named_type
 from taskc.ir.types import DType, TensorType, boolean, f64
-from taskc.lang.handles import current_trace, refuse_handles
 from taskc.lang.sizes import Dimension, tracing
-from taskc.lang.values import describe
+from taskc.lang.tracing import current_trace, refuse_handles
+from taskc.lang.values import Described, describe
 from taskc.packed import Packed, pack
 
 Example: TypeAlias = Callable[[np.random.Generator], Any]
@@ -33,9 +33,10 @@ def set_runner(runner: Runner) -> None:
     _runner[:] = [runner]
 
 
-class Definition(ABC):
+class Definition(Described, ABC):
     """What a decorated function has become: something that can be called with arrays.
 
+    kind        "kernel" or "program"
     name        of the function
     ir          the kernel or the program
     dimensions  the variables in it that stand for symbolic dimensions
@@ -43,6 +44,7 @@ class Definition(ABC):
     function    what was decorated
     """
 
+    kind: str
     ir: Kernel | Program
 
     def __init__(
@@ -56,6 +58,7 @@ class Definition(ABC):
     ) -> None:
         self.function = function
         self.name = made.name
+        self.described = f"the {self.kind} {made.name!r}"
         self.ir = made
         self.dimensions = dimensions
         # What calls it without looking at anything again, once a target has made that.
@@ -86,7 +89,11 @@ class Definition(ABC):
         """A call whose arguments are looked at here, and not by compiled code."""
         trace = current_trace()
         if trace is not None:
-            return trace.call(self, args, keywords)
+            from taskc.lang.traced_call import traced_call  # only programs need it
+
+            returned = traced_call(trace, self.ir, self.tuples, args, keywords)
+            trace.kernels |= {id(kernel.ir): kernel for kernel in self.kernels}
+            return returned
         refuse_handles((*args, *keywords.values()))
         return _runner[0](self, args, keywords)
 
@@ -137,9 +144,8 @@ class Definition(ABC):
             made = self._example(random)
             arguments = tuple(made) if isinstance(made, (tuple, list)) else (made,)
             if len(arguments) != len(given):
-                kind = "kernel" if isinstance(self.ir, Kernel) else "program"
                 raise CompileError(
-                    f"the example of '{self.name}' has {len(arguments)} arguments, and the {kind}"
+                    f"the example of '{self.name}' has {len(arguments)} arguments, and the {self.kind}"
                     f" takes {len(given)}: {', '.join(item.name for item in given)}",
                     self.ir.loc,
                 )
@@ -168,6 +174,7 @@ class KernelDefinition(Definition):
     `ir` is at stage parsed; for a kernel of `tc.cuda`, synchronized.
     """
 
+    kind = "kernel"
     ir: Kernel
 
     @property

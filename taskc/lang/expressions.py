@@ -6,6 +6,7 @@ import ast
 import difflib
 import operator
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -286,7 +287,7 @@ def on_method(context: Context, owner: Mapping, call: ast.Call) -> MappingLoop:
 
 
 _SCALAR: dict[str, Getter] = {
-    "to": lambda context, owner, node: Method("to", convert_method, owner),
+    "to": lambda context, owner, node: Method(partial(convert_method, context, owner)),
     "dtype": _dtype,
 }
 _PART: dict[str, Getter] = {
@@ -303,7 +304,7 @@ _ATTRIBUTES: dict[type, dict[str, Getter]] = {
     },
     View: _PART,
     Transposed: _PART,
-    Mapping: {"on": lambda context, owner, node: Method("on", on_method, owner)},
+    Mapping: {"on": lambda context, owner, node: Method(partial(on_method, context, owner))},
 }
 
 EXPRESSIONS: dict[type, Callable[[Context, Any], Value]] = {

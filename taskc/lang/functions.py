@@ -12,7 +12,7 @@ from typing import Any
 
 from taskc.errors import CompileError
 from taskc.lang.source import Source, source_of
-from taskc.lang.values import describe
+from taskc.lang.values import Described, describe
 
 
 class Outside:
@@ -42,12 +42,13 @@ class Outside:
         return {*self._cells, *self._around, *self._globals}
 
 
-class FunctionDefinition:
+class FunctionDefinition(Described):
     """A helper, `@tc.function`: inlined where a kernel calls it; in Python it is what it was."""
 
     def __init__(self, function: FunctionType) -> None:
         self.function = function
         self.__name__ = function.__name__
+        self.described = f"the function {function.__name__!r}"
         self.__doc__ = function.__doc__
 
     @property

@@ -17,7 +17,16 @@ from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context, Place
 from taskc.lang.conversions import constant_integer, literal, typed
 from taskc.lang.expressions import boolean_type, place
-from taskc.lang.values import NOTHING, Transposed, Value, View, describe, is_number, shape_text
+from taskc.lang.values import (
+    NOTHING,
+    Transposed,
+    Value,
+    View,
+    describe,
+    is_number,
+    layout_problem,
+    shape_text,
+)
 
 
 def require_phase(context: Context, what: str, node: Place) -> None:
@@ -140,18 +149,6 @@ def check_layout(context: Context, kind: TensorType, node: Place) -> None:
     problem = layout_problem(kind)
     if problem is not None:
         raise context.error(problem, node)
-
-
-def layout_problem(kind: TensorType) -> str | None:
-    """A layout has a place for every element; a symbolic outermost extent is taken on trust."""
-    assert isinstance(kind.layout, Mapping)
-    known = [
-        extent if isinstance(extent, int) else full
-        for extent, full in zip(kind.shape, kind.layout.shape, strict=True)
-    ]
-    if 0 in known or kind.layout.covers(known):
-        return None
-    return f"the layout {kind.layout} has no place for all of {kind.dtype}{list(kind.shape)}"
 
 
 def _local(context: Context, node: ast.Call) -> ir.Tensor:

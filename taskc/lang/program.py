@@ -11,16 +11,17 @@ from taskc.errors import CompileError
 from taskc.ir.nodes import Variable
 from taskc.ir.program import Program
 from taskc.lang.definition import Definition, Example, KernelDefinition
-from taskc.lang.handles import Handle, current_trace
 from taskc.lang.names import Intrinsic
 from taskc.lang.sizes import Dimension
 from taskc.lang.source import call_site
+from taskc.lang.tracing import Handle, current_trace
 from taskc.lang.values import describe
 
 
 class ProgramDefinition(Definition):
     """A program as it was traced; it is called as a kernel is."""
 
+    kind = "program"
     ir: Program
 
     def __init__(

@@ -1,10 +1,16 @@
-"""One call in a program that is being traced: whether it fits, and what it becomes."""
+"""One call in a program that is being traced: whether it fits, and what it becomes.
+
+All that can be wrong with a call is found here, at its line: types, shapes, layouts, what has been
+written and what has not. Shapes have to fit for all sizes: whether they do is decided on linear forms
+of the program's dimensions, and what can't be decided is an error. Only that an extent isn't negative,
+and that a size fits a scalar of fewer bits, is left to the call.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -28,19 +34,33 @@ from taskc.ir.signature import (
     outputs_of,
 )
 from taskc.ir.types import i64
-from taskc.lang.handles import Handle, ScalarHandle, TensorHandle
 from taskc.lang.sizes import Size
 from taskc.lang.source import assigned_names, call_site
+from taskc.lang.tracing import Handle, ScalarHandle, TensorHandle, Trace
 from taskc.lang.values import describe
-
-if TYPE_CHECKING:
-    from taskc.lang.tracing import Trace
 
 Callee: TypeAlias = "ir.Kernel | Program"
 Value: TypeAlias = "ir.Tensor | ir.Expression"
 
 
-class TracedCall:
+def traced_call(
+    trace: Trace,
+    called: Callee,
+    tuples: Mapping[str, tuple[str, ...]],
+    args: Sequence[Any],
+    keywords: dict[str, Any],
+) -> Any:
+    """Notes a call with handles; what it returns are handles, too."""
+    call = _TracedCall(trace, called, tuples)
+    handles = call.bind(args, keywords)
+    call.check_memory()
+    trace.calls += call.made()
+    for output in call.written:
+        trace.written.setdefault(output, call.site)
+    return None if not handles else handles[0] if len(handles) == 1 else tuple(handles)
+
+
+class _TracedCall:
     """One call of a kernel or a program, as far as it has been looked at."""
 
     def __init__(self, trace: Trace, called: Callee, tuples: Mapping[str, tuple[str, ...]]) -> None:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from types import FunctionType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from taskc.errors import NOWHERE, CompileError, Location
 from taskc.ir.nodes import Tensor, Variable
 from taskc.ir.program import Program, kernels_of
 from taskc.lang.context import Context, Frame
+from taskc.lang.definition import KernelDefinition
 from taskc.lang.functions import Outside
 from taskc.lang.parameters import Parameters, declared
 from taskc.lang.sizes import Dimension, tracing
 from taskc.lang.source import Source, running, source_of
 from taskc.lang.tracing import Trace
 from taskc.lang.values import describe
-
-if TYPE_CHECKING:
-    from taskc.lang.definition import KernelDefinition
 
 
 def traced(

@@ -1,16 +1,13 @@
 """Tracing: a program's body runs once, with handles for tensors, and each call of a kernel is noted.
 
-All that can be wrong with a call is found here, at its line: types, shapes, layouts, what has been
-written and what has not. Shapes have to fit for all sizes: whether they do is decided on linear forms
-of the program's dimensions, and what can't be decided is an error. Only that an extent isn't negative,
-and that a size fits a scalar of fewer bits, is left to the call.
+Handles have no values. All that can be wrong with a call is found at its line, in `taskc.lang.traced_call`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn, cast
 
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
@@ -18,17 +15,105 @@ from taskc.ir.build import index, product
 from taskc.ir.mapping import Mapping
 from taskc.ir.program import Call
 from taskc.ir.signature import Parameter, named_type, outputs_of
-from taskc.ir.types import TensorType
-from taskc.lang.handles import Handle, ScalarHandle, TensorHandle
-from taskc.lang.memory import layout_problem
+from taskc.ir.types import DType, TensorType
 from taskc.lang.names import ParameterType
-from taskc.lang.sizes import Size, Sizes
+from taskc.lang.sizes import Size, Sizes, tracing
 from taskc.lang.source import assigned_names, call_site
-from taskc.lang.traced_call import TracedCall
-from taskc.lang.values import describe
+from taskc.lang.values import Described, describe, layout_problem
 
-if TYPE_CHECKING:
-    from taskc.lang.definition import Definition, KernelDefinition
+
+class Handle(Described):
+    """It can be passed to kernels and programs; all else it is asked is an error."""
+
+    __slots__ = ("described", "name", "trace")
+
+    def __init__(self, name: str, described: str, trace: Trace) -> None:
+        self.name = name
+        self.described = described
+        self.trace = trace
+
+    def __repr__(self) -> str:
+        return f"<'{self.name}' of program '{self.trace.name}'>"
+
+    __hash__ = object.__hash__
+
+
+def _needs_value(self: Handle, *rest: object) -> NoReturn:
+    raise CompileError(
+        f"the value of '{self.name}' is known only when the program is called",
+        call_site(),
+        "what a program does is decided while it is traced; a choice by data belongs in a kernel",
+    )
+
+
+def _computes(self: Handle, *rest: object) -> NoReturn:
+    raise CompileError(
+        f"'{self.name}' can't be computed with: in a program only kernels compute",
+        call_site(),
+        "call a kernel that does it",
+    )
+
+
+def _takes_part(self: Handle, *rest: object) -> NoReturn:
+    raise CompileError(
+        f"'{self.name}' is passed as a whole: in a program it has no elements and no slices",
+        call_site(),
+        "take the part in a kernel",
+    )
+
+
+_REFUSALS = {
+    _needs_value: "bool int float complex index len iter array",
+    _computes: (
+        "add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow matmul"
+        " rmatmul and rand or ror xor rxor lshift rlshift rshift rrshift neg pos abs invert round"
+        " eq ne lt le gt ge array_ufunc array_function"
+    ),
+    _takes_part: "getitem setitem contains",
+}
+for _refuse, _names in _REFUSALS.items():
+    for _name in _names.split():
+        setattr(Handle, f"__{_name}__", _refuse)
+
+
+class TensorHandle(Handle):
+    """A parameter or a temporary; `shape` has an int or a symbolic size for each dimension."""
+
+    __slots__ = ("shape", "tensor")
+
+    def __init__(self, tensor: ir.Tensor, trace: Trace, shape: tuple[Any, ...]) -> None:
+        kind = named_type(tensor.dtype, tensor.shape)
+        super().__init__(tensor.name, f"the tensor '{tensor.name}': {kind}", trace)
+        self.tensor = tensor
+        self.shape = shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.tensor.dtype
+
+    def reshape(self, *shape: Any) -> Handle:
+        """The same memory, row by row, with other extents: `x.reshape(m * n, k)`."""
+        return self.trace.reshaped(self, shape)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(
+            f"a tensor of a program has .shape, .dtype and .reshape, and no .{name}"
+        )
+
+
+class ScalarHandle(Handle):
+    """A scalar parameter, to be passed on."""
+
+    __slots__ = ("variable",)
+
+    def __init__(self, variable: ir.Variable, trace: Trace) -> None:
+        described = f"the scalar '{variable.name}': {variable.dtype}"
+        super().__init__(variable.name, described, trace)
+        self.variable = variable
+
+    @property
+    def dtype(self) -> DType:
+        return self.variable.dtype
 
 
 class Trace(Sizes):
@@ -45,7 +130,7 @@ class Trace(Sizes):
         self.temporaries: list[ir.Tensor] = []
         self.views: dict[ir.Tensor, ir.Tensor] = {}  # of what each is another shape
         self.calls: list[Call] = []
-        self.kernels: dict[int, KernelDefinition] = {}  # by the identity of their IR
+        self.kernels: dict[int, Any] = {}  # their definitions, by the identity of their IR
         self.written: dict[ir.Tensor, Location] = {}
 
     def handle(self, named: Parameter) -> Handle:
@@ -107,17 +192,6 @@ class Trace(Sizes):
         self.temporaries.append(tensor)
         return self.handle(tensor)
 
-    def call(self, called: Definition, args: Sequence[Any], keywords: dict[str, Any]) -> Any:
-        """A call with handles: what it returns are handles, too."""
-        call = TracedCall(self, called.ir, called.tuples)
-        handles = call.bind(args, keywords)
-        call.check_memory()
-        self.calls += call.made()
-        self.kernels |= {id(kernel.ir): kernel for kernel in called.kernels}
-        for output in call.written:
-            self.written.setdefault(output, call.site)
-        return None if not handles else handles[0] if len(handles) == 1 else tuple(handles)
-
     def finish(self) -> None:
         for output in outputs_of(self.parameters):
             if output not in self.written:
@@ -126,3 +200,21 @@ class Trace(Sizes):
                     output.loc,
                     f"pass it as the output of a call: kernel(..., out={output.name})",
                 )
+
+
+def current_trace() -> Trace | None:
+    """The program whose body is running, in this thread."""
+    return cast("Trace | None", tracing.get())
+
+
+def refuse_handles(values: Iterable[Any]) -> None:
+    """Outside of a trace there are only arrays."""
+    for value in values:
+        if isinstance(value, (tuple, list)):
+            refuse_handles(value)
+        elif isinstance(value, Handle):
+            raise CompileError(
+                f"'{value.name}' belongs to program '{value.trace.name}', and is used outside of it",
+                call_site(),
+                "a program's tensors have no values once it is traced; call it with arrays",
+            )

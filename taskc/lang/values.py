@@ -14,11 +14,12 @@ It is one of
 
 from __future__ import annotations
 
+import ast
 import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args
+from typing import Any, TypeAlias, TypeVar, get_args
 
 import numpy as np
 
@@ -26,11 +27,7 @@ from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
 from taskc.ir.types import DType, TensorType
-from taskc.lang.handles import Handle
 from taskc.lang.sizes import Size
-
-if TYPE_CHECKING:
-    from taskc.lang.context import Context
 
 Item = TypeVar("Item")
 
@@ -168,9 +165,7 @@ NOTHING = Nothing()
 class Method:
     """A method of something that is not known at compile time: `x.to`, `mapping.on`."""
 
-    name: str
-    handler: Callable[[Context, Value, Any], Value]
-    owner: Value
+    call: Callable[[ast.Call], Value]
 
 
 def is_number(value: Value) -> bool:
@@ -212,12 +207,24 @@ def shape_text(shape: tuple[int | ir.Expression, ...]) -> str:
     return f"[{', '.join(names)}]"
 
 
-_KINDS = {
-    "FunctionDefinition": "function",
-    "KernelDefinition": "kernel",
-    "ProgramDefinition": "program",
-    "builtin_function_or_method": "function",
-}
+def layout_problem(kind: TensorType) -> str | None:
+    """A layout has a place for every element; a symbolic outermost extent is taken on trust."""
+    assert isinstance(kind.layout, Mapping)
+    known = [
+        extent if isinstance(extent, int) else full
+        for extent, full in zip(kind.shape, kind.layout.shape, strict=True)
+    ]
+    if 0 in known or kind.layout.covers(known):
+        return None
+    return f"the layout {kind.layout} has no place for all of {kind.dtype}{list(kind.shape)}"
+
+
+class Described:
+    """The base of what says itself what it is, for a message."""
+
+    __slots__ = ()
+
+    described: str
 
 
 def describe(value: Value) -> str:
@@ -244,7 +251,7 @@ def describe(value: Value) -> str:
             return "a loop"
         case Nothing():
             return "nothing"
-        case Handle():
+        case Described():
             return value.described
         case Size():
             return f"the size {value}"
@@ -255,5 +262,5 @@ def describe(value: Value) -> str:
     name, kind = getattr(value, "__name__", None), type(value).__name__
     if isinstance(value, ModuleType):
         return "tc.cuda" if name == "taskc.lang.cuda" else f"the module {name!r}"
-    kind = _KINDS.get(kind, kind)
+    kind = "function" if kind == "builtin_function_or_method" else kind
     return f"the {kind} {name!r}" if isinstance(name, str) else f"a {kind}"

@@ -16,7 +16,7 @@ from taskc import f16, f32, i32, i64, repeat
 from taskc.errors import CompileError
 from taskc.ir.printer import to_text
 from taskc.ir.program import kernels_of
-from taskc.lang.handles import current_trace
+from taskc.lang.tracing import current_trace
 from tests.lang.notebook import cell, indented
 
 # What the programs of `rejections_of_programs.txt` are the body of; its first line is line 22.
