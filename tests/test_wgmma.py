@@ -1,4 +1,4 @@
-"""Asynchronous matrix products from outside: kernels of the expert's room, at every stage."""
+"""Asynchronous matrix products from outside: SIMT kernels, at every stage."""
 
 from __future__ import annotations
 

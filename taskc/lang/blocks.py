@@ -15,7 +15,7 @@ from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context, Place
 from taskc.lang.conversions import constant_integer, scalar, typed
 from taskc.lang.functions import FunctionDefinition
-from taskc.lang.memory import allocate, constant_fill, require_phase, require_writable
+from taskc.lang.memory import allocate, constant_fill, require_writable
 from taskc.lang.values import NOTHING, Nothing, Transposed, Value, View, describe, shape_text
 from taskc.lang.views import block_variables, elements, read_guard, view_guard, view_of
 
@@ -26,13 +26,13 @@ def _load(context: Context, node: ast.Call) -> ir.Tensor | Transposed:
     Of `a.T[...]` the slice of `a` is loaded, as it lies, and transposed is how it is seen.
     """
     bound = bind(context, node, "tc.load", "what value? * fill?")
-    if context.in_room:
+    if context.is_simt:
         raise context.error(
             "a tc.cuda kernel has no block values: tc.load is for kernels without barriers",
             node,
             "use tc.shared, copy into it, and tc.sync()",
         )
-    require_phase(context, "tc.load", node)
+    context.require_phase("tc.load", node)
     name, loc = context.name_for(node, "block"), context.locate(node)
     is_transposed = False
     if "value" in bound:
@@ -140,7 +140,7 @@ def _global_reads(value: ir.Expression) -> Iterator[ir.Read]:
 def _store(context: Context, node: ast.Call) -> Nothing:
     """`tc.store(c[r : r + 32, :], tile)` and `tc.store(c[...], lambda i, j: ...)`"""
     bound = bind(context, node, "tc.store", "target value")
-    require_phase(context, "tc.store", node)
+    context.require_phase("tc.store", node)
     target = _target(context, bound["target"], "tc.store")
     shape = target.shape
     variables = block_variables(context, shape)
@@ -165,7 +165,7 @@ def _store(context: Context, node: ast.Call) -> Nothing:
 def _copy(context: Context, node: ast.Call) -> Nothing:
     """`tc.copy(target, source, by=mapping)`"""
     bound = bind(context, node, "tc.copy", "target source * by?")
-    require_phase(context, "tc.copy", node)
+    context.require_phase("tc.copy", node)
     target = _target(context, bound["target"], "tc.copy")
     source = _sliced(context, bound["source"], "tc.copy")
     _same_shape(context, target.shape, source.shape, bound["source"])

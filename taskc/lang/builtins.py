@@ -13,7 +13,18 @@ from typing import Any
 
 from taskc.ir import nodes as ir
 from taskc.ir.types import f64
-from taskc.lang import blocks, clusters, folds, grids, loops, memory, room, snippets, warpgroups
+from taskc.lang import (
+    barriers,
+    blocks,
+    clusters,
+    folds,
+    loops,
+    memory,
+    operations,
+    roles,
+    snippets,
+    warpgroups,
+)
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context
 from taskc.lang.conversions import condition, constant_integer, index, scalar, unify
@@ -220,6 +231,18 @@ def _range(context: Context, node: ast.Call) -> Value:
     return RangeLoop(bounds[0], bounds[1], step)
 
 
+def _worker(context: Context, node: ast.Call) -> ir.Variable:
+    bind(context, node, "tc.worker", "")
+    if not context.may_name_worker:
+        raise context.error(
+            "in a kernel of phases tc.worker() is only for naming the worker of a loop",
+            node,
+            "a worker is known by its task: for i in spatial(64): ...; that of another worker is"
+            " for i in mapping.on(tc.worker() ^ 1): ...",
+        )
+    return context.worker
+
+
 def _print(context: Context, node: ast.Call) -> Nothing:
     """`tc.print("i is {} and x {}", i, x)`"""
     if not node.args or node.keywords:
@@ -284,14 +307,16 @@ HANDLERS: dict[str, Handler] = {
     "cdiv": _cdiv,
     "static": _static,
     "print": _print,
+    "worker": _worker,
     **loops.HANDLERS,
     **memory.HANDLERS,
     **blocks.HANDLERS,
     **folds.HANDLERS,
-    **room.HANDLERS,
+    **barriers.HANDLERS,
+    **roles.HANDLERS,
+    **operations.HANDLERS,
     **snippets.HANDLERS,
     **clusters.HANDLERS,
-    **grids.HANDLERS,
     **warpgroups.HANDLERS,
     **REFUSED_CALLS,
 }

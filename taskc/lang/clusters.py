@@ -9,25 +9,23 @@ from taskc.ir.build import modulo
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context
 from taskc.lang.conversions import index
-from taskc.lang.memory import require_phase
-from taskc.lang.room import require_cluster, require_room
 from taskc.lang.values import NOTHING, Value, describe
 
 
 def _rank(context: Context, node: ast.Call) -> ir.Expression:
     what = "tc.cuda.cluster_rank"
     bind(context, node, what, "")
-    require_room(context, what, node)
-    require_cluster(context, what, node)
+    context.require_simt(what, node)
+    context.require_cluster(what, node)
     return modulo(context.block_number, context.cluster)
 
 
 def _sync(context: Context, node: ast.Call) -> Value:
     what = "tc.cuda.cluster_sync"
     bind(context, node, what, "")
-    require_room(context, what, node)
-    require_cluster(context, what, node)
-    require_phase(context, what, node)
+    context.require_simt(what, node)
+    context.require_cluster(what, node)
+    context.require_phase(what, node)
     for operation in ("cluster.arrive", "cluster.wait"):
         context.emit(ir.Do(operation, (), loc=context.locate(node)))
     return NOTHING
@@ -37,8 +35,8 @@ def _peer(context: Context, node: ast.Call) -> ir.Tensor:
     """`tc.cuda.peer(s, rank)[i]`"""
     what = "tc.cuda.peer"
     bound = bind(context, node, what, "buffer rank")
-    require_room(context, what, node)
-    require_cluster(context, what, node)
+    context.require_simt(what, node)
+    context.require_cluster(what, node)
     context.require_statement(what, node)
     of = context.evaluate(bound["buffer"])
     if not isinstance(of, ir.Tensor) or of.scope not in (ir.SHARED, ir.BARRIER):

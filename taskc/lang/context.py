@@ -22,6 +22,7 @@ from taskc.lang.values import NOTHING, Cell, TilesLoop, Value, plain
 Place: TypeAlias = "Node | Location"
 
 UNBOUND = object()
+_BELOW_PHASES = "a kernel of phases needs none; to go below them, use @tc.cuda.kernel(workers=...)"
 
 
 @dataclass(slots=True)
@@ -55,6 +56,7 @@ class Frame:
 class Context:
     """A kernel being parsed. Each construct is a function of it, in the table of its kind.
 
+    is_simt  a kernel of `tc.cuda`: its workers run freely, and its author places the barriers
     top      the statements of the kernel's body, and
     block    those of the body that is being parsed
     each     the mappings of the loops around, outermost first
@@ -70,7 +72,7 @@ class Context:
         self,
         name: str,
         workers: int,
-        in_room: bool,
+        is_simt: bool,
         target: str,
         evaluators: dict[type, Callable[[Context, Any], Value]],
         executors: dict[type, Callable[[Context, Any], None]],
@@ -78,7 +80,7 @@ class Context:
         self.name = name
         self.group = workers
         self.first = 0
-        self.in_room = in_room
+        self.is_simt = is_simt
         self.worker = ir.Variable("worker")
         self.block_number = ir.Variable("block")
         self.target_name = target
@@ -92,7 +94,7 @@ class Context:
         self.each: list[Mapping] = []
         self.in_move = False
         self.in_role = False
-        self.may_name_worker = in_room
+        self.may_name_worker = is_simt
         self.lazy: str | None = None
         self.target: str | None = None
         self.root: ast.expr | None = None
@@ -197,6 +199,30 @@ class Context:
         if self.lazy is not None:
             raise self.error(
                 f"{what} can't be used in {self.lazy}", node, "assign its result to a name before"
+            )
+
+    def require_phase(self, what: str, node: Place) -> None:
+        """An error inside a mapping loop, or where nothing can be executed."""
+        if self.each:
+            raise self.error(
+                f"{what} is for the whole block, and can't be used in a mapping loop",
+                node,
+                "move it out of the loop",
+            )
+        self.require_statement(what, node)
+
+    def require_simt(self, what: str, node: Place, hint: str = _BELOW_PHASES) -> None:
+        """An error in a kernel of phases."""
+        if not self.is_simt:
+            raise self.error(f"{what} is only for tc.cuda kernels", node, hint)
+
+    def require_cluster(self, what: str, node: Place) -> None:
+        """An error where a block is in no cluster."""
+        if self.cluster == 1:
+            raise self.error(
+                f"{what} is for blocks of a cluster, and there is none",
+                node,
+                "say how many blocks it has: for i in tc.tiles(n, by=64, cluster=2): ...",
             )
 
     # Names.

@@ -1,4 +1,4 @@
-"""`tc.cuda`: the expert's room. Its kernels are below phases: their author places the barriers.
+"""`tc.cuda`: SIMT kernels. They are below phases: their author places the barriers.
 
     kernel(workers=...)     the decorator
     barriers(n)             n mbarriers in shared memory

@@ -12,7 +12,7 @@ from taskc.ir.types import DType, boolean, i8, u8
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context
 from taskc.lang.conversions import constant_integer, flag
-from taskc.lang.memory import allocate, require_phase
+from taskc.lang.memory import allocate
 from taskc.lang.values import NOTHING, Nothing, Range, describe
 from taskc.lang.views import view_of
 
@@ -44,7 +44,7 @@ def _rounded_to(context: Context, mma: ir.Mma, node: ast.expr) -> DType | None:
 
 def product(context: Context, bound: dict[str, ast.expr], what: str, node: ast.Call) -> ir.Mma:
     """The product of the arguments `acc`, `a` and `b`."""
-    require_phase(context, what, node)
+    context.require_phase(what, node)
     accumulator = context.evaluate(bound["acc"])
     if not isinstance(accumulator, ir.Tensor) or accumulator.scope != ir.TILE:
         raise context.error(
@@ -78,13 +78,13 @@ def _operand(context: Context, node: ast.expr, accumulator: DType, what: str) ->
     value = context.evaluate(node)
     view = view_of(context, value, node, f"an operand of {what}")
     tensor = view.tensor
-    is_input = tensor.scope == ir.GLOBAL and tensor.role == "in" and not context.in_room
+    is_input = tensor.scope == ir.GLOBAL and tensor.role == "in" and not context.is_simt
     if tensor.scope not in (ir.SHARED, ir.TILE) and not is_input:
         raise context.error(
             f"an operand of {what} is a block value, a tile or shared memory"
-            + ("" if context.in_room else ", or a parameter that is only read"),
+            + ("" if context.is_simt else ", or a parameter that is only read"),
             node,
-            "copy it to tc.shared first" if context.in_room else "use tc.load",
+            "copy it to tc.shared first" if context.is_simt else "use tc.load",
         )
     if tensor in context.peers:
         raise context.error(
@@ -112,13 +112,13 @@ _REDUCTIONS = ("+", "*", "min", "max", "&", "|", "^")
 def _fold_arguments(
     context: Context, bound: dict[str, ast.expr], what: str, node: ast.Call
 ) -> tuple[ir.Tensor, int, str]:
-    if context.in_room:
+    if context.is_simt:
         raise context.error(
             f"a tc.cuda kernel has no {what}, which needs barriers of its own",
             node,
             "fold each worker's part, then exchange with tc.cuda.shuffle_xor or shared memory",
         )
-    require_phase(context, what, node)
+    context.require_phase(what, node)
     source = context.evaluate(bound["tile"])
     if not isinstance(source, ir.Tensor) or source.scope != ir.TILE:
         raise context.error(f"{what} takes a tile, and this is {describe(source)}", bound["tile"])

@@ -11,11 +11,11 @@ from taskc.ir.mapping import Mapping
 from taskc.ir.rewrite import walk
 from taskc.ir.target import TARGETS
 from taskc.lang.assignments import settled
+from taskc.lang.barriers import check_grid_barriers
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import UNBOUND, Context, Scope
 from taskc.lang.conversions import constant_integer, extent, flag, index
-from taskc.lang.grids import check_grid_barriers
-from taskc.lang.memory import require_phase, wrong_workers
+from taskc.lang.memory import wrong_workers
 from taskc.lang.names import INTRINSICS
 from taskc.lang.operators import compute
 from taskc.lang.values import (
@@ -247,7 +247,7 @@ def _parts(value: Value) -> tuple[Value, ...]:
 def _tiles(context: Context, node: ast.Call) -> TilesLoop:
     """`tc.tiles((m, n), by=(64, 64), order=("grouped", 8), persistent=False, cluster=(2, 1))`"""
     bound = bind(context, node, "tc.tiles", "shape * by order? persistent? cluster?")
-    require_phase(context, "tc.tiles", node)
+    context.require_phase("tc.tiles", node)
     if context.in_role:
         raise context.error("tc.tiles can't be used in a role", node)
     shape_node, by_node = bound["shape"], bound["by"]
@@ -333,11 +333,11 @@ def _order(context: Context, node: ast.expr | None, rank: int) -> tuple[str | in
 def _pipeline_call(context: Context, node: ast.Call) -> PipelineLoop:
     """`tc.pipeline(k, by=8, stages=3, transport="cp.async", specialize=False)`"""
     bound = bind(context, node, "tc.pipeline", "extent * by? stages? transport? specialize?")
-    if context.in_room:
+    if context.is_simt:
         raise context.error(
             "a tc.cuda kernel pipelines by hand: tc.pipeline is for kernels without barriers", node
         )
-    require_phase(context, "tc.pipeline", node)
+    context.require_phase("tc.pipeline", node)
     end = index(context, context.evaluate(bound["extent"]), bound["extent"])
     by = _at_least_one(context, bound.get("by"), "the step of a pipeline")
     stages = _at_least_one(context, bound.get("stages"), "the number of stages")

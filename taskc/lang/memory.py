@@ -29,17 +29,6 @@ from taskc.lang.values import (
 )
 
 
-def require_phase(context: Context, what: str, node: Place) -> None:
-    """An error inside a mapping loop, or where nothing can be executed."""
-    if context.each:
-        raise context.error(
-            f"{what} is for the whole block, and can't be used in a mapping loop",
-            node,
-            "move it out of the loop",
-        )
-    context.require_statement(what, node)
-
-
 def allocate(context: Context, tensor: ir.Tensor, fill: ir.Constant | None = None) -> ir.Tensor:
     context.emit(ir.Allocate(tensor, fill, loc=tensor.loc))
     return tensor
@@ -63,7 +52,7 @@ def constant_fill(context: Context, node: ast.expr | None, dtype: DType) -> ir.C
 
 def _tile(context: Context, node: ast.Call) -> ir.Tensor:
     bound = bind(context, node, "tc.tile", "dtype mapping fill?")
-    require_phase(context, "tc.tile", node)
+    context.require_phase("tc.tile", node)
     dtype = boolean_type(context.evaluate(bound["dtype"]))
     if not isinstance(dtype, DType):
         raise context.error(
@@ -111,7 +100,7 @@ def _typed_shape(context: Context, node: ast.expr, what: str) -> TensorType:
 
 def _shared(context: Context, node: ast.Call) -> ir.Tensor:
     bound = bind(context, node, "tc.shared", "type * swizzle?")
-    require_phase(context, "tc.shared", node)
+    context.require_phase("tc.shared", node)
     kind = _typed_shape(context, bound["type"], "tc.shared")
     layout = kind.layout
     if layout is not None:
@@ -126,7 +115,7 @@ def _shared(context: Context, node: ast.Call) -> ir.Tensor:
 
 def _swizzle(context: Context, kind: TensorType, node: ast.expr) -> ir.Swizzle | None:
     """The hardware's swizzle of lines of 32, 64 or 128 bytes; 0 for none."""
-    if not context.in_room:
+    if not context.is_simt:
         raise context.error(
             "a swizzle is only for tc.cuda kernels", node, "elsewhere the compiler chooses one"
         )
@@ -174,8 +163,8 @@ def store(
 ) -> None:
     """`x[i, j] = value`"""
     require_writable(context, tensor, target)
-    in_room = context.in_room and tensor.scope != ir.TILE
-    if tensor.scope != ir.LOCAL and not context.each and not in_room:
+    is_open = tensor.scope == ir.LOCAL or (context.is_simt and tensor.scope != ir.TILE)
+    if not context.each and not is_open:
         raise context.error(
             f"'{tensor.name}' is stored to outside a mapping loop: every worker would do it",
             target,
@@ -264,7 +253,7 @@ def _check_atomic(
         raise context.error(f"{what} is not defined on {tensor.dtype}", node)
     if symbol != "exchange" and tensor.dtype is boolean:
         raise context.error(f"{what} is not defined on {tensor.dtype}", node)
-    if context.in_room:
+    if context.is_simt:
         return
     if not context.each:
         raise context.error(

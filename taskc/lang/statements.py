@@ -9,7 +9,7 @@ from typing import Any
 from taskc.ir import nodes as ir
 from taskc.lang.context import Context, Scope
 from taskc.lang.conversions import condition
-from taskc.lang.room import roles_statement
+from taskc.lang.roles import roles_statement
 from taskc.lang.values import NOTHING, Value, describe
 
 

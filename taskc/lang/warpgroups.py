@@ -14,7 +14,6 @@ from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context
 from taskc.lang.conversions import condition
 from taskc.lang.folds import product
-from taskc.lang.room import require_room
 from taskc.lang.values import NOTHING, Nothing
 
 _WHAT = "tc.cuda.wgmma"
@@ -24,7 +23,7 @@ _FRAGMENT = "spatial(4, 1).repeat(1, n // 8).repeat(2, 1).spatial(8, 4).repeat(1
 def _wgmma(context: Context, node: ast.Call) -> Nothing:
     """`tc.cuda.wgmma(acc, a, b, accumulate=True)`"""
     bound = bind(context, node, _WHAT, "acc a b * accumulate?")
-    require_room(context, _WHAT, node)
+    context.require_simt(_WHAT, node)
     mma = product(context, bound, _WHAT, node)
     row, quotient = _instruction(context, mma, bound, node)
     if context.first % row.group:

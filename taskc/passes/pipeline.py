@@ -64,7 +64,7 @@ PASSES: tuple[Pass, ...] = (
     # Layouts come before offsets, since padding changes sizes; both come before barriers, since
     # memory that is used twice needs barriers of its own.
     Pass(layout, until="pipelined"),
-    # A kernel of the expert's room is born synchronized: its barriers are its author's, and so are
+    # A SIMT kernel is born synchronized: its barriers are its author's, and so are
     # its layouts; where its buffers lie isn't.
     Pass(overlay, until="synchronized"),
     Pass(synchronize, until="pipelined"),

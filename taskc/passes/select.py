@@ -41,7 +41,7 @@ def select(kernel: ir.Kernel) -> ir.Kernel:
     kernel = with_asynchronous_products(with_packs(kernel, target), target, notes)
     selector = _Selector(kernel, target)
     body = with_matrix_moves(selector.visit(kernel.body), target)
-    # A kernel of the expert's room keeps its stage: all that is chosen for it is who moves what.
+    # A SIMT kernel keeps its stage: all that is chosen for it is who moves what.
     stage = "selected" if kernel.stage == "parsed" else kernel.stage
     return replace(kernel, body=body, stage=stage, notes=(*kernel.notes, *notes, *selector.notes))
 
