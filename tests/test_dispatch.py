@@ -16,8 +16,8 @@ import pytest
 from taskc.backend.sim.report import Findings
 from taskc.backend.sim.run import Simulation
 from taskc.ir import nodes as ir, printer, printer_expressions
+from taskc.ir.affine import CONVERT
 from taskc.ir.fields import EXPRESSION_TYPES, STATEMENT_TYPES
-from taskc.ir.linearize import CONVERT
 from taskc.ir.types import u64
 from taskc.ir.verify import _Verifier
 
@@ -108,7 +108,7 @@ TABLES = {
         EXPRESSION_TYPES,
     ),
     "taskc/ir/verify.py": ({*_Verifier.checks, ir.Sequence}, STATEMENT_TYPES),
-    "taskc/ir/linearize.py": ({*CONVERT}, EXPRESSION_TYPES),
+    "taskc/ir/affine.py": ({*CONVERT}, EXPRESSION_TYPES),
     "taskc/backend/sim/statements.py": (
         {*simulation().statements.makers, ir.Breakpoint},  # that is made where somebody may stop
         STATEMENT_TYPES,

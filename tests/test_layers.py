@@ -1,4 +1,4 @@
-"""Imports point down only, and heavy third-party modules load where their target starts."""
+"""Imports point down only, never in a circle, and heavy third-party modules load where their target starts."""
 
 from __future__ import annotations
 
@@ -55,6 +55,19 @@ USE_PUBLIC_NAMES = {"kernels", "graph", "onnx", "commands", "cli"}
 # Third-party modules that may be imported at module level only in the part given.
 HOMES = {"cuda": "backend.cuda", "llvmlite": "backend.cpu", "onnx": "onnx"}
 NEVER = {"torch"}
+
+
+# Modules that still import each other, whether directly or not. A circle that is gone leaves this list.
+CIRCLES: tuple[tuple[str, str], ...] = (
+    ("taskc.analysis", "known prover wrapping"),
+    ("taskc.backend.cuda", "array copies export"),
+    (
+        "taskc.lang",
+        "assignments blocks builtins callbacks calls clusters context conversions definition expressions"
+        " folds functions grids handles loops memory operators parameters parser refusals room snippets"
+        " statements traced_call tracing values views warpgroups",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +142,74 @@ def violations(source: str, module: str, *, package: bool = False) -> list[str]:
     return found
 
 
+def modules() -> Iterator[tuple[str, bool, str]]:
+    """Each module's name, whether it is a package, and its text."""
+    for path in sorted((ROOT / "taskc").rglob("*.py")):
+        is_package = path.name == "__init__.py"
+        names = path.parent if is_package else path.with_suffix("")
+        yield ".".join(names.relative_to(ROOT).parts), is_package, path.read_text(encoding="utf-8")
+
+
 def test_imports_point_down() -> None:
     found = []
-    for path in sorted((ROOT / "taskc").rglob("*.py")):
-        package = path.name == "__init__.py"
-        names = path.parent if package else path.with_suffix("")
-        module = ".".join(names.relative_to(ROOT).parts)
-        found += violations(path.read_text(encoding="utf-8"), module, package=package)
+    for module, is_package, source in modules():
+        found += violations(source, module, package=is_package)
     assert found == []
+
+
+def circles(sources: list[tuple[str, bool, str]]) -> set[frozenset[str]]:
+    """The largest groups of modules in which each imports all others, directly or not."""
+    names = {module for module, _, _ in sources}
+    imported: dict[str, set[str]] = {}
+    for module, is_package, source in sources:
+        package = module if is_package else module.rpartition(".")[0]
+        found = [item.module for item in imports(source, package)]
+        # Of `from a import b`, b is a module or something in one.
+        imported[module] = {
+            name if name in names else name.rpartition(".")[0] for name in found
+        } & names
+    reached: dict[str, set[str]] = {}
+    for module in names:
+        below_it = reached[module] = set()
+        stack = [*imported[module]]
+        while stack:
+            if (name := stack.pop()) not in below_it:
+                below_it.add(name)
+                stack += imported[name]
+    return {
+        frozenset(name for name in reached[module] if module in reached[name])
+        for module in names
+        if module in reached[module]
+    }
+
+
+def test_no_modules_import_each_other() -> None:
+    known = {frozenset(f"{part}.{name}" for name in text.split()) for part, text in CIRCLES}
+    found = circles([*modules()])
+    new, gone = (sorted(map(sorted, some)) for some in (found - known, known - found))
+    assert new == [], "these modules import each other"
+    assert gone == [], "these are no circle any more: take them off CIRCLES"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from taskc.ir.b import c",
+        "from taskc.ir import b",
+        "import taskc.ir.b",
+        "from .b import c",
+        "def f():\n    from taskc.ir.b import c",
+        "if TYPE_CHECKING:\n    from taskc.ir.b import c",
+        "def f():\n    import_module('.b', __package__)",
+    ],
+)
+def test_a_planted_circle_is_caught(source: str) -> None:
+    others = [("taskc.ir", True, "from .a import x"), ("taskc.ir.c", False, "from .a import x")]
+    back = ("taskc.ir.b", False, "from taskc.ir.c import x")
+    assert circles([*others, back, ("taskc.ir.a", False, source)]) == {
+        frozenset({"taskc.ir.a", "taskc.ir.b", "taskc.ir.c"})
+    }
+    assert not circles([*others, back, ("taskc.ir.a", False, "from taskc.ir.d import b")])
 
 
 def test_importing_taskc_loads_no_heavy_module() -> None:

@@ -15,53 +15,62 @@ With n a positive constant, q and r forms, and g a divisor of n:
 from __future__ import annotations
 
 from math import gcd
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from taskc.ir.interval import Interval
 from taskc.ir.linear import ZERO, Affine, Atom, Opaque, factors_of
 from taskc.ir.nodes import Binary, Constant, Expression
 from taskc.ir.types import DType
 
-if TYPE_CHECKING:
-    from taskc.ir.affine import Scope
+
+class Ranges(Protocol):
+    """What is asked of names and forms here; `taskc.ir.affine.Scope` answers it."""
+
+    def interval_of(self, form: Affine) -> Interval: ...
+    def congruence_of(self, form: Affine) -> tuple[int, int]: ...
+    def congruence_of_atom(self, atom: Atom) -> tuple[int, int]: ...
+    def fits(self, form: Affine, dtype: DType) -> bool: ...
+    def atom_form(self, atom: Atom) -> Affine: ...
+    def product(self, left: Affine, right: Affine, expression: Expression) -> Affine | Opaque: ...
 
 
 def floor_divided(
-    scope: Scope, form: Affine, n: int, dtype: DType, written: Expression | None = None
+    ranges: Ranges, form: Affine, n: int, dtype: DType, written: Expression | None = None
 ) -> Affine:
     """form // n; `written` is how the program says it."""
     if n == 1:
         return form
     whole, rest = _whole_and_rest(form, n)
-    low, high = scope.interval_of(rest)
+    low, high = ranges.interval_of(rest)
     if low is not None and high is not None and low // n == high // n:
         return whole + low // n
     count = n
-    split = _split(scope, rest, n)
+    split = _split(ranges, rest, n)
     if split is not None:
         g, rest, _ = split
         if g < n and all(factor % g == 0 for factor in rest.terms.values()):
             rest, n = rest.quotient(g), n // g
     inner, m, kind = _nested(rest)
     if inner is not None and kind == "//" and m * n <= dtype.maximum:
-        return whole + floor_divided(scope, inner, m * n, dtype)
+        return whole + floor_divided(ranges, inner, m * n, dtype)
     if inner is not None and kind == "%" and m % n == 0:
-        return whole + modulo(scope, floor_divided(scope, inner, n, dtype), m // n, dtype)
-    if not scope.fits(rest, dtype):  # the whole form does
-        return scope.atom_form(_opaque(scope, "//", form, count, form, dtype, written))
-    return whole + scope.atom_form(_opaque(scope, "//", rest, n, form, dtype, written))
+        return whole + modulo(ranges, floor_divided(ranges, inner, n, dtype), m // n, dtype)
+    if not ranges.fits(rest, dtype):  # the whole form does
+        return ranges.atom_form(_opaque(ranges, "//", form, count, form, dtype, written))
+    return whole + ranges.atom_form(_opaque(ranges, "//", rest, n, form, dtype, written))
 
 
 def modulo(
-    scope: Scope, form: Affine, n: int, dtype: DType, written: Expression | None = None
+    ranges: Ranges, form: Affine, n: int, dtype: DType, written: Expression | None = None
 ) -> Affine:
     """form % n."""
     if n == 1:
         return ZERO
     _, rest = _whole_and_rest(form, n)
-    low, high = scope.interval_of(rest)
+    low, high = ranges.interval_of(rest)
     if low is not None and high is not None and low // n == high // n:
         return rest - n * (low // n)
-    split = _split(scope, rest, n)
+    split = _split(ranges, rest, n)
     added = ZERO
     if split is not None:
         g, rest, added = split
@@ -69,14 +78,14 @@ def modulo(
             return added
         if all(factor % g == 0 for factor in rest.terms.values()):
             smaller = rest.quotient(g)
-            if scope.fits(smaller, dtype):
-                return modulo(scope, smaller, n // g, dtype).scaled(g) + added
+            if ranges.fits(smaller, dtype):
+                return modulo(ranges, smaller, n // g, dtype).scaled(g) + added
     inner, m, kind = _nested(rest)
     if inner is not None and kind == "%" and m % n == 0:
-        return added + modulo(scope, inner, n, dtype)
-    if not scope.fits(rest, dtype):
-        return scope.atom_form(_opaque(scope, "%", form, n, form, dtype, written))
-    return added + scope.atom_form(_opaque(scope, "%", rest, n, form, dtype, written))
+        return added + modulo(ranges, inner, n, dtype)
+    if not ranges.fits(rest, dtype):
+        return ranges.atom_form(_opaque(ranges, "%", form, n, form, dtype, written))
+    return added + ranges.atom_form(_opaque(ranges, "%", rest, n, form, dtype, written))
 
 
 def _nested(form: Affine) -> tuple[Affine | None, int, str]:
@@ -90,18 +99,18 @@ def _nested(form: Affine) -> tuple[Affine | None, int, str]:
     return None, 0, ""
 
 
-def by_symbol(scope: Scope, form: Affine, divisor: Affine) -> Affine | None:
+def by_symbol(ranges: Ranges, form: Affine, divisor: Affine) -> Affine | None:
     """form // divisor, where every term has the divisor, a positive atom, as a factor."""
     if len(divisor.terms) != 1 or divisor.constant or form.constant or not form.terms:
         return None
     ((symbol, factor),) = divisor.terms.items()
-    low = scope.interval_of(divisor).low
+    low = ranges.interval_of(divisor).low
     if factor != 1 or low is None or low <= 0:
         return None
-    return exact_quotient(scope, form, symbol)
+    return exact_quotient(ranges, form, symbol)
 
 
-def exact_quotient(scope: Scope, form: Affine, symbol: Atom) -> Affine | None:
+def exact_quotient(ranges: Ranges, form: Affine, symbol: Atom) -> Affine | None:
     """The form with one factor `symbol` taken out of every term, or None."""
     if form.constant:
         return None
@@ -114,7 +123,7 @@ def exact_quotient(scope: Scope, form: Affine, symbol: Atom) -> Affine | None:
         rest = Affine(1, {}, 1)
         for part, power in (factors - taken).items():
             for _ in range(power):
-                product = scope.product(rest, scope.atom_form(part), part_expression(part))
+                product = ranges.product(rest, ranges.atom_form(part), part_expression(part))
                 assert type(product) is Affine
                 rest = product
         total = total + rest.scaled(factor)
@@ -144,11 +153,11 @@ def _whole_and_rest(form: Affine, n: int) -> tuple[Affine, Affine]:
     )
 
 
-def _split(scope: Scope, form: Affine, n: int) -> tuple[int, Affine, Affine] | None:
+def _split(ranges: Ranges, form: Affine, n: int) -> tuple[int, Affine, Affine] | None:
     """(g, coarse, fine): coarse + fine == form, g | n, g | coarse, 0 <= fine < g, 1 < g."""
     divisors = []
     for atom, factor in form.terms.items():
-        modulus, remainder = scope.congruence_of_atom(atom)
+        modulus, remainder = ranges.congruence_of_atom(atom)
         divisors.append(gcd(n, factor * modulus, factor * remainder))
     for g in sorted(set(divisors), reverse=True):
         if g == 1:
@@ -159,7 +168,7 @@ def _split(scope: Scope, form: Affine, n: int) -> tuple[int, Affine, Affine] | N
             (fine if divisor % g else coarse)[atom] = factor
         remainder = form.constant % g
         small = Affine(remainder, fine, form.magnitude)
-        low, high = scope.interval_of(small)
+        low, high = ranges.interval_of(small)
         if low is not None and low >= 0 and high is not None and high < g:
             if g < n and not fine and not remainder and any(k % g for k in coarse.values()):
                 continue  # nothing to drop, and the coefficients can't be divided
@@ -168,7 +177,7 @@ def _split(scope: Scope, form: Affine, n: int) -> tuple[int, Affine, Affine] | N
 
 
 def _opaque(
-    scope: Scope,
+    ranges: Ranges,
     kind: str,
     rest: Affine,
     n: int,
@@ -177,13 +186,13 @@ def _opaque(
     written: Expression | None,
 ) -> Opaque:
     """The atom rest // n or rest % n, in the words of the program where they say just that."""
-    interval = scope.interval_of(rest)
+    interval = ranges.interval_of(rest)
     modulus, remainder = 1, 0
     if kind == "//":
         interval = interval.floor_divided(n)
     else:
         interval = interval.modulo(n)
-        step, offset = scope.congruence_of(rest)
+        step, offset = ranges.congruence_of(rest)
         modulus = gcd(step, n)
         remainder = offset % modulus
     same = isinstance(written, Binary) and rest is form and written.right == Constant(n, dtype)

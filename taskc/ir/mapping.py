@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -43,6 +43,7 @@ from taskc.ir.mapping_forms import (
     Booleans,
     Composed,
     Enumerated,
+    Factor,
     Integers,
     Mode,
     Modes,
@@ -51,7 +52,9 @@ from taskc.ir.mapping_forms import (
     read_only,
     table_form,
 )
+from taskc.ir.mapping_picture import Owners, html, svg, table
 from taskc.ir.mapping_split import coalesced_split, rounded_quotient
+from taskc.ir.mapping_text import mapping_text, read_mapping
 
 __all__ = [
     "Mapping",
@@ -63,14 +66,6 @@ __all__ = [
     "replicate",
     "spatial",
 ]
-
-
-class Factor(NamedTuple):
-    """One constructor of a composition, as it was written."""
-
-    kind: str
-    sizes: Shape
-    order: Shape | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -357,35 +352,31 @@ class Mapping:
     # How it is written and drawn.
 
     def __str__(self) -> str:
-        from taskc.ir.mapping_text import print_mapping
-
-        return print_mapping(self)
+        return mapping_text(self.form, self.limit, self.factors)
 
     __repr__ = __str__
 
     @staticmethod
     def parse(text: str) -> Mapping:
         """Read what str(m) writes; factors may also be joined by `*`."""
-        from taskc.ir.mapping_text import parse_mapping
-
-        return parse_mapping(text)
+        makers = (spatial, repeat, replicate, auto_map, mapping)
+        found: Mapping = read_mapping(text, {maker.__name__: maker for maker in makers})
+        return found
 
     def table(self) -> str:
         """The owner of each task as text; see `taskc.ir.mapping_picture`."""
-        from taskc.ir.mapping_picture import table
-
-        return table(self)
+        return table(self._pictured)
 
     def svg(self) -> str:
         """The owner of each task as a standalone SVG; see `taskc.ir.mapping_picture`."""
-        from taskc.ir.mapping_picture import svg
-
-        return svg(self)
+        return svg(self._pictured)
 
     def _repr_html_(self) -> str:
-        from taskc.ir.mapping_picture import html
+        return html(self._pictured, str(self))
 
-        return html(self)
+    @property
+    def _pictured(self) -> Owners:
+        return Owners(self.iterated, *self.owner_table(), self.multiplicity(), self.slots > 1)
 
 
 def spatial(*dims: int, order: Sequence[int] | None = None) -> Mapping:

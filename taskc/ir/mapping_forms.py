@@ -34,6 +34,14 @@ class Mode(NamedTuple):
 Modes = tuple[Mode, ...]
 
 
+class Factor(NamedTuple):
+    """One constructor of a composition, as it was written."""
+
+    kind: str
+    sizes: Shape
+    order: Shape | None = None
+
+
 def merged(modes: Iterable[Mode]) -> Modes:
     """The one list of modes, slowest first, that stands for the same function.
 

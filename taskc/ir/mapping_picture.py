@@ -7,9 +7,9 @@ too, `·` that nobody does.
 from __future__ import annotations
 
 from html import escape
+from typing import NamedTuple
 
-from taskc.ir.mapping import Mapping
-from taskc.ir.mapping_forms import Integers
+from taskc.ir.mapping_forms import Integers, Shape
 
 Cell = tuple[int, str]  # the worker, -1 for none, and the text
 
@@ -19,30 +19,40 @@ LETTER_WIDTH = 8
 GREY = "#808080"  # can be read on a light and on a dark page
 
 
-def table(m: Mapping) -> str:
+class Owners(NamedTuple):
+    """Of each task of an array that holds the shape: its first owner, -1 for none, and how many it has."""
+
+    shape: Shape
+    workers: Integers
+    slots: Integers
+    copies: Integers
+    are_slots_shown: bool
+
+
+def table(owners: Owners) -> str:
     """A grid of at most 16 × 16 cells: the last two dimensions, with the others at 0."""
-    rows, _ = _grid(m, 16)
+    rows, _ = _grid(owners, 16)
     texts = [["…" if cell is None else cell[1] for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     lines = [
         "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True))
         for row in texts
     ]
-    return "\n".join([*_heading(m), *lines])
+    return "\n".join([*_heading(len(owners.shape)), *lines])
 
 
-def svg(m: Mapping) -> str:
+def svg(owners: Owners) -> str:
     """A grid of at most 64 × 64 cells, coloured by worker."""
-    rows, is_whole = _grid(m, 64)
+    rows, is_whole = _grid(owners, 64)
     width = LETTER_WIDTH * (2 + max(len(cell[1]) for row in rows for cell in row if cell))
     shapes = [
         _svg_cell(cell, j * width, i * CELL_HEIGHT, width)
         for i, row in enumerate(rows)
         for j, cell in enumerate(row)
     ]
-    captions = _heading(m)
+    captions = _heading(len(owners.shape))
     if not is_whole:
-        captions.append(f"{' × '.join(map(str, m.iterated[-2:]))} tasks, the corners shown")
+        captions.append(f"{' × '.join(map(str, owners.shape[-2:]))} tasks, the corners shown")
     for line, caption in enumerate(captions, start=len(rows)):
         y = (line + 0.5) * CELL_HEIGHT
         shapes.append(f'<text x="4" y="{y:g}" fill="{GREY}" text-anchor="start">{caption}</text>')
@@ -70,32 +80,31 @@ def _svg_cell(cell: Cell | None, x: int, y: int, width: int) -> str:
     )
 
 
-def html(m: Mapping) -> str:
-    return f"<div>{svg(m)}<div><code>{escape(str(m))}</code></div></div>"
+def html(owners: Owners, name: str) -> str:
+    return f"<div>{svg(owners)}<div><code>{escape(name)}</code></div></div>"
 
 
-def _heading(m: Mapping) -> list[str]:
-    return [f"[{'0, ' * (m.rank - 2)}:, :]"] if m.rank > 2 else []
+def _heading(rank: int) -> list[str]:
+    return [f"[{'0, ' * (rank - 2)}:, :]"] if rank > 2 else []
 
 
-def _grid(m: Mapping, most: int) -> tuple[list[list[Cell | None]], bool]:
+def _grid(owners: Owners, most: int) -> tuple[list[list[Cell | None]], bool]:
     """The cells of the last two dimensions, None where elided, and whether that is all of them."""
-    plane = (0,) * (m.rank - 2)
-    size = (1, 1, *m.iterated)[-2:]
+    rank = len(owners.shape)
+    plane = (0,) * (rank - 2)
 
     def last_two(values: Integers) -> Integers:
         leading: Integers = values[plane]
-        return leading.reshape(values.shape[-2:] if m.rank > 1 else (1, -1))
+        return leading.reshape(values.shape[-2:] if rank > 1 else (1, -1))
 
-    workers, slots = map(last_two, m.owner_table())
-    copies = last_two(m.multiplicity())
-    rows, columns = (_shown(extent, most) for extent in size)
+    workers, slots, copies = map(last_two, (owners.workers, owners.slots, owners.copies))
+    rows, columns = (_shown(extent, most) for extent in (1, 1, *owners.shape)[-2:])
 
     def cell(i: int, j: int) -> Cell:
         worker = int(workers[i, j])
         if worker < 0:
             return NOBODY
-        slot = f":{slots[i, j]}" if m.slots > 1 else ""
+        slot = f":{slots[i, j]}" if owners.are_slots_shown else ""
         return worker, f"{worker}{slot}{'+' if copies[i, j] > 1 else ''}"
 
     cells = [[None if i is None or j is None else cell(i, j) for j in columns] for i in rows]

@@ -1,25 +1,16 @@
-"""Mappings as text: printed like the DSL, and read back."""
+"""Mappings as text: printed like the DSL, and read back by those who make them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping as Dictionary
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from taskc.ir.mapping import (
-    Factor,
-    Mapping,
-    auto_map,
-    mapping,
-    repeat,
-    replicate,
-    spatial,
-)
 from taskc.ir.mapping_checks import MappingError, joined
-from taskc.ir.mapping_forms import Composed, Enumerated, Mode, Shape
+from taskc.ir.mapping_forms import Composed, Enumerated, Factor, Mode, Shape
 
 if TYPE_CHECKING:  # printing needs none of it, and it takes a while to load
     from lark import Lark, Token, Tree
@@ -49,24 +40,31 @@ MOST_DIGITS = 1000  # Python converts no more than 4,300, and no type holds as m
 LONG_NUMBER = re.compile(rf"\d{{{MOST_DIGITS + 1}}}")
 
 
-def print_mapping(m: Mapping) -> str:
+# What makes a mapping, by the name that it has in the text; a product is one's `*` another.
+Makers: TypeAlias = Dictionary[str, Callable[..., Any]]
+
+
+def mapping_text(
+    form: Composed | Enumerated, limit: Shape | None, factors: tuple[Factor, ...]
+) -> str:
     """The chain as it was written, or for a derived mapping one that is equal to it."""
-    limit = "" if m.limit is None else f".within({joined(m.limit)})"
-    if isinstance(m.form, Enumerated):
-        return _table(m, _lists(m.form)) + limit
-    factors = m.factors or _factors(m.form)
-    if factors is None:
-        rows = m.form.tasks(np.arange(m.workers)).tolist()
-        return _table(m, [[tuple(task) for task in row] for row in rows]) + limit
-    if m.rank != 1 and all(factor.kind == "replicate" for factor in factors):
+    within = "" if limit is None else f".within({joined(limit)})"
+    if isinstance(form, Enumerated):
+        return _table(form, _lists(form)) + within
+    chain = factors or _factors(form)
+    if chain is None:
+        rows = form.tasks(np.arange(form.workers)).tolist()
+        return _table(form, [[tuple(task) for task in row] for row in rows]) + within
+    rank = len(form.shape)
+    if rank != 1 and all(factor.kind == "replicate" for factor in chain):
         # Without a partner to take it from, the rank has to be said.
-        first, *rest = map(_factor, factors)
-        return ".".join([f"{first[:-1]}, rank={m.rank})", *rest])
-    return ".".join(map(_factor, factors)) + limit
+        first, *rest = map(_factor, chain)
+        return ".".join([f"{first[:-1]}, rank={rank})", *rest])
+    return ".".join(map(_factor, chain)) + within
 
 
-def _table(m: Mapping, rows: Iterable[object]) -> str:
-    return f"mapping({m.shape}, {m.workers}, [{', '.join(map(str, rows))}])"
+def _table(form: Composed | Enumerated, rows: Iterable[object]) -> str:
+    return f"mapping({form.shape}, {form.workers}, [{', '.join(map(str, rows))}])"
 
 
 def _factor(factor: Factor) -> str:
@@ -133,8 +131,8 @@ def _parser() -> Lark:
     return Lark(GRAMMAR, parser="lalr", propagate_positions=True)
 
 
-def parse_mapping(text: str) -> Mapping:
-    """Read a chain of constructors; a mistake is reported with its column, counted from 1."""
+def read_mapping(text: str, makers: Makers) -> Any:
+    """What a chain of constructors makes; a mistake is reported with its column, counted from 1."""
     from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
     if long := LONG_NUMBER.search(text):
@@ -149,7 +147,7 @@ def parse_mapping(text: str) -> Mapping:
         at_end = error.token.type == "$END"
         raise _mistake(text, len(text.rstrip()) if at_end else error.token.start_pos or 0) from None
     try:
-        return _build(tree)
+        return _build(tree, makers)
     except RecursionError:
         raise MappingError("this chain is too long to be read") from None
 
@@ -176,39 +174,35 @@ def _terminal(name: str) -> str:
     return repr(pattern.value)
 
 
-def _build(tree: Any) -> Mapping:
+def _build(tree: Any, makers: Makers) -> Any:
     parts: list[Any] = tree.children
     match tree.data:
         case "product":
-            f, g = map(_build, parts)
+            f, g = (_build(part, makers) for part in parts)
             return _at(parts[1], lambda: f * g)
         case "within":
-            m = _build(parts[0])
+            m = _build(parts[0], makers)
             return _at(tree, lambda: m.within(_integers(parts[1:])))
         case "replicate":
-            return _at(tree, lambda: replicate(*_integers(parts)))
+            return _at(tree, lambda: makers["replicate"](*_integers(parts)))
         case "auto_map":
             extents, workers = _integers(parts[0].children), int(parts[1])
             vector = int(parts[2].children[0]) if len(parts) > 2 else 1
-            return _at(tree, lambda: auto_map(extents, workers=workers, vector=vector))
+            return _at(tree, lambda: makers["auto_map"](extents, workers=workers, vector=vector))
         case "mapping":
             lists = [[_task(entry) for entry in row.children] for row in parts[2:]]
             shape, workers = _integers(parts[0].children), int(parts[1])
-            return _at(tree, lambda: _listed(shape, workers, lists))
+            if len(lists) != workers:
+                count = f"{workers} workers, but lists of tasks for {len(lists)}"
+                raise _error_at(tree, f"mapping(…) has {count}")
+            return _at(tree, lambda: makers["mapping"](shape, workers, lists.__getitem__))
         case kind:
-            constructor = spatial if kind == "spatial" else repeat
             sizes = parts[0].children
             order = None
             if sizes and hasattr(sizes[-1], "children"):
                 *sizes, last = sizes
                 order = _integers(last.children)
-            return _at(tree, lambda: constructor(*_integers(sizes), order=order))
-
-
-def _listed(shape: list[int], workers: int, lists: list[list[list[int] | None]]) -> Mapping:
-    if len(lists) != workers:
-        raise MappingError(f"mapping(…) has {workers} workers, but lists of tasks for {len(lists)}")
-    return mapping(shape, workers, lists.__getitem__)
+            return _at(tree, lambda: makers[kind](*_integers(sizes), order=order))
 
 
 def _integers(tokens: Iterable[Any]) -> list[int]:
@@ -219,8 +213,12 @@ def _task(entry: Tree[Token]) -> list[int] | None:
     return None if entry.data == "hole" else _integers(entry.children)
 
 
-def _at(tree: Tree[Token], make: Callable[[], Mapping]) -> Mapping:
+def _at(tree: Tree[Token], make: Callable[[], Any]) -> Any:
     try:
         return make()
     except MappingError as error:
-        raise MappingError(f"column {tree.meta.column}: {error}") from None
+        raise _error_at(tree, error) from None
+
+
+def _error_at(tree: Tree[Token], message: object) -> MappingError:
+    return MappingError(f"column {tree.meta.column}: {message}")
