@@ -20,12 +20,13 @@ from typing import Any
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import BINARY_OPERATORS, UNARY_OPERATORS, Operator
-from taskc.ir.nodes import Expression, Statement
-from taskc.ir.printer import expression_text, statement_text, to_text
+from taskc.ir.nodes import Expression
+from taskc.ir.printer import expression_text
 from taskc.ir.ptx import fault_in_snippet
-from taskc.ir.specification import LEAN, SCALAR, STAGES, attributes, permitted, stages_of
+from taskc.ir.specification import LEAN, SCALAR
 from taskc.ir.text_rules import is_representable
 from taskc.ir.types import DTYPES, DType, bf16, boolean, f16, f32, f64, i32, i64
+from taskc.ir.verify_rules import Rules
 
 _COMPUTED = frozenset({f16, bf16, f32, f64})  # the float types with arithmetic
 _FLAT_SCOPES = frozenset({ir.GLOBAL, ir.SHARED, ir.REGISTER})
@@ -48,66 +49,18 @@ def _is_value(value: bool | int | float, dtype: DType) -> bool:
     return is_representable(value, dtype)
 
 
-def broken(kernel: ir.Kernel, rule: str, where: Statement | None = None) -> InternalError:
-    message = f"{kernel.name} breaks a rule of stage {kernel.stage}: {rule}"
-    if where is not None:
-        message += f", in `{statement_text(where).partition(chr(10))[0]}`"
-        place = str(getattr(where, "loc", ""))
-        message += f" ({place})" if place else ""
-    return InternalError(message, to_text(kernel))
+class Names:
+    """Which names are bound, and which of them still are."""
 
-
-class ExpressionVerifier:
-    def __init__(self, kernel: ir.Kernel, divergent_cells: frozenset[ir.Tensor]) -> None:
-        self.kernel = kernel
-        self.stage = STAGES.index(kernel.stage) if kernel.stage in STAGES else 0
-        self.permitted = permitted(self.stage)
-        self.rules = attributes(self.stage)
-        self.current: Statement | None = None
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
         self.live: set[Any] = set()
         self.ever: set[Any] = set()
         self.trail: list[Any] = []  # what is live, in the order of binding
-        self.inside = 0  # how many mapping loops, or a move, are around
-        self.divergent: set[ir.Variable] = {kernel.worker}
-        self.divergent_cells: set[ir.Tensor] = set(divergent_cells)
-        self.outer_cells: set[ir.Tensor] = set()  # allocated outside mapping loops
-        self.replicated: dict[ir.Tensor, bool] = {}
-        self.cluster = ir.cluster_of(kernel)
-        self.peers: set[ir.Tensor] = set()  # tensors that are other blocks'
-        self.snippets: set[ir.Snippet] = set()  # those that have been checked
-        # The kernel's own numbers where the stage has them not.
-        words = (("worker", kernel.worker), ("block", kernel.block))
-        self.hidden = {variable: word for word, variable in words if word not in self.permitted}
-
-    # --- messages ---
-
-    def broken(self, rule: str) -> InternalError:
-        return broken(self.kernel, rule, self.current)
-
-    def need(self, holds: bool, rule: str) -> None:
-        if not holds:
-            raise self.broken(rule)
-
-    def not_here(self, what: type | str) -> InternalError:
-        first, last = stages_of(what)
-        name = what if isinstance(what, str) else what.__name__
-        return self.broken(f"{name} belongs in the stages {STAGES[first]} to {STAGES[last]}")
-
-    def attributes_of(self, node: Any) -> None:
-        for rule in self.rules.get(type(node), ()):
-            if not rule.holds(node):
-                stages = f"in the stages {STAGES[rule.first]} to {STAGES[rule.last]}"
-                raise self.broken(f"a {type(node).__name__} {rule.says} {stages}")
-
-    def same_type(self, left: DType, right: DType, what: str) -> None:
-        if left is not right:
-            raise self.broken(f"{what} have one type, not {left} and {right}")
-
-    # --- names ---
 
     def bind(self, name: ir.Variable | ir.Tensor) -> None:
         if name in self.ever:
-            raise self.broken(f"a name is bound once, but {name} is bound again")
+            raise self.rules.broken(f"a name is bound once, but {name} is bound again")
         self.ever.add(name)
         self.live.add(name)
         self.trail.append(name)
@@ -115,22 +68,40 @@ class ExpressionVerifier:
     def known(self, name: ir.Variable | ir.Tensor) -> None:
         if name not in self.live:
             when = "after its scope has ended" if name in self.ever else "without being bound"
-            raise self.broken(f"a name is used within its scope, but {name} is used {when}")
+            raise self.rules.broken(f"a name is used within its scope, but {name} is used {when}")
 
-    # --- expressions ---
+    def end_behind(self, mark: int) -> None:
+        """The scope ends that began where the trail was so long."""
+        self.live.difference_update(self.trail[mark:])
+        del self.trail[mark:]
+
+
+class Expressions:
+    """Checks expressions, and says whether their values may differ between workers."""
+
+    def __init__(self, rules: Rules, names: Names, divergent_cells: frozenset[ir.Tensor]) -> None:
+        self.rules = rules
+        self.names = names
+        self.divergent: set[ir.Variable] = {rules.kernel.worker}
+        self.divergent_cells: set[ir.Tensor] = set(divergent_cells)
+        self.replicated: dict[ir.Tensor, bool] = {}
+        self.snippets: set[ir.Snippet] = set()  # those that have been checked
+        # The kernel's own numbers where the stage has them not.
+        words = (("worker", rules.kernel.worker), ("block", rules.kernel.block))
+        self.hidden = {variable: word for word, variable in words if word not in rules.permitted}
 
     def index(self, index: Expression, *, allow_worker: bool = False) -> bool:
-        diverges = self.expression(index, allow_worker=allow_worker)
+        diverges = self.check(index, allow_worker=allow_worker)
         self.index_type(index.dtype)
         return diverges
 
     def index_type(self, dtype: DType) -> None:
-        if dtype is not i64 and (self.stage != LEAN or dtype is not i32):
-            allowed = "i32 or i64" if self.stage == LEAN else "i64"
-            raise self.broken(f"an index is {allowed}, not {dtype}")
+        if dtype is not i64 and (self.rules.stage != LEAN or dtype is not i32):
+            allowed = "i32 or i64" if self.rules.stage == LEAN else "i64"
+            raise self.rules.broken(f"an index is {allowed}, not {dtype}")
 
     def element(self, tensor: ir.Tensor, indices: tuple[Expression, ...]) -> bool:
-        self.known(tensor)
+        self.names.known(tensor)
         self.rank(tensor, len(indices))
         diverges = False
         for index in indices:
@@ -139,15 +110,15 @@ class ExpressionVerifier:
 
     def rank(self, tensor: ir.Tensor, count: int, *, is_place: bool = False) -> None:
         rank = len(tensor.shape)
-        if self.stage == LEAN:
+        if self.rules.stage == LEAN:
             if count == 1 or (count == rank and (is_place or tensor.scope not in _FLAT_SCOPES)):
                 return
-            raise self.broken(f"{tensor} has one linear index, not {count}")
+            raise self.rules.broken(f"{tensor} has one linear index, not {count}")
         if count != rank:
-            raise self.broken(f"{tensor} has {rank} dimensions, but {count} indices")
+            raise self.rules.broken(f"{tensor} has {rank} dimensions, but {count} indices")
 
     def address(self, place: ir.Address) -> None:
-        self.known(place.tensor)
+        self.names.known(place.tensor)
         self.rank(place.tensor, len(place.indices), is_place=True)
         for index in place.indices:
             self.index(index)
@@ -161,30 +132,32 @@ class ExpressionVerifier:
             self.replicated[tile] = found
         return found
 
-    def expression(self, root: Expression, *, allow_worker: bool = False) -> bool:
+    def check(self, root: Expression, *, allow_worker: bool = False) -> bool:
         """Check all of it; whether its value may differ between workers."""
         diverges = False
-        live, divergent, permitted = self.live, self.divergent, self.permitted
+        live, divergent, rules = self.names.live, self.divergent, self.rules
         stack: list[Any] = [root]
         while stack:
             e = stack.pop()
             kind = type(e)
             if kind is ir.Variable:
                 if e not in live:
-                    self.known(e)
+                    self.names.known(e)
                 if e in divergent:
                     diverges = True
                 if e in self.hidden and not allow_worker:
-                    raise self.not_here(self.hidden[e])
+                    raise rules.not_here(self.hidden[e])
             elif kind is ir.Constant:
                 if not _is_value(e.value, e.dtype):
-                    raise self.broken(f"a constant is of its type, but {e.value!r} is no {e.dtype}")
+                    raise rules.broken(
+                        f"a constant is of its type, but {e.value!r} is no {e.dtype}"
+                    )
             elif kind is ir.Binary:
                 left, right = e.left, e.right
                 dtype = left.dtype
                 if dtype is not right.dtype:
                     what = f"the operands of `{expression_text(e)}`"
-                    self.same_type(dtype, right.dtype, what)
+                    rules.same_type(dtype, right.dtype, what)
                 if dtype not in _BINARY.get(e.operator, _NOTHING):
                     raise self.undefined(e.operator, _BINARY, dtype)
                 stack.append(right)
@@ -192,17 +165,17 @@ class ExpressionVerifier:
             elif kind is ir.Read:
                 tensor, indices = e.tensor, e.indices
                 if tensor not in live:
-                    self.known(tensor)
-                if len(indices) != len(tensor.shape) or self.stage == LEAN:
+                    self.names.known(tensor)
+                if len(indices) != len(tensor.shape) or rules.stage == LEAN:
                     self.rank(tensor, len(indices))
                 for index in indices:
                     if index.dtype is not i64:
                         self.index_type(index.dtype)
                 stack.extend(indices)
-                if not self.inside and self.differs(tensor):
+                if not rules.inside and self.differs(tensor):
                     diverges = True
             else:
-                if kind not in permitted:
+                if kind not in rules.permitted:
                     raise self.no_expression(e)
                 self.rare(e, stack)
         return diverges
@@ -216,19 +189,19 @@ class ExpressionVerifier:
             stack.append(e.operand)
         elif kind is ir.Fused:
             what = "the operands of a fused multiply-add"
-            self.same_type(e.left.dtype, e.right.dtype, what)
-            self.same_type(e.left.dtype, e.addend.dtype, what)
+            self.rules.same_type(e.left.dtype, e.right.dtype, what)
+            self.rules.same_type(e.left.dtype, e.addend.dtype, what)
             if e.addend.dtype not in _COMPUTED:
-                raise self.broken(f"a fused multiply-add is not defined on {e.addend.dtype}")
+                raise self.rules.broken(f"a fused multiply-add is not defined on {e.addend.dtype}")
             stack += (e.addend, e.right, e.left)
         elif kind is ir.Select:
-            self.same_type(e.condition.dtype, boolean, "a condition and its meaning")
-            self.same_type(e.then.dtype, e.otherwise.dtype, "the branches of a select")
+            self.rules.same_type(e.condition.dtype, boolean, "a condition and its meaning")
+            self.rules.same_type(e.then.dtype, e.otherwise.dtype, "the branches of a select")
             stack += (e.otherwise, e.then, e.condition)
         elif kind is ir.Cast:
             stack.append(e.operand)
         elif kind is ir.Lookup:
-            self.need(
+            self.rules.need(
                 e.table.values.ndim == 1 and e.table.values.dtype.kind == "i",
                 f"the table {e.table} is a list of integers",
             )
@@ -239,7 +212,7 @@ class ExpressionVerifier:
             types = [parameter.dtype for parameter in e.snippet.parameters]
             given = [operand.dtype for operand in e.operands]
             if types != given:
-                raise self.broken(f"the snippet {e.snippet} takes {types}, not {given}")
+                raise self.rules.broken(f"the snippet {e.snippet} takes {types}, not {given}")
             stack += reversed(e.operands)
         else:
             raise self.no_expression(e)
@@ -250,11 +223,11 @@ class ExpressionVerifier:
         self.snippets.add(snippet)
         fault = fault_in_snippet(snippet)
         if fault is not None:
-            raise self.broken(f"in the snippet {snippet}, {fault}")
-        live = self.live
-        self.live = set(snippet.parameters)
-        self.expression(snippet.meaning)
-        self.live = live
+            raise self.rules.broken(f"in the snippet {snippet}, {fault}")
+        live = self.names.live
+        self.names.live = set(snippet.parameters)
+        self.check(snippet.meaning)
+        self.names.live = live
 
     def differs(self, tensor: ir.Tensor) -> bool:
         """Whether an element may be another for each worker, outside mapping loops."""
@@ -266,12 +239,12 @@ class ExpressionVerifier:
         self, operator: str, operators: dict[str, frozenset[DType]], dtype: DType
     ) -> InternalError:
         if operator not in operators:
-            return self.broken(f"there is no operator {operator!r} here")
-        return self.broken(f"{operator!r} is not defined on {dtype}")
+            return self.rules.broken(f"there is no operator {operator!r} here")
+        return self.rules.broken(f"{operator!r} is not defined on {dtype}")
 
     def no_expression(self, e: object) -> InternalError:
         if type(e) is ir.Address:
-            return self.broken("an address is an operand of an operation and nothing else")
-        if type(e) is ir.Lookup and self.stage < SCALAR:
-            return self.not_here(ir.Lookup)
-        return self.broken(f"{e!r} is no expression")
+            return self.rules.broken("an address is an operand of an operation and nothing else")
+        if type(e) is ir.Lookup and self.rules.stage < SCALAR:
+            return self.rules.not_here(ir.Lookup)
+        return self.rules.broken(f"{e!r} is no expression")
