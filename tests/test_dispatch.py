@@ -8,22 +8,31 @@ a `case _: assert_never(...)` stands behind all nodes of a union is the type che
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from taskc.backend.sim.report import Findings
 from taskc.backend.sim.run import Simulation
+from taskc.errors import CompileError
 from taskc.ir import nodes as ir, printer, printer_expressions
-from taskc.ir.affine import CONVERT
 from taskc.ir.fields import EXPRESSION_TYPES, STATEMENT_TYPES
+from taskc.ir.parser import parse
+from taskc.ir.parser_text import syntax_tree
+from taskc.ir.printer import to_text
+from taskc.ir.rewrite import walk
 from taskc.ir.types import u64
 from taskc.ir.verify import _Verifier
+from taskc.ir.verify_expressions import _RARE
+from tests.ir.stage_programs import PROGRAMS
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / "taskc").rglob("*.py"))
-NODES = frozenset(kind.__name__ for kind in EXPRESSION_TYPES | STATEMENT_TYPES)
+NODE_TYPES = (*get_args(ir.Expression), *get_args(ir.Statement))
+NODES = frozenset(kind.__name__ for kind in NODE_TYPES)
 
 
 def node_named(expression: ast.expr) -> str | None:
@@ -107,8 +116,12 @@ TABLES = {
         {*printer_expressions._EXPRESSIONS, ir.Variable},
         EXPRESSION_TYPES,
     ),
+    "taskc/ir/verify_expressions.py": (
+        # What an index is made of has no row, and an address is the business of statements.
+        {*_RARE, ir.Variable, ir.Constant, ir.Binary, ir.Read, ir.Address},
+        EXPRESSION_TYPES,
+    ),
     "taskc/ir/verify.py": ({*_Verifier.checks, ir.Sequence}, STATEMENT_TYPES),
-    "taskc/ir/affine.py": ({*CONVERT}, EXPRESSION_TYPES),
     "taskc/backend/sim/statements.py": (
         {*simulation().statements.makers, ir.Breakpoint},  # that is made where somebody may stop
         STATEMENT_TYPES,
@@ -121,6 +134,7 @@ TABLES = {
 PARTS = {"taskc/backend/sim/loops.py"}  # of the table in statements.py
 # Tables of names, and of operators in patterns.
 OTHERS = {"taskc/ir/parser_expressions.py", "taskc/passes/simplify_rules.py"}
+DEFAULTS = {"taskc/ir/affine.py"}  # what is in none of its rows is an atom of its parts
 
 
 @pytest.mark.parametrize("file", TABLES)
@@ -131,6 +145,57 @@ def test_every_table_of_nodes_is_complete(file: str) -> None:
     assert not has - wanted
 
 
+# The text form of each node, by a program that has it.
+
+
+@pytest.mark.parametrize("kind", [*NODE_TYPES], ids=lambda kind: kind.__name__)
+def test_every_node_has_a_text_that_is_read_back(kind: type) -> None:
+    built = [program() for program in PROGRAMS]
+    having = [one for one in built if any(type(node) is kind for node in walk(one.body))]
+    assert having, f"tests/ir/stage_programs.py: no program has a {kind.__name__}"
+    kernel = having[0]
+    text = to_text(kernel)
+    lines = [line.strip() for line in text.splitlines() if f"<{kind.__name__}(" in line]
+    printer = "printer" if kind in STATEMENT_TYPES else "printer_expressions"
+    assert not lines, f"taskc/ir/{printer}.py has nothing for {kind.__name__}: {lines[0]}"
+    try:
+        syntax_tree(text, "text")
+    except CompileError as error:
+        pytest.fail(f"taskc/ir/ir.lark has nothing for {kind.__name__}: {error}")
+    reader = f"taskc/ir/parser_{'statements' if kind in STATEMENT_TYPES else 'expressions'}.py"
+    try:
+        again = parse(text)
+    except (CompileError, KeyError, TypeError) as error:
+        pytest.fail(f"{reader} has nothing for {kind.__name__}: {error}")
+    assert any(type(node) is kind for node in walk(again.body)), f"{reader} makes no {kind}"
+
+
+def test_the_grammar_at_the_head_of_the_nodes_names_all() -> None:
+    grammar = (ir.__doc__ or "").partition("Execution\n")[0]
+    missing = sorted(NODES - {*re.findall(r"\w+", grammar)})
+    assert not missing, f"taskc/ir/nodes.py: the grammar at its head lacks {missing}"
+
+
+def unions(source: str) -> Iterator[str]:
+    """What a match lacks that says by `assert_never` that it has all: most nodes of a union, where it is about that."""
+    for match in ast.walk(ast.parse(source)):
+        if isinstance(match, ast.Match) and "assert_never" in ast.unparse(match.cases[-1]):
+            named = set().union(*(nodes_in(case.pattern) for case in match.cases))
+            for union in (EXPRESSION_TYPES, STATEMENT_TYPES):
+                names = {kind.__name__ for kind in union}
+                if named <= names and len(names) / 2 < len(named) < len(names):
+                    yield f"line {match.lineno}: it has nothing for {sorted(names - named)}"
+
+
+def test_every_match_over_a_union_names_all_of_it() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}, {text}"
+        for path in FILES
+        for text in unions(path.read_text(encoding="utf-8"))
+    ]
+    assert not found, "\n".join(found)
+
+
 def test_there_are_no_other_tables_of_nodes() -> None:
     found = {
         str(path.relative_to(ROOT))
@@ -138,7 +203,7 @@ def test_there_are_no_other_tables_of_nodes() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Dict) and sum(node_named(k) is not None for k in node.keys if k) > 2
     }
-    assert found <= TABLES.keys() | PARTS | OTHERS
+    assert found <= TABLES.keys() | PARTS | OTHERS | DEFAULTS
 
 
 @pytest.mark.parametrize(
@@ -159,6 +224,14 @@ def test_there_are_no_other_tables_of_nodes() -> None:
 def test_a_planted_gap_is_caught(source: str, expected: str) -> None:
     (found,) = problems(source)
     assert expected in found
+
+
+def test_a_planted_gap_in_a_union_is_caught() -> None:
+    union = sorted(kind.__name__ for kind in EXPRESSION_TYPES)
+    source = "match n:\n    case {}:\n        a = 1\n    case _:\n        assert_never(n)"
+    whole, lacking = (" | ".join(f"ir.{name}()" for name in part) for part in (union, union[1:]))
+    assert not [*unions(source.format(whole))]
+    assert [*unions(source.format(lacking))] == [f"line 1: it has nothing for {union[:1]}"]
 
 
 @pytest.mark.parametrize(

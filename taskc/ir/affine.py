@@ -15,12 +15,13 @@ from memory have the range of their type.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
 from math import gcd, prod
 from typing import Any
 
 from taskc.ir import divisions
+from taskc.ir.fields import EFFECT_FIELDS, EXPRESSION_TYPES
 from taskc.ir.interval import EVERYTHING, NATURAL, Interval, range_of
 from taskc.ir.linear import WRAPPED, ZERO, Affine, Atom, Opaque, factors_of, is_wide_product
 from taskc.ir.nodes import (
@@ -29,9 +30,8 @@ from taskc.ir.nodes import (
     Binary,
     Cast,
     Constant,
+    Effect,
     Expression,
-    Fused,
-    Inline,
     Lookup,
     Read,
     Select,
@@ -43,7 +43,6 @@ from taskc.ir.rewrite import walk
 from taskc.ir.types import DType, boolean, i64
 
 __all__ = [
-    "CONVERT",
     "Affine",
     "Atom",
     "Opaque",
@@ -274,7 +273,7 @@ class Scope:
         found = self._forms.get(id(expression))
         if found is not None:
             return found[1]
-        result = CONVERT[type(expression)](self, expression)
+        result = _CONVERT.get(type(expression), _plain)(self, expression)
         if type(result) is Opaque and expression.dtype.is_integer:
             result = self.atom_form(result)
         self._forms[id(expression)] = expression, result
@@ -456,11 +455,6 @@ def _extremum(scope: Scope, node: Binary, left: Affine, right: Affine) -> Term:
     )
 
 
-def _fused(scope: Scope, node: Fused) -> Term:
-    parts = tuple(scope.term(part) for part in (node.left, node.right, node.addend))
-    return Opaque("fused", parts, node, _any_value(node.dtype), moving=_any_moving(parts))
-
-
 def _select(scope: Scope, node: Select) -> Term:
     condition = scope.term(node.condition)
     then, otherwise = scope.term(node.then), scope.term(node.otherwise)
@@ -511,32 +505,35 @@ def _lookup(scope: Scope, node: Lookup) -> Term:
     return Opaque("lookup", (node.table, index), node, interval, moving=index.moving)
 
 
-def _inline(scope: Scope, node: Inline) -> Term:
-    parts = tuple(scope.term(operand) for operand in node.operands)
-    interval = _any_value(node.dtype)
-    return Opaque("inline", (node.snippet, *parts), node, interval, moving=_any_moving(parts))
+def _plain(scope: Scope, node: Expression) -> Term:
+    """What says nothing of its value: an atom of its kind and of what its fields hold."""
+    parts: list[Any] = []
+    for field in fields(node):
+        held = getattr(node, field.name) if field.compare else ()
+        many = held if isinstance(held, tuple) else (held,)
+        parts += [scope.term(item) if type(item) in EXPRESSION_TYPES else item for item in many]
+    moving = type(node) in EFFECT_FIELDS[Effect.READS] or _any_moving(parts)
+    return Opaque(type(node).__name__, tuple(parts), node, _any_value(node.dtype), moving=moving)
 
 
 def _any_value(dtype: DType) -> Interval:
     return range_of(dtype) if dtype.is_integer else EVERYTHING
 
 
-def _any_moving(parts: tuple[Term, ...]) -> bool:
-    return any(part.moving for part in parts)
+def _any_moving(parts: Iterable[object]) -> bool:
+    return any(part.moving for part in parts if isinstance(part, (Affine, Opaque)))
 
 
-CONVERT: dict[type, Callable[[Scope, Any], Term]] = {
+_CONVERT: dict[type, Callable[[Scope, Any], Term]] = {
     Constant: _constant,
     Variable: _variable,
     Unary: _unary,
     Binary: _binary,
-    Fused: _fused,
     Select: _select,
     Cast: _cast,
     Read: _read,
     Address: _address,
     Lookup: _lookup,
-    Inline: _inline,
 }
 
 

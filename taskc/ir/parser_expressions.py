@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence as List
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from lark import Token, Tree
 
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
+from taskc.ir.fields import EXPRESSION_FIELDS
 from taskc.ir.nodes import Expression
 from taskc.ir.parser_text import location
 from taskc.ir.text_rules import (
     BINARY_FUNCTIONS,
+    CALLS,
     COMPARISON,
     NOT,
     PRECEDENCE,
@@ -253,26 +256,22 @@ class ExpressionBuilder:
         found = self.names.get(name)
         if type(found) is ir.Snippet:
             return ir.Inline(found, self.arguments(tree, found, trees), loc=loc)
-        counts = {"select": 3, "fma": 3}
-        count = (
-            1 if name in UNARY_FUNCTIONS else 2 if name in BINARY_FUNCTIONS else counts.get(name)
-        )
-        if count is None:
+        kind: Any  # a class of nodes, or one with its operator
+        if name in CALLS:
+            kind, conditions = CALLS[name]
+            count = len(EXPRESSION_FIELDS[kind])
+        elif name in UNARY_FUNCTIONS:
+            kind, conditions, count = partial(ir.Unary, str(name)), 0, 1
+        elif name in BINARY_FUNCTIONS:
+            kind, conditions, count = partial(ir.Binary, str(name)), 0, 2
+        else:
             raise self.error(f"there is no function {name}", name)
         if len(trees) != count:
             raise self.error(f"{name} takes {count} operands, not {len(trees)}", tree)
-        if name == "select":
-            condition = self.expression(trees[0], None)
-            then, otherwise = self.operands(trees[1:], expected)
-            return ir.Select(condition, then, otherwise, loc=loc)
-        operands = self.operands(trees, surroundings(name, expected))
-        if name == "fma":
-            left, right, addend = operands
-            return ir.Fused(left, right, addend, loc=loc)
-        if count == 1:
-            return ir.Unary(str(name), operands[0], loc=loc)
-        left, right = operands
-        return ir.Binary(str(name), left, right, loc=loc)
+        first = [self.expression(part, None) for part in trees[:conditions]]
+        operands = self.operands(trees[conditions:], surroundings(name, expected))
+        value: Expression = kind(*first, *operands, loc=loc)
+        return value
 
     def arguments(
         self, tree: Node, snippet: ir.Snippet, trees: List[Node]

@@ -13,6 +13,7 @@ from lark import Token, Tree
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.depth import too_deep
+from taskc.ir.fields import STATEMENT_TYPES
 from taskc.ir.nodes import Statement
 from taskc.ir.operations import OPERATIONS
 from taskc.ir.parser_declarations import DeclarationBuilder
@@ -39,9 +40,22 @@ class StatementBuilder(DeclarationBuilder):
     def statement(self, tree: Node) -> Statement | None:
         loc = self.location(tree)
         try:
-            return _STATEMENTS[tree.data](self, tree, loc)
+            build = _STATEMENTS.get(tree.data)
+            return self.by_fields(tree, loc) if build is None else build(self, tree, loc)
         except RecursionError:
             raise too_deep(loc) from None
+
+    def by_fields(self, tree: Node, loc: Location) -> Statement:
+        """A statement of the rule's name, whose tree holds expressions, texts and blocks field by field."""
+        held: list[Any] = []
+        for child in tree.children:
+            if isinstance(child, Tree) and child.data == "block":
+                held.append(self.body(child))
+            elif isinstance(child, Token) and child.type == "STRING":
+                held.append(self.string(child))
+            else:
+                held.append(self.expression(child, None))
+        return _BY_NAME[tree.data.rstrip("_")](*held, loc=loc)
 
     def pass_(self, tree: Node, loc: Location) -> Statement:
         return ir.Sequence((), loc=loc)
@@ -60,11 +74,6 @@ class StatementBuilder(DeclarationBuilder):
                 self.expression(test, None), self.body(block), otherwise, loc=self.location(part)
             )
         return ir.If(self.expression(condition, None), self.body(then), otherwise, loc=loc)
-
-    def while_(self, tree: Node, loc: Location) -> Statement:
-        return ir.While(
-            self.expression(tree.children[0], None), self.body(tree.children[1]), loc=loc
-        )
 
     def for_(self, tree: Node, loc: Location) -> Statement:
         binder, word, arguments, block = tree.children
@@ -259,13 +268,6 @@ class StatementBuilder(DeclarationBuilder):
         found = tuple([self.expression(value, None) for value in values])
         return ir.Print(self.string(text), found, loc=loc)
 
-    def assert_(self, tree: Node, loc: Location) -> Statement:
-        condition, text = tree.children
-        return ir.Assert(self.expression(condition, None), self.string(text), loc=loc)
-
-    def breakpoint(self, tree: Node, loc: Location) -> Statement:
-        return ir.Breakpoint(loc=loc)
-
     def ring_step(self, tree: Node, loc: Location) -> Statement:
         operation, name, step = tree.children
         ring = self.find(name, ir.Ring)
@@ -302,12 +304,16 @@ class StatementBuilder(DeclarationBuilder):
         self.define(name, ir.Snippet(str(name), self.string(text), parameters, value))
 
 
+_BY_NAME: dict[str, Callable[..., Statement]] = {
+    kind.__name__.lower(): kind for kind in STATEMENT_TYPES
+}
+
 _Statement = Callable[[StatementBuilder, Node, Location], Statement | None]
 
 _STATEMENTS: dict[str, _Statement] = {
     name: getattr(StatementBuilder, name)
     for name in (
-        "pass_ scope if_ while_ for_ grid pipeline each roles let allocate peer store atomic do move mma"
-        " reduce scan print assert_ breakpoint ring_step barrier ring table snippet"
+        "pass_ scope if_ for_ grid pipeline each roles let allocate peer store atomic do move mma"
+        " reduce scan print ring_step barrier ring table snippet"
     ).split()
 }

@@ -7,8 +7,10 @@ from typing import Any
 
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression
+from taskc.ir.rewrite import expressions
 from taskc.ir.text_rules import (
     BINARY_FUNCTIONS,
+    CALLS,
     COMPARISON,
     FUNCTIONS,
     NOT,
@@ -151,12 +153,11 @@ class ExpressionPrinter:
         text = f"not {operand}" if precedence == NOT else e.operator + operand
         return f"({text})" if precedence < level else text
 
-    def fused(self, e: ir.Fused, expected: DType | None, _level: int) -> str:
-        return self.function("fma", (e.left, e.right, e.addend), expected)
-
-    def select(self, e: ir.Select, expected: DType | None, _level: int) -> str:
-        branches = ", ".join(self.operands((e.then, e.otherwise), expected))
-        return f"select({self.expression(e.condition, None, 0)}, {branches})"
+    def called(self, e: Expression, expected: DType | None, _level: int) -> str:
+        name, conditions = _CALLED[type(e)]
+        operands = tuple(expressions(e))
+        first = [self.expression(operand, None, 0) for operand in operands[:conditions]]
+        return f"{name}({', '.join([*first, *self.operands(operands[conditions:], expected)])})"
 
     def cast(self, e: ir.Cast, _expected: DType | None, _level: int) -> str:
         return f"{self.expression(e.operand, None, POSTFIX)}.to({e.dtype})"
@@ -195,15 +196,15 @@ def joined(items: Iterable[str]) -> str:
     return items[0] if len(items) == 1 else f"({', '.join(items)})"
 
 
+_CALLED = {kind: (name, conditions) for name, (kind, conditions) in CALLS.items()}
 _EXPRESSIONS: dict[type, Callable[[ExpressionPrinter, Any, DType | None, int], str]] = {
     ir.Constant: ExpressionPrinter.constant,
     ir.Unary: ExpressionPrinter.unary,
     ir.Binary: ExpressionPrinter.binary,
-    ir.Fused: ExpressionPrinter.fused,
-    ir.Select: ExpressionPrinter.select,
     ir.Cast: ExpressionPrinter.cast,
     ir.Read: ExpressionPrinter.read,
     ir.Lookup: ExpressionPrinter.lookup,
     ir.Inline: ExpressionPrinter.inline,
     ir.Address: ExpressionPrinter.address,
+    **dict.fromkeys(_CALLED, ExpressionPrinter.called),
 }

@@ -1,26 +1,4 @@
-"""What each stage permits, as data; `taskc.ir.verify` executes it.
-
-                                  parsed selected pipelined synchronized scalar lean
-    Sequence Let Allocate Store      x       x        x           x         x     x
-    Atomic If While For              x       x        x           x         x     x
-    Print Assert Breakpoint          x       x        x           x         x     x
-    Grid Each Move Mma               x       x        x           x         .     .
-    Reduce Scan                      x       .        .           .         .     .
-    Pipeline                         x       x        .           .         .     .
-    RingStep                         .       x        x           .         .     .
-    Do Roles                         .       x        x           x         x     x
-    Barrier                          .       .        x           x         x     x
-    Peer                             .       .        .           x         x     x
-    Constant Variable Unary Binary   x       x        x           x         x     x
-    Fused Select Cast Read Inline    x       x        x           x         x     x
-    Address                          .       .        x           x         x     x
-    Lookup                           .       .        .           .         x     x
-    global shared local              x       x        x           x         x     x
-    tile                             x       x        x           x         .     .
-    barrier                          .       .        x           x         x     x
-    register                         .       .        .           .         x     x
-    worker                           .       .        .           x         x     x
-    block                            .       .        .           x         x     x
+"""What each stage permits, as data; `taskc.ir.verify` executes it, and `table()` shows it.
 
 `worker` and `block` are the kernel's variables of these names; the worker of an Each may use
 `worker` at every stage. `ATTRIBUTES` says at which stages an attribute has which values. Beyond
@@ -31,38 +9,27 @@ as many as the tensor has dimensions).
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from taskc.ir import nodes as ir
 
 STAGES = ir.STAGES
 PARSED, SELECTED, PIPELINED, SYNCHRONIZED, SCALAR, LEAN = range(len(STAGES))
 
-# For each row of the table: what it is about, and its first and last stage.
-_ROWS: tuple[tuple[tuple[type | str, ...], int, int], ...] = (
-    ((ir.Sequence, ir.Let, ir.Allocate, ir.Store), PARSED, LEAN),
-    ((ir.Atomic, ir.If, ir.While, ir.For), PARSED, LEAN),
-    ((ir.Print, ir.Assert, ir.Breakpoint), PARSED, LEAN),
-    ((ir.Grid, ir.Each, ir.Move, ir.Mma), PARSED, SYNCHRONIZED),
-    ((ir.Reduce, ir.Scan), PARSED, PARSED),
-    ((ir.Pipeline,), PARSED, SELECTED),
-    ((ir.RingStep,), SELECTED, PIPELINED),
-    ((ir.Do, ir.Roles), SELECTED, LEAN),
-    ((ir.Barrier,), PIPELINED, LEAN),
-    ((ir.Peer,), SYNCHRONIZED, LEAN),
-    ((ir.Constant, ir.Variable, ir.Unary, ir.Binary), PARSED, LEAN),
-    ((ir.Fused, ir.Select, ir.Cast, ir.Read, ir.Inline), PARSED, LEAN),
-    ((ir.Address,), PIPELINED, LEAN),
-    ((ir.Lookup,), SCALAR, LEAN),
-    ((ir.GLOBAL, ir.SHARED, ir.LOCAL), PARSED, LEAN),
-    ((ir.TILE,), PARSED, SYNCHRONIZED),
-    ((ir.BARRIER,), PIPELINED, LEAN),
-    ((ir.REGISTER,), SCALAR, LEAN),
-    (("worker",), SYNCHRONIZED, LEAN),
-    (("block",), SYNCHRONIZED, LEAN),
-)
+# What is not permitted at every stage: node types, scopes and the kernel's variables, and their first and last one.
+_LIMITED: dict[tuple[type | str, ...], tuple[int, int]] = {
+    (ir.Grid, ir.Each, ir.Move, ir.Mma, ir.TILE): (PARSED, SYNCHRONIZED),
+    (ir.Reduce, ir.Scan): (PARSED, PARSED),
+    (ir.Pipeline,): (PARSED, SELECTED),
+    (ir.RingStep,): (SELECTED, PIPELINED),
+    (ir.Do, ir.Roles): (SELECTED, LEAN),
+    (ir.Barrier, ir.Address, ir.BARRIER): (PIPELINED, LEAN),
+    (ir.Peer, "worker", "block"): (SYNCHRONIZED, LEAN),
+    (ir.Lookup, ir.REGISTER): (SCALAR, LEAN),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +73,11 @@ def attributes(stage: int) -> dict[type, tuple[Attribute, ...]]:
     return _ATTRIBUTES[stage]
 
 
-_STAGES_OF = {item: (first, last) for items, first, last in _ROWS for item in items}
+_KINDS = (get_args(ir.Statement), get_args(ir.Expression), ir.SCOPES, ("worker", "block"))
+_STAGES_OF: dict[type | str, tuple[int, int]] = {
+    **{item: (PARSED, LEAN) for kinds in _KINDS for item in kinds},
+    **{item: stages for items, stages in _LIMITED.items() for item in items},
+}
 _PERMITTED = [
     frozenset(item for item, (first, last) in _STAGES_OF.items() if first <= stage <= last)
     for stage in range(len(STAGES))
@@ -123,13 +94,14 @@ _ATTRIBUTES = [
 
 
 def table() -> str:
-    """The table at the head of this file."""
+    """Node types, scopes and the kernel's variables, and the stages that permit them."""
     lines = [" " * 30 + " ".join(STAGES)]
-    for items, first, last in _ROWS:
-        line = " ".join(item if isinstance(item, str) else item.__name__ for item in items)
-        column = 30
-        for stage, name in enumerate(STAGES):
-            line = line.ljust(column + len(name) // 2) + ("x" if first <= stage <= last else ".")
-            column += len(name) + 1
-        lines.append(line)
+    for kinds in _KINDS:
+        for first, last in dict.fromkeys(_STAGES_OF[item] for item in kinds):
+            marks = ["x" if first <= stage <= last else "." for stage in range(len(STAGES))]
+            cells = [mark.center(len(name)) for mark, name in zip(marks, STAGES, strict=True)]
+            items = [item for item in kinds if _STAGES_OF[item] == (first, last)]
+            names = " ".join(item if isinstance(item, str) else item.__name__ for item in items)
+            for line in textwrap.wrap(names, 29):
+                lines.append(f"{line:30}{' '.join(cells)}".rstrip())
     return "\n".join(lines)

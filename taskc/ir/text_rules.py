@@ -16,7 +16,8 @@ from functools import lru_cache
 import numpy as np
 
 from taskc.ir.arithmetic import COMPARISONS, UNARY_OPERATORS, convert
-from taskc.ir.nodes import Constant, Expression, Sequence, Statement
+from taskc.ir.fields import STATEMENT_TYPES
+from taskc.ir.nodes import Constant, Expression, Fused, Select, Sequence, Statement
 from taskc.ir.operations import OPERATIONS
 from taskc.ir.types import DTYPES, DType, boolean, f64, i64
 
@@ -41,15 +42,16 @@ PREFIXES: dict[str, int] = {"not": NOT, "-": SIGN, "~": SIGN}
 
 BINARY_FUNCTIONS = frozenset({"min", "max", "pow"})
 UNARY_FUNCTIONS = frozenset(UNARY_OPERATORS) - frozenset(PREFIXES)
+# Nodes that are written as calls, and how many conditions come first; the other operands have one type.
+CALLS: dict[str, tuple[type, int]] = {"select": (Select, 1), "fma": (Fused, 0)}
 # What a call in an expression may name but for a snippet; a type makes a constant.
-FUNCTIONS = BINARY_FUNCTIONS | UNARY_FUNCTIONS | {"select", "fma", *DTYPES}
+FUNCTIONS = BINARY_FUNCTIONS | UNARY_FUNCTIONS | {*CALLS, *DTYPES}
 
 # Words that may start a statement or an expression, so that no name may be spelled like them.
-RESERVED = frozenset(
+RESERVED = {kind.__name__.lower() for kind in STATEMENT_TYPES} | set(
     (
-        "let constant peer global shared tile local register mbarrier atomic if elif else while for grid"
-        " pipeline each move mma reduce scan print assert breakpoint acquire commit wait release"
-        " barrier roles role do ring table snippet scope pass and or not True False inf nan worker block"
+        "constant global shared tile local register mbarrier elif else acquire commit wait release"
+        " role ring table snippet scope pass and or not True False inf nan worker block"
     ).split()
 )
 

@@ -13,6 +13,7 @@ when a rule is broken.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -25,7 +26,7 @@ from taskc.ir.printer import expression_text
 from taskc.ir.ptx import fault_in_snippet
 from taskc.ir.specification import LEAN, SCALAR
 from taskc.ir.text_rules import is_representable
-from taskc.ir.types import DTYPES, DType, bf16, boolean, f16, f32, f64, i32, i64
+from taskc.ir.types import DTYPES, DType, bf16, f16, f32, f64, i32, i64
 from taskc.ir.verify_rules import Rules
 
 _COMPUTED = frozenset({f16, bf16, f32, f64})  # the float types with arithmetic
@@ -175,47 +176,49 @@ class Expressions:
                 if not rules.inside and self.differs(tensor):
                     diverges = True
             else:
-                if kind not in rules.permitted:
+                rule = _RARE.get(kind)
+                if rule is None or kind not in rules.permitted:
                     raise self.no_expression(e)
-                self.rare(e, stack)
+                rule(self, e, stack)
         return diverges
 
-    def rare(self, e: Any, stack: list[Any]) -> None:
-        """The kinds that an index has seldom; their operands go onto the stack."""
-        kind = type(e)
-        if kind is ir.Unary:
-            if e.operand.dtype not in _UNARY.get(e.operator, _NOTHING):
-                raise self.undefined(e.operator, _UNARY, e.operand.dtype)
-            stack.append(e.operand)
-        elif kind is ir.Fused:
-            what = "the operands of a fused multiply-add"
-            self.rules.same_type(e.left.dtype, e.right.dtype, what)
-            self.rules.same_type(e.left.dtype, e.addend.dtype, what)
-            if e.addend.dtype not in _COMPUTED:
-                raise self.rules.broken(f"a fused multiply-add is not defined on {e.addend.dtype}")
-            stack += (e.addend, e.right, e.left)
-        elif kind is ir.Select:
-            self.rules.same_type(e.condition.dtype, boolean, "a condition and its meaning")
-            self.rules.same_type(e.then.dtype, e.otherwise.dtype, "the branches of a select")
-            stack += (e.otherwise, e.then, e.condition)
-        elif kind is ir.Cast:
-            stack.append(e.operand)
-        elif kind is ir.Lookup:
-            self.rules.need(
-                e.table.values.ndim == 1 and e.table.values.dtype.kind == "i",
-                f"the table {e.table} is a list of integers",
-            )
-            self.index_type(e.index.dtype)
-            stack.append(e.index)
-        elif kind is ir.Inline:
-            self.snippet(e.snippet)
-            types = [parameter.dtype for parameter in e.snippet.parameters]
-            given = [operand.dtype for operand in e.operands]
-            if types != given:
-                raise self.rules.broken(f"the snippet {e.snippet} takes {types}, not {given}")
-            stack += reversed(e.operands)
-        else:
-            raise self.no_expression(e)
+    # The kinds that an index has seldom; their operands go onto the stack.
+
+    def unary(self, e: ir.Unary, stack: list[Any]) -> None:
+        if e.operand.dtype not in _UNARY.get(e.operator, _NOTHING):
+            raise self.undefined(e.operator, _UNARY, e.operand.dtype)
+        stack.append(e.operand)
+
+    def fused(self, e: ir.Fused, stack: list[Any]) -> None:
+        what = "the operands of a fused multiply-add"
+        self.rules.same_type(e.left.dtype, e.right.dtype, what)
+        self.rules.same_type(e.left.dtype, e.addend.dtype, what)
+        if e.addend.dtype not in _COMPUTED:
+            raise self.rules.broken(f"a fused multiply-add is not defined on {e.addend.dtype}")
+        stack += (e.addend, e.right, e.left)
+
+    def select(self, e: ir.Select, stack: list[Any]) -> None:
+        self.rules.is_bool(e.condition)
+        self.rules.same_type(e.then.dtype, e.otherwise.dtype, "the branches of a select")
+        stack += (e.otherwise, e.then, e.condition)
+
+    def cast(self, e: ir.Cast, stack: list[Any]) -> None:
+        stack.append(e.operand)
+
+    def lookup(self, e: ir.Lookup, stack: list[Any]) -> None:
+        values = e.table.values
+        is_list = values.ndim == 1 and values.dtype.kind == "i"
+        self.rules.need(is_list, f"the table {e.table} is a list of integers")
+        self.index_type(e.index.dtype)
+        stack.append(e.index)
+
+    def inline(self, e: ir.Inline, stack: list[Any]) -> None:
+        self.snippet(e.snippet)
+        types = [parameter.dtype for parameter in e.snippet.parameters]
+        given = [operand.dtype for operand in e.operands]
+        if types != given:
+            raise self.rules.broken(f"the snippet {e.snippet} takes {types}, not {given}")
+        stack += reversed(e.operands)
 
     def snippet(self, snippet: ir.Snippet) -> None:
         if snippet in self.snippets:
@@ -248,3 +251,14 @@ class Expressions:
         if type(e) is ir.Lookup and self.rules.stage < SCALAR:
             return self.rules.not_here(ir.Lookup)
         return self.rules.broken(f"{e!r} is no expression")
+
+
+# An Address is no expression but as an operand of an operation; see `address`.
+_RARE: dict[type, Callable[[Expressions, Any, list[Any]], None]] = {
+    ir.Unary: Expressions.unary,
+    ir.Fused: Expressions.fused,
+    ir.Select: Expressions.select,
+    ir.Cast: Expressions.cast,
+    ir.Lookup: Expressions.lookup,
+    ir.Inline: Expressions.inline,
+}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,11 +22,6 @@ from tests.ir.stage_programs import PROGRAMS
 def test_programs_in_order_pass(build: Callable[[], ir.Kernel]) -> None:
     verify(build())
     verify(parse(to_text(build())))
-
-
-def test_the_table_in_the_docstring_is_the_one_executed() -> None:
-    assert specification.__doc__ is not None
-    assert specification.table() in inspect.cleandoc(specification.__doc__).replace("\n    ", "\n")
 
 
 def test_every_node_type_and_scope_has_its_stages() -> None:
