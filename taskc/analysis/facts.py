@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import gcd
 
-from taskc.analysis.known import Known, equality
+from taskc.analysis.known import Known
+from taskc.analysis.prover import nonpositive
 from taskc.analysis.wrapping import unwrapped
 from taskc.ir import nodes as ir
 from taskc.ir.affine import Affine, Atom, Opaque, Scope
@@ -34,8 +35,13 @@ NEGATED = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Facts(Known):
-    """Facts of a program point; see the head of this file."""
+    """All that is known at a point of a program.
 
+    truths   boolean atoms, and whether they hold
+    _proofs  what was asked, and the answers
+    """
+
+    truths: dict[Opaque, bool] = field(default_factory=dict)
     _proofs: dict[int, tuple[Expression, bool | None]] = field(default_factory=dict)
 
     @staticmethod
@@ -168,7 +174,7 @@ class Facts(Known):
             case "==":
                 facts = self._with(form)._with(-form)
                 return facts._with_modulus(form)
-        key = equality(form)
+        key = _equality(form)
         facts = replace(self, truths={**self.truths, key: False}, _proofs={})
         # x >= 0 and x != 0 is x > 0, which is worth more.
         low, high = facts.interval_of(form)
@@ -258,6 +264,32 @@ class Facts(Known):
 
     # Asking.
 
+    def affine(self, expression: Expression) -> Affine:
+        """Its linear form; Lets are looked through."""
+        return self.scope.form(expression)
+
+    def difference(self, left: Expression, right: Expression) -> int | None:
+        """left - right where that is one number."""
+        form = self.scope.form(left) - self.scope.form(right)
+        return form.constant if form.is_constant else None
+
+    def congruence(self, expression: Expression) -> tuple[int, int]:
+        """(m, r): the value is r modulo m; m is 0 where it is the constant r."""
+        return self.congruence_of(self.scope.form(expression))
+
+    def divisible(self, expression: Expression, divisor: int) -> bool:
+        modulus, remainder = self.congruence(expression)
+        return modulus % divisor == 0 and remainder % divisor == 0
+
+    def interval(self, expression: Expression) -> Interval:
+        """Numeric bounds of an integer expression."""
+        form = self.scope.form(expression)
+        return self.interval_of(unwrapped(self, form) or form)
+
+    def nonpositive(self, form: Affine) -> bool:
+        """form <= 0 surely holds."""
+        return nonpositive(self, form)
+
     def prove(self, condition: Expression) -> bool | None:
         """True or False where the condition surely does or doesn't hold here, else None."""
         if type(condition) is Constant:
@@ -285,7 +317,7 @@ class Facts(Known):
                     return decisive
                 return right if left is not None and right is not None else None
             case Binary() if condition.operator in NEGATED and condition.left.dtype.is_integer:
-                result = self.compare(condition)
+                result = self._compare(condition)
                 if result is not None:
                     return result
             case ir.Select():
@@ -307,6 +339,41 @@ class Facts(Known):
         term = self.scope.term(condition)
         return self.truths.get(term) if type(term) is Opaque else None
 
+    def _compare(self, condition: Binary) -> bool | None:
+        form = self.scope.form(condition.left) - self.scope.form(condition.right)
+        match condition.operator:
+            case "<":
+                return self._decide(form + 1)
+            case "<=":
+                return self._decide(form)
+            case ">":
+                return self._decide(-form + 1)
+            case ">=":
+                return self._decide(-form)
+        equal = self._prove_zero(form)
+        return equal if equal is None or condition.operator == "==" else not equal
+
+    def _decide(self, form: Affine) -> bool | None:
+        """Whether form <= 0."""
+        if self.nonpositive(form):
+            return True
+        return False if self.nonpositive(-form + 1) else None
+
+    def _prove_zero(self, form: Affine) -> bool | None:
+        if form.is_constant:
+            return form.constant == 0
+        if self.congruence_of(form)[1] or self.truths.get(_equality(form)) is False:
+            return False
+        if self.nonpositive(form + 1) or self.nonpositive(-form + 1):
+            return False
+        return True if self.nonpositive(form) and self.nonpositive(-form) else None
+
 
 def _number(value: int) -> Affine:
     return Affine(value, {}, abs(value))
+
+
+def _equality(form: Affine) -> Opaque:
+    """The atom for form == 0, the same one for -form."""
+    flipped = -form
+    return Opaque("== 0", (frozenset((form, flipped)),), ir.Constant(False, boolean))

@@ -1,4 +1,4 @@
-"""The search behind `Known.nonpositive`: is a linear form surely <= 0?
+"""Whether a linear form is surely <= 0: by its bounds, or by a search.
 
 Every step replaces the form by one that is at least as large, or by several of which one is. So a
 proof of the last form is one of the first; failing to find any says nothing. With k > 0:
@@ -21,24 +21,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import gcd
-from typing import TYPE_CHECKING
 
+from taskc.analysis.known import Known, cancelling
+from taskc.analysis.wrapping import unwrapped
 from taskc.ir.divisions import exact_quotient
 from taskc.ir.linear import Affine, Atom, Opaque
-
-if TYPE_CHECKING:
-    from taskc.analysis.known import Known
 
 _MOST_STEPS = 48
 _MOST_FACTS = 2  # that one proof subtracts
 
 
-def is_nonpositive(facts: Known, form: Affine) -> bool:
+def nonpositive(facts: Known, form: Affine) -> bool:
     """form <= 0 surely holds."""
+    low, high = facts.interval_of(form)
+    if high is not None and high <= 0:
+        return True
+    if low is not None and low > 0:
+        return False
     # Bounds alone are a short search, which facts would crowd out.
     if any(_Search(facts).proves(form, left) for left in (0, _MOST_FACTS)):
         return True
-    return _products(form) > 0 and _Search(facts, multiplies=True).proves(form, _MOST_FACTS)
+    if _products(form) and _Search(facts, multiplies=True).proves(form, _MOST_FACTS):
+        return True
+    exact = unwrapped(facts, form)
+    return exact is not None and nonpositive(facts, exact)
 
 
 class _Search:
@@ -178,7 +184,7 @@ class _Search:
     def _is_positive(self, divisor: Affine) -> bool:
         """For a divisor of 0 a quotient is 0, not at most q - 1."""
         low = self.facts.interval_of(divisor).low
-        return (low is not None and low > 0) or self.facts.nonpositive(-divisor + 1)
+        return (low is not None and low > 0) or nonpositive(self.facts, -divisor + 1)
 
     def _quotient_bound(self, inner: Affine, divisor: Affine) -> Affine | None:
         """q - 1 where inner < divisor * q, for a positive divisor that is one atom."""
@@ -209,16 +215,6 @@ class _Search:
 
 def _products(form: Affine) -> int:
     return sum(type(atom) is Opaque and atom.kind == "*" for atom in form.terms)
-
-
-def cancelling(form: Affine, fact: Affine) -> Affine | None:
-    """u*form - v*fact without an atom that both have with the same sign."""
-    for atom, theirs in fact.terms.items():
-        ours = form.terms.get(atom, 0)
-        if ours * theirs > 0:
-            common = gcd(ours, theirs)
-            return form.scaled(abs(theirs) // common) - fact.scaled(abs(ours) // common)
-    return None
 
 
 def _without_floor(form: Affine, atom: Opaque, inner: Affine, n: int) -> Affine:

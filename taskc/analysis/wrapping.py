@@ -9,14 +9,9 @@ nothing, as everywhere (taskc.ir.interval): so n <= size - 32 is enough for i + 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from taskc.analysis.prover import cancelling
+from taskc.analysis.known import Known, cancelling
 from taskc.ir.linear import WRAPPED, Affine, Atom, Opaque, factors_of
 from taskc.ir.types import DType, i64
-
-if TYPE_CHECKING:
-    from taskc.analysis.known import Known
 
 
 def unwrapped(facts: Known, form: Affine) -> Affine | None:
