@@ -49,7 +49,7 @@ def hoist(kernel: Kernel) -> Kernel:
     """See the head of this file."""
     hoister = _Hoister(kernel)
     body = hoister.block(kernel.body)
-    if hoister.sums:
+    if hoister.levels.sums:
         body = without_dead_code(body)
     return kernel if body is kernel.body else replace(kernel, body=body)
 
@@ -62,9 +62,9 @@ class _Place:
     layer: int
 
 
-class _Hoister(Levels):
+class _Hoister:
     def __init__(self, kernel: Kernel) -> None:
-        super().__init__(kernel)
+        self.levels = Levels(kernel)
         self.numbers = Numbers()
         self.values: dict[Variable, Expression] = {}
         self.loops: list[_Place] = []  # before each of the loops around here
@@ -116,7 +116,7 @@ class _Hoister(Levels):
                 return self._branches(node)
             case ir.For():
                 start, stop = self.visit(node.start), self.visit(node.stop)
-                self.levels[node.variable] = self.depth + 1
+                self.levels.of_names[node.variable] = self.depth + 1
                 runs = bool(trip_count(node))
                 body = self._loop_body(node.body, runs)
                 if start is node.start and stop is node.stop and body is node.body:
@@ -124,9 +124,9 @@ class _Hoister(Levels):
                 return replace(node, start=start, stop=stop, body=body)
             case ir.While():
                 self.loops.append(self.places[-1])
-                certain, self.certain = self.certain, self.depth
+                certain, self.levels.certain = self.levels.certain, self.depth
                 condition = self.visit(node.condition)
-                self.certain = certain
+                self.levels.certain = certain
                 self.loops.pop()
                 body = self._loop_body(node.body, False)
                 if condition is node.condition and body is node.body:
@@ -135,7 +135,7 @@ class _Hoister(Levels):
             case ir.Store() | ir.Atomic() | ir.Do() | ir.Print() | ir.Assert() | ir.Peer():
                 result = getattr(node, "result", None)
                 if result is not None:
-                    self.levels[result] = self.depth
+                    self.levels.of_names[result] = self.depth
                 if isinstance(node, ir.Store) and node.tensor.scope == ir.REGISTER:
                     value = self.visit(node.value)
                     indices = self._in_place(node.indices)
@@ -146,55 +146,55 @@ class _Hoister(Levels):
         return node
 
     def _branches(self, node: ir.Sequence | ir.Roles | ir.If) -> Statement:
-        certain = self.certain
+        certain = self.levels.certain
         match node:
             case ir.Sequence():
                 return self.block(node)
             case ir.Roles():
-                self.certain = self.depth
+                self.levels.certain = self.depth
                 bodies = [self.block(role.body) for role in node.roles]
-                self.certain = certain
+                self.levels.certain = certain
                 if all(a is b.body for a, b in zip(bodies, node.roles, strict=True)):
                     return node
                 pairs = zip(node.roles, bodies, strict=True)
                 return replace(node, roles=tuple(replace(role, body=body) for role, body in pairs))
         condition = self.visit(node.condition)
-        self.certain = self.depth
+        self.levels.certain = self.depth
         then = self.block(node.then)
         otherwise = None if node.otherwise is None else self.block(node.otherwise)
-        self.certain = certain
+        self.levels.certain = certain
         if condition is node.condition and then is node.then and otherwise is node.otherwise:
             return node
         return replace(node, condition=condition, then=then, otherwise=otherwise)
 
     def _loop_body(self, body: Statement, runs: bool) -> Statement:
-        certain = self.certain
+        certain = self.levels.certain
         self.loops.append(self.places[-1])
         if not runs:
-            self.certain = self.depth
+            self.levels.certain = self.depth
         new = self.block(body)
         self.loops.pop()
-        self.certain = certain
+        self.levels.certain = certain
         return new
 
     def _let(self, node: ir.Let) -> Statement | None:
-        level = self.level(node.value)
+        level = self.levels.level(node.value)
         if isinstance(node.value, (Variable, Constant)):
             self.values[node.variable] = self.visit(node.value)
-            self.levels[node.variable] = level
+            self.levels.of_names[node.variable] = level
             return None
-        if self.is_mixed_sum(node.value):
-            self.sums[node.variable] = node.value
+        if self.levels.is_mixed_sum(node.value):
+            self.levels.sums[node.variable] = node.value
         if level < self.depth:
             number = self.numbers.of(node.value)
             value = self._parts(node.value)
             name = self._named(value, number, level, node.variable)
             if name is not node.variable:
                 self.values[node.variable] = name
-            self.levels[node.variable] = level
+            self.levels.of_names[node.variable] = level
             return None
         value = self.visit(node.value)
-        self.levels[node.variable] = self.depth
+        self.levels.of_names[node.variable] = self.depth
         return node if value is node.value else replace(node, value=value)
 
     # Expressions.
@@ -206,7 +206,7 @@ class _Hoister(Levels):
             return node
         if kind is Variable:
             return self.values.get(node, node)  # type: ignore[arg-type]
-        level = self.level(node)
+        level = self.levels.level(node)
         if level < self.depth and _is_worth_a_name(node):
             number = self.numbers.of(node)
             return self._named(self._parts(node), number, level)
@@ -221,18 +221,18 @@ class _Hoister(Levels):
         if (
             isinstance(node, Binary)
             and node.dtype.is_integer
-            and (node.operator in ("+", "-") or self.is_mixed_product(node))
+            and (node.operator in ("+", "-") or self.levels.is_mixed_product(node))
         ):
-            node = self.by_level(node) or node
+            node = self.levels.by_level(node) or node
             if type(node) is Binary:
                 return self._in_order(node)
         if isinstance(node, (Read, Address)) and node.tensor.scope == ir.REGISTER:
             indices = self._in_place(node.indices)
             return node if indices is node.indices else replace(node, indices=indices)
         if isinstance(node, (Select, Binary)) and is_lazy(node):
-            certain, self.certain = self.certain, self.depth
+            certain, self.levels.certain = self.levels.certain, self.depth
             new = map_expressions(node, self.visit)
-            self.certain = certain
+            self.levels.certain = certain
             return new
         return map_expressions(node, self.visit)
 
@@ -244,7 +244,11 @@ class _Hoister(Levels):
 
     def _operand(self, node: Expression) -> Expression:
         """An operand of a sum that is in order: the front of it is not ordered again."""
-        if type(node) is Binary and node.operator in ("+", "-") and self.level(node) >= self.depth:
+        if (
+            type(node) is Binary
+            and node.operator in ("+", "-")
+            and self.levels.level(node) >= self.depth
+        ):
             return self._in_order(node)
         return self.visit(node)
 
@@ -266,7 +270,7 @@ class _Hoister(Levels):
         if name is None:
             name = Variable(f"t{self.count}", value.dtype)
             self.count += 1
-        self.levels[name] = level
+        self.levels.of_names[name] = level
         self.layers[place.layer][number] = name
         place.output.append(ir.Let(name, value, loc=value.loc))
         return name

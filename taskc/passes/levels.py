@@ -25,17 +25,18 @@ from taskc.ir.nodes import (
 from taskc.ir.rewrite import expressions
 from taskc.ir.types import boolean
 
+_IN_SUMS = ("+", "-", "*")
 PINNED = 1 << 30  # the level of what can't be moved at all
 
 
 class Levels:
     def __init__(self, kernel: Kernel) -> None:
         self.anywhere = Facts.empty(kernel)
-        self.levels: dict[Variable, int] = {}
+        self.of_names: dict[Variable, int] = {}
         self.certain = 0  # whenever the loop of this level + 1 is reached, so is this point
         self.sums: dict[Variable, Expression] = {}  # names of sums with terms of several levels
         self._levels: dict[int, tuple[Expression, int]] = {}
-        self._mixed: dict[int, tuple[Expression, bool]] = {}
+        self._mixed: dict[int, tuple[Expression, list[tuple[Expression, int]] | None]] = {}
         self._reading: dict[tuple[int, int], tuple[Expression, int]] = {}
 
     def level(self, node: Expression) -> int:
@@ -44,7 +45,7 @@ class Levels:
         if kind is Constant:
             return 0
         if kind is Variable:
-            return self.levels.get(node, 0)  # type: ignore[arg-type]
+            return self.of_names.get(node, 0)  # type: ignore[arg-type]
         here = id(node), self.certain  # where it is read decides the level of what reads
         found = self._levels.get(id(node)) or self._reading.get(here)
         if found is not None:
@@ -80,11 +81,12 @@ class Levels:
 
     def by_level(self, node: Binary) -> Expression | None:
         """The sum with terms of outer loops first; None where that separates nothing."""
-        if not self.is_mixed_sum(node):
+        terms = self._mixed_terms(node)
+        if terms is None:
             return None
         levels: dict[int, dict[int, list[tuple[Expression, int]]]] = {}
         constant = 0
-        for term, factor in self._terms(node):
+        for term, factor in terms:
             if type(term) is Constant:
                 constant += factor * int(term.value)
             else:
@@ -108,11 +110,6 @@ class Levels:
             total = Binary(sign, total, Constant(abs(constant), node.dtype))
         return total
 
-    def _terms(self, node: Expression) -> list[tuple[Expression, int]]:
-        """What a sum adds up. Sums within products, or behind names, are taken apart if they have terms
-        of several levels."""
-        return addends(node, self.sums, self.is_mixed_sum)
-
     def is_mixed_product(self, node: Binary) -> bool:
         """A product of a constant and a sum with terms of several levels."""
         if node.operator != "*" or type(node.right) is not Constant or not node.right.value:
@@ -123,13 +120,17 @@ class Levels:
         """An integer sum with terms of several levels, perhaps behind a name."""
         if type(node) is Variable:
             return node in self.sums
-        if type(node) is not Binary or not node.dtype.is_integer:
-            return False
+        return type(node) is Binary and self._mixed_terms(node) is not None
+
+    def _mixed_terms(self, node: Binary) -> list[tuple[Expression, int]] | None:
+        """What such a sum adds up; sums within products, or behind names, are taken apart if they are mixed, too."""
+        if node.operator not in _IN_SUMS or not node.dtype.is_integer:
+            return None
         known = self._mixed.get(id(node))
         if known is None:
-            terms = self._terms(node)
+            terms = addends(node, self.sums, self.is_mixed_sum)
             levels = {self.level(term) for term, _ in terms if type(term) is not Constant}
-            known = self._mixed[id(node)] = node, len(levels) > 1
+            known = self._mixed[id(node)] = node, terms if len(levels) > 1 else None
         return known[1]
 
 
