@@ -90,8 +90,18 @@ class Array:
     def copy(self) -> Array:
         """A contiguous copy on the device."""
         made = empty(self.shape, self.dtype, device=self.device)
-        copies.on_device(made, self, current_stream(self.memory.context))
+        made._take(self, current_stream(self.memory.context))
         return made
+
+    def _take(self, source: Array, stream: Stream) -> None:
+        """Copies another array's elements into this contiguous one, in the order of a stream."""
+        for memory in (self.memory, source.memory):
+            memory.ready(stream)
+            memory.used(stream)
+        if stream.recorder is not None:
+            stream.recorder.keep(self, source)
+        item = source.dtype.itemsize
+        copies.on_device(self.pointer, source.pointer, source.shape, source.strides, item, stream)
 
     def reshape(self, shape: Sequence[int]) -> Array:
         """The same memory with other extents; of a contiguous array."""
@@ -111,12 +121,12 @@ class Array:
                 f" {source.dtype} and the shape {source.shape}"
             )
         stream = current_stream(self.memory.context)
+        if isinstance(source, Array):
+            self._take(source, stream)
+            return
         self.memory.ready(stream)
         self.memory.used(stream)
-        if isinstance(source, np.ndarray):
-            copies.from_host(self.pointer, source, stream)
-        else:
-            copies.on_device(self, source, stream)
+        copies.from_host(self.pointer, source, stream)
 
     # --- other libraries ---
 
@@ -145,7 +155,12 @@ class Array:
         is_versioned = max_version is not None and max_version[0] >= 1
         if source.is_read_only and not is_versioned:
             raise BufferError("only version 1.0 of DLPack can export a read-only array")
-        return capsule_of(source, is_versioned=is_versioned, is_copy=bool(copy))
+        strides = tuple([stride // self.dtype.itemsize for stride in source.strides])
+        place = source.__dlpack_device__()
+        given = dlpack.Exported(
+            source.pointer, source.shape, strides, source.dtype, place, source.is_read_only, source
+        )
+        return capsule_of(given, is_versioned=is_versioned, is_copy=bool(copy))
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from taskc.backend.cuda.streams import Stream
-
-if TYPE_CHECKING:
-    from taskc.backend.cuda.array import Array
 
 
 def from_host(pointer: int, source: np.ndarray, stream: Stream) -> None:
@@ -34,32 +31,33 @@ def to_host(target: np.ndarray, pointer: int, stream: Stream) -> None:
     stream.synchronize()
 
 
-def on_device(target: Array, source: Array, stream: Stream) -> None:
-    """Into a contiguous array, in the order of a stream; the driver copies two dimensions at a time."""
-    for memory in (target.memory, source.memory):
-        memory.ready(stream)
-        memory.used(stream)
-    if stream.recorder is not None:
-        stream.recorder.keep(target, source)
-    if not target.nbytes:
+def on_device(
+    to: int, start: int, shape: tuple[int, ...], strides: tuple[int, ...], item: int, stream: Stream
+) -> None:
+    """Copies elements of `item` bytes that lie `strides` apart to where they lie side by side.
+
+    The driver copies two dimensions at a time.
+    """
+    if 0 in shape:
         return
     api = stream.context.api
     with stream.context.current():
-        if source.is_contiguous:
-            api.cuMemcpyDtoDAsync(target.pointer, source.pointer, target.nbytes, stream.number)
-            return
-        for to, start, height, width, pitch in planes(target, source):
-            copy = _plane(api.driver, to, start, height, width, pitch)
-            api.cuMemcpy2DAsync(copy, stream.number)
+        for place, first, height, width, pitch in planes(to, start, shape, strides, item):
+            if height == 1:
+                api.cuMemcpyDtoDAsync(place, first, width, stream.number)
+            else:
+                copy = _plane(api.driver, place, first, height, width, pitch)
+                api.cuMemcpy2DAsync(copy, stream.number)
 
 
 Plane = tuple[int, int, int, int, int]
 
 
-def planes(target: Array, source: Array) -> list[Plane]:
-    """What is copied at once: (to, from, lines, bytes of a line, bytes between lines of the source)."""
-    item = source.dtype.itemsize
-    dimensions = [(n, step) for n, step in zip(source.shape, source.strides, strict=True) if n != 1]
+def planes(
+    to: int, start: int, shape: tuple[int, ...], strides: tuple[int, ...], item: int
+) -> list[Plane]:
+    """Lists what is copied at once: (to, from, lines, bytes of a line, bytes between lines of the source)."""
+    dimensions = [(n, step) for n, step in zip(shape, strides, strict=True) if n != 1]
     width = item
     while dimensions and dimensions[-1][1] == width:
         width *= dimensions.pop()[0]
@@ -69,8 +67,7 @@ def planes(target: Array, source: Array) -> list[Plane]:
     found = []
     for number, indices in enumerate(product(*[range(n) for n, _ in dimensions])):
         offset = sum(i * step for i, (_, step) in zip(indices, dimensions, strict=True))
-        to = target.pointer + number * height * width
-        found.append((to, source.pointer + offset, height, width, pitch))
+        found.append((to + number * height * width, start + offset, height, width, pitch))
     return found
 
 

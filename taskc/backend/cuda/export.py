@@ -7,13 +7,10 @@ it itself when it goes.
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from taskc import dlpack
-from taskc.dlpack import DLTensor, Versioned
-
-if TYPE_CHECKING:
-    from taskc.backend.cuda.array import Array
+from taskc.dlpack import DLTensor, Exported, Versioned
 
 _READ_ONLY, _IS_COPIED = 1, 2
 
@@ -59,16 +56,17 @@ _DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_delete)
 _DESTRUCTOR = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_destroy)
 
 
-def capsule_of(array: Array, *, is_versioned: bool, is_copy: bool) -> object:
-    count = array.ndim
-    shape = (ctypes.c_int64 * count)(*array.shape)
-    item = array.dtype.itemsize
-    strides = (ctypes.c_int64 * count)(*[stride // item for stride in array.strides])
-    code, bits = dlpack.code_of(array.dtype)
+def capsule_of(given: Exported, *, is_versioned: bool, is_copy: bool) -> object:
+    """Makes a capsule of memory, which holds `given.capsule` for as long."""
+    count = len(given.shape)
+    shape = (ctypes.c_int64 * count)(*given.shape)
+    strides = (ctypes.c_int64 * count)(*given.strides)
+    code, bits = dlpack.code_of(given.dtype)
+    kind, number = given.device
     tensor = DLTensor(
-        data=array.pointer,
-        device_type=dlpack.CUDA,
-        device_id=array.device,
+        data=given.pointer,
+        device_type=kind,
+        device_id=number,
         ndim=count,
         code=code,
         bits=bits,
@@ -80,7 +78,7 @@ def capsule_of(array: Array, *, is_versioned: bool, is_copy: bool) -> object:
     deleter = ctypes.cast(_DELETER, ctypes.c_void_p)
     managed: Any
     if is_versioned:
-        flags = _READ_ONLY * array.is_read_only | _IS_COPIED * is_copy
+        flags = _READ_ONLY * given.is_read_only | _IS_COPIED * is_copy
         managed = Versioned(1, 0, None, deleter, flags, tensor)
         name = b"dltensor_versioned"
     else:
@@ -88,5 +86,5 @@ def capsule_of(array: Array, *, is_versioned: bool, is_copy: bool) -> object:
         name = b"dltensor"
     address = ctypes.addressof(managed)
     # The name is not copied by the capsule: a literal stays.
-    _exported[address] = (managed, array, shape, strides, name)
+    _exported[address] = (managed, given.capsule, shape, strides, name)
     return _new(address, name, ctypes.cast(_DESTRUCTOR, ctypes.c_void_p))
