@@ -69,7 +69,7 @@ def _show_native(kernel: ir.Kernel, options: argparse.Namespace) -> None:
     lean = lower(for_target(kernel, processor.target))
     text, emitter = llvm_text(lean, processor)
     write_text(text if options.stage == "llvm" else assembly_of(lean, processor))
-    lanes = many(emitter.lanes or 1, "lane")
+    lanes = many(emitter.values.lanes or 1, "lane")
     spilled = many(emitter.spilled, "byte")
     about = f"{lanes}; a worker keeps {spilled} in memory across barriers"
     write_finding(f"note: {kernel.name} for {processor.target}: {about}")

@@ -51,7 +51,11 @@ def test_cuda_has_those_of_gpus() -> None:
 
 def test_processors_have_theirs() -> None:
     emitter = Emitter(kernel("avx2"), 8, "x", math_function)
-    lacking(set(emitter.operations), named(("processor", "any")), "taskc/backend/cpu/emit.py")
+    lacking(
+        set(emitter.operations.makers),
+        named(("processor", "any")),
+        "taskc/backend/cpu/operations.py",
+    )
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)

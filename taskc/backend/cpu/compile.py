@@ -74,7 +74,7 @@ def llvm_text(lean: ir.Kernel, processor: Processor) -> tuple[str, Emitter]:
     lean = in_plain_words(lean)
     block, emitter = emitted(lean, processor, math_function)
     parts = [block]
-    parts.append(count_text(lean, emitter.vectors))
+    parts.append(count_text(lean, emitter.values.vectors))
     if has_entry(lean):
         parts.append(entry_text(lean, emitter.privates.scratch))
     return module_text(lean, processor, parts), emitter

@@ -12,6 +12,8 @@ nothing; a wider one ends a loop over the block's vectors, and the next begins a
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
+from math import prod
 
 from taskc.backend.cpu.atomics import Atomics
 from taskc.backend.cpu.builder import (
@@ -22,29 +24,32 @@ from taskc.backend.cpu.builder import (
     constants,
     type_of,
 )
-from taskc.backend.cpu.dots import Dots
-from taskc.backend.cpu.flow import Flow, is_small
+from taskc.backend.cpu.flow import Flow
 from taskc.backend.cpu.groups import is_pure
 from taskc.backend.cpu.memory import Place, Private
+from taskc.backend.cpu.operations import Operations
 from taskc.backend.cpu.processor import Processor
-from taskc.backend.cpu.tiles import TileRegisters
-from taskc.backend.cpu.values import Math
+from taskc.backend.cpu.values import Math, Values
 from taskc.errors import InternalError, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import SHARED, Expression, Statement, Tensor, Variable
-from taskc.ir.operations import DOTS, PACK, TILED
-from taskc.ir.rewrite import walk
-from taskc.ir.types import i64
+from taskc.ir.rewrite import tensors_of, walk
+from taskc.ir.types import i32, i64
 
 # LLVM's time grows with the square of straight-line code: so many instructions of a loop are written out,
 # and fewer where the whole would be larger than MOST, unless registers may be picked by it.
 LONGEST = (4000, 250, 30)
 MOST = 8000
 
-
 # Without instructions for it, which come with vectors of so many bits, LLVM takes an access to scattered
 # elements apart: two instructions for each of 16.
 _SCATTERED_BITS, _PIECES = 512, 32
+
+_MOST_REGISTERS = 128  # of each lane: a larger array is memory
+
+# Of a loop, so many accesses to scattered elements are written out: each costs more than going round, and
+# LLVM orders it behind all before it that may be the same.
+_MOST_SCATTERED = 100
 
 
 def emitted(kernel: ir.Kernel, processor: Processor, math: Math) -> tuple[str, Emitter]:
@@ -63,7 +68,7 @@ def emitted(kernel: ir.Kernel, processor: Processor, math: Math) -> tuple[str, E
     raise AssertionError("the last one is given up by nothing")
 
 
-class Emitter(Flow):
+class Emitter:
     """Writes the function `block(i64 block, arguments..., ptr scratch, ptr status)`."""
 
     def __init__(
@@ -74,17 +79,16 @@ class Emitter(Flow):
         math: Math,
         longest: int = LONGEST[0],
     ) -> None:
-        super().__init__(kernel, most_lanes, register, math)
-        self.longest = longest
-        self.most = LONGEST[0]
-        self.dots = Dots(self.builder, self.elementwise, self.memory)
-        self.tiles = TileRegisters(self.builder)
-        self.operations: dict[str, Callable[[ir.Do], None]] = {
-            "shuffle.xor": self._shuffle,
-            PACK: self._store_pack,
-            **dict.fromkeys(DOTS, self._dot),
-            **dict.fromkeys(TILED, self._tile),
-        }
+        self.kernel = kernel
+        self.longest = longest  # instructions of a loop that are written out
+        self.values = Values(kernel, most_lanes, register, math)
+        self.builder = self.values.builder
+        self.elementwise = self.values.elementwise
+        self.memory = self.values.memory
+        self.privates = self.values.privates
+        self.forms = self.values.forms
+        self.flow = Flow(self.values)
+        self.operations = Operations(self.values)
         self.spilled = 0  # bytes a worker keeps across barriers
         self.asserts: list[ir.Assert] = []
 
@@ -93,28 +97,30 @@ class Emitter(Flow):
     def emit(self) -> str:
         kernel = self.kernel
         listed = ["i64 %block"]
-        self._bind(kernel.block, self.elementwise.convert(Value("%block", i64), kernel.block.dtype))
+        self.values.bind(
+            kernel.block, self.elementwise.convert(Value("%block", i64), kernel.block.dtype)
+        )
         for number, parameter in enumerate(kernel.parameters):
             name = f"%p{number}"
             if isinstance(parameter, Tensor):
-                self.bases[parameter] = name
+                self.values.bases[parameter] = name
                 listed.append(f"ptr noalias {name}")
             else:
                 listed.append(f"{type_of(parameter.dtype)} {name}")
-                self._bind(parameter, Value(name, parameter.dtype))
+                self.values.bind(parameter, Value(name, parameter.dtype))
         for number, dimension in enumerate(kernel.dimensions):
             listed.append(f"i64 %d{number}")
-            self._bind(dimension, Value(f"%d{number}", dimension.dtype))
+            self.values.bind(dimension, Value(f"%d{number}", dimension.dtype))
         listed += ["ptr noalias align 64 %scratch", "ptr %status"]
         self._at_barriers(kernel.body)
         self.builder.jump("exit")
         self.builder.start("exit")
-        self.tiles.give_back()
+        self.operations.tiles.give_back()
         self.builder.emit("ret void")
         tables = [
             f"{name} = private constant [{table.values.size} x i64]"
             f" [{', '.join(f'i64 {n}' for n in table.values.tolist())}]"
-            for table, name in self.tables.items()
+            for table, name in self.values.tables.items()
         ]
         return "\n".join(
             [
@@ -132,14 +138,14 @@ class Emitter(Flow):
 
     def _at_barriers(self, statement: Statement) -> None:
         """A statement with barriers inside: every vector goes as far as the next one, then waits."""
-        if not self.groups.has_barrier(statement) or self.vectors == 1:
+        if not self.values.groups.has_barrier(statement) or self.values.vectors == 1:
             self._vectors((statement,))
             return
         match statement:
             case ir.Sequence(statements=items):
                 group: list[Statement] = []
                 for item in items:
-                    if self.groups.has_barrier(item):
+                    if self.values.groups.has_barrier(item):
                         self._vectors(tuple(group))
                         group = []
                         self._at_barriers(item)
@@ -149,9 +155,9 @@ class Emitter(Flow):
             case ir.Barrier():
                 pass
             case ir.If(condition=condition, then=then, otherwise=otherwise):
-                with self._nested():
-                    holds = self.scalar(condition)
-                self._branch(
+                with self.values.nested():
+                    holds = self.values.scalar(condition)
+                self.flow.branch(
                     holds,
                     lambda: self._at_barriers(then),
                     None if otherwise is None else lambda: self._at_barriers(otherwise),
@@ -159,7 +165,9 @@ class Emitter(Flow):
             case ir.For():
                 self._loop(statement, self._at_barriers)
             case ir.While(condition=condition, body=body):
-                self._while(lambda: self.scalar(condition), lambda: self._at_barriers(body))
+                self.flow.repeat(
+                    lambda: self.values.scalar(condition), lambda: self._at_barriers(body)
+                )
             case _:
                 raise InternalError(f"a barrier inside {type(statement).__name__}")
 
@@ -175,39 +183,38 @@ class Emitter(Flow):
             for statement in statements:
                 self._statement(statement)
 
-        if self.vectors > 1:
-            self._count(constant(0, i64), constant(self.vectors, i64), 1, run)
+        if self.values.vectors > 1:
+            self.flow.count(constant(0, i64), constant(self.values.vectors, i64), 1, run)
             self._set_vector(constant(0, i64))
         else:
             run(constant(0, i64))
 
     def _set_vector(self, number: Value) -> None:
-        self.vector = number
-        self.exists = None
-        if self.kernel.workers % (self.lanes or 1):
+        self.values.vector = number
+        self.values.exists = None
+        if self.kernel.workers % (self.values.lanes or 1):
             left = self.elementwise.binary(
                 "-",
                 constant(self.kernel.workers, i64),
-                self.elementwise.binary("*", number, constant(self.lanes, i64)),
+                self.elementwise.binary("*", number, constant(self.values.lanes, i64)),
             )
-            lane = constants(range(self.lanes))
-            self.exists = self.elementwise.binary(
-                "<", lane, self.elementwise.splat(left, self.lanes)
+            lane = constants(range(self.values.lanes))
+            self.values.exists = self.elementwise.binary(
+                "<", lane, self.elementwise.splat(left, self.values.lanes)
             )
 
     def _note_definitions(self, statement: Statement) -> None:
         for node in walk(statement):
             if isinstance(node, ir.Let):
-                self.definitions[node.variable] = node.value
+                self.values.definitions[node.variable] = node.value
 
     def _statement(self, statement: Statement) -> None:
         match statement:
             case ir.Sequence(statements=items):
                 # Names bound inside end here, instructions stay known.
-                self.scopes.append({})
-                for item in items:
-                    self._statement(item)
-                self.scopes.pop()
+                with self.values.scoped():
+                    for item in items:
+                        self._statement(item)
             case ir.Let(variable=variable, value=value):
                 self._let(variable, value)
             case ir.Allocate(tensor=tensor, fill=fill):
@@ -220,15 +227,17 @@ class Emitter(Flow):
                 self._for(statement)
             case ir.While(condition=condition, body=body):
                 if self.forms.is_uniform(condition):
-                    self._while(lambda: self.scalar(condition), lambda: self._statement(body))
+                    self.flow.repeat(
+                        lambda: self.values.scalar(condition), lambda: self._statement(body)
+                    )
                 else:
-                    self._masked_while(
-                        lambda: self.spread(condition), lambda: self._statement(body)
+                    self.flow.masked_while(
+                        lambda: self.values.spread(condition), lambda: self._statement(body)
                     )
             case ir.Atomic():
                 self._atomic(statement)
-            case ir.Do(operation=operation) if operation in self.operations:
-                self.operations[operation](statement)
+            case ir.Do(operation=operation) if operation in self.operations.makers:
+                self.operations.makers[operation](statement)
             case ir.Assert():
                 self._assert(statement)
             case ir.Barrier() | ir.Print() | ir.Breakpoint():
@@ -246,11 +255,11 @@ class Emitter(Flow):
         self.asserts.append(node)
         condition = node.condition
         is_uniform = self.forms.is_uniform(condition)
-        holds = self.scalar(condition) if is_uniform else self.spread(condition)
+        holds = self.values.scalar(condition) if is_uniform else self.values.spread(condition)
         wrong = self.elementwise.unary("not", holds)
-        active = self._active()
+        active = self.values.active()
         if active is not None:
-            wrong = self._both(active, self.elementwise.splat(wrong, self.lanes))
+            wrong = self.values.both(active, self.elementwise.splat(wrong, self.values.lanes))
         number = len(self.asserts)
 
         def give_up() -> None:
@@ -258,34 +267,38 @@ class Emitter(Flow):
             self.builder.jump("exit")
             self.builder.start(self.builder.label("never"))
 
-        self._branch(self.elementwise.any(wrong), give_up, None)
+        self.flow.branch(self.elementwise.any(wrong), give_up, None)
 
     def _let(self, variable: Variable, value: Expression) -> None:
-        made = self._let_value(value)
-        if self._is_kept(variable) and not is_pure(value):
+        made = self.values.let_value(value)
+        if self.values.is_kept(variable) and not is_pure(value):
             self._keep(variable, made)
-        self._bind(variable, made)
+        self.values.bind(variable, made)
 
     def _keep(self, variable: Variable, value: Value) -> None:
-        if variable not in self.kept:
+        if variable not in self.values.kept:
             tensor = Tensor(variable.name, variable.dtype, (), ir.LOCAL)
-            self.kept[variable] = self.privates.allocate(tensor, value.lanes, self.vectors)
+            self.values.kept[variable] = self.privates.allocate(
+                tensor, value.lanes, self.values.vectors
+            )
             self.spilled += variable.dtype.nbytes
-        self.privates.store(self.kept[variable], self.vector, constant(0, i64), value, None)
+        self.privates.store(
+            self.values.kept[variable], self.values.vector, constant(0, i64), value, None
+        )
 
     def _allocate(self, tensor: Tensor, fill: ir.Constant | None) -> None:
         if tensor.scope == SHARED:
             if fill is not None:
                 raise InternalError(f"shared memory, {tensor.name}, is filled by an allocation")
             return
-        lanes = self.lanes if self.forms.is_varying(tensor) else SCALAR
-        if tensor not in self.stored:
-            is_kept = self._is_kept(tensor)
-            private = self.privates.allocate(tensor, lanes, self.vectors if is_kept else 1)
-            self.stored[tensor] = private
+        lanes = self.values.lanes if self.forms.is_varying(tensor) else SCALAR
+        if tensor not in self.values.stored:
+            is_kept = self.values.is_kept(tensor)
+            private = self.privates.allocate(tensor, lanes, self.values.vectors if is_kept else 1)
+            self.values.stored[tensor] = private
             self.spilled += private.size * tensor.dtype.nbytes if is_kept else 0
         if fill is not None:
-            self._fill(self.stored[tensor], self._copy_of(tensor), fill)
+            self._fill(self.values.stored[tensor], self.values.copy_of(tensor), fill)
 
     def _fill(self, private: Private, copy: Value, fill: ir.Constant) -> None:
         value = constant(fill.value, private.tensor.dtype, private.lanes)
@@ -293,96 +306,199 @@ class Emitter(Flow):
         def store(place: Value) -> None:
             self.privates.store(private, copy, place, value, None)
 
-        if not is_small(private.tensor):
-            self._count(constant(0, i64), constant(private.size, i64), 1, store)
+        if not _is_small(private.tensor):
+            self.flow.count(constant(0, i64), constant(private.size, i64), 1, store)
             return
         for k in range(private.size):
             store(constant(k, i64))
 
     def _store(self, tensor: Tensor, indices: tuple[Expression, ...], value: Expression) -> None:
-        if tensor in self.stored:
-            private = self.stored[tensor]
-            made = self.spread(value) if private.lanes else self.scalar(value)
-            index = self._private_index(indices)
-            self.privates.store(private, self._copy_of(tensor), index, made, self.mask)
+        if tensor in self.values.stored:
+            private = self.values.stored[tensor]
+            made = self.values.spread(value) if private.lanes else self.values.scalar(value)
+            index = self.values.private_index(indices)
+            self.privates.store(private, self.values.copy_of(tensor), index, made, self.values.mask)
             return
-        place = self._place(tensor, indices)
+        place = self.values.place(tensor, indices)
         if place.offsets is not None and not any(place.offsets):
             self._store_one(place, value)
         else:
-            self.memory.store(place, self.spread(value), self._active())
+            self.memory.store(place, self.values.spread(value), self.values.active())
 
     def _store_one(self, place: Place, value: Expression) -> None:
         """All lanes that take part write one place, and so one value: the first such lane's."""
-        active = self._active()
+        active = self.values.active()
         if self.forms.is_uniform(value):
-            made = self.scalar(value)
+            made = self.values.scalar(value)
         else:
-            made = self.elementwise.first(self.spread(value), active)
+            made = self.elementwise.first(self.values.spread(value), active)
         if active is None:
             self.memory.store(place, made, None)
             return
-        self._branch(
+        self.flow.branch(
             self.elementwise.any(active), lambda: self.memory.store(place, made, None), None
         )
 
-    # Exchanges and atomics.
+    # Branches and loops.
 
-    def _store_pack(self, node: ir.Do) -> None:
-        part, _, *values = node.operands
-        assert isinstance(part, ir.Address)
-        place = self._place(part.tensor, part.indices)
-        self.dots.store(place, [self.spread(v) for v in values], self._active())
-
-    def _shuffle(self, node: ir.Do) -> None:
-        value, distance = node.operands
-        assert node.result is not None
-        number = self.scalar(distance).number
-        assert number is not None
-        made = self.spread(value)
-        picks = [lane ^ int(number) for lane in range(self.lanes)]
-        self._bind(node.result, self.elementwise.shuffled(made, picks))
-
-    def _dot(self, node: ir.Do) -> None:
-        into, *places = (part for part in node.operands if isinstance(part, ir.Address))
-        private, copy = self.stored[into.tensor], self._copy_of(into.tensor)
-        index = self._private_index(into.indices)
-        packs = []
-        for part in places:
-            place = self._place(part.tensor, part.indices)
-            packs.append(self.dots.load(place, self._active()))
-        left = packs[0] if len(packs) > 1 else None
-        total = self.privates.load(private, copy, index)
-        total = self.dots.product(DOTS[node.operation], total, left, packs[-1])
-        self.privates.store(private, copy, index, total, self.mask)
-
-    def _tile(self, node: ir.Do) -> None:
-        row = TILED[node.operation]
-        numbers = tuple(int(part.value) for part in node.operands if isinstance(part, ir.Constant))
-        places = [part for part in node.operands if isinstance(part, ir.Address)]
-        if not places:
-            self.tiles.multiply(row, numbers)
+    def _if_statement(self, node: ir.If) -> None:
+        condition, then, otherwise = node.condition, node.then, node.otherwise
+        if isinstance(condition, ir.Binary) and condition.operator == "and" and otherwise is None:
+            # What is uniform of it branches, only the rest is a mask.
+            inner = ir.If(condition.right, then, loc=node.loc)
+            self._if_statement(ir.If(condition.left, inner, loc=node.loc))
             return
-        kind = node.operation.removeprefix(row.name)
-        (part,) = places
-        if part.tensor in self.stored:
-            # Registers of neighbouring workers are neighbours: a fragment is a tile as it lies.
-            slot = self.scalar(part.indices[0])
-            private = self.stored[part.tensor]
-            address = self.privates.address(private, self._copy_of(part.tensor), slot)
-            pitch = self.lanes * part.tensor.dtype.nbytes
+        if self.forms.is_uniform(condition):
+            self.flow.branch(
+                self.values.scalar(condition),
+                lambda: self._statement(then),
+                None if otherwise is None else lambda: self._statement(otherwise),
+            )
+            return
+        whole = self._holds_everywhere(condition)
+        if whole is not None and otherwise is None and self.values.active() is None:
+            # Edges are rare: what is inside of them needs no mask.
+            self.flow.branch(
+                whole,
+                lambda: self._statement(then),
+                lambda: self._masked(self.values.spread(condition), then),
+            )
+            return
+        holds = self.values.spread(condition)
+        self._masked(holds, then)
+        if otherwise is not None:
+            self._masked(self.elementwise.unary("not", holds), otherwise)
+
+    def _holds_everywhere(self, condition: Expression) -> Value | None:
+        """Whether `place < end` holds on all lanes, told by lane 0's; the lanes' offsets don't wrap then."""
+        if isinstance(condition, Variable):
+            condition = self.values.definitions.get(condition, condition)
+            if not is_pure(condition):
+                return None
+        if not isinstance(condition, ir.Binary) or condition.operator != "<":
+            return None
+        place, end = self.forms.form(condition.left), self.forms.form(condition.right)
+        if place.offsets is None or min(place.offsets) < 0 or not end.is_uniform:
+            return None
+        if condition.left.dtype not in (i32, i64):
+            return None
+        first, last = self.values.scalar(condition.left), self.values.scalar(condition.right)
+        reach = constant(max(place.offsets), first.dtype)
+        return self.elementwise.binary(
+            "<", first, self.elementwise.saturating_difference(last, reach)
+        )
+
+    def _masked(self, holds: Value, body: Statement) -> None:
+        mask = self.values.both(self.values.mask, holds)
+
+        def run() -> None:
+            with self.values.under(self.values.guard, mask):
+                self._statement(body)
+
+        if _is_short(body):
+            with self.values.nested():
+                run()
         else:
-            place = self._place(part.tensor, part.indices)
-            address = self.memory.address(place)
-            pitch = numbers[1] * part.tensor.dtype.nbytes
-        self.tiles.move(row, kind, numbers[0], address, pitch)
+            self.flow.branch(self.elementwise.any(mask), run, None)
+
+    def _for(self, loop: ir.For) -> None:
+        if not (self.forms.is_uniform(loop.start) and self.forms.is_uniform(loop.stop)):
+            self._masked_for(loop)
+        elif loop.kind != "serial":
+            self._unrolled(loop)
+        else:
+            self._loop(loop, self._statement)
+
+    def _unrolled(self, loop: ir.For) -> None:
+        """Each iteration written out; where that gets too long, all behind the second in a loop.
+
+        The first one computes what others have in common, so the second says how long each is.
+        """
+        start, stop = self.values.scalar(loop.start), self.values.scalar(loop.stop)
+        assert start.number is not None
+        assert stop.number is not None
+        numbers = range(int(start.number), int(stop.number), loop.step)
+        longest = LONGEST[0] if _picks_registers(loop.body) else self.longest
+        before = 0
+
+        def run(number: Value) -> None:
+            with self.values.scoped():
+                self.values.bind(loop.variable, number)
+                self._statement(loop.body)
+
+        for done, number in enumerate(numbers):
+            value = constant(number, loop.variable.dtype)
+            if done == 2:
+                each, scattered = self.builder.weight(before), self.builder.scattered(before)
+                left = len(numbers) - done
+                if each * left > longest or scattered * left > _MOST_SCATTERED:
+                    self.flow.count(value, stop, loop.step, run)
+                    break
+            before = len(self.builder.lines)
+            run(value)
+
+    def _loop(self, loop: ir.For, body: Callable[[Statement], None]) -> None:
+        with self.values.nested():
+            start, stop = self.values.scalar(loop.start), self.values.scalar(loop.stop)
+
+        def run(value: Value) -> None:
+            self.values.bind(loop.variable, value)
+            body(loop.body)
+
+        self.flow.count(start, stop, loop.step, run)
+
+    def _masked_for(self, loop: ir.For) -> None:
+        variable = loop.variable
+        counter = Tensor(variable.name, variable.dtype, (), ir.LOCAL)
+        private = self.privates.allocate(counter, self.values.lanes, 1)
+        zero = constant(0, i64)
+        self.privates.store(private, zero, zero, self.values.spread(loop.start), None)
+        stop = self.values.spread(loop.stop)
+        step = constant(loop.step, variable.dtype, self.values.lanes)
+
+        def condition() -> Value:
+            now = self.privates.load(private, zero, zero)
+            return self.elementwise.binary("<" if loop.step > 0 else ">", now, stop)
+
+        def body() -> None:
+            now = self.privates.load(private, zero, zero)
+            form = self.forms.form(variable)
+            with self.values.scoped():
+                first = now if form.offsets is None else self.elementwise.first(now)
+                self.values.bind(variable, first)
+                self._statement(loop.body)
+            now = self.privates.load(private, zero, zero)
+            after = self.elementwise.saturating_sum(now, step)  # past any end, and never wrapped
+            self.privates.store(private, zero, zero, after, None)
+
+        self.flow.masked_while(condition, body)
 
     def _atomic(self, node: ir.Atomic) -> None:
-        place = self._place(node.tensor, node.indices)
-        old = Atomics(self.memory, self._count).run(
-            node, place, self.spread(node.value), self._active()
+        place = self.values.place(node.tensor, node.indices)
+        old = Atomics(self.memory, self.flow.count).run(
+            node, place, self.values.spread(node.value), self.values.active()
         )
         if node.result is not None:
-            self._bind(node.result, old)
-            if self._is_kept(node.result):
+            self.values.bind(node.result, old)
+            if self.values.is_kept(node.result):
                 self._keep(node.result, old)
+
+
+def _picks_registers(body: Statement) -> bool:
+    """Whether it has to do with arrays that may be held in registers."""
+    return any(
+        tensor.scope in (ir.REGISTER, ir.LOCAL) and _is_small(tensor)
+        for node in walk(body)
+        for tensor in tensors_of(node)
+    )
+
+
+def _is_small(tensor: Tensor) -> bool:
+    return prod(int(extent) for extent in tensor.shape) <= _MOST_REGISTERS  # type: ignore[misc, arg-type]
+
+
+def _is_short(body: Statement) -> bool:
+    """Cheap enough to run for no lane at all."""
+    nodes = list(islice(walk(body), 64))
+    kinds = (ir.For, ir.While, ir.Atomic, ir.If)
+    return len(nodes) < 64 and not any(isinstance(node, kinds) for node in nodes)

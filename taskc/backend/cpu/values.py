@@ -43,7 +43,7 @@ def lanes_of(workers: int, most: int) -> int:
 
 
 class Values:
-    """Of one kernel's expressions, at the place that `emit` has come to."""
+    """Computes one kernel's expressions at the place in the code that `builder` has come to."""
 
     def __init__(self, kernel: ir.Kernel, most_lanes: int, register: str, math: Math) -> None:
         self.kernel = kernel
@@ -69,7 +69,7 @@ class Values:
 
     # Names.
 
-    def _bind(self, variable: Variable, value: Value) -> None:
+    def bind(self, variable: Variable, value: Value) -> None:
         self.scopes[-1][variable] = value
 
     def _find(self, variable: Variable) -> Value:
@@ -83,26 +83,31 @@ class Values:
             first = self.elementwise.binary("*", self.vector, lanes)
             value = self.elementwise.convert(first, variable.dtype)
         else:
-            value = self._let_value(self.definitions[variable])
-        self._bind(variable, value)
+            value = self.let_value(self.definitions[variable])
+        self.bind(variable, value)
         return value
 
     @contextmanager
-    def _nested(self) -> Iterator[None]:
-        """Names and known instructions of what is inside end with it."""
+    def scoped(self) -> Iterator[None]:
+        """Names that are bound inside end with it."""
         self.scopes.append({})
-        with self.builder.nested():
-            yield
+        yield
         self.scopes.pop()
 
     @contextmanager
-    def _under(self, guard: Value | None, mask: Value | None) -> Iterator[None]:
+    def nested(self) -> Iterator[None]:
+        """Names and known instructions of what is inside end with it."""
+        with self.scoped(), self.builder.nested():
+            yield
+
+    @contextmanager
+    def under(self, guard: Value | None, mask: Value | None) -> Iterator[None]:
         before = self.guard, self.mask
         self.guard, self.mask = guard, mask
         yield
         self.guard, self.mask = before
 
-    def _both(self, a: Value | None, b: Value) -> Value:
+    def both(self, a: Value | None, b: Value) -> Value:
         return b if a is None else self.elementwise.binary("and", a, b)
 
     # Expressions.
@@ -111,7 +116,7 @@ class Values:
         form = self.forms.form(expression)
         return form.is_uniform or (form.is_known and expression.dtype.is_integer)
 
-    def _let_value(self, expression: Expression) -> Value:
+    def let_value(self, expression: Expression) -> Value:
         """What a name stands for: lane 0's value where that tells all of them."""
         return self.scalar(expression) if self._is_scalar(expression) else self.spread(expression)
 
@@ -158,7 +163,7 @@ class Values:
             case ir.Read(tensor=tensor, indices=indices):
                 return self._read(tensor, indices)
             case ir.Lookup(table=table, index=index):
-                place = self._place(self._table(table), (index,), self.tables[table])
+                place = self.place(self._table(table), (index,), self.tables[table])
                 return self.memory.load(place, self.guard, self.mask if self.lanes else None)
             case Variable() | ir.Inline() | ir.Address():
                 raise InternalError(f"no code for {type(expression).__name__}")
@@ -198,30 +203,30 @@ class Values:
         if is_pure(arm) and not any(isinstance(node, ir.Lookup) for node in walk(arm)):
             yield
             return
-        with self._nested():
+        with self.nested():
             if holds.lanes:
-                with self._under(self.guard, self._both(self.mask, holds)):
+                with self.under(self.guard, self.both(self.mask, holds)):
                     yield
             else:
-                with self._under(self._both(self.guard, holds), self.mask):
+                with self.under(self.both(self.guard, holds), self.mask):
                     yield
 
     # Memory.
 
     def _read(self, tensor: Tensor, indices: tuple[Expression, ...]) -> Value:
         if tensor in self.stored:
-            copy = self._copy_of(tensor)
-            return self.privates.load(self.stored[tensor], copy, self._private_index(indices))
-        place = self._place(tensor, indices)
-        return self.memory.load(place, self.guard, self._active())
+            copy = self.copy_of(tensor)
+            return self.privates.load(self.stored[tensor], copy, self.private_index(indices))
+        place = self.place(tensor, indices)
+        return self.memory.load(place, self.guard, self.active())
 
-    def _active(self) -> Value | None:
+    def active(self) -> Value | None:
         """The lanes that take part, as a mask, or None for all."""
         if self.exists is None:
             return self.mask
-        return self._both(self.mask, self.exists)
+        return self.both(self.mask, self.exists)
 
-    def _private_index(self, indices: tuple[Expression, ...]) -> Value:
+    def private_index(self, indices: tuple[Expression, ...]) -> Value:
         if not indices:
             return constant(0, i64)
         (index,) = indices
@@ -236,7 +241,7 @@ class Values:
             return "%scratch"
         return self.builder.pure(f"getelementptr i8, ptr %scratch, i64 {tensor.offset}")
 
-    def _place(
+    def place(
         self, tensor: Tensor, indices: tuple[Expression, ...], base: str | None = None
     ) -> Place:
         base = base or self._base(tensor)
@@ -252,10 +257,10 @@ class Values:
         self.tables.setdefault(table, f"@table{len(self.tables)}")
         return Tensor(table.name, i64, (int(table.values.size),), GLOBAL)
 
-    def _copy_of(self, tensor: Tensor) -> Value:
-        return self.vector if self._is_kept(tensor) else constant(0, i64)
+    def copy_of(self, tensor: Tensor) -> Value:
+        return self.vector if self.is_kept(tensor) else constant(0, i64)
 
-    def _is_kept(self, item: Variable | Tensor) -> bool:
+    def is_kept(self, item: Variable | Tensor) -> bool:
         """Each vector has its own, which lives across a barrier."""
         return self.vectors > 1 and self.groups.is_kept(item)
 

@@ -1,0 +1,76 @@
+"""Operations of a processor: exchanges between lanes, products of packs, tile registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from taskc.backend.cpu.dots import Dots
+from taskc.backend.cpu.tiles import TileRegisters
+from taskc.backend.cpu.values import Values
+from taskc.ir import nodes as ir
+from taskc.ir.operations import DOTS, PACK, TILED
+
+
+class Operations:
+    """Writes each operation of `makers`."""
+
+    def __init__(self, values: Values) -> None:
+        self.values = values
+        self.dots = Dots(values.builder, values.elementwise, values.memory)
+        self.tiles = TileRegisters(values.builder)
+        self.makers: dict[str, Callable[[ir.Do], None]] = {
+            "shuffle.xor": self._shuffle,
+            PACK: self._store_pack,
+            **dict.fromkeys(DOTS, self._dot),
+            **dict.fromkeys(TILED, self._tile),
+        }
+
+    def _store_pack(self, node: ir.Do) -> None:
+        part, _, *packed = node.operands
+        assert isinstance(part, ir.Address)
+        place = self.values.place(part.tensor, part.indices)
+        self.dots.store(place, [self.values.spread(one) for one in packed], self.values.active())
+
+    def _shuffle(self, node: ir.Do) -> None:
+        value, distance = node.operands
+        assert node.result is not None
+        number = self.values.scalar(distance).number
+        assert number is not None
+        made = self.values.spread(value)
+        picks = [lane ^ int(number) for lane in range(self.values.lanes)]
+        self.values.bind(node.result, self.values.elementwise.shuffled(made, picks))
+
+    def _dot(self, node: ir.Do) -> None:
+        into, *places = (part for part in node.operands if isinstance(part, ir.Address))
+        values, privates = self.values, self.values.privates
+        private, copy = values.stored[into.tensor], values.copy_of(into.tensor)
+        index = values.private_index(into.indices)
+        packs = [
+            self.dots.load(values.place(part.tensor, part.indices), values.active())
+            for part in places
+        ]
+        left = packs[0] if len(packs) > 1 else None
+        total = privates.load(private, copy, index)
+        total = self.dots.product(DOTS[node.operation], total, left, packs[-1])
+        privates.store(private, copy, index, total, values.mask)
+
+    def _tile(self, node: ir.Do) -> None:
+        row, values = TILED[node.operation], self.values
+        numbers = tuple(int(part.value) for part in node.operands if isinstance(part, ir.Constant))
+        places = [part for part in node.operands if isinstance(part, ir.Address)]
+        if not places:
+            self.tiles.multiply(row, numbers)
+            return
+        kind = node.operation.removeprefix(row.name)
+        (part,) = places
+        if part.tensor in values.stored:
+            # Registers of neighbouring workers are neighbours: a fragment is a tile as it lies.
+            slot = values.scalar(part.indices[0])
+            private = values.stored[part.tensor]
+            address = values.privates.address(private, values.copy_of(part.tensor), slot)
+            pitch = values.lanes * part.tensor.dtype.nbytes
+        else:
+            place = values.place(part.tensor, part.indices)
+            address = values.memory.address(place)
+            pitch = numbers[1] * part.tensor.dtype.nbytes
+        self.tiles.move(row, kind, numbers[0], address, pitch)
