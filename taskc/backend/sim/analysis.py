@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from taskc.analysis.sums import addends
 from taskc.ir import nodes as ir
@@ -44,7 +44,7 @@ def tasks_are_independent(each: ir.Each) -> bool:
 
 
 def turns_are_independent(loop: ir.For, count: int) -> bool:
-    """The same of a loop's turns."""
+    """A loop's turns may run likewise."""
     return _are_independent(loop.body, {loop.variable: count}, True)
 
 
@@ -55,62 +55,81 @@ def _are_independent(body: ir.Statement, extents: dict[ir.Variable, int], distin
     the turn. A tensor in memory that is only stored to, at one place outside inner loops, may have
     any indices, since stores take effect in the order of the turns.
     """
-    private: set[ir.Tensor] = set()
-    scope = _Scope(dict(extents), {})
-    accesses: dict[ir.Tensor, list[tuple[ir.Expression, ...]]] = {}
-    stores: Counter[ir.Tensor] = Counter()
-    reads: set[ir.Tensor] = set()
-    inner: set[ir.Tensor] = set()
-    for node in walk(body):
-        match node:
-            case ir.Allocate(tensor=tensor):
-                if tensor.scope not in (ir.LOCAL, ir.REGISTER):
-                    return False  # a tile or a buffer is there once, for all turns
-                private.add(tensor)
-            case ir.Read(tensor=tensor, indices=indices):
-                reads.add(tensor)
-                accesses.setdefault(tensor, []).append(indices)
-            case ir.Store(tensor=tensor, indices=indices):
-                stores[tensor] += 1
-                accesses.setdefault(tensor, []).append(indices)
-            case ir.Atomic(tensor=tensor, indices=indices, result=result, operator=operator):
-                if result is not None or operator == "exchange" or tensor.dtype.is_float:
-                    return False
-                stores[tensor] += 1
-                reads.add(tensor)
-                accesses.setdefault(tensor, []).append(indices)
-            case ir.Let(variable=variable, value=value):
-                scope.values[variable] = value
-            case ir.For(variable=variable, body=inside):
-                scope.extents[variable] = trip_count(node)
-                inner.update(writes(inside))
-            case ir.Each(variables=variables, mapping=mapping, body=inside):
-                scope.extents.update(zip(variables, mapping.shape, strict=True))
-                inner.update(writes(inside))
-            case ir.While(body=inside):
-                inner.update(writes(inside))
-            case ir.Sequence() | ir.If() | ir.Assert():
-                pass  # what is inside comes, too
-            case _ if type(node) in EXPRESSION_TYPES:
-                pass  # it is made of those
-            case _:
-                return False
-    stored = [tensor for tensor in stores if tensor not in private]
-    if any(_overlaid(tensor, other) for tensor in stored for other in accesses):
+    turn = _Turn(_Scope(dict(extents), {}))
+    if not all(map(turn.takes, walk(body))):
+        return False
+    stored = [tensor for tensor in turn.stores if tensor not in turn.private]
+    if any(_overlaid(tensor, other) for tensor in stored for other in turn.accesses):
         return False
     varying = {variable for variable, extent in extents.items() if extent > 1}
-    for tensor in stored:
+    told = [turn.told_by(tensor) for tensor in stored if not turn.only_stores_once(tensor)]
+    return not told or (distinct and all(varying <= variables for variables in told))
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What one turn touches.
+
+    accesses  the indices of each tensor's
+    stores    how many each tensor's are
+    inner     what is written in loops inside
+    """
+
+    scope: _Scope
+    private: set[ir.Tensor] = field(default_factory=set)
+    accesses: dict[ir.Tensor, list[tuple[ir.Expression, ...]]] = field(default_factory=dict)
+    stores: Counter[ir.Tensor] = field(default_factory=Counter)
+    reads: set[ir.Tensor] = field(default_factory=set)
+    inner: set[ir.Tensor] = field(default_factory=set)
+
+    def takes(self, node: ir.Statement | ir.Expression) -> bool:
+        """Whether turns with such a node may be independent; if so, it is noted what that touches."""
+        match node:
+            case ir.Allocate(tensor=tensor):
+                self.private.add(tensor)
+                # A tile or a buffer is there once, for all turns.
+                return tensor.scope in (ir.LOCAL, ir.REGISTER)
+            case ir.Read(tensor=tensor, indices=indices):
+                self.reads.add(tensor)
+                self.accesses.setdefault(tensor, []).append(indices)
+            case ir.Store(tensor=tensor, indices=indices):
+                self.stores[tensor] += 1
+                self.accesses.setdefault(tensor, []).append(indices)
+            case ir.Atomic(tensor=tensor, indices=indices, result=result, operator=operator):
+                self.stores[tensor] += 1
+                self.reads.add(tensor)
+                self.accesses.setdefault(tensor, []).append(indices)
+                return result is None and operator != "exchange" and not tensor.dtype.is_float
+            case ir.Let(variable=variable, value=value):
+                self.scope.values[variable] = value
+            case ir.For(variable=variable, body=inside):
+                self.scope.extents[variable] = trip_count(node)
+                self.inner.update(writes(inside))
+            case ir.Each(variables=variables, mapping=mapping, body=inside):
+                self.scope.extents.update(zip(variables, mapping.shape, strict=True))
+                self.inner.update(writes(inside))
+            case ir.While(body=inside):
+                self.inner.update(writes(inside))
+            case ir.Sequence() | ir.If() | ir.Assert():
+                pass  # what is inside comes, too
+            case _:
+                return type(node) in EXPRESSION_TYPES  # which are made of those
+        return True
+
+    def only_stores_once(self, tensor: ir.Tensor) -> bool:
+        """Whether a tensor in memory is stored to at one place outside inner loops, and not read."""
         in_memory = tensor.scope in (ir.GLOBAL, ir.SHARED, ir.TILE)
-        if in_memory and stores[tensor] == 1 and tensor not in reads and tensor not in inner:
-            continue
-        first, *rest = accesses[tensor]
+        is_stored_to = tensor not in self.reads and tensor not in self.inner
+        return in_memory and is_stored_to and self.stores[tensor] == 1
+
+    def told_by(self, tensor: ir.Tensor) -> set[ir.Variable]:
+        """The variables that are known when the indices of all of a tensor's accesses are."""
+        first, *rest = self.accesses[tensor]
         told: set[ir.Variable] = set()
         for i, index in enumerate(first):
             if all(other[i] is index or other[i] == index for other in rest):
-                told |= scope.told_by(index)
-        if not distinct or not varying <= told:
-            return False
-    return True
+                told |= self.scope.told_by(index)
+        return told
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +168,7 @@ class _Scope:
         return Counter({variable: factor for variable, factor in total.items() if factor})
 
     def _is_fixed(self, node: ir.Expression) -> bool:
-        """The same for all turns: it names nothing that is bound inside and reads nothing."""
+        """It is the same for all turns: it names nothing that is bound inside and reads nothing."""
         for part in walk(node):
             if isinstance(part, (ir.Read, ir.Lookup)):
                 return False

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from taskc.backend.sim import analysis
-from taskc.backend.sim.expressions import narrowed
+from taskc.backend.sim.expressions import Evaluate, narrowed
 from taskc.backend.sim.machine import Frame, Loop, Touched
 from taskc.backend.sim.memory import Array
 from taskc.backend.sim.report import Enough
-from taskc.backend.sim.schedule import Wait
-from taskc.backend.sim.statements import Code, Statements, agreed
+from taskc.backend.sim.schedule import Thread, Wait
+from taskc.backend.sim.statements import Code, Statements, agreed, repeated
 from taskc.backend.sim.vectors import check_turns
 from taskc.backend.sim.waiting import Turns, Watch, named_source
 from taskc.errors import InternalError
@@ -47,10 +48,11 @@ class Loops:
         condition = self.expressions(node.condition)
         body = self.statements(node.body)
         uniform = self.statements.uniform
-
-        turns = Turns.of(node, self.written)
-        spins = self.state.by_warps and bool(turns.sources)
-        names = [named_source(source, self.expressions) for source in turns.sources[:1]]
+        watched = Turns.of(node, self.written)
+        spins = self.state.by_warps and bool(watched.sources)
+        awaited = None
+        if watched.sources:
+            awaited = named_source(watched.sources[0], self.expressions)
 
         def goes_on(frame: Frame, turn: int) -> bool:
             if turn == _ENDLESS:
@@ -63,60 +65,28 @@ class Loops:
             frame.mask = narrowed(frame.mask, chosen)
             return frame.mask is None or bool(frame.mask.any())
 
-        def sleep(frame: Frame, watch: Watch) -> Wait:
-            """Until somebody changes memory."""
-            run, seen = frame.run, watch.changes
-            active = np.ones((1, 1), np.bool_) if frame.mask is None else frame.mask
-            worker = frame.someone(active)[1]
-            awaited = f"{names[0](frame)} to change"
-            return Wait(lambda: run.changes != seen, awaited, node.loc, worker=worker, is_spin=True)
-
-        def never_ends(frame: Frame) -> None:
-            """Those who are in the loop are all there are."""
-            message = "the loop never ends: from one turn to the next nothing changes"
-            kind = "endless-loop"
-            if names:
-                kind = "deadlock"
-                message = f"nobody makes progress: {{}} waits for {names[0](frame)} to change"
-            active = np.ones((1, 1), np.bool_) if frame.mask is None else frame.mask
-            worker = frame.someone(active)[1]
-            message = message.format("the block" if worker is None else f"worker {worker}")
-            notes = (
-                (("this is what it sees, again and again", turns.sources[0].loc),) if names else ()
-            )
-            frame.fault(kind, message, active, node.loc, node, notes=notes)
-            raise Enough
-
-        def steps(frame: Frame) -> Any:
-            outer = frame.mask
-            turn = 0
-            watch = Watch(turns)
+        def turns(frame: Frame) -> Iterator[Any]:
+            outer, turn, watch = frame.mask, 0, Watch(watched)
             while goes_on(frame, turn):
                 is_idle = watch.stays(frame, turn)
                 if is_idle and not spins:
-                    never_ends(frame)
-                if spins:
-                    anything = Wait(lambda: True, "others", node.loc)
-                    yield sleep(frame, watch) if is_idle else anything
-                if body.waits:
-                    yield from body.run(frame)
+                    _never_ends(frame, node, watched, awaited)
+                if is_idle and awaited is not None:
+                    yield _change(frame, node, watch, awaited(frame))
                 else:
-                    body.run(frame)
+                    yield Wait(lambda: True, "others", node.loc) if spins else None
                 turn += 1
             frame.mask = outer
 
-        def run(frame: Frame) -> None:
-            outer = frame.mask
-            turn = 0
-            watch = Watch(turns)
-            while goes_on(frame, turn):
-                if watch.stays(frame, turn):
-                    never_ends(frame)
-                body.run(frame)
-                turn += 1
-            frame.mask = outer
+        if not spins:
+            return repeated(turns, body)
 
-        return Code(steps, waits=True) if body.waits or spins else Code(run)
+        def steps(frame: Frame) -> Thread:
+            for wait in turns(frame):
+                yield wait
+                yield from body.steps(frame)
+
+        return Code(steps, waits=True)
 
     def _for(self, node: ir.For) -> Code:
         if node.kind == "vector":
@@ -129,10 +99,7 @@ class Loops:
             return code
         body = code.body
         assert body is not None
-        assert isinstance(node.start, ir.Constant)
-        first = int(node.start.value)
-        values = np.arange(first, first + count * node.step, node.step)
-        values = values.astype(node.variable.dtype.numpy)
+        values = _values(node, count)
 
         def run(frame: Frame) -> None:
             """All turns at once, along an axis of their own."""
@@ -141,7 +108,7 @@ class Loops:
                 code.run(frame)
                 return
             frame.axes = (count, *outer)
-            frame.env[node.variable] = values.reshape(count, *(1 for _ in outer), 1, 1)
+            frame.env[node.variable] = values.reshape(count, *[1] * len(outer), 1, 1)
             body(frame)
             frame.axes = outer
 
@@ -155,16 +122,13 @@ class Loops:
             raise InternalError("a vector loop has constant bounds, and waits for nobody")
         if not count:
             return Code(lambda frame: None)
-        assert isinstance(node.start, ir.Constant)
-        first = int(node.start.value)
-        values = np.arange(first, first + count * node.step, node.step)
-        values = values.astype(node.variable.dtype.numpy)
+        values = _values(node, count)
         independent = analysis.turns_are_independent(node, count)
 
         def run(frame: Frame) -> None:
             outer = frame.axes
             frame.axes = (count, *outer)
-            frame.env[node.variable] = values.reshape(count, *(1 for _ in outer), 1, 1)
+            frame.env[node.variable] = values.reshape(count, *[1] * len(outer), 1, 1)
             frame.vector = count
             touched: list[Touched] = []
             frame.touched = None if independent else touched
@@ -193,7 +157,7 @@ class Loops:
         storage = variable.dtype.numpy.type
         uniform = self.statements.uniform
 
-        def turns(frame: Frame) -> Any:
+        def turns(frame: Frame) -> Iterator[None]:
             """Binds the variable for each turn, and masks the lanes that have come to their end."""
             begin, end = first(frame), last(frame)
             if uniform:
@@ -222,15 +186,7 @@ class Loops:
                     yield
             frame.mask = outer
 
-        def steps(frame: Frame) -> Any:
-            for _ in turns(frame):
-                yield from body.run(frame)
-
-        def run(frame: Frame) -> None:
-            for _ in turns(frame):
-                body.run(frame)
-
-        return Code(steps, waits=True) if body.waits else Code(run, body=body.run)
+        return repeated(turns, body)
 
     def _each(self, node: ir.Each) -> Code:
         outermost = not self.statements.in_each
@@ -243,7 +199,45 @@ class Loops:
         if outermost:
             self.statements.in_each = False
             accesses.phase_writes = frozenset()
-        independent = not body.waits and analysis.tasks_are_independent(node)
+        mapping = node.mapping
+        tasks_of = self._tasks(
+            node, worker, not body.waits and analysis.tasks_are_independent(node)
+        )
+
+        def turns(frame: Frame) -> Iterator[None]:
+            tasks = tasks_of(frame)
+            mask, axes, owners = frame.mask, frame.axes, frame.owners_only
+            in_each, loop = frame.in_each, frame.loop
+            is_plain = worker is None and not axes and mapping.is_composed
+            frame.in_each = True
+            if self.state.by_phases and outermost:
+                frame.group.order.step()
+            for slot, turn in enumerate(tasks.turns):
+                slots = Ellipsis if tasks.at_once else slot
+                frame.loop = Loop(mapping, turn.values, slots) if is_plain else None
+                if tasks.at_once:
+                    frame.axes = tasks.axes + axes
+                    turn = turn.within(len(axes))
+                frame.env.update(zip(node.variables, turn.values, strict=True))
+                if turn.valid is not None:
+                    frame.mask = narrowed(mask, turn.valid)
+                    if frame.mask is not None and not frame.mask.any():
+                        continue
+                if turn.owned is not None:
+                    frame.owners_only = turn.owned if owners is None else owners & turn.owned
+                yield
+                frame.mask = mask
+            frame.mask, frame.axes, frame.owners_only = mask, axes, owners
+            frame.in_each, frame.loop = in_each, loop
+            if self.state.by_phases and outermost:
+                frame.group.order.step()
+
+        return repeated(turns, body)
+
+    def _tasks(
+        self, node: ir.Each, worker: Evaluate | None, independent: bool
+    ) -> Callable[[Frame], Tasks]:
+        """What gives the tasks of a frame's workers."""
         prepared: dict[Any, Tasks] = {}
         mapping = node.mapping
 
@@ -269,65 +263,31 @@ class Loops:
                 numbers = np.where(outside, 0, numbers)
             return Tasks(mapping, numbers, independent)
 
-        variables = node.variables
+        return tasks_of
 
-        def turns(frame: Frame) -> Any:
-            tasks = tasks_of(frame)
-            outer = frame.mask, frame.axes, frame.in_each, frame.owners_only
-            outer_loop = frame.loop
-            is_plain = worker is None and not outer[1] and mapping.is_composed
-            frame.in_each = True
-            if self.state.by_phases and outermost:
-                frame.group.order.step()
-            for slot, (values, valid, owned) in enumerate(tasks.turns):
-                if is_plain:
-                    frame.loop = Loop(mapping, values, Ellipsis if tasks.at_once else slot)
-                else:
-                    frame.loop = None
-                if tasks.at_once:
-                    frame.axes = tasks.axes + outer[1]
-                    grow = (..., *(None for _ in outer[1]), slice(None), slice(None))
-                    if outer[1]:
-                        values = [value[grow] for value in values]
-                        valid = valid if valid is None else valid[grow]
-                        owned = owned if owned is None else owned[grow]
-                for variable, value in zip(variables, values, strict=True):
-                    frame.env[variable] = value
-                if valid is not None:
-                    frame.mask = narrowed(outer[0], valid)
-                    if frame.mask is not None and not frame.mask.any():
-                        continue
-                if owned is not None:
-                    frame.owners_only = owned if outer[3] is None else outer[3] & owned
-                yield
-                frame.mask = outer[0]
-            frame.mask, frame.axes, frame.in_each, frame.owners_only = outer
-            frame.loop = outer_loop
-            if self.state.by_phases and outermost:
-                frame.group.order.step()
 
-        def steps(frame: Frame) -> Any:
-            for _ in turns(frame):
-                yield from body.run(frame)
+class Turn(NamedTuple):
+    """The variables' values, which tasks there are, which the worker is the first owner of; None stands for all."""
 
-        def run(frame: Frame) -> None:
-            for _ in turns(frame):
-                body.run(frame)
+    values: list[Array]
+    valid: Array | None
+    owned: Array | None
 
-        return Code(steps, waits=True) if body.waits else Code(run)
+    def within(self, rank: int) -> Turn:
+        """The same within so many axes of loops around it."""
+        if not rank:
+            return self
+        grow = (..., *[None] * rank, slice(None), slice(None))
+        valid, owned = (None if part is None else part[grow] for part in self[1:])
+        return Turn([value[grow] for value in self.values], valid, owned)
 
 
 class Tasks:
-    """The tasks of some workers: all slots at once, with axes of their own, or slot by slot.
-
-    turns: (the variables' values, which tasks there are, which the worker is the first owner of);
-    None stands for all.
-    """
+    """The tasks of some workers: all slots at once, with axes of their own, or slot by slot."""
 
     def __init__(self, mapping: Mapping, workers: Array, at_once: bool) -> None:
         self.axes: tuple[int, ...] = ()
         at_once = self.at_once = at_once and workers.ndim == 2
-        self.turns: list[tuple[list[Array], Array | None, Array | None]]
         if at_once and mapping.worker_modes is not None and mapping.slot_modes is not None:
             values = self._composed(mapping, workers)
         else:
@@ -349,10 +309,10 @@ class Tasks:
             if not mapping.is_composed and not at_once:
                 owned = owned & (slot[tuple(values)] == np.arange(mapping.slots)[:, None, None])
         if at_once:
-            self.turns = [(values, inside, owned)]
+            self.turns = [Turn(values, inside, owned)]
             return
         self.turns = [
-            (
+            Turn(
                 [np.ascontiguousarray(value[slot]) for value in values],
                 None if inside is None else inside[slot],
                 None if owned is None else owned[slot],
@@ -378,6 +338,40 @@ class Tasks:
                 step = (np.arange(mode.size) * mode.stride).reshape(shape)
                 values[mode.dimension] = values[mode.dimension] + step
         return values
+
+
+def _change(frame: Frame, node: ir.While, watch: Watch, awaited: str) -> Wait:
+    """The workers of a loop sleep until somebody changes memory."""
+    run, seen = frame.run, watch.changes
+    active = np.ones((1, 1), np.bool_) if frame.mask is None else frame.mask
+    worker = frame.someone(active)[1]
+    what = f"{awaited} to change"
+    return Wait(lambda: run.changes != seen, what, node.loc, worker=worker, is_spin=True)
+
+
+def _never_ends(
+    frame: Frame, node: ir.While, turns: Turns, awaited: Callable[[Frame], str] | None
+) -> None:
+    """Reports a loop whose workers are all there are, so that nobody changes what they see."""
+    active = np.ones((1, 1), np.bool_) if frame.mask is None else frame.mask
+    if awaited is None:
+        message = "the loop never ends: from one turn to the next nothing changes"
+        frame.fault("endless-loop", message, active, node.loc, node)
+        raise Enough
+    worker = frame.someone(active)[1]
+    who = "the block" if worker is None else f"worker {worker}"
+    message = f"nobody makes progress: {who} waits for {awaited(frame)} to change"
+    notes = (("this is what it sees, again and again", turns.sources[0].loc),)
+    frame.fault("deadlock", message, active, node.loc, node, notes=notes)
+    raise Enough
+
+
+def _values(loop: ir.For, count: int) -> Array:
+    """What the variable of a loop from a constant on is in each of its turns."""
+    assert isinstance(loop.start, ir.Constant)
+    first = int(loop.start.value)
+    values = np.arange(first, first + count * loop.step, loop.step)
+    return values.astype(loop.variable.dtype.numpy)
 
 
 def _turns(begin: Array, end: Array, step: int) -> Array:

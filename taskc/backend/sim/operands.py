@@ -56,7 +56,6 @@ class SharedOperands:
             raise InternalError(f"{tensor.name} does not lie as {row.name} takes it")
         place = self.accesses.place(tensor, origin, node, node.loc)
         mn, k = row.shape[0 if is_left else 1], row.shape[2]
-        shape = self.run.shapes[tensor]
         extents = (mn, k) if along == "k" else (k, mn)
         offsets = found.offsets(mn, k)
         size = size_in_elements(tensor)
@@ -73,29 +72,18 @@ class SharedOperands:
             everyone = np.ones((1, frames[0].width), np.bool_)
             memory = memory_of(frames[0], tensor)
             if self.run.is_flat:
-                at = start + offsets
-                fits, lies = int(at.max()) < size, True
+                at = where = start + offsets
+                fits = int(at.max()) < size
             else:
-                *outer, first, second = (int(i) for i in np.unravel_index(start, shape))
                 further = (further_mn, further_k) if along == "k" else (further_k, further_mn)
-                first, second = first + further[0], second + further[1]
-                fits = first + extents[0] <= shape[-2] and second + extents[1] <= shape[-1]
-                rows, columns = np.indices(extents)
-                indices = (first + rows, second + columns)
-                if not fits:
-                    indices = (rows, columns)
-                at = np.ravel_multi_index((*outer, *indices), shape)
-                where = at
-                if tensor.layout is not None:
-                    tasks = np.stack(np.unravel_index(at, shape), axis=-1)
-                    where = tensor.layout.find(0, tasks[..., -tensor.layout.rank :])
+                at, where, fits = self._elements(tensor, start, further, extents)
                 at, where = (at, where) if along == "k" else (at.T, where.T)
-                start = int(where[0, 0])
-                lies = np.array_equal(where - start, offsets)
             if not fits:
                 message = f"a fragment of {mn} by {k} reaches over the end of {tensor.name}"
                 frames[0].fault("out-of-bounds", message, everyone, node.loc, node)
                 return None
+            start = int(where[0, 0])
+            lies = np.array_equal(where - start, offsets)
             begins = start + (tensor.offset or 0) // tensor.dtype.nbytes
             if not lies or not found.is_aligned(begins):
                 message = (
@@ -106,6 +94,22 @@ class SharedOperands:
             return Window(memory, at + int(np.max(memory.rows)))
 
         return window
+
+    def _elements(
+        self, tensor: ir.Tensor, start: int, further: tuple[int, int], extents: tuple[int, int]
+    ) -> tuple[Array, Array, bool]:
+        """A fragment's elements: their offsets, where its layout has them, and whether they are all there."""
+        shape = self.run.shapes[tensor]
+        *outer, first, second = (int(i) for i in np.unravel_index(start, shape))
+        first, second = first + further[0], second + further[1]
+        fits = first + extents[0] <= shape[-2] and second + extents[1] <= shape[-1]
+        rows, columns = np.indices(extents)
+        indices = (first + rows, second + columns) if fits else (rows, columns)
+        at = np.ravel_multi_index((*outer, *indices), shape)
+        if tensor.layout is None:
+            return at, at, fits
+        tasks = np.stack(np.unravel_index(at, shape), axis=-1)
+        return at, tensor.layout.find(0, tasks[..., -tensor.layout.rank :]), fits
 
     def check(self, frame: Frame, window: Window, node: ir.Mma | ir.Do, site: int) -> None:
         """What a warp reads has arrived, and is visible to the asynchronous proxy and to it."""

@@ -6,7 +6,7 @@ Each warp of a block is a generator that yields what it waits for. The blocks ru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -31,7 +31,7 @@ class Wait:
     grid_barrier: ir.Barrier | None = None
 
 
-Thread: TypeAlias = Generator[Wait, None, None]
+Thread: TypeAlias = Iterator[Wait]
 
 
 class Meeting:

@@ -6,7 +6,7 @@ generator function instead, and `Code.waits` says so; a generator yields what it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -32,6 +32,30 @@ class Code:
     run: Callable[[Frame], Any]
     waits: bool = False
     body: Callable[[Frame], Any] | None = None  # of a loop
+
+    def steps(self, frame: Frame) -> Iterator[Any]:
+        """Executes the statement, and yields what it waits for."""
+        if self.waits:
+            yield from self.run(frame)
+        else:
+            self.run(frame)
+
+
+def repeated(turns: Callable[[Frame], Iterator[object]], body: Code) -> Code:
+    """Makes a loop, which executes its body whenever `turns` yields."""
+    if body.waits:
+
+        def steps(frame: Frame) -> Iterator[Any]:
+            for _ in turns(frame):
+                yield from body.run(frame)
+
+        return Code(steps, waits=True)
+
+    def run(frame: Frame) -> None:
+        for _ in turns(frame):
+            body.run(frame)
+
+    return Code(run, body=body.run)
 
 
 class Statements:
@@ -96,10 +120,7 @@ class Statements:
 
             def steps(frame: Frame) -> Any:
                 for part in parts:
-                    if part.waits:
-                        yield from part.run(frame)
-                    else:
-                        part.run(frame)
+                    yield from part.steps(frame)
 
             return Code(steps, waits=True)
         runs = [part.run for part in parts]
@@ -209,7 +230,7 @@ class Statements:
         text = node.text
 
         def run(frame: Frame) -> None:
-            full = (*frame.axes, frame.count, frame.width)
+            full = frame.full
             results = [np.broadcast_to(value(frame), full) for value in values]
             width = 1 if not frame.in_each and self.state.by_phases else frame.width
             mask = None if frame.mask is None else np.broadcast_to(frame.mask, full)
@@ -264,10 +285,7 @@ class Statements:
                 for mask, code in zip(branches(frame), (then, otherwise), strict=True):
                     if mask is not False:
                         frame.mask = mask
-                        if code.waits:
-                            yield from code.run(frame)
-                        else:
-                            code.run(frame)
+                        yield from code.steps(frame)
                 frame.mask = outer
 
             return Code(steps, waits=True)
@@ -289,21 +307,14 @@ class Statements:
         body = self(node.body)
         shape = [self.expressions(constant_of(extent)) for extent in node.shape]
 
-        def bind(frame: Frame) -> None:
+        def turns(frame: Frame) -> Iterator[None]:
             tiles = grid_tiles([int(np.max(extent(frame))) for extent in shape], node)
             origin = grid_origin(frame.group.blocks, tiles, node)
             for variable, value in zip(node.variables, origin, strict=True):
                 frame.env[variable] = value[:, None]
+            yield
 
-        def steps(frame: Frame) -> Any:
-            bind(frame)
-            yield from body.run(frame)
-
-        def run(frame: Frame) -> None:
-            bind(frame)
-            body.run(frame)
-
-        return Code(steps, waits=True) if body.waits else Code(run)
+        return repeated(turns, body)
 
 
 # --- helpers ---------------------------------------------------------------------------------

@@ -121,23 +121,13 @@ class Synchronization:
                 if role.first <= int(frame.numbers[0]) < role.first + role.workers:
                     frame.first = frame.group.base + role.first
                     frame.members = slice(frame.first, frame.first + role.workers)
-                    if body.waits:
-                        yield from body.run(frame)
-                    else:
-                        body.run(frame)
+                    yield from body.steps(frame)
             frame.members, frame.first = outer
 
         return Code(steps, waits=True)
 
     def _roles_by_phases(self, node: ir.Roles, bodies: list[Code]) -> Callable[[Frame], None]:
         """Each role is one frame; they take turns where they wait for the ring."""
-
-        def start(frame: Frame) -> Thread:
-            body = bodies[frame.warp]
-            if body.waits:
-                yield from body.run(frame)
-            else:
-                body.run(frame)
 
         def run(frame: Frame) -> None:
             frames = []
@@ -148,7 +138,7 @@ class Synchronization:
                 other.memories = dict(frame.memories)
                 other.mask = frame.mask
                 frames.append(other)
-            Schedule(frame.group, None).run(frames, start)
+            Schedule(frame.group, None).run(frames, lambda frame: bodies[frame.warp].steps(frame))
 
         return run
 

@@ -18,7 +18,7 @@ from taskc.backend.sim.inflight import report_unfinished
 from taskc.backend.sim.machine import Frame, Group, Run
 from taskc.backend.sim.memory import Arena, Array
 from taskc.backend.sim.order import Order, join_all
-from taskc.backend.sim.schedule import Schedule, Thread
+from taskc.backend.sim.schedule import Schedule
 from taskc.backend.sim.statements import Code
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
@@ -54,12 +54,6 @@ class Unit:
     def begin(
         self, bound: dict[ir.Variable, Any], warps: Sequence[Array], code: Code, kernel: ir.Kernel
     ) -> None:
-        def start(frame: Frame) -> Thread:
-            if code.waits:
-                yield from code.run(frame)
-            else:
-                code.run(frame)
-
         frames: list[Frame] = []
         for group in self.groups:
             everyone = slice(group.base, group.base + group.run.workers)
@@ -69,7 +63,7 @@ class Unit:
                 frame.env[kernel.worker] = typed(workers[None, :], kernel.worker)
                 frame.env[kernel.block] = typed(group.blocks[:, None], kernel.block)
                 frames.append(frame)
-        self.schedule.begin(frames, start)
+        self.schedule.begin(frames, code.steps)
 
     def go_on(self) -> bool:
         """Until it has ended, or waits for the other units; False if nobody can go on."""
