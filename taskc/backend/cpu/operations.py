@@ -7,6 +7,7 @@ from collections.abc import Callable
 from taskc.backend.cpu.dots import Dots
 from taskc.backend.cpu.tiles import TileRegisters
 from taskc.backend.cpu.values import Values
+from taskc.backend.operands import operands_of
 from taskc.ir import nodes as ir
 from taskc.ir.operations import DOTS, PACK, TILED
 
@@ -26,8 +27,7 @@ class Operations:
         }
 
     def _store_pack(self, node: ir.Do) -> None:
-        part, _, *packed = node.operands
-        assert isinstance(part, ir.Address)
+        (part,), packed, _ = operands_of(node)
         place = self.values.place(part.tensor, part.indices)
         self.dots.store(place, [self.values.spread(one) for one in packed], self.values.active())
 
@@ -41,7 +41,7 @@ class Operations:
         self.values.bind(node.result, self.values.elementwise.shuffled(made, picks))
 
     def _dot(self, node: ir.Do) -> None:
-        into, *places = (part for part in node.operands if isinstance(part, ir.Address))
+        into, *places = operands_of(node).places
         values, privates = self.values, self.values.privates
         private, copy = values.stored[into.tensor], values.copy_of(into.tensor)
         index = values.private_index(into.indices)
@@ -56,8 +56,7 @@ class Operations:
 
     def _tile(self, node: ir.Do) -> None:
         row, values = TILED[node.operation], self.values
-        numbers = tuple(int(part.value) for part in node.operands if isinstance(part, ir.Constant))
-        places = [part for part in node.operands if isinstance(part, ir.Address)]
+        places, _, numbers = operands_of(node)
         if not places:
             self.tiles.multiply(row, numbers)
             return

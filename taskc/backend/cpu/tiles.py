@@ -38,7 +38,7 @@ class TileRegisters:
         if self.is_set_up:
             self.builder.call_void("llvm.x86.tilerelease", types=())
 
-    def multiply(self, row: TileInstruction, tiles: tuple[int, ...]) -> None:
+    def multiply(self, row: TileInstruction, tiles: list[int]) -> None:
         self._set_up(row.tiles)
         listed = [f"i8 {tile}" for tile in tiles]
         self.builder.call_void(f"llvm.x86.{row.name}", *listed, types=("i8", "i8", "i8"))

@@ -5,7 +5,7 @@ do cp.async(&sa[t2], &a[t5], 8, t6)      tc::cp_async<16>(&sa[t2], &a[t5], t6);
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from taskc.backend.cuda.expressions import SUM, Expressions
 from taskc.backend.cuda.matrix_moves import matrix_move
 from taskc.backend.cuda.packed_registers import PackedRegisters
 from taskc.backend.cuda.prelude import Entry, library
+from taskc.backend.operands import operands_of
 from taskc.errors import CompileError, InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.fragments import UNIT, placement
@@ -72,16 +73,9 @@ class Operations:
         function = node.operation.replace(".", "_")
         if function not in library():
             raise InternalError(f"no CUDA code for {node.operation}")
-        kinds = OPERATIONS[node.operation].kinds(len(node.operands))
-        operands = [*zip(kinds, node.operands, strict=True)]
-        values = tuple([operand for kind, operand in operands if kind != "constant"])
-        constants = [
-            str(operand.value)
-            for kind, operand in operands
-            if kind == "constant" and isinstance(operand, ir.Constant)
-        ]
-        template = f"<{', '.join(constants)}>" if constants else ""
-        call = f"{self.expressions.use(function)}{template}({self._all(values)});"
+        places, values, numbers = operands_of(node)
+        template = f"<{', '.join(map(str, numbers))}>" if numbers else ""
+        call = f"{self.expressions.use(function)}{template}({self._all([*places, *values])});"
         result = node.result
         if result is not None:
             call = f"const {result.dtype} {self.expressions.names[result]} = {call}"
@@ -97,20 +91,18 @@ class Operations:
         yield f"{self._made(entry)}({self._all(node.operands)});"
 
     def _copy(self, node: ir.Do) -> Iterator[str]:
-        to, source, count, reads = node.operands
-        assert isinstance(count, ir.Constant)
+        (to, source), (reads,), (count,) = operands_of(node)
         function = self.expressions.use("cp_async")
-        yield f"{function}<{int(count.value) * to.dtype.nbytes}>({self._all((to, source, reads))});"
+        yield f"{function}<{count * to.dtype.nbytes}>({self._all([to, source, reads])});"
 
     def _registers(self, node: ir.Do) -> Iterator[str]:
         """What a warpgroup has at first: a thread's part of the registers of a multiprocessor."""
-        (count,) = node.operands
-        assert isinstance(count, ir.Constant)
+        (count,) = operands_of(node).numbers
         given = registers_at_launch(self.kernel.workers + self.kernel.helpers)
-        function = "give_up_registers" if int(count.value) <= given else "take_registers"
-        yield f"{self.expressions.use(function)}<{count.value}>();"
+        function = "give_up_registers" if count <= given else "take_registers"
+        yield f"{self.expressions.use(function)}<{count}>();"
 
-    def _all(self, operands: tuple[Expression, ...]) -> str:
+    def _all(self, operands: Sequence[Expression]) -> str:
         return ", ".join([self.operand(operand) for operand in operands])
 
     def operand(self, node: Expression) -> str:
@@ -156,24 +148,18 @@ class Operations:
 
     def _bulk_copy(self, node: ir.Do) -> Iterator[str]:
         is_store = node.operation == "tma.store"
-        is_multicast = node.operation == "tma.load.multicast"
-        far, near = node.operands[:2] if is_store else node.operands[1::-1]
-        assert isinstance(near, ir.Address)
-        assert isinstance(far, ir.Address)
-        first = 2 if is_store else 4 if is_multicast else 3
-        box = tuple([int(n.value) for n in node.operands[first:] if isinstance(n, ir.Constant)])
+        places, ranks, numbers = operands_of(node)
+        far, near = places if is_store else places[1::-1]
+        box = tuple(numbers)
         offsets = self._panels(near.tensor, far, box, node)
         width = box[-1] // len(offsets)
         part = (*box[:-1], width)
         name = self._map(near.tensor, far, part, node)
         rank = len(box)
-        function = self._made(_copy(rank, is_store=is_store, is_multicast=is_multicast))
+        function = self._made(_copy(rank, is_store=is_store, is_multicast=bool(ranks)))
         place = self._plain(near)
-        more: list[str] = []
-        if not is_store:
-            more.append(self.operand(node.operands[2]))
-        if is_multicast:
-            more.append(f"(u16){self.expressions(node.operands[3], SUM + 3)}")
+        more = [self.operand(barrier) for barrier in places[2:]]
+        more += [f"(u16){self.expressions(mask, SUM + 3)}" for mask in ranks]
         *outer, last = [self._coordinate(index) for index in far.indices]
         for number, offset in enumerate(offsets):
             to = f"{place} + {offset}" if offset else place
@@ -182,10 +168,7 @@ class Operations:
             yield f"{function}({', '.join([to, f'&{name}', *coordinates, *more])});"
 
     def _copy_of_pixels(self, node: ir.Do) -> Iterator[str]:
-        near, far, barrier, *offsets = node.operands[:5]
-        assert isinstance(near, ir.Address)
-        assert isinstance(far, ir.Address)
-        numbers = [int(n.value) for n in node.operands[5:] if isinstance(n, ir.Constant)]
+        (near, far, barrier), offsets, numbers = operands_of(node)
         name = self._map(near.tensor, far, tuple(numbers[:2]), node, tuple(numbers[2:]))
         coordinates = [self._coordinate(index) for index in reversed(far.indices)]
         taps = [f"(u16){self.expressions(offset, SUM + 3)}" for offset in reversed(offsets)]
@@ -259,10 +242,7 @@ class Operations:
 
     def _asynchronous(self, node: ir.Do) -> Iterator[str]:
         row = WARPGROUP_INSTRUCTIONS[node.operation]
-        accumulator, left, right, accumulate, *transposed = node.operands
-        assert isinstance(left, ir.Address)
-        assert isinstance(right, ir.Address)
-        flags = [bool(one.value) for one in transposed if isinstance(one, ir.Constant)]
+        (accumulator, left, right), (accumulate,), flags = operands_of(node)
         along = "mn" if flags[0] else "k", "k" if flags[1] else "mn"
         in_registers = left.tensor.scope == ir.REGISTER
         of_left = self.packed(left) if in_registers else self._in_memory(left, along[0], row, True)

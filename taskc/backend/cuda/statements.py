@@ -24,6 +24,7 @@ from taskc.backend.cuda.shared_memory import shared_memory
 from taskc.backend.cuda.source import Line
 from taskc.backend.cuda.types import STRUCTURES
 from taskc.backend.cuda.vectors import Windows
+from taskc.backend.operands import operands_of
 from taskc.errors import NOWHERE, InternalError, Location, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.extents import size_in_elements
@@ -322,9 +323,7 @@ class Statements:
             taken = {n for numbers in self.barriers.values() for n in numbers}
             for node in walk(self.kernel.body):
                 if isinstance(node, ir.Do) and node.operation == "barrier.named":
-                    number = node.operands[0]
-                    assert isinstance(number, ir.Constant)
-                    taken.add(int(number.value))
+                    taken.add(operands_of(node).numbers[0])
             free = [range(n, n + count) for n in range(1, 17 - count)]
             found = next((numbers for numbers in free if taken.isdisjoint(numbers)), None)
             if found is None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from taskc.backend.operands import operands_of
 from taskc.backend.sim.bulk import (
     inside_of,
     issued,
@@ -73,12 +73,9 @@ class BulkCopies:
             frame.fault("several-issuers", message, active[None], node.loc, node)
         return int(columns[0])
 
-    def _box(
-        self, node: ir.Do, shared: ir.Address, distant: ir.Address, extents: Sequence[ir.Expression]
-    ) -> Any:
+    def _box(self, node: ir.Do, shared: ir.Address, distant: ir.Address, box: list[int]) -> Any:
         """A function that gives a box's elements: offsets in SHARED and GLOBAL, and which exist."""
         origins = [self.expressions.index(index) for index in distant.indices]
-        box = _constants(extents)
         shape = self.run.shapes[distant.tensor]
         if len(box) != len(shape):
             raise InternalError(f"a box of {len(box)} extents in {distant.tensor.name}")
@@ -94,10 +91,8 @@ class BulkCopies:
 
     def _pixels(self, node: ir.Do, shared: ir.Address, distant: ir.Address) -> Any:
         """The same of pixels, which it counts as the hardware does."""
-        origins = [
-            self.expressions.index(index) for index in (*distant.indices, *node.operands[3:5])
-        ]
-        count, channels, *numbers = _constants(node.operands[5:])
+        _, offsets, (count, channels, *numbers) = operands_of(node)
+        origins = [self.expressions.index(index) for index in (*distant.indices, *offsets)]
         shape = self.run.shapes[distant.tensor]
 
         def places(frame: Frame, column: int) -> tuple[Array, Array]:
@@ -148,13 +143,13 @@ class BulkCopies:
         return elements
 
     def load(self, node: ir.Do) -> Code:
-        is_multicast = node.operation == "tma.load.multicast"
-        near, far = map(_address, node.operands[:2])
+        (near, far, _), values, box = operands_of(node)
+        mask = None
         if node.operation == "tma.load.pixels":
             elements = self._pixels(node, near, far)
         else:
-            elements = self._box(node, near, far, node.operands[4 if is_multicast else 3 :])
-        mask = self.expressions.index(node.operands[3]) if is_multicast else None
+            elements = self._box(node, near, far, box)
+            mask = self.expressions.index(values[0]) if values else None  # of a multicast
         barriers = self.mbarriers.named_by(node, 2)
         target, source = near.tensor, far.tensor
         site = self.run.site(node.loc)
@@ -233,8 +228,8 @@ class BulkCopies:
         return memory.data
 
     def store(self, node: ir.Do) -> Code:
-        far, near = map(_address, node.operands[:2])
-        elements = self._box(node, near, far, node.operands[2:])
+        (far, near), _, box = operands_of(node)
+        elements = self._box(node, near, far, box)
         target, source = far.tensor, near.tensor
         site = self.run.site(node.loc)
 
@@ -288,9 +283,7 @@ class BulkCopies:
         return Code(run)
 
     def wait_for_stores(self, node: ir.Do) -> Code:
-        (count,) = node.operands
-        assert isinstance(count, ir.Constant)
-        most = int(count.value)
+        (most,) = operands_of(node).numbers
 
         def run(frame: Frame) -> None:
             for outgoing in self._of_active(frame):
@@ -329,19 +322,6 @@ class Outgoing:
 
     def left(self) -> list[tuple[Memory, Array, int, Location]]:
         return [*self.open, *(store for group in self.closed for store in group)]
-
-
-def _address(operand: ir.Expression) -> ir.Address:
-    assert isinstance(operand, ir.Address)
-    return operand
-
-
-def _constants(operands: Sequence[ir.Expression]) -> list[int]:
-    found = []
-    for operand in operands:
-        assert isinstance(operand, ir.Constant)
-        found.append(int(operand.value))
-    return found
 
 
 def _of_column(value: Any, column: int) -> int:

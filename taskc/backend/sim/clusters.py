@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from taskc.backend.operands import operands_of
 from taskc.backend.sim.accesses import Watch
 from taskc.backend.sim.machine import Frame, Group, Run, active_columns
 from taskc.backend.sim.memory import Arena, Array, Memory
@@ -276,7 +277,7 @@ def destinations(frame: Frame, column: int, mask: int, node: ir.Do) -> list[Grou
         message = f"the mask {{}} names no block, or others than the {count} of the cluster"
         frame.fault("out-of-bounds", message, issuer[None], node.loc, node, np.asarray(mask))
     found = [group for group in cluster.groups if mask >> group.rank & 1]
-    name = node.operands[0].tensor.name if isinstance(node.operands[0], ir.Address) else ""
+    name = operands_of(node).places[0].tensor.name
     for group in found:
         if group is not frame.group:
             cluster.check_begun(group, frame, issuer, name, node)

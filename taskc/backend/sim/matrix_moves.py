@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from taskc.backend.operands import operands_of
 from taskc.backend.sim.machine import Frame
 from taskc.backend.sim.memory import Array
 from taskc.backend.sim.recording import memory_of
@@ -29,9 +30,7 @@ class MatrixMoves:
 
     def __call__(self, node: ir.Do) -> Code:
         row = MATRIX_MOVES[node.operation]
-        target, source = node.operands
-        assert isinstance(target, ir.Address)
-        assert isinstance(source, ir.Address)
+        target, source = operands_of(node).places
         if row.is_load:
             return self._load(node, row, target, source)
         return self._store(node, row, target, source)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from taskc.backend.operands import operands_of
 from taskc.backend.sim.clusters import groups_of
 from taskc.backend.sim.machine import Frame, Group, active_columns
 from taskc.backend.sim.memory import Array
@@ -87,8 +88,7 @@ class Mbarriers:
 
     def named_by(self, node: ir.Do, position: int = 0) -> Any:
         """A function that gives the mbarriers that the active lanes name, with the lanes."""
-        address = node.operands[position]
-        assert isinstance(address, ir.Address)
+        address = operands_of(node).places[position]
         tensor = address.tensor
         place = self.accesses.place(tensor, address.indices, node, node.loc)
 
@@ -248,16 +248,12 @@ class Mbarriers:
         return Code(steps, waits=True)
 
     def named(self, node: ir.Do) -> Code:
-        number, size = node.operands
-        assert isinstance(number, ir.Constant)
-        assert isinstance(size, ir.Constant)
-        barrier_number = int(number.value)
-        count = int(size.value)
+        number, count = operands_of(node).numbers
 
         def steps(frame: Frame) -> Thread:
             all_come(frame, slice(0, frame.width), node, "warp")
-            what = f"barrier {number.value} among {count} workers"
-            key = ("named", barrier_number, frame.group.base)
+            what = f"barrier {number} among {count} workers"
+            key = ("named", number, frame.group.base)
             return schedule_of(frame).meet(key, count, frame, node, what, is_named=True)
 
         return Code(steps, waits=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from taskc.backend.operands import operands_of
 from taskc.backend.sim.expressions import Evaluate
 from taskc.backend.sim.machine import Frame
 from taskc.backend.sim.matrix import matrix_product
@@ -63,8 +64,7 @@ class Operations:
     # Between the lanes of a warp.
 
     def shuffle(self, node: ir.Do) -> Code:
-        value = self.expressions(node.operands[0])
-        distance = self.expressions(node.operands[1])
+        value, distance = map(self.expressions, node.operands)
         kind = node.operation.removeprefix("shuffle.")
         result = node.result
         assert result is not None
@@ -136,11 +136,10 @@ class Operations:
 
     def dot(self, node: ir.Do) -> Code:
         row = DOTS[node.operation]
-        accumulator, *places = (o for o in node.operands if isinstance(o, ir.Address))
-        flags = [bool(o.value) for o in node.operands if isinstance(o, ir.Constant)]
+        (accumulator, *places), _, flags = operands_of(node)
         sides = (True, False)[-len(places) :]
         packs = [
-            self._pack(place, -2 if transposed == is_left else -1, row.pack)
+            self._pack(place, -2 if bool(transposed) == is_left else -1, row.pack)
             for place, transposed, is_left in zip(places, flags, sides, strict=True)
         ]
         right, dtype = packs[-1], row.accumulator
@@ -175,12 +174,10 @@ class Operations:
         return tuple(indices)
 
     def store_pack(self, node: ir.Do) -> Code:
-        place, dimension, *values = node.operands
-        assert isinstance(place, ir.Address)
-        assert isinstance(dimension, ir.Constant)
+        (place,), values, (dimension,) = operands_of(node)
         parts = []
         for q, value in enumerate(values):
-            at = self._further(place, int(dimension.value) - 2, q)
+            at = self._further(place, dimension - 2, q)
             store = self.accesses.store(place.tensor, at, node, node.loc)
             parts.append((store, self.expressions(value)))
 
@@ -195,8 +192,7 @@ class Operations:
     def matrix(self, node: ir.Do) -> Code:
         row = WARP_INSTRUCTIONS[node.operation]
         places = []
-        for operand in node.operands:
-            assert isinstance(operand, ir.Address)
+        for operand in operands_of(node).places:
             place = self.accesses.place(operand.tensor, operand.indices, node, node.loc)
             places.append((operand.tensor, place))
         fragments = (row.accumulator_fragment, row.left_fragment, row.right_fragment)

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from taskc.backend.operands import operands_of
 from taskc.backend.sim.inflight import Issued, Part, products_of, progress_of
 from taskc.backend.sim.machine import Frame, active_columns
 from taskc.backend.sim.matrix import folded, gathered, scattered
@@ -82,9 +83,7 @@ class Products:
         return Code(run)
 
     def wait(self, node: ir.Do) -> Code:
-        (count,) = node.operands
-        assert isinstance(count, ir.Constant)
-        most = int(count.value)
+        (most,) = operands_of(node).numbers
 
         def run(frame: Frame) -> None:
             if not _is_whole(frame, node):
@@ -142,12 +141,8 @@ class Products:
 
     def instruction(self, node: ir.Do) -> Code:
         row = WARPGROUP_INSTRUCTIONS[node.operation]
-        accumulator, left, right, accumulate, *transposed = node.operands
-        assert isinstance(accumulator, ir.Address)
-        assert isinstance(left, ir.Address)
-        assert isinstance(right, ir.Address)
+        (accumulator, left, right), (accumulate,), is_transposed = operands_of(node)
         in_registers = left.tensor.scope == ir.REGISTER
-        is_transposed = [bool(part.value) for part in transposed if isinstance(part, ir.Constant)]
         first = self._slot(accumulator, node)
         left_slot = self._slot(left, node) if in_registers else None
         along = "mn" if is_transposed[0] else "k"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from taskc.backend.operands import operands_of
 from taskc.backend.sim.machine import Frame, active_columns
 from taskc.backend.sim.operations import Operations
 from taskc.backend.sim.schedule import Thread, Wait
@@ -43,9 +44,7 @@ class RegisterPools:
         operations.makers["setmaxnreg"] = self.change
 
     def change(self, node: ir.Do) -> Code:
-        (operand,) = node.operands
-        assert isinstance(operand, ir.Constant)
-        count = int(operand.value)
+        (count,) = operands_of(node).numbers
 
         def steps(frame: Frame) -> Thread:
             active = active_columns(frame)

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from taskc.backend.operands import operands_of
 from taskc.backend.sim.accesses import Accesses
 from taskc.backend.sim.expressions import Evaluate
 from taskc.backend.sim.machine import Frame
@@ -41,7 +42,7 @@ class TileRegisters:
 
     def _multiply(self, node: ir.Do) -> Code:
         row = TILED[node.operation]
-        total, left, right = (_number(operand) for operand in node.operands)
+        total, left, right = operands_of(node).numbers
 
         def run(frame: Frame) -> None:
             tiles = tiles_of(frame)
@@ -52,7 +53,7 @@ class TileRegisters:
 
     def _load(self, node: ir.Do) -> Code:
         row = TILED[node.operation]
-        number, places = _number(node.operands[0]), self._slots(node)
+        (number,), places = operands_of(node).numbers, self._slots(node)
         reads = [self.accesses.read(ir.Read(*place, loc=node.loc)) for place in places]
 
         def run(frame: Frame) -> None:
@@ -62,7 +63,7 @@ class TileRegisters:
         return Code(run)
 
     def _store(self, node: ir.Do) -> Code:
-        number, places = _number(node.operands[0]), self._slots(node)
+        (number,), places = operands_of(node).numbers, self._slots(node)
         stores = [self.accesses.store(*place, node, node.loc) for place in places]
 
         def run(frame: Frame) -> None:
@@ -74,17 +75,14 @@ class TileRegisters:
 
     def _slots(self, node: ir.Do) -> list[tuple[ir.Tensor, tuple[ir.Expression, ...]]]:
         """The registers of a fragment."""
-        place = node.operands[1]
-        assert isinstance(place, ir.Address)
+        (place,) = operands_of(node).places
         count = TILED[node.operation].accumulator_fragment.slots
         return [(place.tensor, (_further(place.indices[0], n),)) for n in range(count)]
 
     def _operand(self, node: ir.Do, *, is_left: bool) -> Code:
         """Each worker of a group reads a line of the left operand, or a column of the right one."""
         row = TILED[node.operation]
-        place = node.operands[1]
-        assert isinstance(place, ir.Address)
-        number, pitch, transposed = (_number(node.operands[n]) for n in (0, 2, 3))
+        (place,), _, (number, pitch, transposed) = operands_of(node)
         worker, k = self.kernel.worker, row.shape[2]
         lane = ir.Binary("%", worker, ir.Constant(row.group, worker.dtype))
         reads = []
@@ -134,11 +132,6 @@ def _by_group(values: Array, group: int) -> Array:
     """[block, worker, item] as [block, group, worker, item]."""
     blocks, workers, items = values.shape
     return values.reshape(blocks, workers // group, group, items)
-
-
-def _number(operand: ir.Expression) -> int:
-    assert isinstance(operand, ir.Constant)
-    return int(operand.value)
 
 
 def _further(place: ir.Expression, count: int) -> ir.Expression:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from taskc.backend.operands import operands_of
 from taskc.backend.sim.accesses import Accesses
 from taskc.backend.sim.expressions import Expressions
 from taskc.backend.sim.machine import Frame, Run
@@ -61,18 +62,15 @@ class WorkerCopies:
         self.run = run
 
     def copy(self, node: ir.Do) -> Code:
-        target, source, count, predicate = node.operands
-        assert isinstance(target, ir.Address)
-        assert isinstance(source, ir.Address)
-        assert isinstance(count, ir.Constant)
+        (target, source), (predicate,), (count,) = operands_of(node)
         loc, site = node.loc, self.run.site(node.loc)
         places, reads = [], []
-        for element in range(int(count.value)):
+        for element in range(count):
             places.append(self.accesses.place(target.tensor, _advanced(target, element), node, loc))
             read = ir.Read(source.tensor, _advanced(source, element), loc=loc)
             reads.append(self.accesses.read(read, "copy"))
         allowed = self.expressions(predicate)
-        width = int(count.value) * target.tensor.dtype.nbytes
+        width = count * target.tensor.dtype.nbytes
         if width not in (4, 8, 16):
             raise InternalError(f"cp.async copies 4, 8 or 16 bytes, not {width}")
 
@@ -106,9 +104,7 @@ class WorkerCopies:
         return Code(lambda frame: close_group(frame, None))
 
     def wait(self, node: ir.Do) -> Code:
-        (count,) = node.operands
-        assert isinstance(count, ir.Constant)
-        most = int(count.value)
+        (most,) = operands_of(node).numbers
 
         def run(frame: Frame) -> None:
             copies = copies_of(frame)
