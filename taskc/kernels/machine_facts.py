@@ -1,155 +1,188 @@
-"""What the cost of a plan asks about a machine, beside `Machine`: rates, and shares of the peak.
+"""What the plans of operators count with, beside `Machine`: rates of machines, and what pays on them.
 
-What another machine could want otherwise is a row here, not a constant of an algorithm. A share says how much of the
-peak a tile of registers reaches where nothing else is in its way: of processors they were measured; of GPUs they order
-tiles by what they load for a product, and were never measured. What no table has counts as slow, so that tuning meets
-it last.
+There is one value for processors and one for GPUs. What another machine could want otherwise is a field here, not a
+constant of an algorithm, so that a calibration can put a machine's own value in its place.
+
+What is said of processors was measured on two cores of an AMD EPYC with AVX-512, which has 32 vector registers; the
+tables for 16 registers were counted by their loads, and the clock and the bandwidth are round numbers. What is said of
+GPUs was never measured, but counted from what sm_80 and sm_90a are said to do; it orders plans, and its seconds are
+guesses. A share is how much of the peak a tile of registers reaches where nothing else is in its way.
 """
 
 from __future__ import annotations
 
-UNMEASURED = 0.01  # of the peak
+from dataclasses import dataclass, field
 
-CLOCK = 3e9  # cycles of a processor in a second
-BANDWIDTH = 2e10  # bytes that a processor reads in a second
-GPU_CLOCK = 1.5e9
-GPU_BANDWIDTH = 2e12
+UNMEASURED_SHARE = 0.01  # of what no table has, so that tuning meets it last
 
-# Of processors, by their vector registers: rows and vectors of a tile that leaves room for a row of b.
-PANELS = {
-    32: {
-        (8, 3): 1.0,
-        (6, 4): 0.99,
-        (12, 2): 0.97,
-        (14, 2): 0.95,
-        (4, 4): 0.9,
-        (2, 8): 0.85,
-        (1, 8): 0.6,
-        (1, 4): 0.5,
-    },
-    16: {(4, 3): 1.0, (6, 2): 1.0, (3, 4): 0.95, (2, 4): 0.85, (1, 8): 0.6, (1, 4): 0.5},
-}
-# The same of tiles that leave room for a pack of b in each vector, one of a, and the sums of signed products.
-PACKS = {
-    32: {
-        (12, 2): 1.0,
-        (8, 3): 0.97,
-        (8, 2): 0.95,
-        (6, 4): 0.9,
-        (4, 4): 0.85,
-        (4, 2): 0.7,
-        (2, 4): 0.7,
-        (1, 8): 0.6,
-        (1, 4): 0.5,
-    },
-    16: {(4, 2): 1.0, (3, 2): 0.95, (2, 3): 0.85, (1, 4): 0.6},
-}
-# Fragments of tile registers: of their loads and products, how many are products, times their advantage.
-TILE_REGISTERS = {(2, 2): 7.0, (1, 3): 6.0, (3, 1): 6.0, (1, 1): 4.5}
+Extents = tuple[int, int]
+Tiles = dict[tuple[Extents, Extents], float]  # shares, by warps and by fragments of a warp
 
-BLOCKS_OF_A_THREAD = 4  # so that no thread waits long for another one
-DEEPEST_PANEL = 1 << 12  # rows of b whose panel stays in a core's own cache
-# A core finds so many pages of memory fast. Where the rows of b are in more of them, panels beside each other are
-# filled from some rows before it goes on to the next, unless many rows of a make up for the search.
-PAGES, PAGE = 1280, 1 << 12
-ROWS_OF_PAGES, PANELS_BESIDE, ROWS_THAT_MAKE_UP = 512, 8, 1 << 10
-NEAR_SUMS = 1 << 15  # of a block of few rows; wide rows matter more than the nearest cache
 
-# Of GPUs: warps of a block, and fragments of a warp, rows by columns. A fragment of an instruction is 16 x 8, of
-# fused multiply-adds 16 x 32.
-FRAGMENTS = {
-    ((2, 4), (4, 8)): 1.0,
-    ((2, 2), (4, 8)): 0.95,
-    ((2, 2), (4, 4)): 0.8,
-    ((2, 2), (2, 4)): 0.6,
-    ((1, 4), (1, 4)): 0.4,
-    ((1, 4), (1, 2)): 0.3,
-    ((2, 2), (1, 2)): 0.25,
-}
-SQUARES = {
-    ((4, 2), (2, 2)): 1.0,
-    ((2, 2), (2, 2)): 0.8,
-    ((2, 2), (2, 1)): 0.6,
-    ((2, 2), (1, 1)): 0.4,
-    ((1, 2), (1, 1)): 0.25,
-}
-# Columns of a warpgroup's fragment, and warpgroups, of instructions that run beside their workers.
-WARPGROUPS = {
-    (256, 2): 1.7,
-    (192, 2): 1.6,
-    (128, 2): 1.5,
-    (64, 2): 1.3,
-    (256, 1): 1.3,
-    (128, 1): 1.1,
-    (64, 1): 0.9,
-    (32, 1): 0.6,
-}
-# The same of convolutions in groups.
-FRAGMENTS_OF_GROUPS = {
-    ((2, 4), (4, 8)): 1.0,
-    ((2, 2), (4, 8)): 0.95,
-    ((2, 2), (4, 4)): 0.8,
-    ((2, 2), (2, 4)): 0.6,
-    ((4, 1), (2, 4)): 0.55,
-    ((1, 4), (1, 2)): 0.3,
-    ((2, 2), (1, 2)): 0.25,
-}
-SQUARES_OF_GROUPS = {
-    ((4, 2), (2, 2)): 1.0,
-    ((2, 2), (2, 2)): 0.8,
-    ((2, 2), (2, 1)): 0.6,
-    ((2, 2), (1, 1)): 0.4,
-    ((2, 1), (1, 1)): 0.25,
-}
-WARPGROUPS_OF_GROUPS = {(128, 2): 1.5, (64, 2): 1.3, (128, 1): 1.1, (64, 1): 0.9, (32, 1): 0.6}
-WITHOUT_PRODUCER = 0.9  # of that where workers load for themselves
-TURNED = 1.0  # where the instruction's columns are the rows of a
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorFacts:
+    cycles_per_second: float = 3e9
+    bytes_per_second: float = 2e10  # that all threads read
 
-# Of a multiprocessor in a cycle: multiply-adds by instructions on operands of a byte, by workers, bytes of
-# operands that it loads, and of parts that it stores or loads. Cycles until the kernel runs that adds them.
-MULTIPLIED, FUSED, LOADED, CARRIED, NEXT_KERNEL = 2048, 64, 48, 32, 3000
+    # Shares, by vector registers, of tiles of rows and vectors that leave room for a row of b.
+    tile_shares: dict[int, dict[Extents, float]] = field(
+        default_factory=lambda: {
+            32: {
+                (8, 3): 1.0,
+                (6, 4): 0.99,
+                (12, 2): 0.97,
+                (14, 2): 0.95,
+                (4, 4): 0.9,
+                (2, 8): 0.85,
+                (1, 8): 0.6,
+                (1, 4): 0.5,
+            },
+            16: {(4, 3): 1.0, (6, 2): 1.0, (3, 4): 0.95, (2, 4): 0.85, (1, 8): 0.6, (1, 4): 0.5},
+        }
+    )
+    # The same of tiles that leave room for a pack of b in each vector, one of a, and the sums of signed products.
+    pack_tile_shares: dict[int, dict[Extents, float]] = field(
+        default_factory=lambda: {
+            32: {
+                (12, 2): 1.0,
+                (8, 3): 0.97,
+                (8, 2): 0.95,
+                (6, 4): 0.9,
+                (4, 4): 0.85,
+                (4, 2): 0.7,
+                (2, 4): 0.7,
+                (1, 8): 0.6,
+                (1, 4): 0.5,
+            },
+            16: {(4, 2): 1.0, (3, 2): 0.95, (2, 3): 0.85, (1, 4): 0.6},
+        }
+    )
+    # The same of fragments of tile registers, whose instructions do several times as much: of their loads and
+    # products, how many are products, times their advantage.
+    tile_register_shares: dict[Extents, float] = field(
+        default_factory=lambda: {(2, 2): 7.0, (1, 3): 6.0, (3, 1): 6.0, (1, 1): 4.5}
+    )
+    # Rows and vectors of attention's tiles that leave room for a row of queries and an element, the best first.
+    attention_tiles: dict[int, tuple[Extents, ...]] = field(
+        default_factory=lambda: {32: ((4, 4), (8, 2), (16, 1)), 16: ((4, 2), (8, 1))}
+    )
 
-# Bytes of k in each row of a block's operands: of what workers load, and of the widest swizzle.
-LINE, WIDEST_LINE = 64, 128
-BANK_SPREAD = 32  # bytes behind each row of what isn't loaded whole by instructions
-MOST_PARTS, LEAST_PART = 16, 256  # of k, and steps of one
-SHORTEST_COPIED = 512  # extents of matrices whose copies are little beside their product
+    blocks_per_thread: int = 4  # so that no thread waits long for another one
+    cached_panel_rows: int = 1 << 12  # of b, whose panel stays in a core's own cache
+    # A core finds so many pages of memory fast. Where the rows of b are in more of them, panels beside each other are
+    # filled from some rows before it goes on to the next, unless many rows of a make up for the search.
+    pages_found_fast: int = 1280
+    page_bytes: int = 1 << 12
+    scattered_panel_rows: int = 512
+    scattered_panels: int = 8
+    rows_that_make_up: int = 1 << 10
+    cached_sums: int = (
+        1 << 15
+    )  # of a block of few rows; wide rows matter more than the nearest cache
+    attention_step_keys: int = 128  # whose powers stay in the nearest caches
 
-MEMORY_LINE = 128  # bytes by which memory is read
-BYTES_UNDER_WAY, ACCESSES_UNDER_WAY = (
-    128,
-    32,
-)  # of a worker that streams; accesses where they are narrow
-BLOCKS_THAT_STREAM = 4  # to a multiprocessor, of parts of k
+    unrolled_steps: int = (
+        16  # that the compiler writes out: a row of constant length in more is a loop
+    )
+    cached_powers: int = (
+        1 << 14
+    )  # of a row, that the nearest caches keep; of longer rows they are computed again
+    cached_rows: int = (
+        1 << 13
+    )  # elements of a row whose powers and the result of the row before stay there, too
+    transposed_squares: int = 16  # along each side of a block, which share their cache lines
 
-# Of attention on processors, by vector registers: rows and vectors of tiles that leave room for a row of queries
-# and an element. Keys at a time whose powers stay in the nearest caches.
-ATTENTION_TILES = {32: ((4, 4), (8, 2), (16, 1)), 16: ((4, 2), (8, 1))}
-KEYS_OF_A_STEP = 128
 
-GPU_CACHE = 1 << 25  # bytes that its second cache surely keeps
-BLOCKS_OF_PARTS, LEAST_KEYS_OF_A_PART = 4, 256  # of a multiprocessor; of attention to few queries
-# Registers of a worker for sums, scores and powers, where a producer gives up its own; the same beside a mask.
-HELD_REGISTERS, HELD_BESIDE_MASK = 176, 128
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuFacts:
+    """Registers are a worker's, cycles and bytes of a cycle a multiprocessor's."""
 
-WORKERS = 256  # of a GPU's block: eight of them fill a multiprocessor
-ACCESS = 16  # bytes of the widest one
-LEAST_BLOCKS = 4  # to a multiprocessor, before a worker has more than one access
-WORKERS_BESIDE = 64  # where an extent is known only at a call
-STEPS_OF_A_PART = 4  # of a reduction's block, that are worth a part of its own
+    cycles_per_second: float = 1.5e9
+    bytes_per_second: float = 2e12  # of memory, for all multiprocessors
+    byte_products_per_cycle: int = 2048  # multiply-adds by instructions on operands of a byte
+    fused_per_cycle: int = 64  # multiply-adds by workers
+    operand_bytes_per_cycle: int = 48  # that products load
+    part_bytes_per_cycle: int = 32  # of parts of sums, stored or loaded
+    next_kernel_cycles: int = 3000  # until the kernel runs that adds parts up
+    cache_bytes: int = 1 << 25  # that the second cache surely keeps
+    line_bytes: int = 128  # by which memory is read
+    access_bytes: int = 16  # of the widest one
+    bank_bytes: int = 128  # of shared memory, that are read at one time
+    swizzle_bytes: int = 128  # of k in each row of what bulk copies load, by the widest swizzle
 
-# Elements that a worker has of a row that stays in registers: where a warp is enough for a row nothing
-# waits for other warps; beyond that fewer, so that more workers have something under way, up to as many as
-# can fold what each of them has found without more reads of it than of the row.
-OF_A_WARP, OF_A_BLOCK, MOST_OF_A_ROW, ENOUGH_WORKERS = 32, 16, 32, 512
+    # Shares of tiles. A fragment of an instruction is 16 x 8, of fused multiply-adds 16 x 32.
+    instruction_tiles: Tiles = field(
+        default_factory=lambda: {
+            ((2, 4), (4, 8)): 1.0,
+            ((2, 2), (4, 8)): 0.95,
+            ((2, 2), (4, 4)): 0.8,
+            ((2, 2), (2, 4)): 0.6,
+            ((1, 4), (1, 4)): 0.4,
+            ((1, 4), (1, 2)): 0.3,
+            ((2, 2), (1, 2)): 0.25,
+        }
+    )
+    fused_tiles: Tiles = field(
+        default_factory=lambda: {
+            ((4, 2), (2, 2)): 1.0,
+            ((2, 2), (2, 2)): 0.8,
+            ((2, 2), (2, 1)): 0.6,
+            ((2, 2), (1, 1)): 0.4,
+            ((1, 2), (1, 1)): 0.25,
+        }
+    )
+    # Columns of a warpgroup's fragment, and warpgroups, of instructions that run beside their workers.
+    warpgroup_tiles: dict[Extents, float] = field(
+        default_factory=lambda: {
+            (256, 2): 1.7,
+            (192, 2): 1.6,
+            (128, 2): 1.5,
+            (64, 2): 1.3,
+            (256, 1): 1.3,
+            (128, 1): 1.1,
+            (64, 1): 0.9,
+            (32, 1): 0.6,
+        }
+    )
+    share_without_producer: float = 0.9  # of that where workers load for themselves
+    transposed_share: float = 1.0  # where the instruction's columns are the rows of a
 
-# Of rows on processors. More steps than the compiler writes out: a row of constant length stays a loop. The powers of
-# so many elements are kept, where the nearest caches hold them; of longer rows they are computed again. A row of so
-# many, its powers and the result of the row before stay in the nearest caches; and the most rows of a block.
-STEPS_OF_A_ROW, KEPT, PAIRED, PAIRED_ROWS = 17, 1 << 14, 1 << 13, 16
+    step_bytes: int = 64  # of k in each row of what workers load
+    padded_row_bytes: int = (
+        32  # behind each row of what isn't loaded whole by instructions, for the banks
+    )
+    most_parts: int = 16  # of k
+    least_part_steps: int = 256  # of k
+    shortest_copied_extent: int = 512  # of matrices whose copies are little beside their product
+    part_blocks: int = 4  # to a multiprocessor, of attention to few queries
+    least_part_keys: int = 256
+    # For sums, scores and powers, where a producer gives up its own; the same beside a mask.
+    attention_registers: int = 176
+    attention_registers_beside_mask: int = 128
 
-# Of transposes: squares along each side of a processor's block; elements of a side of the square that a worker of a
-# GPU has in registers; bytes of shared memory that are read at one time. Of short rows: rows of a run, so that
-# neighbours among a warp's workers have them in different banks, and the bytes of the longest one.
-SQUARES_OF_A_BLOCK, SIDE_OF_A_SQUARE, BANKS = 16, 8, 128
-ROWS_OF_A_RUN, LONGEST_RUN = 64, 1 << 15
+    block_workers: int = 256  # eight such blocks fill a multiprocessor
+    bytes_in_flight: int = 128  # of a worker that streams, and accesses where they are narrow
+    accesses_in_flight: int = 32
+    accesses: int = (
+        4  # of a worker that has the fewest blocks to a multiprocessor, before that fewer
+    )
+    least_blocks: int = 4
+    streaming_blocks: int = 4  # to a multiprocessor, that keep its memory busy
+    workers_along: int = 64  # an axis whose extent is known only at a call
+    least_part_accesses: int = 4  # steps of a reduction's block that are worth a part of its own
+    # Elements that a worker has of a row that stays in registers: where a warp is enough for a row nothing waits for
+    # other warps; beyond that fewer, so that more workers have something under way, up to as many workers as can
+    # fold what each of them has found without more reads of it than of the row.
+    row_elements_of_warp: int = 32
+    row_elements_of_block: int = 16
+    most_row_elements: int = 32
+    row_workers: int = 512
+    square_side: int = 8  # elements of a side of the square that a worker has in registers
+    run_rows: int = (
+        64  # of short rows, so that neighbours among a warp's workers have them in different banks
+    )
+    longest_run_bytes: int = 1 << 15
+
+
+PROCESSOR = ProcessorFacts()
+GPU = GpuFacts()

@@ -11,14 +11,14 @@ from math import ceil, gcd, prod
 from typing import Any
 
 from taskc import DType, Machine, Mapping, repeat, spatial
-from taskc.kernels import machine_facts as facts
+from taskc.kernels.machine_facts import GPU
 
 Extent = Any  # an int, or a tc.dim
 
 
 def width(extent: Extent, *dtypes: DType) -> int:
     """How many neighbours an access has in rows of so many elements: each row starts at such an address."""
-    return gcd(divisor(extent), *[facts.ACCESS // dtype.nbytes for dtype in dtypes])
+    return gcd(divisor(extent), *[GPU.access_bytes // dtype.nbytes for dtype in dtypes])
 
 
 def divisor(extent: Extent) -> int:
@@ -41,18 +41,18 @@ def owners_of_whole_rows(m: Extent, n: Extent, dtype: DType, machine: Machine) -
     if (
         machine.is_processor
         or not isinstance(n, int)
-        or not 0 < n <= machine.lanes**2 * facts.MOST_OF_A_ROW
+        or not 0 < n <= machine.lanes**2 * GPU.most_row_elements
     ):
         return None
     wide = width(n, dtype)
-    if n <= machine.lanes * facts.OF_A_WARP:
+    if n <= machine.lanes * GPU.row_elements_of_warp:
         workers = min(machine.lanes, power(ceil(n / wide)))
     else:
         workers = min(
-            power(ceil(n / facts.OF_A_BLOCK)),
-            max(facts.ENOUGH_WORKERS, power(ceil(n / facts.MOST_OF_A_ROW))),
+            power(ceil(n / GPU.row_elements_of_block)),
+            max(GPU.row_workers, power(ceil(n / GPU.most_row_elements))),
         )
-    rows = max(1, facts.WORKERS // workers)
+    rows = max(1, GPU.block_workers // workers)
     if isinstance(m, int):
         # Every multiprocessor has a block, as far as there are rows: of a whole warp at least.
         rows = min(rows, max(machine.lanes // workers, power(m // machine.threads), 1))
@@ -77,16 +77,16 @@ def owners_of_boxes(
         return repeat(*ones, accesses) * spatial(*ones, machine.lanes)
     lined = [*shape[:-1], ceil(shape[-1] / wide) if isinstance(shape[-1], int) else shape[-1]]
     alone = all(extent == 1 for extent in shape[:-1])
-    left, workers = facts.WORKERS, [1] * len(shape)
+    left, workers = GPU.block_workers, [1] * len(shape)
     for axis in reversed(range(len(shape))):
         extent = lined[axis]
-        most = power(extent) if isinstance(extent, int) else left if alone else facts.WORKERS_BESIDE
+        most = power(extent) if isinstance(extent, int) else left if alone else GPU.workers_along
         workers[axis] = min(left, most)
         left //= workers[axis]
-    workers[0] *= max(1, left * machine.lanes // facts.WORKERS)  # of a whole warp at least
+    workers[0] *= max(1, left * machine.lanes // GPU.block_workers)  # of a whole warp at least
     if all(isinstance(extent, int) for extent in lined):
         blocks = prod(ceil(n / w) for n, w in zip(lined, workers, strict=True))
-        accesses = max(1, min(accesses, blocks // (facts.LEAST_BLOCKS * machine.threads)))
+        accesses = max(1, min(accesses, blocks // (GPU.least_blocks * machine.threads)))
         accesses = power(accesses + 1) // 2
     repeats = [1] * len(shape)
     for axis in reversed(range(len(shape))):

@@ -29,7 +29,7 @@ from taskc import (
     repeat,
     spatial,
 )
-from taskc.kernels import machine_facts as facts
+from taskc.kernels.machine_facts import GPU
 from taskc.kernels.owners import along as walkers, power, width
 
 OPERATORS = {"sum": "+", "mean": "+", "prod": "*", "max": "max", "min": "min"}
@@ -129,10 +129,10 @@ def _part(view: View, dtype: DType, machine: Machine) -> int | None:
     rows, columns = _owners(view, None, dtype, machine).shape
     step = columns if inner == 1 else rows
     across = outer * (ceil(middle / rows) if inner == 1 else middle * ceil(inner / columns))
-    parts = facts.BLOCKS_THAT_STREAM * machine.threads // max(1, across)
+    parts = GPU.streaming_blocks * machine.threads // max(1, across)
     if not isinstance(along, int):
-        return 4 * facts.STEPS_OF_A_PART * step if parts > 1 else None
-    parts = min(parts, along // (facts.STEPS_OF_A_PART * step))
+        return 4 * GPU.least_part_accesses * step if parts > 1 else None
+    parts = min(parts, along // (GPU.least_part_accesses * step))
     return ceil(along / (parts * step)) * step if parts > 1 else None
 
 
@@ -194,17 +194,18 @@ def _owners(view: View, size: int | None, dtype: DType, machine: Machine) -> Map
     if not _has_rows(view):
         wide = width(inner, dtype)
         across = min(
-            machine.lanes, power(ceil(inner / wide)) if isinstance(inner, int) else facts.WORKERS
+            machine.lanes,
+            power(ceil(inner / wide)) if isinstance(inner, int) else GPU.block_workers,
         )
-        return repeat(4, 1) * spatial(facts.WORKERS // across, across) * repeat(1, wide)
+        return repeat(4, 1) * spatial(GPU.block_workers // across, across) * repeat(1, wide)
     wide = gcd(width(along, dtype), size or 0)
-    workers, accesses = facts.WORKERS, 4
+    workers, accesses = GPU.block_workers, 4
     if isinstance(along, int):
-        workers = min(facts.WORKERS, power(ceil(along / (wide * accesses))))
+        workers = min(GPU.block_workers, power(ceil(along / (wide * accesses))))
         accesses = max(1, min(accesses, along // (workers * wide)))
     rows = 1
-    if workers < facts.WORKERS:
-        rows = facts.WORKERS // workers
+    if workers < GPU.block_workers:
+        rows = GPU.block_workers // workers
         if isinstance(middle, int):
             rows = min(rows, max(machine.lanes // workers, power(middle // machine.threads), 1))
     return spatial(rows, 1) * walkers(workers, accesses, wide)

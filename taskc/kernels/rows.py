@@ -12,16 +12,22 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, KernelDefinition, Machine, Mapping, f32, f64, repeat, spatial
-from taskc.kernels import machine_facts as facts, whole_rows
+from taskc.kernels import whole_rows
+from taskc.kernels.machine_facts import GPU, PROCESSOR
 from taskc.kernels.owners import along, owners_of_whole_rows, width
 
 
 def _strip(
-    n: object, dtype: DType, machine: Machine, *, most: int = 4, steps: int = facts.STEPS_OF_A_ROW
+    n: object,
+    dtype: DType,
+    machine: Machine,
+    *,
+    most: int = 4,
+    steps: int = PROCESSOR.unrolled_steps + 1,
 ) -> Mapping:
     """The part of a row that a block takes at a time: `most` vectors, unless that makes few steps."""
     if not machine.is_processor:
-        return along(2 * facts.WORKERS, 4, width(n, dtype))
+        return along(2 * GPU.block_workers, 4, width(n, dtype))
     lanes = machine.lanes
     unroll = most
     while isinstance(n, int) and unroll > 1 and n < steps * unroll * lanes:
@@ -48,9 +54,12 @@ def softmax(
     if whole is not None:
         return whole_rows.softmax(m, n, whole, dtype, wide)
     own, broad = _strip(n, dtype, machine), _strip(n, dtype, machine, most=8, steps=1)
-    most, rows = min(n, facts.KEPT) if isinstance(n, int) else facts.KEPT, 1
-    if isinstance(m, int) and isinstance(n, int) and n <= facts.PAIRED:
-        rows = min(facts.PAIRED_ROWS, max(1, m // (4 * machine.threads)))
+    most, rows = (
+        min(n, PROCESSOR.cached_powers) if isinstance(n, int) else PROCESSOR.cached_powers,
+        1,
+    )
+    if isinstance(m, int) and isinstance(n, int) and n <= PROCESSOR.cached_rows:
+        rows = min(16, max(1, m // (4 * machine.threads)))
     if not machine.is_processor:
         most = 0  # a power is sooner computed again than kept
     return _softmax(m, n, own, broad, dtype, wide, rows, most)

@@ -10,7 +10,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, KernelDefinition, TensorType, auto_map, boolean, repeat, spatial
-from taskc.kernels import machine_facts as facts
+from taskc.kernels.machine_facts import GPU
 from taskc.kernels.owners import width
 
 
@@ -29,13 +29,13 @@ def turn_short_rows(
 
 
 def _are_short(extent: int, dtype: DType) -> bool:
-    return width(extent, dtype) * dtype.nbytes < facts.ACCESS // 2 and (
-        0 < facts.ROWS_OF_A_RUN * extent * dtype.nbytes <= facts.LONGEST_RUN
+    return width(extent, dtype) * dtype.nbytes < GPU.access_bytes // 2 and (
+        0 < GPU.run_rows * extent * dtype.nbytes <= GPU.longest_run_bytes
     )
 
 
 def _are_whole(extent: int, dtype: DType) -> bool:
-    return extent > 0 and extent * dtype.nbytes % facts.ACCESS == 0
+    return extent > 0 and extent * dtype.nbytes % GPU.access_bytes == 0
 
 
 def _in_runs(type: TensorType) -> TensorType:
@@ -45,10 +45,10 @@ def _in_runs(type: TensorType) -> TensorType:
 
 def _pieces(broad: int, dtype: DType) -> tuple[Any, Any]:
     """Who has which part of a run of rows, and of the same rows turned."""
-    vector = facts.ACCESS // dtype.nbytes
-    run = auto_map((facts.ROWS_OF_A_RUN * broad,), workers=facts.WORKERS, vector=vector)
-    beside = facts.ROWS_OF_A_RUN // vector
-    down = facts.WORKERS // beside
+    vector = GPU.access_bytes // dtype.nbytes
+    run = auto_map((GPU.run_rows * broad,), workers=GPU.block_workers, vector=vector)
+    beside = GPU.run_rows // vector
+    down = GPU.block_workers // beside
     return run, repeat(-(-broad // down), 1) * spatial(down, beside) * repeat(1, vector)
 
 
@@ -59,10 +59,10 @@ def _read_as_runs(given: TensorType, made: TensorType) -> KernelDefinition:
     outside = False if dtype is boolean else 0
     runs = _in_runs(given)
 
-    @tc.kernel(workers=facts.WORKERS)
+    @tc.kernel(workers=GPU.block_workers)
     def transpose(x: runs, y: tc.out[made]):
-        for a, b, p, row in tc.tiles(made.shape, by=(1, 1, broad, facts.ROWS_OF_A_RUN)):
-            rows = tc.shared(dtype[facts.ROWS_OF_A_RUN * broad])
+        for a, b, p, row in tc.tiles(made.shape, by=(1, 1, broad, GPU.run_rows)):
+            rows = tc.shared(dtype[GPU.run_rows * broad])
             for e in run:
                 if row * broad + e < height * broad:
                     rows[e] = x[a, b, row * broad + e]
@@ -84,10 +84,10 @@ def _written_as_runs(given: TensorType, made: TensorType) -> KernelDefinition:
     outside = False if dtype is boolean else 0
     runs = _in_runs(made)
 
-    @tc.kernel(workers=facts.WORKERS)
+    @tc.kernel(workers=GPU.block_workers)
     def transpose(x: given, y: tc.out[runs]):
-        for a, b, first in tc.tiles(runs.shape, by=(1, 1, facts.ROWS_OF_A_RUN * height)):
-            rows = tc.shared(dtype[facts.ROWS_OF_A_RUN * height])
+        for a, b, first in tc.tiles(runs.shape, by=(1, 1, GPU.run_rows * height)):
+            rows = tc.shared(dtype[GPU.run_rows * height])
             part = tc.tile(dtype, turned, outside)
             for i, j in turned:
                 if i < height and first // height + j < broad:

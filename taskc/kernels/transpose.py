@@ -27,7 +27,7 @@ from taskc import (
     repeat,
     spatial,
 )
-from taskc.kernels import machine_facts as facts
+from taskc.kernels.machine_facts import GPU, PROCESSOR
 from taskc.kernels.owners import owners_of_boxes, power, width
 from taskc.kernels.short_rows import turn_short_rows
 from taskc.kernels.squares import columns, quarters
@@ -215,7 +215,7 @@ def _turn_tiles(
     # Neighbours among the columns lie in different groups of rows. Where several are read at one time, some room
     # behind each group has them lie in different banks.
     groups = wide // side
-    at_once = min(machine.lanes, facts.BANKS // (side * dtype.nbytes)) // lanes
+    at_once = min(machine.lanes, GPU.bank_bytes // (side * dtype.nbytes)) // lanes
     if at_once > 1 and groups > at_once // side:
         groups += max(1, at_once // side)
 
@@ -243,14 +243,14 @@ def _tile(
     height: Any, broad: Any, dtype: DType, machine: Machine
 ) -> tuple[int, tuple[int, int], tuple[int, int]]:
     """The side of a worker's squares, how many it has, and the workers of a block, down and across."""
-    side = gcd(width(height, dtype), width(broad, dtype), facts.SIDE_OF_A_SQUARE)
+    side = gcd(width(height, dtype), width(broad, dtype), GPU.square_side)
     rows, columns = (
-        power(-(-extent // side)) if isinstance(extent, int) else facts.WORKERS
+        power(-(-extent // side)) if isinstance(extent, int) else GPU.block_workers
         for extent in (height, broad)
     )
     most, repeats = (16, 1) if side >= 4 else (8, 4)
-    down = min(rows, max(most, facts.WORKERS // columns))
-    beside = min(columns, facts.WORKERS // down)
+    down = min(rows, max(most, GPU.block_workers // columns))
+    beside = min(columns, GPU.block_workers // down)
     down = max(down, machine.lanes // beside)
     if rows >= down * repeats:
         return side, (repeats, 1), (down, beside)
@@ -259,9 +259,9 @@ def _tile(
 
 def _squares(extent: Any, lanes: int) -> int:
     return (
-        max(1, min(facts.SQUARES_OF_A_BLOCK, -(-extent // lanes)))
+        max(1, min(PROCESSOR.transposed_squares, -(-extent // lanes)))
         if isinstance(extent, int)
-        else facts.SQUARES_OF_A_BLOCK
+        else PROCESSOR.transposed_squares
     )
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from taskc import CompileError, DType, Machine, Mapping, f64, repeat, spatial
-from taskc.kernels import machine_facts as facts
 from taskc.kernels.attention.problem import Problem
+from taskc.kernels.machine_facts import GPU, PROCESSOR
 
 MOST_QUERIES = (
     10  # of FewQueries, over all heads that share one of k and v; more fill the lanes of a tile
@@ -104,7 +104,7 @@ class Plan:
         blocks = ceil(_tile_rows(problem) / (self.warps * self.rows * tall))
         keys = problem.keys if isinstance(problem.keys, int) else _USUAL
         read = blocks * max(1, keys) * sum(padded(problem)) * problem.dtype.nbytes
-        return read / (machine.threads * facts.LOADED * facts.GPU_CLOCK)
+        return read / (machine.threads * GPU.operand_bytes_per_cycle * GPU.cycles_per_second)
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[Plan]:
         for stages in range(self.stages, 1, -1):
@@ -126,12 +126,12 @@ def candidates(problem: Problem, machine: Machine) -> Iterable[FewQueries | Sche
 def _schedules(problem: Problem, machine: Machine) -> Iterator[Schedule]:
     """Tiles that leave registers for a row of queries and an element."""
     lanes = _lanes(problem, machine)
-    keys = problem.keys if isinstance(problem.keys, int) else facts.KEYS_OF_A_STEP
+    keys = problem.keys if isinstance(problem.keys, int) else PROCESSOR.attention_step_keys
     few = None
     if not isinstance(problem.length, int):
         few = _few_queries(replace(problem, length=1, share=1), machine)
-    for rows, vectors in facts.ATTENTION_TILES[machine.registers]:
-        step = max(1, ceil(min(keys, facts.KEYS_OF_A_STEP) / rows)) * rows
+    for rows, vectors in PROCESSOR.attention_tiles[machine.registers]:
+        step = max(1, ceil(min(keys, PROCESSOR.attention_step_keys) / rows)) * rows
         yield Schedule(rows, vectors, step, lanes, few)
 
 
@@ -193,7 +193,7 @@ def order_of(problem: Problem, machine: Machine) -> tuple[str, int] | None:
         return None
     keys = problem.keys if isinstance(problem.keys, int) else _USUAL
     of_head = max(1, keys) * sum(padded(problem)) * problem.dtype.nbytes
-    heads = max(1, facts.GPU_CACHE // of_head) * problem.share
+    heads = max(1, GPU.cache_bytes // of_head) * problem.share
     return "backwards", min(heads, machine.threads)
 
 
@@ -222,7 +222,7 @@ def _seconds(queries: int, problem: Problem, machine: Machine) -> float:
     batches = problem.batches if isinstance(problem.batches, int) else 1
     products = queries * max(1, keys) * (problem.features + problem.results)
     heads = max(1, batches * problem.groups)
-    return heads * products / (machine.lanes * machine.threads * facts.CLOCK)
+    return heads * products / (machine.lanes * machine.threads * PROCESSOR.cycles_per_second)
 
 
 def _is_taken_beside_work(problem: Problem, machine: Machine) -> bool:
@@ -236,7 +236,7 @@ def _pays(problem: Problem, plan: Plan) -> bool:
     """A step more than there are keys for is worth what it hides, and registers suffice."""
     _, deep = padded(problem)
     is_long = not isinstance(problem.keys, int) or problem.keys >= 4 * plan.keys
-    most = facts.HELD_REGISTERS if problem.mask is None else facts.HELD_BESIDE_MASK
+    most = GPU.attention_registers if problem.mask is None else GPU.attention_registers_beside_mask
     return is_long and deep // 2 + plan.keys * 3 // 4 <= most
 
 
@@ -248,8 +248,8 @@ def _part(problem: Problem, plan: Plan, height: int, machine: Machine, nbytes: i
     batches = problem.batches if isinstance(problem.batches, int) else 1
     keys = problem.keys if isinstance(problem.keys, int) else _USUAL
     tiles = batches * (problem.heads // together) * ceil(together * problem.length / height)
-    blocks = machine.threads * max(1, min(facts.BLOCKS_OF_PARTS, machine.near // nbytes))
-    parts = max(1, min(blocks // max(1, tiles), keys // facts.LEAST_KEYS_OF_A_PART))
+    blocks = machine.threads * max(1, min(GPU.part_blocks, machine.near // nbytes))
+    parts = max(1, min(blocks // max(1, tiles), keys // GPU.least_part_keys))
     return 0 if parts == 1 else ceil(keys / parts / plan.keys) * plan.keys
 
 

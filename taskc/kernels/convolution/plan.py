@@ -8,11 +8,17 @@ from functools import cache
 from math import ceil
 
 from taskc import DType, Machine, Mapping, repeat, spatial
-from taskc.kernels import machine_facts as facts
 from taskc.kernels.convolution.problem import Problem
+from taskc.kernels.machine_facts import GPU, PROCESSOR, UNMEASURED_SHARE, Tiles
 
 _MANY = 1 << 17  # pixels, where they are known only at a call
 _STAGES = 4
+_MOST_COLUMNS = 128  # of a warpgroup's instruction
+# Tiles, what groups have in their place, and the share of that.
+_TALL = (
+    (((1, 4), (1, 4)), ((4, 1), (2, 4)), 0.55),
+    (((1, 2), (1, 1)), ((2, 1), (1, 1)), 0.25),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +38,16 @@ class Blocks:
         blocks = ceil(_pixels(problem) / tall) * ceil(problem.near_features / wide)
         waves = ceil(max(1, problem.groups * blocks / machine.threads))
         if machine.is_processor:
-            return waves * tall * wide * max(1, problem.deep) / (machine.lanes * facts.CLOCK)
-        share = _shares(problem.dtype, problem.total, machine).get(self.own, facts.UNMEASURED)
+            return (
+                waves
+                * tall
+                * wide
+                * max(1, problem.deep)
+                / (machine.lanes * PROCESSOR.cycles_per_second)
+            )
+        share = _shares(problem.dtype, problem.total, machine).get(self.own, UNMEASURED_SHARE)
         cycles = waves * tall * wide / share * max(1, problem.deep)
-        return cycles * problem.dtype.nbytes / (facts.MULTIPLIED * facts.GPU_CLOCK)
+        return cycles * problem.dtype.nbytes / (GPU.byte_products_per_cycle * GPU.cycles_per_second)
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[Blocks]:
         for stages in range(self.stages, 1, -1):
@@ -57,7 +69,7 @@ class Depthwise:
 
     def cost(self, problem: Problem, machine: Machine) -> float:
         """As long as reading and writing."""
-        rate = facts.BANDWIDTH if machine.is_processor else facts.GPU_BANDWIDTH
+        rate = PROCESSOR.bytes_per_second if machine.is_processor else GPU.bytes_per_second
         return _pixels(problem) * problem.features * problem.dtype.nbytes / rate
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[Depthwise]:
@@ -80,7 +92,7 @@ def candidates_of_blocks(problem: Problem, machine: Machine) -> Iterator[Blocks]
     row = next(iter(machine.instructions(problem.dtype, problem.dtype, problem.total)), None)
     size, least = problem.dtype.nbytes, row.shape[2] if row else 8
     # Of the deepest steps, those that leave the fewest channels to be filled up.
-    depths = (least * 2, least) if row and least * 2 * size <= facts.LINE else (least,)
+    depths = (least * 2, least) if row and least * 2 * size <= GPU.step_bytes else (least,)
     depth = min(depths, key=lambda depth: ceil(problem.near_channels / depth) * depth)
     for own in _shares(problem.dtype, problem.total, machine):
         fits = machine.near // (depth * sum(own.shape) * size)
@@ -92,15 +104,22 @@ def _shares(dtype: DType, total: DType, machine: Machine) -> dict[Mapping, float
     """Who has what of a block, and its share of the peak."""
     rows = machine.instructions(dtype, dtype, total)
     fragment = rows[0].accumulator_fragment if rows else repeat(4, 4) * spatial(4, 8)
-    shares = facts.FRAGMENTS_OF_GROUPS if rows else facts.SQUARES_OF_GROUPS
+    shares = _of_groups(GPU.instruction_tiles if rows else GPU.fused_tiles)
     found = {
         spatial(*warps) * repeat(*fragments) * fragment: share
         for (warps, fragments), share in shares.items()
     }
     beside = {row.shape[1]: row for row in rows if row.asynchronous}
-    for (columns, count), share in facts.WARPGROUPS_OF_GROUPS.items() if beside else ():
-        found[spatial(count, 1) * beside[columns].accumulator_fragment] = share
+    for (columns, count), share in GPU.warpgroup_tiles.items() if beside else ():
+        if columns <= _MOST_COLUMNS:
+            found[spatial(count, 1) * beside[columns].accumulator_fragment] = share
     return found
+
+
+def _of_groups(shares: Tiles) -> Tiles:
+    """Features of a group are few: of the tiles that are broad and low, two are tall instead."""
+    tall = {tile: (other, share) for tile, other, share in _TALL}
+    return dict(tall.get(tile, (tile, share)) for tile, share in shares.items())
 
 
 def _pixels(problem: Problem) -> int:

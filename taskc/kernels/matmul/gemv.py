@@ -20,7 +20,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import Machine, auto_map
-from taskc.kernels.machine_facts import WORKERS
+from taskc.kernels.machine_facts import GPU
 from taskc.kernels.matmul.plan_gpu import Vectors, are_rows
 from taskc.kernels.matmul.problem import Problem
 from taskc.kernels.matmul.split_k import in_parts
@@ -36,7 +36,7 @@ def gemv(
     columns, steps = plan.matrix.shape
     parts = plan.parts
     per_part = ceil(k / (parts * steps)) * steps if parts > 1 else k
-    lines = auto_map((count, columns), workers=WORKERS)
+    lines = auto_map((count, columns), workers=GPU.block_workers)
     summed = _summed(problem, plan)
 
     @tc.function
@@ -66,8 +66,8 @@ def gemv(
                     c[at] = epilogue(made[i, j], offsets, col + j if is_row else i)
 
     if parts > 1:
-        return in_parts(problem, parts, WORKERS, partial, machine)
-    return problem.kernel(WORKERS, whole)
+        return in_parts(problem, parts, GPU.block_workers, partial, machine)
+    return problem.kernel(GPU.block_workers, whole)
 
 
 def _summed(problem: Problem, plan: Vectors) -> Function:

@@ -13,7 +13,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import Machine
-from taskc.kernels.machine_facts import SHORTEST_COPIED
+from taskc.kernels.machine_facts import GPU
 from taskc.kernels.matmul.problem import Problem
 from taskc.kernels.padding import pad, pitch
 from taskc.kernels.transpose import transpose
@@ -24,7 +24,9 @@ def is_worth_copying(problem: Problem, machine: Machine) -> bool:
     extents = problem.m, problem.n, problem.k
     if machine.is_processor or problem.pitched or problem.gathered is not None:
         return False
-    if not all(isinstance(extent, int) and extent >= SHORTEST_COPIED for extent in extents):
+    if not all(
+        isinstance(extent, int) and extent >= GPU.shortest_copied_extent for extent in extents
+    ):
         return False
     a, b, _, _ = problem.types
     is_odd = any(pitch(x.shape[1], x.dtype) != x.shape[1] for x in (a, b))

@@ -12,7 +12,7 @@ from math import ceil
 
 from taskc import Machine, Mapping, repeat, spatial
 from taskc.ir.target import DotInstruction, TileInstruction
-from taskc.kernels import machine_facts as facts
+from taskc.kernels.machine_facts import PROCESSOR, UNMEASURED_SHARE
 from taskc.kernels.matmul.plan_gpu import Tiling, Vectors, candidates_gpu
 from taskc.kernels.matmul.problem import Extent, Problem
 
@@ -35,7 +35,7 @@ class FewRows:
 
     def cost(self, problem: Problem, machine: Machine) -> float:
         """As long as reading b, or as the products."""
-        read = _elements_of_b(problem) * problem.right.nbytes / facts.BANDWIDTH
+        read = _elements_of_b(problem) * problem.right.nbytes / PROCESSOR.bytes_per_second
         return max(read, _seconds(_size(problem.m) * _size(problem.n), problem, machine))
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[FewRows]:
@@ -78,9 +78,11 @@ class Panels:
 
     def cost(self, problem: Problem, machine: Machine) -> float:
         """As long as the products, with those behind the edges, and as reading b and putting it in order."""
-        share = facts.PANELS[machine.registers].get((self.rows, self.vectors), facts.UNMEASURED)
+        share = PROCESSOR.tile_shares[machine.registers].get(
+            (self.rows, self.vectors), UNMEASURED_SHARE
+        )
         made = _rounded(problem, self.rows, self.wide) / share
-        copied = 3 * _elements_of_b(problem) * problem.right.nbytes / facts.BANDWIDTH
+        copied = 3 * _elements_of_b(problem) * problem.right.nbytes / PROCESSOR.bytes_per_second
         return _seconds(made, problem, machine) + copied
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[Panels]:
@@ -88,8 +90,13 @@ class Panels:
             if problem.packed or self.columns or problem.batch != ((), ()):
                 yield replace(self, tall=tall)
                 continue
-            for depth in (self.depth, 0, facts.ROWS_OF_PAGES, facts.DEEPEST_PANEL // 2):
-                for beside in (self.beside, 1, 2, 4, facts.PANELS_BESIDE) if depth else (1,):
+            for depth in (
+                self.depth,
+                0,
+                PROCESSOR.scattered_panel_rows,
+                PROCESSOR.cached_panel_rows // 2,
+            ):
+                for beside in (self.beside, 1, 2, 4, PROCESSOR.scattered_panels) if depth else (1,):
                     yield replace(self, tall=tall, depth=depth, beside=beside)
 
 
@@ -137,18 +144,18 @@ def candidates_of_packs(problem: Problem, machine: Machine) -> Iterator[Packs]:
     """By tile registers, where the machine has some, and by vectors."""
     rows = machine.instructions(problem.dtype, problem.right, problem.total)
     for row in (row for row in rows if isinstance(row, TileInstruction)):
-        for sizes in facts.TILE_REGISTERS:
+        for sizes in PROCESSOR.tile_register_shares:
             own = repeat(*sizes) * row.accumulator_fragment
             yield Packs(own, _tall(problem, own, machine), row.pack, row.shape[2])
     pack = next((row.pack for row in rows if isinstance(row, DotInstruction)), 1)
-    for sizes in _tiles(facts.PACKS[machine.registers], machine.registers):
+    for sizes in _tiles(PROCESSOR.pack_tile_shares[machine.registers], machine.registers):
         own = repeat(*sizes) * spatial(1, machine.lanes)
         yield Packs(own, _tall(problem, own, machine), pack, pack)
 
 
 def _panels(problem: Problem, machine: Machine) -> Iterator[Panels]:
     lanes = machine.lanes
-    for rows, vectors in _tiles(facts.PANELS[machine.registers], machine.registers):
+    for rows, vectors in _tiles(PROCESSOR.tile_shares[machine.registers], machine.registers):
         plan = Panels(rows, vectors, rows, lanes)
         yield replace(plan, tall=_tall(problem, plan.own, machine))
 
@@ -173,12 +180,12 @@ def _tiles(measured: Iterable[tuple[int, int]], registers: int) -> list[tuple[in
 def _with_depth(plan: Panels, problem: Problem, machine: Machine) -> Panels:
     """With parts of k, where a panel doesn't stay in a cache, and what a problem needs that doesn't know its rows."""
     m, n, k = problem.m, problem.n, problem.k
-    if not problem.packed and not (isinstance(k, int) and k <= facts.DEEPEST_PANEL):
-        plan = replace(plan, depth=facts.DEEPEST_PANEL // 2)
+    if not problem.packed and not (isinstance(k, int) and k <= PROCESSOR.cached_panel_rows):
+        plan = replace(plan, depth=PROCESSOR.cached_panel_rows // 2)
     if not problem.packed and not problem.transpose_b and _is_scattered(problem):
         most = ceil(n / plan.wide) // (2 * machine.threads)
-        beside = max(1, min(facts.PANELS_BESIDE, most))
-        plan = replace(plan, depth=facts.ROWS_OF_PAGES, beside=beside)
+        beside = max(1, min(PROCESSOR.scattered_panels, most))
+        plan = replace(plan, depth=PROCESSOR.scattered_panel_rows, beside=beside)
     if isinstance(m, int):
         return plan
     few = _few_rows(problem, machine)
@@ -190,15 +197,18 @@ def _with_depth(plan: Panels, problem: Problem, machine: Machine) -> Panels:
 def _is_scattered(problem: Problem) -> bool:
     """Whether a panel's rows of b are in more pages than are found fast, for so few rows of a."""
     m, n, k = problem.m, problem.n, problem.k
-    if not all(isinstance(extent, int) for extent in (m, n, k)) or m > facts.ROWS_THAT_MAKE_UP:
+    if not all(isinstance(extent, int) for extent in (m, n, k)) or m > PROCESSOR.rows_that_make_up:
         return False
-    return bool(k * min(n * problem.dtype.nbytes, facts.PAGE) > facts.PAGES * facts.PAGE)
+    return bool(
+        k * min(n * problem.dtype.nbytes, PROCESSOR.page_bytes)
+        > PROCESSOR.pages_found_fast * PROCESSOR.page_bytes
+    )
 
 
 def _few_rows(problem: Problem, machine: Machine) -> FewRows:
     """Its columns: all, in as many equal parts as there are threads, or as the sums need."""
     m, n, lanes = problem.m, problem.n, machine.lanes
-    most = max(1, facts.NEAR_SUMS // (max(1, m) if isinstance(m, int) else MOST_ROWS))
+    most = max(1, PROCESSOR.cached_sums // (max(1, m) if isinstance(m, int) else MOST_ROWS))
     if isinstance(n, int):
         most = ceil(n / max(machine.threads, ceil(n / most)))
     pair = 2 * lanes
@@ -214,7 +224,7 @@ def _tall(problem: Problem, own: Mapping, machine: Machine) -> int:
     rows, wide = own.shape
     tiles = max(1, ceil(_size(problem.height) / rows))
     panels = max(1, ceil(_size(problem.n) / wide))
-    splits = min(tiles, ceil(facts.BLOCKS_OF_A_THREAD * machine.threads / panels))
+    splits = min(tiles, ceil(PROCESSOR.blocks_per_thread * machine.threads / panels))
     if not isinstance(problem.height, int):
         splits = max(splits, ceil(_MANY / (32 * rows)))
     return ceil(tiles / splits) * rows
@@ -233,10 +243,10 @@ def _share_of_packs(own: Mapping, machine: Machine) -> float:
     rows, wide = own.shape
     if own == repeat(rows, wide // machine.lanes) * spatial(1, machine.lanes):
         tile = rows, wide // machine.lanes
-        return facts.PACKS[machine.registers].get(tile, facts.UNMEASURED)
+        return PROCESSOR.pack_tile_shares[machine.registers].get(tile, UNMEASURED_SHARE)
     tiles = next(row for row in machine.products if isinstance(row, TileInstruction))
     sizes = rows // tiles.shape[0], wide // tiles.shape[1]
-    return facts.TILE_REGISTERS.get(sizes, facts.UNMEASURED)
+    return PROCESSOR.tile_register_shares.get(sizes, UNMEASURED_SHARE)
 
 
 def _rounded(problem: Problem, rows: int, wide: int) -> int:
@@ -251,7 +261,7 @@ def _elements_of_b(problem: Problem) -> int:
 def _seconds(made: float, problem: Problem, machine: Machine) -> float:
     """For so many elements of c, by all threads, each multiplying a vector in a cycle."""
     cycles = made * _size(problem.products) * max(1, _size(problem.k)) / machine.lanes
-    return cycles / (machine.threads * facts.CLOCK)
+    return cycles / (machine.threads * PROCESSOR.cycles_per_second)
 
 
 def _size(extent: Extent) -> int:

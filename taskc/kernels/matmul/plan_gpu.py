@@ -10,8 +10,7 @@ from math import ceil
 
 from taskc import DType, Machine, Mapping, repeat, replicate, spatial
 from taskc.ir.target import WarpgroupInstruction
-from taskc.kernels import machine_facts as facts
-from taskc.kernels.machine_facts import WORKERS
+from taskc.kernels.machine_facts import GPU, UNMEASURED_SHARE
 from taskc.kernels.matmul.problem import Extent, Problem, Types
 from taskc.kernels.owners import power, width
 
@@ -63,25 +62,31 @@ class Tiling:
         """Waves of blocks take as long as their tiles are large and deep; parts of k are carried to memory."""
         (tall, wide), parts, types = self.own.shape, self.parts, problem.multiplied
         size = problem.dtype.nbytes
-        rate = facts.MULTIPLIED / size if _has_instruction(types, machine) else facts.FUSED
+        rate = (
+            GPU.byte_products_per_cycle / size
+            if _has_instruction(types, machine)
+            else GPU.fused_per_cycle
+        )
         waves = max(1, self.tiles(problem) * parts / machine.threads)
         steps = ceil(_size(problem.k) / (parts * self.depth)) * self.depth
         share = self._share(problem, machine)
-        step = max(tall * wide / (rate * share), (tall + wide) * size / facts.LOADED)
+        step = max(tall * wide / (rate * share), (tall + wide) * size / GPU.operand_bytes_per_cycle)
         moved = 2 * parts * _size(problem.m) * _size(problem.n) * problem.total.nbytes
-        carried = moved / (machine.threads * facts.CARRIED)
+        carried = moved / (machine.threads * GPU.part_bytes_per_cycle)
         cycles = ceil(waves) * steps * step
-        return (cycles + (carried + facts.NEXT_KERNEL if parts > 1 else 0)) / facts.GPU_CLOCK
+        return (
+            cycles + (carried + GPU.next_kernel_cycles if parts > 1 else 0)
+        ) / GPU.cycles_per_second
 
     def _share(self, problem: Problem, machine: Machine) -> float:
         """Of the peak."""
         if self.turned:
-            return facts.TURNED
+            return GPU.transposed_share
         types = problem.multiplied
         beside = _warpgroups(types, machine)
         if self.own in beside:
-            return beside[self.own] * (1 if self.ahead else facts.WITHOUT_PRODUCER)
-        return _warps(types, machine, problem.transpose_b).get(self.own, facts.UNMEASURED)
+            return beside[self.own] * (1 if self.ahead else GPU.share_without_producer)
+        return _warps(types, machine, problem.transpose_b).get(self.own, UNMEASURED_SHARE)
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[Tiling]:
         clusters = {self.cluster, (1, 1)}
@@ -114,7 +119,7 @@ class Vectors:
     def cost(self, problem: Problem, machine: Machine) -> float:
         """As long as reading both operands."""
         m, n, k = (_size(extent) for extent in (problem.m, problem.n, problem.k))
-        return (m * k * problem.dtype.nbytes + k * n * problem.right.nbytes) / facts.GPU_BANDWIDTH
+        return (m * k * problem.dtype.nbytes + k * n * problem.right.nbytes) / GPU.bytes_per_second
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[Vectors]:
         most = problem.k // self.matrix.shape[1] if isinstance(problem.k, int) else 1
@@ -132,7 +137,7 @@ def candidate_tilings(problem: Problem, machine: Machine) -> Iterator[Tiling]:
     """First those that run beside their workers: of plans that take as long those have more bytes under way."""
     whole = [*_beside(problem, machine), *_by_warps(problem, machine)]
     k = problem.k
-    most = min(facts.MOST_PARTS, k // facts.LEAST_PART) if isinstance(k, int) else 1
+    most = min(GPU.most_parts, k // GPU.least_part_steps) if isinstance(k, int) else 1
     for parts in range(1, max(1, most) + 1):
         for tiling in whole:
             # No part of what is gathered has more steps than another.
@@ -147,7 +152,7 @@ def _in_clusters(tiling: Tiling, m: Extent) -> Tiling:
     With the largest tiles a step's operands come about as fast as they are multiplied; with others, or of
     parts of k, blocks are few or wait for something else.
     """
-    is_largest = tiling.own.workers == 256 and tiling.own.shape[1] == max(facts.WARPGROUPS)[0]
+    is_largest = tiling.own.workers == 256 and tiling.own.shape[1] == max(GPU.warpgroup_tiles)[0]
     if not (tiling.ahead and is_largest and tiling.parts == 1) or not isinstance(m, int):
         return tiling
     return replace(tiling, cluster=(1 if ceil(m / tiling.block[0]) % 2 else 2, 1))
@@ -160,19 +165,19 @@ def _beside(problem: Problem, machine: Machine) -> Iterator[Tiling]:
     travels = problem.pitched or all(_multiple(x) * size % 16 == 0 for x in pitches)
     if problem.by is not None or not travels:
         return  # operands that go from memory to the instruction can't be rounded on the way
-    depth = facts.WIDEST_LINE // size
+    depth = GPU.swizzle_bytes // size
     ahead = problem.gathered is None or problem.gathered.in_bulk
 
     def tiling(fragment: Mapping, count: int, *, turned: bool = False) -> Tiling:
         own = spatial(count, 1) * fragment
-        results = 2 * own.shape[0] * facts.WIDEST_LINE + 1024
+        results = 2 * own.shape[0] * GPU.swizzle_bytes + 1024
         stages = (machine.near - results) // (depth * sum(own.shape) * size)
         return Tiling(own, depth, min(_STAGES_OF_PRODUCER, stages), ahead=ahead, turned=turned)
 
     along_k = problem.transpose_b and not problem.transpose_a
     left, right, total = problem.multiplied
     straight = _fragments((left, right, total), machine, along_k=along_k)
-    for columns, count in facts.WARPGROUPS:
+    for columns, count in GPU.warpgroup_tiles:
         if columns in straight:
             yield tiling(straight[columns], count)
     turned = _fragments((right, left, total), machine, along_k=along_k) if ahead else {}
@@ -185,10 +190,10 @@ def _beside(problem: Problem, machine: Machine) -> Iterator[Tiling]:
 def _by_warps(problem: Problem, machine: Machine) -> Iterator[Tiling]:
     types, size = problem.multiplied, problem.dtype.nbytes
     is_instruction = _has_instruction(types, machine)
-    depth = facts.LINE // size if is_instruction else 8
+    depth = GPU.step_bytes // size if is_instruction else 8
     # What instructions don't load whole has some room behind each row, for the banks.
     across = problem.transpose_a + (not problem.transpose_b)
-    spread = facts.BANK_SPREAD * across if is_instruction and size != 2 else 0
+    spread = GPU.padded_row_bytes * across if is_instruction and size != 2 else 0
     for own in _warps(types, machine, problem.transpose_b):
         fits = machine.near // (depth * (sum(own.shape) * size + spread))
         if fits > 1:
@@ -217,7 +222,7 @@ def _warpgroups(types: Types, machine: Machine) -> dict[Mapping, float]:
     fragments = _fragments(types, machine, along_k=True)
     return {
         spatial(count, 1) * fragments[columns]: share
-        for (columns, count), share in facts.WARPGROUPS.items()
+        for (columns, count), share in GPU.warpgroup_tiles.items()
         if columns in fragments
     }
 
@@ -231,7 +236,7 @@ def _warps(types: Types, machine: Machine, transpose_b: bool) -> dict[Mapping, f
     if transpose_b:
         square = repeat(4, 4) * spatial(4, 8)
     fragment = row.accumulator_fragment if row else square
-    shares = facts.FRAGMENTS if row else facts.SQUARES
+    shares = GPU.instruction_tiles if row else GPU.fused_tiles
     found = {
         spatial(*warps) * repeat(*fragments) * fragment: share
         for (warps, fragments), share in shares.items()
@@ -240,9 +245,9 @@ def _warps(types: Types, machine: Machine, transpose_b: bool) -> dict[Mapping, f
     for warps in product((1, 2, 4), repeat=2):
         for fragments in product((1, 2, 4, 8), repeat=2):
             own = spatial(*warps) * repeat(*fragments) * fragment
-            is_small = own.workers <= WORKERS and own.slots <= machine.registers // 2
+            is_small = own.workers <= GPU.block_workers and own.slots <= machine.registers // 2
             if is_small and own not in beside:
-                found.setdefault(own, facts.UNMEASURED)
+                found.setdefault(own, UNMEASURED_SHARE)
     return found
 
 
@@ -281,15 +286,15 @@ def _vectors(problem: Problem, machine: Machine) -> Vectors:
 
 
 def _accesses(wide: int, dtype: DType) -> int:
-    return min(facts.ACCESSES_UNDER_WAY, facts.BYTES_UNDER_WAY // (wide * dtype.nbytes))
+    return min(GPU.accesses_in_flight, GPU.bytes_in_flight // (wide * dtype.nbytes))
 
 
 def _down(count: int, length: Extent, k: Extent, dtype: DType) -> Vectors:
     wide = width(length, dtype)
-    across = facts.MEMORY_LINE // (wide * dtype.nbytes)
+    across = GPU.line_bytes // (wide * dtype.nbytes)
     if isinstance(length, int):
         across = min(across, power(ceil(length / wide)))
-    down, deep = WORKERS // across, _accesses(wide, dtype)
+    down, deep = GPU.block_workers // across, _accesses(wide, dtype)
     if isinstance(k, int):
         deep = min(deep, power(ceil(k / down)))
     vectors, side = repeat(count, 1, 1), spatial(1, across, down, order=(0, 2, 1))
@@ -305,7 +310,7 @@ def _down(count: int, length: Extent, k: Extent, dtype: DType) -> Vectors:
 def _along(count: int, length: Extent, k: Extent, dtype: DType, machine: Machine) -> Vectors:
     wide = width(k, dtype)
     lanes = min(machine.lanes, power(ceil(k / wide))) if isinstance(k, int) else machine.lanes
-    rows = WORKERS // lanes
+    rows = GPU.block_workers // lanes
     # Two columns of a worker take the vectors' elements together, if that leaves blocks enough.
     tall = 1 if isinstance(length, int) and _are_few(ceil(length / (2 * rows)), machine) else 2
     trips = _accesses(wide, dtype) // tall
@@ -334,5 +339,5 @@ def _parts(length: Extent, k: Extent, plan: Vectors, machine: Machine) -> int:
     blocks = max(1, ceil(length / columns))
     if not _are_few(blocks, machine):
         return 1
-    most = facts.BLOCKS_THAT_STREAM * machine.threads // blocks
+    most = GPU.streaming_blocks * machine.threads // blocks
     return max(1, min(most, k // (_LEAST_STEPS * steps)))
