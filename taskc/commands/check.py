@@ -12,6 +12,7 @@ from typing import Any
 from taskc.backend.sim import Report, Traffic
 from taskc.checking import Examination, ProgramExamination, examine, examine_program
 from taskc.commands.loading import example_of, load_kernel
+from taskc.commands.options import add_json, add_kernel, add_seeds, add_target
 from taskc.commands.terminal import Part, Progress, many, write, write_finding, write_text
 from taskc.errors import Finding
 from taskc.ir import nodes as ir
@@ -19,6 +20,20 @@ from taskc.ir.program import kernels_of
 from taskc.ir.rewrite import walk
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.lang.program import ProgramDefinition
+
+SUMMARY = "check a kernel on its own example inputs"
+DESCRIPTION = """\
+Proves that each output element is stored once, indices are in bounds and nothing
+races; then runs the program in the simulator after every pass, and compares the
+results bit for bit. Exits with 1 if anything is wrong.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_kernel(parser)
+    add_seeds(parser, 1)
+    add_json(parser)
+    add_target(parser)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -26,6 +26,16 @@ from taskc.passes.pipeline import lower
 
 M, N, K = 40, 24, 36  # 24 is not a multiple of the block's 16 columns: edges are masked
 
+SUMMARY = "see taskc at work: an operator, its mapping, its checks, and a race"
+DESCRIPTION = """\
+Writes an operator, draws its mapping, checks it after every pass, runs it against
+NumPy, and shows how a race is reported. Takes a few seconds, and changes nothing.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """It takes none."""
+
 
 def run(options: argparse.Namespace) -> int:
     start = time.perf_counter()

@@ -29,6 +29,15 @@ _FEATURES = (
     *("avx512_fp16", "amx_tile", "amx_int8", "amx_bf16", "asimd", "asimddp", "bf16", "i8mm", "sve"),
 )
 
+SUMMARY = "versions, processor, driver, cache folder, environment variables"
+DESCRIPTION = """\
+Versions, processor, driver, cache folder, environment variables.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """It takes none."""
+
 
 def run(options: argparse.Namespace) -> int:
     _section("versions", _versions())

@@ -11,6 +11,18 @@ from taskc.errors import CompileError, Location
 from taskc.ir.mapping import Mapping
 from taskc.ir.mapping_checks import MappingError
 
+SUMMARY = "draw a mapping"
+DESCRIPTION = """\
+Draws a mapping as a table of who does which task: worker:slot, + where several do.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: taskc map 'spatial(4, 8).repeat(2, 2)'"
+    parser.add_argument("mapping", metavar="MAPPING", help="such as 'spatial(4, 8).repeat(2, 2)'")
+    parser.add_argument("--svg", metavar="FILE", help="write the picture to a file, too")
+    parser.add_argument("--worker", metavar="W", type=int, help="list this worker's tasks, too")
+
 
 def run(options: argparse.Namespace) -> int:
     mapping = _parse(options.mapping)

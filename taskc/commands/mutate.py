@@ -9,6 +9,7 @@ from typing import Any
 
 from taskc.checking import for_target
 from taskc.commands.loading import example_of, load_kernel
+from taskc.commands.options import add_json, add_kernel, add_seeds, add_target
 from taskc.commands.terminal import Progress, columns, many, write, write_text
 from taskc.driver import signature
 from taskc.errors import Finding
@@ -17,6 +18,20 @@ from taskc.ir.program import Program, map_kernels
 from taskc.mutation import EXAMPLES, Mutant, mutate
 
 ENOUGH = 0.95  # of the mutants that are not proved equivalent have to be reported
+
+SUMMARY = "break the lowered program in small ways, and count which are noticed"
+DESCRIPTION = """\
+Deletes and moves barriers, waits and fences, shifts ring slots, shrinks buffers and
+perturbs mappings, one at a time. Exits with 1 if fewer than 95% are reported of those
+that are not proved equivalent.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_kernel(parser)
+    add_seeds(parser, 3)
+    add_json(parser)
+    add_target(parser)
 
 
 def run(options: argparse.Namespace) -> int:

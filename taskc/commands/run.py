@@ -15,6 +15,7 @@ import numpy as np
 from taskc.arguments import Array
 from taskc.checking import comparison_across_targets
 from taskc.commands.loading import example_of, load_kernel
+from taskc.commands.options import add_json, add_kernel, positive
 from taskc.commands.terminal import many, write, write_text
 from taskc.driver import call, default_target
 from taskc.ir import nodes as ir
@@ -26,6 +27,29 @@ from taskc.settings import target_name
 
 _WARM = 3  # calls that aren't timed
 _CLOSE = {16: 1e-2, 32: 1e-4, 64: 1e-9}  # by the bits of a float
+
+SUMMARY = "run a kernel or a program on its own example inputs"
+DESCRIPTION = """\
+Runs a kernel or a program on its example inputs, and prints the outputs' shapes, a digest
+of their bits, and the median time of a call, whose first ones don't count.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_kernel(parser)
+    parser.add_argument(
+        "--repeat", metavar="N", type=positive, default=20, help="calls to time (default 20)"
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="compare with the simulator: bit for bit, closely where there are mathematical functions\n"
+        "or sums of floats by atomics; exits with 1 where it differs",
+    )
+    parser.add_argument(
+        "--target", choices=("cpu", "sim"), metavar="T", help="where it runs: cpu or sim"
+    )
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from taskc.checking import for_target
 from taskc.commands.loading import load_kernel
+from taskc.commands.options import add_kernel, add_target
 from taskc.commands.terminal import UsageError, many, write, write_diff, write_finding, write_text
 from taskc.errors import Finding
 from taskc.ir import nodes as ir
@@ -20,9 +21,29 @@ from taskc.ir.program import kernels_of
 from taskc.ir.target import GPUS, TARGETS
 from taskc.passes.pipeline import Step, lower, lower_steps
 
-NATIVE = ("llvm", "asm")  # what follows the last stage on the CPU
-CUDA = ("cuda", "ptx", "sass", "resources")  # and on a GPU, of which none is needed to show it
+_NATIVE = ("llvm", "asm")  # what follows the last stage on the CPU
+_CUDA = ("cuda", "ptx", "sass", "resources")  # and on a GPU, of which none is needed to show it
 _DEFAULT_GPU = "sm_90a"
+
+SUMMARY = "the program at a stage of its lowering"
+DESCRIPTION = """\
+Prints a kernel as a program of the IR: as it was parsed, at the end of a stage, or
+after every pass. Notes of the compiler follow.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_kernel(parser)
+    parser.add_argument(
+        "--stage",
+        choices=(*ir.STAGES, *_NATIVE, *_CUDA),
+        metavar="NAME",
+        help=f"the end of a stage: {', '.join(ir.STAGES)}; or what the CPU runs: {', '.join(_NATIVE)}; or"
+        f" what a GPU does: {', '.join(_CUDA)}",
+    )
+    parser.add_argument("--all", action="store_true", help="after every pass, with its time")
+    parser.add_argument("--diff", action="store_true", help="what each pass changes")
+    add_target(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -38,10 +59,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show(kernel: ir.Kernel, options: argparse.Namespace) -> None:
-    if options.stage in NATIVE:
+    if options.stage in _NATIVE:
         _show_native(kernel, options)
         return
-    if options.stage in CUDA:
+    if options.stage in _CUDA:
         _show_cuda(kernel, options)
         return
     kernel = for_target(kernel, options.target)
@@ -76,7 +97,7 @@ def _show_native(kernel: ir.Kernel, options: argparse.Namespace) -> None:
 
 
 def _show_cuda(kernel: ir.Kernel, options: argparse.Namespace) -> None:
-    """What the CUDA target makes of the last stage."""
+    """What the _CUDA target makes of the last stage."""
     from taskc.backend.cuda.compile import compile_source, ptx_of
     from taskc.backend.cuda.disassemble import sass_of
     from taskc.backend.cuda.emit import emit

@@ -1,0 +1,50 @@
+"""Options that several commands have, each declared once."""
+
+from __future__ import annotations
+
+import argparse
+
+from taskc.ir.target import TARGETS
+
+_KERNEL_HELP = """\
+FILE:KERNEL names a kernel or a program of a file of Python: one at its top level, or what a
+function returns:
+
+  taskc show examples/01_vector_add.py:vector_add
+  taskc show 'matmul.py:matmul(256, 256, 64, stages=3)'
+
+Without KERNEL it is the only one of the file; where there are several, they are listed.
+"""
+
+
+def add_kernel(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _KERNEL_HELP
+    parser.add_argument("kernel", metavar="FILE:KERNEL", help="the kernel, see below")
+
+
+def add_target(parser: argparse.ArgumentParser) -> None:
+    names = ", ".join(TARGETS)
+    parser.add_argument(
+        "--target", choices=tuple(TARGETS), metavar="T", help=f"lower it for this target: {names}"
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="write JSON")
+
+
+def add_seeds(parser: argparse.ArgumentParser, default: int) -> None:
+    parser.add_argument(
+        "--seeds",
+        metavar="N",
+        type=positive,
+        default=default,
+        help=f"how many schedules of the workers are tried (default {default})",
+    )
+
+
+def positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number
