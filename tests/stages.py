@@ -1,11 +1,22 @@
-"""A kernel on its way through the passes."""
+"""A kernel on its way through the passes, held to what it computes as it is written."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
+import numpy as np
+
+from taskc.backend.sim import run
 from taskc.ir import nodes as ir
+from taskc.ir.compare import difference
+from taskc.ir.parser import parse
+from taskc.ir.printer import to_text
+from taskc.ir.verify import verify
 from taskc.passes.pipeline import Step, lower_steps
+
+_FREE = ir.STAGES.index("synchronized")  # from here on a schedule makes a difference
 
 
 def changes(kernel: ir.Kernel) -> Iterator[Step]:
@@ -14,3 +25,51 @@ def changes(kernel: ir.Kernel) -> Iterator[Step]:
         if step.kernel is not kernel:
             yield step
         kernel = step.kernel
+
+
+def results(
+    kernel: ir.Kernel, arguments: Sequence[Any], *, seed: int | None = None, where: str = ""
+) -> list[Any]:
+    """Copies of the arguments, after a run on them that finds nothing."""
+    made = [np.copy(one) if isinstance(one, np.ndarray) else one for one in arguments]
+    report = run(kernel, made, seed=seed)
+    assert not report.findings, f"{where}, seed {seed}:\n{report}\n{to_text(kernel)}"
+    return made
+
+
+def same_after_every_pass(
+    kernel: ir.Kernel,
+    arguments: Sequence[Any],
+    *,
+    seeds: Sequence[int | None] = (None,),
+    expected: Sequence[Any] | None = None,
+    seen: set[str] | None = None,
+) -> list[ir.Kernel]:
+    """The kernel as it is written and after each pass that changes it; all compute the same bits.
+
+    Each of them obeys its stage's rules, is read back from its text, and runs under each of the
+    schedules without a finding. `expected` is what the arguments are then, where another program says so.
+    What is in `seen`, or comes to be there, is not run again for another target.
+    """
+    seen = set() if seen is None else seen
+    bits = None if expected is None else _bits(expected)
+    kernels = [kernel]
+    for where, now in [("as written", kernel), *((s.name, s.kernel) for s in changes(kernel))]:
+        if now is not kernel:
+            kernels.append(now)
+        verify(now)
+        anywhere = to_text(replace(now, target="generic"))
+        if anywhere in seen:
+            continue
+        seen.add(anywhere)
+        text = to_text(now)
+        assert (found := difference(parse(text), now)) is None, f"{where}: {found}\n{text}"
+        for seed in seeds if ir.STAGES.index(now.stage) >= _FREE else seeds[:1]:
+            made = _bits(results(now, arguments, seed=seed, where=where))
+            bits = made if bits is None else bits
+            assert made == bits, f"another result: {where}, seed {seed}\n{text}"
+    return kernels
+
+
+def _bits(arguments: Sequence[Any]) -> list[bytes]:
+    return [one.tobytes() for one in arguments if isinstance(one, np.ndarray)]

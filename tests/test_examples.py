@@ -14,17 +14,13 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc.backend.sim import run
 from taskc.ir import nodes as ir
-from taskc.ir.compare import difference
-from taskc.ir.parser import parse
 from taskc.ir.printer import to_text
 from taskc.ir.rewrite import statements, walk
-from taskc.ir.verify import verify
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.passes.pipeline import lower_steps
 from tests.example_files import FILES, definitions_of, example
-from tests.stages import changes
+from tests.stages import results, same_after_every_pass
 
 TARGETS = ("generic", "sm_80", "sm_90a")
 
@@ -60,35 +56,19 @@ def arguments_of(definition: KernelDefinition) -> list[Any]:
     return arguments
 
 
-def result_of(kernel: ir.Kernel, arguments: list[Any], where: str) -> list[bytes]:
-    """What the arguments are after a run that found nothing wrong."""
-    arguments = [a.copy() if isinstance(a, np.ndarray) else a for a in arguments]
-    report = run(kernel, arguments)
-    assert not report.findings, f"{where}:\n{report}"
-    return [a.tobytes() for a in arguments if isinstance(a, np.ndarray)]
-
-
 def on(target: str, definition: KernelDefinition) -> ir.Kernel:
     return replace(definition.ir, target=target)
 
 
-def check_every_stage(definition: KernelDefinition) -> list[bytes]:
+def check_every_stage(definition: KernelDefinition) -> None:
     """Holds the kernel after each pass, on all targets, to the result that it has as written."""
     arguments = arguments_of(definition)
-    expected = result_of(definition.ir, arguments, "as written")
+    expected = results(definition.ir, arguments)
     seen: set[str] = set()
     for target in TARGETS:
         kernel = on(target, definition)
-        for step in changes(kernel):
-            kernel = step.kernel
-            text = to_text(replace(kernel, target="generic"))
-            if text not in seen:
-                seen.add(text)
-                verify(kernel)
-                where = f"after {step.name} on {target}"
-                assert result_of(kernel, arguments, where) == expected, f"another result {where}"
-        assert kernel.stage == "lean"
-    return expected
+        kernels = same_after_every_pass(kernel, arguments, expected=expected, seen=seen)
+        assert kernels[-1].stage == "lean"
 
 
 # --- the files -------------------------------------------------------------------------------
@@ -276,19 +256,6 @@ def test_every_stage_means_the_same(make: Callable[[], Definition]) -> None:
             assert [finding for finding in findings if finding.severity == "error"] == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
-def test_the_text_of_every_stage_parses_back(path: Path) -> None:
-    for definition in kernels_of(example(path.stem.partition("_")[2])).values():
-        seen: set[str] = set()
-        for target in TARGETS:
-            for step in changes(on(target, definition)):
-                text = to_text(replace(step.kernel, target="generic"))
-                if text not in seen:
-                    seen.add(text)
-                    again = parse(to_text(step.kernel))
-                    assert difference(again, step.kernel) is None, f"{definition.name}: {step.name}"
-
-
 # --- pipelined: the same result however the operands travel ----------------------------------
 
 TRANSPORTS: list[tuple[str, dict[str, Any], str]] = [
@@ -318,15 +285,11 @@ def test_pipelines_give_the_same_bits(target: str, how: dict[str, Any], transpor
     )
     plain = make(stages=1)
     arguments = arguments_of(plain)
-    expected = result_of(plain.ir, arguments, "stages=1")
-    kernel = on(target, make(**how))
-    travelled = set()
-    for step in changes(kernel):
-        if step.name == "overlap":
-            travelled = {n.ring.transport for n in walk(step.kernel.body) if type(n) is ir.RingStep}
-        found = result_of(step.kernel, arguments, f"after {step.name}")
-        assert found == expected, f"another result after {step.name}"
-    assert travelled == {transport}
+    kernels = same_after_every_pass(
+        on(target, make(**how)), arguments, expected=results(plain.ir, arguments)
+    )
+    steps = [n for kernel in kernels for n in walk(kernel.body) if type(n) is ir.RingStep]
+    assert {step.ring.transport for step in steps} == {transport}
 
 
 # The steady loop, the prologue and what stands between, in few lines.

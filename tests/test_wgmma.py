@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import ml_dtypes
@@ -15,48 +14,26 @@ from taskc import CompileError, bf16, f8e4m3, f8e5m2, f16, f32, f64, i8, i32, re
 from taskc.backend import sim
 from taskc.checking import for_target
 from taskc.ir import nodes as ir
-from taskc.ir.compare import same_program
-from taskc.ir.parser import parse
 from taskc.ir.printer import to_text
 from taskc.ir.rewrite import walk
 from taskc.ir.rounding import convert
-from taskc.ir.verify import verify
 from taskc.lang.definition import KernelDefinition
-from taskc.passes.pipeline import lower, lower_steps
+from taskc.passes.pipeline import lower
+from tests.stages import results, same_after_every_pass
 
 
 def fragment(n: int) -> tc.Mapping:
     return spatial(4, 1).repeat(1, n // 8).repeat(2, 1).spatial(8, 4).repeat(1, 2)
 
 
-def stages(kernel: ir.Kernel) -> Iterator[ir.Kernel]:
-    """The kernel as it was written, and at the end of each stage."""
-    last = kernel
-    for step in lower_steps(kernel):
-        if step.kernel.stage != last.stage:
-            yield last
-        last = step.kernel
-    yield last
-
-
 def run_everywhere(definition: KernelDefinition, *inputs: Any) -> Any:
-    """What all stages agree on, their texts too; there are no findings."""
-    results = []
-    for kernel in stages(definition.ir):
-        verify(kernel)
-        text = to_text(kernel)
-        assert same_program(parse(text), kernel)
-        for seed in (0, 1):
-            out = kernel.parameters[-1]
-            assert isinstance(out, ir.Tensor)
-            result = np.zeros(tuple(map(int, out.shape)), out.dtype.numpy)  # type: ignore[arg-type]
-            report = sim.run(parse(text), [*inputs, result], seed=seed)
-            assert not report.findings, str(report)
-            results.append(result)
-    for result in results[1:]:
-        assert np.array_equal(result.view(np.uint8), results[0].view(np.uint8))
-    assert len(results) == 6
-    return results[0]
+    """What the kernel computes after every pass, under two schedules."""
+    out = definition.ir.parameters[-1]
+    assert isinstance(out, ir.Tensor)
+    empty = np.zeros(tuple(map(int, out.shape)), out.dtype.numpy)  # type: ignore[arg-type]
+    arguments = [*inputs, empty]
+    lean = same_after_every_pass(definition.ir, arguments, seeds=(0, 1))[-1]
+    return results(lean, arguments)[-1]
 
 
 # --- numbers ---------------------------------------------------------------------------------

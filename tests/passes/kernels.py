@@ -16,6 +16,7 @@ from taskc.ir.printer import to_text
 from taskc.ir.rewrite import walk
 from taskc.ir.verify import verify
 from taskc.passes.pipeline import Pass, lower_steps
+from tests.stages import same_after_every_pass
 
 
 def kernel(
@@ -74,15 +75,7 @@ def result(start: ir.Kernel, sizes: dict[str, int] | None = None, **options: Any
 
 def keeps_its_result(start: ir.Kernel, sizes: dict[str, int] | None = None) -> ir.Kernel:
     """Holds the kernel after every pass to what it computes as it is; returns the last one."""
-    expected = [value.tobytes() for value in result(start, sizes)]
-    now = start
-    for step in lower_steps(start):
-        if step.kernel is not now:
-            verify(step.kernel)
-            found = [value.tobytes() for value in result(step.kernel, sizes)]
-            assert found == expected, f"another result after {step.name}\n{to_text(step.kernel)}"
-        now = step.kernel
-    return now
+    return same_after_every_pass(start, arguments_for(start, sizes))[-1]
 
 
 def refused(start: ir.Kernel, *passes: Pass) -> CompileError:

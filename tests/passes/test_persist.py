@@ -11,18 +11,12 @@ import pytest
 
 import taskc as tc
 from taskc import f32, repeat, spatial
-from taskc.backend.sim import run
 from taskc.ir import nodes as ir
-from taskc.ir.compare import same_program
-from taskc.ir.parser import parse
-from taskc.ir.printer import to_text
 from taskc.ir.rewrite import walk
 from taskc.ir.target import TARGETS
-from taskc.ir.verify import verify
 from taskc.mutation import mutate
 from taskc.passes.overlap import overlap
 from taskc.passes.persist import persist
-from taskc.passes.pipeline import lower_steps
 from taskc.passes.select import select
 from taskc.passes.specialize import specialize
 from tests.passes.kernels import (
@@ -36,6 +30,7 @@ from tests.passes.kernels import (
     result,
     through,
 )
+from tests.stages import results, same_after_every_pass
 
 Golden = Callable[[str, str], None]
 
@@ -93,23 +88,8 @@ def inputs(m: int, n: int, k: int) -> list[Any]:
 
 def holds(start: ir.Kernel, plain: ir.Kernel, sizes: tuple[int, int, int], seeds: Any) -> None:
     """Every stage computes the bits of the program without a ring, under every schedule."""
-    given = inputs(*sizes)
-    expected = np.zeros(sizes[:2], np.float32)
-    assert run(plain, [*given, expected]).ok
-    before = start
-    for step in lower_steps(start):
-        if step.kernel is not before:
-            verify(step.kernel)
-            assert same_program(parse(to_text(step.kernel)), step.kernel)
-        is_free = step.name in ("lower_rings", "hoist")
-        for seed in seeds if is_free else (None,):
-            if step.kernel is before and seed is None:
-                continue
-            c = np.full(sizes[:2], 77, np.float32)
-            report = run(step.kernel, [*given, c], seed=seed)
-            assert not report.findings, f"{step.name}, seed {seed}\n{report}"
-            assert c.tobytes() == expected.tobytes(), step.name
-        before = step.kernel
+    arguments = [*inputs(*sizes), np.full(sizes[:2], 77, np.float32)]
+    same_after_every_pass(start, arguments, seeds=seeds, expected=results(plain, arguments))
 
 
 # The loop over tiles.

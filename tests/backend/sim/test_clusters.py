@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,29 +13,15 @@ import taskc as tc
 from taskc import bf16, f32, i32, i64, spatial
 from taskc.backend import sim
 from taskc.errors import CompileError
-from taskc.ir import difference, nodes as ir, parse, to_text
-from taskc.ir.verify import verify
-from tests.stages import changes
+from tests.stages import results, same_after_every_pass
 
 SEEDS = (None, 1)
 
 
-def stages(kernel: ir.Kernel) -> Iterator[ir.Kernel]:
-    yield kernel
-    for step in changes(kernel):
-        yield step.kernel
-
-
 def everywhere(definition: Any, *arguments: Any, expected: np.ndarray) -> None:
     """The last argument is the result: the same at every stage, in every schedule."""
-    for kernel in stages(definition.ir):
-        verify(kernel)
-        assert difference(parse(to_text(kernel)), kernel) is None
-        for seed in SEEDS:
-            given = [np.copy(argument) for argument in arguments]
-            report = sim.run(kernel, given, seed=seed)
-            assert report.ok, f"{kernel.stage}, seed {seed}\n{report}"
-            assert np.array_equal(given[-1], expected)
+    kernels = same_after_every_pass(definition.ir, arguments, seeds=SEEDS)
+    assert np.array_equal(results(kernels[-1], arguments)[-1], expected)
 
 
 def make_sum(blocks: int, cluster: int, workers: int):
