@@ -85,6 +85,7 @@ def test_the_programs_run_and_say_what_is_shown(path: Path, request: pytest.Fixt
 def test_all_documents_are_here() -> None:
     assert [path.stem for path in DOCUMENTS] == [
         "cuda",
+        "glossary",
         "ir",
         "kernels",
         "language",

@@ -1,4 +1,4 @@
-"""What is known at a point of a program.
+"""What is known at a point of a program: range analysis, under the conditions that dominate the point.
 
     facts = Facts.empty(kernel)         sizes >= 0, worker in [0, workers), block in [0, blocks)
     facts = facts.enter(statement)      inside the body of a For, Grid, Each, Move, ...; after a Let

@@ -1,4 +1,4 @@
-"""Compiled code on disk: by content, whole or not at all, and no more than so much of it.
+"""The compile cache: compiled code on disk, by content, whole or not at all, and no more than so much of it.
 
 An entry's name is the hash of everything that it was made from, so entries never go stale; its first
 bytes are the hash of its name and the rest, so what a crash or a disk broke is as good as missing, and so is

@@ -1,4 +1,4 @@
-"""What a value looks like across the lanes of a vector.
+"""Divergence analysis: what a value looks like across the lanes of a vector.
 
 Neighbouring workers are the lanes of a SIMD vector, or the threads of a warp: worker w is lane w % n of
 vector w // n. A form says how far each lane's value is from lane 0's:

@@ -1,4 +1,4 @@
-"""What each target offers, as data: passes read it, backends only emit.
+"""What each target offers, as data (tensor cores, AVX-512, AMX, capacities): passes read it, backends only emit.
 
 A matrix instruction is a row of one of four kinds, by who acts together and where operands come from:
 it says which elements each worker holds. It fits a `tc.mma` where the accumulator's mapping divides by

@@ -1,4 +1,4 @@
-"""How a plan is chosen, for all operators.
+"""How a plan is chosen, for all operators: by a cost model, a plan's `cost` in seconds.
 
 An operator's plan.py has, as data, the plans that there are for a problem on a machine: `candidates`, which differ in
 what they cost, the preferred ones first, and the variations of each, which the cost doesn't tell apart from it.

@@ -1,4 +1,4 @@
-"""Sizes that are known only at a call: symbolic dimensions, and what is computed from them.
+"""Sizes that are known only at a call (dynamic shapes): symbolic dimensions, and what is computed from them.
 
     x: f32[m, n], y: tc.out[f32[m * n]]     extents of parameters
     tc.empty(f32[tc.cdiv(m, 32)])           in a program: extents of temporaries, and scalars

@@ -1,4 +1,4 @@
-"""Lets that nobody uses, and memory that nobody reads.
+"""Dead code elimination: of Lets that nobody uses, and memory that nobody reads.
 
 The walk goes from the end to the beginning: every use of a name has been met when its Let is, so
 one walk removes chains of dead Lets, too. Evaluating an expression has no effect but errors.

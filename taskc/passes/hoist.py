@@ -1,4 +1,4 @@
-"""Invariants out of loops, and costly index arithmetic once.
+"""Loop-invariant code motion, and common subexpressions: invariants out of loops, and costly index arithmetic once.
 
 for i in range(n):                                 t0 = worker // 8 * 64
     for j in unroll(4):                            for i in range(n):

@@ -1,4 +1,4 @@
-"""Mapping loops become index arithmetic on the worker's number, loops over slots and registers.
+"""Mapping loops become index arithmetic on the worker's number, loops over slots and registers; edges are predicated.
 
     tile acc: f32[32, 32] by spatial(4, 8).repeat(8, 4)
     each (i, j) in spatial(4, 8).repeat(8, 4):

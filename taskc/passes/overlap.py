@@ -1,4 +1,4 @@
-"""Lets the loads of later steps of a pipelined loop overlap the work of this one.
+"""Software pipelining (double buffering): the loads of later steps of a pipelined loop overlap the work of this one.
 
     pipeline p in 512 by 8 stages=3:
         constant shared sa: f32[64, 8]

@@ -1,4 +1,4 @@
-"""Gives every shared tensor its place: tensors that are never alive together share bytes.
+"""Gives every shared tensor its place in one arena, by liveness: tensors that are never alive together share bytes.
 
     shared sa: f32[64, 8]
     ...last use of sa...

@@ -1,4 +1,4 @@
-"""A persistent grid becomes a grid of the machine's blocks, each with a loop over its tiles.
+"""Persistent kernels: a persistent grid becomes a grid of the machine's blocks, each with a loop over its tiles.
 
     grid (row, col) in (m, n) by (64, 64) persistent:
         body

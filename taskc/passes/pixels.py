@@ -1,4 +1,4 @@
-"""Pixels of images as bulk copies take them: those that one tap of a filter meets, for results in a row.
+"""Pixels of images as bulk copies take them (TMA's im2col): those that one tap of a filter meets, for results in a row.
 
     x[(row + i) // 196, (row + i) // 14 % 14 * 2 + p // 192 - 1, (row + i) % 14 * 2 + p // 64 % 3 - 1, q]
 

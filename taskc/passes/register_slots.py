@@ -1,4 +1,4 @@
-"""Which register of its owner holds an element of a tile: found by enumeration, told as a linear form."""
+"""Which register of its owner holds an element of a tile: found by enumeration, given as a linear form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Private scalars that change in a straight line, as names that don't.
+"""Private scalars that change in a straight line, as names that don't (SSA form).
 
 local value: f32                         let value = x[i] * 2.0
 value = x[i] * 2.0               ->      let value_1 = value + 1.0

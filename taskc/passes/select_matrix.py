@@ -1,4 +1,4 @@
-"""How `tc.mma` is done: by a matrix instruction where its fragments fit, else by fused multiply-adds.
+"""How `tc.mma` is done: by a matrix instruction (tensor cores) where its fragments fit, or by fused multiply-adds.
 
     mma acc += sa @ sb                                       acc: f32[64, 64] by warps * fragment
 ->

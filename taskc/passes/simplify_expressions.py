@@ -1,4 +1,4 @@
-"""Expressions made smaller: constants folded, algebra applied, conditions decided, sums normalized.
+"""Expressions made smaller: constant folding, algebra, conditions decided, sums normalized.
 
 One walk from the leaves up. A node that a rule rewrites is looked at again, with its new parts
 only. Index arithmetic is normalized as a whole, where a sum ends: its linear form is written out

@@ -1,4 +1,4 @@
-"""One number for each value, so that equal expressions are found without comparing trees."""
+"""Value numbering: one number for each value, so that equal expressions are found without comparing trees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How wide an access may be: alignment, from what is known to divide an index.
+"""How wide an access may be (vectorized, coalesced): alignment, from what is known to divide an index.
 
 Parameters start at an address that is a multiple of 16 bytes.
 """

@@ -1,4 +1,4 @@
-"""Branches and loops: one jump for all lanes where they agree, a mask over them where they don't.
+"""Branches and loops: one jump for all lanes where they agree, a mask over them (predication) where they don't.
 
 if worker < n: ...         %a = icmp slt <16 x i32> %workers, %n
                            %b = icmp ne i16 (bitcast %a), 0        whether any lane goes in

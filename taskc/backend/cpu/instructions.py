@@ -1,4 +1,4 @@
-"""Single instructions of LLVM on values: vectors taken apart and put together, functions it knows by name."""
+"""Single instructions of LLVM on values, AVX-512's own too: vectors taken apart and put together, functions by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The threads that run blocks: how many, when they start, what they are given.
+"""The thread pool (fork-join), which runs blocks: how many, when they start, what they are given.
 
 pool.ll is what they do. They are made at the first call that needs them, again in the child of a fork, and
 live as long as the process: they never touch Python, so that its exit doesn't wait for them, and signals

@@ -1,4 +1,8 @@
-"""From CUDA C++ to machine code, by NVRTC: no GPU, no driver and no toolkit takes part."""
+"""From CUDA C++ to machine code, by NVRTC: no GPU, no driver and no toolkit takes part.
+
+What the assembler says of registers and spills is read here; a block's threads, registers and shared memory decide
+occupancy, which the driver is asked for in launch.py.
+"""
 
 from __future__ import annotations
 

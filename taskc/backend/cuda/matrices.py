@@ -5,7 +5,7 @@ Registers of PTX hold 4 bytes of consecutive elements; the fragments are arrays 
     do mma.sync.m16n8k16.f16(&acc[0], &left[0], &right[0])
         ->  tc::mma_sync_m16n8k16_f16(&acc[0], &left[0], &right[0])
 
-An asynchronous product finds what lies in shared memory by a descriptor: where it begins, how far its parts are
+An asynchronous product finds what lies in shared memory by a (wgmma) descriptor: where it begins, how far its parts are
 from each other, and how its lines are swizzled.
 """
 

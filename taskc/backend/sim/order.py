@@ -1,4 +1,4 @@
-"""What happened before what.
+"""What happened before what, by vector clocks.
 
 A clock ticks where somebody releases what he did: at a phase's end, at a barrier, at an arrival.
 The workers of one warp share a clock (they are an *agent*), and so does everything that arrives

@@ -1,4 +1,4 @@
-"""Races: who touched each element last, and whether that is ordered before the present.
+"""Race detection by shadow memory: who touched each element last, and whether that is ordered before the present.
 
 Two accesses to an element by different workers, one of them a write that is not atomic, race unless
 the later one knows of the earlier one (see order.py). Different blocks know nothing of each other

@@ -1,4 +1,4 @@
-"""Attention with an online softmax: softmax(q @ k.T * scale + mask) @ v for each head.
+"""Attention with an online softmax (flash attention): softmax(q @ k.T * scale + mask) @ v for each head.
 
 The scores are never stored as a whole: some keys at a time are scored, raised to powers of e less the
 largest score so far, and multiplied by their values; where a larger score comes up, what has been summed

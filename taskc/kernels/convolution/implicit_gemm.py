@@ -1,4 +1,5 @@
-"""Convolutions of images as matrix products whose left or right matrix is never laid out in memory (implicit GEMM).
+"""Convolutions of images as matrix products whose left or right matrix is never laid out in memory (implicit GEMM:
+im2col without its memory).
 
     NHWC: y[pixel, feature] = x[pixel, q] * w[feature, q]        NCHW: y[feature, pixel] = w[feature, q] * x[q, pixel]
 
