@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from types import FrameType
 
 import numpy as np
 import pytest
@@ -26,8 +25,8 @@ from taskc.ir.rewrite import walk
 from taskc.lang.definition import KernelDefinition
 from taskc.passes.pipeline import lower
 from taskc.passes.prove import prove
+from tests.counting import calls
 
-MOST = 4_000_000
 _numbers = count()
 
 
@@ -53,26 +52,6 @@ def made(
 
 def each(body: list[str]) -> list[str]:
     return ["for i in spatial(16):", *(f"    {line}" for line in body)]
-
-
-def calls(work: Callable[[], object], most: int = MOST) -> int:
-    """How many Python functions are called; more than `most` fails."""
-    number = 0
-
-    def count_calls(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal number
-        if event == "call":
-            number += 1
-            if number > most:
-                raise AssertionError(f"more than {most} calls")
-
-    before = sys.getprofile()
-    sys.setprofile(count_calls)
-    try:
-        work()
-    finally:
-        sys.setprofile(before)
-    return number
 
 
 def all_of_it(kernel: ir.Kernel) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import ml_dtypes
@@ -12,6 +11,7 @@ import pytest
 import taskc as tc
 from taskc import CompileError, bf16, f32, i32, spatial
 from taskc.lang import definition
+from tests.counting import instructions
 from tests.lang.test_blocks import matmul
 
 n = tc.dim("n", multiple=16, example=48)
@@ -175,11 +175,6 @@ def test_public_names() -> None:
         _ = tc.cuda.nothing
 
 
-def test_the_matmul_is_parsed_in_under_5_ms() -> None:
+def test_how_much_work_it_is_to_parse_the_matmul() -> None:
     matmul(256, 256, 256)
-    times = []
-    for _ in range(5):
-        start = time.perf_counter()
-        matmul(256, 256, 256)
-        times.append(time.perf_counter() - start)
-    assert min(times) < 0.005
+    assert instructions(lambda: matmul(256, 256, 256)) < 150_000  # it takes 58,000
