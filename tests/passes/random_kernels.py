@@ -14,7 +14,7 @@ from itertools import pairwise, product
 from typing import Any
 
 from taskc.ir.mapping import Mapping
-from tests.passes.proofs import Case
+from tests.passes.proofs.programs import Case
 
 # Output, and what fills it once.
 RIGHT = (

@@ -34,9 +34,9 @@ from taskc.kernels.rows import softmax
 from taskc.passes.pipeline import lower
 from tests.backend.cuda import examples
 from tests.backend.cuda.conftest import Start
+from tests.lang.test_warpgroups import matmul, product
 from tests.programs.generator import program as generate
 from tests.programs.runner import parsed, small_machine
-from tests.test_wgmma import matmul, product
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC isn't published for this machine")
 

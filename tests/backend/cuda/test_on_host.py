@@ -17,10 +17,10 @@ from taskc.ir.arithmetic import MATH_FUNCTIONS
 from taskc.ir.rewrite import walk
 from taskc.passes.pipeline import lower
 from tests.backend.cuda import examples, host
+from tests.lang.test_warpgroups import matmul, product
 from tests.programs.generator import program as generate
 from tests.programs.oracle import Oracle
 from tests.programs.runner import differences, parsed, small_machine
-from tests.test_wgmma import matmul, product
 
 pytestmark = pytest.mark.skipif(
     host.COMPILER is None, reason="there is no g++ to compile for the host"

@@ -12,7 +12,7 @@ from typing import Any
 from taskc.ir.mapping import Mapping
 from taskc.passes.proofs.program import collect
 from taskc.passes.proofs.tiles import tile_findings
-from tests.passes.proofs import Case, cases, check
+from tests.passes.proofs.programs import Case, cases, check
 
 CROSSED = "mapping((2,), 4, [[(0,), (1,)], [(1,), (0,)], [(0,), (1,)], [(1,), (0,)]])"
 MAPPINGS = (

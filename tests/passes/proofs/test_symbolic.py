@@ -16,7 +16,7 @@ from taskc.passes.proofs.bounds import bounds_findings
 from taskc.passes.proofs.coverage import coverage_findings
 from taskc.passes.proofs.program import collect
 from taskc.passes.proofs.races import race_findings
-from tests.passes.proofs import Case, cases, check
+from tests.passes.proofs.programs import Case, cases, check
 
 MAPPINGS = (
     ("spatial(2, 2)", (2, 2)), ("spatial(2, 1).repeat(1, 2)", (2, 2)),

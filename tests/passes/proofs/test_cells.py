@@ -11,7 +11,7 @@ from taskc.passes.proofs.bounds import bounds_findings
 from taskc.passes.proofs.cells import cell_ranges
 from taskc.passes.proofs.program import collect
 from taskc.passes.proofs.races import race_findings
-from tests.passes.proofs import Case, cases, check
+from tests.passes.proofs.programs import Case, cases, check
 
 CONDITIONS = ("s > 0", "s < 20", "t <= 9", "t > s", "s != 4", "s >= 2 and t < 30")
 VALUES = (

@@ -8,7 +8,7 @@ from taskc.ir.parser import parse
 from taskc.passes.proofs.replicas import dropped_findings
 from taskc.passes.proofs.tiles import tile_findings
 from taskc.passes.prove import findings
-from tests.passes.proofs import Case, cases, check
+from tests.passes.proofs.programs import Case, cases, check
 
 IN = "a: f32[64, 64]"
 

@@ -8,7 +8,7 @@ from taskc.ir import nodes as ir
 from taskc.passes.proofs.coverage import coverage_findings
 from taskc.passes.proofs.enumeration import Enumerator
 from taskc.passes.proofs.program import collect
-from tests.passes.proofs import Case, cases, check
+from tests.passes.proofs.programs import Case, cases, check
 
 TILED = """
 grid (row, col) in ({m}, {n}) by (4, 4):

@@ -18,7 +18,7 @@ from taskc.passes.proofs.bounds import bounds_findings
 from taskc.passes.proofs.coverage import coverage_findings
 from taskc.passes.proofs.program import collect
 from taskc.passes.proofs.races import race_findings
-from tests.passes.proofs import Case
+from tests.passes.proofs.programs import Case
 
 MAPPINGS = (
     "spatial(4).repeat(2)", "repeat(2).spatial(4)", "spatial(4)", "spatial(2).replicate(2)",

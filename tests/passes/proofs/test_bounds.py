@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from taskc.passes.proofs.bounds import bounds_findings
-from tests.passes.proofs import Case, cases, check
+from tests.passes.proofs.programs import Case, cases, check
 
 RAGGED = """
 grid (row, col) in ({m}, {n}) by (4, 2):

@@ -9,7 +9,7 @@ import pytest
 import taskc as tc
 from taskc import f32, i32, spatial
 from taskc.passes.prove import findings
-from tests.passes.proofs import Case
+from tests.passes.proofs.programs import Case
 
 N = tc.dim("n", example=40)
 
