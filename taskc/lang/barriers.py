@@ -20,7 +20,7 @@ _GRID_SYNC = "tc.cuda.grid_sync"
 def _barrier(what: str, scope: str) -> Handler:
     def handler(context: Context, node: ast.Call) -> Value:
         bind(context, node, what, "")
-        context.require_simt(what, node)
+        context.require_cuda_kernel(what, node)
         context.require_statement(what, node)
         if scope == "block" and context.in_role:
             raise context.error(
@@ -41,7 +41,7 @@ def _barrier(what: str, scope: str) -> Handler:
 def _barriers(context: Context, node: ast.Call) -> ir.Tensor:
     what = "tc.cuda.barriers"
     bound = bind(context, node, what, "count")
-    context.require_simt(what, node)
+    context.require_cuda_kernel(what, node)
     context.require_phase(what, node)
     count = constant_integer(
         context, context.evaluate(bound["count"]), bound["count"], "the number"
@@ -54,7 +54,7 @@ def _barriers(context: Context, node: ast.Call) -> ir.Tensor:
 
 def _grid_sync(context: Context, node: ast.Call) -> Value:
     bind(context, node, _GRID_SYNC, "")
-    context.require_simt(
+    context.require_cuda_kernel(
         _GRID_SYNC,
         node,
         "the blocks of a kernel of phases are independent: two kernels in a @tc.program come one after the"

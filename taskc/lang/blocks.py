@@ -26,7 +26,7 @@ def _load(context: Context, node: ast.Call) -> ir.Tensor | Transposed:
     Of `a.T[...]` the slice of `a` is loaded, as it lies, and transposed is how it is seen.
     """
     bound = bind(context, node, "tc.load", "what value? * fill?")
-    if context.is_simt:
+    if context.is_cuda_kernel:
         raise context.error(
             "a tc.cuda kernel has no block values: tc.load is for kernels without barriers",
             node,

@@ -15,7 +15,7 @@ from taskc.lang.values import NOTHING, Value, describe
 def _rank(context: Context, node: ast.Call) -> ir.Expression:
     what = "tc.cuda.cluster_rank"
     bind(context, node, what, "")
-    context.require_simt(what, node)
+    context.require_cuda_kernel(what, node)
     context.require_cluster(what, node)
     return modulo(context.block_number, context.cluster)
 
@@ -23,7 +23,7 @@ def _rank(context: Context, node: ast.Call) -> ir.Expression:
 def _sync(context: Context, node: ast.Call) -> Value:
     what = "tc.cuda.cluster_sync"
     bind(context, node, what, "")
-    context.require_simt(what, node)
+    context.require_cuda_kernel(what, node)
     context.require_cluster(what, node)
     context.require_phase(what, node)
     for operation in ("cluster.arrive", "cluster.wait"):
@@ -35,7 +35,7 @@ def _peer(context: Context, node: ast.Call) -> ir.Tensor:
     """`tc.cuda.peer(s, rank)[i]`"""
     what = "tc.cuda.peer"
     bound = bind(context, node, what, "buffer rank")
-    context.require_simt(what, node)
+    context.require_cuda_kernel(what, node)
     context.require_cluster(what, node)
     context.require_statement(what, node)
     of = context.evaluate(bound["buffer"])

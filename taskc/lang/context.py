@@ -56,7 +56,7 @@ class Frame:
 class Context:
     """A kernel being parsed. Each construct is a function of it, in the table of its kind.
 
-    is_simt  a kernel of `tc.cuda`: its workers run freely, and its author places the barriers
+    is_cuda_kernel  a kernel of `tc.cuda`: its workers run freely, and its author places the barriers
     top      the statements of the kernel's body, and
     block    those of the body that is being parsed
     each     the mappings of the loops around, outermost first
@@ -72,7 +72,7 @@ class Context:
         self,
         name: str,
         workers: int,
-        is_simt: bool,
+        is_cuda_kernel: bool,
         target: str,
         evaluators: dict[type, Callable[[Context, Any], Value]],
         executors: dict[type, Callable[[Context, Any], None]],
@@ -80,7 +80,7 @@ class Context:
         self.name = name
         self.group = workers
         self.first = 0
-        self.is_simt = is_simt
+        self.is_cuda_kernel = is_cuda_kernel
         self.worker = ir.Variable("worker")
         self.block_number = ir.Variable("block")
         self.target_name = target
@@ -94,7 +94,7 @@ class Context:
         self.each: list[Mapping] = []
         self.in_move = False
         self.in_role = False
-        self.may_name_worker = is_simt
+        self.may_name_worker = is_cuda_kernel
         self.lazy: str | None = None
         self.target: str | None = None
         self.root: ast.expr | None = None
@@ -211,9 +211,9 @@ class Context:
             )
         self.require_statement(what, node)
 
-    def require_simt(self, what: str, node: Place, hint: str = _BELOW_PHASES) -> None:
+    def require_cuda_kernel(self, what: str, node: Place, hint: str = _BELOW_PHASES) -> None:
         """An error in a kernel of phases."""
-        if not self.is_simt:
+        if not self.is_cuda_kernel:
             raise self.error(f"{what} is only for tc.cuda kernels", node, hint)
 
     def require_cluster(self, what: str, node: Place) -> None:

@@ -209,7 +209,7 @@ def kernel(
              is that rounded up
     """
     _check_workers("tc.kernel", function, workers)
-    return _decorator(workers, example, target, packs, is_simt=False)
+    return _decorator(workers, example, target, packs, is_cuda_kernel=False)
 
 
 def cuda_kernel(
@@ -222,7 +222,7 @@ def cuda_kernel(
 ) -> Callable[[Callable[..., Any]], KernelDefinition]:
     """A kernel below phases: its workers run freely, and its author places the barriers."""
     _check_workers("tc.cuda.kernel", function, workers)
-    return _decorator(workers, example, target, None, is_simt=True)
+    return _decorator(workers, example, target, None, is_cuda_kernel=True)
 
 
 def _check_workers(name: str, function: object, workers: object) -> None:
@@ -238,7 +238,7 @@ def _decorator(
     target: str | None,
     packs: Mapping[str, tuple[int, ...]] | None,
     *,
-    is_simt: bool,
+    is_cuda_kernel: bool,
 ) -> Callable[[Callable[..., Any]], KernelDefinition]:
     def decorate(function: Callable[..., Any]) -> KernelDefinition:
         from taskc.lang.parser import parse_kernel  # with all that knows the language
@@ -253,7 +253,7 @@ def _decorator(
                 function,
                 workers=int(workers),
                 target=target,
-                is_simt=is_simt,
+                is_cuda_kernel=is_cuda_kernel,
                 around=sys._getframe(1).f_locals,
             )
         except CompileError as error:  # its location says where; our own frames would bury it

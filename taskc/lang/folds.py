@@ -78,13 +78,13 @@ def _operand(context: Context, node: ast.expr, accumulator: DType, what: str) ->
     value = context.evaluate(node)
     view = view_of(context, value, node, f"an operand of {what}")
     tensor = view.tensor
-    is_input = tensor.scope == ir.GLOBAL and tensor.role == "in" and not context.is_simt
+    is_input = tensor.scope == ir.GLOBAL and tensor.role == "in" and not context.is_cuda_kernel
     if tensor.scope not in (ir.SHARED, ir.TILE) and not is_input:
         raise context.error(
             f"an operand of {what} is a block value, a tile or shared memory"
-            + ("" if context.is_simt else ", or a parameter that is only read"),
+            + ("" if context.is_cuda_kernel else ", or a parameter that is only read"),
             node,
-            "copy it to tc.shared first" if context.is_simt else "use tc.load",
+            "copy it to tc.shared first" if context.is_cuda_kernel else "use tc.load",
         )
     if tensor in context.peers:
         raise context.error(
@@ -112,7 +112,7 @@ _REDUCTIONS = ("+", "*", "min", "max", "&", "|", "^")
 def _fold_arguments(
     context: Context, bound: dict[str, ast.expr], what: str, node: ast.Call
 ) -> tuple[ir.Tensor, int, str]:
-    if context.is_simt:
+    if context.is_cuda_kernel:
         raise context.error(
             f"a tc.cuda kernel has no {what}, which needs barriers of its own",
             node,

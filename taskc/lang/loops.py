@@ -333,7 +333,7 @@ def _order(context: Context, node: ast.expr | None, rank: int) -> tuple[str | in
 def _pipeline_call(context: Context, node: ast.Call) -> PipelineLoop:
     """`tc.pipeline(k, by=8, stages=3, transport="cp.async", specialize=False)`"""
     bound = bind(context, node, "tc.pipeline", "extent * by? stages? transport? specialize?")
-    if context.is_simt:
+    if context.is_cuda_kernel:
         raise context.error(
             "a tc.cuda kernel pipelines by hand: tc.pipeline is for kernels without barriers", node
         )

@@ -115,7 +115,7 @@ def _shared(context: Context, node: ast.Call) -> ir.Tensor:
 
 def _swizzle(context: Context, kind: TensorType, node: ast.expr) -> ir.Swizzle | None:
     """The hardware's swizzle of lines of 32, 64 or 128 bytes; 0 for none."""
-    if not context.is_simt:
+    if not context.is_cuda_kernel:
         raise context.error(
             "a swizzle is only for tc.cuda kernels", node, "elsewhere the compiler chooses one"
         )
@@ -163,7 +163,7 @@ def store(
 ) -> None:
     """`x[i, j] = value`"""
     require_writable(context, tensor, target)
-    is_open = tensor.scope == ir.LOCAL or (context.is_simt and tensor.scope != ir.TILE)
+    is_open = tensor.scope == ir.LOCAL or (context.is_cuda_kernel and tensor.scope != ir.TILE)
     if not context.each and not is_open:
         raise context.error(
             f"'{tensor.name}' is stored to outside a mapping loop: every worker would do it",
@@ -253,7 +253,7 @@ def _check_atomic(
         raise context.error(f"{what} is not defined on {tensor.dtype}", node)
     if symbol != "exchange" and tensor.dtype is boolean:
         raise context.error(f"{what} is not defined on {tensor.dtype}", node)
-    if context.is_simt:
+    if context.is_cuda_kernel:
         return
     if not context.each:
         raise context.error(

@@ -20,7 +20,7 @@ def _operation(name: str, row: Operation) -> Handler:
     repeats = bool(row.operands) and row.operands[-1].endswith("*")
 
     def handler(context: Context, node: ast.Call) -> Value:
-        context.require_simt(what, node)
+        context.require_cuda_kernel(what, node)
         context.require_statement(what, node)
         if row.participants == "cluster":
             context.require_cluster(what, node)

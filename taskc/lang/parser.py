@@ -39,7 +39,7 @@ def parse_kernel(
     *,
     workers: int,
     target: str | None,
-    is_simt: bool,
+    is_cuda_kernel: bool,
     around: dict[str, Any],
 ) -> tuple[ir.Kernel, dict[Dimension, ir.Variable], dict[str, tuple[str, ...]]]:
     """The kernel that a function describes, the variables of its symbolic dimensions, and its tuples.
@@ -50,7 +50,7 @@ def parse_kernel(
     source = source_of(function, f"kernel '{name}'")
     loc = source.head()
     outside = Outside(function, around)
-    context = Context(name, workers, is_simt, target or "generic", _EVALUATORS, _EXECUTORS)
+    context = Context(name, workers, is_cuda_kernel, target or "generic", _EVALUATORS, _EXECUTORS)
     context.frames.append(Frame(source, outside, []))
     parameters = declared(context, function, outside, source, f"kernel '{name}'")
     dimensions = tuple(context.dimensions.values())
@@ -66,7 +66,7 @@ def parse_kernel(
         dimensions=dimensions,
         workers=workers,
         body=body,
-        stage="synchronized" if is_simt else "parsed",
+        stage="synchronized" if is_cuda_kernel else "parsed",
         target=target or "generic",
         worker=context.worker,
         block=context.block_number,
@@ -85,7 +85,7 @@ def _check_grid(context: Context) -> None:
 
 def _check_uniform(context: Context) -> None:
     """Outside mapping loops all workers do the same: what differs between them isn't read there."""
-    if context.is_simt:
+    if context.is_cuda_kernel:
         return
     for tensor, loc in context.uniform_reads:
         if tensor in context.divergent:

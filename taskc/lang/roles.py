@@ -16,7 +16,7 @@ from taskc.lang.values import Value
 def roles_statement(context: Context, node: ast.With) -> None:
     """`with tc.cuda.roles():` around `with tc.cuda.role("name", warps=n):` blocks."""
     _required_call(context, node, "cuda.roles", "")
-    context.require_simt("tc.cuda.roles", node)
+    context.require_cuda_kernel("tc.cuda.roles", node)
     if context.in_role:
         raise context.error("roles can't be nested", node)
     context.require_phase("tc.cuda.roles", node)
