@@ -14,9 +14,10 @@ from taskc.lang.callbacks import callback
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context, Place
 from taskc.lang.conversions import constant_integer, scalar, typed
+from taskc.lang.expressions import readable
 from taskc.lang.functions import FunctionDefinition
 from taskc.lang.memory import allocate, constant_fill, require_writable
-from taskc.lang.values import NOTHING, Nothing, Transposed, Value, View, describe, shape_text
+from taskc.lang.values import NOTHING, Nothing, Transposed, Value, View, counted, describe
 from taskc.lang.views import block_variables, elements, read_guard, view_guard, view_of
 
 
@@ -96,19 +97,9 @@ def _sliced(context: Context, node: ast.expr, what: str) -> View:
 def _read(
     context: Context, source: View, variables: tuple[ir.Variable, ...], node: Place
 ) -> ir.Read:
-    tensor = source.tensor
-    if tensor.scope == ir.GLOBAL and tensor.role == "out":
-        raise context.error(
-            f"'{tensor.name}' is an output, and has no value to read",
-            node,
-            f"declare it tc.inout[{tensor.dtype}{shape_text(tensor.shape)}] to update it in place",
-        )
-    if tensor.scope == ir.BARRIER:
+    if source.tensor.scope == ir.BARRIER:
         raise context.error("an mbarrier has no value", node)
-    loc = context.locate(node)
-    context.note_read(tensor, loc)
-    indices, _ = elements(source, variables)
-    return ir.Read(tensor, indices, loc=loc)
+    return readable(context, source.tensor, elements(source, variables)[0], node)
 
 
 def _element(
@@ -117,7 +108,7 @@ def _element(
     """What `lambda i, j: ...` gives for an element, and the variables by the lambda's names."""
     written = callback(context, node, "the value")
     if not written.takes(len(variables)):
-        dimensions = f"{len(variables)} dimension{'s' if len(variables) != 1 else ''}"
+        dimensions = counted(len(variables), "dimension")
         raise context.error(
             f"the block has {dimensions}, and the function {written.parameters}", node
         )

@@ -9,7 +9,7 @@ from taskc.ir import nodes as ir
 from taskc.lang.calls import inline
 from taskc.lang.context import Context, Scope
 from taskc.lang.functions import FunctionDefinition
-from taskc.lang.values import Value, describe
+from taskc.lang.values import Value, counted, describe
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Callback:
     def parameters(self) -> str:
         """How many it has, in a message."""
         more = " or more" if self.rest is not None else ""
-        return f"{len(self.names)} parameter{'s' if len(self.names) != 1 else ''}{more}"
+        return counted(len(self.names), "parameter") + more
 
     def takes(self, count: int) -> bool:
         """So many arguments."""

@@ -25,6 +25,7 @@ from taskc.lang.values import (
     Method,
     Pending,
     Value,
+    counted,
     describe,
     is_constant,
     is_expression,
@@ -81,7 +82,7 @@ def bind(context: Context, node: ast.Call, name: str, signature: str) -> dict[st
     positional = names[: names.index("*")] if "*" in names else names
     known = [parameter.rstrip("?") for parameter in names if parameter != "*"]
     if len(node.args) > len(positional):
-        most = f"at most {len(positional)} argument{'s' if len(positional) != 1 else ''}"
+        most = "at most " + counted(len(positional), "argument")
         raise context.error(f"{name} takes {most} by position", node.args[len(positional)])
     bound = dict(zip(known, node.args, strict=False))
     for keyword in node.keywords:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping as Dictionary
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -45,7 +45,7 @@ class Frame:
     """One function that is being parsed: the kernel, or a helper inlined in it."""
 
     source: Source
-    outside: Callable[[str], Value]  # what a name means that isn't local; KeyError if nothing
+    outside: Dictionary[str, Value]  # what a name means that isn't local
     scopes: list[Scope]
     ended: dict[str, Location] = field(default_factory=dict)  # names of bodies that are over
     target: str | None = None  # what the statement that calls it assigns
@@ -242,7 +242,7 @@ class Context:
                 )
             raise self.error(f"'{name}' is used before it has a value", node)
         try:
-            value = frame.outside(name)
+            value = frame.outside[name]
         except KeyError:
             raise self.error(f"'{name}' is not defined", node, self._suggestion(name)) from None
         return self.symbolic(plain(value))
@@ -301,7 +301,7 @@ class Context:
 
     def _suggestion(self, name: str) -> str | None:
         known = {other for scope in self.frame.scopes for other in scope.names}
-        known |= set(getattr(self.frame.outside, "names", ())) | _BUILTINS
+        known |= {*self.frame.outside, *_BUILTINS}
         close = difflib.get_close_matches(name, sorted(known), 1)
         return f"did you mean '{close[0]}'?" if close else None
 

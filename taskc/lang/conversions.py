@@ -131,7 +131,7 @@ def widened(value: ir.Expression, dtype: DType) -> ir.Expression:
 def require_expression(context: Context, value: Value, node: Place) -> ir.Expression:
     """An IR expression as it is; anything that isn't a scalar is an error."""
     if is_expression(value):
-        return value  # type: ignore[no-any-return]
+        return value
     hint = None
     if isinstance(value, ir.Tensor):
         hint = f"index it: {value.name}[{', '.join('ijklmn'[: len(value.shape)])}]"
@@ -141,7 +141,7 @@ def require_expression(context: Context, value: Value, node: Place) -> ir.Expres
 def scalar(context: Context, value: Value, node: Place) -> ir.Expression:
     """Any scalar as an expression; an integer without a type is i64."""
     if is_expression(value):
-        return value  # type: ignore[no-any-return]
+        return value
     if isinstance(value, bool):
         return literal(context, value, boolean, node)
     if is_scalar(value):
@@ -274,7 +274,7 @@ def condition(context: Context, value: Value, node: Place) -> bool | ir.Expressi
             raise context.error(
                 f"a condition is a bool, and this is {value.dtype}", node, "compare it: x != 0"
             )
-        return value  # type: ignore[no-any-return]
+        return value
     if isinstance(value, (Pending, Choice)):
         return condition(context, scalar(context, value, node), node)
     if isinstance(value, (tuple, list)):

@@ -115,7 +115,8 @@ class Definition(Described, ABC):
         The parameter need not be named where one has a layout.
         """
         array = np.asarray(array)
-        laid = [item for item in inputs_of(self.ir.parameters) if _has_layout(item)]
+        given = [item for item in inputs_of(self.ir.parameters) if isinstance(item, Tensor)]
+        laid = [item for item in given if item.layout is not None]
         found = [item for item in laid if parameter in (None, item.name)]
         if len(found) != 1:
             names = ", ".join(item.name for item in laid) or "none"
@@ -123,7 +124,6 @@ class Definition(Described, ABC):
                 f"'{self.name}' packs what a parameter with a layout takes, and those are: {names}"
             )
         (item,) = found
-        assert isinstance(item, Tensor)
         wanted = self._packs.get(item.name, item.shape)
         if array.shape != wanted:
             raise TypeError(f"{item.name} is packed from {list(wanted)}, not {list(array.shape)}")
@@ -162,10 +162,6 @@ class Definition(Described, ABC):
             array = _random(random, item.dtype, shape)
             arrays.append(array if isinstance(item, Tensor) else array[()])
         return tuple(arrays)
-
-
-def _has_layout(item: Tensor | Variable) -> bool:
-    return isinstance(item, Tensor) and item.layout is not None
 
 
 class KernelDefinition(Definition):

@@ -14,7 +14,7 @@ from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
 from taskc.ir.types import DType, boolean
-from taskc.lang.context import Context
+from taskc.lang.context import Context, Place
 from taskc.lang.conversions import index, literal, scalar
 from taskc.lang.operators import compute
 from taskc.lang.values import (
@@ -27,6 +27,7 @@ from taskc.lang.values import (
     Transposed,
     Value,
     View,
+    counted,
     describe,
     is_constant,
     is_expression,
@@ -110,6 +111,13 @@ def read(
             node,
             "read it in a mapping loop, or use tc.store, tc.copy or tc.reduce",
         )
+    return readable(context, tensor, indices, node)
+
+
+def readable(
+    context: Context, tensor: ir.Tensor, indices: tuple[ir.Expression, ...], node: Place
+) -> ir.Read:
+    """The element of what isn't an output."""
     if tensor.role == "out" and tensor.scope == ir.GLOBAL:
         raise context.error(
             f"'{tensor.name}' is an output, and has no value to read",
@@ -152,7 +160,7 @@ def place(
 def _check_rank(context: Context, tensor: ir.Tensor, given: int, node: ast.Subscript) -> None:
     rank = len(tensor.shape)
     if given != rank:
-        dimensions = f"{rank} dimension{'s' if rank != 1 else ''}"
+        dimensions = counted(rank, "dimension")
         plural = "index is" if given == 1 else "indices are"
         raise context.error(f"'{tensor.name}' has {dimensions}, and {given} {plural} given", node)
 
@@ -241,11 +249,16 @@ def convert_method(context: Context, owner: Value, call: ast.Call) -> Value:
     assert isinstance(call.func, ast.Attribute)
     if len(call.args) != 1 or call.keywords:
         raise context.error("'.to' takes one type: x.to(f32)", call)
-    target = context.evaluate(call.args[0])
-    target = boolean_type(target)
-    if not isinstance(target, DType):
-        raise context.error(f"a type is needed here, and this is {describe(target)}", call.args[0])
+    target = element_type(context, call.args[0], "a type is needed here")
     return convert_to(context, target, owner, call.func.value, call)
+
+
+def element_type(context: Context, node: ast.expr, what: str) -> DType:
+    """The type that an argument names; `what` says that there has to be one."""
+    named = boolean_type(context.evaluate(node))
+    if not isinstance(named, DType):
+        raise context.error(f"{what}, and this is {describe(named)}", node)
+    return named
 
 
 def boolean_type(value: Value) -> Value:

@@ -6,7 +6,7 @@ Nothing here parses a body: what does is loaded when the first kernel is written
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType
 from typing import Any
 
@@ -15,7 +15,7 @@ from taskc.lang.source import Source, source_of
 from taskc.lang.values import Described, describe
 
 
-class Outside:
+class Outside(Mapping[str, Any]):
     """What the names mean that a function takes from around it: closure, module, builtins."""
 
     def __init__(self, function: FunctionType, around: dict[str, Any] | None = None) -> None:
@@ -25,7 +25,7 @@ class Outside:
         self._around = around or {}
         self._globals = function.__globals__
 
-    def __call__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> Any:
         if name in self._cells:
             try:
                 return self._cells[name].cell_contents
@@ -37,9 +37,11 @@ class Outside:
             return self._globals[name]
         return vars(builtins)[name]
 
-    @property
-    def names(self) -> set[str]:
-        return {*self._cells, *self._around, *self._globals}
+    def __iter__(self) -> Iterator[str]:
+        return iter({*self._cells, *self._around, *self._globals})
+
+    def __len__(self) -> int:
+        return len([*self])
 
 
 class FunctionDefinition(Described):

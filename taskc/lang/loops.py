@@ -24,6 +24,7 @@ from taskc.lang.values import (
     RangeLoop,
     TilesLoop,
     Value,
+    counted,
     describe,
     is_constant,
 )
@@ -78,10 +79,9 @@ def _loop_variables(
     has_rest = any(isinstance(part, ast.Starred) for part in targets)
     rest = count - len(targets) + 1
     if rest < 0 if has_rest else rest != 1:
-        plural = "s" if count != 1 else ""
         names = ", ".join("ijklmnop"[:count])
         raise context.error(
-            f"{what} {count} dimension{plural}, and the loop names {len(targets)}",
+            f"{what} {counted(count, 'dimension')}, and the loop names {len(targets)}",
             target,
             f"for {names} in ...",
         )
@@ -258,7 +258,7 @@ def _tiles(context: Context, node: ast.Call) -> TilesLoop:
     shape = tuple([extent(context, value, at) for value, at in zip(values, places, strict=True)])
     by = _sizes(context, by_node, "the size of a tile")
     if len(by) != len(shape):
-        dimensions = f"{len(shape)} dimension{'s' if len(shape) != 1 else ''}"
+        dimensions = counted(len(shape), "dimension")
         raise context.error(f"the grid has {dimensions}, and 'by' {len(by)}", by_node)
     order = _order(context, bound.get("order"), len(shape))
     cluster = (

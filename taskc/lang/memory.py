@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from math import prod
-from typing import cast
 
 from taskc.errors import Location
 from taskc.ir import nodes as ir
@@ -16,14 +15,16 @@ from taskc.ir.types import DType, TensorType, boolean
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context, Place
 from taskc.lang.conversions import constant_integer, literal, typed
-from taskc.lang.expressions import boolean_type, place
+from taskc.lang.expressions import element_type, place
 from taskc.lang.values import (
     NOTHING,
     Transposed,
     Value,
     View,
+    counted,
     describe,
     is_number,
+    layout_of,
     layout_problem,
     shape_text,
 )
@@ -53,11 +54,7 @@ def constant_fill(context: Context, node: ast.expr | None, dtype: DType) -> ir.C
 def _tile(context: Context, node: ast.Call) -> ir.Tensor:
     bound = bind(context, node, "tc.tile", "dtype mapping fill?")
     context.require_phase("tc.tile", node)
-    dtype = boolean_type(context.evaluate(bound["dtype"]))
-    if not isinstance(dtype, DType):
-        raise context.error(
-            f"the type of a tile is an element type, and this is {describe(dtype)}", bound["dtype"]
-        )
+    dtype = element_type(context, bound["dtype"], "the type of a tile is an element type")
     owners = context.evaluate(bound["mapping"])
     if not isinstance(owners, Mapping):
         raise context.error(
@@ -73,11 +70,11 @@ def _tile(context: Context, node: ast.Call) -> ir.Tensor:
 
 def wrong_workers(context: Context, mapping: Mapping, node: Place) -> Exception:
     where = "role" if context.in_role else "kernel"
-    has = f"{mapping.workers} worker{'s' if mapping.workers != 1 else ''}"
     hint = None
     if context.group % mapping.workers == 0:
         times = context.group // mapping.workers
         hint = f"let {times} workers share each task: tc.replicate({times}) * mapping"
+    has = counted(mapping.workers, "worker")
     return context.error(f"this mapping has {has}, and the {where} has {context.group}", node, hint)
 
 
@@ -102,14 +99,12 @@ def _shared(context: Context, node: ast.Call) -> ir.Tensor:
     bound = bind(context, node, "tc.shared", "type * swizzle?")
     context.require_phase("tc.shared", node)
     kind = _typed_shape(context, bound["type"], "tc.shared")
-    layout = kind.layout
-    if layout is not None:
-        check_layout(context, kind, bound["type"])
+    check_layout(context, kind, bound["type"])
     name, loc = context.name_for(node, "shared"), context.locate(node)
-    assert layout is None or isinstance(layout, Mapping)
     swizzle = _swizzle(context, kind, bound["swizzle"]) if "swizzle" in bound else None
     return allocate(
-        context, ir.Tensor(name, kind.dtype, kind.shape, ir.SHARED, layout, swizzle, loc=loc)
+        context,
+        ir.Tensor(name, kind.dtype, kind.shape, ir.SHARED, layout_of(kind), swizzle, loc=loc),
     )
 
 
@@ -124,7 +119,8 @@ def _swizzle(context: Context, kind: TensorType, node: ast.expr) -> ir.Swizzle |
         raise context.error(f"a swizzle is of 32, 64 or 128 bytes (0: none), not {width}", node)
     if width == 0:
         return None
-    size = prod(kind.shape) if kind.layout is None else cast("Mapping", kind.layout).slots
+    layout = layout_of(kind)
+    size = prod(kind.shape) if layout is None else layout.slots
     if size * kind.dtype.nbytes % width:
         raise context.error(
             f"{kind.dtype}{list(kind.shape)} is {size * kind.dtype.nbytes} bytes, and a swizzle of"

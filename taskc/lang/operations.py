@@ -12,7 +12,7 @@ from taskc.lang.calls import Handler
 from taskc.lang.context import Context
 from taskc.lang.conversions import constant_integer, scalar
 from taskc.lang.memory import element_place
-from taskc.lang.values import NOTHING, Value
+from taskc.lang.values import NOTHING, Value, counted
 
 
 def _operation(name: str, row: Operation) -> Handler:
@@ -28,11 +28,10 @@ def _operation(name: str, row: Operation) -> Handler:
             raise context.error(f"{what} takes no keywords", node.keywords[0])
         least = len(row.operands)
         if len(node.args) < least or (len(node.args) > least and not repeats):
-            few = f"{least} argument{'s' if least != 1 else ''}"
-            more = " or more" if repeats else ""
+            few = counted(least, "argument") + (" or more" if repeats else "")
             kinds = ", ".join(operand.rstrip("*") for operand in row.operands)
             hint = f"they are: {kinds}" if kinds else None
-            raise context.error(f"{what} takes {few}{more}", node, hint)
+            raise context.error(f"{what} takes {few}", node, hint)
         operands = tuple(
             [
                 _operand(context, what, kind, part)

@@ -9,7 +9,6 @@ An annotation is a type, which is a parameter, or a tuple of types, which is as 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping as Dictionary
 from dataclasses import dataclass, replace
 from math import prod
 from types import FunctionType
@@ -26,23 +25,7 @@ from taskc.lang.memory import check_layout
 from taskc.lang.names import ParameterType, Role
 from taskc.lang.sizes import Size
 from taskc.lang.source import Source
-from taskc.lang.values import describe, shape_text
-
-
-class _Names(Dictionary[str, Any]):
-    """What an annotation that is a text may mention."""
-
-    def __init__(self, outside: Outside) -> None:
-        self._outside = outside
-
-    def __getitem__(self, name: str) -> Any:
-        return self._outside(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._outside.names)
-
-    def __len__(self) -> int:
-        return len(self._outside.names)
+from taskc.lang.values import describe, layout_of, shape_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +113,9 @@ def _parameter(context: Context, node: ast.arg, name: str, given: object) -> Par
             node.annotation,
             hint or "for example f32[64, 64], tc.out[f32[64]] or i32",
         )
-    if given.layout is not None:
-        check_layout(context, given, node.annotation)
+    check_layout(context, given, node.annotation)
     shape = _extents(context, given.shape, node.annotation)
-    tensor = ir.Tensor(name, given.dtype, shape, ir.GLOBAL, given.layout, role=role, loc=loc)  # type: ignore[arg-type]
+    tensor = ir.Tensor(name, given.dtype, shape, ir.GLOBAL, layout_of(given), role=role, loc=loc)
     if given.given is None:
         return tensor
     tensor = replace(tensor, given=_extents(context, given.given, node.annotation))
@@ -169,7 +151,7 @@ def _evaluate(
 ) -> object:
     """An annotation under `from __future__ import annotations`."""
     try:
-        return eval(text, function.__globals__, _Names(outside))
+        return eval(text, function.__globals__, outside)
     except NameError as error:
         raise context.error(
             f"'{error.name}' is not defined, in an annotation that is a text",

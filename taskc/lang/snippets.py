@@ -12,8 +12,8 @@ from taskc.lang.callbacks import callback
 from taskc.lang.calls import Handler
 from taskc.lang.context import Context, Place
 from taskc.lang.conversions import scalar, typed
-from taskc.lang.expressions import boolean_type
-from taskc.lang.values import Value, describe
+from taskc.lang.expressions import element_type
+from taskc.lang.values import Value, counted, describe
 
 _WHAT = "tc.cuda.ptx"
 _USAGE = 'tc.cuda.ptx(f32, "ex2.approx.f32 %0, %1;", x, meaning=lambda x: tc.exp2(x))'
@@ -33,11 +33,7 @@ def _ptx(context: Context, node: ast.Call) -> Value:
             "the simulator evaluates it, and checks the kernel with it; so would any other target",
         )
     dtype_node, text_node, *written = node.args
-    dtype = boolean_type(context.evaluate(dtype_node))
-    if not isinstance(dtype, DType):
-        raise context.error(
-            f"the type of the result is an element type, and this is {describe(dtype)}", dtype_node
-        )
+    dtype = element_type(context, dtype_node, "the type of the result is an element type")
     _require_register(context, dtype, dtype_node)
     text = context.evaluate(text_node)
     if not isinstance(text, str):
@@ -72,7 +68,7 @@ def _meaning(
     """The parameters of a lambda or a helper, typed as the operands, and its value."""
     written = callback(context, node, "the meaning")
     if not written.takes(len(operands)):
-        given = f"{len(operands)} operand{'s' if len(operands) != 1 else ''}"
+        given = counted(len(operands), "operand")
         raise context.error(f"the text has {given}, and the meaning {written.parameters}", node)
     loc = context.locate(node)
     pairs = zip(written.named(len(operands)), operands, strict=True)

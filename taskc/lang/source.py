@@ -53,17 +53,13 @@ class Source:
 
     def locate(self, node: Node) -> Location:
         """The span of a node; of a statement with a body, its head."""
-        end: ast.AST = node
-        if isinstance(node, _COMPOUND):
-            end = _head(node)
-        return self.span(node, end)
+        return self.span(node, _head(node) if isinstance(node, _COMPOUND) else node)
 
-    def span(self, start: ast.AST, end: ast.AST) -> Location:
+    def span(self, start: Node, end: Node) -> Location:
         """From where one node starts to where another ends."""
-        line, column = self._place(start.lineno, start.col_offset)  # type: ignore[attr-defined]
-        end_line, end_column = self._place(end.end_lineno, end.end_col_offset)  # type: ignore[attr-defined]
-        text = self._line(start.lineno)  # type: ignore[attr-defined]
-        return Location(self.file, line, column, end_line, end_column, text)
+        line, column = self._place(start.lineno, start.col_offset)
+        end_line, end_column = self._place(end.end_lineno, end.end_col_offset)
+        return Location(self.file, line, column, end_line, end_column, self._line(start.lineno))
 
     def head(self) -> Location:
         """`def name`"""
@@ -82,8 +78,10 @@ class Source:
         index = number - 1
         return self._lines[index].rstrip("\r\n") if index < len(self._lines) else ""
 
-    def _place(self, line: int, offset: int) -> tuple[int, int]:
+    def _place(self, line: int | None, offset: int | None) -> tuple[int, int]:
         """A line and a UTF-8 offset in the tree as a line and a column of the file."""
+        assert line is not None  # of what has been parsed
+        assert offset is not None
         text = self._line(line)
         if not text.isascii():
             offset = len(text.encode()[:offset].decode(errors="replace"))
@@ -100,7 +98,7 @@ class Source:
         return names
 
 
-def _head(node: ast.For | ast.While | ast.If | ast.With | ast.FunctionDef) -> ast.AST:
+def _head(node: ast.For | ast.While | ast.If | ast.With | ast.FunctionDef) -> Node:
     match node:
         case ast.For():
             return node.iter

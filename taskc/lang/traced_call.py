@@ -102,6 +102,8 @@ class _TracedCall:
             if parameter.name not in given:
                 continue
             argument = given[parameter.name]
+            if isinstance(argument, Handle):
+                self._check_owner(argument)
             if isinstance(parameter, ir.Variable):
                 self.values[parameter.name] = self._scalar(parameter, argument)
             else:
@@ -115,8 +117,6 @@ class _TracedCall:
 
     def _scalar(self, parameter: ir.Variable, value: Any) -> ir.Expression:
         dtype = parameter.dtype
-        if isinstance(value, Handle):
-            self._check_owner(value)
         if isinstance(value, ScalarHandle):
             if value.dtype is not dtype:
                 raise self.error(parameter, f"must be a number of type {dtype}, not {value.dtype}")
@@ -138,9 +138,7 @@ class _TracedCall:
         return ir.Constant(float(stored) if dtype.is_float else stored.item(), dtype)
 
     def _tensor(self, parameter: ir.Tensor, value: Any) -> ir.Tensor:
-        expected = named_type(parameter.dtype, parameter.argument_shape)
-        if isinstance(value, Handle):
-            self._check_owner(value)
+        expected = _expected(parameter)
         if not isinstance(value, TensorHandle):
             is_array = hasattr(value, "__dlpack__")
             hint = "make it a parameter of the program" if is_array else None
@@ -148,7 +146,7 @@ class _TracedCall:
                 hint = "its parts are passed one by one: *name"
             raise self.error(
                 parameter,
-                f"must be {expected}, a tensor of the program, not"
+                f"{expected}, a tensor of the program, not"
                 f" {'an array' if is_array else describe(value)}",
                 hint,
             )
@@ -156,7 +154,7 @@ class _TracedCall:
         if tensor.dtype is not parameter.dtype or len(tensor.shape) != len(
             parameter.argument_shape
         ):
-            raise self.error(parameter, f"must be {expected}, not {_typed(tensor)}")
+            raise self.error(parameter, f"{expected}, not {_typed(tensor)}")
         for wanted, extent in zip(parameter.argument_shape, tensor.shape, strict=True):
             self._extent(parameter, wanted, extent, tensor)
         self._check_layout(parameter, tensor)
@@ -179,7 +177,7 @@ class _TracedCall:
         tensor: ir.Tensor,
     ) -> None:
         trace = self.trace
-        expected = f"must be {named_type(parameter.dtype, parameter.argument_shape)}"
+        expected = _expected(parameter)
         if isinstance(wanted, int):
             if not trace.are_equal(wanted, extent):
                 raise self.error(parameter, f"{expected}, not {_typed(tensor)}")
@@ -214,8 +212,7 @@ class _TracedCall:
         hint = None
         if not difference.is_constant:
             hint = "they have to be equal for all sizes; the same tc.dim in both would say so"
-        expected = f"must be {named_type(parameter.dtype, parameter.argument_shape)}"
-        reason = f"{expected} with {extent_text(wanted)} = {extent_text(known)}{where}"
+        reason = f"{_expected(parameter)} with {extent_text(wanted)} = {extent_text(known)}{where}"
         raise self.error(parameter, f"{reason}, not {_typed(tensor)}", hint)
 
     def _check_computed(self, outputs: Sequence[ir.Tensor]) -> None:
@@ -388,6 +385,10 @@ class _TracedCall:
         if problem is not None:
             raise CompileError(f"{what} {problem}", self.site)
         return ir.Constant(number, argument.dtype)
+
+
+def _expected(parameter: ir.Tensor) -> str:
+    return f"must be {named_type(parameter.dtype, parameter.argument_shape)}"
 
 
 def _typed(tensor: ir.Tensor) -> str:

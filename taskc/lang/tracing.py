@@ -12,14 +12,13 @@ from typing import Any, NoReturn, cast
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import index, product
-from taskc.ir.mapping import Mapping
 from taskc.ir.program import Call
 from taskc.ir.signature import Parameter, named_type, outputs_of
 from taskc.ir.types import DType, TensorType
 from taskc.lang.names import ParameterType
 from taskc.lang.sizes import Size, Sizes, tracing
 from taskc.lang.source import assigned_names, call_site
-from taskc.lang.values import Described, describe, layout_problem
+from taskc.lang.values import Described, describe, layout_of, layout_problem
 
 
 class Handle(Described):
@@ -152,11 +151,11 @@ class Trace(Sizes):
                 "for example tc.empty(f32[64, 64])",
             )
         shape = self._extents(kind.shape, site)
-        if kind.layout is not None and (problem := layout_problem(replace(kind, shape=shape))):
+        if problem := layout_problem(replace(kind, shape=shape)):
             raise CompileError(problem, site)
-        assert kind.layout is None or isinstance(kind.layout, Mapping)
         (name,) = assigned_names(site, ("temporary",))
-        return self.temporary(ir.Tensor(name, kind.dtype, shape, ir.GLOBAL, kind.layout, loc=site))
+        layout = layout_of(kind)
+        return self.temporary(ir.Tensor(name, kind.dtype, shape, ir.GLOBAL, layout, loc=site))
 
     def reshaped(self, handle: TensorHandle, shape: Sequence[Any]) -> Handle:
         """`x.reshape(m * n, k)`"""

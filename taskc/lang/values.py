@@ -19,7 +19,7 @@ import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import Any, TypeAlias, TypeVar, get_args
+from typing import Any, TypeAlias, TypeGuard, TypeVar, get_args
 
 import numpy as np
 
@@ -172,7 +172,7 @@ def is_number(value: Value) -> bool:
     return isinstance(value, (bool, int, float))
 
 
-def is_expression(value: Value) -> bool:
+def is_expression(value: Value) -> TypeGuard[ir.Expression]:
     return isinstance(value, EXPRESSIONS)
 
 
@@ -207,16 +207,28 @@ def shape_text(shape: tuple[int | ir.Expression, ...]) -> str:
     return f"[{', '.join(names)}]"
 
 
+def layout_of(kind: TensorType) -> Mapping | None:
+    assert kind.layout is None or isinstance(kind.layout, Mapping)
+    return kind.layout
+
+
 def layout_problem(kind: TensorType) -> str | None:
     """A layout has a place for every element; a symbolic outermost extent is taken on trust."""
-    assert isinstance(kind.layout, Mapping)
+    layout = layout_of(kind)
+    if layout is None:
+        return None
     known = [
         extent if isinstance(extent, int) else full
-        for extent, full in zip(kind.shape, kind.layout.shape, strict=True)
+        for extent, full in zip(kind.shape, layout.shape, strict=True)
     ]
-    if 0 in known or kind.layout.covers(known):
+    if 0 in known or layout.covers(known):
         return None
-    return f"the layout {kind.layout} has no place for all of {kind.dtype}{list(kind.shape)}"
+    return f"the layout {layout} has no place for all of {kind.dtype}{list(kind.shape)}"
+
+
+def counted(number: int, noun: str) -> str:
+    """As in "1 dimension" and "2 dimensions"."""
+    return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
 class Described:
