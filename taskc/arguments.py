@@ -119,7 +119,7 @@ class _Call:
     place: Place | None = None
     values: dict[str, Any] = field(default_factory=dict)
     dimensions: dict[ir.Variable, int] = field(default_factory=dict)
-    told_by: dict[ir.Variable, str] = field(default_factory=dict)
+    inferred_from: dict[ir.Variable, str] = field(default_factory=dict)
     scattered: list[str] = field(default_factory=list)
     computed: list[tuple[ir.Tensor, ir.Expression, int]] = field(default_factory=list)
     shifted: list[str] = field(default_factory=list)
@@ -164,7 +164,7 @@ class _Call:
         self.values[parameter.name] = array
 
     def _packed(self, parameter: ir.Tensor, value: Laid) -> None:
-        """An array that has been put into the parameter's layout before."""
+        """Takes an array that has been put into the parameter's layout before."""
         given = value.type
         fits = given.dtype is parameter.dtype and given.layout == parameter.layout
         if not fits or len(given.shape) != len(parameter.argument_shape):
@@ -246,14 +246,14 @@ class _Call:
         if isinstance(extent, ir.Variable):
             if extent not in self.dimensions:
                 self.dimensions[extent] = size
-                self.told_by[extent] = parameter.name
+                self.inferred_from[extent] = parameter.name
             if size % extent.multiple:
                 reason = f"with {extent.name} a multiple of {extent.multiple}"
                 raise self._misfit(parameter, array, reason)
             if self.dimensions[extent] != size:
-                source = self.told_by[extent]
-                told = "" if source == parameter.name else f" (from '{source}')"
-                reason = f"with {extent.name} = {self.dimensions[extent]}{told}"
+                source = self.inferred_from[extent]
+                origin = "" if source == parameter.name else f" (from '{source}')"
+                reason = f"with {extent.name} = {self.dimensions[extent]}{origin}"
                 raise self._misfit(parameter, array, reason)
         elif not isinstance(extent, int):
             self.computed.append((parameter, extent, size))
@@ -261,7 +261,7 @@ class _Call:
             raise self._misfit(parameter, array)
 
     def check_computed(self, outputs: Iterable[ir.Tensor]) -> None:
-        """The extents that are computed from dimensions. A dimension that only outputs have, which
+        """Checks the extents that are computed. A dimension that only outputs have, which
         may not be there yet, follows from `n + 2`, but not from `m * n`."""
         wanted = {
             n for output in outputs for n in output.argument_shape if isinstance(n, ir.Variable)
@@ -312,7 +312,7 @@ class _Call:
         return as_storage(float(number) if dtype.is_float else number, dtype)[()]
 
     def allocate(self, output: ir.Tensor) -> None:
-        """A new array for an output that wasn't given."""
+        """Makes an array for an output that wasn't given."""
         if output.layout is not None and self.place is not None:
             raise self.fail(output, "has a layout, out of which no array is taken on a device")
         shape = []

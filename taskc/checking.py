@@ -50,7 +50,9 @@ class Examined:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """findings  what is wrong, each thing once
+    """What a kernel has shown.
+
+    findings  what is wrong, each thing once
     steps     the programs that were run, the author's first
     bound     the arguments
     results   what they are after the author's program, where that could be run
@@ -68,7 +70,9 @@ class Examination:
 
 @dataclass(frozen=True, slots=True)
 class ProgramExamination:
-    """findings  what is wrong, each thing once
+    """What a program has shown.
+
+    findings  what is wrong, each thing once
     calls     of the program's calls, in order, up to the first with an error
     """
 
@@ -110,7 +114,7 @@ def examine(
     target: str | None = None,
     progress: Progress = lambda text: None,
 ) -> Examination:
-    """As `check` of a kernel, with what was run and measured. `progress` is told what comes next."""
+    """As `check` of a kernel, with what was run and measured. `progress` is called with what comes next."""
     kernel = for_target(definition.ir, target)
     wanted = _wanted(stages)
     bound = signature(definition).bind(definition.example() if arguments is None else arguments, {})
@@ -139,8 +143,8 @@ def examine_program(
     calls: list[Examination] = []
     for number, launch in enumerate(launches(program, _copies(program, bound)), start=1):
         kernel = launch.call.kernel
-        told = _behind(f"call {number}, {names[id(kernel)]}: ", progress)
-        examination = _examine(kernel, launch.bound, seeds, wanted, told)
+        report_call = _behind(f"call {number}, {names[id(kernel)]}: ", progress)
+        examination = _examine(kernel, launch.bound, seeds, wanted, report_call)
         for finding in examination.findings:
             found.setdefault(_key(finding), finding)
         calls.append(examination)
@@ -251,7 +255,7 @@ class _Examination:
             self.run(name, kernel, is_last=is_last)
 
     def run(self, name: str, kernel: ir.Kernel, *, is_last: bool) -> None:
-        """One program. At the end of its stage it is run under all the schedules."""
+        """Runs one program; at the end of its stage under all the schedules."""
         self.progress(f"running it after {name}")
         start = time.perf_counter()
         by_phases = ir.STAGES.index(kernel.stage) < ir.STAGES.index("synchronized")

@@ -119,7 +119,7 @@ _LAZY = (("is_neg", "negated", "resolve_neg"), ("is_conj", "conjugated", "resolv
 
 
 def refuse_lazy(value: Any) -> None:
-    """A BufferError where an array's values aren't those that are in its memory."""
+    """Raises a BufferError where an array's values aren't those that are in its memory."""
     for asked, what, remedy in _LAZY:
         ask = getattr(value, asked, None)
         if callable(ask) and ask() is True:

@@ -71,7 +71,7 @@ class CheckError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class Backend:
     """How kernels get to run on one kind of machine.
 
     compile  makes a runner of a kernel, given the facts
@@ -134,7 +134,7 @@ def _on_cuda(args: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
 
 
 def _shorten(definition: KernelDefinition, runner: Runner) -> None:
-    """Later calls go to what the runner makes for them, and from there to what was there before."""
+    """Has later calls go to what the runner makes for them, and from there to where they went before."""
     entry = _entry(definition)
     if runner not in entry.shortened:
         entry.shortened.append(runner)
@@ -156,7 +156,7 @@ def default_target(kernel: Kernel) -> str:
 def _run_all(
     calls: list[tuple[KernelDefinition, Bound]], target: str | None = None
 ) -> list[Runner]:
-    """Kernels, one after another, once all of them are compiled.
+    """Runs kernels one after another, once all of them are compiled.
 
     The whole list is known here before any of it runs: a target that can take it at once, as a
     CUDA graph, would do so in this place.
@@ -189,31 +189,28 @@ def signature(definition: Definition) -> Signature:
 
 # --- targets ---------------------------------------------------------------------------------
 
-_targets: dict[str, Callable[[], Target]] = {}
+_targets: dict[str, Callable[[], Backend]] = {}
 
 
-def register_target(name: str, make: Callable[[], Target]) -> None:
-    """Adds a target; `make` runs when it is first used, so what it imports loads only then."""
+def register_target(name: str, make: Callable[[], Backend]) -> None:
+    """Adds what runs the kernels of a target; `make` runs when it is first used, so what it imports loads only then."""
     _targets[name] = make
 
 
-def find_target(name: str) -> Target:
+def find_target(name: str) -> Backend:
     made = _made.get(name)
     if made is None:
         if name not in _targets:
-            raise CompileError(f"there is no target {name!r}", hint=f"there is {_listed(_targets)}")
+            known = ", ".join(_targets)
+            raise CompileError(f"there is no target {name!r}", hint=f"there is {known}")
         made = _made.setdefault(name, _targets[name]())
     return made
 
 
-_made: dict[str, Target] = {}
+_made: dict[str, Backend] = {}
 
 
-def _listed(names: dict[str, Any]) -> str:
-    return ", ".join(names)
-
-
-def _simulator() -> Target:
+def _simulator() -> Backend:
     from taskc.backend import sim
     from taskc.passes.prove import prove
 
@@ -230,7 +227,7 @@ def _simulator() -> Target:
 
         return Runner(run)
 
-    return Target(compile)
+    return Backend(compile)
 
 
 def _print(line: str) -> None:
@@ -240,7 +237,7 @@ def _print(line: str) -> None:
 register_target("sim", _simulator)
 
 
-def _processor() -> Target:
+def _processor() -> Backend:
     from taskc.backend.cache import Cache
     from taskc.backend.cpu import target as cpu
     from taskc.passes.pipeline import lower
@@ -263,14 +260,14 @@ def _processor() -> Target:
 
         return Runner(run, direct=lambda otherwise: loaded.entry(otherwise, failed))
 
-    return Target(compile, alignment=1)
+    return Backend(compile, alignment=1)
 
 
 register_target("cpu", _processor)
 
 
 def _version() -> str:
-    """Of all that compiles."""
+    """The version of all that compiles: another where one of these files is."""
     from taskc.backend.cache import sources_version
 
     package = Path(__file__).parent
@@ -283,7 +280,7 @@ def _assertion_failed(said: str, loc: Location) -> None:
     raise CheckError((Finding("assertion", "error", text, loc),))
 
 
-def _cuda() -> Target:
+def _cuda() -> Backend:
     from taskc.backend.cache import Cache
     from taskc.backend.cuda import target as cuda
     from taskc.passes.pipeline import lower
@@ -307,14 +304,14 @@ def _cuda() -> Target:
     def device(kernel: Kernel, bound: Bound) -> int:
         return cuda.device_of(bound.values)
 
-    return Target(compile, facts=device, place=cuda.Place)
+    return Backend(compile, facts=device, place=cuda.Place)
 
 
 register_target("cuda", _cuda)
 
 
 def compile_ahead(definition: Definition, target: str) -> tuple[Resources, ...]:
-    """Compiles all kernels of a definition for a GPU ("sm_90a") that need not be here; what each of them takes.
+    """Compiles all kernels of a definition for a GPU ("sm_90a") that need not be here, and says what each takes.
 
     The code goes into the cache folder, where calls find it, also on another machine to which the folder was taken.
     """
@@ -340,7 +337,7 @@ class _Once:
     lock: threading.Lock = field(default_factory=threading.Lock)
     made: Runner | None = None
 
-    def runner(self, target: Target, kernel: Kernel, facts: Hashable) -> Runner:
+    def runner(self, target: Backend, kernel: Kernel, facts: Hashable) -> Runner:
         if self.made is None:
             with self.lock:
                 if self.made is None:
@@ -351,7 +348,9 @@ class _Once:
 
 @dataclass(slots=True)
 class _Entry:
-    """target     where a kernel's calls run if nobody says
+    """What is kept for a definition.
+
+    target     where a kernel's calls run if nobody says
     shortened  whose own way to be called is in use
     """
 
@@ -369,7 +368,7 @@ _lock = threading.Lock()
 
 
 def _forget_locks() -> None:
-    """Whoever has one in the parent of a fork isn't in the child, which compiles for itself."""
+    """Gives a fork's child new locks: whoever has one in the parent isn't in the child."""
     global _lock
     _lock = threading.Lock()
     for entry in _entries.values():

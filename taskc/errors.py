@@ -175,7 +175,7 @@ def _cells(text: str) -> list[tuple[str, int]]:
 
 
 def _shown_file(file: str) -> str:
-    """Relative to the working directory where it is below that, else as given."""
+    """A file's name, relative to the working directory where it is below that, else as given."""
     try:
         return str(Path(file).relative_to(Path.cwd()))
     except (OSError, ValueError):

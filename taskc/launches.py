@@ -17,7 +17,7 @@ from taskc.ir.rounding import as_storage
 from taskc.ir.signature import misfit
 from taskc.packed import shape_of, slots_of
 
-# Makes an array of a shape and a type; `room` is how many elements a layout spreads it over, where it has one.
+# Makes an array of a shape and a type; `capacity` is how many elements a layout spreads it over, where it has one.
 Empty: TypeAlias = Callable[[tuple[int, ...], "np.dtype[Any]", "int | None"], Any]
 
 
@@ -29,7 +29,7 @@ class Launch:
     bound: Bound
 
 
-def on_host(shape: tuple[int, ...], dtype: np.dtype[Any], room: int | None) -> Any:
+def on_host(shape: tuple[int, ...], dtype: np.dtype[Any], capacity: int | None) -> Any:
     """A temporary of the CPU's: its elements are in their usual order, and each call puts them into its layout."""
     return np.empty(shape, dtype)
 
@@ -48,8 +48,8 @@ def launches(program: Program, values: Sequence[Any], empty: Empty = on_host) ->
             sizes[parameter] = value
     for tensor in program.temporaries:
         shape = _shape(program, tensor, sizes)
-        room = None if tensor.layout is None else slots_of(shape, tensor.layout)
-        arrays[tensor] = empty(shape, tensor.dtype.numpy, room)
+        capacity = None if tensor.layout is None else slots_of(shape, tensor.layout)
+        arrays[tensor] = empty(shape, tensor.dtype.numpy, capacity)
     for view, tensor in program.views:
         arrays[view] = arrays[tensor].reshape(_shape(program, view, sizes))
     return tuple([Launch(call, _bound(program, call, arrays, sizes)) for call in program.calls])

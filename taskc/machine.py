@@ -15,7 +15,7 @@ _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Of a processor, whose blocks are vectors of workers on one core:
+    """What mappings depend on. Of a processor, whose blocks are vectors of workers on one core:
 
     lanes      f32 numbers in a vector: a mapping ends in spatial(1, lanes)
     registers  vector registers
@@ -41,7 +41,7 @@ class Machine:
     def instructions(
         self, left: DType, right: DType, total: DType
     ) -> tuple[MatrixInstruction, ...]:
-        """Those for products of these types, best first."""
+        """The instructions for products of these types, best first."""
         types = left, right, total
         return tuple(row for row in self.products if row.types == types)
 

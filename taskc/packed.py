@@ -57,7 +57,7 @@ def pack(array: Array, type: TensorType) -> Packed:
 
 
 def aligned_zeros(count: int, dtype: np.dtype[Any]) -> Array:
-    """They begin where a cache line does: a vector that lies in two lines takes two accesses."""
+    """Zeros that begin where a cache line does: a vector that lies in two lines takes two accesses."""
     size = count * dtype.itemsize
     memory = np.zeros(size + _LINE, np.uint8)
     start = -memory.ctypes.data % _LINE
@@ -69,18 +69,14 @@ def packed_class(described: TensorType) -> type[Packed]:
     key = described.dtype, described.shape, _layout(described)
     found = _classes.get(key)
     if found is None:
+        made = type("Packed", (Packed,), {"type": described, "__module__": __name__})
         # Whoever comes second takes what the first has put there.
-        made = _class(described)
         found = _classes.setdefault(key, made)
     return found
 
 
 _Key = tuple[DType, tuple[Any, ...], Mapping]
 _classes: dict[_Key, type[Packed]] = {}
-
-
-def _class(described: TensorType) -> type[Packed]:
-    return type("Packed", (Packed,), {"type": described, "__module__": __name__})
 
 
 def _layout(type: TensorType) -> Mapping:

@@ -57,7 +57,7 @@ def cache_folder() -> Path:
 
 @cache
 def _temporary_folder() -> Path:
-    """This process's own: anybody could have made one of a name that can be known before."""
+    """A folder of this process's own: anybody could have made one of a name that can be known before."""
     made, owner = tempfile.mkdtemp(prefix="taskc-"), os.getpid()
 
     def remove() -> None:

@@ -12,7 +12,7 @@ import pytest
 import taskc as tc
 from taskc import checking, driver
 from taskc.arguments import Bound
-from taskc.driver import Target, register_target
+from taskc.driver import Backend, register_target
 from taskc.ir import nodes as ir
 from taskc.passes.pipeline import Step
 
@@ -478,7 +478,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[Hashable]:
 
     monkeypatch.setattr(driver, "_targets", dict(driver._targets))
     monkeypatch.setattr(driver, "_made", {})
-    register_target("counting", lambda: Target(compile, facts))
+    register_target("counting", lambda: Backend(compile, facts))
     monkeypatch.setenv("TASKC_TARGET", "counting")
     return compiled
 
@@ -536,7 +536,7 @@ def test_a_failed_compilation_is_tried_again(monkeypatch: pytest.MonkeyPatch) ->
         tries.append(facts)
         raise tc.CompileError("no")
 
-    monkeypatch.setattr(driver, "_targets", {"bad": lambda: Target(compile)})
+    monkeypatch.setattr(driver, "_targets", {"bad": lambda: Backend(compile)})
     monkeypatch.setattr(driver, "_made", {})
     monkeypatch.setenv("TASKC_TARGET", "bad")
     for _ in range(2):

@@ -14,7 +14,7 @@ import pytest
 import taskc as tc
 from taskc import checking, driver
 from taskc.arguments import Bound
-from taskc.driver import Target, register_target
+from taskc.driver import Backend, register_target
 from taskc.ir import nodes as ir
 from taskc.launches import launches
 from taskc.mutation import inputs_of, mutate
@@ -228,7 +228,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Hashable]]:
 
     monkeypatch.setattr(driver, "_targets", dict(driver._targets))
     monkeypatch.setattr(driver, "_made", {})
-    register_target("saying", lambda: Target(compile, facts))
+    register_target("saying", lambda: Backend(compile, facts))
     monkeypatch.setenv("TASKC_TARGET", "saying")
     return said
 

@@ -12,7 +12,7 @@ from taskc.ir.rewrite import walk
 from taskc.ir.types import DType, boolean
 from taskc.lang.callbacks import callback
 from taskc.lang.calls import Handler, bind
-from taskc.lang.context import Context, Place
+from taskc.lang.context import Context, Located
 from taskc.lang.conversions import constant_integer, scalar, typed
 from taskc.lang.expressions import readable
 from taskc.lang.functions import FunctionDefinition
@@ -40,11 +40,8 @@ def _load(context: Context, node: ast.Call) -> ir.Tensor | Transposed:
         shape = _block_shape(context, bound["what"])
         variables = block_variables(context, shape)
         value, variables = _element(context, bound["value"], variables)
-        made = scalar(context, value, bound["value"])
-        if "fill" in bound:
-            fill = _load_fill(context, bound["fill"], made.dtype)
-            inside = read_guard(context, _global_reads(made))
-            made = made if inside is None else ir.Select(inside, made, fill, loc=loc)
+        made: ir.Expression = scalar(context, value, bound["value"])
+        inside = read_guard(context, _global_reads(made)) if "fill" in bound else None
     else:
         source = _sliced(context, bound["what"], "tc.load")
         if source.tensor.scope == ir.TILE:
@@ -58,10 +55,9 @@ def _load(context: Context, node: ast.Call) -> ir.Tensor | Transposed:
         shape = source.shape
         variables = block_variables(context, shape)
         made = _read(context, source, variables, bound["what"])
-        fill = _load_fill(context, bound.get("fill"), made.dtype)
-        _, pairs = elements(source, variables)
-        inside = view_guard(context, source, pairs)
-        made = made if inside is None else ir.Select(inside, made, fill, loc=loc)
+        inside = view_guard(context, source, elements(source, variables)[1])
+    fill = _load_fill(context, bound.get("fill"), made.dtype)
+    made = made if inside is None else ir.Select(inside, made, fill, loc=loc)
     block = ir.Tensor(name, made.dtype, shape, ir.SHARED, constant=True, loc=loc)
     allocate(context, block)
     if 0 not in shape:
@@ -95,7 +91,7 @@ def _sliced(context: Context, node: ast.expr, what: str) -> View:
 
 
 def _read(
-    context: Context, source: View, variables: tuple[ir.Variable, ...], node: Place
+    context: Context, source: View, variables: tuple[ir.Variable, ...], node: Located
 ) -> ir.Read:
     if source.tensor.scope == ir.BARRIER:
         raise context.error("an mbarrier has no value", node)
@@ -177,7 +173,7 @@ def _target(context: Context, node: ast.expr, what: str) -> View:
 
 
 def _same_shape(
-    context: Context, target: tuple[int, ...], source: tuple[int, ...], node: Place
+    context: Context, target: tuple[int, ...], source: tuple[int, ...], node: Located
 ) -> None:
     if target != source:
         raise context.error(f"the target is {list(target)}, and the source is {list(source)}", node)

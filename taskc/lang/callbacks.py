@@ -31,7 +31,7 @@ class Callback:
         return counted(len(self.names), "parameter") + more
 
     def takes(self, count: int) -> bool:
-        """So many arguments."""
+        """Whether it can be given so many arguments."""
         return count == len(self.names) or (self.rest is not None and count > len(self.names))
 
     def named(self, count: int) -> list[str]:
@@ -58,7 +58,7 @@ class Callback:
 
 
 def callback(context: Context, node: ast.expr, what: str) -> Callback:
-    """`what` it gives, as in "the value"."""
+    """The function that an argument is; `what` it gives, as in "the value", is for a message."""
     if isinstance(node, ast.Lambda):
         arguments = node.args
         odd = (arguments.posonlyargs, arguments.kwonlyargs, arguments.kwarg, arguments.defaults)

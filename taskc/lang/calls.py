@@ -170,7 +170,9 @@ def inline(
     if any(frame.source is source for frame in context.frames):
         raise context.error(f"'{name}' calls itself: a helper is inlined, so it can't", node)
     here = context.locate(node)
-    body = _without_docstring(source.tree.body)
+    body = source.tree.body
+    if ast.get_docstring(source.tree, clean=False) is not None:
+        body = body[1:]
     is_expression_only = len(body) == 1 and isinstance(body[0], ast.Return)
     if not is_expression_only:
         context.require_statement(f"'{name}' has statements, so it", node)
@@ -241,13 +243,3 @@ def _changes_memory(node: object) -> bool:
     if isinstance(node, ir.Atomic):
         return True
     return isinstance(node, (ir.Store, ir.Move)) and node.tensor.scope != ir.LOCAL
-
-
-def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
-    first = body[0]
-    is_docstring = (
-        isinstance(first, ast.Expr)
-        and isinstance(first.value, ast.Constant)
-        and isinstance(first.value.value, str)
-    )
-    return body[1:] if is_docstring else body

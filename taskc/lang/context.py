@@ -19,7 +19,7 @@ from taskc.lang.sizes import Dimension, Size
 from taskc.lang.source import Node, Source
 from taskc.lang.values import NOTHING, Cell, TilesLoop, Value, plain
 
-Place: TypeAlias = "Node | Location"
+Located: TypeAlias = "Node | Location"
 
 UNBOUND = object()
 _BELOW_PHASES = "a kernel of phases needs none; to go below them, use @tc.cuda.kernel(workers=...)"
@@ -118,7 +118,7 @@ class Context:
     def scope(self) -> Scope:
         return self.frames[-1].scopes[-1]
 
-    def locate(self, node: Place) -> Location:
+    def locate(self, node: Located) -> Location:
         return node if isinstance(node, Location) else self.frames[-1].source.locate(node)
 
     def span(self, start: Node, end: Node) -> Location:
@@ -127,7 +127,7 @@ class Context:
     def error(
         self,
         message: str,
-        node: Place,
+        node: Located,
         hint: str | None = None,
         note: tuple[str, Location] | None = None,
     ) -> CompileError:
@@ -194,15 +194,15 @@ class Context:
     def emit(self, statement: ir.Statement) -> None:
         self.block.append(statement)
 
-    def require_statement(self, what: str, node: Place) -> None:
-        """An error where nothing can be executed before the current expression."""
+    def require_statement(self, what: str, node: Located) -> None:
+        """Raises an error where nothing can be executed before the current expression."""
         if self.lazy is not None:
             raise self.error(
                 f"{what} can't be used in {self.lazy}", node, "assign its result to a name before"
             )
 
-    def require_phase(self, what: str, node: Place) -> None:
-        """An error inside a mapping loop, or where nothing can be executed."""
+    def require_phase(self, what: str, node: Located) -> None:
+        """Raises an error inside a mapping loop, or where nothing can be executed."""
         if self.each:
             raise self.error(
                 f"{what} is for the whole block, and can't be used in a mapping loop",
@@ -211,13 +211,13 @@ class Context:
             )
         self.require_statement(what, node)
 
-    def require_cuda_kernel(self, what: str, node: Place, hint: str = _BELOW_PHASES) -> None:
-        """An error in a kernel of phases."""
+    def require_cuda_kernel(self, what: str, node: Located, hint: str = _BELOW_PHASES) -> None:
+        """Raises an error in a kernel of phases."""
         if not self.is_cuda_kernel:
             raise self.error(f"{what} is only for tc.cuda kernels", node, hint)
 
-    def require_cluster(self, what: str, node: Place) -> None:
-        """An error where a block is in no cluster."""
+    def require_cluster(self, what: str, node: Located) -> None:
+        """Raises an error where a block is in no cluster."""
         if self.cluster == 1:
             raise self.error(
                 f"{what} is for blocks of a cluster, and there is none",

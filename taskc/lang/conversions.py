@@ -16,7 +16,7 @@ import numpy as np
 from taskc.ir import nodes as ir
 from taskc.ir.rounding import convert
 from taskc.ir.types import DType, boolean, common_type, f64, i64, u64
-from taskc.lang.context import Context, Place
+from taskc.lang.context import Context, Located
 from taskc.lang.values import (
     Choice,
     Number,
@@ -34,7 +34,7 @@ def typed(
     context: Context,
     value: Value,
     dtype: DType,
-    node: Place,
+    node: Located,
     what: str = "",
     hint: str | None = None,
 ) -> ir.Expression:
@@ -55,7 +55,7 @@ def typed(
     raise context.error(f"{expected}, and the value is {expression.dtype}", node, hint)
 
 
-def literal(context: Context, value: Number, dtype: DType, node: Place) -> ir.Constant:
+def literal(context: Context, value: Number, dtype: DType, node: Located) -> ir.Constant:
     """A Python number as a constant of a type."""
     if isinstance(value, bool) or dtype is boolean:
         if isinstance(value, bool) and dtype is boolean:
@@ -92,7 +92,7 @@ def _float_hint(value: float, dtype: DType) -> str:
     return f"convert the {dtype}: .to(f32)"
 
 
-def _choice(context: Context, value: Choice, dtype: DType, node: Place) -> ir.Select:
+def _choice(context: Context, value: Choice, dtype: DType, node: Located) -> ir.Select:
     return ir.Select(
         value.condition,
         typed(context, value.then, dtype, node),
@@ -101,7 +101,7 @@ def _choice(context: Context, value: Choice, dtype: DType, node: Place) -> ir.Se
     )
 
 
-def read_pending(context: Context, value: Pending, dtype: DType, node: Place) -> ir.Expression:
+def read_pending(context: Context, value: Pending, dtype: DType, node: Located) -> ir.Expression:
     """Decide a cell's type, and read it."""
     cell = value.cell
     tensor = cell.tensor
@@ -114,7 +114,9 @@ def read_pending(context: Context, value: Pending, dtype: DType, node: Place) ->
     return typed(context, ir.Read(tensor, (), loc=loc), dtype, node)
 
 
-def _initial(context: Context, value: Number, dtype: DType, name: str, node: Place) -> ir.Constant:
+def _initial(
+    context: Context, value: Number, dtype: DType, name: str, node: Located
+) -> ir.Constant:
     if dtype.is_integer and isinstance(value, float):
         raise context.error(
             f"'{name}' starts as the float {value!r}, and is {dtype} here",
@@ -128,7 +130,7 @@ def widened(value: ir.Expression, dtype: DType) -> ir.Expression:
     return ir.Cast(value, dtype, loc=value.loc)
 
 
-def require_expression(context: Context, value: Value, node: Place) -> ir.Expression:
+def require_expression(context: Context, value: Value, node: Located) -> ir.Expression:
     """An IR expression as it is; anything that isn't a scalar is an error."""
     if is_expression(value):
         return value
@@ -138,7 +140,7 @@ def require_expression(context: Context, value: Value, node: Place) -> ir.Expres
     raise context.error(f"a number is needed here, and this is {describe(value)}", node, hint)
 
 
-def scalar(context: Context, value: Value, node: Place) -> ir.Expression:
+def scalar(context: Context, value: Value, node: Located) -> ir.Expression:
     """Any scalar as an expression; an integer without a type is i64."""
     if is_expression(value):
         return value
@@ -169,7 +171,7 @@ def _is_boolean(value: Value) -> bool:
     return isinstance(value, bool)
 
 
-def index(context: Context, value: Value, node: Place) -> ir.Expression:
+def index(context: Context, value: Value, node: Located) -> ir.Expression:
     """An integer as an index, which is i64."""
     if isinstance(value, bool):
         raise context.error("an index is an integer, and this is a bool", node)
@@ -189,7 +191,7 @@ def index(context: Context, value: Value, node: Place) -> ir.Expression:
     return widened(expression, i64)
 
 
-def extent(context: Context, value: Value, node: Place) -> int | ir.Expression:
+def extent(context: Context, value: Value, node: Located) -> int | ir.Expression:
     """An extent: an int where it is known."""
     expression = index(context, value, node)
     return value if isinstance(value, int) else expression
@@ -199,8 +201,8 @@ def unify(
     context: Context,
     operator: str,
     sides: tuple[Value, Value],
-    nodes: tuple[Place, Place],
-    at: Place,
+    nodes: tuple[Located, Located],
+    at: Located,
 ) -> tuple[ir.Expression, ir.Expression]:
     """Two operands as expressions of one type; at least one isn't a Python number."""
     (left, right), (left_node, right_node) = sides, nodes
@@ -231,7 +233,7 @@ def unify(
 
 
 def _settle(
-    context: Context, left: Value, right: Value, left_node: Place, right_node: Place
+    context: Context, left: Value, right: Value, left_node: Located, right_node: Located
 ) -> tuple[Value, Value]:
     """Neither side has a type: an integer is i64, a float must say which."""
     if _has_float(left) or _has_float(right):
@@ -256,7 +258,7 @@ def _conversion_hint(left: DType, right: DType) -> str | None:
     return f"convert one: .to({target})"
 
 
-def constant_integer(context: Context, value: Value, node: Place, what: str) -> int:
+def constant_integer(context: Context, value: Value, node: Located, what: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, ir.Constant) and value.dtype.is_integer:
@@ -267,7 +269,7 @@ def constant_integer(context: Context, value: Value, node: Place, what: str) -> 
     )
 
 
-def condition(context: Context, value: Value, node: Place) -> bool | ir.Expression:
+def condition(context: Context, value: Value, node: Located) -> bool | ir.Expression:
     """What decides: a bool while parsing, or an expression."""
     if is_expression(value):
         if value.dtype is not boolean:

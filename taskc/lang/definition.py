@@ -99,7 +99,7 @@ class Definition(Described, ABC):
 
     @property
     def signature(self) -> str:
-        """As in `add(a: f32[64], y: out f32[64])`."""
+        """Its name and parameters, as in `add(a: f32[64], y: out f32[64])`."""
         parts = []
         for item in self.ir.parameters:
             if isinstance(item, Tensor):

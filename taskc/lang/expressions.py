@@ -14,7 +14,7 @@ from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
 from taskc.ir.types import DType, boolean
-from taskc.lang.context import Context, Place
+from taskc.lang.context import Context, Located
 from taskc.lang.conversions import index, literal, scalar
 from taskc.lang.operators import compute
 from taskc.lang.values import (
@@ -115,7 +115,7 @@ def read(
 
 
 def readable(
-    context: Context, tensor: ir.Tensor, indices: tuple[ir.Expression, ...], node: Place
+    context: Context, tensor: ir.Tensor, indices: tuple[ir.Expression, ...], node: Located
 ) -> ir.Read:
     """The element of what isn't an output."""
     if tensor.role == "out" and tensor.scope == ir.GLOBAL:
@@ -130,7 +130,7 @@ def readable(
 
 
 def _is_everywhere(owners: Mapping) -> bool:
-    """Each worker owns all of a tile, so that it is the same for all of them."""
+    """Whether each worker owns all of a tile, so that it is the same for all of them."""
     return owners.is_composed and owners.slots == prod(owners.shape)
 
 

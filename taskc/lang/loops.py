@@ -185,7 +185,7 @@ def _serial(context: Context, node: ast.For, loop: RangeLoop) -> None:
 
 
 def _unrolled(context: Context, node: ast.For, items: Sequence[Value]) -> None:
-    """Of a tuple or `tc.static(...)`: the body once for each item, each time a body of its own."""
+    """Parses the body once for each item of a tuple or `tc.static(...)`, each time as a body of its own."""
     for item in [settled(context, item, node.target, node.iter) for item in items]:
         names: dict[str, Value] = {}
         _bind_item(context, node.target, item, names)

@@ -13,7 +13,7 @@ from taskc.ir.fragments import swizzle_of
 from taskc.ir.mapping import Mapping
 from taskc.ir.types import DType, TensorType, boolean
 from taskc.lang.calls import Handler, bind
-from taskc.lang.context import Context, Place
+from taskc.lang.context import Context, Located
 from taskc.lang.conversions import constant_integer, literal, typed
 from taskc.lang.expressions import element_type, place
 from taskc.lang.values import (
@@ -68,7 +68,7 @@ def _tile(context: Context, node: ast.Call) -> ir.Tensor:
     return allocate(context, tile, fill)
 
 
-def wrong_workers(context: Context, mapping: Mapping, node: Place) -> Exception:
+def wrong_workers(context: Context, mapping: Mapping, node: Located) -> Exception:
     where = "role" if context.in_role else "kernel"
     hint = None
     if context.group % mapping.workers == 0:
@@ -130,7 +130,7 @@ def _swizzle(context: Context, kind: TensorType, node: ast.expr) -> ir.Swizzle |
     return swizzle_of(width, kind.dtype)
 
 
-def check_layout(context: Context, kind: TensorType, node: Place) -> None:
+def check_layout(context: Context, kind: TensorType, node: Located) -> None:
     problem = layout_problem(kind)
     if problem is not None:
         raise context.error(problem, node)
@@ -171,7 +171,7 @@ def store(
     context.emit(ir.Store(tensor, indices, made, loc=loc))
 
 
-def require_writable(context: Context, tensor: ir.Tensor, node: Place) -> None:
+def require_writable(context: Context, tensor: ir.Tensor, node: Located) -> None:
     name, kind = tensor.name, f"{tensor.dtype}{shape_text(tensor.shape)}"
     if tensor.scope == ir.GLOBAL and tensor.role == "in":
         raise context.error(

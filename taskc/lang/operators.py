@@ -15,7 +15,7 @@ from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import BINARY_OPERATORS, UNARY_OPERATORS
 from taskc.ir.types import DType, bf16, f16, f32, f64
-from taskc.lang.context import Context, Place
+from taskc.lang.context import Context, Located
 from taskc.lang.conversions import condition, literal, scalar, unify
 from taskc.lang.values import (
     Choice,
@@ -28,7 +28,7 @@ from taskc.lang.values import (
 )
 
 _ARITHMETIC_FLOATS = (f16, bf16, f32, f64)
-_FEW = 8  # terms of `and` or `or` that are joined from left to right
+_MOST_CHAINED = 8  # terms of `and` or `or` that are joined from left to right
 
 _BINARY: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Add: ("+", operator.add),
@@ -66,7 +66,12 @@ _UNARY: dict[type, tuple[str, Callable[[Any], Any]]] = {
 
 
 def compute(
-    context: Context, node: Place, function: Callable[..., Any], /, *arguments: Any, **keywords: Any
+    context: Context,
+    node: Located,
+    function: Callable[..., Any],
+    /,
+    *arguments: Any,
+    **keywords: Any,
 ) -> Value:
     """Python's own result on constants, and Python's own complaint."""
     try:
@@ -93,7 +98,7 @@ def binary(
     kind: type,
     sides: tuple[Value, Value],
     nodes: tuple[ast.expr, ast.expr],
-    at: Place,
+    at: Located,
 ) -> Value:
     """`left op right`; `nodes` are the operands as written, which decide what is fused."""
     symbol, function = _BINARY[kind]
@@ -120,9 +125,9 @@ def binary(
 
 
 def check_operator(
-    context: Context, symbol: str, dtype: DType, at: Place, *, unary: bool = False
+    context: Context, symbol: str, dtype: DType, at: Located, *, unary: bool = False
 ) -> None:
-    """An error where an operator isn't defined on a type."""
+    """Raises an error where an operator isn't defined on a type."""
     rule = (UNARY_OPERATORS if unary else BINARY_OPERATORS)[symbol]
     if dtype.kind in rule.kinds and (not dtype.is_float or dtype in _ARITHMETIC_FLOATS):
         return
@@ -139,7 +144,7 @@ def check_operator(
 
 
 def _power(
-    context: Context, sides: tuple[Value, Value], nodes: tuple[ast.expr, ast.expr], at: Place
+    context: Context, sides: tuple[Value, Value], nodes: tuple[ast.expr, ast.expr], at: Located
 ) -> Value:
     loc = context.locate(at)
     if sides[1] == 2 and is_number(sides[1]):
@@ -241,10 +246,10 @@ def boolean_operation(context: Context, node: ast.BoolOp) -> Value:
 def _joined(
     context: Context, symbol: str, terms: list[tuple[ast.expr, ir.Expression]]
 ) -> ir.Expression:
-    """From left to right; many in halves, which computes the same in the same order, and isn't as deep."""
+    """Terms joined from left to right; many in halves, which computes the same in the same order, and isn't as deep."""
     if len(terms) == 1:
         return terms[0][1]
-    middle = len(terms) - 1 if len(terms) <= _FEW else len(terms) // 2
+    middle = len(terms) - 1 if len(terms) <= _MOST_CHAINED else len(terms) // 2
     left, right = (_joined(context, symbol, part) for part in (terms[:middle], terms[middle:]))
     return ir.Binary(symbol, left, right, loc=context.span(terms[0][0], terms[-1][0]))
 

@@ -1,4 +1,4 @@
-"""A function of Python to a kernel at stage parsed (of `tc.cuda`: synchronized)."""
+"""The parser makes a kernel at stage parsed (of `tc.cuda`: synchronized) of a function of Python."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ class Sizes:
         return form.constant if form.is_constant else expression
 
     def are_equal(self, left: int | Expression, right: int | Expression) -> bool:
-        """For all sizes."""
+        """Whether two extents are equal for all sizes."""
         return self.difference(left, right) == ZERO
 
     def difference(self, left: int | Expression, right: int | Expression) -> Affine:
@@ -196,7 +196,7 @@ class Sizes:
         return self._scope.interval_of(form)
 
     def divides(self, divisor: int, extent: int | Expression) -> bool:
-        """For all sizes."""
+        """Whether an extent is a multiple of `divisor` for all sizes."""
         return self._scope.divides(divisor, self._scope.form(build.index(extent)))
 
 
@@ -235,7 +235,7 @@ def _is_size(value: object) -> bool:
 
 
 def _scope(variables: Iterable[Variable]) -> Scope:
-    """Sizes are 0 or more."""
+    """What is known of all sizes: they are 0 or more."""
     scope = Scope()
     for variable in variables:
         scope.bind(variable, ZERO, None)

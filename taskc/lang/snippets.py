@@ -10,7 +10,7 @@ from taskc.ir.rewrite import walk
 from taskc.ir.types import DType
 from taskc.lang.callbacks import callback
 from taskc.lang.calls import Handler
-from taskc.lang.context import Context, Place
+from taskc.lang.context import Context, Located
 from taskc.lang.conversions import scalar, typed
 from taskc.lang.expressions import element_type
 from taskc.lang.values import Value, counted, describe
@@ -52,7 +52,7 @@ def _ptx(context: Context, node: ast.Call) -> Value:
     return ir.Inline(snippet, operands, loc=context.locate(node))
 
 
-def _require_register(context: Context, dtype: DType, node: Place) -> None:
+def _require_register(context: Context, dtype: DType, node: Located) -> None:
     if not has_register(dtype):
         wider = "i32" if dtype.kind in ("bool", "int") else "u32" if dtype.is_integer else "f16"
         raise context.error(

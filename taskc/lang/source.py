@@ -56,13 +56,13 @@ class Source:
         return self.span(node, _head(node) if isinstance(node, _COMPOUND) else node)
 
     def span(self, start: Node, end: Node) -> Location:
-        """From where one node starts to where another ends."""
+        """The location from where one node starts to where another ends."""
         line, column = self._place(start.lineno, start.col_offset)
         end_line, end_column = self._place(end.end_lineno, end.end_col_offset)
         return Location(self.file, line, column, end_line, end_column, self._line(start.lineno))
 
     def head(self) -> Location:
-        """`def name`"""
+        """The location of `def name`."""
         whole = self.locate(self.tree)
         end = whole.column + len("def ") + len(self.tree.name)
         return Location(whole.file, whole.line, whole.column, whole.line, end, whole.text)

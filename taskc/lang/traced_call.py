@@ -70,7 +70,7 @@ class _TracedCall:
         self.site = call_site()
         self.values: dict[str, Value] = {}
         self.sizes: dict[ir.Variable, int | ir.Expression] = {}
-        self.told_by: dict[ir.Variable, str] = {}
+        self.inferred_from: dict[ir.Variable, str] = {}
         self.computed: list[tuple[ir.Tensor, ir.Expression, int | ir.Expression, ir.Tensor]] = []
 
     def error(
@@ -192,7 +192,7 @@ class _TracedCall:
                 hint = f'declare it so: tc.dim("{extent}", multiple={wanted.multiple})'
             raise self.error(parameter, f"{reason}, not {_typed(tensor)}", hint)
         known = self.sizes.setdefault(wanted, extent)
-        source = self.told_by.setdefault(wanted, parameter.name)
+        source = self.inferred_from.setdefault(wanted, parameter.name)
         where = "" if source == parameter.name else f" (from '{source}')"
         self._check_equal(parameter, wanted, known, extent, tensor, where)
 
@@ -216,7 +216,7 @@ class _TracedCall:
         raise self.error(parameter, f"{reason}, not {_typed(tensor)}", hint)
 
     def _check_computed(self, outputs: Sequence[ir.Tensor]) -> None:
-        """As at a call with arrays: what outputs need to know may follow from `n + 2`."""
+        """Checks extents that are computed as at a call with arrays: what outputs need may follow from `n + 2`."""
         needed = {
             n for output in outputs for n in output.argument_shape if isinstance(n, ir.Variable)
         }
@@ -278,7 +278,7 @@ class _TracedCall:
         return [tensor for _, tensor in self.arguments("out", "inout")]
 
     def check_memory(self) -> None:
-        """What is read has been written, and what is written may be."""
+        """Checks that what is read has been written, and that what is written may be."""
         trace = self.trace
         given = {item for item in trace.parameters if isinstance(item, ir.Tensor)}
         for parameter, tensor in self.arguments("in", "inout"):
@@ -312,11 +312,11 @@ class _TracedCall:
         everything = self.arguments("in", "out", "inout")
         for number, (first, tensor) in enumerate(everything):
             for second, other in everything[number + 1 :]:
-                written, beside = (first, second) if first.role != "in" else (second, first)
+                written, overlapping = (first, second) if first.role != "in" else (second, first)
                 if tensor is other and written.role != "in":
                     raise self.error(
                         written,
-                        f"is written, and '{tensor.name}' is also given for '{beside.name}'",
+                        f"is written, and '{tensor.name}' is also given for '{overlapping.name}'",
                     )
 
     # What it becomes.

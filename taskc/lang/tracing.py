@@ -22,7 +22,7 @@ from taskc.lang.values import Described, describe, layout_of, layout_problem
 
 
 class Handle(Described):
-    """It can be passed to kernels and programs; all else it is asked is an error."""
+    """What stands for a tensor or a scalar: it can be passed on, and all else it is asked is an error."""
 
     __slots__ = ("described", "name", "trace")
 
@@ -174,7 +174,7 @@ class Trace(Sizes):
         return self.handle(view)
 
     def memory_of(self, tensor: ir.Tensor) -> ir.Tensor:
-        """The parameter or temporary that it is, whatever its shape."""
+        """The parameter or temporary that a tensor is, whatever its shape."""
         return self.views.get(tensor, tensor)
 
     def _extents(self, extents: Sequence[Any], site: Location) -> tuple[int | ir.Expression, ...]:
@@ -207,7 +207,7 @@ def current_trace() -> Trace | None:
 
 
 def refuse_handles(values: Iterable[Any]) -> None:
-    """Outside of a trace there are only arrays."""
+    """Raises an error for a handle: outside of a trace there are only arrays."""
     for value in values:
         if isinstance(value, (tuple, list)):
             refuse_handles(value)

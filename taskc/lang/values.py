@@ -106,7 +106,7 @@ class View:
         return replace(self, is_transposed=not self.is_transposed)
 
     def ordered(self, items: Sequence[Item]) -> tuple[Item, ...]:
-        """One for each range of the tensor's, in the order of the view's own dimensions; and back."""
+        """What there is for each range of the tensor, in the order of the view's own dimensions; and back."""
         return tuple(items[::-1] if self.is_transposed else items)
 
 
@@ -177,7 +177,7 @@ def is_expression(value: Value) -> TypeGuard[ir.Expression]:
 
 
 def is_scalar(value: Value) -> bool:
-    """A number, an expression, or something that becomes one when its type is known."""
+    """Whether it is a number, an expression, or something that becomes one when its type is known."""
     return isinstance(value, (bool, int, float, Pending, Choice, *EXPRESSIONS))
 
 
@@ -188,7 +188,7 @@ RUN_TIME: tuple[type, ...] = (
 
 
 def is_constant(value: Value) -> bool:
-    """Nothing in it waits for run time."""
+    """Whether nothing in it waits for run time."""
     if isinstance(value, (tuple, list)):
         return all(map(is_constant, value))
     return not isinstance(value, RUN_TIME)

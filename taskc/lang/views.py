@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from taskc.ir import nodes as ir
 from taskc.ir.build import conjunction, less
 from taskc.ir.types import i64
-from taskc.lang.context import Context, Place
+from taskc.lang.context import Context, Located
 from taskc.lang.conversions import extent, index
 from taskc.lang.values import Range, Transposed, Value, View, describe
 
 # Names for the indices of a block value, as in `for i, j in own`.
 INDEX_NAMES = "ijklmnop"
 
-Affine = dict[ir.Expression, int]  # coefficients; the constant term is that of _ONE
+Terms = dict[ir.Expression, int]  # coefficients; the constant term is that of _ONE
 _ONE = ir.Constant(1, i64)
 
 
@@ -34,7 +34,7 @@ def subscript_dimension(
     if node.upper is not None:
         upper = extent(context, context.evaluate(node.upper), node.upper)
     loc = context.locate(node)
-    size = difference(context, upper, lower)
+    size = constant_extent(context, upper, lower)
     if size is None:
         raise context.error(
             "the size of this slice isn't known at compile time",
@@ -47,7 +47,7 @@ def subscript_dimension(
     return Range(start, size, loc)
 
 
-def element_index(context: Context, value: Value, node: Place) -> ir.Expression:
+def element_index(context: Context, value: Value, node: Located) -> ir.Expression:
     if isinstance(value, int) and not isinstance(value, bool) and value < 0:
         raise context.error(
             f"an index can't be negative: {value}", node, "count from the end with x.shape[...] - 1"
@@ -77,20 +77,20 @@ def view_of(context: Context, value: Value, node: ast.expr, what: str) -> View:
     return View(value, tuple(ranges))
 
 
-def difference(
+def constant_extent(
     context: Context, upper: int | ir.Expression, lower: int | ir.Expression
 ) -> int | None:
     """upper - lower where that is a constant."""
     if isinstance(upper, int) and isinstance(lower, int):
         return upper - lower
-    terms: Affine = {}
+    terms: Terms = {}
     _accumulate(context, upper, 1, terms)
     _accumulate(context, lower, -1, terms)
     constant = terms.pop(_ONE, 0)
     return None if any(terms.values()) else constant
 
 
-def _accumulate(context: Context, value: int | ir.Expression, factor: int, terms: Affine) -> None:
+def _accumulate(context: Context, value: int | ir.Expression, factor: int, terms: Terms) -> None:
     """Add factor * value to the terms."""
     match value:
         case int():
@@ -116,7 +116,7 @@ def _accumulate(context: Context, value: int | ir.Expression, factor: int, terms
 
 
 def is_nonnegative(context: Context, value: ir.Expression) -> bool:
-    """It plainly can't be negative: sums, products, quotients of what can't."""
+    """Whether it plainly can't be negative: sums, products, quotients of what can't."""
     match value:
         case ir.Constant():
             return value.value >= 0
@@ -169,7 +169,7 @@ def view_guard(
         if isinstance(full, int) and isinstance(start, ir.Constant):
             if start.value + part.size <= full:
                 continue
-        elif difference(context, full, start) == part.size:
+        elif constant_extent(context, full, start) == part.size:
             continue
         conditions.append(_below(position, full, part))
     return conjunction(conditions)

@@ -47,9 +47,11 @@ class Place:
     def holds(self, array: Array) -> bool:
         return array.memory.context is self.context
 
-    def empty(self, shape: Sequence[int], dtype: np.dtype[Any], room: int | None = None) -> Array:
-        """room  elements that its memory has, where a layout spreads those of the shape"""
-        count = prod(shape) if room is None else room
+    def empty(
+        self, shape: Sequence[int], dtype: np.dtype[Any], capacity: int | None = None
+    ) -> Array:
+        """capacity  elements that its memory has, where a layout spreads those of the shape"""
+        count = prod(shape) if capacity is None else capacity
         memory = Memory(self.context, count * dtype.itemsize, self.stream)
         return Array(memory.pointer, tuple(shape), dtype, memory)
 
