@@ -26,6 +26,7 @@ class DType:
     name: str
     kind: Literal["bool", "int", "uint", "float"]
     bits: int
+    numpy: np.dtype[Any]  # what stores it
     exponent_bits: int = 0
     mantissa_bits: int = 0
 
@@ -58,11 +59,6 @@ class DType:
     def nbytes(self) -> int:
         """Bytes of one stored element; a bool has `bits` 8, as in NumPy."""
         return self.bits // 8
-
-    @property
-    def numpy(self) -> np.dtype[Any]:
-        """The NumPy type that stores it."""
-        return _STORAGE[self.name]
 
     @property
     def maximum(self) -> int | float:
@@ -155,52 +151,38 @@ def _extents(shape: tuple[Any, ...]) -> tuple[Any, ...]:
     return found
 
 
-boolean = DType("bool", "bool", 8)
-i8 = DType("i8", "int", 8)
-i16 = DType("i16", "int", 16)
-i32 = DType("i32", "int", 32)
-i64 = DType("i64", "int", 64)
-u8 = DType("u8", "uint", 8)
-u16 = DType("u16", "uint", 16)
-u32 = DType("u32", "uint", 32)
-u64 = DType("u64", "uint", 64)
-f16 = DType("f16", "float", 16, 5, 10)
-bf16 = DType("bf16", "float", 16, 8, 7)
-f32 = DType("f32", "float", 32, 8, 23)
-f64 = DType("f64", "float", 64, 11, 52)
-f8e4m3 = DType("f8e4m3", "float", 8, 4, 3)
-f8e5m2 = DType("f8e5m2", "float", 8, 5, 2)
+def _integer(name: str, kind: Literal["int", "uint"], bits: int) -> DType:
+    return DType(name, kind, bits, np.dtype(f"{kind}{bits}"))
+
+
+def _float(name: str, storage: Any, exponent_bits: int, mantissa_bits: int) -> DType:
+    stored = np.dtype(storage)
+    return DType(name, "float", 8 * stored.itemsize, stored, exponent_bits, mantissa_bits)
+
+
+boolean = DType("bool", "bool", 8, np.dtype(np.bool_))
+i8 = _integer("i8", "int", 8)
+i16 = _integer("i16", "int", 16)
+i32 = _integer("i32", "int", 32)
+i64 = _integer("i64", "int", 64)
+u8 = _integer("u8", "uint", 8)
+u16 = _integer("u16", "uint", 16)
+u32 = _integer("u32", "uint", 32)
+u64 = _integer("u64", "uint", 64)
+f16 = _float("f16", np.float16, 5, 10)
+bf16 = _float("bf16", ml_dtypes.bfloat16, 8, 7)
+f32 = _float("f32", np.float32, 8, 23)
+f64 = _float("f64", np.float64, 11, 52)
+f8e4m3 = _float("f8e4m3", ml_dtypes.float8_e4m3fn, 4, 3)
+f8e5m2 = _float("f8e5m2", ml_dtypes.float8_e5m2, 5, 2)
 # A compute type: an f32 whose low 13 bits don't count, whatever they are. Conversions to it leave zeros there.
-tf32 = DType("tf32", "float", 32, 8, 10)
+tf32 = _float("tf32", np.float32, 8, 10)
 
 DTYPES: dict[str, DType] = {
-    dtype.name: dtype
-    for dtype in (
-        *(boolean, i8, i16, i32, i64, u8, u16, u32, u64),
-        *(f16, bf16, f32, f64, f8e4m3, f8e5m2, tf32),
-    )
+    dtype.name: dtype for dtype in [*globals().values()] if isinstance(dtype, DType)
 }
 
-_STORAGE: dict[str, np.dtype[Any]] = {
-    "bool": np.dtype(np.bool_),
-    "i8": np.dtype(np.int8),
-    "i16": np.dtype(np.int16),
-    "i32": np.dtype(np.int32),
-    "i64": np.dtype(np.int64),
-    "u8": np.dtype(np.uint8),
-    "u16": np.dtype(np.uint16),
-    "u32": np.dtype(np.uint32),
-    "u64": np.dtype(np.uint64),
-    "f16": np.dtype(np.float16),
-    "bf16": np.dtype(ml_dtypes.bfloat16),
-    "f32": np.dtype(np.float32),
-    "f64": np.dtype(np.float64),
-    "f8e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
-    "f8e5m2": np.dtype(ml_dtypes.float8_e5m2),
-    "tf32": np.dtype(np.float32),
-}
-
-_FROM_NUMPY = {_STORAGE[name]: dtype for name, dtype in DTYPES.items() if dtype is not tf32}
+_FROM_NUMPY = {dtype.numpy: dtype for dtype in DTYPES.values() if dtype is not tf32}
 
 
 def from_numpy(dtype: np.dtype[Any]) -> DType:
