@@ -5,8 +5,9 @@
                  and CUDA's emitter
     sums         what does a sum add up? By synchronize, layout, hoist, overlap, prove and the simulator
     reads        which memory does an expression read, and under which conditions? By prove and CUDA's emitter
-    accesses     an index as workers see it: what all share, and an array over workers and tasks; may two accesses
-                 conflict, and of how many workers? By synchronize, layout and lower_mappings
+    indices      what do all workers share of an index, and what is the rest, for each of them? By prove, accesses
+                 and lower_mappings
+    accesses     may two accesses conflict, and of how many workers? By synchronize and layout
     phases       the accesses of a phase. By synchronize, layout, lower_rings and await_products
     collisions   do different agents touch one element? By prove, and by accesses
     banks        how many cycles do the banks of shared memory take? By layout and the simulator's advice

@@ -1,10 +1,9 @@
 """What the workers of a block touch, and whether two such accesses can conflict.
 
-An access is a tensor with index expressions, seen by every worker for every one of its tasks. An index is
-split into a uniform part, kept symbolic, and a part that depends on the worker and the task, enumerated as
+An access is a tensor with indices, seen by every worker for every one of its tasks: what depends on those is
 an array over all (worker, task) pairs. Two accesses conflict when different workers can touch one element:
-uniform parts that differ by a known amount shift the enumeration, slots k and k + d of a ring of more than
-d stages are distinct, and whatever can't be enumerated is assumed to meet.
+what all workers share, where it differs by a known amount, shifts the enumeration, slots k and k + d of a ring
+of more than d stages are distinct, and whatever can't be enumerated is assumed to meet.
 """
 
 from __future__ import annotations
@@ -17,68 +16,40 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taskc.analysis.collisions import element_numbers, extremes
-from taskc.analysis.sums import addends
-from taskc.errors import Location, assert_never
+from taskc.analysis.indices import Array, Evaluator, Index, content
+from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.affine import difference
-from taskc.ir.arithmetic import binary, unary
-from taskc.ir.build import multiply, total
 from taskc.ir.extents import size_in_bytes
 from taskc.ir.nodes import Expression, Tensor, Variable
-from taskc.ir.rewrite import operands_first, substitute, walk
-from taskc.ir.rounding import convert
-
-Array = NDArray[np.int64]
 
 # What is in a sum more often, an index computed from itself again and again, may wrap around.
 _MOST_TIMES = 1 << 31
 
 
-def _content(array: Array) -> Hashable:
-    return array.shape, array.tobytes()
-
-
-@dataclass(eq=False, frozen=True, slots=True)
-class Index:
-    """uniform + spread[worker, task]; `uniform` is None where the two don't separate."""
-
-    uniform: Expression | None
-    spread: Array | None
-
-    @property
-    def key(self) -> Hashable:
-        uniform: Hashable = id(self.uniform)
-        if isinstance(self.uniform, (ir.Constant, Variable)):
-            uniform = self.uniform
-        return uniform, None if self.spread is None else _content(self.spread)
-
-    def moved(self, values: Dictionary[Variable, Expression]) -> Index:
-        uniform = None if self.uniform is None else substitute(self.uniform, values)
-        return self if uniform is self.uniform else replace(self, uniform=uniform)
-
-
 @dataclass(eq=False, frozen=True, slots=True)
 class Access:
-    """`workers` and the spreads of `indices` are arrays of one shape, in ascending order of workers."""
+    """`workers` and the arrays of `indices` are of one shape, in ascending order of workers; an index that isn't
+    known is None."""
 
     tensor: Tensor
     writes: bool
     atomic: bool
-    indices: tuple[Index, ...]
+    indices: tuple[Index | None, ...]
     workers: Array
     loc: Location
 
     def moved(self, values: Dictionary[Variable, Expression]) -> Access:
         """The same access in another iteration of the loops around it; itself, where it is no other."""
-        indices = tuple([index.moved(values) for index in self.indices])
+        indices = tuple([index and index.substituted(values) for index in self.indices])
         unchanged = all(new is old for new, old in zip(indices, self.indices, strict=True))
         return self if unchanged else replace(self, indices=indices)
 
     @property
     def key(self) -> Hashable:
         """The same for accesses of the same workers to the same elements."""
-        indices = tuple([index.key for index in self.indices])
-        return self.tensor, self.writes, self.atomic, indices, _content(self.workers)
+        indices = tuple([index and index.key for index in self.indices])
+        return self.tensor, self.writes, self.atomic, indices, content(self.workers)
 
     def describe(self) -> str:
         verb = "atomic" if self.atomic else "write" if self.writes else "read"
@@ -150,11 +121,11 @@ class Crew:
         return Crew(self.workers, self.values, is_first)
 
     def where(self, condition: Expression) -> Crew:
-        """Only the pairs for which a condition holds, as far as that is known."""
-        known = evaluate(condition, self.values)
-        if known is None or not known.ndim:
+        """Only the pairs for which a condition holds; all, where that is not known of each."""
+        truth = Evaluator(Values(self.values)).truth(condition)
+        if truth.must is not truth.may or not np.ndim(truth.may):
             return self
-        holds = np.broadcast_to(np.not_equal(known, 0), self.workers.shape)
+        holds = np.broadcast_to(truth.may, self.workers.shape)
         if self.active is not None:
             holds = np.logical_and(holds, self.active)
         return Crew(self.workers, self.values, holds)
@@ -170,80 +141,49 @@ def make_access(
     atomic: bool = False,
     loc: Location,
 ) -> Access:
-    split = tuple(_split(index, crew.values, wild) for index in indices)
-    workers = crew.workers
-    if crew.active is not None:
-        active = crew.active
+    evaluator = Evaluator(Values(crew.values, wild))
+    known = [evaluator.index(index) for index in indices]
+    workers, active = crew.workers, crew.active
+    if active is not None:
         workers = np.broadcast_to(workers, active.shape)[active]
-        split = tuple(
-            index
-            if index.spread is None
-            else replace(index, spread=np.broadcast_to(index.spread, active.shape)[active])
-            for index in split
-        )
-    return Access(tensor, writes, atomic, split, workers, loc)
+        known = [index and _where(index, active) for index in known]
+    return Access(tensor, writes, atomic, tuple(known), workers, loc)
 
 
-def _split(
-    index: Expression, values: Dictionary[Variable, Array], wild: frozenset[Variable]
-) -> Index:
-    uniform: list[Expression] = []
-    spread: Array | None = None
-    for term, times in addends(index):
-        below = list(walk(term))
-        names = {v for v in below if isinstance(v, Variable)}
-        if not names.isdisjoint(wild) or any(isinstance(node, ir.Read) for node in below):
-            return Index(None, None)
-        if abs(times) > _MOST_TIMES:
-            return Index(None, None)
-        if names.isdisjoint(values):
-            uniform.append(multiply(term, times))
-        elif names <= values.keys():
-            array = evaluate(term, values)
-            if array is None:
-                return Index(None, None)
-            spread = times * array if spread is None else spread + times * array
-        else:
-            return Index(None, None)
-    return Index(total(uniform), spread)
+def _where(index: Index, active: Array) -> Index:
+    if index.is_uniform:
+        return index
+    return Index(index.terms, np.broadcast_to(index.base, active.shape)[active])
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Variables that have arrays over (worker, task), and `wild` ones, of which nothing is known; others are the
+    same for all workers. Nothing is known of memory, either."""
+
+    arrays: Dictionary[Variable, Array]
+    wild: frozenset[Variable] = frozenset()
+
+    def variable(self, variable: Variable) -> Index | None:
+        if variable in self.wild:
+            return None
+        array = self.arrays.get(variable)
+        return Index({variable: 1}, 0) if array is None else Index({}, array)
+
+    def read(self, read: ir.Read) -> Index | None:
+        return None
+
+    def named(self, condition: Variable) -> Expression | None:
+        return None
+
+    def divisor(self, atom: Expression) -> int:
+        return 1
 
 
 def evaluate(expression: Expression, values: Dictionary[Variable, Array]) -> Array | None:
-    """The value for every (worker, task), or None where it reads memory or a variable without a value.
-
-    Fused products and PTX have none either: no index is made of them.
-    """
-    if isinstance(expression, Variable):
-        return values.get(expression)
-    known: dict[int, Array] = {}
-    for node in operands_first(expression):
-        array = values.get(node) if isinstance(node, Variable) else _operation(node, known)
-        if array is None:
-            return None
-        known[id(node)] = array
-    return known[id(expression)]
-
-
-def _operation(node: Expression, known: dict[int, Array]) -> Array | None:
-    match node:
-        case ir.Constant():
-            return np.asarray(node.value, node.dtype.numpy)
-        case ir.Binary():
-            left, right = known[id(node.left)], known[id(node.right)]
-            return binary(node.operator, left, right, node.left.dtype)
-        case ir.Unary():
-            return unary(node.operator, known[id(node.operand)], node.operand.dtype)
-        case ir.Select():
-            sides = known[id(node.then)], known[id(node.otherwise)]
-            return np.where(known[id(node.condition)], *sides)
-        case ir.Lookup():
-            return np.asarray(node.table.values)[known[id(node.index)]]
-        case ir.Cast():
-            return convert(known[id(node.operand)], node.operand.dtype, node.dtype)
-        case Variable() | ir.Read() | ir.Address() | ir.Fused() | ir.Inline():
-            return None
-        case _:
-            return assert_never(node)
+    """The value for every (worker, task), or None where it depends on more than these variables."""
+    index = Evaluator(Values(values)).index(expression)
+    return None if index is None or index.terms else np.asarray(index.base)
 
 
 def conflict_scope(a: Access, b: Access, groups: Dictionary[str, int]) -> str | None:
@@ -258,23 +198,24 @@ def conflict_scope(a: Access, b: Access, groups: Dictionary[str, int]) -> str | 
     first: list[Array] = []
     second: list[Array] = []
     for one, two in zip(a.indices, b.indices, strict=True):
-        if one.uniform is None or two.uniform is None:
+        if one is None or two is None:
             continue
-        shift = _known_difference(one.uniform, two.uniform)
+        shift = _known_difference(one, two)
         if shift is None:
             continue
         if isinstance(shift, str):
             return None
-        left = np.asarray(shift if one.spread is None else one.spread + shift)
-        right = np.asarray(0 if two.spread is None else two.spread)
-        first.append(left)
-        second.append(right)
+        first.append(np.asarray(one.base + shift))
+        second.append(np.asarray(two.base))
     return _meeting(a, b, first, second, groups)
 
 
-def _known_difference(one: Expression, two: Expression) -> int | str | None:
-    """one - two; "distinct" for two slots of a ring; None where it is unknown."""
-    match one, two:
+def _known_difference(one: Index, two: Index) -> int | str | None:
+    """What all workers share of the one less that of the other; "distinct" for two slots of a ring; None where it
+    is unknown."""
+    if any(f * f > _MOST_TIMES**2 for index in (one, two) for f in index.terms.values()):
+        return None
+    match one.origin, two.origin:
         case (
             ir.Binary(operator="%", left=left, right=ir.Constant(value=size)),
             ir.Binary(operator="%", left=right, right=ir.Constant(value=other)),
@@ -282,7 +223,7 @@ def _known_difference(one: Expression, two: Expression) -> int | str | None:
             steps = difference(left, right)
             if steps is not None:
                 return 0 if steps % int(size) == 0 else "distinct"
-    return difference(one, two)
+    return difference(one.origin, two.origin)
 
 
 def share_bytes(a: Tensor, b: Tensor) -> bool:
@@ -313,14 +254,14 @@ def _places(access: Access, unit: int) -> tuple[Access, Array] | None:
         return None
     parts: list[Array] = [access.workers]
     for index in access.indices:
-        start = None if index.uniform is None else difference(index.uniform, ir.Constant(0))
-        if start is None:
+        start = index and difference(index.origin, ir.Constant(0))
+        if index is None or start is None:
             return None
-        parts.append(np.asarray(start if index.spread is None else index.spread + start))
+        parts.append(np.asarray(index.base + start))
     workers, *parts = np.broadcast_arrays(*parts)
     inside = np.ones(workers.shape, bool)
     for part, extent in zip(parts, tensor.shape, strict=True):
-        inside &= (part >= 0) & (part < extent)  # type: ignore[operator]
+        inside &= (part >= 0) & (part < extent)
     element = np.zeros((), np.int64)
     for part, extent in zip(parts, tensor.shape, strict=True):
         element = element * extent + part[inside]  # type: ignore[operator]

@@ -19,9 +19,10 @@ from math import gcd
 
 import numpy as np
 
-from taskc.analysis.accesses import Access, Array, Crew
+from taskc.analysis.accesses import Access, Crew
 from taskc.analysis.banks import WORD, bank_cycles, swizzled
 from taskc.analysis.facts import Facts
+from taskc.analysis.indices import Array
 from taskc.analysis.phases import Phases, shared_tensors
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import repeat
@@ -117,15 +118,14 @@ def _request(
     shape = access.workers.shape
     indices: list[Array] = []
     for index in access.indices:
-        if index.uniform is None:
+        if index is None:
             return None
-        spread = np.zeros((), np.int64) if index.spread is None else index.spread
-        lanes = np.broadcast_to(spread, shape).reshape(shape[0], -1)[: target.warp]
+        lanes = np.broadcast_to(index.base, shape).reshape(shape[0], -1)[: target.warp]
         indices.append(lanes)
     is_whole = width is not None
     if width is None:
-        start = access.indices[-1].uniform if indices else None
-        common = 1 if start is None else divisor(start, known)
+        last = access.indices[-1] if indices else None
+        common = 1 if last is None else divisor(last.origin, known)
         width = _side_by_side(access.tensor, indices, common, target)
     sampled = [lanes[:, : SAMPLED_SLOTS * width] for lanes in indices]
     return _Request(tuple(sampled), width, weight, is_whole, is_matrix)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from taskc.analysis.accesses import Array, evaluate
+from taskc.analysis.accesses import Values
+from taskc.analysis.indices import Array, Evaluator
 from taskc.ir import nodes as ir
 from taskc.ir.build import add, floor_divide, index, multiply, subtract, total
 from taskc.ir.mapping import Mapping
@@ -33,13 +34,14 @@ def slot_table(
         shape = [1] * rank
         shape[axis + 1] = len(trip)
         values[variable] = np.asarray(trip).reshape(shape)
-    coordinates = [evaluate(i, values) for i in indices]
+    evaluator = Evaluator(Values(values))
+    coordinates = [evaluator.index(i) for i in indices]
     full = (owners.workers, *(len(trip) for _, trip in trips))
-    tasks = np.stack([np.broadcast_to(np.asarray(c), full) for c in coordinates], axis=-1)
+    tasks = np.stack([np.broadcast_to(c.base, full) for c in coordinates if c is not None], axis=-1)
     numbers = np.arange(owners.workers).reshape(-1, *[1] * len(trips))
     slots = owners.find(numbers, tasks)
     for mask in masks:
-        slots = np.where(np.broadcast_to(np.asarray(evaluate(mask, values), bool), full), slots, -1)
+        slots = np.where(np.broadcast_to(evaluator.truth(mask).must, full), slots, -1)
     highest = slots.max(axis=0)
     same = (slots == highest) | (slots < 0)
     return highest if same.all() else None

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 
 from taskc.analysis.collisions import element_numbers, example
+from taskc.analysis.indices import Array, Factor, Index
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import GLOBAL, Expression, Variable
 from taskc.ir.rewrite import walk
 from taskc.passes.proofs.enumeration import (
     LIMIT,
-    Array,
     Enumerator,
     all_blocks,
     block_range,
@@ -32,7 +32,6 @@ from taskc.passes.proofs.enumeration import (
     size_of,
 )
 from taskc.passes.proofs.folding import folded_alike, is_opaque
-from taskc.passes.proofs.forms import Factor, Form
 from taskc.passes.proofs.pairs import kept_apart
 from taskc.passes.proofs.paths import Guard
 from taskc.passes.proofs.program import ATOMIC, READ, WRITE, Access, Program, used_variables
@@ -77,7 +76,7 @@ def _tensor(
     enumerator = Enumerator(program, "iterations")
     if all(access.kind != WRITE for access in accesses):
         return None
-    if any(is_opaque(enumerator.form(index)) for a in accesses for index in a.indices):
+    if any(is_opaque(enumerator.index(index)) for a in accesses for index in a.indices):
         changed = folded_alike(accesses, program) or unfolded_alike(accesses, program)
         accesses = changed or accesses
     for first in accesses:
@@ -118,13 +117,13 @@ def _apart(first: Access, second: Access, enumerator: Enumerator, moving: list[V
     return True
 
 
-def _forms(access: Access, enumerator: Enumerator) -> list[Form | None]:
+def _forms(access: Access, enumerator: Enumerator) -> list[Index | None]:
     """The indices, where workers and slots get to the access."""
-    forms = [enumerator.form(index) for index in access.indices]
+    forms = [enumerator.index(index) for index in access.indices]
     live = enumerator.path(access.path).may
     if live is True or any(f is not None and size_of(f.base, live) > LIMIT for f in forms):
         return forms
-    return [form and Form(form.terms, _where(form.base, live)) for form in forms]
+    return [form and Index(form.terms, _where(form.base, live)) for form in forms]
 
 
 def _where(base: Any, live: Any) -> Any:
@@ -134,8 +133,8 @@ def _where(base: Any, live: Any) -> Any:
 
 def _separates(
     variable: Variable,
-    a: Form | None,
-    b: Form | None,
+    a: Index | None,
+    b: Index | None,
     equal: set[Variable],
     enumerator: Enumerator,
 ) -> bool:
@@ -154,7 +153,7 @@ def _separates(
 
 
 def _reach(
-    form: Form, variable: Variable, equal: set[Variable], program: Program
+    form: Index, variable: Variable, equal: set[Variable], program: Program
 ) -> tuple[Reach, dict[Expression, Factor]] | None:
     """The range of the rest of an index, and what in it is the same for all blocks."""
     if np.size(form.base) == 0:
@@ -219,7 +218,7 @@ def _numbers(access: Access, program: Program) -> tuple[list[Array], Array, bool
     for variable in used_variables(program, guards) - needed:
         ranges |= all_blocks(program, [variable]) or {}
     enumerator = Enumerator(program, "unrolled", ranges)
-    forms = [enumerator.form(index) for index in access.indices]
+    forms = [enumerator.index(index) for index in access.indices]
     if any(form is None or form.terms for form in forms):
         return None
     number: Any = np.zeros((), dtype=np.int64)

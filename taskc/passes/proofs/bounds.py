@@ -107,7 +107,7 @@ def _replaced(node: Expression, old: Expression, new: Expression) -> Expression:
 def _by_parts(index: Expression, end: Expression, state: State, program: Program) -> bool:
     """What all workers and slots have of the index lies between two numbers; the rest is linear."""
     enumerator = Enumerator(program, "unrolled")
-    form = enumerator.form(index)
+    form = enumerator.index(index)
     if form is None or form.is_uniform or any(type(k) is not int for k in form.terms.values()):
         return False
     live = enumerator.path(state.path).may
@@ -145,7 +145,7 @@ def _enumerate(
     for variable in variables - blocks.keys():
         blocks |= all_blocks(program, [variable]) or {}
     enumerator = Enumerator(program, "unrolled", blocks)
-    form, extent = enumerator.form(index), enumerator.form(end)
+    form, extent = enumerator.index(index), enumerator.index(end)
     if form is None or extent is None or form.terms or extent.terms:
         return None
     live = enumerator.path(state.path)

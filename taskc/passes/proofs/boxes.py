@@ -24,11 +24,11 @@ from typing import Any, NoReturn
 import numpy as np
 
 from taskc.analysis.facts import Facts
+from taskc.analysis.indices import Array, Index
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Binary, Expression, Variable
-from taskc.passes.proofs.enumeration import LIMIT, Array, Enumerator, size_of
+from taskc.passes.proofs.enumeration import LIMIT, Enumerator, size_of
 from taskc.passes.proofs.folding import Row, folded, is_opaque
-from taskc.passes.proofs.forms import Form
 from taskc.passes.proofs.paths import Frame, Guard, Loop, Path, conjuncts
 from taskc.passes.proofs.program import Access, Program, is_dead, used_variables
 from taskc.passes.proofs.wording import spelled
@@ -108,18 +108,20 @@ class _Store:
         if row is not None:
             indices, extents = row.indices, row.extents
         self.rank = len(indices)
-        self.forms = [enumerator.form(index) for index in indices]
+        self.forms = [enumerator.index(index) for index in indices]
         if any(map(is_opaque, self.forms)):
             row = folded(Row(indices, extents), program, program.facts(access.path))
             indices, extents = row.indices, row.extents
-            self.forms = [enumerator.form(index) for index in indices]
+            self.forms = [enumerator.index(index) for index in indices]
         self.indices, self.extents = indices, extents
         self.name = access.tensor.name
         self.turned: set[int] = set()
         for d, extent in enumerate(extents):
-            self._turn(d, Form({}, extent) if isinstance(extent, int) else enumerator.form(extent))
+            self._turn(
+                d, Index({}, extent) if isinstance(extent, int) else enumerator.index(extent)
+            )
 
-    def _turn(self, d: int, end: Form | None) -> None:
+    def _turn(self, d: int, end: Index | None) -> None:
         """An index that falls as the block-wide loops go on is counted from the tensor's end."""
         form = self.forms[d]
         if form is None or end is None:
@@ -127,7 +129,7 @@ class _Store:
         factors = [factor for v, factor in form.terms.items() if v in self.program.binders]
         if factors and max(factors) < 0:
             self.turned.add(d)
-            self.forms[d] = end.plus(Form({}, 1), -1).plus(form, -1)
+            self.forms[d] = end.plus(Index({}, 1), -1).plus(form, -1)
 
     def box(self) -> Box | None:
         live, symbolic = self._conditions()
@@ -257,8 +259,8 @@ class _Store:
         """(v, n) of a condition v == n."""
         if not isinstance(condition, Binary) or condition.operator != "==":
             return None
-        left = self.enumerator.form(condition.left)
-        right = self.enumerator.form(condition.right)
+        left = self.enumerator.index(condition.left)
+        right = self.enumerator.index(condition.right)
         if left is None or right is None:
             return None
         difference = left.plus(right, -1)
@@ -272,14 +274,14 @@ class _Store:
     # Loops that all workers run together: a digit each.
 
     def _loops(
-        self, forms: list[Form], pinned: dict[Variable, int]
+        self, forms: list[Index], pinned: dict[Variable, int]
     ) -> tuple[list[list[Digit]], list[int]]:
         digits: list[list[Digit]] = [[] for _ in forms]
         offsets = [0] * len(forms)
         terms = [dict(form.terms) for form in forms]
         for position, variable, start, stop, step in reversed(list(self._variables())):
             users = [d for d in range(len(forms)) if variable in terms[d]]
-            first, last = self.enumerator.form(start), self.enumerator.form(stop)
+            first, last = self.enumerator.index(start), self.enumerator.index(stop)
             if first is None or last is None or not (first.is_uniform and last.is_uniform):
                 self._unknown(f"the range of `{variable.name}` differs between workers")
             span = last.plus(first, -1)
@@ -322,7 +324,13 @@ class _Store:
         return digits, offsets
 
     def _takes(
-        self, position: int, value: int, first: Form, stop: Expression, count: int | None, step: int
+        self,
+        position: int,
+        value: int,
+        first: Index,
+        stop: Expression,
+        count: int | None,
+        step: int,
     ) -> bool:
         """Whether a loop has an iteration with this value."""
         if first.terms or (value - first.base) % step:
@@ -332,7 +340,7 @@ class _Store:
         below = Binary("<", ir.constant(value), stop)
         return value >= first.base and self._known_at(position).prove(below) is True
 
-    def _runs_once(self, position: int, first: Form, stop: Expression, step: int) -> bool:
+    def _runs_once(self, position: int, first: Index, stop: Expression, step: int) -> bool:
         if first.terms or step < 0:
             return False
         start, second = ir.constant(first.base), ir.constant(first.base + step)
@@ -346,7 +354,7 @@ class _Store:
         """Of the loops that are not enumerated, with the positions of these."""
         for position, frame in enumerate(self.access.path):
             if isinstance(frame, ir.For):
-                form = self.enumerator.form(frame.variable)
+                form = self.enumerator.index(frame.variable)
                 if form is None or frame.variable not in form.terms:
                     continue
             for found in _ranges(frame):
@@ -355,7 +363,7 @@ class _Store:
     # What is enumerated: mapping loops, moves, and constant loops inside.
 
     def _local(
-        self, forms: list[Form], live: Any, digits: list[list[Digit]], offsets: list[int]
+        self, forms: list[Index], live: Any, digits: list[list[Digit]], offsets: list[int]
     ) -> bool:
         """Adds the digits of everything enumerated; False where nothing is ever stored."""
         bases = [form.base for form in forms]
@@ -465,9 +473,9 @@ def enumerated_loops(path: Path, enumerator: Enumerator) -> list[Array]:
     for frame in path:
         match frame:
             case ir.Each() | ir.Move() | ir.Grid():
-                forms = [enumerator.form(variable) for variable in frame.variables]
+                forms = [enumerator.index(variable) for variable in frame.variables]
             case ir.For() | ir.Pipeline():
-                forms = [enumerator.form(frame.variable)]
+                forms = [enumerator.index(frame.variable)]
             case _:
                 continue
         arrays += [form.base for form in forms if form is not None and not form.is_uniform]

@@ -19,12 +19,13 @@ from typing import Any
 
 import numpy as np
 
+from taskc.analysis.indices import Array
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import GLOBAL, Expression, Tensor, Variable
 from taskc.passes.proofs.boxes import Box, NoBoxError, box_of, contains, corners, enumerated_loops
 from taskc.passes.proofs.cases import Case, cases
-from taskc.passes.proofs.enumeration import LIMIT, Array, Enumerator, all_blocks, is_short, size_of
+from taskc.passes.proofs.enumeration import LIMIT, Enumerator, all_blocks, is_short, size_of
 from taskc.passes.proofs.folding import Row
 from taskc.passes.proofs.paths import Guard
 from taskc.passes.proofs.program import ATOMIC, READ, Access, Program, collect
@@ -261,11 +262,11 @@ def _executions(
     if ranges is None:
         return None
     enumerator = Enumerator(program, "unrolled", ranges)
-    forms = [enumerator.form(index) for index in store.indices]
+    forms = [enumerator.index(index) for index in store.indices]
     live = enumerator.path(store.path, stores=True)
     if live.must is not live.may or any(form is None or form.terms for form in forms):
         return None
-    counters = [enumerator.form(variable) for variable in variables]
+    counters = [enumerator.index(variable) for variable in variables]
     if any(form is None or form.terms for form in counters):
         return None
     bases = [form.base for form in forms if form is not None]
@@ -326,6 +327,6 @@ def _block(executions: _Executions, place: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _value(enumerator: Enumerator, variable: Expression, place: tuple[int, ...]) -> int:
-    form = enumerator.form(variable)
+    form = enumerator.index(variable)
     assert form is not None
     return at(form.base, place)

@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 
 from taskc.analysis.facts import Facts
+from taskc.analysis.indices import Index
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Binary, Expression, Variable
-from taskc.passes.proofs.forms import Form
 from taskc.passes.proofs.program import Access, Program
 
 
@@ -34,7 +34,7 @@ class Row:
     joined: tuple[tuple[int, ...], ...] = ()
 
 
-def is_opaque(form: Form | None) -> bool:
+def is_opaque(form: Index | None) -> bool:
     """Whether an index is more than a sum of variables."""
     return form is None or any(not isinstance(atom, Variable) for atom in form.terms)
 

@@ -23,20 +23,20 @@ from typing import Any
 import numpy as np
 
 from taskc.analysis.collisions import element_numbers, example
+from taskc.analysis.indices import Array, Index
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.interval import EVERYTHING
 from taskc.ir.nodes import GLOBAL, SHARED, Expression, Tensor, Variable
 from taskc.passes.proofs.blocks import block_findings
 from taskc.passes.proofs.cells import tensors_read
-from taskc.passes.proofs.enumeration import LIMIT, Array, Enumerator, all_blocks, along, size_of
+from taskc.passes.proofs.enumeration import LIMIT, Enumerator, all_blocks, along, size_of
 from taskc.passes.proofs.folding import folded_alike
-from taskc.passes.proofs.forms import Form
 from taskc.passes.proofs.pairs import kept_apart
 from taskc.passes.proofs.paths import Guard, Phase
 from taskc.passes.proofs.program import ATOMIC, WRITE, Access, Program, collect, used_variables
 from taskc.passes.proofs.unfolding import unfolded_alike
-from taskc.passes.proofs.wording import at, element, form_text, scatter_hint, task_of, task_text
+from taskc.passes.proofs.wording import at, element, index_text, scatter_hint, task_of, task_text
 
 HINT = "give each element to one worker, use tc.atomic_add and its like, or end the loop in between"
 TRIED_VALUES = 256  # of block-wide loop variables
@@ -92,7 +92,7 @@ class _Touch:
     """An access with its indices, and who does it: workers, or the tasks of a Move."""
 
     access: Access
-    forms: tuple[Form | None, ...]
+    forms: tuple[Index | None, ...]
     agents: Array
     must: Any
     may: Any
@@ -153,7 +153,7 @@ def _search(accesses: list[Access], enumerator: Enumerator) -> _Meeting | None:
 
 
 def _touch(access: Access, enumerator: Enumerator) -> _Touch:
-    forms = tuple(enumerator.form(index) for index in access.indices)
+    forms = tuple(enumerator.index(index) for index in access.indices)
     phase = access.phase
     if isinstance(phase, ir.Move):
         axis = enumerator.program.axis(phase)
@@ -298,7 +298,7 @@ def _report(meeting: _Meeting, enumerator: Enumerator) -> CompileError:
             notes=notes,
         )
     forms = [form for form in late.forms if form is not None]
-    name = f"{tensor.name}[{', '.join(form_text(form, there) for form in forms)}]"
+    name = f"{tensor.name}[{', '.join(index_text(form, there) for form in forms)}]"
     if all(not form.terms for form in forms):
         name = element(tensor, [at(form.base, there) for form in forms])
     a, b = _agent(early, here, enumerator), _agent(late, there, enumerator)

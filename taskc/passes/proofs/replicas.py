@@ -72,7 +72,7 @@ def _in_lockstep(variable: Variable, owners: Mapping, enumerator: Enumerator) ->
         return False
     around = [*program.above[id(binder.loop)], binder.loop]
     live = enumerator.path(frame for frame in around if isinstance(frame, ir.Each))
-    form = enumerator.form(variable)
+    form = enumerator.index(variable)
     if form is None or live.must is not live.may:
         return False
     values, taken, _ = np.broadcast_arrays(form.base, live.must, enumerator.workers)
@@ -152,10 +152,10 @@ class _Runs:
         self.access = access
         self.owners = owners
         self.enumerator = enumerator
-        forms = [enumerator.form(index) for index in access.indices]
+        forms = [enumerator.index(index) for index in access.indices]
         indices = [form.base for form in forms if form is not None]
         live = enumerator.path(access.path).may
-        others = [enumerator.form(variable) for variable in needed]
+        others = [enumerator.index(variable) for variable in needed]
         bases = [form.base for form in others if form is not None]
         arrays = np.broadcast_arrays(live, enumerator.workers, *indices, *bases)
         arrays = arrays[: 2 + len(indices)]
@@ -218,7 +218,7 @@ class _Runs:
         return None
 
     def _values(self, variable: Variable) -> Any:
-        form = self.enumerator.form(variable)
+        form = self.enumerator.index(variable)
         assert form is not None
         return np.broadcast_to(form.base, self.shape).T.ravel()[self.live]
 

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from taskc.analysis.indices import Index
 from taskc.errors import CompileError, Location, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.extents import size_in_elements
 from taskc.ir.mapping import Mapping, replicate
 from taskc.ir.nodes import TILE, Expression, Tensor
 from taskc.passes.proofs.enumeration import LIMIT, STEPS, Enumerator, size_of, task_arrays
-from taskc.passes.proofs.forms import Form
 from taskc.passes.proofs.program import READ, Access, Program, collect
 from taskc.passes.proofs.replicas import replica_findings
 from taskc.passes.proofs.wording import at, element, first_true, spelled, task_of, task_text
@@ -102,7 +102,7 @@ def _indices(access: Access, enumerator: Enumerator) -> list[Any] | CompileError
     """Their numbers for all workers and slots, which don't depend on what is known at run time only."""
     found = []
     for index in access.indices:
-        form = enumerator.form(index)
+        form = enumerator.index(index)
         if form is None or form.terms:
             return _run_time_index(access, index, form)
         found.append(form.base)
@@ -156,7 +156,7 @@ def _who(owners: Mapping, place: tuple[int, ...]) -> str:
     return f"worker {worker} does" if worker >= 0 else "nobody does"
 
 
-def _run_time_index(access: Access, index: Expression, form: Form | None) -> CompileError:
+def _run_time_index(access: Access, index: Expression, form: Index | None) -> CompileError:
     culprit = index if form is None else next(iter(form.terms))
     names = f"`{spelled(index)}`"
     if culprit is not index:

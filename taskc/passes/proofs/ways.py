@@ -54,7 +54,7 @@ def _stays_in_its_tile(store: Access, grid: ir.Grid, program: Program) -> bool:
     enumerator = Enumerator(program, "iterations")
     by = dict(zip(grid.variables, grid.by, strict=True))
     for index in store.indices:
-        form = enumerator.form(index)
+        form = enumerator.index(index)
         if form is None or len(form.terms) > 1:
             return False
         if not form.terms:

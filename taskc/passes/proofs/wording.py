@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from taskc.analysis.indices import Index
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Tensor
 from taskc.ir.printer import expression_text
 from taskc.passes.proofs.cells import tensors_read
 from taskc.passes.proofs.enumeration import Enumerator
-from taskc.passes.proofs.forms import Form
 from taskc.passes.proofs.paths import Path
 from taskc.passes.proofs.program import Access, Program
 
@@ -51,14 +51,14 @@ def task_of(enumerator: Enumerator, path: Path, position: Sequence[int]) -> tupl
     """The task of the innermost mapping loop (or Move) at a place of the enumeration."""
     for frame in reversed(path):
         if isinstance(frame, (ir.Each, ir.Move)):
-            forms = [enumerator.form(variable) for variable in frame.variables]
+            forms = [enumerator.index(variable) for variable in frame.variables]
             if any(form is None for form in forms):
                 return None
             return tuple(at(form.base, position) for form in forms if form is not None)
     return None
 
 
-def form_text(form: Form, position: Sequence[int]) -> str:
+def index_text(form: Index, position: Sequence[int]) -> str:
     """An index at a place of the enumeration: its atoms, then the number."""
     number = at(form.base, position)
     text = ""

@@ -617,7 +617,7 @@ def test_what_is_known_of_an_expression_is_not_taken_for_another_one() -> None:
     for number in range(50):  # each of them may stand where the one before stood
         shifted = ir.Binary("+", store.indices[0], ir.constant(number))
         condition = ir.Binary("<", ir.constant(number), ir.constant(25))
-        form = enumerator.form(shifted)
+        form = enumerator.index(shifted)
         assert form is not None
         assert form.base.min() == number
         assert bool(enumerator.truth(condition).must) is (number < 25)
