@@ -4,7 +4,8 @@
                  parts are known, prover and wrapping. By prove, simplify, select, overlap, layout, flatten, vectorize
                  and CUDA's emitter
     sums         what does a sum add up? By synchronize, layout, hoist, overlap, prove and the simulator
-    reads        which memory does an expression read, and under which conditions? By prove and CUDA's emitter
+    reads        which memory does an expression read, and under which conditions? By touches and CUDA's emitter
+    touches      every access of a statement, with what is known there. By prove and phases
     indices      what do all workers share of an index, and what is the rest, for each of them? By prove, accesses
                  and lower_mappings
     accesses     may two accesses conflict, and of how many workers? By synchronize and layout

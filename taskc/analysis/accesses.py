@@ -133,7 +133,7 @@ class Crew:
 
 def make_access(
     tensor: Tensor,
-    indices: Sequence[Expression],
+    indices: Sequence[Expression | None],
     crew: Crew,
     wild: frozenset[Variable],
     *,
@@ -142,7 +142,7 @@ def make_access(
     loc: Location,
 ) -> Access:
     evaluator = Evaluator(Values(crew.values, wild))
-    known = [evaluator.index(index) for index in indices]
+    known = [None if index is None else evaluator.index(index) for index in indices]
     workers, active = crew.workers, crew.active
     if active is not None:
         workers = np.broadcast_to(workers, active.shape)[active]

@@ -9,11 +9,12 @@ import numpy as np
 
 from taskc.analysis.accesses import Access, Crew, evaluate, make_access
 from taskc.analysis.reads import reads
+from taskc.analysis.touches import Loop, Touching, touches
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.matrix_moves import named_by_lines
 from taskc.ir.nodes import BARRIER, GLOBAL, SHARED, Expression, Ring, Statement, Tensor, Variable
-from taskc.ir.rewrite import expressions, substitute, walk
+from taskc.ir.rewrite import substitute, walk
 from taskc.ir.target import MATRIX_MOVES
 from taskc.ir.types import u64
 
@@ -39,12 +40,25 @@ class Phases:
 
     def of(self, statement: Statement, lets: dict[Variable, Expression]) -> tuple[Access, ...]:
         """What one phase, or a uniform statement, touches; `lets` are the scalars around it."""
-        return tuple(self._statement(statement, _Scope(self.crew, lets, frozenset())))
+        found: list[Access] = []
+        if isinstance(statement, ir.Move) and statement.how in MATRIX_MOVES:
+            # Who names a line touches it, and so does who has its elements.
+            found += self.of(named_by_lines(statement), lets)
+        for touch in touches(statement, _Scope(self.worker, self.crew, lets)):
+            node = touch.node
+            loc = touch.loc if isinstance(node, ir.Operand) else node.loc
+            found += self._access(node, touch.known, loc)
+        return tuple(found)
 
     def of_expression(
         self, expression: Expression, lets: dict[Variable, Expression]
     ) -> tuple[Access, ...]:
-        return tuple(self._expression(expression, _Scope(self.crew, lets, frozenset())))
+        scope = _Scope(self.worker, self.crew, lets)
+        return tuple(
+            access
+            for node, where in reads(expression, scope, _Scope.assume)
+            for access in self._access(node, where, node.loc)
+        )
 
     def arrivals(self, step: ir.RingStep, lets: dict[Variable, Expression]) -> tuple[Access, ...]:
         """What waiting for a step completes: the writes of its copies, by the workers that issued them."""
@@ -72,114 +86,24 @@ class Phases:
             self.mbarriers[ring] = Tensor(f"{ring.name}_full", u64, (ring.stages,), BARRIER)
         return self.mbarriers[ring]
 
-    # Statements.
-
-    def _statement(self, statement: Statement, scope: _Scope) -> Iterator[Access]:
-        match statement:
-            case ir.Sequence():
-                for inner in statement.statements:
-                    yield from self._statement(inner, scope)
-                    if isinstance(inner, ir.Let):
-                        scope = scope.bind(inner.variable, inner.value)
-            case ir.Each():
-                yield from self._each(statement, scope)
-            case ir.Move():
-                yield from self._move(statement, scope)
-            case ir.Store():
-                yield from self._expressions(statement, scope)
-                yield from self._touch(
-                    statement, statement.tensor, statement.indices, scope.stores()
-                )
-            case ir.Atomic():
-                yield from self._expressions(statement, scope)
-                yield from self._touch(
-                    statement, statement.tensor, statement.indices, scope.stores(), atomic=True
-                )
-            case ir.If():
-                yield from self._expression(statement.condition, scope)
-                yield from self._statement(statement.then, scope.where(statement.condition))
-                if statement.otherwise is not None:
-                    otherwise = scope.where(statement.condition, holds=False)
-                    yield from self._statement(statement.otherwise, otherwise)
-            case ir.For():
-                yield from self._expressions(statement, scope)
-                yield from self._statement(statement.body, scope.loop(statement))
-            case ir.While():
-                yield from self._expression(statement.condition, scope)
-                yield from self._statement(statement.body, scope)
-            case ir.Mma():
-                for operand in (statement.left, statement.right):
-                    leading = operand.origin[:-2]
-                    if operand.tensor in self.shared:
-                        unknown = (Variable("row"), Variable("column"))
-                        wild = replace(scope, wild=scope.wild | set(unknown))
-                        yield from self._touch(
-                            statement, operand.tensor, (*leading, *unknown), wild, writes=False
-                        )
-            case _:
-                yield from self._expressions(statement, scope)
-
-    def _each(self, loop: ir.Each, scope: _Scope) -> Iterator[Access]:
-        if loop.worker is not None:
-            yield from self._expression(loop.worker, scope)
-        worker = None if loop.worker is None else scope.resolve(loop.worker)
-        crew = scope.crew.enter(replace(loop, worker=worker), self.worker)
-        if crew is None:
-            unknown = replace(scope, wild=scope.wild | set(loop.variables))
-            yield from self._statement(loop.body, unknown)
+    def _access(self, node: Touching, scope: _Scope, loc: Location) -> Iterator[Access]:
+        if node.tensor not in self.shared:
             return
-        inner = replace(
-            scope, crew=crew, storing=crew.first_owners(loop) if not scope.nested else None
+        stores = isinstance(node, ir.Store | ir.Atomic | ir.Move)
+        crew = scope.storing if stores and scope.storing is not None else scope.crew
+        if isinstance(node, ir.Operand):  # of whose matrix workers read what they like
+            indices: tuple[Expression | None, ...] = (*node.origin[:-2], None, None)
+        else:
+            indices = node.indices
+        yield make_access(
+            node.tensor,
+            [index and scope.resolve(index) for index in indices],
+            crew if self.masked else replace(crew, active=None),
+            scope.wild,
+            writes=stores or isinstance(node, ir.Address),
+            atomic=isinstance(node, ir.Atomic),
+            loc=loc,
         )
-        yield from self._statement(loop.body, replace(inner, nested=True))
-
-    def _move(self, move: ir.Move, scope: _Scope) -> Iterator[Access]:
-        assert move.by is not None
-        loop = ir.Each(move.variables, move.by, None, ir.Sequence(()))
-        sends = move.how == "tma" and move.tensor.scope == GLOBAL
-        crew = (scope.crew.issue if sends else scope.crew.enter)(loop, self.worker)
-        assert crew is not None
-        storing = crew if sends else crew.first_owners(loop)
-        if move.how == "tma" and not sends:
-            issuer = np.full_like(crew.workers, crew.workers.min())
-            crew = storing = replace(crew, workers=issuer)
-        inner = replace(scope, crew=crew, storing=storing, nested=True)
-        if (
-            move.how in MATRIX_MOVES
-        ):  # who names a line touches it, and so does who has its elements
-            yield from self._move(named_by_lines(move), scope)
-        yield from self._expressions(move, inner)
-        if move.guard is not None:
-            inner = inner.where(move.guard)
-        yield from self._touch(move, move.tensor, move.indices, inner.stores())
-
-    # Expressions.
-
-    def _expressions(self, statement: Statement, scope: _Scope) -> Iterator[Access]:
-        for expression in expressions(statement):
-            yield from self._expression(expression, scope)
-
-    def _expression(self, expression: Expression, scope: _Scope) -> Iterator[Access]:
-        for node, where in reads(expression, scope, _Scope.where):
-            writes = isinstance(node, ir.Address)
-            yield from self._touch(node, node.tensor, node.indices, where, writes=writes)
-
-    def _touch(
-        self,
-        node: ir.Move | Statement | Expression,
-        tensor: Tensor,
-        indices: tuple[Expression, ...],
-        scope: _Scope,
-        *,
-        writes: bool = True,
-        atomic: bool = False,
-    ) -> Iterator[Access]:
-        if tensor in self.shared:
-            resolved = [scope.resolve(index) for index in indices]
-            crew = scope.crew if self.masked else replace(scope.crew, active=None)
-            yield make_access(
-                tensor, resolved, crew, scope.wild, writes=writes, atomic=atomic, loc=node.loc
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,38 +113,77 @@ class _Scope:
     storing the crew without replicas; nested: inside a mapping loop
     """
 
+    worker: Variable
     crew: Crew
     lets: dict[Variable, Expression]
-    wild: frozenset[Variable]
-    storing: Crew | None = field(default=None)
+    wild: frozenset[Variable] = frozenset()
+    storing: Crew | None = None
     nested: bool = False
 
     def resolve(self, expression: Expression) -> Expression:
         return substitute(expression, self.lets)
 
-    def bind(self, variable: Variable, value: Expression) -> _Scope:
-        if any(isinstance(node, ir.Read) for node in walk(value)):
-            return replace(self, wild=self.wild | {variable}) if self.nested else self
-        return replace(self, lets={**self.lets, variable: self.resolve(value)})
-
-    def where(self, condition: Expression, holds: bool = True) -> _Scope:
+    def assume(self, condition: Expression, holds: bool) -> _Scope:
         resolved = self.resolve(condition if holds else ir.Unary("not", condition))
         storing = None if self.storing is None else self.storing.where(resolved)
         return replace(self, crew=self.crew.where(resolved), storing=storing)
 
-    def stores(self) -> _Scope:
-        return self if self.storing is None else replace(self, crew=self.storing)
+    def repeated(self, loop: Loop) -> _Scope:
+        return self
 
-    def loop(self, loop: ir.For) -> _Scope:
-        """Inside a mapping loop, workers may be at different iterations at a time: all are enumerated."""
-        if not self.nested:
+    def under(self, loop: Loop) -> _Scope:
+        match loop:
+            case ir.Each():
+                return self._each(loop)
+            case ir.Move():
+                return self._move(loop)
+            case ir.For() if self.nested:
+                return self._trips(loop)
+            case _:
+                return self  # all workers are at one iteration at a time
+
+    def within(self, role: ir.Role) -> _Scope:
+        return replace(self, crew=Crew.everyone(role.workers, role.first))
+
+    def behind(self, statement: Statement) -> _Scope:
+        if not isinstance(statement, ir.Let):
             return self
+        variable, value = statement.variable, statement.value
+        if any(isinstance(node, ir.Read) for node in walk(value)):
+            return self._unknown(variable) if self.nested else self
+        return replace(self, lets={**self.lets, variable: self.resolve(value)})
+
+    def _unknown(self, *variables: Variable) -> _Scope:
+        return replace(self, wild=self.wild.union(variables))
+
+    def _each(self, loop: ir.Each) -> _Scope:
+        worker = None if loop.worker is None else self.resolve(loop.worker)
+        crew = self.crew.enter(replace(loop, worker=worker), self.worker)
+        if crew is None:
+            return self._unknown(*loop.variables)
+        storing = crew.first_owners(loop) if not self.nested else None
+        return replace(self, crew=crew, storing=storing, nested=True)
+
+    def _move(self, move: ir.Move) -> _Scope:
+        assert move.by is not None
+        loop = ir.Each(move.variables, move.by, None, ir.Sequence(()))
+        sends = move.how == "tma" and move.tensor.scope == GLOBAL
+        crew = (self.crew.issue if sends else self.crew.enter)(loop, self.worker)
+        assert crew is not None
+        storing = crew if sends else crew.first_owners(loop)
+        if move.how == "tma" and not sends:
+            issuer = np.full_like(crew.workers, crew.workers.min())
+            crew = storing = replace(crew, workers=issuer)
+        return replace(self, crew=crew, storing=storing, nested=True)
+
+    def _trips(self, loop: ir.For) -> _Scope:
+        """Inside a mapping loop, workers may be at different iterations at a time: all are enumerated."""
         start, stop = (evaluate(self.resolve(x), {}) for x in (loop.start, loop.stop))
         if start is None or stop is None:
-            return replace(self, wild=self.wild | {loop.variable})
+            return self._unknown(loop.variable)
         trips = np.arange(int(start), int(stop), loop.step)
         if len(trips) > ENUMERATED_TRIPS or self.crew.workers.size * len(trips) > ENUMERATED_PAIRS:
-            return replace(self, wild=self.wild | {loop.variable})
+            return self._unknown(loop.variable)
         storing = None if self.storing is None else self.storing.repeat(loop.variable, trips)
         return replace(self, crew=self.crew.repeat(loop.variable, trips), storing=storing)
 

@@ -2,7 +2,7 @@
 
     select(i < n, x[i], 0.0)      x[i], under i < n
 
-`prove` walks a program by it, once with paths and once with facts, and CUDA's emitter finds what a vector loop loads.
+The walk over statements goes on in taskc.analysis.touches; CUDA's emitter finds what a vector loop loads by it.
 """
 
 from __future__ import annotations

@@ -11,13 +11,14 @@ from __future__ import annotations
 import numpy as np
 
 from taskc.analysis.facts import Facts
+from taskc.analysis.touches import Touch
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.linear import WRAPPED, Affine, Opaque
 from taskc.ir.nodes import TILE, Expression
 from taskc.ir.rewrite import map_children, walk
 from taskc.passes.proofs.enumeration import LIMIT, Enumerator, all_blocks, is_short, size_of
-from taskc.passes.proofs.flow import State, Touch, touches
+from taskc.passes.proofs.flow import State, states
 from taskc.passes.proofs.folding import resolved
 from taskc.passes.proofs.paths import Guard
 from taskc.passes.proofs.program import Program, collect, is_dead, used_variables
@@ -32,10 +33,11 @@ def prove_bounds(kernel: ir.Kernel) -> ir.Kernel:
 
 def bounds_findings(program: Program) -> list[CompileError]:
     errors = []
-    for touch in touches(program.kernel, Facts.empty(program.kernel, program.ranges)):
-        if touch.tensor.scope == TILE:
+    for touch, indices in states(program.kernel, Facts.empty(program.kernel, program.ranges)):
+        tensor = touch.node.tensor
+        if tensor.scope == TILE:
             continue
-        for index, extent in zip(touch.indices, touch.tensor.shape, strict=True):
+        for index, extent in zip(indices, tensor.shape, strict=True):
             error = _index(touch, index, extent, program)
             if error is not None:
                 errors.append(error)
@@ -44,9 +46,9 @@ def bounds_findings(program: Program) -> list[CompileError]:
 
 
 def _index(
-    touch: Touch, index: Expression, extent: int | Expression, program: Program
+    touch: Touch[State], index: Expression, extent: int | Expression, program: Program
 ) -> CompileError | None:
-    tensor, state, loc = touch.tensor, touch.state, touch.loc
+    tensor, state, loc = touch.node.tensor, touch.known, touch.loc
     form = state.now.affine(index)
     if isinstance(extent, int):
         end = ir.constant(extent)

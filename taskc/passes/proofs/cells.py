@@ -21,7 +21,7 @@ from taskc.ir.effects import written
 from taskc.ir.interval import Interval, range_of
 from taskc.ir.nodes import LOCAL, Expression, Tensor, Variable
 from taskc.ir.rewrite import expressions, walk
-from taskc.passes.proofs.flow import touches
+from taskc.passes.proofs.flow import states
 
 _STEPS = 3  # that bounds may take before they are widened
 
@@ -85,14 +85,15 @@ def _stored(
 ) -> dict[Tensor, Interval]:
     """All that is ever in the cells, if what is read from them is as known."""
     result = {cell: start for cell, start in cells.items() if start is not None}
-    for touch in touches(kernel, Facts.empty(kernel, known)):
-        if touch.value is None or touch.tensor not in cells:
+    for touch, _ in states(kernel, Facts.empty(kernel, known)):
+        store = touch.node
+        if not isinstance(store, ir.Store) or store.tensor not in cells:
             continue
-        if not (tensors_read(touch.value, lets) & cells.keys()) <= known.keys():
+        if not (tensors_read(store.value, lets) & cells.keys()) <= known.keys():
             continue  # what it is computed from has not been stored, so far
-        allowed = range_of(touch.tensor.dtype)
-        value = touch.state.now.interval(touch.value).meet(allowed)
-        result[touch.tensor] = value.join(result.get(touch.tensor, value))
+        allowed = range_of(store.tensor.dtype)
+        value = touch.known.now.interval(store.value).meet(allowed)
+        result[store.tensor] = value.join(result.get(store.tensor, value))
     return result
 
 

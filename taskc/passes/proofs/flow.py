@@ -6,20 +6,21 @@ tested may be used as an index, until it is counted on.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from taskc.analysis.facts import Facts
-from taskc.analysis.reads import reads
-from taskc.errors import NOWHERE, Location
+from taskc.analysis.touches import Loop, Touch, touches
 from taskc.ir import nodes as ir
 from taskc.ir.build import add
 from taskc.ir.effects import written
 from taskc.ir.nodes import Expression, Statement, Tensor, Variable
-from taskc.ir.rewrite import expressions, statements, walk, walk_statements
+from taskc.ir.rewrite import statements, walk, walk_statements
 from taskc.ir.types import boolean
 from taskc.passes.proofs.paths import Guard, Path, conjuncts
+
+Indices: TypeAlias = tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +37,36 @@ class State:
     reads: frozenset[Tensor]
     path: Path
     written: dict[int, frozenset[Tensor]]
+    worker: Variable
     names: dict[Variable, Expression] = field(default_factory=dict)
 
     def enter(self, statement: Statement) -> State:
         lasting = self.lasting.enter(statement)
         now = self.now.enter(statement) if self.reads else lasting
-        names = self.names
-        if isinstance(statement, ir.Let) and statement.variable.dtype is boolean:
-            names = (
-                {**names, statement.variable: statement.value} if _reads(statement.value) else names
-            )
-        return replace(self, now=now, lasting=lasting, names=names)
+        return replace(self, now=now, lasting=lasting)
 
-    def under(self, loop: Any) -> State:
-        return replace(self.enter(loop), path=(*self.path, loop))
+    def repeated(self, loop: Statement) -> State:
+        return self._after(loop)
+
+    def under(self, loop: Loop) -> State:
+        inside = self.assume(loop.condition) if isinstance(loop, ir.While) else self.enter(loop)
+        return replace(inside, path=(*inside.path, loop))
+
+    def within(self, role: ir.Role) -> State:
+        now, lasting = (facts.enter_role(role, self.worker) for facts in (self.now, self.lasting))
+        return replace(self, now=now, lasting=lasting)
+
+    def behind(self, statement: Statement) -> State:
+        match statement:
+            case ir.Let(variable=variable, value=value):
+                state = self.enter(statement)
+                if variable.dtype is boolean and _reads(value):
+                    return replace(state, names={**self.names, variable: value})
+                return state
+            case ir.Assert():
+                return self.assume(statement.condition)
+            case _:
+                return self._after(statement)
 
     def assume(self, condition: Expression, holds: bool = True) -> State:
         """A part of it may still be known when what another part reads has changed."""
@@ -67,7 +84,7 @@ class State:
         path = (*self.path, Guard(condition, holds))
         return replace(self, now=now, lasting=lasting, reads=reads, path=path)
 
-    def after(self, node: Statement) -> State:
+    def _after(self, node: Statement) -> State:
         """Where the statement has run, maybe."""
         if not self.reads and not self.names:
             return self
@@ -86,24 +103,22 @@ class State:
         return replace(self, now=now, reads=reads, path=tuple(path), names=names)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Touch:
-    """An access to an element; `value` is what a Store puts there."""
-
-    tensor: Tensor
-    indices: tuple[Expression, ...]
-    state: State
-    loc: Location
-    value: Expression | None = None
-
-
-Walk: TypeAlias = Generator[Touch, None, State]
+def states(kernel: ir.Kernel, facts: Facts) -> Iterator[tuple[Touch[State], Indices]]:
+    """Every access in program order, with its indices; `facts` are those at the top of the kernel."""
+    top = State(facts, facts, frozenset(), (), _written(kernel.body), kernel.worker)
+    for touch in touches(kernel.body, top):
+        if isinstance(touch.node, ir.Operand):
+            for corner in _corners(touch.node):
+                yield touch, corner
+        else:
+            yield touch, touch.node.indices
 
 
-def touches(kernel: ir.Kernel, facts: Facts) -> Iterator[Touch]:
-    """In program order; `facts` are those at the top of the kernel."""
-    top = State(facts, facts, frozenset(), (), _written(kernel.body))
-    yield from _statement(kernel.body, top, kernel.worker)
+def _corners(operand: ir.Operand) -> tuple[Indices, Indices]:
+    """The first element of a product's matrix, and that in its last row and column."""
+    rows, columns = reversed(operand.shape) if operand.transposed else operand.shape
+    *leading, row, column = operand.origin
+    return operand.origin, (*leading, add(row, rows - 1), add(column, columns - 1))
 
 
 def _written(body: Statement) -> dict[int, frozenset[Tensor]]:
@@ -113,86 +128,6 @@ def _written(body: Statement) -> dict[int, frozenset[Tensor]]:
         below = (found[id(inner)] for inner in statements(node))
         found[id(node)] = frozenset(written(node)).union(*below)
     return found
-
-
-def _statement(node: Statement, state: State, worker: Variable) -> Walk:
-    """The touches of a statement; it returns what is known behind it."""
-    match node:
-        case ir.Sequence():
-            inside = state
-            for statement in node.statements:
-                inside = yield from _statement(statement, inside, worker)
-        case ir.Let():
-            yield from _expression(node.value, state, node)
-            return state.enter(node)
-        case ir.Assert():
-            yield from _expression(node.condition, state, node)
-            return state.assume(node.condition)
-        case ir.If():
-            yield from _expression(node.condition, state, node)
-            yield from _statement(node.then, state.assume(node.condition), worker)
-            if node.otherwise is not None:
-                otherwise = state.assume(node.condition, False)
-                yield from _statement(node.otherwise, otherwise, worker)
-        case ir.While():
-            again = state.after(node)
-            yield from _expression(node.condition, again, node)
-            inside = again.assume(node.condition)
-            inside = replace(inside, path=(*inside.path, node))
-            yield from _statement(node.body, inside, worker)
-        case ir.For() | ir.Grid() | ir.Pipeline() | ir.Each():
-            for expression in expressions(node):
-                yield from _expression(expression, state, node)
-            yield from _statement(node.body, state.after(node).under(node), worker)
-        case ir.Move():
-            yield from _move(node, state)
-        case ir.Store() | ir.Atomic():
-            for expression in (*node.indices, node.value):
-                yield from _expression(expression, state, node)
-            value = node.value if isinstance(node, ir.Store) else None
-            yield Touch(node.tensor, node.indices, state, node.loc, value)
-        case ir.Roles():
-            for role in node.roles:
-                now = state.now.enter_role(role, worker)
-                lasting = state.lasting.enter_role(role, worker)
-                inside = replace(state, now=now, lasting=lasting)
-                yield from _statement(role.body, inside, worker)
-        case ir.Mma():
-            yield from _operand(node.left, state, node.loc)
-            yield from _operand(node.right, state, node.loc)
-        case _:
-            for expression in expressions(node):
-                yield from _expression(expression, state, node)
-    return state.after(node)
-
-
-def _move(node: ir.Move, state: State) -> Iterator[Touch]:
-    state = state.under(node)
-    if node.guard is not None:
-        yield from _expression(node.guard, state, node)
-        state = state.assume(node.guard)
-    for expression in (*node.indices, node.value):
-        yield from _expression(expression, state, node)
-    yield Touch(node.tensor, node.indices, state, node.loc)
-
-
-def _operand(operand: ir.Operand, state: State, loc: Location) -> Iterator[Touch]:
-    """The matrix of a product: its first and its last row and column."""
-    rows, columns = reversed(operand.shape) if operand.transposed else operand.shape
-    *leading, row, column = operand.origin
-    for expression in operand.origin:
-        for node in walk(expression):
-            if isinstance(node, ir.Read):
-                yield Touch(node.tensor, node.indices, state, node.loc)
-    last = (*leading, add(row, rows - 1), add(column, columns - 1))
-    for indices in (operand.origin, last):
-        yield Touch(operand.tensor, indices, state, loc)
-
-
-def _expression(node: Expression, state: State, statement: Statement) -> Iterator[Touch]:
-    for read, where in reads(node, state, State.assume):
-        loc = statement.loc if read.loc == NOWHERE else read.loc
-        yield Touch(read.tensor, read.indices, where, loc)
 
 
 def _reads(condition: Expression) -> frozenset[Tensor]:

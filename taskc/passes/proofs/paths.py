@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from taskc.analysis.touches import Loop
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Variable
 
@@ -24,7 +25,6 @@ class Guard:
     of_sizes: bool = False
 
 
-Loop: TypeAlias = ir.Grid | ir.For | ir.Pipeline | ir.While | ir.Each | ir.Move
 Phase: TypeAlias = ir.Each | ir.Move
 Frame: TypeAlias = Loop | Guard
 Path: TypeAlias = tuple[Frame, ...]

@@ -1,6 +1,6 @@
 """Every access to a tensor in a program, with the loops and the conditions that it is under.
 
-One walk serves all proofs. A path is the tuple of frames from the kernel's body down to the access:
+A path is the tuple of frames from the kernel's body down to the access:
 loops (Grid, For, Pipeline, While, Each, Move) and guards. A guard comes from an If, a Select, the
 right operand of a lazy `and` or `or`, or from the guard of a Move.
 """
@@ -8,18 +8,18 @@ right operand of a lazy `and` or `or`, or from the guard of a Move.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from taskc.analysis.facts import Facts
-from taskc.analysis.reads import reads
-from taskc.errors import NOWHERE, Location
+from taskc.analysis.touches import Loop, touches
+from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.interval import Interval
 from taskc.ir.nodes import Expression, Statement, Tensor, Variable
-from taskc.ir.rewrite import expressions, statements, walk
+from taskc.ir.rewrite import bound_by, expressions, walk
 from taskc.ir.types import boolean
 from taskc.passes.proofs.cells import cell_ranges
-from taskc.passes.proofs.paths import Guard, Loop, Path, Phase
+from taskc.passes.proofs.paths import Guard, Path, Phase
 
 READ, WRITE, ATOMIC = "read", "write", "atomic"
 
@@ -112,9 +112,20 @@ class Program:
 
 
 def collect(kernel: ir.Kernel) -> Program:
-    walker = _Walker(Program(kernel, ranges=cell_ranges(kernel)))
-    walker.visit(kernel.body, (), 1, None)
-    return walker.program
+    program = Program(kernel, ranges=cell_ranges(kernel))
+    accesses = program.accesses
+    for touch in touches(kernel.body, _Site(program)):
+        node, site = touch.node, touch.known
+        if isinstance(node, ir.Operand):
+            continue  # of a product, which is among `whole`
+        kind = READ
+        if not isinstance(node, ir.Read | ir.Address):
+            kind = ATOMIC if isinstance(node, ir.Atomic) else WRITE
+            if site.phase is not None and node.tensor.scope == ir.LOCAL:
+                program.written.add(node.tensor)
+        where = site.path, site.phase, touch.loc, len(accesses), touch.statement
+        accesses.append(Access(kind, node.tensor, node.indices, *where))
+    return program
 
 
 def is_dead(path: Path, condition: Expression, holds: bool, program: Program) -> bool:
@@ -143,128 +154,71 @@ def _reads(condition: Expression) -> bool:
     return any(isinstance(node, ir.Read) for node in walk(condition))
 
 
-class _Walker:
-    """Fills a Program. `axis` is the next free NumPy axis; `phase` the Each or Move above."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Site:
+    """A place of a program, which what is found there is entered in. `axis` is the next free NumPy axis; `phase` the
+    Each or Move above."""
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    program: Program
+    path: Path = ()
+    axis: int = 1
+    phase: Phase | None = None
 
-    def visit(self, node: Statement, path: Path, axis: int, phase: Phase | None) -> None:
-        program = self.program
-        match node:
-            case ir.Sequence():
-                for statement in node.statements:
-                    self.visit(statement, path, axis, phase)
-                    if isinstance(statement, ir.Assert) and not _reads(statement.condition):
-                        path = (*path, Guard(statement.condition, asserted=True))
-            case ir.Let():
-                self.expression(node.value, path, phase, node)
-                program.lets[node.variable] = node.value
-                if phase is not None:
-                    program.private.add(node.variable)
-                program.names.append(node)
-            case ir.Allocate():
-                program.homes[node.tensor] = path
-            case ir.If():
-                self.expression(node.condition, path, phase, node)
-                condition, holds = node.condition, True
-                while isinstance(condition, ir.Unary) and condition.operator == "not":
-                    condition, holds = condition.operand, not holds
-                self.visit(node.then, (*path, Guard(condition, holds)), axis, phase)
-                if node.otherwise is not None:
-                    self.visit(node.otherwise, (*path, Guard(condition, not holds)), axis, phase)
-            case ir.Grid() | ir.For() | ir.Pipeline() | ir.While() | ir.Each():
-                self.loop(node, path, axis, phase)
-            case ir.Move():
-                self.move(node, path, axis)
-            case ir.Store() | ir.Atomic():
-                for expression in (*node.indices, node.value):
-                    self.expression(expression, path, phase, node)
-                kind = WRITE if isinstance(node, ir.Store) else ATOMIC
-                self.access(kind, node.tensor, node.indices, path, phase, node, node.loc)
-                if isinstance(node, ir.Atomic) and node.result is not None:
-                    program.results.add(node.result)
-            case ir.Do():
-                for expression in node.operands:
-                    self.expression(expression, path, phase, node)
-                if node.result is not None:
-                    program.results.add(node.result)
-            case ir.Roles():
-                for role in node.roles:
-                    for below in walk(role.body):
-                        if isinstance(below, ir.Allocate):
-                            program.roles[below.tensor] = role
-                    self.visit(role.body, path, axis, phase)
-            case _:
-                for expression in expressions(node):
-                    self.expression(expression, path, phase, node)
-                if isinstance(node, (ir.Mma, ir.Reduce, ir.Scan)):
-                    program.whole.append(node)
-                for statement in statements(node):
-                    self.visit(statement, path, axis, phase)
+    def assume(self, condition: Expression, holds: bool) -> _Site:
+        while isinstance(condition, ir.Unary) and condition.operator == "not":
+            condition, holds = condition.operand, not holds
+        return replace(self, path=(*self.path, Guard(condition, holds)))
 
-    def loop(
-        self,
-        node: ir.Grid | ir.For | ir.Pipeline | ir.While | ir.Each,
-        path: Path,
-        axis: int,
-        phase: Phase | None,
-    ) -> None:
-        inside = (*path, node)
-        above = inside if isinstance(node, ir.While) else path  # its condition is asked each time
-        for expression in expressions(node):
-            self.expression(expression, above, phase, node)
-        variables: tuple[Variable, ...] = ()
-        if isinstance(node, (ir.Grid, ir.Each)):
-            variables = node.variables
-        elif not isinstance(node, ir.While):
-            variables = (node.variable,)
-        if isinstance(node, ir.Grid):
-            self.program.grid = node
-        self.program.names.append(node)
-        each = isinstance(node, ir.Each)
-        self.program.axes[id(node)] = axis
-        self.program.above[id(node)] = path
+    def repeated(self, loop: Loop) -> _Site:
+        # A While's condition is asked each time.
+        return replace(self, path=(*self.path, loop)) if isinstance(loop, ir.While) else self
+
+    def under(self, loop: Loop) -> _Site:
+        program, axis, phase = self.program, self.axis, self.phase
+        variables = tuple(bound_by(loop))
+        has_tasks = isinstance(loop, (ir.Each, ir.Move))
+        program.names.append(loop)
+        program.axes[id(loop)] = axis
         for position, variable in enumerate(variables):
-            place = axis if each else axis + position
-            shared = phase is None and not each
-            self.program.binders[variable] = Binder(node, position, place, shared)
-        if isinstance(node, ir.Each) and phase is None:
-            phase = node
-        self.visit(node.body, inside, axis + (1 if each else len(variables)), phase)
+            place = axis if has_tasks else axis + position
+            program.binders[variable] = Binder(
+                loop, position, place, phase is None and not has_tasks
+            )
+        if isinstance(loop, ir.Grid):
+            program.grid = loop
+        if isinstance(loop, ir.While):
+            program.above[id(loop)] = self.path[:-1]
+            return self
+        program.above[id(loop)] = self.path
+        if isinstance(loop, ir.Move) or (isinstance(loop, ir.Each) and phase is None):
+            phase = loop
+        axis += 1 if has_tasks else len(variables)
+        return replace(self, path=(*self.path, loop), axis=axis, phase=phase)
 
-    def move(self, node: ir.Move, path: Path, axis: int) -> None:
-        self.program.names.append(node)
-        self.program.axes[id(node)] = axis
-        for position, variable in enumerate(node.variables):
-            self.program.binders[variable] = Binder(node, position, axis, False)
-        path = (*path, node)
-        if node.guard is not None:
-            self.expression(node.guard, path, node, node)
-            path = (*path, Guard(node.guard))
-        for expression in (*node.indices, node.value):
-            self.expression(expression, path, node, node)
-        self.access(WRITE, node.tensor, node.indices, path, node, node, node.loc)
+    def within(self, role: ir.Role) -> _Site:
+        for below in walk(role.body):
+            if isinstance(below, ir.Allocate):
+                self.program.roles[below.tensor] = role
+        return self
 
-    def expression(self, node: Expression, path: Path, phase: Phase | None, at: Statement) -> None:
-        def under(path: Path, condition: Expression, holds: bool) -> Path:
-            return *path, Guard(condition, holds)
-
-        for read, where in reads(node, path, under):
-            loc = at.loc if read.loc == NOWHERE else read.loc
-            self.access(READ, read.tensor, read.indices, where, phase, at, loc)
-
-    def access(
-        self,
-        kind: str,
-        tensor: Tensor,
-        indices: tuple[Expression, ...],
-        path: Path,
-        phase: Phase | None,
-        at: Statement,
-        loc: Location,
-    ) -> None:
-        accesses = self.program.accesses
-        accesses.append(Access(kind, tensor, indices, path, phase, loc, len(accesses), at))
-        if kind != READ and phase is not None and tensor.scope == ir.LOCAL:
-            self.program.written.add(tensor)
+    def behind(self, statement: Statement) -> _Site:
+        program = self.program
+        match statement:
+            case ir.Let():
+                program.lets[statement.variable] = statement.value
+                if self.phase is not None:
+                    program.private.add(statement.variable)
+                program.names.append(statement)
+            case ir.Allocate():
+                program.homes[statement.tensor] = self.path
+            case ir.Atomic() | ir.Do():
+                if statement.result is not None:
+                    program.results.add(statement.result)
+            case ir.Mma() | ir.Reduce() | ir.Scan():
+                program.whole.append(statement)
+            case ir.Assert() if not _reads(statement.condition):
+                guard = Guard(statement.condition, asserted=True)
+                return replace(self, path=(*self.path, guard))
+            case _:
+                pass  # nothing that a proof asks for
+        return self

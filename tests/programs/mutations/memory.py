@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from taskc.analysis import accesses, phases
+from taskc.ir import nodes as ir
 from taskc.ir.mapping import spatial
 from taskc.ir.rewrite import replace_tensors
 from taskc.passes import layout, open_accesses, overlay, synchronize
@@ -30,6 +31,14 @@ def _at_most_warp(right: Any) -> Any:
 
 def _own_tensor_only(right: Any) -> Any:
     return lambda a, b, warp: right(a, b, warp) if a.tensor is b.tensor else None
+
+
+def _without_values_of_atomics(right: Any) -> Any:
+    return lambda *arguments: (
+        touch
+        for touch in right(*arguments)
+        if touch.node is touch.statement or not isinstance(touch.statement, ir.Atomic)
+    )
 
 
 MUTATIONS = (
@@ -62,12 +71,11 @@ MUTATIONS = (
              edited("number = evaluate(loop.worker, {**self.values, worker: self.workers})",
                     "pass")),
     Mutation("synchronize", "what an atomic's value reads is not read",
-             phases.Phases, "_statement",
-             edited("case ir.Atomic():\n                yield from self._expressions(statement, scope)",
-                    "case ir.Atomic():")),
+             phases, "touches", _without_values_of_atomics),
     Mutation("synchronize", "atomics don't write",
-             phases.Phases, "_statement",
-             edited("scope.stores(), atomic=True", "scope.stores(), atomic=True, writes=False")),
+             phases.Phases, "_access",
+             edited("writes=stores or isinstance(node, ir.Address)",
+                    "writes=stores and not isinstance(node, ir.Atomic)")),
     Mutation("synchronize", "of a warp only its first worker counts",
              accesses, "extremes", edited("highest[keys] = numbers", "highest[keys] = numbers // 32 * 32")),
 )  # fmt: skip

@@ -5,6 +5,7 @@ A proof that accepts too much shows on no valid program; tests/corpus and tests/
 
 from __future__ import annotations
 
+from taskc.analysis import touches
 from taskc.passes.proofs import coverage, enumeration, flow, tiles
 from tests.programs.mutations.mutation import Mutation, always, edited
 
@@ -16,10 +17,10 @@ MUTATIONS = (
     Mutation("prove", "loops say nothing about their variables",
              flow.State, "enter", lambda right: lambda self, statement: self),
     Mutation("prove", "the right side of `and` knows nothing of the left",
-             flow, "reads",
+             touches, "reads",
              edited('decided = assume(known, node.left, node.operator == "and")', "decided = known")),
     Mutation("prove", "the branches of a Select know nothing of its condition",
-             flow, "reads",
+             touches, "reads",
              edited("reads(node.then, assume(known, node.condition, True), assume)",
                     "reads(node.then, known, assume)")),
     Mutation("prove", "stores under a condition and its negation are two",

@@ -1,0 +1,111 @@
+"""Every access of a statement to a tensor, with what is known where it happens.
+
+    if i < n:                    known.assume(i < n), and there
+        y[i] = x[i]              x[i] is read, then y[i] is written
+
+What is known, and how it changes on the way, is up to who asks: `prove` keeps the path to a place, or what holds
+there, and `synchronize` and `layout` who comes there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+from taskc.analysis.reads import reads
+from taskc.errors import NOWHERE, Location
+from taskc.ir import nodes as ir
+from taskc.ir.nodes import Expression, Statement
+from taskc.ir.rewrite import expressions, statements
+
+K = TypeVar("K", bound="Known")
+Touching: TypeAlias = ir.Read | ir.Address | ir.Store | ir.Atomic | ir.Move | ir.Operand
+Loop: TypeAlias = ir.Grid | ir.For | ir.Pipeline | ir.While | ir.Each | ir.Move
+
+
+class Known(Protocol):
+    """What is known at a place of a program."""
+
+    def assume(self: K, condition: Expression, holds: bool, /) -> K:
+        """Where a condition holds, or doesn't."""
+
+    def repeated(self: K, loop: Loop, /) -> K:
+        """In front of any iteration, where a While asks its condition."""
+
+    def under(self: K, loop: Loop, /) -> K:
+        """In the body of a loop, from in front of an iteration."""
+
+    def within(self: K, role: ir.Role, /) -> K: ...
+
+    def behind(self: K, statement: Statement, /) -> K:
+        """Where a statement has run; what it is made of may not have."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Touch(Generic[K]):
+    """An access by a node that has a tensor: a statement, a part of it, or of an expression in it."""
+
+    node: Touching
+    statement: Statement
+    known: K
+
+    @property
+    def loc(self) -> Location:
+        if isinstance(self.node, ir.Operand) or self.node.loc == NOWHERE:
+            return self.statement.loc
+        return self.node.loc
+
+
+Walk: TypeAlias = Generator[Touch[K], None, K]
+
+
+def touches(node: Statement, known: K) -> Walk[K]:
+    """In program order; it returns what is known behind the statement."""
+    match node:
+        case ir.Sequence():
+            inside = known
+            for statement in node.statements:
+                inside = yield from touches(statement, inside)
+        case ir.If():
+            yield from touches_of(node.condition, known, node)
+            yield from touches(node.then, known.assume(node.condition, True))
+            if node.otherwise is not None:
+                yield from touches(node.otherwise, known.assume(node.condition, False))
+        case ir.While():
+            again = known.repeated(node)
+            yield from touches_of(node.condition, again, node)
+            yield from touches(node.body, again.under(node))
+        case ir.For() | ir.Grid() | ir.Pipeline() | ir.Each():
+            for expression in expressions(node):
+                yield from touches_of(expression, known, node)
+            yield from touches(node.body, known.repeated(node).under(node))
+        case ir.Move():
+            inside = known.under(node)
+            if node.guard is not None:
+                yield from touches_of(node.guard, inside, node)
+                inside = inside.assume(node.guard, True)
+            for expression in (*node.indices, node.value):
+                yield from touches_of(expression, inside, node)
+            yield Touch(node, node, inside)
+        case ir.Roles():
+            for role in node.roles:
+                yield from touches(role.body, known.within(role))
+        case _:
+            assert not any(statements(node)), f"{type(node).__name__} has statements of its own"
+            for expression in expressions(node):
+                yield from touches_of(expression, known, node)
+            if isinstance(node, (ir.Store, ir.Atomic)):
+                yield Touch(node, node, known)
+            if isinstance(node, ir.Mma):
+                yield Touch(node.left, node, known)
+                yield Touch(node.right, node, known)
+    return known.behind(node)
+
+
+def touches_of(node: Expression, known: K, statement: Statement) -> Iterator[Touch[K]]:
+    """Those of an expression in a statement."""
+    for read, where in reads(
+        node, known, lambda now, condition, holds: now.assume(condition, holds)
+    ):
+        yield Touch(read, statement, where)
