@@ -13,9 +13,10 @@ from taskc.backend.sim.machine import Frame, Run, Touched
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.privates import read_private, store_private
 from taskc.backend.sim.recording import (
-    flattened,
+    legal,
     memory_of,
     outside,
+    picked,
     record,
     selection,
     spread,
@@ -35,8 +36,6 @@ Place: TypeAlias = Callable[[Frame], "tuple[Any, Any]"]
 Write: TypeAlias = Callable[[Frame, Any], None]
 Issue: TypeAlias = Callable[[Frame, Memory, Any, Any, Any, int], None]
 Watch: TypeAlias = Callable[[Frame, Memory, Any, Any, bool], None]
-
-_CACHED = 256
 
 
 class Accesses:
@@ -82,19 +81,14 @@ class Accesses:
             illegal = None
             for evaluate, extent, stride, dimension in terms:
                 index = evaluate(frame)
-                if isinstance(index, np.ndarray):
-                    wrong = index.view(np.uint64) >= extent
-                    if wrong.any():
-                        where = outside(frame, tensor, wrong, index, extent, dimension, loc, node)
-                        if where is not None:
-                            illegal = where if illegal is None else illegal | where
-                        index = np.where(wrong, 0, index)
-                elif not 0 <= index < extent:
-                    wrong = np.ones((1, 1), np.bool_)
-                    where = outside(frame, tensor, wrong, index, extent, dimension, loc, node)
+                is_one = not isinstance(index, np.ndarray)
+                wrong: Any = not 0 <= index < extent if is_one else index.view(np.uint64) >= extent
+                if wrong if is_one else wrong.any():
+                    lanes = np.ones((1, 1), np.bool_) if is_one else wrong
+                    where = outside(frame, tensor, lanes, index, extent, dimension, loc, node)
                     if where is not None:
                         illegal = where if illegal is None else illegal | where
-                    index = np.int64(0)
+                    index = np.int64(0) if is_one else np.where(wrong, 0, index)
                 total = total + (index if stride == 1 else index * stride)
             return total, illegal
 
@@ -149,10 +143,10 @@ class Accesses:
             if watch is not None:
                 watch(frame, memory, at, illegal, False)
             if frame.vector > 1:
-                legal = frame.active(None if illegal is None else ~illegal)
-                check_vector(frame, memory, at, legal, loc, node, False)
+                where = legal(frame.mask, illegal)
+                check_vector(frame, memory, at, where, loc, node, False)
                 if frame.touched is not None:
-                    frame.touched.append(Touched(memory, at, legal, loc, False))
+                    frame.touched.append(Touched(memory, at, where, loc, False))
             if measured:
                 measure(frame, memory, at, frame.mask, site, kind)
             if races:
@@ -207,11 +201,7 @@ class Accesses:
                 if frame.touched is not None:
                     frame.touched.append(Touched(memory, at, where, loc, True))
             shape, together = spread(frame, at, value, where)
-            flat, values = flattened(at, shape), flattened(value, shape)
-            chosen = None
-            if where is not None:
-                chosen = flattened(where, shape)
-                flat, values = flat[chosen], values[chosen]
+            chosen, flat, values = picked(shape, where, at, value)
             if not flat.size:
                 return
             if measured:

@@ -10,7 +10,7 @@ import numpy as np
 from taskc.backend.sim.accesses import Accesses
 from taskc.backend.sim.machine import Frame
 from taskc.backend.sim.memory import Array
-from taskc.backend.sim.recording import flattened, memory_of, selection, touch, uninitialized
+from taskc.backend.sim.recording import memory_of, picked, selection, touch, uninitialized
 from taskc.errors import InternalError
 from taskc.ir import arithmetic, nodes as ir
 from taskc.ir.types import DType
@@ -45,11 +45,7 @@ def atomic(accesses: Accesses, node: ir.Atomic) -> Callable[[Frame, Any], Any]:
             watch(frame, memory, at, illegal, True)
         together = accesses.run.by_phases and not frame.in_each
         shape = (*frame.axes, frame.count, 1 if together else frame.width)
-        flat, values = flattened(at, shape), flattened(value, shape)
-        chosen = None
-        if where is not None:
-            chosen = flattened(where, shape)
-            flat, values = flat[chosen], values[chosen]
+        chosen, flat, values = picked(shape, where, at, value)
         old = np.zeros(shape, memory.data.dtype)
         if not flat.size:
             return old

@@ -171,10 +171,8 @@ class Clusters:
             ranks = np.broadcast_to(rank(frame), frame.full)
             wrong = (ranks < 0) | (ranks >= count)
             if wrong.any():
-                where = wrong if frame.mask is None else wrong & frame.mask
-                if where.any():
-                    message = f"the rank {{}} is outside 0..{count - 1}, those of the cluster"
-                    frame.fault("out-of-bounds", message, where, node.loc, node, ranks)
+                message = f"the rank {{}} is outside 0..{count - 1}, those of the cluster"
+                frame.fault_if("out-of-bounds", message, wrong, node.loc, node, ranks)
                 ranks = np.where(wrong, frame.group.rank, ranks)
             frame.ranks[tensor] = ranks
             if tensor.scope == ir.SHARED:

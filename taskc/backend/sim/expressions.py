@@ -168,16 +168,13 @@ class Expressions:
         divisor = node.right
         if isinstance(divisor, ir.Constant) and divisor.value != 0:
             return (lambda frame: function(left(frame), right(frame))), left_pure
-        word = "divided" if node.operator == "//" else "taken modulo"
+        message = "{} is divided by zero" if node.operator == "//" else "{} modulo zero"
 
         def divide(frame: Frame) -> Any:
             dividend, by = left(frame), right(frame)
             zero = by == 0
             if zero.any():
-                where = zero if frame.mask is None else zero & frame.mask
-                if where.any():
-                    message = f"{{}} is {word} by zero" if word == "divided" else "{} modulo zero"
-                    frame.fault("division-by-zero", message, where, node.loc, node, dividend)
+                frame.fault_if("division-by-zero", message, zero, node.loc, node, dividend)
             return function(dividend, by)
 
         return divide, False
@@ -245,10 +242,8 @@ class Expressions:
             at = index(frame)
             wrong = (at < 0) | (at >= size)
             if wrong.any():
-                where = wrong if frame.mask is None else wrong & frame.mask
-                if where.any():
-                    message = f"{{}} is outside the {size} entries of the table {name}"
-                    frame.fault("out-of-bounds", message, where, node.loc, node, at)
+                message = f"{{}} is outside the {size} entries of the table {name}"
+                frame.fault_if("out-of-bounds", message, wrong, node.loc, node, at)
                 at = np.where(wrong, 0, at)
             return values[at]
 

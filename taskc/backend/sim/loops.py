@@ -256,10 +256,8 @@ class Loops:
             numbers = np.atleast_2d(worker(frame))
             outside = (numbers < 0) | (numbers >= mapping.workers)
             if outside.any():
-                where = outside if frame.mask is None else outside & frame.mask
-                if where.any():
-                    message = f"worker {{}} is outside the mapping's {mapping.workers}"
-                    frame.fault("out-of-bounds", message, where, node.loc, node, numbers)
+                message = f"worker {{}} is outside the mapping's {mapping.workers}"
+                frame.fault_if("out-of-bounds", message, outside, node.loc, node, numbers)
                 numbers = np.where(outside, 0, numbers)
             return Tasks(mapping, numbers, independent)
 

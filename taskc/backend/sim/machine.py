@@ -292,12 +292,6 @@ class Frame:
     def full(self) -> tuple[int, ...]:
         return (*self.axes, self.count, self.width)
 
-    def active(self, extra: Any = None) -> Any:
-        """The mask, narrowed; None if nobody is masked."""
-        if extra is None:
-            return self.mask
-        return extra if self.mask is None else self.mask & extra
-
     def someone(self, where: Any) -> tuple[int, int | None, tuple[int, ...]]:
         """The first position at which `where` holds: block, worker and position."""
         shape = np.broadcast_shapes(np.shape(where), (1, 1))
@@ -331,6 +325,14 @@ class Frame:
         self.run.findings.add(
             kind, message, location, details=details, count=count, notes=notes, where=site
         )
+
+    def fault_if(
+        self, kind: str, message: str, wrong: Any, loc: Location, site: object, value: Any = None
+    ) -> None:
+        """A fault of the active lanes where `wrong` holds, if there are any."""
+        where = wrong if self.mask is None else wrong & self.mask
+        if where.any():
+            self.fault(kind, message, where, loc, site, value)
 
     def lanes(
         self, shape: tuple[int, ...], at: Array, chosen: Array | None, site: int, together: bool

@@ -11,7 +11,7 @@ import numpy as np
 from taskc.backend.sim.expressions import Evaluate
 from taskc.backend.sim.machine import Frame, Touched
 from taskc.backend.sim.memory import Array, Memory
-from taskc.backend.sim.recording import flattened, memory_of, selection, uninitialized
+from taskc.backend.sim.recording import memory_of, picked, selection, uninitialized
 from taskc.backend.sim.registers import touch_registers
 from taskc.errors import Location
 from taskc.ir import nodes as ir
@@ -66,11 +66,7 @@ def store_private(
         deepest = max(np.ndim(value), np.ndim(where))
         if isinstance(at, np.ndarray) or deepest > len(memory.lanes):
             shape = frame.axes + memory.lanes[-2:]
-            lane = flattened(private_lanes(memory), shape)
-            at, value = flattened(at, shape), flattened(value, shape)
-            if where is not None:
-                where = flattened(where, shape)
-                at, lane, value = at[where], lane[where], value[where]
+            _, at, lane, value = picked(shape, where, at, private_lanes(memory), value)
             count = prod(memory.lanes)
             memory.data.reshape(-1)[at * count + lane] = value
             memory.written.reshape(-1)[at * count + lane] = 1

@@ -20,14 +20,19 @@ def memory_of(frame: Frame, tensor: ir.Tensor) -> Memory:
     return memory
 
 
+def legal(where: Any, illegal: Any) -> Any:
+    """The lanes of a mask whose access isn't illegal; None stands for all of them, and for no illegal one."""
+    if illegal is None:
+        return where
+    return ~illegal if where is None else where & ~illegal
+
+
 def selection(frame: Frame, illegal: Any) -> Any:
     """The lanes that store: active, legal, and the first owner of a replicated task."""
     where = frame.mask
     if frame.owners_only is not None:
         where = frame.owners_only if where is None else where & frame.owners_only
-    if illegal is not None:
-        where = ~illegal if where is None else where & ~illegal
-    return where
+    return legal(where, illegal)
 
 
 def spread(frame: Frame, *operands: Any) -> tuple[tuple[int, ...], bool]:
@@ -50,6 +55,15 @@ def flattened(value: Any, shape: tuple[int, ...]) -> Array:
     return flat.reshape(-1)
 
 
+def picked(shape: tuple[int, ...], where: Any, *values: Any) -> tuple[Any, ...]:
+    """Which lanes take part, None for all, and each of the values for those lanes, flat."""
+    flat = [flattened(value, shape) for value in values]
+    if where is None:
+        return None, *flat
+    chosen = flattened(where, shape)
+    return chosen, *[value[chosen] for value in flat]
+
+
 def widened(least: tuple[int, ...], *operands: Any) -> tuple[int, ...]:
     """The shape that `least` and the operands have together; None is no operand."""
     shapes = {x.shape for x in operands if isinstance(x, np.ndarray)} - {least}
@@ -60,46 +74,32 @@ def record(
     frame: Frame, memory: Memory, at: Any, where: Any, illegal: Any, site: int, kind: str
 ) -> None:
     """Tells the shadow of an access, without widening indices more than needed."""
-    if illegal is not None:
-        where = ~illegal if where is None else where & ~illegal
+    where = legal(where, illegal)
     together = not frame.in_each and all(
         np.ndim(x) == 0 or x.shape[-1] == 1 for x in (at, where) if x is not None
     )
     shape = widened((frame.count, 1 if together else frame.width), at, where)
-    flat = flattened(at, shape)
-    chosen = None
-    if where is not None:
-        chosen = flattened(where, shape)
-        flat = flat[chosen]
+    chosen, flat = picked(shape, where, at)
     if flat.size:
         touch(frame, memory, shape, flat, chosen, site, together, kind)
 
 
 def unwaited(frame: Frame, memory: Memory, at: Any, illegal: Any, site: int) -> Any:
     """Reports the lanes that read what is still in flight, and gives them; None: none."""
-    where = frame.mask
-    if illegal is not None:
-        where = ~illegal if where is None else where & ~illegal
+    where = legal(frame.mask, illegal)
     shadow = memory.shadow
     assert shadow is not None
     assert shadow.flight is not None
     shape = widened((frame.count, frame.width), at, where)
-    flat = flattened(at, shape)
-    chosen = None
-    if where is not None:
-        chosen = flattened(where, shape)
-        flat = flat[chosen]
+    chosen, flat = picked(shape, where, at)
     late = np.zeros(shape, np.bool_)
     for granule in range(memory.granules):
         elements = flat * memory.granules + granule
         if not shadow.flight.state[elements].any():
             continue
         lanes = frame.lanes(shape, elements, chosen, site, False)
-        wrong = shadow.in_flight(lanes)
+        wrong = shadow.check_arrived(lanes, "reads", Races(frame, memory, site))
         if wrong is not None:
-            Races(frame, memory, site).unwaited(
-                "reads", lanes, wrong, shadow.flight.site[lanes.at[wrong]]
-            )
             late.reshape(-1)[slice(None) if chosen is None else chosen] |= wrong
     return late if late.any() else None
 
@@ -131,9 +131,7 @@ def touch(
 def uninitialized(
     frame: Frame, memory: Memory, at: Any, missing: Any, illegal: Any, loc: Location, node: object
 ) -> None:
-    where = missing
-    if illegal is not None:
-        where = where & ~illegal
+    where = legal(missing, illegal)
     if frame.mask is not None:
         where = where & frame.mask
     if not where.any():

@@ -17,6 +17,14 @@ from taskc.ir import nodes as ir
 FREE, ACQUIRED, COMMITTED, READY = range(4)
 _STATES = ("free", "being filled", "in flight", "ready")
 
+# Of a ring step: the state that a slot is in before it and behind it, and what is said where it isn't.
+_STEPS = {
+    "acquire": (FREE, ACQUIRED, "slot-in-use", "acquires", "is not free"),
+    "commit": (ACQUIRED, COMMITTED, "not-acquired", "commits to", "it has not acquired"),
+    "wait": (COMMITTED, READY, "stale-stage", "waits for", "it has not committed"),
+    "release": (READY, FREE, "early-release", "releases", "is not its own"),
+}
+
 
 class State:
     """What each slot of a ring is in, for each block, and for which step."""
@@ -57,6 +65,7 @@ class Rings:
     def step(self, node: ir.RingStep) -> Code:
         ring, loc, operation = node.ring, node.loc, node.operation
         step = self.expressions.index(node.step)
+        before, new, kind, verb, complaint = _STEPS[operation]
 
         def run(frame: Frame) -> None:
             state = self.state(frame, ring)
@@ -65,25 +74,11 @@ class Rings:
             slot = number % ring.stages
             rows = frame.block_row
             now, held = state.state[rows, slot], state.step[rows, slot]
-            match operation:
-                case "acquire":
-                    good = now == FREE
-                    kind, new = "slot-in-use", ACQUIRED
-                    message = f"step {{}} acquires a slot of {ring.name} that is not free"
-                case "commit":
-                    good = (now == ACQUIRED) & (held == number)
-                    kind, new = "not-acquired", COMMITTED
-                    message = f"step {{}} commits to a slot of {ring.name} that it has not acquired"
-                case "wait":
-                    good = (now == COMMITTED) & (held == number)
-                    kind, new = "stale-stage", READY
-                    message = f"step {{}} waits for a slot of {ring.name} that it has not committed"
-                case _:
-                    good = (now == READY) & (held == number)
-                    kind, new = "early-release", FREE
-                    message = f"step {{}} releases a slot of {ring.name} that is not its own"
-            wrong = ~good & active
+            wrong = (now != before) & active
+            if operation != "acquire":
+                wrong |= (held != number) & active
             if wrong.any():
+                message = f"step {{}} {verb} a slot of {ring.name} that {complaint}"
                 frame.fault(kind, message, wrong, loc, node, number)
             if operation == "acquire":
                 # Parities are those of the steps' numbers, so that none may be left out or come again.

@@ -45,6 +45,26 @@ class Meeting:
         self.before: Array = np.zeros(0, np.int64)
         self.clocks: Array = np.zeros(0, np.int64)
 
+    def come(
+        self,
+        frame: Frame,
+        size: int,
+        act: Callable[[], None],
+        what: str,
+        loc: Location,
+        *,
+        is_barrier: bool = False,
+    ) -> Thread:
+        """The frame's workers come, and wait until all of so many have: the last ones act for all."""
+        self.workers.append(frame.worker_row)
+        generation = self.generation
+        if sum(map(len, self.workers)) >= size:
+            act()
+            self.workers = []
+            self.generation += 1
+        else:
+            yield Wait(lambda: self.generation > generation, what, loc, is_barrier=is_barrier)
+
 
 class Schedule:
     """Runs the warps of one block."""
@@ -118,9 +138,7 @@ class Schedule:
         run, block = self.group.run, int(frame.group.blocks[0])
         order = self.group.order
         details: tuple[tuple[str, str | int], ...] = (("block", block),)
-        meeting = self.meetings.get(key)
-        if meeting is None:
-            meeting = self.meetings[key] = Meeting(size)
+        meeting = self._meeting(key, size)
         first = int(frame.worker_row[0])
         if is_named and meeting.before.size and first not in meeting.before:
             order.spread()
@@ -145,9 +163,8 @@ class Schedule:
                 notes=(("the other barrier is here", meeting.node.loc),),
                 where=node,
             )
-        meeting.workers.append(frame.worker_row)
-        generation = meeting.generation
-        if sum(map(len, meeting.workers)) >= meeting.size:
+
+        def join() -> None:
             workers = np.concatenate(meeting.workers)
             if len(workers) == order.workers:
                 order.join_blocks(np.zeros(1, np.int64))
@@ -155,11 +172,8 @@ class Schedule:
                 order.join_workers(0, workers)
             meeting.before = workers
             meeting.clocks = order.clock[0, order.agent_of[workers]]
-            meeting.workers = []
-            meeting.generation += 1
-        else:
-            found = meeting
-            yield Wait(lambda: found.generation > generation, what, node.loc, is_barrier=True)
+
+        yield from meeting.come(frame, meeting.size, join, what, node.loc, is_barrier=True)
 
     def gather(
         self,
@@ -175,18 +189,13 @@ class Schedule:
         """
         if size is None:
             size = frame.members.stop - frame.members.start
+        return self._meeting(key, size).come(frame, size, act, "the other warps", loc)
+
+    def _meeting(self, key: object, size: int) -> Meeting:
         meeting = self.meetings.get(key)
         if meeting is None:
             meeting = self.meetings[key] = Meeting(size)
-        meeting.workers.append(frame.worker_row)
-        generation = meeting.generation
-        if sum(map(len, meeting.workers)) >= size:
-            act()
-            meeting.workers = []
-            meeting.generation += 1
-        else:
-            found = meeting
-            yield Wait(lambda: found.generation > generation, "the other warps", loc)
+        return meeting
 
     def report_stuck(self) -> None:
         ended = len(self.threads) < len(self.frames)

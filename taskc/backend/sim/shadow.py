@@ -273,7 +273,7 @@ class Shadow:
         self.flight.site[lanes.at] = lanes.site
 
     def in_flight(self, lanes: Lanes) -> Array | None:
-        """Where these workers have not waited for what is to arrive; None: nowhere."""
+        """Tells where these workers have not waited for what is to arrive; None: nowhere."""
         if self.flight is None:
             return None
         state = self.flight.state[lanes.at]
@@ -292,10 +292,15 @@ class Shadow:
             )
         return wrong if wrong.any() else None
 
-    def _against_copies(self, lanes: Lanes, verb: str, report: Reporter) -> None:
+    def check_arrived(self, lanes: Lanes, verb: str, report: Reporter) -> Array | None:
+        """Reports what these workers have not waited for, and says where that is; None: nowhere."""
         wrong = self.in_flight(lanes)
         if wrong is not None and self.flight is not None:
             report.unwaited(verb, lanes, wrong, self.flight.site[lanes.at[wrong]])
+        return wrong
+
+    def _against_copies(self, lanes: Lanes, verb: str, report: Reporter) -> None:
+        self.check_arrived(lanes, verb, report)
         if self.departing is not None:
             leaving = self.departing[lanes.at] != 0
             if leaving.any():

@@ -248,10 +248,7 @@ class Statements:
 
         def run(frame: Frame) -> None:
             wrong = np.logical_not(condition(frame))
-            if wrong.any():
-                where = wrong if frame.mask is None else wrong & frame.mask
-                if where.any():
-                    frame.fault("assertion", message, where, node.loc, node)
+            frame.fault_if("assertion", message, wrong, node.loc, node)
 
         return Code(run)
 
@@ -372,7 +369,5 @@ def agreed(frame: Frame, value: Any, loc: Location, node: object) -> Any:
     one = value[..., :1]
     wrong = (value != one) & ((value == value) | (one == one))
     if wrong.any():
-        where = wrong if frame.mask is None else wrong & frame.mask
-        if where.any():
-            frame.fault("divergence", "workers disagree on a uniform value", where, loc, node)
+        frame.fault_if("divergence", "workers disagree on a uniform value", wrong, loc, node)
     return one.copy()

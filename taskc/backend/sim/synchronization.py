@@ -13,7 +13,7 @@ from taskc.backend.sim.order import join_all
 from taskc.backend.sim.rings import COMMITTED, FREE, Rings
 from taskc.backend.sim.schedule import Schedule, Thread, Wait
 from taskc.backend.sim.statements import Code, Statements
-from taskc.backend.sim.worker_copies import close_group, copies_of, land
+from taskc.backend.sim.worker_copies import close_group, wait_for
 from taskc.ir import nodes as ir
 from taskc.ir.target import WARP, WARPGROUP
 
@@ -186,14 +186,7 @@ class Synchronization:
 
                 def wait(frame: Frame) -> None:
                     number = int(np.max(step(frame)))
-                    copies = copies_of(frame)
-                    active = np.ones((frame.count, frame.width), np.bool_)
-                    if frame.mask is not None:
-                        active = np.broadcast_to(frame.mask, active.shape)
-                    for copy in copies.pending:
-                        if copy.tag is not None and copy.tag[0] is ring and copy.tag[1] <= number:
-                            land(frame, copy, active[copy.block, copy.column])
-                    copies.pending = [copy for copy in copies.pending if copy.at.size]
+                    wait_for(frame, lambda copy: copy.is_of(ring, number))
 
                 return Code(wait)
             return Code(lambda frame: None)

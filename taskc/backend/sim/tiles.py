@@ -12,7 +12,7 @@ import numpy as np
 from taskc.backend.sim.expressions import Evaluate, Expressions
 from taskc.backend.sim.machine import Frame
 from taskc.backend.sim.memory import Array, Memory
-from taskc.backend.sim.recording import flattened, memory_of, outside, selection, uninitialized
+from taskc.backend.sim.recording import memory_of, outside, picked, selection, uninitialized
 from taskc.backend.sim.registers import Pick, touch_registers
 from taskc.errors import InternalError, Location
 from taskc.ir import nodes as ir
@@ -172,12 +172,7 @@ class Tiles:
         elements = np.zeros(shape, memory.data.dtype)
         touched = np.zeros(shape, np.bool_)
         full = np.broadcast_shapes(np.shape(at), np.shape(value), np.shape(where), frame.full)
-        flat = np.broadcast_to(at, full).reshape(-1)
-        block = np.broadcast_to(frame.block_row, full).reshape(-1)
-        values = np.broadcast_to(value, full).reshape(-1)
-        if where is not None:
-            chosen = np.broadcast_to(where, full).reshape(-1)
-            flat, block, values = flat[chosen], block[chosen], values[chosen]
+        _, flat, block, values = picked(full, where, at, frame.block_row, value)
         elements[block, flat] = values
         touched[block, flat] = True
         scatter_tile(memory, elements, touched, frame)
@@ -248,11 +243,7 @@ def tile_store(memory: Memory, slots: Any, frame: Frame, value: Any, where: Any)
             index: Any = slots[0][..., None, None] if isinstance(slots, tuple) else slots
             shape = frame.full
             flat = (index * frame.count + frame.block_row) * frame.width + np.arange(frame.width)
-            at = flattened(flat, shape)
-            values = flattened(new, shape)
-            if where is not None:
-                chosen = flattened(where, shape)
-                at, values = at[chosen], values[chosen]
+            _, at, values = picked(shape, where, flat, new)
             if cube.flags.c_contiguous:
                 cube.reshape(-1)[at] = values
             else:

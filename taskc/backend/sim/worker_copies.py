@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from taskc.backend.sim.expressions import Expressions
 from taskc.backend.sim.machine import Frame, Run
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.races import Races
-from taskc.backend.sim.recording import memory_of
+from taskc.backend.sim.recording import memory_of, picked, selection
 from taskc.backend.sim.statements import Code
 from taskc.backend.sim.vectors import check_vector
 from taskc.errors import InternalError
@@ -53,6 +54,10 @@ class Copy:
         self.group = group
         self.site = site
         self.tag: tuple[ir.Ring, int] | None = None
+
+    def is_of(self, ring: ir.Ring, step: int) -> bool:
+        """Whether its group belongs to a ring, and to a step up to this one."""
+        return self.tag is not None and self.tag[0] is ring and self.tag[1] <= step
 
 
 class WorkerCopies:
@@ -107,34 +112,17 @@ class WorkerCopies:
         (most,) = operands_of(node).numbers
 
         def run(frame: Frame) -> None:
-            copies = copies_of(frame)
-            active = np.ones((frame.count, frame.width), np.bool_)
-            if frame.mask is not None:
-                active = np.broadcast_to(frame.mask, active.shape)
-            last = copies.closed - most
-            for copy in copies.pending:
-                arrived = copy.group < last[copy.block, copy.column]
-                land(frame, copy, arrived & active[copy.block, copy.column])
-            copies.pending = [copy for copy in copies.pending if copy.at.size]
+            last = copies_of(frame).closed - most
+            wait_for(frame, lambda copy: copy.group < last[copy.block, copy.column])
 
         return Code(run)
 
 
 def issue(frame: Frame, memory: Memory, at: Any, values: Any, illegal: Any, site: int) -> None:
-    shape = frame.full
-    flat = np.broadcast_to(at, shape).reshape(-1)
-    data = np.broadcast_to(values, shape).reshape(-1)
-    block = np.broadcast_to(frame.block_row, shape).reshape(-1)
-    column = np.broadcast_to(np.arange(frame.width), shape).reshape(-1)
-    where = frame.mask
-    if frame.owners_only is not None:
-        where = frame.owners_only if where is None else where & frame.owners_only
-    if illegal is not None:
-        where = ~illegal if where is None else where & ~illegal
-    chosen = None
-    if where is not None:
-        chosen = np.broadcast_to(where, shape).reshape(-1)
-        flat, data, block, column = (x[chosen] for x in (flat, data, block, column))
+    shape, columns = frame.full, np.arange(frame.width)
+    chosen, flat, data, block, column = picked(
+        shape, selection(frame, illegal), at, values, frame.block_row, columns
+    )
     if not flat.size:
         return
     copies = copies_of(frame)
@@ -175,7 +163,18 @@ def close_group(frame: Frame, tag: tuple[ir.Ring, int] | None) -> None:
         copies.closed += np.broadcast_to(frame.mask, copies.closed.shape)
 
 
-def land(frame: Frame, copy: Copy, arrived: Array) -> None:
+def wait_for(frame: Frame, arrived: Callable[[Copy], Any]) -> None:
+    """The active workers have waited for the elements of their copies of which `arrived` says so."""
+    copies = copies_of(frame)
+    active = np.ones((frame.count, frame.width), np.bool_)
+    if frame.mask is not None:
+        active = np.broadcast_to(frame.mask, active.shape)
+    for copy in copies.pending:
+        _land(frame, copy, arrived(copy) & active[copy.block, copy.column])
+    copies.pending = [copy for copy in copies.pending if copy.at.size]
+
+
+def _land(frame: Frame, copy: Copy, arrived: Array) -> None:
     """These elements have arrived, for the workers that issued their copies."""
     if not arrived.any():
         return
