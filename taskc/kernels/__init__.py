@@ -9,7 +9,7 @@ elementwise    an expression of several inputs, with broadcasting
 transpose      axes in any other order
 attention      with an online softmax, masks, and heads that share keys; for many queries and for few
 
-choose takes a plan for each of them; machine_facts has what their costs ask of a machine.
-The other files are parts of these, by their names, or shared: owners (who has what of a block), whole_rows (rows
-that stay in registers), padding (rows made longer), squares (turned in registers).
+Each is a folder: problem.py, plan.py, and a file for each algorithm; choose.py takes a plan for all of them, and
+machine_facts.py has what their costs ask of a machine. What several of them share: owners (who has what of a block),
+padding (matrices whose rows are made longer), squares (turned in registers).
 """

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from taskc import Machine
+
 UNMEASURED_SHARE = 0.01  # of what no table has, so that tuning meets it last
 
 Extents = tuple[int, int]
@@ -163,10 +165,7 @@ class GpuFacts:
     block_workers: int = 256  # eight such blocks fill a multiprocessor
     bytes_in_flight: int = 128  # of a worker that streams, and accesses where they are narrow
     accesses_in_flight: int = 32
-    accesses: int = (
-        4  # of a worker that has the fewest blocks to a multiprocessor, before that fewer
-    )
-    least_blocks: int = 4
+    least_blocks: int = 4  # to a multiprocessor, before a worker has more than one access
     streaming_blocks: int = 4  # to a multiprocessor, that keep its memory busy
     workers_along: int = 64  # an axis whose extent is known only at a call
     least_part_accesses: int = 4  # steps of a reduction's block that are worth a part of its own
@@ -178,11 +177,15 @@ class GpuFacts:
     most_row_elements: int = 32
     row_workers: int = 512
     square_side: int = 8  # elements of a side of the square that a worker has in registers
-    run_rows: int = (
-        64  # of short rows, so that neighbours among a warp's workers have them in different banks
-    )
+    run_rows: int = 64  # of short rows, so that a warp's workers have them in different banks
     longest_run_bytes: int = 1 << 15
 
 
 PROCESSOR = ProcessorFacts()
 GPU = GpuFacts()
+
+
+def seconds_of_bytes(nbytes: float, machine: Machine) -> float:
+    """As long as memory takes to be read and written, by blocks that are many."""
+    facts = PROCESSOR if machine.is_processor else GPU
+    return nbytes / facts.bytes_per_second

@@ -36,62 +36,55 @@ def along(workers: int, accesses: int, wide: int) -> Mapping:
     return repeat(1, accesses) * spatial(1, workers) * repeat(1, wide)
 
 
-def owners_of_whole_rows(m: Extent, n: Extent, dtype: DType, machine: Machine) -> Mapping | None:
-    """Whole rows of n elements, in the registers of a block; None where they don't fit."""
-    if (
-        machine.is_processor
-        or not isinstance(n, int)
-        or not 0 < n <= machine.lanes**2 * GPU.most_row_elements
-    ):
-        return None
-    wide = width(n, dtype)
-    if n <= machine.lanes * GPU.row_elements_of_warp:
-        workers = min(machine.lanes, power(ceil(n / wide)))
-    else:
-        workers = min(
-            power(ceil(n / GPU.row_elements_of_block)),
-            max(GPU.row_workers, power(ceil(n / GPU.most_row_elements))),
-        )
-    rows = max(1, GPU.block_workers // workers)
-    if isinstance(m, int):
-        # Every multiprocessor has a block, as far as there are rows: of a whole warp at least.
-        rows = min(rows, max(machine.lanes // workers, power(m // machine.threads), 1))
-    own = along(workers, ceil(n / (workers * wide)), wide)
-    return own if rows == 1 else spatial(rows, 1) * own
-
-
 def owners_of_boxes(
     shape: Sequence[Extent], wide: int, machine: Machine, *, accesses: int = 4
 ) -> Mapping:
-    """A box of a tensor for each block: workers and then accesses go along the last axes first.
+    """Boxes with up to so many accesses of a worker, as far as that leaves blocks enough.
 
-    On a processor it is a few vectors of a row, no more than the row has.
+    On a processor a box is a few vectors of a row, no more than the row has.
+    """
+    if machine.is_processor:
+        row = shape[-1]
+        while isinstance(row, int) and accesses > 1 and (accesses // 2) * machine.lanes >= row:
+            accesses //= 2
+    else:
+        extents, workers = _workers_of_boxes(shape, wide, machine)
+        if all(isinstance(extent, int) for extent in extents):
+            blocks = prod(ceil(n / w) for n, w in zip(extents, workers, strict=True))
+            accesses = max(1, min(accesses, blocks // (GPU.least_blocks * machine.threads)))
+            accesses = power(accesses + 1) // 2
+    return boxes_of(shape, wide, machine, accesses)
+
+
+def boxes_of(shape: Sequence[Extent], wide: int, machine: Machine, accesses: int) -> Mapping:
+    """A box of a tensor for each block: workers and then accesses go along the last axes first.
 
     wide  elements of an access, along the last axis
     """
     ones = [1] * (len(shape) - 1)
     if machine.is_processor:
-        row = shape[-1]
-        while isinstance(row, int) and accesses > 1 and (accesses // 2) * machine.lanes >= row:
-            accesses //= 2
         return repeat(*ones, accesses) * spatial(*ones, machine.lanes)
-    lined = [*shape[:-1], ceil(shape[-1] / wide) if isinstance(shape[-1], int) else shape[-1]]
-    alone = all(extent == 1 for extent in shape[:-1])
-    left, workers = GPU.block_workers, [1] * len(shape)
-    for axis in reversed(range(len(shape))):
-        extent = lined[axis]
-        most = power(extent) if isinstance(extent, int) else left if alone else GPU.workers_along
-        workers[axis] = min(left, most)
-        left //= workers[axis]
-    workers[0] *= max(1, left * machine.lanes // GPU.block_workers)  # of a whole warp at least
-    if all(isinstance(extent, int) for extent in lined):
-        blocks = prod(ceil(n / w) for n, w in zip(lined, workers, strict=True))
-        accesses = max(1, min(accesses, blocks // (GPU.least_blocks * machine.threads)))
-        accesses = power(accesses + 1) // 2
+    extents, workers = _workers_of_boxes(shape, wide, machine)
     repeats = [1] * len(shape)
     for axis in reversed(range(len(shape))):
-        extent = lined[axis]
+        extent = extents[axis]
         most = power(ceil(extent / workers[axis])) if isinstance(extent, int) else accesses
         repeats[axis] = max(1, min(accesses, most))
         accesses //= repeats[axis]
     return repeat(*repeats) * spatial(*workers) * repeat(*ones, wide)
+
+
+def _workers_of_boxes(
+    shape: Sequence[Extent], wide: int, machine: Machine
+) -> tuple[list[Extent], list[int]]:
+    """The extents, the last one in accesses, and the workers along each."""
+    extents = [*shape[:-1], ceil(shape[-1] / wide) if isinstance(shape[-1], int) else shape[-1]]
+    alone = all(extent == 1 for extent in shape[:-1])
+    left, workers = GPU.block_workers, [1] * len(shape)
+    for axis in reversed(range(len(shape))):
+        extent = extents[axis]
+        most = power(extent) if isinstance(extent, int) else left if alone else GPU.workers_along
+        workers[axis] = min(left, most)
+        left //= workers[axis]
+    workers[0] *= max(1, left * machine.lanes // GPU.block_workers)  # of a whole warp at least
+    return extents, workers

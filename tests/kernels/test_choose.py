@@ -10,13 +10,20 @@ import pytest
 import taskc as tc
 from taskc import bf16, f16, f32, i8, i32
 from taskc.checking import examine, examine_program
-from taskc.kernels import attention, convolution
+from taskc.kernels import attention, convolution, elementwise, reductions, rows, transpose
 from taskc.kernels.attention.plan import candidates as attention_plans
 from taskc.kernels.choose import choose, plans, sample
 from taskc.kernels.convolution.plan import candidates as convolution_plans
+from taskc.kernels.elementwise.plan import candidates as elementwise_plans
+from taskc.kernels.elementwise.problem import problem_of as elementwise_problem
 from taskc.kernels.matmul import build, packs
 from taskc.kernels.matmul.panels import panels
 from taskc.kernels.matmul.plan import candidates, candidates_of_batches, candidates_of_packs
+from taskc.kernels.reductions.plan import candidates as reduction_plans
+from taskc.kernels.reductions.problem import problem_of as reduction_problem
+from taskc.kernels.rows.plan import candidates as row_plans
+from taskc.kernels.transpose.plan import candidates as transpose_plans
+from taskc.kernels.transpose.problem import problem_of as transpose_problem
 from taskc.machine import Machine
 from tests.kernels.problems import gemm
 
@@ -57,6 +64,52 @@ OTHERS = [
 ]
 
 
+@tc.function
+def difference(x, y):  # type: ignore[no-untyped-def]
+    return x * 2 - y
+
+
+def softmaxed(x: Any) -> Any:
+    powers = np.exp(x - x.max(1, keepdims=True))
+    return powers / powers.sum(1, keepdims=True)
+
+
+def normalized(x: Any, scale: Any, shift: Any) -> Any:
+    centred = x - x.mean(1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5) * scale + shift
+
+
+def of_rows(function: str, m: int, n: int, **options: Any) -> rows.Problem:
+    return rows.Problem(function=function, m=m, n=n, dtype=f32, **options)
+
+
+NORM = {"scaled": True, "shifted": True}
+# Those that memory bounds: operator, space, problem, shapes of the arguments, what NumPy says, and within what.
+STREAMED: list[tuple[Any, Any, Any, Any, Any, float]] = [
+    (rows, row_plans, of_rows("softmax", 21, 50), [(21, 50)], softmaxed, 1e-6),
+    (rows, row_plans, of_rows("log_softmax", 3, 300), [(3, 300)], lambda x: np.log(softmaxed(x)), 1e-5),
+    (rows, row_plans, of_rows("layer_norm", 5, 70, **NORM), [(5, 70), (70,), (70,)], normalized, 1e-5),
+    (reductions, reduction_plans, reduction_problem("sum", (70_000,), (0,), f32, keepdims=False),
+     [(70_000,)], np.sum, 0),
+    (reductions, reduction_plans, reduction_problem("sum", (3, 200_000), (1,), f32, keepdims=False),
+     [(3, 200_000)], lambda x: x.sum(1), 0),
+    (reductions, reduction_plans, reduction_problem("max", (3, 700, 40), (1,), f32, keepdims=True),
+     [(3, 700, 40)], lambda x: x.max(1, keepdims=True), 0),
+    (elementwise, elementwise_plans, elementwise_problem(difference, ((30, 200), (200,)), (f32,), None),
+     [(30, 200), (200,)], lambda x, y: x * 2 - y, 0),
+    (transpose, transpose_plans, transpose_problem((50, 60), None, f32), [(50, 60)], np.transpose, 0),
+    (transpose, transpose_plans, transpose_problem((2, 49, 64), (0, 2, 1), f32), [(2, 49, 64)],
+     lambda x: x.swapaxes(1, 2), 0),
+    (transpose, transpose_plans, transpose_problem((2, 3, 70), (1, 0, 2), f32), [(2, 3, 70)],
+     lambda x: x.swapaxes(0, 1), 0),
+]  # fmt: skip
+OTHERS += [
+    (space, problem, tc.machine(target))
+    for _, space, problem, *_ in STREAMED
+    for target in (None, "sm_80")
+]
+
+
 @pytest.mark.parametrize(("space", "problem", "machine"), [*SPACES, *OTHERS])
 def test_plans_are_listed_once_each(space: Any, problem: Any, machine: Machine) -> None:
     found = list(plans(space, problem, machine))
@@ -90,15 +143,35 @@ def test_no_plan_changes_the_result(space: Any, problem: Any, machine: Machine) 
             np.testing.assert_array_equal(made(*arguments), exact, err_msg=str(plan))
             continue
         target = "sm_80" if machine == tc.machine("sm_80") else "sm_90a"
-        definition = build(problem, plan, machine)
-        if isinstance(definition, tc.ProgramDefinition):
-            examined = examine_program(definition, arguments, stages=("lean",), target=target)
-            result, findings = examined.calls[-1].results[-1], examined.findings
-        else:
-            call = examine(definition, arguments, stages=("lean",), target=target)
-            result, findings = call.results[-1], call.findings
-        assert not [finding for finding in findings if finding.severity == "error"], str(plan)
+        result = simulated(build(problem, plan, machine), arguments, target, str(plan))
         np.testing.assert_array_equal(result, exact, err_msg=str(plan))
+
+
+def simulated(definition: Any, arguments: list[Any], target: str, plan: str) -> Any:
+    if isinstance(definition, tc.ProgramDefinition):
+        examined = examine_program(definition, arguments, stages=("lean",), target=target)
+        result, findings = examined.calls[-1].results[-1], examined.findings
+    else:
+        call = examine(definition, arguments, stages=("lean",), target=target)
+        result, findings = call.results[-1], call.findings
+    assert not [finding for finding in findings if finding.severity == "error"], plan
+    return result
+
+
+@pytest.mark.parametrize("target", [None, "sm_80"], ids=str)
+@pytest.mark.parametrize(("operator", "space", "problem", "shapes", "exact", "bound"), STREAMED)
+def test_no_plan_of_what_memory_bounds_changes_the_result(
+    operator: Any, space: Any, problem: Any, shapes: Any, exact: Any, bound: float, target: Any
+) -> None:
+    random, machine = np.random.default_rng(3), tc.machine(target)
+    arguments = [random.integers(-2, 3, shape).astype(np.float32) for shape in shapes]
+    expected = exact(*(x.astype(np.float64) for x in arguments))
+    chosen = choose(space, problem, machine)
+    for plan in [chosen, *sample(space, problem, machine, 3)]:
+        made = operator.build(problem, plan, machine)
+        result = simulated(made, arguments, target, str(plan)) if target else made(*arguments)
+        shaped = np.asarray(result).reshape(expected.shape)
+        np.testing.assert_allclose(shaped, expected, rtol=0, atol=bound, err_msg=str(plan))
 
 
 @pytest.mark.parametrize("length", [2, 20])

@@ -20,9 +20,10 @@ from taskc.checking import Examination, examine, examine_program
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import expressions, statements, walk
 from taskc.kernels.elementwise import elementwise
-from taskc.kernels.owners import along, owners_of_boxes, owners_of_whole_rows
+from taskc.kernels.owners import along, owners_of_boxes
 from taskc.kernels.reductions import reduction
 from taskc.kernels.rows import layer_norm, log_softmax, rms_norm, softmax
+from taskc.kernels.rows.plan import owners_of_whole_rows
 from taskc.kernels.transpose import transpose
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.machine import Machine

@@ -1,0 +1,146 @@
+"""What a reduction computes, and how kernels see it, whichever algorithm does it.
+
+A kernel sees its arrays with neighbouring axes joined, as `[outer, apart, middle, along, inner]`: it folds
+`apart` and `along`, and keeps the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import taskc as tc
+from taskc import CompileError, DType, TensorType, bf16, boolean, f16, f32
+
+OPERATORS = {"sum": "+", "mean": "+", "prod": "*", "max": "max", "min": "min"}
+
+View = tuple[Any, Any, Any, Any, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """given, made  the types of x and y, of five axes; made has as many elements `along` as there are parts"""
+
+    operator: str
+    given: TensorType
+    made: TensorType
+
+    @property
+    def view(self) -> View:
+        outer, apart, middle, along, inner = self.given.shape
+        return outer, apart, middle, along, inner
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the innermost axis is folded."""
+        return isinstance(self.view[4], int) and self.view[4] == 1
+
+    @property
+    def wide(self) -> DType:
+        """What is computed in: numbers of 16 bits are folded in f32, and the result is rounded once."""
+        dtype = self.given.dtype
+        return f32 if dtype in (f16, bf16) else dtype
+
+    @property
+    def start(self) -> Any:
+        """What leaves everything as it is."""
+        operator, dtype = self.operator, self.wide
+        if operator not in ("max", "min"):
+            return 1 if operator == "prod" else 0
+        if dtype.is_float:
+            return -tc.inf if operator == "max" else tc.inf
+        return dtype.minimum if operator == "max" else dtype.maximum
+
+    @property
+    def folded(self) -> Callable[..., Any]:
+        """Of two numbers one."""
+
+        @tc.function
+        def folded(a, b):
+            if self.operator == "max":
+                result = max(a, b)
+            elif self.operator == "min":
+                result = min(a, b)
+            elif self.operator == "prod":
+                result = a * b
+            else:
+                result = a + b
+            return result
+
+        return folded
+
+    @property
+    def finished(self) -> Callable[..., Any]:
+        """A result, from what all numbers have been folded into."""
+        _, apart, _, along, _ = self.view
+
+        @tc.function
+        def finished(value):
+            if self.operator == "mean":
+                value /= self.wide(apart * along)
+            return value.to(self.made.dtype)
+
+        return finished
+
+
+def problem_of(
+    operator: str, shape: Sequence[Any], axes: Iterable[int], dtype: DType, *, keepdims: bool
+) -> Problem:
+    """The problem of what a user asks for, if there is one."""
+    if operator not in OPERATORS:
+        raise CompileError(
+            f"there is no reduction {operator!r}", hint=f"there is {list(OPERATORS)}"
+        )
+    if dtype is boolean or (operator == "mean" and not dtype.is_float):
+        raise CompileError(f"there is no {operator} of {dtype}")
+    folded = _folded_axes(len(shape), axes)
+    kept = [1 if axis in folded else extent for axis, extent in enumerate(shape)]
+    if not keepdims:
+        kept = [extent for axis, extent in enumerate(shape) if axis not in folded]
+    view, result = _views(shape, folded)
+    if operator in ("max", "min") and 0 in (view[1], view[3]):
+        raise CompileError(f"the {operator} of no elements has no value", hint=f"{tuple(shape)}")
+    return Problem(
+        operator=operator,
+        given=dtype[tuple(shape)].reshape(*view),
+        made=dtype[tuple(kept)].reshape(*result),
+    )
+
+
+def _folded_axes(rank: int, axes: Iterable[int]) -> set[int]:
+    folded = set()
+    for axis in axes:
+        if not -rank <= axis < rank:
+            raise CompileError(f"axis {axis} is not one of {rank}")
+        folded.add(axis % rank)
+    return folded
+
+
+def _views(shape: Sequence[Any], folded: set[int]) -> tuple[View, View]:
+    """How a kernel sees its input and its output."""
+    runs: list[tuple[bool, list[Any]]] = []
+    for axis, extent in enumerate(shape):
+        if isinstance(extent, int) and extent == 1:
+            continue
+        if not runs or runs[-1][0] is not (axis in folded):
+            runs.append((axis in folded, []))
+        runs[-1][1].append(extent)
+    joined = [(is_folded, prod(extents)) for is_folded, extents in runs]
+    if joined and not joined[-1][0]:
+        inner = joined.pop()[1]
+    else:
+        inner = 1
+    # From the back: along, middle, apart, outer.
+    parts = [1, 1, 1, 1]
+    for place, want in enumerate((True, False, True, False)):
+        if joined and joined[-1][0] is want:
+            parts[place] = joined.pop()[1]
+    if joined:
+        raise CompileError(
+            f"axes {sorted(folded)} of {len(shape)} lie in more than two groups",
+            hint="reduce some of them first",
+        )
+    along, middle, apart, outer = parts
+    return (outer, apart, middle, along, inner), (outer, 1, middle, 1, inner)

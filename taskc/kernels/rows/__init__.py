@@ -1,0 +1,80 @@
+"""Softmax and normalizations over the last axis of a matrix.
+
+problem.py is what is computed, plan.py how. Each other file is an algorithm:
+
+whole   rows that a block has in registers: read once, and written once
+strips  rows that a block goes over two or three times, from the nearest cache but for the first
+
+Numbers of 16 bits are converted as they are read, and rounded when they are written.
+"""
+
+from __future__ import annotations
+
+import taskc as tc
+from taskc import DType, KernelDefinition, Machine, f32
+from taskc.kernels.choose import choose
+from taskc.kernels.rows.plan import Strips, Whole, candidates
+from taskc.kernels.rows.problem import Extent, Problem
+from taskc.kernels.rows.strips import strips
+from taskc.kernels.rows.whole import whole
+
+__all__ = [
+    "Problem", "Strips", "Whole", "build", "layer_norm", "log_softmax", "rms_norm", "softmax",
+]  # fmt: skip
+
+
+def softmax(
+    m: Extent, n: Extent, *, dtype: DType = f32, machine: Machine | None = None
+) -> KernelDefinition:
+    """exp(x - peak) / sum(exp(x - peak)) for each row, with the row's largest element as its peak."""
+    return build(Problem(function="softmax", m=m, n=n, dtype=dtype), None, machine or tc.machine())
+
+
+def log_softmax(
+    m: Extent, n: Extent, *, dtype: DType = f32, machine: Machine | None = None
+) -> KernelDefinition:
+    """x - peak - log(sum(exp(x - peak))) for each row."""
+    return build(
+        Problem(function="log_softmax", m=m, n=n, dtype=dtype), None, machine or tc.machine()
+    )
+
+
+def layer_norm(
+    m: Extent,
+    n: Extent,
+    *,
+    dtype: DType = f32,
+    scaled: bool = True,
+    shifted: bool = True,
+    epsilon: float = 1e-5,
+    machine: Machine | None = None,
+) -> KernelDefinition:
+    """(x - mean) / sqrt(variance + epsilon) for each row, times `scale`, plus `shift`.
+
+    scaled, shifted  whether there are such parameters, of n elements. The variance is taken about the
+    mean, in a pass of its own.
+    """
+    problem = Problem(
+        function="layer_norm", m=m, n=n, dtype=dtype, scaled=scaled, shifted=shifted, epsilon=epsilon
+    )  # fmt: skip
+    return build(problem, None, machine or tc.machine())
+
+
+def rms_norm(
+    m: Extent,
+    n: Extent,
+    *,
+    dtype: DType = f32,
+    scaled: bool = True,
+    epsilon: float = 1e-5,
+    machine: Machine | None = None,
+) -> KernelDefinition:
+    """x / sqrt(mean(x**2) + epsilon) for each row, times `scale`, of n elements, if there is one."""
+    problem = Problem(function="rms_norm", m=m, n=n, dtype=dtype, scaled=scaled, epsilon=epsilon)
+    return build(problem, None, machine or tc.machine())
+
+
+def build(problem: Problem, plan: Whole | Strips | None, machine: Machine) -> KernelDefinition:
+    """By this plan, or by the one of least cost."""
+    plan = plan or choose(candidates, problem, machine)
+    return whole(problem, plan) if isinstance(plan, Whole) else strips(problem, plan)

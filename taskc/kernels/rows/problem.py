@@ -1,0 +1,64 @@
+"""What is computed of the rows of a matrix, whichever algorithm does it: softmax and normalizations.
+
+The operands, their order and their types are written down here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import taskc as tc
+from taskc import DType, f32, f64
+
+Extent = Any  # an int, or a tc.dim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """y = function(x) for each row of x[m, n]; numbers of 16 bits are converted as they are read.
+
+    function         softmax, log_softmax, layer_norm or rms_norm
+    scaled, shifted  whether a normalization has such an operand, of n elements
+    epsilon          what a normalization adds to the variance
+    """
+
+    function: str
+    m: Extent
+    n: Extent
+    dtype: DType
+    scaled: bool = False
+    shifted: bool = False
+    epsilon: float = 1e-5
+
+    @property
+    def wide(self) -> DType:
+        """What is computed in."""
+        return f64 if self.dtype is f64 else f32
+
+    @property
+    def has_peak(self) -> bool:
+        """Whether a row's largest element is looked for."""
+        return self.function in ("softmax", "log_softmax")
+
+    @property
+    def is_centred(self) -> bool:
+        """Whether a row's mean is taken away before its variance is taken."""
+        return self.function == "layer_norm"
+
+    def kernel(self, workers: int, rows: int, block: Callable[..., Any]) -> tc.KernelDefinition:
+        """block(x, scale, shift, y, row) for so many rows at a time, as a kernel of the problem's parameters."""
+        matrix, vector = self.dtype[self.m, self.n], (self.dtype[self.n],)
+
+        def kernel(
+            x: matrix,
+            scale: vector if self.scaled else (),
+            shift: vector if self.shifted else (),
+            y: tc.out[matrix],
+        ):
+            for row in tc.tiles(self.m, by=rows):
+                block(x, scale, shift, y, row)
+
+        kernel.__name__ = self.function
+        return tc.kernel(workers=workers)(kernel)
