@@ -18,7 +18,6 @@ from taskc.ir.arithmetic import (
     divides_by_zero,
     unary,
 )
-from taskc.ir.error_function import erf, erfc
 from taskc.ir.types import (
     DTYPES,
     DType,
@@ -40,9 +39,17 @@ from taskc.ir.types import (
 from tests.ir.exact import assert_same, every_value, random_floats, rounded, wide
 
 PYTHON = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+
+
 PYTHON |= {"//": operator.floordiv, "%": operator.mod, "min": min, "max": max}
+
+
 PYTHON |= {"&": operator.and_, "|": operator.or_, "^": operator.xor}
+
+
 PYTHON |= {"==": operator.eq, "!=": operator.ne, "<": operator.lt}
+
+
 PYTHON |= {"<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 
@@ -247,22 +254,6 @@ def test_math_functions(name, dtype):
     if name == "gelu":
         tolerance *= 16  # far to the left the rounding of x / sqrt(2) is multiplied by x**2
     np.testing.assert_allclose(wide(result), expected, rtol=tolerance, atol=1e-300)
-
-
-def test_error_function_against_mpmath():
-    random = np.random.default_rng(6)
-    x = np.concatenate(
-        [random.uniform(-7, 7, 600), random.uniform(-27, 27, 300), [0.46875, 4.0, -4.0]]
-    )
-    x = np.concatenate([x, 10.0 ** random.uniform(-300, 0, 100)])
-    with mpmath.workdps(40):
-        exact = [float(mpmath.erf(v)) for v in x.tolist()]
-        complement = [float(mpmath.erfc(v)) for v in x.tolist()]
-    np.testing.assert_allclose(erf(x), exact, rtol=1e-15, atol=0)
-    np.testing.assert_allclose(erfc(x), complement, rtol=2e-15, atol=1e-305)
-    special = np.array([np.inf, -np.inf, -0.0, np.nan])
-    assert_same(erf(special), [1, -1, -0.0, np.nan])
-    assert_same(erfc(special), [0, 2, 1, np.nan])
 
 
 def test_math_functions_at_their_limits():

@@ -22,11 +22,12 @@ from tests.passes.kernels import (
     keeps_its_result,
     kernel,
     nodes,
-    refused,
     through,
 )
 
 Golden = Callable[[str, str], None]
+
+
 FIRST = (select, overlap, lower_rings, lower_grid)
 SNAKE = "mapping((2, 4), 2, [[(0, 0), (0, 1), (0, 2), (0, 3)], [(1, 3), (1, 2), (1, 1), (1, 0)]])"
 
@@ -151,94 +152,14 @@ def test_a_tile_by_any_mapping(text: str) -> None:
     keeps_its_result(start)
 
 
-def slots_of(body: str, own: str, workers: int = 8) -> list[ir.Expression]:
-    start = kernel(
-        f"tile t: f32[8, 8] by {own} = 0.0\n" + body, "c: inout f32[8, 8]", workers=workers
-    )
-    made = scalar(start)
-    return [n.indices[0] for n in nodes(made, ir.Store) if n.tensor.scope == ir.REGISTER]
-
-
-def test_registers_are_linear_forms() -> None:
-    own = "spatial(4, 2).repeat(2, 4)"
-    (slot,) = slots_of(f"each (i, j) in {own}:\n    t[i, j] = 1.0", own)
-    assert not [node for node in [slot] if isinstance(node, ir.Lookup)]
-    turned = """
-each (i, j) in spatial(4, 2).repeat(2, 4, order=(1, 0)):
-    t[i, j] = 1.0
-"""
-    (slot,) = slots_of(turned, own)
-    s0, s1 = (v for v in _variables(slot))
-    assert {s0.name, s1.name} == {"s0", "s1"}
-    assert not [n for n in _walk(slot) if isinstance(n, ir.Lookup)]
-    rows = """
-for q in range(4):
-    each (i, j) in spatial(4, 2).repeat(2, 1):
-        t[i, j * 4 + q] = 1.0
-"""
-    (slot,) = slots_of(rows, own)
-    assert {v.name for v in _variables(slot)} == {"s", "q"}
-
-
-def test_registers_that_are_no_linear_form_are_looked_up() -> None:
-    """Rows in another order: slot 0, 2, 1, 3 in turn."""
-    body = """
-each (i, j) in spatial(8, 1).repeat(1, 8):
-    t[i, j * 3 % 8] = 1.0
-"""
-    (slot,) = slots_of(body, "spatial(8, 1).repeat(1, 8)")
-    (table,) = [n.table for n in _walk(slot) if isinstance(n, ir.Lookup)]
-    assert table.values.tolist() == [j * 3 % 8 for j in range(8)]
-
-
-def _walk(expression: ir.Expression) -> list[object]:
+def nodes_of(expression: ir.Expression) -> list[object]:
     return list(walk(expression))
 
 
-def _variables(expression: ir.Expression) -> list[ir.Variable]:
+def variables_of(expression: ir.Expression) -> list[ir.Variable]:
     return sorted(
-        {n for n in _walk(expression) if isinstance(n, ir.Variable)}, key=lambda v: v.name
+        {n for n in nodes_of(expression) if isinstance(n, ir.Variable)}, key=lambda v: v.name
     )
-
-
-def test_a_loop_over_registers_is_unrolled() -> None:
-    start = kernel(
-        """
-        tile t: f32[8, 8] by spatial(8, 1).repeat(1, 8)
-        for q in range(8):
-            each i in spatial(8):
-                t[i, q] = x[i, q]
-        for q in range(8):
-            each i in spatial(8):
-                c[q, i] = x[i, q]
-        """,
-        "x: f32[8, 8], c: inout f32[8, 8]",
-        workers=8,
-    )
-    loops = [loop for loop in nodes(scalar(start), ir.For) if loop.variable.name.startswith("q")]
-    assert [loop.kind for loop in loops] == ["unroll", "serial"]
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        ("for q in range(n):\n    each i in spatial(8):\n        t[i, q % 8] = 1.0",
-         "an index into the tile `t` depends on `n`, known only at run time"),
-        ("each i in spatial(8):\n    let q = seen[i] % 8\n    t[i, q] = 1.0",
-         "an index into the tile `t` depends on `q`, known only at run time"),
-        ("each i in spatial(8):\n    t[i, i] = 1.0",
-         "the register that holds this element of `t` differs between workers"),
-    ],
-    ids=["a loop", "memory", "the worker"],
-)  # fmt: skip
-def test_registers_are_known_when_compiling(body: str, message: str) -> None:
-    text = "tile t: f32[8, 8] by spatial(8, 1).repeat(1, 8) = 0.0\n" + body
-    start = kernel(text, "seen: inout i64[8]", workers=8, dimensions="n")
-    start = through(start, *FIRST)
-    error = refused(start, lower_mappings)
-    loop = message.replace("`n`", "`q`")
-    assert error.message in (message, loop)
-    assert error.location.line == text.count("\n") + 2
 
 
 def test_matrix_instructions_take_consecutive_registers() -> None:
@@ -255,7 +176,7 @@ def test_matrix_instructions_take_consecutive_registers() -> None:
     )
     machine = Machine()
     (mma,) = [do for do in nodes(scalar(start), ir.Do) if do.operation.startswith("mma")]
-    loops = [v for place in mma.operands for v in _variables(place.indices[0])]  # type: ignore[union-attr]
+    loops = [v for place in mma.operands for v in variables_of(place.indices[0])]  # type: ignore[union-attr]
     f0, f1 = sorted(set(loops), key=lambda v: v.name)
     for row in range(2):
         for column in range(2):

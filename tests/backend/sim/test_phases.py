@@ -24,6 +24,8 @@ MATMUL = """
                 {work}
             move c[row + u, col + v] = acc[u, v] for (u, v) in (8, 16) if row + u < 50 and col + v < 40
 """
+
+
 FMA = """for q in range(4):
                     each (i, j) in spatial(2, 1).repeat(2, 2).spatial(2, 2).repeat(1, 4):
                         acc[i, j] = fma(sa[i, q], sb[q, j], acc[i, j])"""
@@ -154,87 +156,6 @@ def test_blocks_may_loop_differently_often() -> None:
     assert y.tolist() == [0, 1, 6, 7, 600, 601]
 
 
-@pytest.mark.parametrize("operator", ["+", "min", "max", "*"])
-def test_reduce_folds_slots_and_then_a_tree_of_owners(operator: str) -> None:
-    rng = np.random.default_rng(3)
-    x = rng.standard_normal((4, 24)).astype(np.float32)
-    y = np.zeros(4, np.float32)
-    report = simulate(
-        f"""
-        kernel k(x: f32[4, 24], y: out f32[4]) workers=6 stage=parsed:
-            tile t: f32[4, 24] by repeat(4, 2).spatial(1, 6).repeat(1, 2)
-            each (i, j) in repeat(4, 2).spatial(1, 6).repeat(1, 2):
-                t[i, j] = x[i, j]
-            tile s: f32[4] by replicate(6).repeat(4)
-            reduce s = {operator} over t axis=1
-            move y[i] = s[i] for i in 4
-        """,
-        x,
-        y,
-    )
-
-    def fold(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return arithmetic.binary(operator, a, b, f32)
-
-    parts = []
-    for worker in range(6):
-        own = [x[:, 12 * j + 2 * worker + r] for j in range(2) for r in range(2)]
-        total = own[0]
-        for value in own[1:]:
-            total = fold(total, value)
-        parts.append(total)
-    while len(parts) > 1:
-        half = (len(parts) + 1) // 2
-        parts = [
-            fold(parts[i], parts[i + half]) if i + half < len(parts) else parts[i]
-            for i in range(half)
-        ]
-    assert report.ok, report
-    np.testing.assert_array_equal(y, parts[0])
-
-
-@pytest.mark.parametrize("exclusive", [False, True])
-def test_scan(exclusive: bool) -> None:
-    x = np.arange(3, 19, dtype=np.int32).reshape(2, 8)
-    y = np.zeros((2, 8), np.int32)
-    report = simulate(
-        f"""
-        kernel k(x: i32[2, 8], y: out i32[2, 8]) workers=4 stage=parsed:
-            tile t: i32[2, 8] by spatial(2, 2).repeat(1, 4)
-            move t[i, j] = x[i, j] for (i, j) in (2, 8)
-            tile s: i32[2, 8] by spatial(2, 2).repeat(1, 4)
-            scan s = + over t axis=1 {"exclusive" if exclusive else ""}
-            move y[i, j] = s[i, j] for (i, j) in (2, 8)
-        """,
-        x,
-        y,
-    )
-    expected = np.cumsum(x, axis=1)
-    assert report.ok, report
-    assert y.tolist() == (expected - x if exclusive else expected).tolist()
-
-
-def test_histogram_with_atomics_and_old_values() -> None:
-    x = np.array([0, 1, 1, 3, 1, 0, 2, 1], np.int32)
-    bins = np.zeros(4, np.int32)
-    ranks = np.zeros(8, np.int32)
-    report = simulate(
-        """
-        kernel k(x: i32[8], bins: inout i32[4], ranks: out i32[8]) workers=4 stage=parsed:
-            grid r in 8 by 4:
-                each i in spatial(4):
-                    let old: i32 = atomic bins[x[r + i].to(i64)] += 1
-                    ranks[r + i] = old
-        """,
-        x,
-        bins,
-        ranks,
-    )
-    assert report.ok, report
-    assert bins.tolist() == [2, 4, 1, 1]
-    assert ranks.tolist() == [0, 0, 1, 0, 2, 1, 0, 3]
-
-
 def test_symbolic_dimensions_come_from_the_arguments() -> None:
     x = np.arange(7, dtype=np.float32)
     y = np.zeros(7, np.float32)
@@ -269,134 +190,6 @@ def test_printing() -> None:
         on_print=lines.append,
     )
     assert lines == ["block 0", "block 2", "1 of 0", "1 of 2"]
-
-
-# --- bugs, and their correct twins -------------------------------------------------------------
-
-SHIFT = """
-    kernel k(x: f32[8], y: out f32[8]) workers=8 stage=parsed:
-        shared s: f32[8]
-        each i in spatial(8):
-            s[i] = x[i]  # other
-            {between}
-            {access}
-"""
-
-
-def test_race_in_a_phase() -> None:
-    report = expect(SHIFT.format(between="", access="y[i] = s[7 - i]  # here"), "race")
-    finding = report.findings[0]
-    assert dict(finding.details)["worker"] != dict(finding.details)["other"]
-    assert "s[" in finding.message
-
-
-def test_no_race_with_oneself_or_between_phases() -> None:
-    expect(SHIFT.format(between="", access="y[i] = s[i]"))
-    expect(
-        """
-        kernel k(x: f32[8], y: out f32[8]) workers=8 stage=parsed:
-            shared s: f32[8]
-            each i in spatial(8):
-                s[i] = x[i]
-            each i in spatial(8):
-                y[i] = s[7 - i]
-        """
-    )
-
-
-def test_race_of_two_writers() -> None:
-    expect(
-        """
-        kernel k(y: inout f32[8]) workers=8 stage=parsed:
-            each i in spatial(8):
-                y[i // 2] = 1.0  # here
-        """,
-        "race",
-    )
-
-
-def test_race_of_a_read_before_the_write() -> None:
-    expect(
-        """
-        kernel k(x: f32[8], y: out f32[8]) workers=8 stage=parsed:
-            shared s: f32[8]
-            move s[i] = 0.0 for i in 8
-            each i in spatial(8):
-                y[i] = s[(i + 1) % 8]  # other
-                s[i] = x[i]  # here
-        """,
-        "race",
-    )
-
-
-def test_race_between_tasks_of_workers_run_slot_by_slot() -> None:
-    expect(
-        """
-        kernel k(y: inout i32[4]) workers=2 stage=parsed:
-            each i in repeat(2).spatial(2):
-                y[i // 2] = y[i // 2] + 1  # here
-        """,
-        "race",
-    )
-    expect(
-        """
-        kernel k(y: inout i32[4]) workers=2 stage=parsed:
-            each i in spatial(2).repeat(2):
-                y[i // 2] = y[i // 2] + 1
-        """
-    )
-
-
-def test_race_between_blocks() -> None:
-    for access, kind in (
-        ("y[i] = 1.0  # here", "race"),
-        ("y[r + i] = y[(r + i + 4) % 8]  # here", "race"),
-        ("y[r + i] = y[r + i] + 1.0", None),
-        ("y[r + i] = y[r + i] + z[i]", None),
-    ):
-        expect(
-            f"""
-            kernel k(y: inout f32[8], z: inout f32[8]) workers=4 stage=parsed:
-                grid r in 8 by 4:
-                    each i in spatial(4):
-                        {access}
-            """,
-            kind,
-        )
-
-
-def test_atomics_race_with_plain_accesses_only() -> None:
-    expect(
-        """
-        kernel k(y: inout i32[1], z: out i32[8]) workers=8 stage=parsed:
-            each i in spatial(8):
-                atomic y[0] += 1  # other
-                z[i] = y[0]  # here
-        """,
-        "race",
-    )
-    expect(
-        """
-        kernel k(y: inout i32[1], z: out i32[8]) workers=8 stage=parsed:
-            each i in spatial(8):
-                atomic y[0] += 1
-            each i in spatial(8):
-                z[i] = y[0]
-        """
-    )
-
-
-def test_race_within_a_move() -> None:
-    expect(
-        """
-        kernel k(x: f32[8], y: out f32[8]) workers=4 stage=parsed:
-            shared s: f32[8]
-            move s[i] = 0.0 for i in 8
-            move s[i // 2] = x[i] for i in 8  # here
-            move y[i] = s[i] for i in 8
-        """,
-        "race",
-    )
 
 
 def test_out_of_bounds() -> None:
@@ -566,65 +359,6 @@ def test_uniform_control_flow() -> None:
                     y[i] = 1
         """,
         "divergence",
-    )
-
-
-RING = """
-    kernel k(x: f32[6, 4], y: inout f32[6, 4]) workers=4 stage=pipelined:
-        shared s: f32[2, 4]
-        ring r = (s) stages=2 transport=cp.async
-        acquire r[0]
-        move s[0, i] = x[0, i] for i in 4
-        commit r[0]
-        for t in range(6):
-            if t + 1 < 6:
-                acquire r[t + 1]{acquire}
-                move s[(t + 1) % 2, i] = x[t + 1, i] for i in 4{move}
-                commit r[t + 1]
-            {wait}
-            each i in spatial(4):
-                y[t, i] = s[{slot}, i]{read}
-            {release}
-"""
-
-
-@pytest.mark.parametrize(
-    ("kind", "changes"),
-    [
-        (None, {}),
-        ("stale-stage", {"wait": "pass", "read": "  # here", "release": "pass", "acquire": ""}),
-        ("stale-stage", {"slot": "(t + 1) % 2", "read": "  # here"}),
-        ("slot-in-use", {"release": "pass", "acquire": "  # here"}),
-    ],
-)
-def test_rings(kind: str | None, changes: dict[str, str]) -> None:
-    parts = {
-        "acquire": "",
-        "move": "",
-        "wait": "wait r[t]",
-        "slot": "t % 2",
-        "read": "",
-        "release": "release r[t]",
-    }
-    text = RING.format(**{**parts, **changes})
-    if "wait" in changes:
-        text = text.replace("range(6)", "range(1)")
-    elif "slot" in changes:
-        text = text.replace("range(6)", "range(5)")
-    expect(text, kind)
-
-
-def test_reading_a_released_slot() -> None:
-    expect(
-        RING.format(
-            acquire="",
-            move="",
-            wait="wait r[t]\n            release r[t]",
-            slot="t % 2",
-            read="  # here",
-            release="pass",
-        ),
-        "early-release",
     )
 
 

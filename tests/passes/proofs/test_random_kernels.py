@@ -18,7 +18,7 @@ from taskc.passes.proofs.bounds import bounds_findings
 from taskc.passes.proofs.coverage import coverage_findings
 from taskc.passes.proofs.program import collect
 from taskc.passes.proofs.races import race_findings
-from tests.passes.random_kernels import BrokenPromiseError, RandomKernel
+from tests.passes.proofs.random_kernels import BrokenPromiseError, RandomKernel
 
 FEW = ((0, 0), (0, 3), (1, 0), (1, 1), (1, 4), (2, 5), (3, 1), (5, 2), (7, 7))
 ALL = tuple(product(range(8), range(8)))

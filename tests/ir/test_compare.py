@@ -1,0 +1,107 @@
+"""Differences of programs: every attribute counts, and names correspond one to one."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from taskc.ir import (
+    difference,
+    nodes as ir,
+    parse,
+    same_program,
+)
+from taskc.ir.nodes import Binary, Variable
+from taskc.ir.rewrite import map_children, walk
+from tests.ir.stage_programs import PROGRAMS
+from tests.ir.test_text import HEAD, kernel
+
+
+def test_comparing_shared_operands_takes_no_exponential_time() -> None:
+    def chain() -> ir.Kernel:
+        n = Variable("n")
+        value: ir.Expression = n
+        for _ in range(3000):
+            value = Binary("+", value, value)
+        return kernel(ir.Let(Variable("x"), value), parameters=(n,))
+
+    assert same_program(chain(), chain())
+
+
+# --- differences ---
+def _variants(node: Any) -> list[Any]:
+    """The node with one of its attributes changed, for each that has an obvious other value."""
+    changed = []
+    for field in dataclasses.fields(node):
+        value = getattr(node, field.name)
+        if not field.init or field.name == "loc":
+            continue
+        other: Any = None
+        match value:
+            case bool():
+                other = not value
+            case int():
+                other = value + 1
+            case float():
+                other = value + 1 if math.isfinite(value) else 0.0
+            case str():
+                other = value + "x"
+            case tuple() if value and all(isinstance(n, int) for n in value):
+                other = (*value[:-1], value[-1] + 1)
+        if other is not None:
+            changed.append(replace(node, **{field.name: other}))
+    return changed
+
+
+@pytest.mark.parametrize("build", PROGRAMS, ids=lambda build: build.__name__)
+def test_any_changed_attribute_is_a_difference(build: Callable[[], ir.Kernel]) -> None:
+    program = build()
+    planted = 0
+    for target in list(walk(program.body)):
+        if isinstance(target, Variable):
+            continue
+        for variant in _variants(target):
+
+            def swap(node: Any, old: Any = target, new: Any = variant) -> Any:
+                return new if node is old else map_children(node, swap)
+
+            mutant = replace(program, body=swap(program.body))
+            assert difference(program, mutant) is not None
+            planted += 1
+    assert planted > 5
+
+
+def test_differences_are_told() -> None:
+    def told(first: str, second: str) -> str | None:
+        return difference(parse(HEAD + first), parse(HEAD + second))
+
+    assert told("    let y = n + 1\n", "    let z = n + 1\n") is None
+    assert told("    let y = n + 1\n", "    let y = n + 2\n") == (
+        "Binary.right: `1` against `2`, in `let y = n + 1` against `let y = n + 2`"
+    )
+    assert told("    let y = n + 1\n", "    let y = n - 1\n") == (
+        "Binary.operator: '+' against '-', in `let y = n + 1` against `let y = n - 1`"
+    )
+    assert told("    let y = n\n    let z = n\n", "    let y = n\n    let z = y\n") == (
+        "Let.value: `n` against `y`, in `let z = n` against `let z = y`"
+    )
+    assert told("    shared y: f32[4]\n", "    shared y: f32[5]\n") is not None
+    assert told("    x[0, 0] = 0.0\n", "    x[0, 0] = -0.0\n") is not None
+    assert told("    x[0, 0] = nan\n", "    x[0, 0] = nan\n") is None
+
+
+def test_names_correspond_one_to_one() -> None:
+    a, b = Variable("a"), Variable("b")
+
+    def sums(*pair: Variable) -> ir.Kernel:
+        return kernel(ir.Let(Variable("x"), Binary("+", *pair)), parameters=(a, b))
+
+    assert difference(sums(a, b), sums(a, b)) is None
+    assert difference(sums(a, b), sums(a, a)) is not None
+    assert difference(sums(a, a), sums(a, b)) is not None
+    assert difference(sums(a, b), sums(b, a)) is not None
