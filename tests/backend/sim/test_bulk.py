@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.backend.sim.checking import expect, simulate
-from tests.backend.sim.test_warps import SEEDS
+from tests.backend.sim.test_schedule import SEEDS
 
 STORE = """
     kernel k(x: f32[64], y: out f32[64], z: out f32[64]) workers=64 blocks=1 stage=scalar:
