@@ -201,8 +201,8 @@ def _collide(
     first: _Touch, live: Any, own: list[Any], second: _Touch, also: Any, other: list[Any]
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Places of the two touches where the indices agree and the agents differ."""
-    if not np.any(live) or not np.any(also):
-        return None
+    if not (np.any(live) and np.any(also) and all(map(np.size, (*own, *other)))):
+        return None  # nobody comes to one of them
     numbers, numbers_too, count = element_numbers(own, other)
     agents, keys, place = _flat(first.agents, numbers, live)
     agents_too, keys_too, place_too = agents, keys, place

@@ -38,6 +38,15 @@ IN = "a: f32[64]"
         """,
     ),
     Case(
+        "a loop that never runs", IN,
+        """
+        shared s: f32[8]
+        each i in spatial(4):
+            for q in range(3, 0, 4):
+                s[q] = a[i]
+        """,
+    ),
+    Case(
         "replicas", IN,
         """
         shared s: f32[4]
