@@ -22,6 +22,7 @@ from taskc.analysis.prover import nonpositive
 from taskc.analysis.wrapping import unwrapped
 from taskc.ir import nodes as ir
 from taskc.ir.affine import Affine, Atom, Opaque, Scope
+from taskc.ir.build import ZERO, index
 from taskc.ir.interval import Interval
 from taskc.ir.linear import factors_of
 from taskc.ir.nodes import Binary, Constant, Expression, Statement, Unary, Variable
@@ -80,16 +81,13 @@ class Facts(Known):
                     statement.variable, statement.start, statement.stop, statement.step
                 )
             case ir.Pipeline():
-                return self._enter_loop(
-                    statement.variable, ir.constant(0), statement.extent, statement.by
-                )
+                return self._enter_loop(statement.variable, ZERO, statement.extent, statement.by)
             case ir.Grid():
                 facts = self
                 for variable, extent, by in zip(
                     statement.variables, statement.shape, statement.by, strict=True
                 ):
-                    stop = ir.constant(extent) if isinstance(extent, int) else extent
-                    facts = facts._enter_loop(variable, ir.constant(0), stop, by)
+                    facts = facts._enter_loop(variable, ZERO, index(extent), by)
                 return facts
             case ir.Each() | ir.Move():
                 sizes = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from taskc.analysis.accesses import Access, Crew, evaluate, make_access
-from taskc.analysis.reads import reads
+from taskc.analysis.reads import reads, reads_memory
 from taskc.analysis.touches import Loop, Touching, touches
 from taskc.errors import Location
 from taskc.ir import nodes as ir
@@ -149,7 +149,7 @@ class _Scope:
         if not isinstance(statement, ir.Let):
             return self
         variable, value = statement.variable, statement.value
-        if any(isinstance(node, ir.Read) for node in walk(value)):
+        if reads_memory(value):
             return self._unknown(variable) if self.nested else self
         return replace(self, lets={**self.lets, variable: self.resolve(value)})
 

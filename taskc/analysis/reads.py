@@ -7,12 +7,12 @@ The walk over statements goes on in taskc.analysis.touches; CUDA's emitter finds
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from taskc.ir import nodes as ir
-from taskc.ir.nodes import Expression
-from taskc.ir.rewrite import expressions
+from taskc.ir.nodes import Expression, Variable
+from taskc.ir.rewrite import expressions, walk
 
 Known = TypeVar("Known")
 Assume = Callable[[Known, Expression, bool], Known]
@@ -36,3 +36,27 @@ def reads(
                 yield from reads(part, known, assume)
             if isinstance(node, ir.Read | ir.Address):
                 yield node, known
+
+
+def seen_through(
+    nodes: Iterable[Expression], names: Mapping[Variable, Expression]
+) -> Iterator[Expression]:
+    """All that is in these expressions, what names in them stand for included: each once, parents first."""
+    seen: set[int] = set()
+    stack = [*nodes][::-1]
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        yield node
+        if isinstance(node, Variable):
+            if node in names:
+                stack.append(names[node])
+        else:
+            stack += [*expressions(node)][::-1]
+
+
+def reads_memory(expression: Expression) -> bool:
+    """Whether its value may change later, though no name in it does."""
+    return any(isinstance(node, ir.Read) for node in walk(expression))

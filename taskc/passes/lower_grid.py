@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+from taskc.analysis.reads import reads_memory
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.affine import divisible
@@ -37,7 +38,7 @@ from taskc.ir.build import (
 )
 from taskc.ir.nodes import Expression, Statement, Variable
 from taskc.ir.printer import expression_text
-from taskc.ir.rewrite import map_statements, substitute, walk
+from taskc.ir.rewrite import map_statements, substitute
 from taskc.ir.target import TARGETS, Target
 
 
@@ -55,7 +56,7 @@ def lower_grid(kernel: ir.Kernel) -> ir.Kernel:
             check_cluster(statement, lets, target)
             # Who launches the kernel knows its dimensions, not what it computes from them.
             blocks = substitute(number_of_tiles(statement), lets)
-            if any(isinstance(node, ir.Read) for node in walk(blocks)):
+            if reads_memory(blocks):
                 raise CompileError(
                     "how many blocks there are depends on memory, and has to be known before",
                     statement.loc,

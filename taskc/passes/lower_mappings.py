@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from taskc.analysis.facts import Facts
+from taskc.analysis.reads import reads_memory
 from taskc.errors import CompileError, Location, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.build import (
@@ -171,7 +172,7 @@ class _Lowering:
             parts.append(self.statement(inner, scope))
             if not isinstance(inner, ir.Let) or scope.loop is None:
                 continue
-            if not any(isinstance(node, ir.Read) for node in walk(inner.value)):
+            if not reads_memory(inner.value):
                 value = substitute(inner.value, scope.lets)
                 scope = replace(scope, lets={**scope.lets, inner.variable: value})
         return replace(statement, statements=tuple(parts))

@@ -42,6 +42,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from taskc.analysis.reads import reads_memory
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import add, index, less, modulo, multiply
@@ -96,7 +97,7 @@ def _pipeline(pipeline: ir.Pipeline, kernel: ir.Kernel, notes: Notes) -> Stateme
             pipeline.variable, index(0), pipeline.extent, pipeline.by, pipeline.body, loc=loc
         )
     extent: list[Statement] = []
-    if any(isinstance(node, ir.Read) for node in walk(pipeline.extent)):
+    if reads_memory(pipeline.extent):
         # The loop asks several times, and its work may change what is read.
         length = Variable("extent", loc=loc)
         extent.append(ir.Let(length, pipeline.extent, loc=loc))

@@ -33,8 +33,9 @@ from types import MappingProxyType
 
 from taskc.analysis.accesses import Access, Crew
 from taskc.analysis.phases import Phases, rings_between_roles, shared_tensors, surely_runs
+from taskc.analysis.reads import reads_memory
 from taskc.ir import nodes as ir
-from taskc.ir.nodes import Expression, Ring, Statement, Tensor
+from taskc.ir.nodes import Ring, Statement, Tensor
 from taskc.ir.rewrite import expressions, map_statements, sequence, statements, walk
 from taskc.ir.target import TARGETS, Target
 from taskc.passes.counted_rings import released_by_each
@@ -208,7 +209,7 @@ class _Placer:
             if isinstance(inner, ir.Barrier) and behind is not None:
                 self.crossed.append((inner, state, lets, behind))
             new, state = self.walk(inner, state, lets)
-            if isinstance(inner, ir.Let) and not _reads(inner.value):
+            if isinstance(inner, ir.Let) and not reads_memory(inner.value):
                 lets = {**lets, inner.variable: inner.value}
             if new is inner:
                 parts.append(inner)
@@ -415,7 +416,3 @@ def _first_new(old: Statement, new: Statement) -> str:
     return next(
         node.orders for node in walk(new) if isinstance(node, ir.Barrier) and id(node) not in before
     )
-
-
-def _reads(expression: Expression) -> bool:
-    return any(isinstance(node, ir.Read) for node in walk(expression))

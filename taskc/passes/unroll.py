@@ -17,9 +17,9 @@ copies of it would only take the compiler's time and room in the cache of instru
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from taskc.analysis.reads import seen_through
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Constant, Expression, Kernel, Statement, Variable
 from taskc.ir.rewrite import copy, map_statements, substitute, walk
@@ -48,7 +48,7 @@ def unroll(kernel: Kernel, *, options: Options = DEFAULT) -> Kernel:
 
 def _register_indices(body: Statement) -> set[Variable]:
     """The variables that decide which register is meant, through Lets too."""
-    variables: set[Variable] = set()
+    indices: list[Expression] = []
     definitions: dict[Variable, Expression] = {}
     for node in walk(body):
         if isinstance(node, ir.Let):
@@ -57,20 +57,8 @@ def _register_indices(body: Statement) -> set[Variable]:
             isinstance(node, (ir.Read, ir.Store, ir.Address, ir.Atomic))
             and node.tensor.scope == ir.REGISTER
         ):
-            for index in node.indices:
-                variables.update(_variables(index))
-    pending = list(variables)
-    while pending:
-        value = definitions.get(pending.pop())
-        if value is not None:
-            new = set(_variables(value)) - variables
-            variables |= new
-            pending += new
-    return variables
-
-
-def _variables(expression: Expression) -> Iterator[Variable]:
-    return (node for node in walk(expression) if type(node) is Variable)
+            indices += node.indices
+    return {part for part in seen_through(indices, definitions) if isinstance(part, Variable)}
 
 
 class _Unroller:

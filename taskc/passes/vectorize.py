@@ -30,6 +30,7 @@ from dataclasses import replace
 from typing import TypeGuard
 
 from taskc.analysis.facts import NEGATED, Facts
+from taskc.analysis.reads import reads_memory
 from taskc.ir import nodes as ir
 from taskc.ir.affine import Affine, Opaque
 from taskc.ir.nodes import Binary, Constant, Expression, Kernel, Select, Statement, Unary, Variable
@@ -206,7 +207,7 @@ def _is_lazy(node: Expression) -> TypeGuard[Binary]:
     """An `and` or `or` whose left operand decides whether memory is read."""
     if type(node) is not Binary or node.operator not in ("and", "or"):
         return False
-    return any(isinstance(part, ir.Read) for part in walk(node.right))
+    return reads_memory(node.right)
 
 
 class _Check:

@@ -5,7 +5,7 @@ Parameters start at an address that is a multiple of 16 bytes.
 
 from __future__ import annotations
 
-from math import gcd, prod
+from math import gcd
 
 from taskc.analysis.facts import Facts
 from taskc.ir import nodes as ir
@@ -110,7 +110,3 @@ def _pitches(tensor: Tensor) -> tuple[int | Expression, ...] | None:
         return extents
     line = line_of(tensor)
     return None if line is None else (*extents[:-1], line)
-
-
-def elements(shape: tuple[int, ...]) -> int:
-    return prod(shape)

@@ -19,10 +19,10 @@ import numpy as np
 
 from taskc.analysis.collisions import element_numbers, example
 from taskc.analysis.indices import Array, Factor, Index
+from taskc.analysis.reads import reads_memory
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import GLOBAL, Expression, Variable
-from taskc.ir.rewrite import walk
 from taskc.passes.proofs.enumeration import (
     LIMIT,
     Enumerator,
@@ -176,7 +176,7 @@ def _reach(
 
 def _is_fixed(atom: Expression, equal: set[Variable], program: Program) -> bool:
     """Made of parameters and of grid variables that two blocks share."""
-    if any(isinstance(node, ir.Read) for node in walk(atom)):
+    if reads_memory(atom):
         return False
     variables = used_variables(program, [atom])
     return all(

@@ -21,14 +21,8 @@ from taskc.passes.proofs.enumeration import LIMIT, Enumerator, all_blocks, is_sh
 from taskc.passes.proofs.flow import State, states
 from taskc.passes.proofs.folding import resolved
 from taskc.passes.proofs.paths import Guard
-from taskc.passes.proofs.program import Program, collect, is_dead, used_variables
+from taskc.passes.proofs.program import Program, is_dead, used_variables
 from taskc.passes.proofs.wording import at, first_true, spelled, task_of, task_text
-
-
-def prove_bounds(kernel: ir.Kernel) -> ir.Kernel:
-    for error in bounds_findings(collect(kernel)):
-        raise error
-    return kernel
 
 
 def bounds_findings(program: Program) -> list[CompileError]:

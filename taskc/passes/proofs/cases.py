@@ -15,10 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from taskc.analysis.reads import reads_memory
 from taskc.errors import CompileError
-from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Variable
-from taskc.ir.rewrite import walk
 from taskc.passes.proofs.boxes import NoBoxError, box_of, contains, corners
 from taskc.passes.proofs.enumeration import Enumerator
 from taskc.passes.proofs.paths import Guard
@@ -136,5 +135,5 @@ def is_computed_from(
     given = {*program.kernel.parameters, *program.kernel.dimensions, *variables}
     used = used_variables(program, [condition])
     values = [condition, *(program.lets[v] for v in used if v in program.lets)]
-    reads = any(isinstance(node, ir.Read) for value in values for node in walk(value))
+    reads = any(map(reads_memory, values))
     return not reads and all(v in given or v in program.lets for v in used)

@@ -16,11 +16,12 @@ from collections.abc import Callable
 from itertools import count
 
 from taskc.analysis.facts import Facts
+from taskc.analysis.reads import seen_through
 from taskc.ir import nodes as ir
 from taskc.ir.effects import written
 from taskc.ir.interval import Interval, range_of
 from taskc.ir.nodes import LOCAL, Expression, Tensor, Variable
-from taskc.ir.rewrite import expressions, walk
+from taskc.ir.rewrite import walk
 from taskc.passes.proofs.flow import states
 
 _STEPS = 3  # that bounds may take before they are widened
@@ -99,20 +100,7 @@ def _stored(
 
 def tensors_read(node: Expression, lets: dict[Variable, Expression]) -> set[Tensor]:
     """The tensors that an expression reads, in the values of its names too."""
-    found: set[Tensor] = set()
-    seen: set[Variable] = set()
-    stack = [node]
-    while stack:
-        below = stack.pop()
-        if isinstance(below, Variable):
-            if below in lets and below not in seen:
-                seen.add(below)
-                stack.append(lets[below])
-            continue
-        if isinstance(below, ir.Read):
-            found.add(below.tensor)
-        stack.extend(expressions(below))
-    return found
+    return {below.tensor for below in seen_through([node], lets) if isinstance(below, ir.Read)}
 
 
 def _joined(known: Interval | None, stored: Interval, cell: Tensor) -> Interval:

@@ -28,7 +28,7 @@ from taskc.passes.proofs.cases import Case, cases
 from taskc.passes.proofs.enumeration import LIMIT, Enumerator, all_blocks, is_short, size_of
 from taskc.passes.proofs.folding import Row
 from taskc.passes.proofs.paths import Guard
-from taskc.passes.proofs.program import ATOMIC, READ, Access, Program, collect
+from taskc.passes.proofs.program import ATOMIC, READ, Access, Program
 from taskc.passes.proofs.unfolding import unfolded
 from taskc.passes.proofs.ways import ways
 from taskc.passes.proofs.wording import at, element, task_of, task_text
@@ -41,12 +41,6 @@ ON_HINT = (
     "workers with the same number in .on(...) do the same tasks, and each of them stores; of the"
     " replicas in mapping * replicate(n) only the first one stores"
 )
-
-
-def prove_coverage(kernel: ir.Kernel) -> ir.Kernel:
-    for error in coverage_findings(collect(kernel)):
-        raise error
-    return kernel
 
 
 def coverage_findings(program: Program) -> Iterator[CompileError]:

@@ -17,7 +17,7 @@ from taskc.errors import assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.interval import range_of
 from taskc.ir.nodes import GLOBAL, LOCAL, SHARED, Binary, Expression, Statement, Tensor, Variable
-from taskc.ir.rewrite import substitute, walk
+from taskc.ir.rewrite import bound_by, substitute, walk
 from taskc.ir.types import boolean, i64
 from taskc.passes.proofs.cells import tensors_read
 from taskc.passes.proofs.paths import Guard, Path, conjuncts
@@ -100,7 +100,7 @@ class _Copy:
         self.path = access.path[_position(access.path, agents) :]
         self.phase = access.phase
         for frame in self.path:
-            for variable in _bound(frame):
+            for variable in () if isinstance(frame, Guard) else bound_by(frame):
                 self.names[variable] = self._fresh(variable)
         self.indices: tuple[Expression, ...] | None = None
         if all(self._is_fixed(index) for index in access.indices):
@@ -123,7 +123,7 @@ class _Copy:
             elif not isinstance(frame, ir.While):
                 loop = self._loop(frame)
                 if loop is None:
-                    for variable in _bound(frame):
+                    for variable in bound_by(frame):
                         facts.scope.bind_within(self._name(variable), range_of(i64))
                 else:
                     facts = facts.enter(loop)
@@ -136,7 +136,7 @@ class _Copy:
             self._is_fixed(frame.start) and self._is_fixed(frame.stop)
         ):
             return None
-        variables = tuple(self._name(variable) for variable in _bound(frame))
+        variables = tuple(self._name(variable) for variable in bound_by(frame))
         match frame:
             case ir.Grid():
                 return ir.Grid(variables, frame.shape, frame.by, nothing)
@@ -188,19 +188,6 @@ class _Copy:
             own = variable in self.program.results or variable is self.program.kernel.worker
             if own and variable not in self.names:
                 self.names[variable] = self._fresh(variable)
-        while any(variable in self.lets for variable in _variables(node)):
+        while any(below in self.lets for below in walk(node) if isinstance(below, Variable)):
             node = substitute(node, self.lets)
         return substitute(node, self.names)
-
-
-def _variables(node: Expression) -> Iterator[Variable]:
-    return (below for below in walk(node) if isinstance(below, Variable))
-
-
-def _bound(frame: object) -> tuple[Variable, ...]:
-    match frame:
-        case ir.Grid() | ir.Each() | ir.Move():
-            return frame.variables
-        case ir.For() | ir.Pipeline():
-            return (frame.variable,)
-    return ()

@@ -11,12 +11,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from taskc.analysis.facts import Facts
+from taskc.analysis.reads import reads_memory, seen_through
 from taskc.analysis.touches import Loop, touches
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.interval import Interval
 from taskc.ir.nodes import Expression, Statement, Tensor, Variable
-from taskc.ir.rewrite import bound_by, expressions, walk
+from taskc.ir.rewrite import bound_by, walk
 from taskc.ir.types import boolean
 from taskc.passes.proofs.cells import cell_ranges
 from taskc.passes.proofs.paths import Guard, Path, Phase
@@ -135,23 +136,7 @@ def is_dead(path: Path, condition: Expression, holds: bool, program: Program) ->
 
 def used_variables(program: Program, nodes: Iterable[Expression]) -> set[Variable]:
     """The variables in expressions, those in the values of Lets included."""
-    seen: set[Variable] = set()
-    stack: list[Expression] = list(nodes)
-    while stack:
-        node = stack.pop()
-        if isinstance(node, Variable):
-            if node not in seen:
-                seen.add(node)
-                if node in program.lets:
-                    stack.append(program.lets[node])
-        else:
-            stack.extend(expressions(node))
-    return seen
-
-
-def _reads(condition: Expression) -> bool:
-    """What is read may change later."""
-    return any(isinstance(node, ir.Read) for node in walk(condition))
+    return {node for node in seen_through(nodes, program.lets) if isinstance(node, Variable)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -216,7 +201,7 @@ class _Site:
                     program.results.add(statement.result)
             case ir.Mma() | ir.Reduce() | ir.Scan():
                 program.whole.append(statement)
-            case ir.Assert() if not _reads(statement.condition):
+            case ir.Assert() if not reads_memory(statement.condition):
                 guard = Guard(statement.condition, asserted=True)
                 return replace(self, path=(*self.path, guard))
             case _:

@@ -34,18 +34,12 @@ from taskc.passes.proofs.enumeration import LIMIT, Enumerator, all_blocks, along
 from taskc.passes.proofs.folding import folded_alike
 from taskc.passes.proofs.pairs import kept_apart
 from taskc.passes.proofs.paths import Guard, Phase
-from taskc.passes.proofs.program import ATOMIC, WRITE, Access, Program, collect, used_variables
+from taskc.passes.proofs.program import ATOMIC, WRITE, Access, Program, used_variables
 from taskc.passes.proofs.unfolding import unfolded_alike
 from taskc.passes.proofs.wording import at, element, index_text, scatter_hint, task_of, task_text
 
 HINT = "give each element to one worker, use tc.atomic_add and its like, or end the loop in between"
 TRIED_VALUES = 256  # of block-wide loop variables
-
-
-def prove_races(kernel: ir.Kernel) -> ir.Kernel:
-    for error in race_findings(collect(kernel)):
-        raise error
-    return kernel
 
 
 def race_findings(program: Program) -> Iterator[CompileError]:
@@ -135,7 +129,7 @@ def _search(accesses: list[Access], enumerator: Enumerator) -> _Meeting | None:
     writes = [touch for touch in touches if touch.access.kind == WRITE]
     others = touches
     if writes and _is_output(writes[0].access.tensor):
-        # Stored once per element: prove_coverage.py
+        # Stored once per element: coverage.py
         others = [touch for touch in touches if touch.access.kind != WRITE]
     for first in writes:
         for second in others:

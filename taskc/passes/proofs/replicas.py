@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from taskc.analysis.reads import seen_through
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
@@ -106,10 +107,9 @@ def _dropped(access: Access, each: ir.Each, dependencies: _Dependencies) -> Comp
     parts = [statement.value, *access.indices]
     parts += [frame.condition for frame in access.path if isinstance(frame, Guard)]
     cells = {
-        read.tensor: None
-        for part in parts
-        for read in dependencies.reads(part)
-        if read.tensor.scope == LOCAL
+        node.tensor: None
+        for node in seen_through(parts, dependencies.program.lets)
+        if isinstance(node, ir.Read) and node.tensor.scope == LOCAL
     }
     for cell in cells:
         for variable in dependencies.of_cell(cell) - set(each.variables):
@@ -260,17 +260,6 @@ class _Dependencies:
                 if access.indices != read.indices or innermost[0] is not self.loops[-1]:
                     return True
         return False
-
-    def reads(self, node: Expression) -> Iterator[ir.Read]:
-        """The reads in an expression, those in the values of its names included."""
-        if isinstance(node, Variable):
-            if node in self.program.lets:
-                yield from self.reads(self.program.lets[node])
-            return
-        if isinstance(node, ir.Read):
-            yield node
-        for below in expressions(node):
-            yield from self.reads(below)
 
     def of_path(self, path: Path) -> frozenset[Variable]:
         """What decides whether, and how often, something runs."""

@@ -23,15 +23,9 @@ from taskc.ir.extents import size_in_elements
 from taskc.ir.mapping import Mapping, replicate
 from taskc.ir.nodes import TILE, Expression, Tensor
 from taskc.passes.proofs.enumeration import LIMIT, STEPS, Enumerator, size_of, task_arrays
-from taskc.passes.proofs.program import READ, Access, Program, collect
+from taskc.passes.proofs.program import READ, Access, Program
 from taskc.passes.proofs.replicas import replica_findings
 from taskc.passes.proofs.wording import at, element, first_true, spelled, task_of, task_text
-
-
-def prove_tiles(kernel: ir.Kernel) -> ir.Kernel:
-    for error in tile_findings(collect(kernel)):
-        raise error
-    return kernel
 
 
 def tile_findings(program: Program) -> Iterator[CompileError]:
