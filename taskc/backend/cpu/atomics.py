@@ -33,10 +33,10 @@ class Atomics:
         values = self.builder.allocate(kind, "value")
         pointers = self.builder.allocate(f"[{lanes} x ptr]", "pointer")
         flags = self.builder.allocate(f"[{lanes} x i8]", "active")
-        self.builder.emit(f"store {self.memory.to_storage(value)}, ptr {values}")
+        self.builder.emit(f"store {self.memory.to_storage(value).typed}, ptr {values}")
         self.builder.emit(f"store <{lanes} x ptr> {self.memory.pointers(place)}, ptr {pointers}")
         active = mask if mask is not None else constant(True, boolean, lanes)
-        self.builder.emit(f"store {self.memory.to_storage(active)}, ptr {flags}")
+        self.builder.emit(f"store {self.memory.to_storage(active).typed}, ptr {flags}")
         element = stored_type(dtype)
 
         def body(lane: Value) -> None:
@@ -52,7 +52,9 @@ class Atomics:
             raw = self.builder.impure(f"load {element}, ptr {item(element, values)}")
             operand = self.memory.from_storage(raw, node.tensor, SCALAR)
             old = self._one(node, pointer, operand)
-            self.builder.emit(f"store {self.memory.to_storage(old)}, ptr {item(element, olds)}")
+            self.builder.emit(
+                f"store {self.memory.to_storage(old).typed}, ptr {item(element, olds)}"
+            )
             self.builder.jump(end)
             self.builder.start(end)
 
@@ -69,7 +71,7 @@ class Atomics:
                 self.builder.impure(f"load {kind}, ptr {pointer}"), node.tensor, SCALAR
             )
             new = self._combined(node.operator, old, value)
-            self.builder.emit(f"store {self.memory.to_storage(new)}, ptr {pointer}")
+            self.builder.emit(f"store {self.memory.to_storage(new).typed}, ptr {pointer}")
             return old
         if dtype.is_integer:
             name = _INTEGER.get(node.operator)
@@ -92,9 +94,9 @@ class Atomics:
         with builder.nested():
             old = self.memory.from_storage(raw, node.tensor, SCALAR)
             stored = self.memory.to_storage(self._combined(node.operator, old, value))
-            new = stored.rsplit(" ", 1)[1]
+            new = stored.text
             if kind != bits:
-                new = builder.impure(f"bitcast {stored} to {bits}")
+                new = builder.impure(f"bitcast {stored.typed} to {bits}")
             pair = builder.impure(
                 f"cmpxchg weak ptr {pointer}, {bits} {seen}, {bits} {new} monotonic monotonic"
             )

@@ -94,7 +94,6 @@ class Dots:
     def load(self, place: Place, mask: Value | None) -> Value:
         """The pack of each lane, as a u32, or the one of all. Masked lanes read nothing."""
         builder, lanes = self.builder, self.memory.lanes
-        kind = type_of(u32, lanes)
         step = 4 // place.tensor.dtype.nbytes
         is_one = place.offsets is not None and not any(place.offsets)
         if is_one or (mask is None and place.offsets == tuple(range(0, step * lanes, step))):
@@ -103,13 +102,8 @@ class Dots:
             lanes = SCALAR if is_one else lanes
             text = builder.impure(f"load {type_of(u32, lanes)}, ptr {address}, align 1")
             return Value(text, u32, lanes)
-        pointers = vector_of("ptr", lanes)
-        chosen = mask or constant(True, boolean, lanes)
-        text = builder.call(
-            kind, f"llvm.masked.gather.v{lanes}i32.v{lanes}p0",
-            f"{pointers} align 1 {self.memory.pointers(place)}", chosen.typed,
-            f"{kind} zeroinitializer", types=(pointers, chosen.type, kind),
-        )  # fmt: skip
+        every = constant(True, boolean, lanes)
+        text = self.memory.gather(u32, 1, self.memory.pointers(place), mask or every)
         return Value(text, u32, lanes)
 
     def store(self, place: Place, values: Sequence[Value], mask: Value | None) -> None:
@@ -130,10 +124,5 @@ class Dots:
         if mask is None and place.offsets == tuple(range(0, step * max(lanes, 1), step)):
             builder.emit(f"store {whole.typed}, ptr {self.memory.address(place)}, align 1")
             return
-        pointers = vector_of("ptr", lanes)
-        chosen = mask or constant(True, boolean, lanes)
-        builder.call_void(
-            f"llvm.masked.scatter.v{lanes}i32.v{lanes}p0", whole.typed,
-            f"{pointers} align 1 {self.memory.pointers(place)}", chosen.typed,
-            types=(kind, pointers, chosen.type),
-        )  # fmt: skip
+        every = constant(True, boolean, lanes)
+        self.memory.scatter(whole, 1, self.memory.pointers(place), mask or every)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from taskc.backend.cpu.builder import Value, constant, constants, type_of, vector_of
+from taskc.backend.cpu.builder import Value, constant, constants, vector_of
 from taskc.backend.cpu.instructions import suffix_of
 from taskc.backend.cpu.native import Native
 from taskc.ir import arithmetic
@@ -125,12 +125,10 @@ class Elementwise(Native):
         if source is f16:
             return self._cast("fpext", value, f32)
         if source is bf16:
-            wide = Value(
-                self.builder.pure(f"zext {value.typed} to {type_of(i32, lanes)}"), i32, lanes
-            )
+            wide = self._cast("zext", value, i32)
             return self.bitcast(self.binary("<<", wide, constant(16, i32, lanes)), f32)
         # f8e5m2 is the upper half of an f16; f8e4m3 has an exponent range of its own.
-        bits = Value(self.builder.pure(f"zext {value.typed} to {type_of(i16, lanes)}"), i16, lanes)
+        bits = self._cast("zext", value, i16)
         if source.exponent_bits == 5:
             return self._widened(
                 self.bitcast(self.binary("<<", bits, constant(8, i16, lanes)), f16)

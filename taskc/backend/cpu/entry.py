@@ -91,12 +91,16 @@ def context_size(kernel: ir.Kernel) -> int:
 
 
 def entry_text(kernel: ir.Kernel, scratch: int) -> str:
-    return _Entry(kernel, scratch=scratch).text()
+    return _Entry(kernel, scratch, Unpacking(kernel)).text()
 
 
 @dataclass(slots=True)
-class _Entry(Unpacking):
-    scratch: int = 0  # bytes of a block's shared memory
+class _Entry:
+    """`code` is the function as far as it is written; `scratch`, bytes of a block's shared memory."""
+
+    kernel: ir.Kernel
+    scratch: int
+    code: Unpacking
 
     def text(self) -> str:
         kernel = self.kernel
@@ -113,135 +117,141 @@ class _Entry(Unpacking):
             *(f"  %made{n} = alloca ptr" for n in range(len(outputs))),
             "  %pair = alloca [3 x ptr]",
         ]
-        self.need_equal("i64", "%count", len(inputs))
+        self.code.need_equal("i64", "%count", len(inputs))
         given = self._given(outputs)
         for number, item in enumerate(inputs):
-            argument = self.new(f"getelementptr ptr, ptr %args, i64 {number}")
-            value = self.new(f"load ptr, ptr {argument}")
-            place = self.new(f"getelementptr i64, ptr %words, i64 {places[item]}")
+            argument = self.code.new(f"getelementptr ptr, ptr %args, i64 {number}")
+            value = self.code.new(f"load ptr, ptr {argument}")
+            place = self.code.new(f"getelementptr i64, ptr %words, i64 {places[item]}")
             if isinstance(item, Tensor):
-                self.tensor(item, value, f"%view{places[item]}", place)
+                self.code.tensor(item, value, f"%view{places[item]}", place)
             else:
-                self.scalar(item, value, place)
+                self.code.scalar(item, value, place)
         for number, item in enumerate(outputs):
-            place = self.new(f"getelementptr i64, ptr %words, i64 {places[item]}")
+            place = self.code.new(f"getelementptr i64, ptr %words, i64 {places[item]}")
             value = self._output(item, number, given)
-            self.tensor(item, value, f"%view{places[item]}", place)
+            self.code.tensor(item, value, f"%view{places[item]}", place)
         for dimension in kernel.dimensions:
-            place = self.new(f"getelementptr i64, ptr %words, i64 {places[dimension]}")
-            self.emit(f"store i64 {self.sizes[dimension]}, ptr {place}")
+            place = self.code.new(f"getelementptr i64, ptr %words, i64 {places[dimension]}")
+            self.code.emit(f"store i64 {self.code.sizes[dimension]}, ptr {place}")
         # An array that is made here overlaps no other.
-        self.overlaps(inputs if given == "false" else kernel.parameters)
+        self.code.overlaps(inputs if given == "false" else kernel.parameters)
         self._run(len(items))
         for number in range(len(kernel.parameters)):
             if isinstance(kernel.parameters[number], Tensor):
-                self.emit(f"call void @PyBuffer_Release(ptr %view{number})")
+                self.code.emit(f"call void @PyBuffer_Release(ptr %view{number})")
         self._result(outputs)
-        return "\n".join([_DECLARATIONS, *head, *self.lines, *self._slow(), "}"])
+        return "\n".join([_DECLARATIONS, *head, *self.code.lines, *self._slow(), "}"])
 
     def _given(self, outputs: Sequence[Tensor]) -> str:
         """Whether `out=` is the one keyword, as an i1; no other is taken."""
-        none = self.new("icmp eq ptr %names, null")
+        none = self.code.new("icmp eq ptr %names, null")
         if len(outputs) != 1 or any(p.name == "out" for p in self.kernel.parameters):
-            self.need(none)
+            self.code.need(none)
             return "false"
-        self.emit(f"br i1 {none}, label %positional, label %keyword")
-        self.start("keyword")
-        self.need_equal("i64", self.new("call i64 @PyTuple_Size(ptr %names)"), 1)
-        name = self.new("call ptr @PyTuple_GetItem(ptr %names, i64 0)")
-        self.need_equal("ptr", name, self.context(CONTEXT.index("out")))
-        self.emit("br label %positional")
-        self.start("positional")
-        return self.new(f"xor i1 {none}, true")
+        self.code.emit(f"br i1 {none}, label %positional, label %keyword")
+        self.code.start("keyword")
+        self.code.need_equal("i64", self.code.new("call i64 @PyTuple_Size(ptr %names)"), 1)
+        name = self.code.new("call ptr @PyTuple_GetItem(ptr %names, i64 0)")
+        self.code.need_equal("ptr", name, self.code.context(CONTEXT.index("out")))
+        self.code.emit("br label %positional")
+        self.code.start("positional")
+        return self.code.new(f"xor i1 {none}, true")
 
     def _output(self, item: Tensor, number: int, given: str) -> str:
         """The array that `out=` gives, or a new one; this function owns a reference to it."""
         if given != "false":
-            self.emit(f"br i1 {given}, label %given, label %allocate")
-            self.start("given")
-            place = self.new("getelementptr ptr, ptr %args, i64 %count")
-            array = self.new(f"load ptr, ptr {place}")
-            self.emit(f"call void @Py_IncRef(ptr {array})")
-            self.emit(f"store ptr {array}, ptr %made{number}")
-            self.emit("br label %placed")
-            self.start("allocate")
-        shape = self.new(f"call ptr @PyTuple_New(i64 {len(item.argument_shape)})")
-        self.need(self.new(f"icmp ne ptr {shape}, null"))
+            self.code.emit(f"br i1 {given}, label %given, label %allocate")
+            self.code.start("given")
+            place = self.code.new("getelementptr ptr, ptr %args, i64 %count")
+            array = self.code.new(f"load ptr, ptr {place}")
+            self.code.emit(f"call void @Py_IncRef(ptr {array})")
+            self.code.emit(f"store ptr {array}, ptr %made{number}")
+            self.code.emit("br label %placed")
+            self.code.start("allocate")
+        shape = self.code.new(f"call ptr @PyTuple_New(i64 {len(item.argument_shape)})")
+        self.code.need(self.code.new(f"icmp ne ptr {shape}, null"))
         for index, extent in enumerate(item.argument_shape):
-            size = extent if isinstance(extent, int) else self.sizes.get(extent)  # type: ignore[arg-type]
+            size = extent if isinstance(extent, int) else self.code.sizes.get(extent)  # type: ignore[arg-type]
             if size is None:
                 size = 0
-                self.emit(f"call void @Py_DecRef(ptr {shape})")
-                self.need("false")
-            made = self.new(f"call ptr @PyLong_FromLongLong(i64 {size})")
-            self.new(f"call i32 @PyTuple_SetItem(ptr {shape}, i64 {index}, ptr {made})")
-        self.emit(f"store ptr {shape}, ptr {self.new('getelementptr ptr, ptr %pair, i64 1')}")
-        kind = self.context(len(CONTEXT) + number)
-        self.emit(f"store ptr {kind}, ptr {self.new('getelementptr ptr, ptr %pair, i64 2')}")
-        operands = self.new("getelementptr ptr, ptr %pair, i64 1")
-        empty = self.context(CONTEXT.index("empty"))
-        fresh = self.new(
+                self.code.emit(f"call void @Py_DecRef(ptr {shape})")
+                self.code.need("false")
+            made = self.code.new(f"call ptr @PyLong_FromLongLong(i64 {size})")
+            self.code.new(f"call i32 @PyTuple_SetItem(ptr {shape}, i64 {index}, ptr {made})")
+        self.code.emit(
+            f"store ptr {shape}, ptr {self.code.new('getelementptr ptr, ptr %pair, i64 1')}"
+        )
+        kind = self.code.context(len(CONTEXT) + number)
+        self.code.emit(
+            f"store ptr {kind}, ptr {self.code.new('getelementptr ptr, ptr %pair, i64 2')}"
+        )
+        operands = self.code.new("getelementptr ptr, ptr %pair, i64 1")
+        empty = self.code.context(CONTEXT.index("empty"))
+        fresh = self.code.new(
             f"call ptr @PyObject_VectorcallDict(ptr {empty}, ptr {operands}, i64 {_TWO_OPERANDS}, ptr null)"
         )
-        self.emit(f"call void @Py_DecRef(ptr {shape})")
-        self.need(self.new(f"icmp ne ptr {fresh}, null"))
-        self.emit(f"store ptr {fresh}, ptr %made{number}")
+        self.code.emit(f"call void @Py_DecRef(ptr {shape})")
+        self.code.need(self.code.new(f"icmp ne ptr {fresh}, null"))
+        self.code.emit(f"store ptr {fresh}, ptr %made{number}")
         if given != "false":
-            self.emit("br label %placed")
-            self.start("placed")
-        array = self.new(f"load ptr, ptr %made{number}")
-        self.hold(f"call void @Py_DecRef(ptr {array})")
+            self.code.emit("br label %placed")
+            self.code.start("placed")
+        array = self.code.new(f"load ptr, ptr %made{number}")
+        self.code.hold(f"call void @Py_DecRef(ptr {array})")
         return array
 
     def _run(self, items: int) -> None:
-        status = self.new(f"getelementptr i64, ptr %words, i64 {items}")
-        self.emit(f"store i64 0, ptr {status}")
-        signed = self.new("call i64 @count(ptr %words)")
-        share = self.new(f"icmp sgt i64 {signed}, 0")
-        blocks = self.new(f"call i64 @llvm.abs.i64(i64 {signed}, i1 false)")
-        run = self.context(CONTEXT.index("run"))
-        state = self.new("call ptr @PyEval_SaveThread()")
-        result = self.new(
+        status = self.code.new(f"getelementptr i64, ptr %words, i64 {items}")
+        self.code.emit(f"store i64 0, ptr {status}")
+        signed = self.code.new("call i64 @count(ptr %words)")
+        share = self.code.new(f"icmp sgt i64 {signed}, 0")
+        blocks = self.code.new(f"call i64 @llvm.abs.i64(i64 {signed}, i1 false)")
+        run = self.code.context(CONTEXT.index("run"))
+        state = self.code.new("call ptr @PyEval_SaveThread()")
+        result = self.code.new(
             f"call i32 {run}(ptr @job, i64 {blocks}, ptr %words, i64 {self.scratch}, i1 {share})"
         )
-        self.emit(f"call void @PyEval_RestoreThread(ptr {state})")
-        self.need_equal("i32", result, 0)
-        self._fail_if(self.new(f"load i64, ptr {status}"))
+        self.code.emit(f"call void @PyEval_RestoreThread(ptr {state})")
+        self.code.need_equal("i32", result, 0)
+        self._fail_if(self.code.new(f"load i64, ptr {status}"))
 
     def _fail_if(self, number: str) -> None:
         """What `failed` raises for the number of an assertion; 0 is none."""
-        fine = self.new(f"icmp eq i64 {number}, 0")
-        self.emit(f"br i1 {fine}, label %fine, label %wrong")
-        self.start("wrong")
-        made = self.new(f"call ptr @PyLong_FromLongLong(i64 {number})")
-        self.emit(f"store ptr {made}, ptr {self.new('getelementptr ptr, ptr %pair, i64 1')}")
-        operands = self.new("getelementptr ptr, ptr %pair, i64 1")
-        failed = self.context(CONTEXT.index("failed"))
-        self.new(
+        fine = self.code.new(f"icmp eq i64 {number}, 0")
+        self.code.emit(f"br i1 {fine}, label %fine, label %wrong")
+        self.code.start("wrong")
+        made = self.code.new(f"call ptr @PyLong_FromLongLong(i64 {number})")
+        self.code.emit(
+            f"store ptr {made}, ptr {self.code.new('getelementptr ptr, ptr %pair, i64 1')}"
+        )
+        operands = self.code.new("getelementptr ptr, ptr %pair, i64 1")
+        failed = self.code.context(CONTEXT.index("failed"))
+        self.code.new(
             f"call ptr @PyObject_VectorcallDict(ptr {failed}, ptr {operands}, i64 {_ONE_OPERAND}, ptr null)"
         )
-        self.emit(f"call void @Py_DecRef(ptr {made})")
-        for _, release, _ in reversed(self.releases):
-            self.emit(release)
-        self.emit("ret ptr null")
-        self.start("fine")
+        self.code.emit(f"call void @Py_DecRef(ptr {made})")
+        for _, release, _ in reversed(self.code.releases):
+            self.code.emit(release)
+        self.code.emit("ret ptr null")
+        self.code.start("fine")
 
     def _result(self, outputs: Sequence[Tensor]) -> None:
-        made = [self.new(f"load ptr, ptr %made{number}") for number in range(len(outputs))]
+        made = [self.code.new(f"load ptr, ptr %made{number}") for number in range(len(outputs))]
         if len(made) == 1:
-            self.emit(f"ret ptr {made[0]}")
+            self.code.emit(f"ret ptr {made[0]}")
             return
         if not made:
-            self.emit("call void @Py_IncRef(ptr @_Py_NoneStruct)")
-            self.emit("ret ptr @_Py_NoneStruct")
+            self.code.emit("call void @Py_IncRef(ptr @_Py_NoneStruct)")
+            self.code.emit("ret ptr @_Py_NoneStruct")
             return
-        result = self.new(f"call ptr @PyTuple_New(i64 {len(made)})")
+        result = self.code.new(f"call ptr @PyTuple_New(i64 {len(made)})")
         for number, array in enumerate(made):
-            self.new(f"call i32 @PyTuple_SetItem(ptr {result}, i64 {number}, ptr {array})")
-        self.emit(f"ret ptr {result}")
+            self.code.new(f"call i32 @PyTuple_SetItem(ptr {result}, i64 {number}, ptr {array})")
+        self.code.emit(f"ret ptr {result}")
 
     def _slow(self) -> Iterator[str]:
-        for label, release, following in reversed(self.releases):
+        for label, release, following in reversed(self.code.releases):
             yield f"{label}:"
             yield f"  {release}"
             yield f"  br label %{following}"

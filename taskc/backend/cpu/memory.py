@@ -46,11 +46,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A vector of `width` elements, and which of them each lane takes, if it takes one."""
+    """A vector, and which of its elements each lane takes, if it takes one."""
 
-    kind: str
-    width: int
-    text: str
+    value: Value
     picks: list[int | None]
 
 
@@ -101,16 +99,30 @@ class Memory:
             )  # fmt: skip
         if offsets is not None and mask is None and max(offsets) - min(offsets) < WINDOW * lanes:
             return self._from_window(place, guard)
-        pointers, chosen = self.pointers(place), self._all(guard, mask)
-        if (
-            mask is None
-        ):  # without a mask it takes no branches, where the target takes elements one by one
-            pointers, chosen = self.guarded(pointers, guard, lanes), self._all(None, None)
-        function = f"llvm.masked.gather.v{lanes}{_memory_suffix(dtype)}.v{lanes}p0"
-        vector = f"<{lanes} x ptr>"
+        pointers = self.pointers(place)
+        if mask is not None:
+            return self.gather(dtype, size, pointers, self._all(guard, mask))
+        # Without a mask there are no branches where the target takes elements one by one.
+        return self.gather(dtype, size, self.guarded(pointers, guard, lanes), self._all(None, None))
+
+    def gather(self, dtype: DType, align: int, pointers: str, mask: Value) -> str:
+        """Reads an element for each lane of a mask."""
+        kind, vector = stored_type(dtype, self.lanes), f"<{self.lanes} x ptr>"
+        function = f"llvm.masked.gather.v{self.lanes}{_memory_suffix(dtype)}.v{self.lanes}p0"
         return self.builder.call(
-            kind, function, f"{vector} align {size} {pointers}", chosen.typed,
-            f"{kind} zeroinitializer", types=(vector, chosen.type, kind),
+            kind, function, f"{vector} align {align} {pointers}", mask.typed,
+            f"{kind} zeroinitializer", types=(vector, mask.type, kind),
+        )  # fmt: skip
+
+    def scatter(self, stored: Value, align: int, pointers: str, mask: Value) -> None:
+        """Writes an element of each lane of a mask."""
+        vector = f"<{self.lanes} x ptr>"
+        function = (
+            f"llvm.masked.scatter.v{self.lanes}{_memory_suffix(stored.dtype)}.v{self.lanes}p0"
+        )
+        self.builder.call_void(
+            function, stored.typed, f"{vector} align {align} {pointers}", mask.typed,
+            types=(stored.type, vector, mask.type),
         )  # fmt: skip
 
     def _from_window(self, place: Place, guard: Value | None) -> str:
@@ -133,12 +145,11 @@ class Memory:
             if any(pick is not None for pick in picks):
                 address = self.guarded(self.address(place, first), guard)
                 text = self.builder.impure(f"load {window}, ptr {address}, align {dtype.nbytes}")
-                parts.append(_Part(window, width, text, picks))
-        kind = stored_type(dtype, self.lanes)
-        joined = [self._joined(kind, parts[k : k + 2]) for k in range(0, len(parts), 2)]
+                parts.append(_Part(Value(text, _held(dtype), width), picks))
+        joined = [self._joined(parts[k : k + 2]) for k in range(0, len(parts), 2)]
         while len(joined) > 1:
-            joined = [self._joined(kind, joined[k : k + 2]) for k in range(0, len(joined), 2)]
-        return joined[0].text
+            joined = [self._joined(joined[k : k + 2]) for k in range(0, len(joined), 2)]
+        return joined[0].value.text
 
     def _aligned(self, place: Place, low: int, length: int) -> tuple[int, int]:
         """Whole vectors of shared memory around a window, so that neighbouring windows load the same."""
@@ -150,22 +161,17 @@ class Memory:
         size = prod(int(extent) for extent in tensor.shape)  # type: ignore[misc, arg-type]
         return (start - int(number), stop - start) if stop <= size else (low, length)
 
-    def _joined(self, kind: str, parts: list[_Part]) -> _Part:
-        """What the lanes pick from one or two vectors of a kind, each in its lane."""
+    def _joined(self, parts: list[_Part]) -> _Part:
+        """Puts what the lanes pick from one or two vectors into each one's lane."""
         first, second = parts[0], parts[-1]
-        width = first.width
+        width = first.value.lanes
         picks = [
             a if a is not None else width + b if len(parts) > 1 and b is not None else None
             for a, b in zip(first.picks, second.picks, strict=True)
         ]
-        listed = ", ".join("i32 poison" if pick is None else f"i32 {pick}" for pick in picks)
-        other = second.text if len(parts) > 1 else "poison"
-        text = self.builder.pure(
-            f"shufflevector {first.kind} {first.text}, {first.kind} {other},"
-            f" <{self.lanes} x i32> <{listed}>"
-        )
+        behind = second.value if len(parts) > 1 else None
         own = [None if pick is None else lane for lane, pick in enumerate(picks)]
-        return _Part(kind, self.lanes, text, own)
+        return _Part(self.elementwise.shuffled(first.value, picks, behind), own)
 
     def store(self, place: Place, value: Value, mask: Value | None) -> None:
         """Masked lanes write nothing. Where all lanes write one place they write one value."""
@@ -175,51 +181,36 @@ class Memory:
         offsets = place.offsets
         if not value.lanes:
             assert mask is None
-            self.builder.emit(f"store {stored}, ptr {self.address(place)}, align {size}")
+            self.builder.emit(f"store {stored.typed}, ptr {self.address(place)}, align {size}")
             return
-        kind = stored_type(dtype, lanes)
         if offsets == tuple(range(lanes)):
             address = self.address(place)
             if mask is None:
-                self.builder.emit(f"store {stored}, ptr {address}, align {size}")
+                self.builder.emit(f"store {stored.typed}, ptr {address}, align {size}")
                 return
             function = f"llvm.masked.store.v{lanes}{_memory_suffix(dtype)}.p0"
             self.builder.call_void(
-                function, self._narrow(stored, dtype), f"ptr align {size} {address}", mask.typed,
-                types=(kind, "ptr", mask.type),
+                function, self._narrow(stored).typed, f"ptr align {size} {address}", mask.typed,
+                types=(stored.type, "ptr", mask.type),
             )  # fmt: skip
             return
         if offsets is not None and mask is None and _is_permutation(offsets):
             low = min(offsets)
             source = [offsets.index(low + k) for k in range(lanes)]
-            picks = ", ".join(f"i32 {lane}" for lane in source)
-            moved = self.builder.pure(
-                f"shufflevector {stored}, {kind} poison, <{lanes} x i32> <{picks}>"
-            )
-            self.builder.emit(f"store {kind} {moved}, ptr {self.address(place, low)}, align {size}")
+            moved = self.elementwise.shuffled(stored, source).typed
+            self.builder.emit(f"store {moved}, ptr {self.address(place, low)}, align {size}")
             return
-        pointers = self.pointers(place)
-        chosen = self._all(None, mask)
-        function = f"llvm.masked.scatter.v{lanes}{_memory_suffix(dtype)}.v{lanes}p0"
-        vector = f"<{lanes} x ptr>"
-        self.builder.call_void(
-            function, stored, f"{vector} align {size} {pointers}", chosen.typed,
-            types=(kind, vector, chosen.type),
-        )  # fmt: skip
+        self.scatter(stored, size, self.pointers(place), self._all(None, mask))
 
-    def _narrow(self, stored: str, dtype: DType) -> str:
+    def _narrow(self, stored: Value) -> Value:
         """A vector as it is, but of which LLVM doesn't know that it was made of wider elements.
 
         It would join what makes it narrow and a masked store to one store that narrows, and of that, where the
         mask turns out to be of one lane, make a scalar store of the wide element: tests/backend/cpu/llvm.
         """
-        if dtype.nbytes == 8 or dtype in (f32, tf32) or "%" not in stored:
+        if stored.dtype.nbytes == 8 or stored.dtype in (f32, tf32) or "%" not in stored.text:
             return stored  # it was made of nothing wider
-        kind = stored_type(dtype, self.lanes)
-        value = Value(
-            stored.removeprefix(f"{kind} "), u8 if dtype is boolean else dtype, self.lanes
-        )
-        return self.elementwise.unknown(value).typed
+        return self.elementwise.unknown(stored)
 
     # Addresses.
 
@@ -264,11 +255,11 @@ class Memory:
             )
         return Value(text, tensor.dtype, lanes)
 
-    def to_storage(self, value: Value) -> str:
+    def to_storage(self, value: Value) -> Value:
         if value.dtype is not boolean:
-            return value.typed
+            return value
         kind = vector_of("i8", value.lanes)
-        return f"{kind} {self.builder.pure(f'zext {value.typed} to {kind}')}"
+        return Value(self.builder.pure(f"zext {value.typed} to {kind}"), u8, value.lanes)
 
 
 def shared_bytes(kernel: Kernel) -> int:
@@ -332,7 +323,7 @@ class PrivateMemory:
         if mask is not None:
             value = self.elementwise.select(mask, value, self.load(private, vector, index))
         stored = self.memory.to_storage(value)
-        self.builder.emit(f"store {stored}, ptr {self.address(private, vector, index)}")
+        self.builder.emit(f"store {stored.typed}, ptr {self.address(private, vector, index)}")
 
     def address(self, private: Private, vector: Value, index: Value) -> str:
         elementwise = self.elementwise
@@ -356,10 +347,15 @@ class PrivateMemory:
         return Place(private.tensor, private.base, place, None)
 
 
+def _held(dtype: DType) -> DType:
+    """The type that elements have in memory."""
+    return u8 if dtype is boolean else dtype
+
+
 def _is_permutation(offsets: tuple[int, ...]) -> bool:
     low = min(offsets)
     return sorted(offset - low for offset in offsets) == list(range(len(offsets)))
 
 
 def _memory_suffix(dtype: DType) -> str:
-    return "i8" if dtype is boolean else suffix_of(dtype, SCALAR)
+    return suffix_of(_held(dtype), SCALAR)

@@ -80,7 +80,7 @@ class Statements:
         self.indent -= 1
         self.line("}")
 
-    def _type(self, dtype: DType) -> str:
+    def type(self, dtype: DType) -> str:
         if dtype in STRUCTURES:
             self.prelude.use(dtype.name)
         return dtype.name
@@ -110,7 +110,7 @@ class Statements:
         match node:
             case ir.Let(variable=variable, value=value):
                 self.facts.enter(node)
-                self._type(variable.dtype)
+                self.type(variable.dtype)
                 self.bind(variable, self.expressions(value))
             case ir.Store(tensor=tensor, indices=indices, value=value):
                 text = self.expressions(value)
@@ -138,7 +138,7 @@ class Statements:
                     self.line(text)
             case ir.Atomic():
                 if node.result is not None:
-                    self._type(node.result.dtype)
+                    self.type(node.result.dtype)
                 self.line(atomic_text(node, self.expressions))
             case ir.Print():
                 self.line(print_text(node, self.expressions))
@@ -222,7 +222,7 @@ class Statements:
     # Memory.
 
     def _allocate(self, tensor: Tensor, fill: ir.Constant | None) -> None:
-        name, dtype = self.names[tensor], self._type(tensor.dtype)
+        name, dtype = self.names[tensor], self.type(tensor.dtype)
         value = None if fill is None else self.expressions(fill)
         if tensor.scope in (SHARED, BARRIER):
             place = self.places[tensor]
@@ -242,7 +242,7 @@ class Statements:
             self.line(f"const u32 {name} = (u32)({rank});")  # whose they are
             self.operations.peers[node.tensor] = node.of, name
             return
-        dtype = self._type(node.of.dtype)
+        dtype = self.type(node.of.dtype)
         self.line(f"{dtype}* const {name} = {self.expressions.use('peer')}({of}, (u32)({rank}));")
 
     def _vector(self, loop: ir.For) -> None:
@@ -259,7 +259,7 @@ class Statements:
                 tensor = window.tensor
                 array = self.names.fresh(f"{tensor.name}_{_LANE_SUFFIX}")
                 arrays[id(window)] = array
-                self.line(f"{self._type(tensor.dtype)} {array}[{lanes}];")
+                self.line(f"{self.type(tensor.dtype)} {array}[{lanes}];")
                 if window.is_loaded:
                     load = self.expressions.use("load_vector")
                     place = self.expressions.address(ir.Address(tensor, (window.place,)))
