@@ -24,10 +24,11 @@ from taskc.backend.sim.recording import (
     uninitialized,
     unwaited,
 )
+from taskc.backend.sim.report import Located
 from taskc.backend.sim.statistics import measure
 from taskc.backend.sim.tiles import Tiles
 from taskc.backend.sim.vectors import check_vector
-from taskc.errors import InternalError, Location
+from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 
 Place: TypeAlias = Callable[[Frame], "tuple[Any, Any]"]
@@ -46,7 +47,7 @@ class Accesses:
         self.expressions = expressions
         self.written: frozenset[ir.Tensor] = frozenset()  # in the kernel
         self.phase_writes: frozenset[ir.Tensor] = frozenset()  # in the phase being compiled
-        self.watch: Callable[[ir.Tensor, object, Location], Watch | None] = lambda *_: None
+        self.watch: Callable[[ir.Tensor, Located], Watch | None] = lambda *_: None
         self.of_products: frozenset[ir.Tensor] = frozenset()  # asynchronous ones' registers
         self.issue: Issue | None = None  # stores being compiled are asynchronous copies
         self.tiles = Tiles(expressions, self.place)
@@ -54,9 +55,7 @@ class Accesses:
 
     # Where an access goes.
 
-    def place(
-        self, tensor: ir.Tensor, indices: tuple[ir.Expression, ...], node: object, loc: Location
-    ) -> Place:
+    def place(self, tensor: ir.Tensor, indices: tuple[ir.Expression, ...], node: Located) -> Place:
         shape = self.run.shapes[tensor]
         if len(indices) != len(shape):
             if len(indices) != 1:
@@ -85,7 +84,7 @@ class Accesses:
                 wrong: Any = not 0 <= index < extent if is_one else index.view(np.uint64) >= extent
                 if wrong if is_one else wrong.any():
                     lanes = np.ones((1, 1), np.bool_) if is_one else wrong
-                    where = outside(frame, tensor, lanes, index, extent, dimension, loc, node)
+                    where = outside(frame, tensor, lanes, index, extent, dimension, node)
                     if where is not None:
                         illegal = where if illegal is None else illegal | where
                     index = np.int64(0) if is_one else np.where(wrong, 0, index)
@@ -104,7 +103,7 @@ class Accesses:
             case ir.TILE:
                 return self.tiles.read(node)
             case ir.LOCAL | ir.REGISTER:
-                return read_private(node, self.place(node.tensor, node.indices, node, node.loc))
+                return read_private(node, self.place(node.tensor, node.indices, node))
         raise InternalError(f"{node.tensor.name} can't be read")
 
     def _races(self, tensor: ir.Tensor) -> bool:
@@ -116,12 +115,12 @@ class Accesses:
         return self.run.statistics and not (self.run.by_phases or tensor in self.run.peers)
 
     def _read_memory(self, node: ir.Read, kind: str) -> Evaluate:
-        tensor, loc = node.tensor, node.loc
-        place = self.place(tensor, node.indices, node, loc)
+        tensor = node.tensor
+        place = self.place(tensor, node.indices, node)
         is_shared = tensor.scope == ir.SHARED
         races = self._races(tensor)
-        site = self.run.site(loc)
-        watch = self.watch(tensor, node, loc)
+        site = self.run.site(node.loc)
+        watch = self.watch(tensor, node)
         measured = self._is_measured(tensor)
 
         def read(frame: Frame) -> Any:
@@ -139,14 +138,14 @@ class Accesses:
             if not (memory.complete or memory.look()):
                 missing = memory.lacks(at)
                 if missing.any():
-                    uninitialized(frame, memory, at, missing, illegal, loc, node)
+                    uninitialized(frame, memory, at, missing, illegal, node)
             if watch is not None:
                 watch(frame, memory, at, illegal, False)
             if frame.vector > 1:
                 where = legal(frame.mask, illegal)
-                check_vector(frame, memory, at, where, loc, node, False)
+                check_vector(frame, memory, at, where, node, False)
                 if frame.touched is not None:
-                    frame.touched.append(Touched(memory, at, where, loc, False))
+                    frame.touched.append(Touched(memory, at, where, node.loc, False))
             if measured:
                 measure(frame, memory, at, frame.mask, site, kind)
             if races:
@@ -157,26 +156,24 @@ class Accesses:
 
     # Stores.
 
-    def store(
-        self, tensor: ir.Tensor, indices: tuple[ir.Expression, ...], node: object, loc: Location
-    ) -> Write:
+    def store(self, tensor: ir.Tensor, indices: tuple[ir.Expression, ...], node: Located) -> Write:
         match tensor.scope:
             case ir.GLOBAL | ir.SHARED:
-                return self._store_memory(tensor, indices, node, loc)
+                return self._store_memory(tensor, indices, node)
             case ir.TILE:
-                return self.tiles.store(tensor, indices, node, loc)
+                return self.tiles.store(tensor, indices, node)
             case ir.LOCAL | ir.REGISTER:
-                return store_private(tensor, self.place(tensor, indices, node, loc), node, loc)
+                return store_private(tensor, self.place(tensor, indices, node), node)
         raise InternalError(f"{tensor.name} can't be stored to")
 
     def _store_memory(
-        self, tensor: ir.Tensor, indices: tuple[ir.Expression, ...], node: object, loc: Location
+        self, tensor: ir.Tensor, indices: tuple[ir.Expression, ...], node: Located
     ) -> Write:
-        place = self.place(tensor, indices, node, loc)
+        place = self.place(tensor, indices, node)
         is_shared = tensor.scope == ir.SHARED
         once = tensor.scope == ir.GLOBAL and tensor.role == "out"
-        site = self.run.site(loc)
-        watch = self.watch(tensor, node, loc)
+        site = self.run.site(node.loc)
+        watch = self.watch(tensor, node)
         issue = self.issue
         measured = self._is_measured(tensor)
         if issue is not None:
@@ -197,9 +194,9 @@ class Accesses:
             if watch is not None:
                 watch(frame, memory, at, illegal, True)
             if frame.vector > 1:
-                check_vector(frame, memory, at, where, loc, node, True)
+                check_vector(frame, memory, at, where, node, True)
                 if frame.touched is not None:
-                    frame.touched.append(Touched(memory, at, where, loc, True))
+                    frame.touched.append(Touched(memory, at, where, node.loc, True))
             shape, together = spread(frame, at, value, where)
             chosen, flat, values = picked(shape, where, at, value)
             if not flat.size:
@@ -207,7 +204,7 @@ class Accesses:
             if measured:
                 measure(frame, memory, at, where, site, "store")
             if once:
-                self.check_once(frame, memory, flat, loc, node)
+                self.check_once(frame, memory, flat, node)
             if self.run.counts_changes:
                 self.run.changes += bool((memory.data[flat] != values).any())
             memory.data[flat] = values
@@ -216,9 +213,7 @@ class Accesses:
 
         return store
 
-    def check_once(
-        self, frame: Frame, memory: Memory, flat: Array, loc: Location, node: object
-    ) -> None:
+    def check_once(self, frame: Frame, memory: Memory, flat: Array, node: Located) -> None:
         again = memory.written[flat] != 0
         if not again.any():
             numbers = np.arange(flat.size)
@@ -231,5 +226,10 @@ class Accesses:
         count = int(np.count_nonzero(again))
         message = f"{name} is stored more than once"
         self.run.findings.add(
-            "written-twice", message, loc, count=count, details=(("element", name),), where=node
+            "written-twice",
+            message,
+            node.loc,
+            count=count,
+            details=(("element", name),),
+            where=node,
         )

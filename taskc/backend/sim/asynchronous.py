@@ -70,7 +70,7 @@ class BulkCopies:
             return None
         if columns.size > 1:
             message = f"{columns.size} workers start this; one is to"
-            frame.fault("several-issuers", message, active[None], node.loc, node)
+            frame.fault("several-issuers", message, active[None], node)
         return int(columns[0])
 
     def _box(self, node: ir.Do, shared: ir.Address, distant: ir.Address, box: list[int]) -> Any:
@@ -100,7 +100,7 @@ class BulkCopies:
             at, problem = pixels_at(found, count, channels, numbers)
             if problem:
                 issuer = np.arange(frame.width)[None, :] == column
-                frame.fault("out-of-bounds", problem, issuer, node.loc, node)
+                frame.fault("out-of-bounds", problem, issuer, node)
             return inside_of(shape, at)
 
         return self._elements(node, shared, distant.tensor, [count, channels], places)
@@ -109,7 +109,7 @@ class BulkCopies:
         self, node: ir.Do, shared: ir.Address, distant: ir.Tensor, box: list[int], places: Any
     ) -> Any:
         """Offsets in SHARED, and what `places` says of GLOBAL."""
-        place = self.accesses.place(shared.tensor, shared.indices, node, node.loc)
+        place = self.accesses.place(shared.tensor, shared.indices, node)
         shape = self.run.shapes[distant]
         room = self.run.shapes[shared.tensor]
         inside_out = None if self.run.is_flat else elements_at(shared.tensor, room)
@@ -125,7 +125,7 @@ class BulkCopies:
             problem = misaligned_box(shared.tensor, at, distant, shape, box)
             if problem:
                 issuer = np.arange(frame.width)[None, :] == column
-                frame.fault("misaligned", problem, issuer, node.loc, node)
+                frame.fault("misaligned", problem, issuer, node)
             beyond = linear >= capacity
             linear = np.where(beyond, 0, linear)
             if inside_out is not None:
@@ -136,7 +136,7 @@ class BulkCopies:
                 message = (
                     f"a box of {prod(box)} elements exceeds {shared.tensor.name} at offset {{}}"
                 )
-                frame.fault("out-of-bounds", message, issuer, node.loc, node, np.asarray(start))
+                frame.fault("out-of-bounds", message, issuer, node, np.asarray(start))
                 linear = np.where(beyond, 0, linear)
             return linear, *places(frame, column)
 
@@ -251,7 +251,7 @@ class BulkCopies:
             if missing.any():
                 name = frame.name_element(memory, int(at[np.argmax(missing)]) * memory.granules)
                 message = f"{name} is stored before it is written"
-                frame.fault("uninitialized", message, np.ones((1, 1), np.bool_), node.loc, node)
+                frame.fault("uninitialized", message, np.ones((1, 1), np.bool_), node)
             shadow.read(lanes, Races(frame, memory, site))
             issuer = frame.worker_row[column : column + 1]
             check_fences(frame, memory, at, issuer, node, "copied asynchronously")
@@ -262,7 +262,7 @@ class BulkCopies:
             outgoing = frame.group.outgoing.setdefault(int(frame.worker_row[column]), Outgoing())
             outgoing.open.append((memory, at, site, node.loc))
             if target.role == "out":
-                self.accesses.check_once(frame, distant, flat[inside], node.loc, node)
+                self.accesses.check_once(frame, distant, flat[inside], node)
             if self.run.is_flat and target.layout is not None:
                 flat = laid_out(target, distant.shape, flat)
             distant.data[flat[inside]] = memory.data[at][inside]

@@ -26,13 +26,13 @@ _AT: dict[str, np.ufunc] = {
 
 
 def atomic(accesses: Accesses, node: ir.Atomic) -> Callable[[Frame, Any], Any]:
-    tensor, loc, operator = node.tensor, node.loc, node.operator
+    tensor, operator = node.tensor, node.operator
     if tensor.scope not in (ir.GLOBAL, ir.SHARED):
         raise InternalError(f"{tensor.name} can't be updated atomically")
-    place = accesses.place(tensor, node.indices, node, loc)
+    place = accesses.place(tensor, node.indices, node)
     is_shared = tensor.scope == ir.SHARED
-    site = accesses.run.site(loc)
-    watch = accesses.watch(tensor, node, loc)
+    site = accesses.run.site(node.loc)
+    watch = accesses.watch(tensor, node)
     wants_result = node.result is not None
 
     def atomic(frame: Frame, value: Any) -> Any:
@@ -54,7 +54,7 @@ def atomic(accesses: Accesses, node: ir.Atomic) -> Callable[[Frame, Any], Any]:
             if where is not None:
                 missing = missing & where
             if missing.any():
-                uninitialized(frame, memory, at, missing, None, loc, node)
+                uninitialized(frame, memory, at, missing, None, node)
         counts = frame.run.counts_changes
         was = memory.data[flat] if counts else None
         before = update(memory.data, flat, values, operator, tensor.dtype, wants_result)

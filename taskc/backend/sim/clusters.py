@@ -16,11 +16,11 @@ import numpy as np
 from taskc.backend.operands import operands_of
 from taskc.backend.sim.accesses import Watch
 from taskc.backend.sim.machine import Frame, Group, Run, active_columns
-from taskc.backend.sim.memory import Arena, Array, Memory
+from taskc.backend.sim.memory import Arena, Array, Memory, shared_memory
 from taskc.backend.sim.operations import Operations
 from taskc.backend.sim.order import Order
+from taskc.backend.sim.report import Located
 from taskc.backend.sim.schedule import Thread, Wait
-from taskc.backend.sim.shadow import Shadow
 from taskc.backend.sim.statements import Code
 from taskc.backend.sim.synchronization import all_come
 from taskc.errors import Location
@@ -67,18 +67,11 @@ class Cluster:
             number = len(self.memories) + 1
             if self.arena is not None and tensor.offset is not None:
                 memory = self.arena.place(tensor, shape, number)
-                rows = memory.rows[:, 0]
                 memory.stride = self.arena.size // tensor.dtype.nbytes
             else:
-                size = max(int(np.prod(shape, dtype=np.int64)), 1)
-                data = np.zeros(count * size, tensor.dtype.numpy)
-                shadow = Shadow(count * size, self.order.agents, is_global=False)
-                written = np.zeros(count * size, np.int16)
-                memory = Memory(
-                    tensor, shape, data, written, number=number, shadow=shadow, stride=size
-                )
-                rows = np.arange(count) * size
-            joint = self.memories[tensor] = Joint(memory, rows)
+                memory = shared_memory(tensor, shape, count, self.order.agents, number)
+                memory.stride = max(memory.size, 1)
+            joint = self.memories[tensor] = Joint(memory, memory.rows[:, 0])
         return joint
 
     # Who may reach whom.
@@ -93,7 +86,7 @@ class Cluster:
         wrong = mine & (known <= 1)
         if wrong.any():
             message = f"{name} of block {group.blocks[0]} is reached, which may not have begun"
-            frame.fault("unstarted-peer", message, wrong[None], node.loc, node)
+            frame.fault("unstarted-peer", message, wrong[None], node)
 
     def reach(self, group: Group, frame: Frame, mine: Array, name: str, node: Any) -> None:
         """These workers have access to the memory of another block."""
@@ -172,7 +165,7 @@ class Clusters:
             wrong = (ranks < 0) | (ranks >= count)
             if wrong.any():
                 message = f"the rank {{}} is outside 0..{count - 1}, those of the cluster"
-                frame.fault_if("out-of-bounds", message, wrong, node.loc, node, ranks)
+                frame.fault_if("out-of-bounds", message, wrong, node, ranks)
                 ranks = np.where(wrong, frame.group.rank, ranks)
             frame.ranks[tensor] = ranks
             if tensor.scope == ir.SHARED:
@@ -181,10 +174,10 @@ class Clusters:
 
         return Code(run)
 
-    def watch(self, tensor: ir.Tensor, node: Any, loc: Location) -> Watch | None:
+    def watch(self, tensor: ir.Tensor, node: Located) -> Watch | None:
         """What checks each access to another block's memory."""
         if tensor not in self.run.peers:
-            return self.rings(tensor, node, loc)
+            return self.rings(tensor, node)
 
         def watch(frame: Frame, memory: Memory, at: Any, illegal: Any, is_write: bool) -> None:
             active = np.ones(frame.full, np.bool_)
@@ -210,7 +203,7 @@ class Clusters:
             again = active & (cluster.came[frame.worker_row] >= 0)
             if again.any():
                 message = "a worker comes to the barrier of the cluster twice, without waiting"
-                frame.fault("over-arrival", message, again[None], node.loc, node)
+                frame.fault("over-arrival", message, again[None], node)
             workers = frame.worker_row[active & ~again]
             if not workers.size:
                 return
@@ -234,7 +227,7 @@ class Clusters:
             strange = active & (cluster.came[frame.worker_row] < 0)
             if strange.any():
                 message = "a worker waits for the barrier of the cluster, and has not come to it"
-                frame.fault("barrier-divergence", message, strange[None], node.loc, node)
+                frame.fault("barrier-divergence", message, strange[None], node)
             workers = frame.worker_row[active & ~strange]
             if not workers.size:
                 return
@@ -273,7 +266,7 @@ def destinations(frame: Frame, column: int, mask: int, node: ir.Do) -> list[Grou
     issuer = np.arange(frame.width) == column
     if not 0 < mask < 1 << count:
         message = f"the mask {{}} names no block, or others than the {count} of the cluster"
-        frame.fault("out-of-bounds", message, issuer[None], node.loc, node, np.asarray(mask))
+        frame.fault("out-of-bounds", message, issuer[None], node, np.asarray(mask))
     found = [group for group in cluster.groups if mask >> group.rank & 1]
     name = operands_of(node).places[0].tensor.name
     for group in found:

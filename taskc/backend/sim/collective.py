@@ -15,6 +15,7 @@ from taskc.backend.sim.machine import Frame, active_blocks
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.products import Products
 from taskc.backend.sim.recording import memory_of
+from taskc.backend.sim.report import Located
 from taskc.backend.sim.schedule import Thread
 from taskc.backend.sim.statements import Code, Statements
 from taskc.backend.sim.synchronization import schedule_of
@@ -96,7 +97,7 @@ class Collectives:
         accesses.phase_writes = frozenset((node.tensor,))
         value = self.expressions(node.value)
         guard = None if node.guard is None else self.expressions(node.guard)
-        store = accesses.store(node.tensor, node.indices, node, node.loc)
+        store = accesses.store(node.tensor, node.indices, node)
         accesses.phase_writes = frozenset()
         tasks = task_indices(node.shape)
         count = prod(node.shape)
@@ -118,7 +119,7 @@ class Collectives:
     def _bulk_move(self, node: ir.Move) -> Code:
         """By one worker, and of a ring whose steps say when it has arrived."""
         value = self.expressions(node.value)
-        place = self.accesses.place(node.tensor, node.indices, node, node.loc)
+        place = self.accesses.place(node.tensor, node.indices, node)
         tasks = task_indices(node.shape)
         site = self.run.site(node.loc)
 
@@ -175,7 +176,7 @@ class Collectives:
             a = rounded(left(frame), node.left.tensor.dtype)
             b = rounded(right(frame), node.right.tensor.dtype)
             if onto is None or np.all(onto(frame)):
-                total = self._gather(frame, memory, node.loc, node)
+                total = self._gather(frame, memory, node)
             else:
                 total = np.zeros((frame.count, *memory.shape), memory.data.dtype)
             for q in range(a.shape[2]):
@@ -205,7 +206,7 @@ class Collectives:
 
         return gather
 
-    def _gather(self, frame: Frame, memory: Memory, loc: Location, node: object) -> Array:
+    def _gather(self, frame: Frame, memory: Memory, node: Located) -> Array:
         values, missing = gather_tile(memory, frame)
         if missing.any():
             where = missing.reshape(frame.count, -1)
@@ -215,7 +216,7 @@ class Collectives:
                 name = memory.tensor.name
                 message = f"{name} is read before it is written"
                 inner = frame.tasks(where.shape[1])
-                inner.fault("uninitialized", message, where, loc, node)
+                inner.fault("uninitialized", message, where, node)
         return values
 
     def _scatter(self, frame: Frame, memory: Memory, values: Array) -> None:
@@ -235,7 +236,7 @@ class Collectives:
             self._begin(frame)
             source = memory_of(frame, node.source)
             target = memory_of(frame, node.target)
-            values = self._gather(frame, source, node.loc, node)
+            values = self._gather(frame, source, node)
             lines = np.moveaxis(values, node.axis + 1, -1).reshape(frame.count, -1, plan.extent)
             result = plan.fold(lines, operator, dtype)
             self._scatter(frame, target, result)
@@ -247,7 +248,7 @@ class Collectives:
 
         def run(frame: Frame) -> None:
             self._begin(frame)
-            values = self._gather(frame, memory_of(frame, node.source), node.loc, node)
+            values = self._gather(frame, memory_of(frame, node.source), node)
             lines = np.moveaxis(values, axis, -1)
             result = np.empty_like(lines)
             total: Any = None

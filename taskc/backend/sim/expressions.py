@@ -174,7 +174,7 @@ class Expressions:
             dividend, by = left(frame), right(frame)
             zero = by == 0
             if zero.any():
-                frame.fault_if("division-by-zero", message, zero, node.loc, node, dividend)
+                frame.fault_if("division-by-zero", message, zero, node, dividend)
             return function(dividend, by)
 
         return divide, False
@@ -243,7 +243,7 @@ class Expressions:
             wrong = (at < 0) | (at >= size)
             if wrong.any():
                 message = f"{{}} is outside the {size} entries of the table {name}"
-                frame.fault_if("out-of-bounds", message, wrong, node.loc, node, at)
+                frame.fault_if("out-of-bounds", message, wrong, node, at)
                 at = np.where(wrong, 0, at)
             return values[at]
 

@@ -57,11 +57,11 @@ class Loops:
         def goes_on(frame: Frame, turn: int) -> bool:
             if turn == _ENDLESS:
                 message = f"the loop has not ended after {_ENDLESS} turns"
-                frame.fault("endless-loop", message, np.ones((1, 1), np.bool_), node.loc, node)
+                frame.fault("endless-loop", message, np.ones((1, 1), np.bool_), node)
                 return False
             chosen = condition(frame)
             if uniform:
-                chosen = agreed(frame, chosen, node.loc, node)
+                chosen = agreed(frame, chosen, node)
             frame.mask = narrowed(frame.mask, chosen)
             return frame.mask is None or bool(frame.mask.any())
 
@@ -161,8 +161,8 @@ class Loops:
             """Binds the variable for each turn, and masks the lanes that have come to their end."""
             begin, end = first(frame), last(frame)
             if uniform:
-                begin = agreed(frame, begin, node.loc, node)
-                end = agreed(frame, end, node.loc, node)
+                begin = agreed(frame, begin, node)
+                end = agreed(frame, end, node)
             outer = frame.mask
             if isinstance(begin, np.ndarray) or isinstance(end, np.ndarray):
                 counts = _turns(np.asarray(begin), np.asarray(end), step)
@@ -257,7 +257,7 @@ class Loops:
             outside = (numbers < 0) | (numbers >= mapping.workers)
             if outside.any():
                 message = f"worker {{}} is outside the mapping's {mapping.workers}"
-                frame.fault_if("out-of-bounds", message, outside, node.loc, node, numbers)
+                frame.fault_if("out-of-bounds", message, outside, node, numbers)
                 numbers = np.where(outside, 0, numbers)
             return Tasks(mapping, numbers, independent)
 
@@ -354,13 +354,13 @@ def _never_ends(
     active = np.ones((1, 1), np.bool_) if frame.mask is None else frame.mask
     if awaited is None:
         message = "the loop never ends: from one turn to the next nothing changes"
-        frame.fault("endless-loop", message, active, node.loc, node)
+        frame.fault("endless-loop", message, active, node)
         raise Enough
     worker = frame.someone(active)[1]
     who = "the block" if worker is None else f"worker {worker}"
     message = f"nobody makes progress: {who} waits for {awaited(frame)} to change"
     notes = (("this is what it sees, again and again", turns.sources[0].loc),)
-    frame.fault("deadlock", message, active, node.loc, node, notes=notes)
+    frame.fault("deadlock", message, active, node, notes=notes)
     raise Enough
 
 

@@ -8,15 +8,16 @@ the same form says which of them execute.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from taskc.backend.sim.advice import Request
-from taskc.backend.sim.memory import LIVES, Arena, Array, Memory
+from taskc.backend.sim.memory import LIVES, Arena, Array, Memory, shared_memory
 from taskc.backend.sim.order import Order
-from taskc.backend.sim.report import Findings, Traffic
-from taskc.backend.sim.shadow import FEWEST, SEVERAL, WORKER_BITS, Lanes, Shadow
+from taskc.backend.sim.report import Findings, Located, Traffic
+from taskc.backend.sim.shadow import FEWEST, SEVERAL, WORKER_BITS, Lanes
 from taskc.errors import Location, Notes
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
@@ -131,16 +132,7 @@ class Group:
             elif self.arena is not None and tensor.offset is not None:
                 memory = self.arena.place(tensor, shape, number)
             else:
-                count = len(self.blocks)
-                size = int(np.prod(shape, dtype=np.int64))
-                memory = Memory(
-                    tensor,
-                    shape,
-                    np.zeros(count * size, tensor.dtype.numpy),
-                    np.zeros(count * size, np.int16),
-                    rows=(np.arange(count) * size)[:, None] if count > 1 else 0,
-                    shadow=Shadow(count * size, self.order.agents, is_global=False),
-                )
+                memory = shared_memory(tensor, shape, len(self.blocks), self.order.agents, 1)
             self.shared_seen[tensor] = memory
         return memory
 
@@ -268,17 +260,12 @@ class Frame:
 
     def tasks(self, count: int) -> Frame:
         """A frame of unnamed workers, one for each of `count` tasks of a whole-block statement."""
-        other = Frame.__new__(Frame)
-        other.group, other.run = self.group, self.run
-        other.env, other.memories = self.env, self.memories
+        other = copy(self)
         other.axes = ()
         other.mask = None if self.mask is None else active_blocks(self)[:, None]
-        other.block_row, other.count = self.block_row, self.count
         other.worker_row = other.columns = np.arange(count)
         other.width = count
-        other.first, other.members, other.warp = self.first, self.members, self.warp
         other.in_each = other.anonymous = True
-        other.ranks = self.ranks
         other.owners_only = other.loop = other.copies = other.touched = None
         other.vector = 1
         return other
@@ -307,8 +294,7 @@ class Frame:
         kind: str,
         message: str,
         where: Any,
-        location: Location,
-        site: object,
+        site: Located,
         value: Any = None,
         notes: Notes = (),
     ) -> None:
@@ -323,16 +309,16 @@ class Frame:
             details = (*details, ("worker", worker))
         count = int(np.count_nonzero(where))
         self.run.findings.add(
-            kind, message, location, details=details, count=count, notes=notes, where=site
+            kind, message, site.loc, details=details, count=count, notes=notes, where=site
         )
 
     def fault_if(
-        self, kind: str, message: str, wrong: Any, loc: Location, site: object, value: Any = None
+        self, kind: str, message: str, wrong: Any, site: Located, value: Any = None
     ) -> None:
         """A fault of the active lanes where `wrong` holds, if there are any."""
         where = wrong if self.mask is None else wrong & self.mask
         if where.any():
-            self.fault(kind, message, where, loc, site, value)
+            self.fault(kind, message, where, site, value)
 
     def lanes(
         self, shape: tuple[int, ...], at: Array, chosen: Array | None, site: int, together: bool

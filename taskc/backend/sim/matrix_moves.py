@@ -55,9 +55,7 @@ class MatrixMoves:
 
     def _store(self, node: ir.Do, row: MatrixMove, target: ir.Address, source: ir.Address) -> Code:
         registers = _Registers(self, node, row, source)
-        stores = [
-            self.accesses.store(target.tensor, indices, node, node.loc) for indices in _line(target)
-        ]
+        stores = [self.accesses.store(target.tensor, indices, node) for indices in _line(target)]
 
         def run(frame: Frame) -> None:
             lines = registers.read(frame)
@@ -79,7 +77,7 @@ class _Registers:
             raise InternalError(f"{row.name} takes {dtype} apart")
         fragment = row.fragment(dtype)
         self.node, self.row, self.tensor = node, row, at.tensor
-        self.place = moves.accesses.place(at.tensor, at.indices, node, node.loc)
+        self.place = moves.accesses.place(at.tensor, at.indices, node)
         self.lines, self.elements = fragment.tasks[..., 0], fragment.tasks[..., 1]
         self.slots = fragment.slots * row.count
         self.line = LINE_BYTES // dtype.nbytes
@@ -107,7 +105,7 @@ class _Registers:
             missing = missing & frame.mask
         if missing.any():
             message = f"{self.tensor.name} is read before it is written"
-            frame.fault("uninitialized", message, missing, self.node.loc, self.node)
+            frame.fault("uninitialized", message, missing, self.node)
         held = np.moveaxis(memory.data[part], 0, -1)
         parts = held.reshape(frame.count, -1, WARP, self.row.count, self.slots // self.row.count)
         shape = (*parts.shape[:2], self.row.count, LINES, self.line)
@@ -137,7 +135,7 @@ def _named_only(frame: Frame, row: MatrixMove, node: ir.Do) -> Any:
         if partly.any():
             where = np.repeat(partly, WARP, axis=-1)
             message = "only some lanes of the warp take part"
-            frame.fault("inactive-lane", message, where, node.loc, node)
+            frame.fault("inactive-lane", message, where, node)
     if row.count * LINES < WARP:
         names = np.arange(frame.width) % WARP < row.count * LINES
         frame.mask = np.broadcast_to(names, frame.full) if outer is None else outer & names

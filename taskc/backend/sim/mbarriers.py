@@ -90,7 +90,7 @@ class Mbarriers:
         """A function that gives the mbarriers that the active lanes name, with the lanes."""
         address = operands_of(node).places[position]
         tensor = address.tensor
-        place = self.accesses.place(tensor, address.indices, node, node.loc)
+        place = self.accesses.place(tensor, address.indices, node)
 
         def barriers(frame: Frame) -> list[tuple[Mbarrier, Array]]:
             at, illegal = place(frame)
@@ -137,7 +137,7 @@ class Mbarriers:
             message = f"{barrier.name} is used, and nothing orders that after its setting up"
         if kind:
             where = np.isin(frame.worker_row, workers)[None]
-            frame.fault(kind, message, where, node.loc, node)
+            frame.fault(kind, message, where, node)
         return bool(barrier.count)
 
     def init(self, node: ir.Do) -> Code:
@@ -151,7 +151,7 @@ class Mbarriers:
                 if len(workers) > 1:
                     where = np.isin(frame.worker_row, workers)[None]
                     message = f"{len(workers)} workers set up {barrier.name}; one is to"
-                    frame.fault("several-issuers", message, where, node.loc, node)
+                    frame.fault("several-issuers", message, where, node)
                 order.spread()
                 self._check_unused(frame, barrier, worker, node)
                 barrier.made = (worker, int(order.stamp(0, workers[:1])[0]))
@@ -169,7 +169,7 @@ class Mbarriers:
         if who:
             where = frame.worker_row[None] == worker
             message = f"{barrier.name} is set up again, and nothing orders that after {who}"
-            frame.fault("race", message, where, node.loc, node)
+            frame.fault("race", message, where, node)
 
     def arrive(self, node: ir.Do) -> Code:
         barriers = self.named_by(node)
@@ -191,7 +191,7 @@ class Mbarriers:
                 if len(workers) > barrier.left:
                     where = np.isin(frame.worker_row, workers)[None]
                     message = f"{barrier.name} expects {barrier.left} more arrivals in this phase"
-                    frame.fault("over-arrival", message, where, node.loc, node)
+                    frame.fault("over-arrival", message, where, node)
                     workers = workers[: barrier.left]
                 if len(workers):
                     order.spread()
@@ -215,7 +215,7 @@ class Mbarriers:
             message = f"{barrier.bytes} bytes are missing at {barrier.name}, which counts to {MOST_COUNTED}"
         if message:
             where = np.isin(frame.worker_row, workers)[None]
-            frame.fault("out-of-range", message, where, node.loc, node)
+            frame.fault("out-of-range", message, where, node)
 
     def wait(self, node: ir.Do) -> Code:
         barriers = self.named_by(node)

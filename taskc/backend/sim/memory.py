@@ -8,6 +8,7 @@ different numbers, so that what another tensor left behind does not pass for ini
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, TypeAlias
 
@@ -22,58 +23,38 @@ Array: TypeAlias = npt.NDArray[Any]
 LIVES = (1 << 15) - 2  # how many numbers there are for what is written
 
 
+@dataclass(slots=True, eq=False)
 class Memory:
-    """One tensor's elements, for all lanes of a group."""
+    """One tensor's elements, for all lanes of a group.
 
-    __slots__ = (
-        "complete",
-        "data",
-        "granules",
-        "lanes",
-        "number",
-        "overlaid",
-        "registers",
-        "rows",
-        "shadow",
-        "shape",
-        "size",
-        "stride",
-        "tensor",
-        "tried",
-        "written",
-    )
+    rows       of SHARED ones: where each block's elements start, [blocks, 1]
+    lanes      of private memory: the shape of what has copies
+    granules   shadow entries that one element covers
+    complete   every element is known to be initialized
+    overlaid   `written` is other tensors' too
+    stride     in a cluster: from a block's elements to those of the next
+    registers  of asynchronous matrix products: their state
+    tried      nothing has been written since that was last looked at
+    """
 
-    def __init__(
-        self,
-        tensor: ir.Tensor,
-        shape: tuple[int, ...],
-        data: Array,
-        written: Array,
-        *,
-        rows: Any = 0,
-        lanes: Any = 0,
-        number: int = 1,
-        granules: int = 1,
-        shadow: Shadow | None = None,
-        complete: bool = False,
-        overlaid: bool = False,
-        stride: int = 0,
-    ) -> None:
-        self.tensor = tensor
-        self.shape = shape
-        self.size = prod(shape)
-        self.data = data
-        self.written = written
-        self.rows = rows  # SHARED: where each block's elements start, [blocks, 1]
-        self.stride = stride  # in a cluster: from a block's elements to those of the next
-        self.lanes = lanes  # private memory: the shape of what has copies
-        self.number = number
-        self.overlaid = overlaid  # `written` is other tensors' too
-        self.granules = granules  # shadow entries that one element covers
-        self.shadow = shadow
-        self.complete = complete  # every element is known to be initialized
-        self.registers: Any = None  # of asynchronous matrix products: their state
-        self.tried = True  # nothing has been written since that was last looked at
+    tensor: ir.Tensor
+    shape: tuple[int, ...]
+    data: Array
+    written: Array
+    rows: Any = 0
+    lanes: Any = 0
+    number: int = 1
+    granules: int = 1
+    shadow: Shadow | None = None
+    complete: bool = False
+    overlaid: bool = False
+    stride: int = 0
+    size: int = field(init=False)
+    registers: Any = None
+    tried: bool = True
+
+    def __post_init__(self) -> None:
+        self.size = prod(self.shape)
 
     def look(self) -> bool:
         """Whether every element is initialized, if that can be told at once."""
@@ -99,23 +80,19 @@ class Memory:
         return self.written[at * self.granules if self.granules != 1 else at] != self.number
 
     def again(self, number: int) -> Memory:
-        """The same place, where nothing counts as initialized before it is written again."""
+        """Gives the same place, where nothing counts as initialized before it is written again."""
         return self.seen_from(self.rows, number)
 
     def seen_from(self, rows: Any, number: int | None = None) -> Memory:
-        """The same elements, of which a block has those at `rows`."""
-        return Memory(
-            self.tensor,
-            self.shape,
-            self.data,
-            self.written,
+        """Gives the same elements, of which a block has those at `rows`; which are initialized isn't known."""
+        return replace(
+            self,
             rows=rows,
-            lanes=self.lanes,
             number=self.number if number is None else number,
-            granules=self.granules,
-            shadow=self.shadow,
+            complete=False,
             overlaid=True,
-            stride=self.stride,
+            registers=None,
+            tried=True,
         )
 
     def forget(self) -> None:
@@ -123,6 +100,22 @@ class Memory:
         self.complete = False
         self.tried = True
         self.written[...] = 0
+
+
+def shared_memory(
+    tensor: ir.Tensor, shape: tuple[int, ...], blocks: int, agents: int, number: int
+) -> Memory:
+    """Memory of a SHARED tensor that has no place among others, in so many blocks."""
+    size = prod(shape)
+    return Memory(
+        tensor,
+        shape,
+        np.zeros(blocks * size, tensor.dtype.numpy),
+        np.zeros(blocks * size, np.int16),
+        rows=(np.arange(blocks) * size)[:, None] if blocks > 1 else 0,
+        number=number,
+        shadow=Shadow(blocks * size, agents, is_global=False),
+    )
 
 
 class Arena:

@@ -54,7 +54,7 @@ class SharedOperands:
         found = placement(tensor, along, row, is_left=is_left)
         if found is None:
             raise InternalError(f"{tensor.name} does not lie as {row.name} takes it")
-        place = self.accesses.place(tensor, origin, node, node.loc)
+        place = self.accesses.place(tensor, origin, node)
         mn, k = row.shape[0 if is_left else 1], row.shape[2]
         extents = (mn, k) if along == "k" else (k, mn)
         offsets = found.offsets(mn, k)
@@ -68,7 +68,7 @@ class SharedOperands:
             if (starts != start).any():
                 message = f"the workers of a warpgroup don't agree on where {tensor.name} begins"
                 wrong = np.ones((1, frames[0].width), np.bool_)
-                frames[0].fault("divergence", message, wrong, node.loc, node)
+                frames[0].fault("divergence", message, wrong, node)
             everyone = np.ones((1, frames[0].width), np.bool_)
             memory = memory_of(frames[0], tensor)
             if self.run.is_flat:
@@ -80,7 +80,7 @@ class SharedOperands:
                 at, where = (at, where) if along == "k" else (at.T, where.T)
             if not fits:
                 message = f"a fragment of {mn} by {k} reaches over the end of {tensor.name}"
-                frames[0].fault("out-of-bounds", message, everyone, node.loc, node)
+                frames[0].fault("out-of-bounds", message, everyone, node)
                 return None
             start = int(where[0, 0])
             lies = np.array_equal(where - start, offsets)
@@ -90,7 +90,7 @@ class SharedOperands:
                     f"a fragment of {tensor.name} does not begin with an atom of eight lines, at a"
                     " multiple of 16 bytes"
                 )
-                frames[0].fault("misaligned", message, everyone, node.loc, node)
+                frames[0].fault("misaligned", message, everyone, node)
             return Window(memory, at + int(np.max(memory.rows)))
 
         return window
@@ -137,7 +137,7 @@ class SharedOperands:
             name = frame.name_element(memory, int(at[np.argmax(missing)]) * memory.granules)
             everyone = np.ones((1, frame.width), np.bool_)
             message = f"{name} is read before it is written"
-            frame.fault("uninitialized", message, everyone, node.loc, node)
+            frame.fault("uninitialized", message, everyone, node)
         self._check_writes(frame, memory, touched, site)
         check_fences(frame, memory, at, frame.worker_row, node, "read by a matrix product")
 

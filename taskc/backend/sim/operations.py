@@ -93,7 +93,7 @@ class Operations:
                 asleep = mask & ~np.take_along_axis(mask, source, axis=-1)
                 if asleep.any():
                     message = "the value comes from a lane that does not take part"
-                    frame.fault("inactive-lane", message, asleep, node.loc, node)
+                    frame.fault("inactive-lane", message, asleep, node)
             frame.env[result] = np.take_along_axis(given, source, axis=-1)
 
         return Code(run)
@@ -123,7 +123,7 @@ class Operations:
                     where = np.zeros(full, np.bool_)
                     where[..., part] = here & ~here.all(axis=-1, keepdims=True)
                     message = "only some lanes of the warp take part"
-                    frame.fault("inactive-lane", message, where, node.loc, node)
+                    frame.fault("inactive-lane", message, where, node)
             frame.env[result] = np.concatenate(parts, axis=-1)
 
         return Code(run)
@@ -144,7 +144,7 @@ class Operations:
         ]
         right, dtype = packs[-1], row.accumulator
         read = self.accesses.read(ir.Read(accumulator.tensor, accumulator.indices, loc=node.loc))
-        store = self.accesses.store(accumulator.tensor, accumulator.indices, node, node.loc)
+        store = self.accesses.store(accumulator.tensor, accumulator.indices, node)
 
         offset = dtype.numpy.type(row.offset)
 
@@ -178,7 +178,7 @@ class Operations:
         parts = []
         for q, value in enumerate(values):
             at = self._further(place, dimension - 2, q)
-            store = self.accesses.store(place.tensor, at, node, node.loc)
+            store = self.accesses.store(place.tensor, at, node)
             parts.append((store, self.expressions(value)))
 
         def run(frame: Frame) -> None:
@@ -193,7 +193,7 @@ class Operations:
         row = WARP_INSTRUCTIONS[node.operation]
         places = []
         for operand in operands_of(node).places:
-            place = self.accesses.place(operand.tensor, operand.indices, node, node.loc)
+            place = self.accesses.place(operand.tensor, operand.indices, node)
             places.append((operand.tensor, place))
         fragments = (row.accumulator_fragment, row.left_fragment, row.right_fragment)
 
@@ -206,7 +206,7 @@ class Operations:
                 if partly.any():
                     where = np.repeat(partly, row.group, axis=-1)
                     message = "only some lanes of the group take part"
-                    frame.fault("inactive-lane", message, where, node.loc, node)
+                    frame.fault("inactive-lane", message, where, node)
             groups = (frame.count, frame.width // row.group, row.group)
             registers, parts = [], []
             for (tensor, place), fragment in zip(places, fragments, strict=True):
@@ -218,7 +218,7 @@ class Operations:
                     where = where & frame.mask
                 if where.any():
                     message = f"{tensor.name} is read before it is written"
-                    frame.fault("uninitialized", message, where, node.loc, node)
+                    frame.fault("uninitialized", message, where, node)
                 parts.append((memory, part))
                 registers.append(np.moveaxis(memory.data[part], 0, -1).reshape(*groups, -1))
             product = matrix_product(row, *registers).reshape(frame.count, frame.width, -1)

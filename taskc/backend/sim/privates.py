@@ -13,26 +13,26 @@ from taskc.backend.sim.machine import Frame, Touched
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.recording import memory_of, picked, selection, uninitialized
 from taskc.backend.sim.registers import touch_registers
-from taskc.errors import Location
+from taskc.backend.sim.report import Located
 from taskc.ir import nodes as ir
 
 
 def read_private(node: ir.Read, place: Callable[[Frame], tuple[Any, Any]]) -> Evaluate:
-    tensor, loc = node.tensor, node.loc
+    tensor = node.tensor
 
     def read(frame: Frame) -> Any:
         at, illegal = place(frame)
         memory = memory_of(frame, tensor)
         if frame.touched is not None:
-            frame.touched.append(Touched(memory, at, frame.mask, loc, False))
+            frame.touched.append(Touched(memory, at, frame.mask, node.loc, False))
         where = private_place(memory, at)
         value = memory.data[where]
         if memory.registers is not None:
-            touch_registers(frame, memory, lambda array: (array, where), "read", loc, node)
+            touch_registers(frame, memory, lambda array: (array, where), "read", node)
         if not (memory.complete or memory.look()):
             missing = memory.written[where] == 0
             if missing.any():
-                uninitialized(frame, memory, at, missing, illegal, loc, node)
+                uninitialized(frame, memory, at, missing, illegal, node)
         if frame.anonymous and value.shape[-1] != 1:
             value = value[..., :1]
         return value
@@ -43,8 +43,7 @@ def read_private(node: ir.Read, place: Callable[[Frame], tuple[Any, Any]]) -> Ev
 def store_private(
     tensor: ir.Tensor,
     place: Callable[[Frame], tuple[Any, Any]],
-    node: object,
-    loc: Location,
+    node: Located,
 ) -> Callable[[Frame, Any], None]:
 
     def store(frame: Frame, value: Any) -> None:
@@ -52,11 +51,11 @@ def store_private(
         memory = memory_of(frame, tensor)
         where = frame.mask if illegal is None else selection(frame, illegal)
         if frame.touched is not None:
-            frame.touched.append(Touched(memory, at, where, loc, True))
+            frame.touched.append(Touched(memory, at, where, node.loc, True))
         memory.tried = False
         if memory.registers is not None:
             index = private_place(memory, at)
-            touch_registers(frame, memory, lambda array: (array, index), "written", loc, node)
+            touch_registers(frame, memory, lambda array: (array, index), "written", node)
         is_plain = where is None and np.shape(at)[-2:] == (1, 1)
         if is_plain and np.ndim(value) <= np.ndim(at) and len(memory.lanes) == 2:
             slots = at[..., 0, 0]

@@ -166,7 +166,7 @@ class Products:
         return self._issue(node, row, tensors, accumulate, plan)
 
     def _slot(self, address: ir.Address, node: ir.Do) -> Callable[[Frame], int]:
-        place = self.accesses.place(address.tensor, address.indices, node, node.loc)
+        place = self.accesses.place(address.tensor, address.indices, node)
         return lambda frame: int(np.max(place(frame)[0]))
 
     def _issue(
@@ -191,7 +191,7 @@ class Products:
             if adds.any() != adds.all():
                 message = "the workers of a warpgroup don't agree on whether a product accumulates"
                 everyone = np.ones((1, WARP), np.bool_)
-                frames[0].fault("divergence", message, everyone, node.loc, node)
+                frames[0].fault("divergence", message, everyone, node)
             for fragment in plan(frames):
                 if fragment.left is None or fragment.right is None:
                     continue
@@ -303,10 +303,10 @@ class Products:
         name = memory.tensor.name
         if cube_of(registers.touched, frame, memory)[slots].any():
             message = f"registers of {name} were touched after the last wgmma.fence"
-            frame.fault("missing-fence", message, everyone, node.loc, node)
+            frame.fault("missing-fence", message, everyone, node)
         elif not progress_of(frame).has_fenced:
             message = "there is no wgmma.fence before the first matrix product"
-            frame.fault("missing-fence", message, everyone, node.loc, node)
+            frame.fault("missing-fence", message, everyone, node)
         issued = products_of(frame.group).issued
         for held in np.unique(cube_of(registers.held, frame, memory)[slots]).tolist():
             if not held:
@@ -326,7 +326,7 @@ class Products:
         missing = cube_of(memory.written, frame, memory)[slots] == 0
         if is_read and missing.any():
             message = f"{name} is read before it is written"
-            frame.fault("uninitialized", message, missing.any(axis=0), node.loc, node)
+            frame.fault("uninitialized", message, missing.any(axis=0), node)
         values: Array = cube_of(memory.data, frame, memory)[slots][:, 0, :].T
         return values
 
@@ -336,5 +336,5 @@ def _is_whole(frame: Frame, node: ir.Mma | ir.Do) -> bool:
     active = active_columns(frame)
     if active.any() and not active.all():
         message = "only some lanes of the warp take part"
-        frame.fault("inactive-lane", message, active[None], node.loc, node)
+        frame.fault("inactive-lane", message, active[None], node)
     return bool(active.any())

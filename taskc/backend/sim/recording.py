@@ -9,7 +9,8 @@ import numpy as np
 from taskc.backend.sim.machine import Frame
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.races import Races
-from taskc.errors import InternalError, Location
+from taskc.backend.sim.report import Located
+from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 
 
@@ -129,7 +130,7 @@ def touch(
 
 
 def uninitialized(
-    frame: Frame, memory: Memory, at: Any, missing: Any, illegal: Any, loc: Location, node: object
+    frame: Frame, memory: Memory, at: Any, missing: Any, illegal: Any, node: Located
 ) -> None:
     where = legal(missing, illegal)
     if frame.mask is not None:
@@ -142,7 +143,7 @@ def uninitialized(
         spots = np.broadcast_to(at, np.broadcast_shapes(np.shape(at), where.shape))
         spot = int(spots[position[len(position) - spots.ndim :]])
         name = frame.name_element(memory, spot * memory.granules)
-    frame.fault("uninitialized", f"{name} is read before it is written", where, loc, node)
+    frame.fault("uninitialized", f"{name} is read before it is written", where, node)
 
 
 def outside(
@@ -152,13 +153,12 @@ def outside(
     index: Any,
     extent: int,
     dimension: int,
-    loc: Location,
-    node: object,
+    node: Located,
 ) -> Any:
     """Reports the active lanes whose index is outside, and gives them; None if there are none."""
     where = wrong if frame.mask is None else wrong & frame.mask
     if not where.any():
         return None
     message = f"index {{}} is outside 0..{extent - 1} in dimension {dimension} of {tensor.name}"
-    frame.fault("out-of-bounds", message, where, loc, node, index)
+    frame.fault("out-of-bounds", message, where, node, index)
     return where

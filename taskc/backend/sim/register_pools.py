@@ -51,7 +51,7 @@ class RegisterPools:
             first = int(frame.numbers[0]) // WARPGROUP * WARPGROUP
             if not active.all() or first + WARPGROUP > self.run.workers:
                 message = "only some workers of the warpgroup take part"
-                frame.fault("inactive-lane", message, active[None], node.loc, node)
+                frame.fault("inactive-lane", message, active[None], node)
                 return
             pool, number = pool_of(frame), first // WARPGROUP
 
@@ -64,7 +64,6 @@ class RegisterPools:
                         "registers",
                         f"the warpgroup {verb} registers to have {count}, and has {held}",
                         np.ones((1, 1), np.bool_),
-                        node.loc,
                         node,
                     )
                 pool.ask(number, count)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from taskc.backend.sim.memory import Array, Memory
-from taskc.errors import Location
+from taskc.backend.sim.report import Located
 
 if TYPE_CHECKING:
     from taskc.backend.sim.machine import Frame
@@ -35,9 +35,7 @@ class Registers:
         self.held = np.zeros(shape, np.int32)
 
 
-def touch_registers(
-    frame: Frame, memory: Memory, pick: Pick, verb: str, loc: Location, node: object
-) -> None:
+def touch_registers(frame: Frame, memory: Memory, pick: Pick, verb: str, node: Located) -> None:
     """Ordinary code reads or writes registers."""
     registers = memory.registers
     assert registers is not None
@@ -61,7 +59,7 @@ def touch_registers(
         frame.run.findings.add(
             "unwaited-product",
             f"registers of {memory.tensor.name} are {verb} while a matrix product has them",
-            loc,
+            node.loc,
             count=int(np.count_nonzero(wrong)),
             details=details,
             notes=(("the product is issued here", product.loc),),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from taskc.errors import NOWHERE, Finding, Location, Notes, Severity
 
@@ -52,6 +53,13 @@ class Report:
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.findings)) or "no findings"
+
+
+class Located(Protocol):
+    """What stands somewhere in the program."""
+
+    @property
+    def loc(self) -> Location: ...
 
 
 class Enough(Exception):  # noqa: N818 (it is no error of the simulator's)

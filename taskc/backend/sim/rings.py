@@ -10,8 +10,8 @@ from taskc.backend.sim.accesses import Accesses, Watch
 from taskc.backend.sim.expressions import Expressions
 from taskc.backend.sim.machine import Frame, Run, active_blocks
 from taskc.backend.sim.memory import Array, Memory
+from taskc.backend.sim.report import Located
 from taskc.backend.sim.statements import Code
-from taskc.errors import Location
 from taskc.ir import nodes as ir
 
 FREE, ACQUIRED, COMMITTED, READY = range(4)
@@ -63,7 +63,7 @@ class Rings:
         return state
 
     def step(self, node: ir.RingStep) -> Code:
-        ring, loc, operation = node.ring, node.loc, node.operation
+        ring, operation = node.ring, node.operation
         step = self.expressions.index(node.step)
         before, new, kind, verb, complaint = _STEPS[operation]
 
@@ -79,13 +79,13 @@ class Rings:
                 wrong |= (held != number) & active
             if wrong.any():
                 message = f"step {{}} {verb} a slot of {ring.name} that {complaint}"
-                frame.fault(kind, message, wrong, loc, node, number)
+                frame.fault(kind, message, wrong, node, number)
             if operation == "acquire":
                 # Parities are those of the steps' numbers, so that none may be left out or come again.
                 wrong = (number != np.where(held < 0, slot, held + ring.stages)) & active
                 if wrong.any():
                     message = f"step {{}} of {ring.name} is not the next one of its slot"
-                    frame.fault("out-of-turn", message, wrong, loc, node, number)
+                    frame.fault("out-of-turn", message, wrong, node, number)
             chosen = active[:, 0]
             state.state[rows[chosen], slot[chosen]] = new
             state.step[rows[chosen], slot[chosen]] = number[chosen]
@@ -93,7 +93,7 @@ class Rings:
 
         return Code(run)
 
-    def watch(self, tensor: ir.Tensor, node: object, loc: Location) -> Watch | None:
+    def watch(self, tensor: ir.Tensor, node: Located) -> Watch | None:
         """What checks each access to a tensor of a ring."""
         ring = self.ring_of.get(tensor)
         if ring is None or not self.run.by_phases:
@@ -130,6 +130,6 @@ class Rings:
             else:
                 kind = "stale-stage"
                 message = f"{tensor.name} is read in slot {number}, which is {word}"
-            frame.fault(kind, message, wrong, loc, node)
+            frame.fault(kind, message, wrong, node)
 
         return watch

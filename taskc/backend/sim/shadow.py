@@ -14,6 +14,7 @@ read asynchronously has the stamp of a channel of their warpgroup, which a wait 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -51,51 +52,36 @@ class Reporter(Protocol):
     ) -> None: ...
 
 
+@dataclass(slots=True, eq=False)
 class Lanes:
-    """Some workers' access to some elements, one entry for each."""
+    """Some workers' access to some elements, one entry for each.
 
-    __slots__ = (
-        "agents",
-        "at",
-        "block",
-        "floor",
-        "lowest",
-        "members",
-        "newest",
-        "order",
-        "site",
-        "stamp",
-        "who",
-        "worker",
-    )
+    block   counts within the group
+    worker  -1 is all `members`
+    who     is global
+    agents  those that take part, if not all do; of use where `worker` is -1
+    newest  of all clocks; `lowest` of all floors
+    """
 
-    def __init__(
-        self,
-        order: Order,
-        at: Array,
-        block: Array,
-        worker: Array | int,
-        members: slice,
-        who: Array,
-        site: int,
-        agents: Sequence[int] | None = None,
-    ) -> None:
-        """`block` counts within the group; a `worker` of -1 is all `members`; `who` is global.
+    order: Order
+    at: Array
+    block: Array
+    worker: Array | int
+    members: slice
+    who: Array
+    site: int
+    agents: Sequence[int] | None
+    stamp: Any = field(init=False)
+    floor: Any = field(init=False)
+    newest: Any = field(init=False)
+    lowest: Any = field(init=False)
 
-        agents  those that take part, if not all do; of use where `worker` is -1
-        """
-        self.agents: Sequence[int] = range(order.agents) if agents is None else agents
-        self.order = order
-        self.at = at
-        self.block = block
-        self.worker = worker
-        self.members = members
-        self.who = who
-        self.site = site
-        clock = order.stamp(block, worker)
-        self.stamp: Any = clock << SITE_BITS | site
-        self.floor: Any = order.lowest(block)
-        self.newest, self.lowest = clock, self.floor  # of all of them
+    def __post_init__(self) -> None:
+        order = self.order
+        clock = order.stamp(self.block, self.worker)
+        self.stamp = clock << SITE_BITS | self.site
+        self.floor = order.lowest(self.block)
+        self.newest, self.lowest = clock, self.floor
         if not order.uniform:
             self.newest = int(clock.max(initial=0))
             self.lowest = int(order.floors[0] if order.blocks == 1 else self.floor.min(initial=0))
@@ -122,7 +108,8 @@ class Touches:
         if self.block is not None and order.grid_floor:
             forgotten = self.when[:, lanes.at].max(axis=0) >> SITE_BITS < order.grid_floor
         if not isinstance(lanes.worker, np.ndarray):
-            for agent in lanes.agents:
+            agents = range(order.agents) if lanes.agents is None else lanes.agents
+            for agent in agents:
                 stamp = lanes.stamp
                 if not order.uniform:
                     stamp = order.clock[lanes.block, agent] << SITE_BITS | lanes.site
@@ -184,35 +171,29 @@ class Flight:
         self.site = np.zeros(size, np.int64)
 
 
+@dataclass(slots=True, eq=False)
 class Shadow:
-    """The last accesses to each element of one memory."""
+    """The last accesses to each element of one memory.
 
-    __slots__ = (
-        "agents",
-        "atomics",
-        "departing",
-        "flight",
-        "is_global",
-        "latest",
-        "products",
-        "reads",
-        "size",
-        "when",
-        "who",
-    )
+    departing  1 + the site of the bulk store
+    products   of each warpgroup's channel: the last that reads
+    """
 
-    def __init__(self, size: int, agents: int, is_global: bool) -> None:
-        self.size = size
-        self.agents = agents
-        self.is_global = is_global
-        self.when = np.zeros(size, np.int64)
-        self.who = np.zeros(size, np.int64)
-        self.latest = 0
-        self.reads: Touches | None = None
-        self.atomics: Touches | None = None
-        self.flight: Flight | None = None
-        self.departing: Array | None = None  # 1 + the site of the bulk store
-        self.products: dict[int, Array] = {}  # of each warpgroup's channel: the last that reads
+    size: int
+    agents: int
+    is_global: bool
+    when: Array = field(init=False)
+    who: Array = field(init=False)
+    latest: int = 0
+    reads: Touches | None = None
+    atomics: Touches | None = None
+    flight: Flight | None = None
+    departing: Array | None = None
+    products: dict[int, Array] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.when = np.zeros(self.size, np.int64)
+        self.who = np.zeros(self.size, np.int64)
 
     def read(self, lanes: Lanes, report: Reporter) -> None:
         self._against_writes(lanes, "reads", report)

@@ -20,7 +20,8 @@ from taskc.backend.sim.expressions import Expressions
 from taskc.backend.sim.machine import Frame, Run, active_blocks
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.registers import Registers
-from taskc.errors import CompileError, InternalError, Location
+from taskc.backend.sim.report import Located
+from taskc.errors import CompileError, InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.types import i64
 
@@ -140,7 +141,7 @@ class Statements:
             result = value(frame)
             if isinstance(result, np.ndarray):
                 if uniform and result.shape[-1] != 1:
-                    result = agreed(frame, result, node.loc, node)
+                    result = agreed(frame, result, node)
                 if not result.flags.owndata:  # it may be a view of memory that will change
                     result = result.copy()
             frame.env[variable] = result
@@ -203,13 +204,13 @@ class Statements:
     def _store(self, node: ir.Store) -> Code:
         tensor = node.tensor
         value = self.expressions(node.value)
-        store = self.accesses.store(tensor, node.indices, node, node.loc)
+        store = self.accesses.store(tensor, node.indices, node)
         if not self.uniform:
             return Code(lambda frame: store(frame, value(frame)))
 
         def run(frame: Frame) -> None:
             frame.group.order.step()
-            store(frame, agreed(frame, value(frame), node.loc, node))
+            store(frame, agreed(frame, value(frame), node))
 
         return Code(run)
 
@@ -248,7 +249,7 @@ class Statements:
 
         def run(frame: Frame) -> None:
             wrong = np.logical_not(condition(frame))
-            frame.fault_if("assertion", message, wrong, node.loc, node)
+            frame.fault_if("assertion", message, wrong, node)
 
         return Code(run)
 
@@ -265,7 +266,7 @@ class Statements:
             """The masks of the two branches; False where one isn't taken."""
             chosen = condition(frame)
             if uniform:
-                chosen = agreed(frame, chosen, node.loc, node)
+                chosen = agreed(frame, chosen, node)
             outer = frame.mask
             if not isinstance(chosen, np.ndarray):
                 return (outer, False) if chosen else (False, outer)
@@ -362,12 +363,12 @@ def grid_origin(blocks: Array, tiles: list[int], node: ir.Grid) -> list[Array]:
     return [np.asarray(n, np.int64) * by for n, by in zip(numbers, node.by, strict=True)]
 
 
-def agreed(frame: Frame, value: Any, loc: Location, node: object) -> Any:
+def agreed(frame: Frame, value: Any, node: Located) -> Any:
     """A value that all workers of a block have to agree on, once for each block."""
     if not isinstance(value, np.ndarray) or value.shape[-1] == 1:
         return value
     one = value[..., :1]
     wrong = (value != one) & ((value == value) | (one == one))
     if wrong.any():
-        frame.fault_if("divergence", "workers disagree on a uniform value", wrong, loc, node)
+        frame.fault_if("divergence", "workers disagree on a uniform value", wrong, node)
     return one.copy()

@@ -101,7 +101,7 @@ class Synchronization:
                 join_all([frame.group.order])
             elif every.any():
                 message = "only some blocks come to this barrier of the grid"
-                frame.fault("barrier-divergence", message, every[:, None], node.loc, node)
+                frame.fault("barrier-divergence", message, every[:, None], node)
 
         return Code(run)
 
@@ -299,5 +299,5 @@ def all_come(frame: Frame, part: slice, node: ir.Barrier | ir.Do, scope: str) ->
         where = np.zeros(full, np.bool_)
         where[:, part] = active & ~np.asarray(every)[:, None]
         message = f"only some workers of the {scope} come to this barrier"
-        frame.fault("barrier-divergence", message, where, node.loc, node)
+        frame.fault("barrier-divergence", message, where, node)
     return every

@@ -64,7 +64,7 @@ class TileRegisters:
 
     def _store(self, node: ir.Do) -> Code:
         (number,), places = operands_of(node).numbers, self._slots(node)
-        stores = [self.accesses.store(*place, node, node.loc) for place in places]
+        stores = [self.accesses.store(*place, node) for place in places]
 
         def run(frame: Frame) -> None:
             tile = tiles_of(frame)[number]

@@ -14,11 +14,12 @@ from taskc.backend.sim.machine import Frame
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.recording import memory_of, outside, picked, selection, uninitialized
 from taskc.backend.sim.registers import Pick, touch_registers
-from taskc.errors import InternalError, Location
+from taskc.backend.sim.report import Located
+from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 
 PlaceMaker: TypeAlias = Callable[
-    [ir.Tensor, tuple[ir.Expression, ...], object, Location],
+    [ir.Tensor, tuple[ir.Expression, ...], Located],
     Callable[[Frame], "tuple[Any, Any]"],
 ]
 
@@ -33,7 +34,7 @@ class Tiles:
         self.place = place
 
     def _slots(
-        self, tensor: ir.Tensor, indices: tuple[ir.Expression, ...], node: object, loc: Location
+        self, tensor: ir.Tensor, indices: tuple[ir.Expression, ...], node: Located
     ) -> Callable[[Frame], tuple[Any, Any, Any]]:
         """(slots, missing, kept): the slots that the workers hold the element in.
 
@@ -71,7 +72,7 @@ class Tiles:
             if found[1] is not None:
                 where = found[1] if frame.mask is None else found[1] & frame.mask
                 if where.any():
-                    self._not_owned(frame, tensor, shape, found[2], where, loc, node)
+                    self._not_owned(frame, tensor, shape, found[2], where, node)
                     return found[0], where, None
             return found[0], None, None
 
@@ -84,13 +85,12 @@ class Tiles:
         shape: tuple[int, ...],
         values: list[Any],
         where: Any,
-        loc: Location,
-        node: object,
+        node: Located,
     ) -> None:
         for dimension, (index, extent) in enumerate(zip(values, shape, strict=True)):
             wrong = ((index < 0) | (index >= extent)) & where
             if wrong.any():
-                outside(frame, tensor, wrong, index, extent, dimension, loc, node)
+                outside(frame, tensor, wrong, index, extent, dimension, node)
                 return
         _, worker, position = frame.someone(where)
         element = [
@@ -99,11 +99,11 @@ class Tiles:
         ]
         name = f"{tensor.name}[{', '.join(map(str, element))}]"
         message = f"worker {worker} does not own {name}"
-        frame.fault("not-owned", message, where, loc, node)
+        frame.fault("not-owned", message, where, node)
 
     def read(self, node: ir.Read) -> Evaluate:
-        tensor, loc = node.tensor, node.loc
-        place = self._slots(tensor, node.indices, node, loc)
+        tensor = node.tensor
+        place = self._slots(tensor, node.indices, node)
         collective = self._read_collective(node)
 
         def read(frame: Frame) -> Any:
@@ -113,38 +113,38 @@ class Tiles:
             memory = memory_of(frame, tensor)
             value = tile_values(memory.data, slots, frame, memory)
             if memory.registers is not None:
-                touch_registers(frame, memory, _picked(slots, frame, memory), "read", loc, node)
+                touch_registers(frame, memory, _picked(slots, frame, memory), "read", node)
             if not (memory.complete or memory.look()):
                 lacking = tile_values(memory.written, slots, frame, memory) == 0
                 if lacking.any():
-                    uninitialized(frame, memory, 0, lacking, missing, loc, node)
+                    uninitialized(frame, memory, 0, lacking, missing, node)
             return value
 
         return read
 
     def _read_collective(self, node: ir.Read) -> Evaluate:
         """A tile read by a whole-block statement: from the first owner of each element."""
-        tensor, loc = node.tensor, node.loc
-        place = self.place(tensor, node.indices, node, loc)
+        tensor = node.tensor
+        place = self.place(tensor, node.indices, node)
 
         def read(frame: Frame) -> Any:
             at, illegal = place(frame)
             memory = memory_of(frame, tensor)
             flat = first_owners(frame, memory, at)
             if memory.registers is not None:
-                touch_registers(frame, memory, lambda a: (a.reshape(-1), flat), "read", loc, node)
+                touch_registers(frame, memory, lambda a: (a.reshape(-1), flat), "read", node)
             missing = memory.written.reshape(-1)[flat] == 0
             if missing.any():
-                uninitialized(frame, memory, at, missing, illegal, loc, node)
+                uninitialized(frame, memory, at, missing, illegal, node)
             return memory.data.reshape(-1)[flat]
 
         return read
 
     def store(
-        self, tensor: ir.Tensor, indices: tuple[ir.Expression, ...], node: object, loc: Location
+        self, tensor: ir.Tensor, indices: tuple[ir.Expression, ...], node: Located
     ) -> Callable[[Frame, Any], None]:
-        place = self._slots(tensor, indices, node, loc)
-        collective = self.place(tensor, indices, node, loc)
+        place = self._slots(tensor, indices, node)
+        collective = self.place(tensor, indices, node)
 
         def store(frame: Frame, value: Any) -> None:
             memory = memory_of(frame, tensor)
@@ -153,13 +153,13 @@ class Tiles:
                 if memory.registers is not None:
                     flat = first_owners(frame, memory, at)
                     pick = lambda array: (array.reshape(-1), flat)  # noqa: E731
-                    touch_registers(frame, memory, pick, "written", loc, node)
+                    touch_registers(frame, memory, pick, "written", node)
                 self._store_to_owners(frame, memory, at, value, selection(frame, illegal))
                 return
             slots, missing, _ = place(frame)
             where = frame.mask if missing is None else selection(frame, missing)
             if memory.registers is not None:
-                touch_registers(frame, memory, _picked(slots, frame, memory), "written", loc, node)
+                touch_registers(frame, memory, _picked(slots, frame, memory), "written", node)
             tile_store(memory, slots, frame, value, where)
 
         return store

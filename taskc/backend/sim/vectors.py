@@ -15,14 +15,14 @@ import numpy as np
 from taskc.analysis.banks import swizzled
 from taskc.backend.sim.machine import Frame, Touched
 from taskc.backend.sim.memory import Array, Memory
+from taskc.backend.sim.report import Located
 from taskc.backend.sim.statistics import physical
-from taskc.errors import Location
 
 WIDEST = 16  # bytes; GLOBAL and SHARED memory starts at multiples of them
 
 
 def check_vector(
-    frame: Frame, memory: Memory, at: Any, where: Any, loc: Location, node: object, is_store: bool
+    frame: Frame, memory: Memory, at: Any, where: Any, node: Located, is_store: bool
 ) -> None:
     """Reports an access in a vector loop that isn't one access of its elements."""
     count = frame.vector
@@ -34,7 +34,7 @@ def check_vector(
         partly = active.any(axis=0) & ~active.all(axis=0)
         if partly.any():
             message = f"only some turns of a vector loop access {memory.tensor.name}"
-            frame.fault("not-a-vector", message, partly, loc, node)
+            frame.fault("not-a-vector", message, partly, node)
         active = active.any(axis=0)
     elif active.ndim == rank:
         active = active[0]
@@ -49,14 +49,14 @@ def check_vector(
     if not steps.any():
         if is_store and count > 1 and active.any():
             message = f"all turns of a vector loop store to one element of {tensor.name}"
-            frame.fault("not-a-vector", message, active, loc, node)
+            frame.fault("not-a-vector", message, active, node)
         return
     gaps = (steps != 1).any(axis=0) & active
     if gaps.any():
         message = (
             f"{count} elements of {tensor.name} are accessed at once, and don't lie side by side"
         )
-        frame.fault("not-a-vector", message, gaps, loc, node)
+        frame.fault("not-a-vector", message, gaps, node)
         return
     size = min(count * tensor.dtype.nbytes, WIDEST)
     wrong = (offsets[0] * tensor.dtype.nbytes + (tensor.offset or 0)) % size != 0
@@ -66,7 +66,7 @@ def check_vector(
             f"{count} elements of {tensor.name} are accessed at once from offset {{}} on,"
             f" which isn't at a multiple of {size} bytes"
         )
-        frame.fault("misaligned", message, wrong, loc, node, offsets[0])
+        frame.fault("misaligned", message, wrong, node, offsets[0])
 
 
 class _Span(NamedTuple):
@@ -109,4 +109,4 @@ def _report(frame: Frame, store: Touched, other: Touched, wrong: Array) -> None:
     does = "stores to" if other.is_store else "reads"
     message = f"one turn of a vector loop stores to {name}, and another one {does} the same element"
     notes = ((f"it {does} it here", other.loc),)
-    frame.fault("not-a-vector", message, wrong, store.loc, store, notes=notes)
+    frame.fault("not-a-vector", message, wrong, store, notes=notes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,32 +29,21 @@ class Copies:
         self.pending: list[Copy] = []
 
 
+@dataclass(slots=True, eq=False)
 class Copy:
     """Elements under way: what is to be written where, by whom, in which of his groups.
 
     `tag` is the ring and the step that the group belongs to, once it is closed.
     """
 
-    __slots__ = ("at", "block", "column", "group", "memory", "site", "tag", "values")
-
-    def __init__(
-        self,
-        memory: Memory,
-        at: Array,
-        values: Array,
-        block: Array,
-        column: Array,
-        group: Array,
-        site: int,
-    ) -> None:
-        self.memory = memory
-        self.at = at
-        self.values = values
-        self.block = block
-        self.column = column
-        self.group = group
-        self.site = site
-        self.tag: tuple[ir.Ring, int] | None = None
+    memory: Memory
+    at: Array
+    values: Array
+    block: Array
+    column: Array
+    group: Array
+    site: int
+    tag: tuple[ir.Ring, int] | None = None
 
     def is_of(self, ring: ir.Ring, step: int) -> bool:
         """Whether its group belongs to a ring, and to a step up to this one."""
@@ -71,7 +61,7 @@ class WorkerCopies:
         loc, site = node.loc, self.run.site(node.loc)
         places, reads = [], []
         for element in range(count):
-            places.append(self.accesses.place(target.tensor, _advanced(target, element), node, loc))
+            places.append(self.accesses.place(target.tensor, _advanced(target, element), node))
             read = ir.Read(source.tensor, _advanced(source, element), loc=loc)
             reads.append(self.accesses.read(read, "copy"))
         allowed = self.expressions(predicate)
@@ -99,7 +89,7 @@ class WorkerCopies:
                 at, illegal = place(frame)
                 if place is places[0] and len(places) > 1:
                     frame.vector = len(places)
-                    check_vector(frame, memory, at + memory.rows, outer, loc, node, True)
+                    check_vector(frame, memory, at + memory.rows, outer, node, True)
                     frame.vector = 1
                 issue(frame, memory, at + memory.rows, values, illegal, site)
 
