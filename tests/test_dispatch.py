@@ -1,4 +1,4 @@
-"""Who tells nodes apart names all of them, or says what holds for the others.
+"""Who tells nodes, or kinds of matrix instructions, apart names all of them, or says what holds for the others.
 
 A `match` over nodes is in order if it ends in `case _:`; where that does nothing a comment says why. It is, too,
 where what stands right behind it is for all others: a return or an error, or anything if every case leaves. That
@@ -15,31 +15,38 @@ from typing import get_args
 
 import pytest
 
+import taskc as tc
+from taskc.backend.cpu.dots import _FUNCTIONS
 from taskc.backend.sim.report import Findings
 from taskc.backend.sim.run import Simulation
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir, printer, printer_expressions
 from taskc.ir.fields import EXPRESSION_TYPES, STATEMENT_TYPES
+from taskc.ir.operations import DOTS
 from taskc.ir.parser import parse
 from taskc.ir.parser_text import syntax_tree
 from taskc.ir.printer import to_text
 from taskc.ir.rewrite import walk
+from taskc.ir.target import MatrixInstruction
 from taskc.ir.types import u64
 from taskc.ir.verify import _Verifier
 from taskc.ir.verify_expressions import _RARE
+from taskc.lang.builtins import HANDLERS
+from taskc.lang.names import INTRINSICS
 from tests.ir.stage_programs import PROGRAMS
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / "taskc").rglob("*.py"))
 NODE_TYPES = (*get_args(ir.Expression), *get_args(ir.Statement))
 NODES = frozenset(kind.__name__ for kind in NODE_TYPES)
+INSTRUCTIONS = frozenset(kind.__name__ for kind in get_args(MatrixInstruction))
 
 
 def node_named(expression: ast.expr) -> str | None:
     """The node that `ir.Let` or `Let` is the class of. In taskc/lang `ast.For` is another language's."""
     match expression:
         case ast.Attribute(value=ast.Name(id="ir"), attr=name) | ast.Name(id=name):
-            return name if name in NODES else None
+            return name if name in NODES | INSTRUCTIONS else None
     return None
 
 
@@ -186,13 +193,15 @@ def test_the_grammar_at_the_head_of_the_nodes_names_all() -> None:
     assert not missing, f"taskc/ir/nodes.py: the grammar at its head lacks {missing}"
 
 
+UNIONS = [{kind.__name__ for kind in union} for union in (EXPRESSION_TYPES, STATEMENT_TYPES)]
+
+
 def unions(source: str) -> Iterator[str]:
     """What a match lacks that says by `assert_never` that it has all: most nodes of a union, where it is about that."""
     for match in ast.walk(ast.parse(source)):
         if isinstance(match, ast.Match) and "assert_never" in ast.unparse(match.cases[-1]):
             named = set().union(*(nodes_in(case.pattern) for case in match.cases))
-            for union in (EXPRESSION_TYPES, STATEMENT_TYPES):
-                names = {kind.__name__ for kind in union}
+            for names in (*UNIONS, INSTRUCTIONS):
                 if named <= names and len(names) / 2 < len(named) < len(names):
                     yield f"line {match.lineno}: it has nothing for {sorted(names - named)}"
 
@@ -204,6 +213,21 @@ def test_every_match_over_a_union_names_all_of_it() -> None:
         for text in unions(path.read_text(encoding="utf-8"))
     ]
     assert not found, "\n".join(found)
+
+
+def test_every_name_of_the_language_has_its_meaning() -> None:
+    missing = sorted(INTRINSICS.keys() - HANDLERS.keys())
+    assert not missing, f"taskc/lang/builtins.py has nothing for {missing}"
+    public = {name: it for name, it in INTRINSICS.items() if "." not in name}  # not of tc.cuda
+    hidden = [name for name, it in public.items() if getattr(tc, name, None) is not it]
+    assert not hidden, f"taskc/__init__.py has no {hidden}"
+    unlisted = public.keys() - {*tc.__all__, "print"}  # which would hide Python's
+    assert not unlisted, f"__all__ of taskc/__init__.py has no {sorted(unlisted)}"
+
+
+def test_processors_have_each_product_of_packs() -> None:
+    missing = sorted({row.name for row in DOTS.values()} - _FUNCTIONS.keys())
+    assert not missing, f"taskc/backend/cpu/dots.py has nothing for {missing}"
 
 
 def test_there_are_no_other_tables_of_nodes() -> None:
