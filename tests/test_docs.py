@@ -85,6 +85,7 @@ def test_the_programs_run_and_say_what_is_shown(path: Path, request: pytest.Fixt
 def test_all_documents_are_here() -> None:
     assert [path.stem for path in DOCUMENTS] == [
         "cuda",
+        "extending",
         "glossary",
         "ir",
         "kernels",
@@ -145,6 +146,19 @@ def test_every_file_of_the_passes_is_named() -> None:
     linked = set(re.findall(r"\(\.\./taskc/passes/([\w.]+)\)", text))
     written = {path.name for path in folder.iterdir() if path.name[0] != "_"}
     assert sorted(written - linked) == []
+
+
+# --- kernels.md ------------------------------------------------------------------------------
+
+
+def test_every_operator_is_named() -> None:
+    folder = ROOT / "taskc" / "kernels"
+    heads = [ROOT / "docs" / "kernels.md", folder / "__init__.py"]
+    named = set(re.findall(r"\w+", "".join(path.read_text(encoding="utf-8") for path in heads)))
+    files = [path for path in folder.iterdir() if path.name[0] != "_"]
+    own = {path.stem for path in files if path.is_dir() or "\ndef " in path.read_text("utf-8")}
+    missing = sorted(own - named)
+    assert not missing, f"docs/kernels.md, or the head of taskc/kernels, has no {missing}"
 
 
 # --- README.md -------------------------------------------------------------------------------
