@@ -153,9 +153,7 @@ def default_target(kernel: Kernel) -> str:
     return "sim" if looks or kernel.stage != "parsed" else "cpu"
 
 
-def _run_all(
-    calls: list[tuple[KernelDefinition, Bound]], target: str | None = None
-) -> list[Runner]:
+def _run_all(calls: list[tuple[KernelDefinition, Bound]], target: str | None) -> list[Runner]:
     """Runs kernels one after another, once all of them are compiled.
 
     The whole list is known here before any of it runs: a target that can take it at once, as a

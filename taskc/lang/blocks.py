@@ -54,8 +54,7 @@ def _load(context: Context, node: ast.Call) -> ir.Tensor | Transposed:
         source = source.T if is_transposed else source
         shape = source.shape
         variables = block_variables(context, shape)
-        made = _read(context, source, variables, bound["what"])
-        inside = view_guard(context, source, elements(source, variables)[1])
+        made, inside = _read(context, source, variables, bound["what"])
     fill = _load_fill(context, bound.get("fill"), made.dtype)
     made = made if inside is None else ir.Select(inside, made, fill, loc=loc)
     block = ir.Tensor(name, made.dtype, shape, ir.SHARED, constant=True, loc=loc)
@@ -92,10 +91,12 @@ def _sliced(context: Context, node: ast.expr, what: str) -> View:
 
 def _read(
     context: Context, source: View, variables: tuple[ir.Variable, ...], node: Located
-) -> ir.Read:
+) -> tuple[ir.Read, ir.Expression | None]:
+    """The element of a slice, and where it is in bounds."""
     if source.tensor.scope == ir.BARRIER:
         raise context.error("an mbarrier has no value", node)
-    return readable(context, source.tensor, elements(source, variables)[0], node)
+    indices, pairs = elements(source, variables)
+    return readable(context, source.tensor, indices, node), view_guard(context, source, pairs)
 
 
 def _element(
@@ -132,19 +133,16 @@ def _store(context: Context, node: ast.Call) -> Nothing:
     shape = target.shape
     variables = block_variables(context, shape)
     value_node = bound["value"]
-    if isinstance(value_node, ast.Lambda):
+    is_lambda = isinstance(value_node, ast.Lambda)
+    given = None if is_lambda else context.evaluate(value_node)
+    value: ir.Expression
+    guard = None
+    if is_lambda or isinstance(given, FunctionDefinition):
         value, variables = _element(context, value_node, variables)
-        guard = None
     else:
-        given = context.evaluate(value_node)
-        if isinstance(given, FunctionDefinition):
-            value, variables = _element(context, value_node, variables)
-            guard = None
-        else:
-            source = view_of(context, given, value_node, "what tc.store stores")
-            _same_shape(context, shape, source.shape, value_node)
-            value = _read(context, source, variables, value_node)
-            guard = view_guard(context, source, elements(source, variables)[1])
+        source = view_of(context, given, value_node, "what tc.store stores")
+        _same_shape(context, shape, source.shape, value_node)
+        value, guard = _read(context, source, variables, value_node)
     _move(context, target, variables, value, guard, None, node, value_node)
     return NOTHING
 
@@ -158,8 +156,7 @@ def _copy(context: Context, node: ast.Call) -> Nothing:
     _same_shape(context, target.shape, source.shape, bound["source"])
     by = _copiers(context, bound.get("by"), target)
     variables = block_variables(context, target.shape)
-    value = _read(context, source, variables, bound["source"])
-    guard = view_guard(context, source, elements(source, variables)[1])
+    value, guard = _read(context, source, variables, bound["source"])
     _move(context, target, variables, value, guard, by, node, bound["source"])
     return NOTHING
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import math
 from collections.abc import Callable
 from types import FunctionType
@@ -27,6 +26,7 @@ from taskc.lang.values import (
     Value,
     counted,
     describe,
+    did_you_mean,
     is_constant,
     is_expression,
     is_number,
@@ -88,8 +88,7 @@ def bind(context: Context, node: ast.Call, name: str, signature: str) -> dict[st
     for keyword in node.keywords:
         assert keyword.arg is not None
         if keyword.arg not in known:
-            close = difflib.get_close_matches(keyword.arg, known, 1)
-            hint = f"did you mean '{close[0]}'?" if close else None
+            hint = did_you_mean(keyword.arg, known)
             raise context.error(f"{name} has no argument '{keyword.arg}'", keyword, hint)
         if keyword.arg in bound:
             raise context.error(f"{name} is given '{keyword.arg}' twice", keyword)

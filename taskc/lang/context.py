@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import difflib
 from collections.abc import Callable, Iterable, Mapping as Dictionary
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -17,7 +16,7 @@ from taskc.ir.rewrite import map_statements, walk
 from taskc.ir.types import DType, i64
 from taskc.lang.sizes import Dimension, Size
 from taskc.lang.source import Node, Source
-from taskc.lang.values import NOTHING, Cell, TilesLoop, Value, plain
+from taskc.lang.values import NOTHING, Cell, TilesLoop, Value, did_you_mean, plain
 
 Located: TypeAlias = "Node | Location"
 
@@ -302,20 +301,18 @@ class Context:
     def _suggestion(self, name: str) -> str | None:
         known = {other for scope in self.frame.scopes for other in scope.names}
         known |= {*self.frame.outside, *_BUILTINS}
-        close = difflib.get_close_matches(name, sorted(known), 1)
-        return f"did you mean '{close[0]}'?" if close else None
+        return did_you_mean(name, sorted(known))
 
     # Cells.
 
     def new_cell(self, name: str, value: ir.Expression, loc: Location) -> Cell:
         cell = Cell(name, loc)
-        self._declare_cell(cell, value.dtype)
-        assert cell.tensor is not None
+        tensor = self._declared(cell, value.dtype)
         if isinstance(value, ir.Constant):
-            self.emit(ir.Allocate(cell.tensor, value, loc=loc))
+            self.emit(ir.Allocate(tensor, value, loc=loc))
         else:
-            self.emit(ir.Allocate(cell.tensor, loc=loc))
-            self.emit(ir.Store(cell.tensor, (), value, loc=loc))
+            self.emit(ir.Allocate(tensor, loc=loc))
+            self.emit(ir.Store(tensor, (), value, loc=loc))
         return cell
 
     def pending_cell(self, name: str, value: float, loc: Location, value_loc: Location) -> Cell:
@@ -326,16 +323,14 @@ class Context:
         return cell
 
     def decide(self, cell: Cell, initial: ir.Constant) -> ir.Tensor:
-        self._declare_cell(cell, initial.dtype)
-        assert cell.tensor is not None
-        cell.place[cell.index] = ir.Allocate(cell.tensor, initial, loc=cell.loc)
+        tensor = self._declared(cell, initial.dtype)
+        cell.place[cell.index] = ir.Allocate(tensor, initial, loc=cell.loc)
         for later in cell.stores:
-            value = later.make(cell.tensor.dtype)
-            store = ir.Store(cell.tensor, (), value, loc=later.loc)
+            store = ir.Store(tensor, (), later.make(tensor.dtype), loc=later.loc)
             self._late[id(later.placeholder)] = later.placeholder, store
             if later.in_loop:
-                self.divergent.setdefault(cell.tensor, later.loc)
-        return cell.tensor
+                self.divergent.setdefault(tensor, later.loc)
+        return tensor
 
     def default_type(self, cell: Cell) -> ir.Tensor:
         assert cell.initial_loc is not None
@@ -359,8 +354,9 @@ class Context:
             block = [visit(statement) for statement in block]
         return block[0] if len(block) == 1 else ir.Sequence(tuple(block))
 
-    def _declare_cell(self, cell: Cell, dtype: DType) -> None:
+    def _declared(self, cell: Cell, dtype: DType) -> ir.Tensor:
         cell.tensor = ir.Tensor(cell.name, dtype, (), ir.LOCAL, loc=cell.loc)
+        return cell.tensor
 
     def note_write(self, tensor: ir.Tensor, loc: Location) -> None:
         if self.each and tensor.scope == ir.LOCAL:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -29,6 +28,7 @@ from taskc.lang.values import (
     View,
     counted,
     describe,
+    did_you_mean,
     is_constant,
     is_expression,
     is_number,
@@ -205,20 +205,19 @@ def attribute(context: Context, node: ast.Attribute) -> Value:
         if found is not None:
             return found(context, owner, node)
         if not is_constant(owner) or is_number(owner):
-            raise _no_attribute(context, node, describe(owner), attributes)
+            raise _no_attribute(context, node, owner, attributes)
     try:
         value = plain(getattr(owner, node.attr))
     except AttributeError:
-        raise _no_attribute(context, node, describe(owner), dir(owner)) from None
+        raise _no_attribute(context, node, owner, dir(owner)) from None
     return context.symbolic(value)
 
 
 def _no_attribute(
-    context: Context, node: ast.Attribute, what: str, known: Iterable[str]
+    context: Context, node: ast.Attribute, owner: Value, known: Iterable[str]
 ) -> CompileError:
-    close = difflib.get_close_matches(node.attr, [n for n in known if not n.startswith("_")], 1)
-    hint = f"did you mean '{close[0]}'?" if close else None
-    return context.error(f"there is no '{node.attr}' in {what}", node, hint)
+    hint = did_you_mean(node.attr, [name for name in known if not name.startswith("_")])
+    return context.error(f"there is no '{node.attr}' in {describe(owner)}", node, hint)
 
 
 Getter = Callable[[Context, Any, ast.Attribute], Value]

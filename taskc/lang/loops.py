@@ -72,7 +72,7 @@ def _is_static(context: Context, node: ast.expr) -> bool:
 
 
 def _loop_variables(
-    context: Context, target: ast.expr, count: int, what: str, kind: str = "a loop variable"
+    context: Context, target: ast.expr, count: int, what: str
 ) -> tuple[tuple[ir.Variable, ...], dict[str, Value]]:
     """Variables for the names in `for i, j in ...`; one name needs no tuple, and `*place` stands for the rest."""
     targets = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
@@ -99,7 +99,7 @@ def _loop_variables(
         else:
             names_of[name] = tuple([ir.Variable(f"{name}_{n}", loc=loc) for n in range(rest)])
             variables += names_of[name]
-    context.fixed.update(dict.fromkeys(variables, kind))
+    context.fixed.update(dict.fromkeys(variables, "a loop variable"))
     return tuple(variables), names_of
 
 
@@ -190,14 +190,11 @@ def _unrolled(context: Context, node: ast.For, items: Sequence[Value]) -> None:
         names: dict[str, Value] = {}
         _bind_item(context, node.target, item, names)
         body = context.body(node.body, names)
-        keeps_scope = isinstance(body, (ir.Let, ir.Allocate)) or (
-            isinstance(body, ir.Sequence)
-            and any(isinstance(part, (ir.Let, ir.Allocate)) for part in body.statements)
-        )
-        if isinstance(body, ir.Sequence) and not keeps_scope:
-            context.block.extend(body.statements)
-        else:
+        parts = body.statements if isinstance(body, ir.Sequence) else (body,)
+        if any(isinstance(part, (ir.Let, ir.Allocate)) for part in parts):
             context.emit(body)
+        else:
+            context.block.extend(parts)
 
 
 def _bind_item(context: Context, target: ast.expr, item: Value, names: dict[str, Value]) -> None:

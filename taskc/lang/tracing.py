@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
@@ -203,7 +203,8 @@ class Trace(Sizes):
 
 def current_trace() -> Trace | None:
     """The program whose body is running, in this thread."""
-    return cast("Trace | None", tracing.get())
+    trace = tracing.get()
+    return trace if isinstance(trace, Trace) else None
 
 
 def refuse_handles(values: Iterable[Any]) -> None:

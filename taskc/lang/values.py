@@ -15,6 +15,7 @@ It is one of
 from __future__ import annotations
 
 import ast
+import difflib
 import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -224,6 +225,12 @@ def layout_problem(kind: TensorType) -> str | None:
     if 0 in known or layout.covers(known):
         return None
     return f"the layout {layout} has no place for all of {kind.dtype}{list(kind.shape)}"
+
+
+def did_you_mean(name: str, known: Sequence[str]) -> str | None:
+    """A hint, where one of the names that are known is close."""
+    close = difflib.get_close_matches(name, known, 1)
+    return f"did you mean '{close[0]}'?" if close else None
 
 
 def counted(number: int, noun: str) -> str:
