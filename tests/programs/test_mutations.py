@@ -6,11 +6,13 @@ Which program finds which bug is recorded in `caught_by.txt`, so that nothing is
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
 from taskc.passes.pipeline import PASSES
 from tests.programs.mutations import MUTATIONS, NOT_SHOWN, Mutation
+from tests.programs.mutations.mutation import edited
 from tests.programs.search import RECORD, REFRESH, SEED, example, recorded
 
 _RECORD = recorded()
@@ -41,3 +43,32 @@ def test_every_pass_has_three_mutations() -> None:
     count = Counter(mutation.stage for mutation in _SHOWN)
     few = {one.name: count[one.name] for one in PASSES if count[one.name] < 3}
     assert few == dict.fromkeys(_ELSEWHERE, 0)
+
+
+def test_each_planted_bug_finds_its_place() -> None:
+    """A function of its name is there, with what is changed in it."""
+    lost = []
+    for mutation in MUTATIONS:
+        try:
+            with mutation.planted():
+                pass
+        except (AttributeError, LookupError) as error:
+            lost.append(f"{mutation}: {error}")
+    assert lost == []
+
+
+def test_a_planted_bug_is_found_however_its_lines_are_broken() -> None:
+    wrong = edited('one(first, "a b")+2', "0")(_broken)
+    assert wrong(lambda first, second: 5, 1) == 0
+    with pytest.raises(LookupError, match=r"'one\(second' does not stand in _broken"):
+        edited("one(second", "0")(_broken)
+
+
+def _broken(one: Any, first: int) -> int:
+    return (
+        one(
+            first,  # a comment
+            "a b",
+        )
+        + 2
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,17 +39,18 @@ class Mutation:
 
 
 def edited(old: str, new: str) -> Wrong:
-    """The function with a part of its text changed, wherever that stands in it."""
+    """The function with a part of its text changed, wherever that stands in it and however its lines are broken."""
 
     def wrong(right: Any) -> Any:
         function = inspect.unwrap(right)
         text = inspect.getsource(function)
-        if old not in text:
+        changed, count = re.subn(_anyhow(old), lambda found: new, text)
+        if not count:
             raise LookupError(f"{old!r} does not stand in {function.__qualname__}")
         header = "from __future__ import annotations\n"
         if text[0] == " ":  # a method
             header += "if True:\n"
-        text = header + text.replace(old, new)
+        text = header + changed
         found: dict[str, Any] = {}
         exec(
             compile(text, f"<{function.__qualname__}, edited>", "exec"), function.__globals__, found
@@ -56,6 +58,15 @@ def edited(old: str, new: str) -> Wrong:
         return found[function.__name__]
 
     return wrong
+
+
+def _anyhow(text: str) -> str:
+    """A pattern for the text with any space, comments and last commas between its words."""
+    between = r"(?:\s|#[^\n]*\n)*"
+    words = re.findall(r"""\w+|"[^"]*"|'[^']*'|[^\w\s]""", text)
+    closing = [f"(?:,{between})?" if word in ")]}" else "" for word in words]
+    pattern = between.join(c + re.escape(word) for c, word in zip(closing, words, strict=True))
+    return rf"\b{pattern}" if words[0][0].isalnum() or words[0][0] == "_" else pattern
 
 
 def always(value: Any) -> Wrong:

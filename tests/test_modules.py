@@ -1,0 +1,123 @@
+"""Each module of taskc has its tests at the same place: `taskc/ir/types.py` has `tests/ir/test_types.py`.
+
+What has no file of its name stands in `ELSEWHERE`, beside the file that tests it. Not asked for are packages, and
+`taskc/kernels`, where an operator is tested as a whole.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+MODULES = TESTS.parent / "taskc"
+
+# Parts that show only in what they are parts of: by the file that tests the whole, the modules of its folder.
+ELSEWHERE = {
+    "test_cli.py": "__main__",
+    "backend/cuda/test_streams.py": "device",  # public names of what is there
+    # The facts of a program are what is known, and what a search finds.
+    "analysis/test_facts.py": "analysis/known analysis/prover",
+    "passes/test_synchronize.py": "analysis/accesses analysis/phases passes/open_accesses",
+    # A program's text is printed, and parsed back.
+    "ir/test_text.py": "ir/parser_declarations ir/parser_expressions ir/parser_statements ir/text_rules"
+    " ir/printer_expressions",
+    "ir/test_parser.py": "ir/parser_text",
+    "ir/test_verify.py": "ir/specification ir/verify_expressions ir/verify_statements",
+    "ir/test_affine.py": "ir/divisions ir/linearize",
+    "ir/test_mapping.py": "ir/cached ir/mapping_forms ir/mapping_split",
+    "ir/test_fields.py": "ir/nodes",
+    "test_dispatch.py": "ir/rewrite",
+    "test_growth.py": "ir/depth",
+    "passes/test_lower_mappings.py": "ir/build",
+    "backend/test_operations.py": "ir/effects ir/operations backend/cuda/operations backend/cuda/prelude"
+    " backend/sim/operations mutation/changes",
+    # The language is tested by what a kernel says: names, arithmetic, loops and memory.
+    "lang/test_expressions.py": "lang/conversions lang/operators lang/values",
+    "lang/test_statements.py": "lang/context lang/memory lang/parser",
+    "lang/test_blocks.py": "lang/callbacks lang/folds lang/views",
+    "lang/test_definition.py": "lang/builtins lang/calls lang/cuda lang/names lang/room",
+    "lang/test_rejections.py": "lang/refusals",
+    "lang/test_program.py": "ir/program lang/handles lang/traced_call lang/traced_program lang/tracing",
+    "lang/test_parameters.py": "ir/signature",
+    "lang/test_snippets.py": "ir/ptx",
+    # The proofs' parts: what they say of a whole program.
+    "passes/proofs/test_coverage.py": "passes/proofs/cases passes/proofs/enumeration passes/proofs/folding"
+    " passes/proofs/unfolding passes/proofs/ways",
+    "passes/proofs/test_races.py": "passes/proofs/blocks passes/proofs/pairs passes/proofs/wording",
+    "passes/proofs/test_symbolic.py": "passes/proofs/flow passes/proofs/forms passes/proofs/program",
+    # Parts of passes.
+    "passes/test_simplify.py": "passes/dead_code passes/scalars",
+    "passes/test_hoist.py": "passes/levels",
+    "passes/test_overlap.py": "passes/loads passes/tile_loops passes/transports",
+    "passes/test_lower_rings.py": "passes/counted_rings",
+    "passes/test_select_matrix.py": "passes/lower_copies",
+    "passes/test_select_fragments.py": "passes/lower_fragments",
+    "passes/test_select_products.py": "passes/lower_products passes/multicast",
+    "passes/test_product_groups.py": "passes/await_products",
+    "passes/test_bulk_stores.py": "passes/panels passes/select_stores",
+    "backend/cpu/test_products.py": "backend/cpu/dots passes/lower_dots",
+    "backend/cpu/test_tiles.py": "passes/lower_tiles backend/sim/tile_registers backend/cpu/emit",
+    # What the CPU's backend makes of a kernel is run: random programs, and extremes of each kind of operation.
+    "backend/cpu/test_programs.py": "backend/cpu/builder backend/cpu/flow backend/cpu/instructions"
+    " backend/cpu/memory backend/cpu/values",
+    "backend/cpu/test_examples.py": "backend/cpu/atomics backend/cpu/target",
+    "backend/cpu/test_division.py": "backend/cpu/elementwise",
+    "backend/cpu/test_extremes.py": "backend/cpu/native",
+    "backend/cpu/test_spelling.py": "backend/cpu/compile",
+    "backend/cpu/test_jit.py": "backend/cpu/module",
+    "backend/cpu/test_math.py": "backend/cpu/math/error backend/cpu/math/exponential backend/cpu/math/logarithm"
+    " backend/cpu/math/notation backend/cpu/math/rare backend/cpu/math/tables backend/cpu/math/trigonometric",
+    # What CUDA's backend emits is compiled, for a GPU and for this machine, and run on the latter.
+    "backend/cuda/test_compile.py": "backend/cuda/compiled backend/cuda/disassemble backend/cuda/emit"
+    " backend/cuda/shared_memory backend/cuda/source",
+    "backend/cuda/test_on_host.py": "backend/cuda/atomics backend/cuda/matrices backend/cuda/packed_registers"
+    " backend/cuda/printing backend/cuda/statements backend/cuda/types backend/cuda/vectors",
+    "backend/cuda/test_calls.py": "backend/cuda/target",
+    "backend/cuda/test_api.py": "backend/cuda/context",
+    "backend/cuda/test_grids.py": "backend/cuda/arrivals",
+    # The simulator: what it computes, and what it reports of a corpus of mistakes.
+    "backend/sim/test_phases.py": "backend/sim/accesses backend/sim/binding backend/sim/expressions"
+    " backend/sim/loops backend/sim/memory backend/sim/privates backend/sim/results backend/sim/run"
+    " backend/sim/statements backend/sim/tiles",
+    "backend/sim/test_schedule.py": "backend/sim/machine backend/sim/synchronization backend/sim/units",
+    "backend/sim/test_races.py": "backend/sim/order backend/sim/shadow",
+    "backend/sim/test_statistics.py": "backend/sim/recording backend/sim/report backend/sim/vectors",
+    "backend/sim/test_bulk.py": "backend/sim/asynchronous backend/sim/proxies",
+    "backend/sim/test_waiting.py": "backend/sim/analysis",
+    "lang/test_warpgroups.py": "backend/sim/operands backend/sim/products",
+    "test_corpus.py": "backend/sim/inflight backend/sim/register_pools backend/sim/registers"
+    " backend/sim/worker_copies",
+    "ir/test_fragments.py": "backend/sim/matrix",
+    "backend/sim/test_clusters.py": "lang/clusters",
+    "backend/sim/test_grids.py": "lang/grids",
+    "commands/test_demo.py": "commands/demo_kernels commands/demo_race",
+    "commands/test_show.py": "commands/options",
+}
+_ELSEWHERE = [module for modules in ELSEWHERE.values() for module in modules.split()]
+
+
+def modules() -> list[str]:
+    paths = [path.relative_to(MODULES).with_suffix("") for path in MODULES.rglob("*.py")]
+    return [
+        str(path)
+        for path in sorted(paths)
+        if path.name != "__init__" and path.parts[0] != "kernels"
+    ]
+
+
+def has_its_own(module: str) -> bool:
+    path = TESTS / module
+    return path.with_name(f"test_{path.name}.py").exists()
+
+
+def test_each_module_is_tested_by_a_file_of_its_name_or_stands_in_the_table() -> None:
+    missing = [one for one in modules() if not has_its_own(one) and one not in _ELSEWHERE]
+    assert not missing, f"without a test file, and not in ELSEWHERE: {', '.join(missing)}"
+
+
+def test_the_table_has_nothing_that_it_need_not_have() -> None:
+    there = modules()
+    assert [one for one in _ELSEWHERE if one not in there] == []
+    assert [one for one in _ELSEWHERE if has_its_own(one)] == []
+    assert [one for one in _ELSEWHERE if _ELSEWHERE.count(one) > 1] == []
+    assert [file for file in ELSEWHERE if not (TESTS / file).exists()] == []
