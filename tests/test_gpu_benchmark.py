@@ -188,7 +188,7 @@ FAILS = """
     ("body", "error"),
     [
         (BREAKS, "the process ended with 1: broken"),
-        (HANGS, "it hung: no result after 2 s"),
+        (HANGS, "it hung: no result after 1 s"),
         (FAILS, "an illegal address"),
     ],
 )
@@ -200,9 +200,9 @@ def test_it_goes_on_past_a_process_that_breaks_or_hangs(
     body: str,
     error: str,
 ) -> None:
-    monkeypatch.setitem(parts["jobs"].LIMITS, "check", 2.0)
+    monkeypatch.setitem(parts["jobs"].LIMITS, "check", 1.0)
     # Imports, of torch for one, count against nobody.
-    program, end = child(tmp_path, body, "time.sleep(2.5)"), time.monotonic() + 100
+    program, end = child(tmp_path, body, "time.sleep(1.3)"), time.monotonic() + 100
     rows = parts["jobs"].run_jobs(numbered(3, family="f{}"), program, end, record.note)
     assert [row["case"] for row in rows] == ["1", "2", "3"]
     assert [row.get("error") for row in rows] == [None, error, None]
