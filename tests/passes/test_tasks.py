@@ -35,7 +35,7 @@ TASKS = Callable[..., Any]
         *((m, composed_tasks) for m in COMPOSED),
         *((m, enumerated_tasks) for m in (*COMPOSED, *ENUMERATED)),
     ],
-    ids=str,
+    ids=lambda one: getattr(one, "__name__", None) or str(one),
 )
 def test_each_worker_has_its_tasks_in_order(laid: Mapping, tasks: TASKS) -> None:
     number, machine = Variable("w"), Machine()
