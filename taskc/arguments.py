@@ -169,7 +169,7 @@ class _Call:
         fits = given.dtype is parameter.dtype and given.layout == parameter.layout
         if not fits or len(given.shape) != len(parameter.argument_shape):
             laid = f", laid out as {parameter.layout}" if parameter.layout else ""
-            expected = f"{_shown(parameter.dtype, parameter.argument_shape)}{laid}"
+            expected = f"{_expected(parameter)}{laid}"
             raise self.fail(parameter, f"must be {expected}, not an array packed as {given}")
         if parameter.role != "in":
             raise self.fail(parameter, "is written in place, and a packed array can't be")
@@ -195,9 +195,7 @@ class _Call:
         if hasattr(value, "__cuda_array_interface__"):
             raise self.fail(parameter, on_gpu)
         if not hasattr(value, "__dlpack__") or isinstance(value, np.ma.MaskedArray):
-            expected = (
-                f"{_shown(parameter.dtype, parameter.argument_shape)}, as a NumPy or DLPack array"
-            )
+            expected = f"{_expected(parameter)}, as a NumPy or DLPack array"
             raise self.fail(parameter, f"must be {expected}, not {_kind(value)}")
         try:
             if not dlpack.is_on_cpu(value):
@@ -214,9 +212,7 @@ class _Call:
                     f"lies in the CPU's memory, and other arguments on {place.name};"
                     " taskc.device.array() makes a copy there",
                 )
-            expected = (
-                f"{_shown(parameter.dtype, parameter.argument_shape)}, as an array on {place.name}"
-            )
+            expected = f"{_expected(parameter)}, as an array on {place.name}"
             raise self.fail(parameter, f"must be {expected}, not {_kind(value)}")
         if parameter.layout is not None:
             raise self.fail(
@@ -293,9 +289,8 @@ class _Call:
     def _misfit(
         self, parameter: ir.Tensor, array: AnyArray | TensorType, reason: str = ""
     ) -> ArgumentError:
-        expected = _shown(parameter.dtype, parameter.argument_shape)
-        given = _shown(array.dtype, array.shape)
-        return self.fail(parameter, f"must be {expected}{reason and ' '}{reason}, not {given}")
+        expected = f"{_expected(parameter)}{reason and ' '}{reason}"
+        return self.fail(parameter, f"must be {expected}, not {_shown(array.dtype, array.shape)}")
 
     def _scalar(self, parameter: ir.Variable, value: Any) -> Any:
         dtype = parameter.dtype
@@ -366,6 +361,10 @@ def _levels_to_the_caller() -> int:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame, level = frame.f_back, level + 1
     return level
+
+
+def _expected(parameter: ir.Tensor) -> str:
+    return named_type(parameter.dtype, parameter.argument_shape)
 
 
 def _shown(dtype: DType | np.dtype[Any], shape: Sequence[Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from functools import update_wrapper
 from types import FunctionType
 from typing import Any, TypeAlias
 
@@ -66,11 +67,7 @@ class Definition(Described, ABC):
         self._example = example
         self._packs = packs or {}
         self.tuples = tuples or {}
-        self.__name__ = function.__name__
-        self.__qualname__ = function.__qualname__
-        self.__module__ = function.__module__
-        self.__doc__ = function.__doc__
-        self.__wrapped__ = function
+        update_wrapper(self, function, ("__name__", "__qualname__", "__module__", "__doc__"), ())
 
     @property
     @abstractmethod

@@ -261,10 +261,6 @@ def _tiles(context: Context, node: ast.Call) -> TilesLoop:
     cluster = (
         _sizes(context, bound["cluster"], "the size of a cluster") if "cluster" in bound else ()
     )
-    if cluster and len(cluster) != len(shape):
-        raise context.error(
-            f"the grid has {len(shape)} dimensions, and 'cluster' {len(cluster)}", bound["cluster"]
-        )
     if cluster:
         _check_cluster(context, shape, by, cluster, bound["cluster"])
     persistent = flag(context, bound.get("persistent"), "persistent")
@@ -279,6 +275,10 @@ def _check_cluster(
     node: ast.expr,
 ) -> None:
     """What is known now; a symbolic shape is proved to be a multiple where the grid is lowered."""
+    if len(cluster) != len(shape):
+        raise context.error(
+            f"the grid has {len(shape)} dimensions, and 'cluster' {len(cluster)}", node
+        )
     target = TARGETS[context.target_name]
     blocks = prod(cluster)
     if target.cluster == 1 and blocks > 1:
