@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from taskc.ir import nodes as ir
 from taskc.ir.depth import deep
-from taskc.ir.parser_expressions import Node
-from taskc.ir.parser_statements import StatementBuilder
+from taskc.ir.parser_names import Node
+from taskc.ir.parser_statements import Statements
 from taskc.ir.parser_text import location, syntax_tree
 from taskc.ir.types import i64
 
@@ -25,60 +25,60 @@ T = TypeVar("T")
 def parse(text: str, file: str = "<ir>") -> ir.Kernel:
     """The kernel that a text describes; a CompileError tells where it can't be one."""
     with deep(location(text.splitlines(), file, 1, 1)):
-        return _KernelBuilder(text, file).kernel(syntax_tree(text, file))
+        return _kernel(Statements(text, file), syntax_tree(text, file))
 
 
-class _KernelBuilder(StatementBuilder):
-    def kernel(self, tree: Node) -> ir.Kernel:
-        name, *parts = tree.children
-        found = {part.data: part for part in parts if part.data not in ("scalar", "array")}
-        for part in parts:
-            if part.data not in ("scalar", "array") and found[part.data] is not part:
-                raise self.error("this is said twice", part)
-        if "workers" not in found:
-            raise self.error("a kernel says its number of workers: workers=…", name)
-        stage = self.option(found, "stage", str, "parsed")
-        if stage not in ir.STAGES:
-            hint = f"there are: {', '.join(ir.STAGES)}"
-            raise self.error(f"there is no stage {stage!r}", found["stage"], hint)
-        self.is_flat = stage == "lean"
-        numbers = {}
-        for option, word in (("worker", "worker"), ("block_number", "block")):
-            dtype = self.dtype(found[option].children[0]) if option in found else i64
-            numbers[word] = self.names[word] = ir.Variable(word, dtype, loc=self.location(name))
-        dimensions = found["dimensions"].children if "dimensions" in found else []
-        variables = tuple([self.bind(binder, i64) for binder in dimensions])
-        parameters = tuple(
-            [self.parameter(part) for part in parts if part.data in ("scalar", "array")]
-        )
-        blocks = found.get("blocks")
-        return ir.Kernel(
-            name=str(name) if name.type == "NAME" else self.string(name),
-            parameters=parameters,
-            dimensions=variables,
-            workers=self.option(found, "workers", int, 1),
-            blocks=None if blocks is None else self.expression(blocks.children[0], None),
-            body=self.body(found["block"]),
-            stage=stage,
-            target=self.word(found["target"].children[0]) if "target" in found else "generic",
-            helpers=self.option(found, "helpers", int, 0),
-            cluster=self.option(found, "clustered", int, 1),
-            worker=numbers["worker"],
-            block=numbers["block"],
-            loc=self.location(name),
-        )
+def _kernel(statements: Statements, tree: Node) -> ir.Kernel:
+    names = statements.names
+    name, *parts = tree.children
+    found = {part.data: part for part in parts if part.data not in ("scalar", "array")}
+    for part in parts:
+        if part.data not in ("scalar", "array") and found[part.data] is not part:
+            raise names.error("this is said twice", part)
+    if "workers" not in found:
+        raise names.error("a kernel says its number of workers: workers=…", name)
+    stage = _option(found, "stage", str, "parsed")
+    if stage not in ir.STAGES:
+        hint = f"there are: {', '.join(ir.STAGES)}"
+        raise names.error(f"there is no stage {stage!r}", found["stage"], hint)
+    statements.expression.is_flat = stage == "lean"
+    numbers = {}
+    for option, word in (("worker", "worker"), ("block_number", "block")):
+        dtype = names.dtype(found[option].children[0]) if option in found else i64
+        numbers[word] = names.bound[word] = ir.Variable(word, dtype, loc=names.location(name))
+    dimensions = found["dimensions"].children if "dimensions" in found else []
+    variables = tuple([names.bind(binder, i64) for binder in dimensions])
+    parameters = tuple(
+        [_parameter(statements, part) for part in parts if part.data in ("scalar", "array")]
+    )
+    blocks = found.get("blocks")
+    return ir.Kernel(
+        name=str(name) if name.type == "NAME" else names.string(name),
+        parameters=parameters,
+        dimensions=variables,
+        workers=_option(found, "workers", int, 1),
+        blocks=None if blocks is None else statements.expression(blocks.children[0], None),
+        body=statements.body(found["block"]),
+        stage=stage,
+        target=names.word(found["target"].children[0]) if "target" in found else "generic",
+        helpers=_option(found, "helpers", int, 0),
+        cluster=_option(found, "clustered", int, 1),
+        worker=numbers["worker"],
+        block=numbers["block"],
+        loc=names.location(name),
+    )
 
-    def option(self, found: dict[str, Node], name: str, kind: Callable[[Any], T], default: T) -> T:
-        return kind(found[name].children[0]) if name in found else default
 
-    def parameter(self, tree: Node) -> ir.Tensor | ir.Variable:
-        name = tree.children[0]
-        if tree.data == "scalar":
-            multiple = int(tree.children[2].children[0]) if len(tree.children) > 2 else 1
-            dtype = self.dtype(tree.children[1])
-            return self.define(
-                name, ir.Variable(str(name), dtype, multiple, loc=self.location(name))
-            )
-        role = str(tree.children[1]) if len(tree.children) > 2 else "in"
-        tensor = self.tensor(name, tree.children[-1], ir.GLOBAL, role=role)
-        return self.define(name, tensor)
+def _option(found: dict[str, Node], name: str, kind: Callable[[Any], T], default: T) -> T:
+    return kind(found[name].children[0]) if name in found else default
+
+
+def _parameter(statements: Statements, tree: Node) -> ir.Tensor | ir.Variable:
+    names, name = statements.names, tree.children[0]
+    if tree.data == "scalar":
+        multiple = int(tree.children[2].children[0]) if len(tree.children) > 2 else 1
+        dtype = names.dtype(tree.children[1])
+        return names.define(name, ir.Variable(str(name), dtype, multiple, loc=names.location(name)))
+    role = str(tree.children[1]) if len(tree.children) > 2 else "in"
+    tensor = statements.tensor(name, tree.children[-1], ir.GLOBAL, role=role)
+    return names.define(name, tensor)

@@ -1,19 +1,18 @@
-"""The names and the expressions of a text; the part of the parser below statements."""
+"""The expressions of a text; the part of the parser below statements."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence as List
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from lark import Token, Tree
 
-from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.fields import EXPRESSION_FIELDS
 from taskc.ir.nodes import Expression
-from taskc.ir.parser_text import location
+from taskc.ir.parser_names import Names, Node
 from taskc.ir.text_rules import (
     BINARY_FUNCTIONS,
     CALLS,
@@ -28,18 +27,6 @@ from taskc.ir.text_rules import (
 )
 from taskc.ir.types import DTYPES, DType, boolean, i64
 
-Named = ir.Variable | ir.Tensor | ir.Ring | ir.Table | ir.Snippet
-Node = Any  # a Token, or a Tree of tokens
-N = TypeVar("N", bound=Named)
-
-_KINDS = {
-    ir.Variable: "a variable",
-    ir.Tensor: "a tensor",
-    ir.Ring: "a ring",
-    ir.Table: "a table",
-    ir.Snippet: "a snippet",
-}
-
 
 @dataclass(slots=True)
 class _Operation:
@@ -51,87 +38,52 @@ class _Operation:
     last: Any
 
 
-class ExpressionBuilder:
-    def __init__(self, text: str, file: str) -> None:
-        self.lines = text.splitlines()
-        self.file = file
-        self.names: dict[str, Named] = {}
+class Expressions:
+    """Makes nodes of trees, each with the type that its surroundings expect."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
         self.is_flat = False  # stage lean: one linear index, whatever the rank
-
-    # --- places in the text ---
-
-    def location(self, first: Node, last: Node = None) -> Location:
-        start: Any = first.meta if type(first) is Tree else first
-        end: Any = start if last is None else last.meta if type(last) is Tree else last
-        return Location(
-            self.file, start.line, start.column, end.end_line, end.end_column,
-            self.lines[start.line - 1],
-        )  # fmt: skip
-
-    def error(self, message: str, where: Node, hint: str | None = None) -> CompileError:
-        place = location(self.lines, self.file, 1, 1) if where is None else self.location(where)
-        return CompileError(message, place, hint)
-
-    # --- names ---
-
-    def define(self, name: Token, value: N) -> N:
-        if str(name) in self.names:
-            raise self.error(f"{name} is bound already", name)
-        self.names[str(name)] = value
-        return value
-
-    def find(self, name: Token, kind: type[N]) -> N:
-        found = self.names.get(name)
-        if found is None:
-            raise self.error(f"nothing is called {name} here", name)
-        if type(found) is not kind:
-            raise self.error(f"{name} is {_KINDS[type(found)]}, not {_KINDS[kind]}", name)
-        return found
-
-    def dtype(self, token: Token) -> DType:
-        if token not in DTYPES:
-            raise self.error(f"there is no type {token}", token, f"there are: {', '.join(DTYPES)}")
-        return DTYPES[token]
 
     def place(self, tree: Node) -> tuple[ir.Tensor, tuple[Expression, ...]]:
         name, *arguments = tree.children
-        tensor = self.find(name, ir.Tensor)
+        tensor = self.names.find(name, ir.Tensor)
         return tensor, self.indices(tree, tensor, arguments[0].children if arguments else [])
 
     def indices(self, tree: Node, tensor: ir.Tensor, trees: List[Node]) -> tuple[Expression, ...]:
         rank = len(tensor.shape)
         if len(trees) != rank and not (self.is_flat and len(trees) == 1):
             count = f"{len(trees)} {'index' if len(trees) == 1 else 'indices'}"
-            raise self.error(f"{tree.children[0]} has rank {rank}, but {count} here", tree)
-        return tuple([self.expression(index, i64) for index in trees])
+            raise self.names.error(f"{tree.children[0]} has rank {rank}, but {count} here", tree)
+        return tuple([self(index, i64) for index in trees])
 
     # --- expressions ---
 
-    def expression(self, tree: Node, expected: DType | None) -> Expression:
+    def __call__(self, tree: Node, expected: DType | None) -> Expression:
         kind = type(tree)
         if kind is Token:
             if tree.type == "NAME":
                 return self.variable(tree)
             if tree.type == "NUMBER":
                 return self.number(tree, tree, expected)
-            return ir.Constant(tree == "True", boolean, loc=self.location(tree))
+            return ir.Constant(tree == "True", boolean, loc=self.names.location(tree))
         if kind is not _Operation and tree.data == "expression":
             tree = self.grouped(tree.children)
             kind = type(tree)
         if kind is _Operation:
             return self.operation(tree, expected)
         build = _EXPRESSIONS.get(tree.data)
-        return self.expression(tree, expected) if build is None else build(self, tree, expected)
+        return self(tree, expected) if build is None else build(self, tree, expected)
 
     def variable(self, token: Token) -> Expression:
-        found = self.names.get(token)
+        found = self.names.bound.get(token)
         if type(found) is ir.Variable:
             return found
         if type(found) is ir.Tensor and (not found.shape):
-            return ir.Read(found, (), loc=self.location(token))
+            return ir.Read(found, (), loc=self.names.location(token))
         if type(found) is ir.Tensor:
-            raise self.error(f"{token} has rank {len(found.shape)}, but no index here", token)
-        return self.find(token, ir.Variable)
+            raise self.names.error(f"{token} has rank {len(found.shape)}, but no index here", token)
+        return self.names.find(token, ir.Variable)
 
     def number(
         self, token: Token, place: Node, expected: DType | None, sign: str = ""
@@ -140,8 +92,8 @@ class ExpressionBuilder:
         try:
             value = number(sign + token, dtype)
         except ValueError as error:
-            raise self.error(str(error), token, f"say the type: f32({token})") from None
-        return ir.Constant(value, dtype, loc=self.location(place, token))
+            raise self.names.error(str(error), token, f"say the type: f32({token})") from None
+        return ir.Constant(value, dtype, loc=self.names.location(place, token))
 
     def grouped(self, parts: List[Node]) -> Node:
         """Tokens and primaries in a row, as a tree by precedence. Long sums don't recurse."""
@@ -155,7 +107,7 @@ class ExpressionBuilder:
                 return first
             precedence = PREFIXES[first]
             if precedence < level:
-                raise self.error("parenthesize this 'not'", first)
+                raise self.names.error("parenthesize this 'not'", first)
             inner = operand(precedence)
             if precedence == NOT:
                 inner = climb(inner, NOT + 1)
@@ -173,7 +125,7 @@ class ExpressionBuilder:
                 left = _Operation(str(operator), (left, right), _first(left), _last(right))
                 following = parts[position] if position < len(parts) else None
                 if precedence == COMPARISON == PRECEDENCE.get(str(following)):
-                    raise self.error("comparisons don't chain", following)
+                    raise self.names.error("comparisons don't chain", following)
             return left
 
         return climb(operand(0), 0)
@@ -183,8 +135,8 @@ class ExpressionBuilder:
             operand = tree.operands[0]
             if tree.operator == "-" and type(operand) is Token and operand.type == "NUMBER":
                 return self.number(operand, tree.first, expected, "-")
-            inner = self.expression(operand, surroundings(tree.operator, expected))
-            return ir.Unary(tree.operator, inner, loc=self.location(tree.first, tree.last))
+            inner = self(operand, surroundings(tree.operator, expected))
+            return ir.Unary(tree.operator, inner, loc=self.names.location(tree.first, tree.last))
         # The left sides, from the outside in: a long chain must not recurse.
         chain: list[tuple[_Operation, DType | None]] = []
         left: Node = tree
@@ -197,8 +149,8 @@ class ExpressionBuilder:
             if value is None:
                 value, right = self.operands(outer.operands, around)
             else:
-                right = self.expression(outer.operands[1], value.dtype)
-            loc = self.location(outer.first, outer.last)
+                right = self(outer.operands[1], value.dtype)
+            loc = self.names.location(outer.first, outer.last)
             value = ir.Binary(outer.operator, value, right, loc=loc)
         assert value is not None
         return value
@@ -208,12 +160,12 @@ class ExpressionBuilder:
         found: list[Expression | None] = [None] * len(trees)
         for i, tree in enumerate(trees):
             if not _is_constant(tree):
-                found[i] = giver = self.expression(tree, expected)
+                found[i] = giver = self(tree, expected)
                 expected = giver.dtype
                 break
         return tuple(
             [
-                self.expression(tree, expected) if done is None else done
+                self(tree, expected) if done is None else done
                 for tree, done in zip(trees, found, strict=True)
             ]
         )
@@ -226,34 +178,36 @@ class ExpressionBuilder:
     def element(self, tree: Node, expected: DType | None) -> Expression:
         name, *arguments = tree.children
         trees = arguments[0].children if arguments else []
-        loc = self.location(tree)
-        found = self.names.get(name)
+        loc = self.names.location(tree)
+        found = self.names.bound.get(name)
         if type(found) is ir.Table:
             if len(trees) != 1:
-                raise self.error(f"the table {name} takes one index", tree)
-            return ir.Lookup(found, self.expression(trees[0], i64), loc=loc)
-        tensor = self.find(name, ir.Tensor)
+                raise self.names.error(f"the table {name} takes one index", tree)
+            return ir.Lookup(found, self(trees[0], i64), loc=loc)
+        tensor = self.names.find(name, ir.Tensor)
         return ir.Read(tensor, self.indices(tree, tensor, trees), loc=loc)
 
     def address(self, tree: Node, expected: DType | None) -> Expression:
-        return ir.Address(*self.place(tree.children[0]), loc=self.location(tree))
+        return ir.Address(*self.place(tree.children[0]), loc=self.names.location(tree))
 
     def group(self, tree: Node, expected: DType | None) -> Expression:
-        return self.expression(tree.children[0], expected)
+        return self(tree.children[0], expected)
 
     def cast(self, tree: Node, expected: DType | None) -> Expression:
         operand, name = tree.children
-        return ir.Cast(self.expression(operand, None), self.dtype(name), loc=self.location(tree))
+        return ir.Cast(self(operand, None), self.names.dtype(name), loc=self.names.location(tree))
 
     def call(self, tree: Node, expected: DType | None) -> Expression:
         name = tree.children[0]
         trees = tree.children[1].children if len(tree.children) > 1 else []
-        loc = self.location(tree)
+        loc = self.names.location(tree)
         if name in DTYPES:
             if len(trees) != 1 or not _is_number(trees[0]):
-                raise self.error(f"{name}(…) takes a number", tree, "a conversion is x.to(f32)")
-            return self.expression(trees[0], DTYPES[name])
-        found = self.names.get(name)
+                raise self.names.error(
+                    f"{name}(…) takes a number", tree, "a conversion is x.to(f32)"
+                )
+            return self(trees[0], DTYPES[name])
+        found = self.names.bound.get(name)
         if type(found) is ir.Snippet:
             return ir.Inline(found, self.arguments(tree, found, trees), loc=loc)
         kind: Any  # a class of nodes, or one with its operator
@@ -265,10 +219,10 @@ class ExpressionBuilder:
         elif name in BINARY_FUNCTIONS:
             kind, conditions, count = partial(ir.Binary, str(name)), 0, 2
         else:
-            raise self.error(f"there is no function {name}", name)
+            raise self.names.error(f"there is no function {name}", name)
         if len(trees) != count:
-            raise self.error(f"{name} takes {count} operands, not {len(trees)}", tree)
-        first = [self.expression(part, None) for part in trees[:conditions]]
+            raise self.names.error(f"{name} takes {count} operands, not {len(trees)}", tree)
+        first = [self(part, None) for part in trees[:conditions]]
         operands = self.operands(trees[conditions:], surroundings(name, expected))
         value: Expression = kind(*first, *operands, loc=loc)
         return value
@@ -278,9 +232,9 @@ class ExpressionBuilder:
     ) -> tuple[Expression, ...]:
         count = len(snippet.parameters)
         if len(trees) != count:
-            raise self.error(f"{snippet} takes {count} operands, not {len(trees)}", tree)
+            raise self.names.error(f"{snippet} takes {count} operands, not {len(trees)}", tree)
         pairs = zip(trees, snippet.parameters, strict=True)
-        return tuple([self.expression(part, parameter.dtype) for part, parameter in pairs])
+        return tuple([self(part, parameter.dtype) for part, parameter in pairs])
 
 
 def _first(node: Node) -> Node:
@@ -315,10 +269,10 @@ def _is_constant(tree: Node) -> bool:
     return _is_number(tree)
 
 
-_EXPRESSIONS: dict[str, Callable[[ExpressionBuilder, Any, DType | None], Expression]] = {
-    "element": ExpressionBuilder.element,
-    "address": ExpressionBuilder.address,
-    "group": ExpressionBuilder.group,
-    "cast": ExpressionBuilder.cast,
-    "call": ExpressionBuilder.call,
+_EXPRESSIONS: dict[str, Callable[[Expressions, Any, DType | None], Expression]] = {
+    "element": Expressions.element,
+    "address": Expressions.address,
+    "group": Expressions.group,
+    "cast": Expressions.cast,
+    "call": Expressions.call,
 }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence as List
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,17 +15,30 @@ from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.depth import too_deep
 from taskc.ir.fields import STATEMENT_TYPES
-from taskc.ir.nodes import Statement
+from taskc.ir.mapping import Mapping, MappingError
+from taskc.ir.nodes import Expression, Statement
 from taskc.ir.operations import OPERATIONS
-from taskc.ir.parser_declarations import DeclarationBuilder
-from taskc.ir.parser_expressions import Node
+from taskc.ir.parser_expressions import Expressions
+from taskc.ir.parser_names import Names, Node
 from taskc.ir.text_rules import FUNCTIONS, result_type
 from taskc.ir.types import boolean, i64
+
+
+@lru_cache(maxsize=1024)
+def _mapping(text: str) -> Mapping:
+    return Mapping.parse(text)
+
 
 _SCOPES = {"mbarrier": ir.BARRIER}
 
 
-class StatementBuilder(DeclarationBuilder):
+class Statements:
+    """Makes statements of trees, and the tensors that they declare."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self.names = Names(text, file)
+        self.expression = Expressions(self.names)
+
     # --- blocks ---
 
     def body(self, tree: Node) -> Statement:
@@ -33,12 +47,12 @@ class StatementBuilder(DeclarationBuilder):
 
     def statements(self, tree: Node) -> tuple[Statement, ...]:
         """What stands in one scope; declarations of rings, tables and snippets leave nothing."""
-        with self.nested():
+        with self.names.nested():
             found = [self.statement(child) for child in tree.children]
         return tuple([statement for statement in found if statement is not None])
 
     def statement(self, tree: Node) -> Statement | None:
-        loc = self.location(tree)
+        loc = self.names.location(tree)
         try:
             build = _STATEMENTS.get(tree.data)
             return self.by_fields(tree, loc) if build is None else build(self, tree, loc)
@@ -52,7 +66,7 @@ class StatementBuilder(DeclarationBuilder):
             if isinstance(child, Tree) and child.data == "block":
                 held.append(self.body(child))
             elif isinstance(child, Token) and child.type == "STRING":
-                held.append(self.string(child))
+                held.append(self.names.string(child))
             else:
                 held.append(self.expression(child, None))
         return _BY_NAME[tree.data.rstrip("_")](*held, loc=loc)
@@ -71,28 +85,31 @@ class StatementBuilder(DeclarationBuilder):
         for part in reversed(rest):
             test, block = part.children
             otherwise = ir.If(
-                self.expression(test, None), self.body(block), otherwise, loc=self.location(part)
+                self.expression(test, None),
+                self.body(block),
+                otherwise,
+                loc=self.names.location(part),
             )
         return ir.If(self.expression(condition, None), self.body(then), otherwise, loc=loc)
 
     def for_(self, tree: Node, loc: Location) -> Statement:
         binder, word, arguments, block = tree.children
-        declared = self.declared(binder)
+        declared = self.names.declared(binder)
         trees = arguments.children
         if len(trees) > 3:
-            raise self.error(f"{word} takes one to three arguments", arguments)
-        bounds = self.operands(trees[:2], declared or i64)
+            raise self.names.error(f"{word} takes one to three arguments", arguments)
+        bounds = self.expression.operands(trees[:2], declared or i64)
         step = 1
         if len(trees) == 3:
             value = self.expression(trees[2], i64)
             if not isinstance(value, ir.Constant) or value.dtype is not i64:
-                raise self.error("a step is an integer constant", trees[2])
+                raise self.names.error("a step is an integer constant", trees[2])
             step = int(value.value)
-        dtype = declared or self.type_among(trees[:2], bounds) or i64
+        dtype = declared or self.expression.type_among(trees[:2], bounds) or i64
         if len(bounds) == 1:
             bounds = (ir.Constant(0, dtype, loc=loc), *bounds)
-        with self.nested():
-            variable = self.bind(binder, dtype)
+        with self.names.nested():
+            variable = self.names.bind(binder, dtype)
             body = self.body(block)
         kind = "serial" if word == "range" else str(word)
         return ir.For(variable, bounds[0], bounds[1], step, body, kind, loc=loc)
@@ -100,25 +117,27 @@ class StatementBuilder(DeclarationBuilder):
     def grid(self, tree: Node, loc: Location) -> Statement:
         binders, extents, sizes, *options, block = tree.children
         shape = self.extents(extents.children)
-        by = self.sizes(sizes)
+        by = self.names.sizes(sizes)
         more: dict[str, Any] = {}
         for option in options:
             match option.data:
                 case "order":
                     more["order"] = tuple(
                         [
-                            self.string(entry) if entry.type == "STRING" else int(entry)
+                            self.names.string(entry) if entry.type == "STRING" else int(entry)
                             for entry in option.children
                         ]
                     )
                 case "cluster":
-                    more["cluster"] = self.sizes(option.children[0])
+                    more["cluster"] = self.names.sizes(option.children[0])
                 case _:
                     more["persistent"] = True
         if len(by) != len(shape):
-            raise self.error(f"the tile sizes are {len(by)}, the dimensions {len(shape)}", sizes)
-        with self.nested():
-            variables = self.bind_all(binders, shape)
+            raise self.names.error(
+                f"the tile sizes are {len(by)}, the dimensions {len(shape)}", sizes
+            )
+        with self.names.nested():
+            variables = self.names.bind_all(binders, shape)
             body = self.body(block)
         return ir.Grid(variables, shape, by, body, **more, loc=loc)
 
@@ -128,10 +147,10 @@ class StatementBuilder(DeclarationBuilder):
         transport = None
         for option in options:
             if isinstance(option, Tree):
-                transport = self.word(option.children[0])
+                transport = self.names.word(option.children[0])
         specialize = any(isinstance(option, Token) for option in options)
-        with self.nested():
-            variable = self.bind(binder, i64)
+        with self.names.nested():
+            variable = self.names.bind(binder, i64)
             body = self.body(block)
         return ir.Pipeline(
             variable, total, int(by), int(stages), body, transport, specialize, loc=loc
@@ -141,8 +160,8 @@ class StatementBuilder(DeclarationBuilder):
         binders, token, *on, block = tree.children
         mapping = self.mapping(token)
         worker = self.expression(on[0].children[0], i64) if on else None
-        with self.nested():
-            variables = self.bind_all(binders, mapping.shape)
+        with self.names.nested():
+            variables = self.names.bind_all(binders, mapping.shape)
             body = self.body(block)
         return ir.Each(variables, mapping, worker, body, loc=loc)
 
@@ -150,7 +169,7 @@ class StatementBuilder(DeclarationBuilder):
         found = []
         for part in tree.children:
             name, first, workers, block = part.children
-            text = str(name) if name.type == "NAME" else self.string(name)
+            text = str(name) if name.type == "NAME" else self.names.string(name)
             found.append(ir.Role(text, int(first), int(workers), self.body(block)))
         return ir.Roles(tuple(found), loc=loc)
 
@@ -158,8 +177,8 @@ class StatementBuilder(DeclarationBuilder):
 
     def let(self, tree: Node, loc: Location) -> Statement:
         binder, value_tree = tree.children
-        value = self.expression(value_tree, self.declared(binder))
-        return ir.Let(self.bind(binder, value.dtype), value, loc=loc)
+        value = self.expression(value_tree, self.names.declared(binder))
+        return ir.Let(self.names.bind(binder, value.dtype), value, loc=loc)
 
     def allocate(self, tree: Node, loc: Location) -> Statement:
         parts = list(tree.children)
@@ -177,25 +196,25 @@ class StatementBuilder(DeclarationBuilder):
         tensor = self.tensor(name, type_tree, _SCOPES.get(str(word), str(word)), **more)
         fill = None if fill_tree is None else self.expression(fill_tree, tensor.dtype)
         if fill is not None and not isinstance(fill, ir.Constant):
-            raise self.error("a tensor is filled with a constant", fill_tree)
-        return ir.Allocate(self.define(name, tensor), fill, loc=loc)
+            raise self.names.error("a tensor is filled with a constant", fill_tree)
+        return ir.Allocate(self.names.define(name, tensor), fill, loc=loc)
 
     def peer(self, tree: Node, loc: Location) -> Statement:
         name, other, rank = tree.children
-        of = self.find(other, ir.Tensor)
+        of = self.names.find(other, ir.Tensor)
         number = self.expression(rank, i64)
-        tensor = replace(of, name=str(name), offset=None, loc=self.location(name))
-        return ir.Peer(self.define(name, tensor), of, number, loc=loc)
+        tensor = replace(of, name=str(name), offset=None, loc=self.names.location(name))
+        return ir.Peer(self.names.define(name, tensor), of, number, loc=loc)
 
     def store(self, tree: Node, loc: Location) -> Statement:
-        tensor, indices = self.place(tree.children[0])
+        tensor, indices = self.expression.place(tree.children[0])
         return ir.Store(tensor, indices, self.expression(tree.children[1], tensor.dtype), loc=loc)
 
     def atomic(self, tree: Node, loc: Location) -> Statement:
         *result, place, operator, value_tree = tree.children
-        tensor, indices = self.place(place)
+        tensor, indices = self.expression.place(place)
         value = self.expression(value_tree, tensor.dtype)
-        variable = self.bind(result[1], tensor.dtype) if result else None
+        variable = self.names.bind(result[1], tensor.dtype) if result else None
         return ir.Atomic(str(operator)[:-1], tensor, indices, value, variable, loc=loc)
 
     def do(self, tree: Node, loc: Location) -> Statement:
@@ -204,25 +223,25 @@ class StatementBuilder(DeclarationBuilder):
         if isinstance(parts[0], Token):
             binder = parts[1]
             del parts[:2]
-        operation = self.word(parts[0])
+        operation = self.names.word(parts[0])
         if operation not in OPERATIONS:
-            raise self.error(f"there is no operation {operation!r}", parts[0])
+            raise self.names.error(f"there is no operation {operation!r}", parts[0])
         trees = parts[1].children if len(parts) > 1 else []
         operands = tuple([self.expression(tree, None) for tree in trees])
         if binder is None:
             return ir.Do(operation, operands, loc=loc)
-        dtype = self.declared(binder) or result_type(operation, operands)
+        dtype = self.names.declared(binder) or result_type(operation, operands)
         if dtype is None:
-            raise self.error(f"{operation} has no result", binder)
-        return ir.Do(operation, operands, self.bind(binder, dtype), loc=loc)
+            raise self.names.error(f"{operation} has no result", binder)
+        return ir.Do(operation, operands, self.names.bind(binder, dtype), loc=loc)
 
     def move(self, tree: Node, loc: Location) -> Statement:
         place, value_tree, binders, sizes, *options = tree.children
-        shape = self.sizes(sizes)
+        shape = self.names.sizes(sizes)
         more: dict[str, Any] = {}
-        with self.nested():
-            variables = self.bind_all(binders, shape)
-            tensor, indices = self.place(place)
+        with self.names.nested():
+            variables = self.names.bind_all(binders, shape)
+            tensor, indices = self.expression.place(place)
             value = self.expression(value_tree, tensor.dtype)
             for option in options:
                 child = option.children[0]
@@ -232,86 +251,121 @@ class StatementBuilder(DeclarationBuilder):
                     case "by":
                         more["by"] = self.mapping(child)
                     case _:
-                        more["how"] = self.word(child)
+                        more["how"] = self.names.word(child)
         return ir.Move(tensor, indices, variables, shape, value, **more, loc=loc)
 
     def mma(self, tree: Node, loc: Location) -> Statement:
         accumulator, left, right, *options = tree.children
         chosen = {option.data: option.children[0] for option in options}
         return ir.Mma(
-            self.find(accumulator, ir.Tensor),
+            self.names.find(accumulator, ir.Tensor),
             self.operand(left),
             self.operand(right),
-            self.word(chosen["how"]) if "how" in chosen else None,
+            self.names.word(chosen["how"]) if "how" in chosen else None,
             self.expression(chosen["onto"], boolean) if "onto" in chosen else None,
-            self.dtype(chosen["rounded"].children[0]) if "rounded" in chosen else None,
+            self.names.dtype(chosen["rounded"].children[0]) if "rounded" in chosen else None,
             loc=loc,
         )
 
     def operand(self, tree: Node) -> ir.Operand:
         place, rows, columns, *transposed = tree.children
-        tensor, origin = self.place(place)
+        tensor, origin = self.expression.place(place)
         return ir.Operand(tensor, origin, (int(rows), int(columns)), bool(transposed))
 
     def reduce(self, tree: Node, loc: Location) -> Statement:
         target, operator, source, axis = tree.children
-        tensors = self.find(target, ir.Tensor), self.find(source, ir.Tensor)
+        tensors = self.names.find(target, ir.Tensor), self.names.find(source, ir.Tensor)
         return ir.Reduce(*tensors, int(axis), str(operator), loc=loc)
 
     def scan(self, tree: Node, loc: Location) -> Statement:
         target, operator, source, axis, *exclusive = tree.children
-        tensors = self.find(target, ir.Tensor), self.find(source, ir.Tensor)
+        tensors = self.names.find(target, ir.Tensor), self.names.find(source, ir.Tensor)
         return ir.Scan(*tensors, int(axis), str(operator), bool(exclusive), loc=loc)
 
     def print(self, tree: Node, loc: Location) -> Statement:
         text, *values = tree.children
         found = tuple([self.expression(value, None) for value in values])
-        return ir.Print(self.string(text), found, loc=loc)
+        return ir.Print(self.names.string(text), found, loc=loc)
 
     def ring_step(self, tree: Node, loc: Location) -> Statement:
         operation, name, step = tree.children
-        ring = self.find(name, ir.Ring)
+        ring = self.names.find(name, ir.Ring)
         return ir.RingStep(str(operation), ring, self.expression(step, i64), loc=loc)
 
     def barrier(self, tree: Node, loc: Location) -> Statement:
         scope, *orders = tree.children
-        text = self.string(orders[0].children[0]) if orders else ""
+        text = self.names.string(orders[0].children[0]) if orders else ""
         return ir.Barrier(str(scope), text, loc=loc)
+
+    # --- tensors ---
+
+    def tensor(self, name: Token, tree: Node, scope: str, **more: Any) -> ir.Tensor:
+        dtype = self.names.dtype(tree.children[0])
+        shape: tuple[int | Expression, ...] = ()
+        if tree.data == "type":
+            shape = self.extents(tree.children[1].children)
+            for modifier in tree.children[2:]:
+                values = modifier.children
+                match modifier.data:
+                    case "reshaped":
+                        more["given"] = shape
+                        shape = self.extents([v for v in values if v is not None])
+                    case "laid":
+                        more["layout"] = self.mapping(values[0])
+                    case "swizzled":
+                        more["swizzle"] = ir.Swizzle(*map(int, values))
+                    case _:
+                        more["offset"] = int(values[0])
+        return ir.Tensor(str(name), dtype, shape, scope, **more, loc=self.names.location(name))
+
+    def extents(self, trees: List[Node]) -> tuple[int | Expression, ...]:
+        found = []
+        for tree in trees:
+            extent = self.expression(tree, i64)
+            plain = isinstance(extent, ir.Constant) and extent.dtype is i64
+            found.append(int(extent.value) if plain else extent)  # type: ignore[union-attr]
+        return tuple(found)
+
+    def mapping(self, token: Node) -> Mapping:
+        try:
+            return _mapping(str(token))
+        except MappingError as error:
+            raise self.names.error(f"in the mapping: {error}", token) from None
 
     # --- declarations, which leave no statement ---
 
     def ring(self, tree: Node, loc: Location) -> None:
         name, *members, stages, transport = tree.children
-        tensors = tuple([self.find(member, ir.Tensor) for member in members])
-        ring = ir.Ring(str(name), tensors, int(stages), self.word(transport.children[0]))
-        self.define(name, ring)
+        tensors = tuple([self.names.find(member, ir.Tensor) for member in members])
+        ring = ir.Ring(str(name), tensors, int(stages), self.names.word(transport.children[0]))
+        self.names.define(name, ring)
 
     def table(self, tree: Node, loc: Location) -> None:
         name, text = tree.children
         try:
             values = np.array(json.loads(str(text)), np.int64)
         except (ValueError, OverflowError):
-            raise self.error("a table is a list of integers", text) from None
-        self.define(name, ir.Table(str(name), values))
+            raise self.names.error("a table is a list of integers", text) from None
+        self.names.define(name, ir.Table(str(name), values))
 
     def snippet(self, tree: Node, loc: Location) -> None:
         name, *binders, meaning, text = tree.children
-        with self.nested():
-            parameters = tuple([self.bind(binder, i64) for binder in binders])
+        with self.names.nested():
+            parameters = tuple([self.names.bind(binder, i64) for binder in binders])
             value = self.expression(meaning, None)
         if name in FUNCTIONS:
-            raise self.error(f"{name} is a function already", name)
-        self.define(name, ir.Snippet(str(name), self.string(text), parameters, value))
+            raise self.names.error(f"{name} is a function already", name)
+        self.names.define(name, ir.Snippet(str(name), self.names.string(text), parameters, value))
 
 
 _BY_NAME: dict[str, Callable[..., Statement]] = {
     kind.__name__.lower(): kind for kind in STATEMENT_TYPES
 }
 
-_Statement = Callable[[StatementBuilder, Node, Location], Statement | None]
+_Statement = Callable[[Statements, Node, Location], Statement | None]
 
 _STATEMENTS: dict[str, _Statement] = {
-    name: getattr(StatementBuilder, name)
+    name: getattr(Statements, name)
     for name in (
         "pass_ scope if_ for_ grid pipeline each roles let allocate peer store atomic do move mma"
         " reduce scan print ring_step barrier ring table snippet"

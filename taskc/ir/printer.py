@@ -23,7 +23,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.depth import deeply
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import Expression, Statement
-from taskc.ir.printer_expressions import ExpressionPrinter, Named, joined
+from taskc.ir.printer_expressions import Expressions, Named, joined
 from taskc.ir.program import Call, Program, kernels_of
 from taskc.ir.rewrite import walk
 from taskc.ir.signature import is_output
@@ -51,12 +51,12 @@ def statement_text(statement: Statement) -> str:
 @deeply
 def expression_text(expression: Expression) -> str:
     """An expression as it would look in a kernel; for messages."""
-    return ExpressionPrinter(None).expression(expression, None, 0)
+    return Expressions(None)(expression, None, 0)
 
 
-class _Printer(ExpressionPrinter):
+class _Printer:
     def __init__(self, kernel: ir.Kernel | None) -> None:
-        super().__init__(kernel)
+        self.text = Expressions(kernel)
         self.rings: list[ir.Ring] = []  # those that await the declaration of their tensors
         self.declared: set[Named] = set()
 
@@ -72,7 +72,7 @@ class _Printer(ExpressionPrinter):
             elif type(node) is ir.Lookup and node.table not in self.declared:
                 self.declared.add(node.table)
                 values = ", ".join(map(str, node.table.values.tolist()))
-                declarations.append(f"    table {self.name(node.table)} = [{values}]")
+                declarations.append(f"    table {self.text.name(node.table)} = [{values}]")
             elif type(node) is ir.Inline and node.snippet not in self.declared:
                 self.declared.add(node.snippet)
                 declarations.append(f"    {self.snippet(node.snippet)}")
@@ -80,13 +80,15 @@ class _Printer(ExpressionPrinter):
         return "\n".join([first, *declarations, *self.block(kernel.body, "    "), ""])
 
     def snippet(self, snippet: ir.Snippet) -> str:
-        parameters = ", ".join([self.binder(parameter, None) for parameter in snippet.parameters])
-        meaning = self.expression(snippet.meaning, None, 0)
-        return f"snippet {self.name(snippet)}({parameters}) = {meaning} as {_quoted(snippet.text)}"
+        parameters = ", ".join(
+            [self.text.binder(parameter, None) for parameter in snippet.parameters]
+        )
+        meaning = self.text(snippet.meaning, None, 0)
+        return f"snippet {self.text.name(snippet)}({parameters}) = {meaning} as {_quoted(snippet.text)}"
 
     def header(self, word: str, printed: ir.Kernel | Program, options: str = "") -> str:
         name = printed.name if printed.name.isidentifier() else _quoted(printed.name)
-        dimensions = ", ".join([self.binder(d) for d in printed.dimensions])
+        dimensions = ", ".join([self.text.binder(d) for d in printed.dimensions])
         name += f"[{dimensions}]" if dimensions else ""
         parameters = [self.parameter(parameter) for parameter in printed.parameters]
         first = f"{word} {name}({', '.join(parameters)}){options}:"
@@ -101,9 +103,9 @@ class _Printer(ExpressionPrinter):
             options.append(f"helpers={kernel.helpers}")
         for variable in (kernel.worker, kernel.block):
             if variable.dtype is not i64:
-                options.append(f"{self.names[variable]}={variable.dtype}")
+                options.append(f"{self.text.names[variable]}={variable.dtype}")
         if kernel.blocks is not None:
-            options.append(f"blocks={self.expression(kernel.blocks, None, 0)}")
+            options.append(f"blocks={self.text(kernel.blocks, None, 0)}")
         if kernel.cluster != 1:
             options.append(f"cluster={kernel.cluster}")
         options.append(f"stage={kernel.stage}")
@@ -114,18 +116,20 @@ class _Printer(ExpressionPrinter):
     def parameter(self, parameter: ir.Tensor | ir.Variable) -> str:
         if isinstance(parameter, ir.Variable):
             multiple = "" if parameter.multiple == 1 else f" multiple={parameter.multiple}"
-            return f"{self.name(parameter)}: {parameter.dtype}{multiple}"
+            return f"{self.text.name(parameter)}: {parameter.dtype}{multiple}"
         role = "" if parameter.role == "in" else f"{parameter.role} "
-        return f"{self.name(parameter)}: {role}{self.type(parameter)}"
+        return f"{self.text.name(parameter)}: {role}{self.text.type(parameter)}"
 
     # --- programs ---
 
     def program(self, program: Program) -> str:
         lines = [self.header("program", program)]
         for tensor in program.temporaries:
-            lines.append(f"    temporary {self.name(tensor)}: {self.type(tensor)}")
+            lines.append(f"    temporary {self.text.name(tensor)}: {self.text.type(tensor)}")
         for view, tensor in program.views:
-            lines.append(f"    view {self.name(view)}: {self.type(view)} of {self.name(tensor)}")
+            lines.append(
+                f"    view {self.text.name(view)}: {self.text.type(view)} of {self.text.name(tensor)}"
+            )
         names = {id(kernel): name for name, kernel in kernels_of(program).items()}
         lines += [f"    {names[id(call.kernel)]}({self.call(call)})" for call in program.calls]
         return "\n".join([*lines, *([] if lines[1:] else ["    pass"]), ""])
@@ -136,9 +140,9 @@ class _Printer(ExpressionPrinter):
         outputs: list[str] = []
         for parameter, argument in zip(call.kernel.parameters, call.arguments, strict=True):
             if isinstance(argument, ir.Tensor):
-                text = self.name(argument)
+                text = self.text.name(argument)
             else:
-                text = self.expression(argument, parameter.dtype, 0)
+                text = self.text(argument, parameter.dtype, 0)
             (outputs if is_output(parameter) else inputs).append(text)
         if outputs:
             inputs.append(f"out={joined(outputs)}")
@@ -178,9 +182,9 @@ class _Printer(ExpressionPrinter):
     def ring(self, ring: ir.Ring) -> str:
         self.rings = [other for other in self.rings if other is not ring]
         self.declared.add(ring)
-        tensors = ", ".join([self.name(tensor) for tensor in ring.tensors])
+        tensors = ", ".join([self.text.name(tensor) for tensor in ring.tensors])
         options = f"stages={ring.stages} transport={_word(ring.transport)}"
-        return f"ring {self.name(ring)} = ({tensors}) {options}"
+        return f"ring {self.text.name(ring)} = ({tensors}) {options}"
 
     def sequence(self, s: ir.Sequence, indent: str) -> Iterator[str]:
         if not s.statements:
@@ -194,47 +198,47 @@ class _Printer(ExpressionPrinter):
         variable, value = s.variable, s.value
         bare = type(value) is ir.Constant and value.dtype not in (i64, boolean)
         if bare or variable.dtype is not value.dtype:
-            name = self.binder(variable, None)
-            return f"let {name} = {self.expression(value, variable.dtype, 0)}"
-        return f"let {self.binder(variable, value.dtype)} = {self.expression(value, None, 0)}"
+            name = self.text.binder(variable, None)
+            return f"let {name} = {self.text(value, variable.dtype, 0)}"
+        return f"let {self.text.binder(variable, value.dtype)} = {self.text(value, None, 0)}"
 
     def allocate(self, s: ir.Allocate) -> str:
         tensor = s.tensor
         constant = "constant " if tensor.constant else ""
         scope = _SCOPE_WORDS.get(tensor.scope, tensor.scope)
         plain = not tensor.shape and (tensor.layout, tensor.swizzle, tensor.offset) == (None,) * 3
-        type_text = str(tensor.dtype) if plain else self.type(tensor)
+        type_text = str(tensor.dtype) if plain else self.text.type(tensor)
         by = _by(tensor.owners)
-        fill = "" if s.fill is None else f" = {self.expression(s.fill, tensor.dtype, 0)}"
-        return f"{constant}{scope} {self.name(tensor)}: {type_text}{by}{fill}"
+        fill = "" if s.fill is None else f" = {self.text(s.fill, tensor.dtype, 0)}"
+        return f"{constant}{scope} {self.text.name(tensor)}: {type_text}{by}{fill}"
 
     def peer(self, s: ir.Peer) -> str:
-        rank = self.expression(s.rank, i64, 0)
-        return f"peer {self.name(s.tensor)} = {self.name(s.of)} at {rank}"
+        rank = self.text(s.rank, i64, 0)
+        return f"peer {self.text.name(s.tensor)} = {self.text.name(s.of)} at {rank}"
 
     def store(self, s: ir.Store) -> str:
-        place = self.element(s.tensor, s.indices)
-        return f"{place} = {self.expression(s.value, s.tensor.dtype, 0)}"
+        place = self.text.element(s.tensor, s.indices)
+        return f"{place} = {self.text(s.value, s.tensor.dtype, 0)}"
 
     def atomic(self, s: ir.Atomic) -> str:
-        place = self.element(s.tensor, s.indices)
-        value = self.expression(s.value, s.tensor.dtype, 0)
-        result = "" if s.result is None else f"let {self.binder(s.result, s.tensor.dtype)} = "
+        place = self.text.element(s.tensor, s.indices)
+        value = self.text(s.value, s.tensor.dtype, 0)
+        result = "" if s.result is None else f"let {self.text.binder(s.result, s.tensor.dtype)} = "
         return f"{result}atomic {place} {s.operator}= {value}"
 
     def do(self, s: ir.Do) -> str:
-        call = f"do {_word(s.operation)}({self.arguments(s.operands)})"
+        call = f"do {_word(s.operation)}({self.text.arguments(s.operands)})"
         if s.result is None:
             return call
-        return f"let {self.binder(s.result, result_type(s.operation, s.operands))} = {call}"
+        return f"let {self.text.binder(s.result, result_type(s.operation, s.operands))} = {call}"
 
     def if_(self, s: ir.If, indent: str) -> Iterator[str]:
-        yield f"{indent}if {self.expression(s.condition, None, 0)}:"
+        yield f"{indent}if {self.text(s.condition, None, 0)}:"
         inner = indent + "    "
         yield from self.block(s.then, inner)
         otherwise = s.otherwise and unwrapped(s.otherwise)
         while isinstance(otherwise, ir.If):
-            yield f"{indent}elif {self.expression(otherwise.condition, None, 0)}:"
+            yield f"{indent}elif {self.text(otherwise.condition, None, 0)}:"
             yield from self.block(otherwise.then, inner)
             otherwise = otherwise.otherwise and unwrapped(otherwise.otherwise)
         if otherwise is not None:
@@ -242,24 +246,24 @@ class _Printer(ExpressionPrinter):
             yield from self.block(otherwise, inner)
 
     def while_(self, s: ir.While, indent: str) -> Iterator[str]:
-        yield f"{indent}while {self.expression(s.condition, None, 0)}:"
+        yield f"{indent}while {self.text(s.condition, None, 0)}:"
         yield from self.block(s.body, indent + "    ")
 
     def for_(self, s: ir.For, indent: str) -> Iterator[str]:
         told = operand_type((s.start, s.stop), i64)
         expected = i64 if s.variable.dtype is told else s.variable.dtype
-        bounds = list(self.operands((s.start, s.stop), expected))
+        bounds = list(self.text.operands((s.start, s.stop), expected))
         if s.step != 1:
             bounds.append(str(s.step))
         elif bounds[0] == "0":
             del bounds[0]
         word = "range" if s.kind == "serial" else s.kind
-        yield f"{indent}for {self.binder(s.variable, told)} in {word}({', '.join(bounds)}):"
+        yield f"{indent}for {self.text.binder(s.variable, told)} in {word}({', '.join(bounds)}):"
         yield from self.block(s.body, indent + "    ")
 
     def grid(self, s: ir.Grid, indent: str) -> Iterator[str]:
-        shape = joined([self.extent(n) for n in s.shape])
-        header = f"grid {self.binders(s.variables)} in {shape} by {joined(map(str, s.by))}"
+        shape = joined([self.text.extent(n) for n in s.shape])
+        header = f"grid {self.text.binders(s.variables)} in {shape} by {joined(map(str, s.by))}"
         if s.order:
             header += f" order=({', '.join(map(json.dumps, s.order))})"
         if s.persistent:
@@ -270,7 +274,7 @@ class _Printer(ExpressionPrinter):
         yield from self.block(s.body, indent + "    ")
 
     def pipeline(self, s: ir.Pipeline, indent: str) -> Iterator[str]:
-        header = f"pipeline {self.binder(s.variable)} in {self.expression(s.extent, i64, 0)}"
+        header = f"pipeline {self.text.binder(s.variable)} in {self.text(s.extent, i64, 0)}"
         header += f" by {s.by} stages={s.stages}"
         if s.transport is not None:
             header += f" transport={_word(s.transport)}"
@@ -278,25 +282,27 @@ class _Printer(ExpressionPrinter):
         yield from self.block(s.body, indent + "    ")
 
     def each(self, s: ir.Each, indent: str) -> Iterator[str]:
-        on = "" if s.worker is None else f" on {self.expression(s.worker, i64, 0)}"
-        yield f"{indent}each {self.binders(s.variables)} in {s.mapping}{on}:"
+        on = "" if s.worker is None else f" on {self.text(s.worker, i64, 0)}"
+        yield f"{indent}each {self.text.binders(s.variables)} in {s.mapping}{on}:"
         yield from self.block(s.body, indent + "    ")
 
     def move(self, s: ir.Move) -> str:
-        place = self.element(s.tensor, s.indices)
-        value = self.expression(s.value, s.tensor.dtype, 0)
-        loop = f"for {self.binders(s.variables)} in {joined(map(str, s.shape))}"
-        guard = "" if s.guard is None else f" if {self.expression(s.guard, None, 0)}"
+        place = self.text.element(s.tensor, s.indices)
+        value = self.text(s.value, s.tensor.dtype, 0)
+        loop = f"for {self.text.binders(s.variables)} in {joined(map(str, s.shape))}"
+        guard = "" if s.guard is None else f" if {self.text(s.guard, None, 0)}"
         return f"move {place} = {value} {loop}{guard}{_by(s.by)}{_how(s.how)}"
 
     def mma(self, s: ir.Mma) -> str:
         left, right = self.operand(s.left), self.operand(s.right)
         rounded = "" if s.by is None else f" by {s.by}"
-        onto = "" if s.accumulate is None else f" onto {self.expression(s.accumulate, None, 0)}"
-        return f"mma {self.name(s.accumulator)} += {left} @ {right}{rounded}{onto}{_how(s.how)}"
+        onto = "" if s.accumulate is None else f" onto {self.text(s.accumulate, None, 0)}"
+        return (
+            f"mma {self.text.name(s.accumulator)} += {left} @ {right}{rounded}{onto}{_how(s.how)}"
+        )
 
     def operand(self, operand: ir.Operand) -> str:
-        place = self.element(operand.tensor, operand.origin)
+        place = self.text.element(operand.tensor, operand.origin)
         rows, columns = operand.shape
         return f"{place}.as({rows}, {columns}{', transposed' if operand.transposed else ''})"
 
@@ -307,14 +313,14 @@ class _Printer(ExpressionPrinter):
         return f"scan {self.fold(s)}{' exclusive' if s.exclusive else ''}"
 
     def fold(self, s: ir.Reduce | ir.Scan) -> str:
-        return f"{self.name(s.target)} = {s.operator} over {self.name(s.source)} axis={s.axis}"
+        return f"{self.text.name(s.target)} = {s.operator} over {self.text.name(s.source)} axis={s.axis}"
 
     def print(self, s: ir.Print) -> str:
-        values = self.arguments(s.values)
+        values = self.text.arguments(s.values)
         return f"print {_quoted(s.text)}{', ' if values else ''}{values}"
 
     def assert_(self, s: ir.Assert) -> str:
-        return f"assert {self.expression(s.condition, None, 0)}, {_quoted(s.text)}"
+        return f"assert {self.text(s.condition, None, 0)}, {_quoted(s.text)}"
 
     def breakpoint(self, s: ir.Breakpoint) -> str:
         return "breakpoint"
@@ -322,7 +328,7 @@ class _Printer(ExpressionPrinter):
     def ring_step(self, s: ir.RingStep, indent: str) -> Iterator[str]:
         if s.ring not in self.declared:
             yield indent + self.ring(s.ring)
-        yield f"{indent}{s.operation} {self.name(s.ring)}[{self.expression(s.step, i64, 0)}]"
+        yield f"{indent}{s.operation} {self.text.name(s.ring)}[{self.text(s.step, i64, 0)}]"
 
     def barrier(self, s: ir.Barrier) -> str:
         return f"barrier {s.scope}{f' orders {_quoted(s.orders)}' if s.orders else ''}"

@@ -29,7 +29,9 @@ from taskc.ir.types import DType, boolean, i64
 Named = ir.Variable | ir.Tensor | ir.Ring | ir.Table | ir.Snippet
 
 
-class ExpressionPrinter:
+class Expressions:
+    """Prints expressions, and the names, types and binders around them."""
+
     def __init__(self, kernel: ir.Kernel | None) -> None:
         self.names: dict[Named, str] = {}
         self.counts: dict[str, int] = {}
@@ -71,7 +73,7 @@ class ExpressionPrinter:
         return ", ".join([self.extent(extent) for extent in shape])
 
     def extent(self, extent: int | Expression) -> str:
-        return str(extent) if isinstance(extent, int) else self.expression(extent, i64, 0)
+        return str(extent) if isinstance(extent, int) else self(extent, i64, 0)
 
     # --- names bound ---
 
@@ -88,7 +90,7 @@ class ExpressionPrinter:
 
     # --- expressions ---
 
-    def expression(self, e: Expression, expected: DType | None, level: int) -> str:
+    def __call__(self, e: Expression, expected: DType | None, level: int) -> str:
         """`e` in a place that expects a type and binds at `level` (see PRECEDENCE)."""
         kind = type(e)
         if kind is ir.Variable:
@@ -123,9 +125,9 @@ class ExpressionPrinter:
             level = precedence + (precedence == COMPARISON)
             expected = common if type(first.left) is ir.Constant else expected
             first = first.left
-        text = "(" * opened + self.expression(first, expected, level)
+        text = "(" * opened + self(first, expected, level)
         for operator, right, beside, precedence, closing in reversed(right_sides):
-            text += f" {operator} {self.expression(right, beside, precedence)}{closing}"
+            text += f" {operator} {self(right, beside, precedence)}{closing}"
         return text
 
     def function(self, name: str, operands: tuple[Expression, ...], expected: DType | None) -> str:
@@ -136,7 +138,7 @@ class ExpressionPrinter:
         common = operand_type(operands, expected)
         giver = next((i for i, e in enumerate(operands) if type(e) is not ir.Constant), None)
         for i, operand in enumerate(operands):
-            yield self.expression(operand, expected if i == giver else common, 0)
+            yield self(operand, expected if i == giver else common, 0)
 
     def binary(self, e: ir.Binary, expected: DType | None, _level: int) -> str:
         name = e.operator if e.operator in BINARY_FUNCTIONS else f"<{e.operator}>"
@@ -147,7 +149,7 @@ class ExpressionPrinter:
         precedence = PREFIXES.get(e.operator)
         if precedence is None:
             return self.function(e.operator, (e.operand,), expected)
-        operand = self.expression(e.operand, expected, precedence)
+        operand = self(e.operand, expected, precedence)
         if e.operator == "-" and (operand[0].isdigit() or operand in ("inf", "nan")):
             operand = f"({operand})"  # without them it would be a negative constant
         text = f"not {operand}" if precedence == NOT else e.operator + operand
@@ -156,21 +158,21 @@ class ExpressionPrinter:
     def called(self, e: Expression, expected: DType | None, _level: int) -> str:
         name, conditions = _CALLED[type(e)]
         operands = tuple(expressions(e))
-        first = [self.expression(operand, None, 0) for operand in operands[:conditions]]
+        first = [self(operand, None, 0) for operand in operands[:conditions]]
         return f"{name}({', '.join([*first, *self.operands(operands[conditions:], expected)])})"
 
     def cast(self, e: ir.Cast, _expected: DType | None, _level: int) -> str:
-        return f"{self.expression(e.operand, None, POSTFIX)}.to({e.dtype})"
+        return f"{self(e.operand, None, POSTFIX)}.to({e.dtype})"
 
     def read(self, e: ir.Read, _expected: DType | None, _level: int) -> str:
         return self.element(e.tensor, e.indices)
 
     def lookup(self, e: ir.Lookup, _expected: DType | None, _level: int) -> str:
-        return f"{self.name(e.table)}[{self.expression(e.index, i64, 0)}]"
+        return f"{self.name(e.table)}[{self(e.index, i64, 0)}]"
 
     def inline(self, e: ir.Inline, _expected: DType | None, _level: int) -> str:
         pairs = zip(e.operands, e.snippet.parameters, strict=True)
-        operands = [self.expression(operand, parameter.dtype, 0) for operand, parameter in pairs]
+        operands = [self(operand, parameter.dtype, 0) for operand, parameter in pairs]
         return f"{self.name(e.snippet)}({', '.join(operands)})"
 
     def address(self, e: ir.Address, _expected: DType | None, _level: int) -> str:
@@ -180,15 +182,15 @@ class ExpressionPrinter:
         name = self.name(tensor)
         if not indices:
             return name if not tensor.shape else f"{name}[]"
-        return f"{name}[{', '.join([self.expression(index, i64, 0) for index in indices])}]"
+        return f"{name}[{', '.join([self(index, i64, 0) for index in indices])}]"
 
     def arguments(self, arguments: Iterable[Expression]) -> str:
-        return ", ".join([self.expression(argument, None, 0) for argument in arguments])
+        return ", ".join([self(argument, None, 0) for argument in arguments])
 
 
 def extent_text(extent: int | Expression) -> str:
     """An extent as it would look in a kernel; for messages."""
-    return ExpressionPrinter(None).extent(extent)
+    return Expressions(None).extent(extent)
 
 
 def joined(items: Iterable[str]) -> str:
@@ -197,14 +199,14 @@ def joined(items: Iterable[str]) -> str:
 
 
 _CALLED = {kind: (name, conditions) for name, (kind, conditions) in CALLS.items()}
-_EXPRESSIONS: dict[type, Callable[[ExpressionPrinter, Any, DType | None, int], str]] = {
-    ir.Constant: ExpressionPrinter.constant,
-    ir.Unary: ExpressionPrinter.unary,
-    ir.Binary: ExpressionPrinter.binary,
-    ir.Cast: ExpressionPrinter.cast,
-    ir.Read: ExpressionPrinter.read,
-    ir.Lookup: ExpressionPrinter.lookup,
-    ir.Inline: ExpressionPrinter.inline,
-    ir.Address: ExpressionPrinter.address,
-    **dict.fromkeys(_CALLED, ExpressionPrinter.called),
+_EXPRESSIONS: dict[type, Callable[[Expressions, Any, DType | None, int], str]] = {
+    ir.Constant: Expressions.constant,
+    ir.Unary: Expressions.unary,
+    ir.Binary: Expressions.binary,
+    ir.Cast: Expressions.cast,
+    ir.Read: Expressions.read,
+    ir.Lookup: Expressions.lookup,
+    ir.Inline: Expressions.inline,
+    ir.Address: Expressions.address,
+    **dict.fromkeys(_CALLED, Expressions.called),
 }
