@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 
 from taskc.analysis.accesses import Access, conflict_scope
@@ -10,7 +10,7 @@ from taskc.analysis.phases import Phases
 from taskc.errors import assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Ring, Statement, Variable
-from taskc.ir.rewrite import walk
+from taskc.ir.rewrite import bound_by, walk_statements
 
 Loop = ir.For | ir.While | ir.Grid
 Lets = dict[Variable, Expression]
@@ -148,7 +148,11 @@ class Conflicts:
         place_of_loop = _identity(loop)
         values = self._elsewhen.get((place_of_loop, when))
         if values is None:
-            values = {v: replace(v, name=f"{v.name}_{when}") for v in _bound_in(loop)}
+            values = {
+                v: replace(v, name=f"{v.name}_{when}")
+                for node in walk_statements(loop)
+                for v in bound_by(node)
+            }
             if when == "previous" and isinstance(loop, ir.For):
                 values[loop.variable] = ir.Binary("-", loop.variable, ir.Constant(loop.step))
             self._elsewhen[place_of_loop, when] = values
@@ -173,18 +177,3 @@ def _identity(loop: Loop) -> int:
             return id(loop.variables)
         case _:
             return assert_never(loop)
-
-
-def _bound_in(loop: Loop) -> Iterator[Variable]:
-    if isinstance(loop, ir.For):
-        yield loop.variable
-    elif isinstance(loop, ir.Grid):
-        yield from loop.variables
-    for node in walk(loop.body):
-        match node:
-            case ir.Let() | ir.For():
-                yield node.variable
-            case ir.Each() | ir.Move():
-                yield from node.variables
-            case _:
-                pass  # no index of an access has what it binds

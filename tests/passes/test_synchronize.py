@@ -180,6 +180,20 @@ def test_atomics_do_not_meet_but_with_reads() -> None:
     assert barriers(small(body, stage="selected")) == ["block", "block"]
 
 
+def test_what_an_atomic_gave_is_another_number_in_another_iteration() -> None:
+    body = """
+        shared n: i64[1]
+        shared s: f32[260]
+        for k in range(4):
+            each i in spatial(64):
+                let old: i64 = atomic n[0] += 1
+                if old >= 0 and old < 256:
+                    atomic s[old] += x[i]
+                    c[i] = s[old + 1]
+        """
+    assert barriers(small(body, stage="selected")) == ["block"]
+
+
 def test_global_memory_that_is_written_and_read() -> None:
     body = """
         each i in spatial(64):
