@@ -33,7 +33,8 @@ def reads(
             yield from reads(node.right, decided, assume)
         case _:
             for part in expressions(node):
-                yield from reads(part, known, assume)
+                if type(part) is not Variable and type(part) is not ir.Constant:
+                    yield from reads(part, known, assume)
             if isinstance(node, ir.Read | ir.Address):
                 yield node, known
 

@@ -16,8 +16,9 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 from taskc.analysis.reads import reads
 from taskc.errors import NOWHERE, Location
 from taskc.ir import nodes as ir
+from taskc.ir.fields import STATEMENT_FIELDS
 from taskc.ir.nodes import Expression, Statement
-from taskc.ir.rewrite import expressions, statements
+from taskc.ir.rewrite import expressions
 
 K = TypeVar("K", bound="Known")
 Touching: TypeAlias = ir.Read | ir.Address | ir.Store | ir.Atomic | ir.Move | ir.Operand
@@ -92,7 +93,7 @@ def touches(node: Statement, known: K) -> Walk[K]:
             for role in node.roles:
                 yield from touches(role.body, known.within(role))
         case _:
-            assert not any(statements(node)), f"{type(node).__name__} has statements of its own"
+            assert type(node) not in STATEMENT_FIELDS, f"{type(node).__name__} has a body"
             for expression in expressions(node):
                 yield from touches_of(expression, known, node)
             if isinstance(node, (ir.Store, ir.Atomic)):
