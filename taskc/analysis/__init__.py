@@ -12,6 +12,8 @@
     phases       the accesses of a phase. By synchronize, layout, lower_rings and await_products
     collisions   do different agents touch one element? By prove, and by accesses
     banks        how many cycles do the banks of shared memory take? By layout and the simulator's advice
+    widths       how many elements may one access take? By select, overlap, layout and what lowers moves
+    panels       shared memory in panels of columns, as matrix instructions and bulk copies take it. By the same
 
 The linear forms that facts are made of are in taskc/ir (affine.py): the IR's verifier and the language compare sizes
 by them. The simulator's race shadow asks nothing here: an oracle shares no code with what it checks.

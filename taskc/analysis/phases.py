@@ -223,3 +223,14 @@ def shared_tensors(body: Statement) -> frozenset[Tensor]:
             case _:
                 pass  # it writes no memory: Do comes later, and folds are from tile to tile
     return frozenset(found)
+
+
+def sent_by_bulk_copies(body: Statement) -> frozenset[Tensor]:
+    """Shared memory that bulk copies bring to global memory."""
+    return frozenset(
+        node.tensor
+        for move in walk(body)
+        if isinstance(move, ir.Move) and move.how == "tma" and move.tensor.scope == GLOBAL
+        for node in walk(move.value)
+        if isinstance(node, ir.Read)
+    )

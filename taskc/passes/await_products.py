@@ -44,10 +44,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from taskc.analysis.phases import rings_between_roles, surely_runs
+from taskc.analysis.phases import rings_between_roles, sent_by_bulk_copies, surely_runs
 from taskc.ir import nodes as ir
 from taskc.ir.build import add, less, subtract
-from taskc.ir.nodes import GLOBAL, SHARED, Ring, Statement, Tensor
+from taskc.ir.nodes import SHARED, Ring, Statement, Tensor
 from taskc.ir.rewrite import copy, map_statements, substitute, walk
 from taskc.passes.product_groups import awaited, do, is_product
 
@@ -71,17 +71,6 @@ def _read_by_products(body: Statement) -> frozenset[Tensor]:
         if isinstance(node, ir.Mma) and is_product(node)
         for operand in (node.left, node.right)
         if operand.tensor.scope == SHARED
-    )
-
-
-def sent_by_bulk_copies(body: Statement) -> frozenset[Tensor]:
-    """Shared memory that bulk copies bring to global memory."""
-    return frozenset(
-        node.tensor
-        for move in walk(body)
-        if isinstance(move, ir.Move) and move.how == "tma" and move.tensor.scope == GLOBAL
-        for node in walk(move.value)
-        if isinstance(node, ir.Read)
     )
 
 

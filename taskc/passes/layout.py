@@ -24,6 +24,7 @@ from taskc.analysis.banks import WORD, bank_cycles, swizzled
 from taskc.analysis.facts import Facts
 from taskc.analysis.indices import Array
 from taskc.analysis.phases import Phases, shared_tensors
+from taskc.analysis.widths import divisor, facts_of_names, move_width
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import repeat
 from taskc.ir.matrix_moves import LINE_BYTES, named_by_lines
@@ -32,7 +33,6 @@ from taskc.ir.rewrite import statements, walk
 from taskc.ir.target import MATRIX_MOVES, TARGETS, Target
 from taskc.passes.overlay import place
 from taskc.passes.transports import run_of
-from taskc.passes.widths import divisor, facts_of_names, move_width
 
 PADDINGS = (1, 2, 4, 8, 16)
 LOOP_WEIGHT = 8

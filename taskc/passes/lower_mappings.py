@@ -27,6 +27,7 @@ import numpy as np
 
 from taskc.analysis.facts import Facts
 from taskc.analysis.reads import reads_memory
+from taskc.analysis.widths import facts_of_names
 from taskc.errors import CompileError, Location, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.build import (
@@ -63,7 +64,6 @@ from taskc.passes.lower_products import asynchronous_product
 from taskc.passes.lower_tiles import tile_products
 from taskc.passes.register_slots import linear_form, slot_table, trip_number
 from taskc.passes.tasks import composed_tasks, enumerated_tasks, first_owner, within_limit
-from taskc.passes.widths import facts_of_names
 
 # Of a mapping with more slots the loops stay loops, unless their variables pick registers.
 UNROLLED_SLOTS = 64

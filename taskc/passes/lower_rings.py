@@ -31,17 +31,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
+from taskc.analysis.panels import line_of
+from taskc.analysis.phases import sent_by_bulk_copies
+from taskc.analysis.widths import facts_of_names
 from taskc.errors import InternalError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import add, equal, floor_divide, index, modulo, multiply, subtract
 from taskc.ir.nodes import SHARED, Expression, Ring, Statement, Variable
 from taskc.ir.rewrite import map_statements, sequence, substitute, walk
-from taskc.passes.await_products import sent_by_bulk_copies
 from taskc.passes.counted_rings import Counted, counted_rings, is_reused, loops_around
 from taskc.passes.multicast import arrivals, common_loads, multicast, together
-from taskc.passes.panels import line_of
 from taskc.passes.pixels import Pixels, pixels_of
-from taskc.passes.widths import facts_of_names
 
 
 def lower_rings(kernel: ir.Kernel) -> ir.Kernel:

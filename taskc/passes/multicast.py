@@ -14,13 +14,13 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+from taskc.analysis.panels import ATOM
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import add, index, less, modulo, multiply
 from taskc.ir.nodes import Expression, Statement, Variable
 from taskc.ir.operations import RELEASE
 from taskc.ir.rewrite import map_children, substitute, walk
-from taskc.passes.panels import ATOM
 
 
 def common_loads(body: Statement, size: int) -> set[int]:

@@ -42,6 +42,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from taskc.analysis.panels import slots_of
 from taskc.analysis.reads import reads_memory
 from taskc.errors import Location
 from taskc.ir import nodes as ir
@@ -50,7 +51,6 @@ from taskc.ir.nodes import TILE, Expression, Ring, Statement, Tensor, Variable
 from taskc.ir.rewrite import copy, index_leading, map_statements, walk
 from taskc.ir.target import TARGETS
 from taskc.passes.loads import Loads, needed_scalars, split_loads
-from taskc.passes.panels import slots_of
 from taskc.passes.tile_loops import (
     Place,
     Steps,

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from taskc.analysis.phases import sent_by_bulk_copies
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.extents import size_in_bytes
@@ -26,7 +27,6 @@ from taskc.ir.fragments import alignment
 from taskc.ir.nodes import SHARED, Ring, Statement, Tensor
 from taskc.ir.rewrite import map_statements, replace_tensors, statements, tensors_of, walk
 from taskc.ir.target import TARGETS
-from taskc.passes.await_products import sent_by_bulk_copies
 from taskc.passes.counted_rings import mbarrier_bytes
 
 ALIGNMENT = 128

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 
 from taskc.analysis.facts import Facts
 from taskc.analysis.sums import addends
+from taskc.analysis.widths import divisor, unit_stride
 from taskc.ir import nodes as ir
 from taskc.ir.affine import difference
 from taskc.ir.build import ZERO, add, floor_divide, modulo, multiply, subtract, total
 from taskc.ir.nodes import Expression, Variable
 from taskc.ir.rewrite import substitute, walk
-from taskc.passes.widths import divisor, unit_stride
 
 # What a map of pixels can say: rows or columns from a filter's first tap, around an image, between filters.
 MOST_OFFSET, MOST_PADDING, MOST_STRIDE = 255, 128, 8

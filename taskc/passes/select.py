@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from taskc.analysis.widths import facts_of_names, move_width
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping, auto_map
@@ -32,7 +33,6 @@ from taskc.passes.select_matrix import matrix_product, with_packs
 from taskc.passes.select_products import with_asynchronous_products
 from taskc.passes.select_reductions import reduction, scan
 from taskc.passes.select_stores import BulkStores
-from taskc.passes.widths import facts_of_names, move_width
 
 
 def select(kernel: ir.Kernel) -> ir.Kernel:

@@ -22,12 +22,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from taskc.analysis.facts import Facts
+from taskc.analysis.widths import facts_of_names, move_width
 from taskc.ir import nodes as ir
 from taskc.ir.matrix_moves import LINE_BYTES, axis_along, line_namers, memory_side
 from taskc.ir.nodes import SHARED, TILE, Statement, Tensor
 from taskc.ir.rewrite import copy, map_statements, walk
 from taskc.ir.target import Target
-from taskc.passes.widths import facts_of_names, move_width
 
 
 def with_matrix_moves(body: Statement, target: Target) -> Statement:

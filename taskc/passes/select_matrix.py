@@ -32,6 +32,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from taskc.analysis.facts import Facts
+from taskc.analysis.widths import divisor
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, add, index
@@ -51,7 +52,6 @@ from taskc.ir.rewrite import walk
 from taskc.ir.target import MatrixInstruction, PackedInstruction, Target, WarpInstruction
 from taskc.ir.types import DType
 from taskc.passes.overlay import place
-from taskc.passes.widths import divisor
 
 
 def with_packs(kernel: ir.Kernel, target: Target) -> ir.Kernel:

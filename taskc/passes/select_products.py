@@ -24,6 +24,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from taskc.analysis.facts import Facts
+from taskc.analysis.panels import ATOM, in_panels
+from taskc.analysis.widths import divisor, facts_of_names
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO
@@ -33,8 +35,6 @@ from taskc.ir.rewrite import map_statements, tensors_of, walk
 from taskc.ir.target import Target, WarpgroupInstruction, is_asynchronous
 from taskc.ir.types import boolean
 from taskc.passes.overlay import place
-from taskc.passes.panels import ATOM, in_panels
-from taskc.passes.widths import divisor, facts_of_names
 
 Notes = list[tuple[str, Location]]
 

@@ -25,6 +25,7 @@ from dataclasses import replace
 from math import prod
 
 from taskc.analysis.facts import Facts
+from taskc.analysis.panels import in_panels, line_of, slots_of
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, add, index, modulo, multiply
@@ -33,7 +34,6 @@ from taskc.ir.mapping import Mapping, repeat, spatial
 from taskc.ir.nodes import GLOBAL, SHARED, Statement, Tensor, Variable
 from taskc.ir.rewrite import copy, statements, substitute, walk
 from taskc.ir.target import Target, WarpgroupInstruction
-from taskc.passes.panels import in_panels, line_of, slots_of
 from taskc.passes.transports import box_refusal
 
 Notes = list[tuple[str, Location]]

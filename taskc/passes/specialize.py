@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from taskc.analysis.widths import facts_of_names, move_width
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import index, modulo, multiply
@@ -48,7 +49,6 @@ from taskc.passes.tile_loops import (
     steps_of_one_run,
 )
 from taskc.passes.transports import refusal_of
-from taskc.passes.widths import facts_of_names, move_width
 
 
 def specialize(kernel: ir.Kernel) -> ir.Kernel:

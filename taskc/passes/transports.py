@@ -6,16 +6,8 @@ from collections.abc import Sequence
 from math import copysign, gcd, prod
 
 from taskc.analysis.facts import Facts
-from taskc.errors import CompileError, Location
-from taskc.ir import nodes as ir
-from taskc.ir.affine import affine
-from taskc.ir.build import multiply, subtract
-from taskc.ir.nodes import GLOBAL, Tensor
-from taskc.ir.rewrite import walk
-from taskc.ir.target import Target
-from taskc.passes.panels import line_of
-from taskc.passes.pixels import misplaced, pixels_of
-from taskc.passes.widths import (
+from taskc.analysis.panels import line_of
+from taskc.analysis.widths import (
     contiguous_width,
     divisor,
     facts_of_names,
@@ -23,6 +15,14 @@ from taskc.passes.widths import (
     steady_width,
     unit_stride,
 )
+from taskc.errors import CompileError, Location
+from taskc.ir import nodes as ir
+from taskc.ir.affine import affine
+from taskc.ir.build import multiply, subtract
+from taskc.ir.nodes import GLOBAL, Tensor
+from taskc.ir.rewrite import walk
+from taskc.ir.target import Target
+from taskc.passes.pixels import misplaced, pixels_of
 
 COPY_BYTES = (16, 8, 4)
 BOX_EXTENT = 256

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from taskc.analysis.widths import facts_of_names
 from taskc.ir import nodes as ir
 from taskc.ir.printer import expression_text
 from taskc.ir.rewrite import walk
@@ -13,7 +14,6 @@ from taskc.ir.target import TARGETS
 from taskc.passes.pixels import pixels_of
 from taskc.passes.simplify import simplify
 from taskc.passes.transports import plain_read, refusal_of
-from taskc.passes.widths import facts_of_names
 from tests.passes.kernels import kernel
 
 OF_14 = (

@@ -8,13 +8,13 @@ from __future__ import annotations
 from math import gcd
 
 from taskc.analysis.facts import Facts
+from taskc.analysis.panels import line_of
 from taskc.ir import nodes as ir
 from taskc.ir.linear import Opaque
 from taskc.ir.mapping import repeat
 from taskc.ir.nodes import GLOBAL, SHARED, Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import walk, walk_statements
 from taskc.ir.target import Target
-from taskc.passes.panels import line_of
 
 
 def facts_of_names(body: Statement) -> Facts:
