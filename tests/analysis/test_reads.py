@@ -1,10 +1,10 @@
-"""Each read of an expression comes with the conditions under which it happens."""
+"""Each read of an expression comes with the conditions under which it happens; and what names stand for."""
 
 from __future__ import annotations
 
 import pytest
 
-from taskc.analysis.reads import reads
+from taskc.analysis.reads import reads, reads_memory, seen_through
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Binary, Expression, Select, Unary, Variable, constant
 from taskc.ir.printer import expression_text
@@ -70,3 +70,12 @@ def test_a_read_happens_just_where_its_conditions_hold(expression: Expression) -
 def test_an_address_counts_as_a_read_and_its_index_comes_first() -> None:
     address = ir.Address(X, (y(1),))
     assert [node for node, _ in reads(address, (), assume)] == [address.indices[0], address]
+
+
+def test_names_are_seen_through_once() -> None:
+    name, place = Variable("name"), Variable("place")
+    names = {name: Binary("*", x(place), N), place: Binary("+", N, name)}
+    found = seen_through([Binary("+", name, name)], names)
+    assert [part for part in found if isinstance(part, Variable)] == [name, place, N]
+    assert not reads_memory(Binary("+", name, name))
+    assert reads_memory(names[name])
