@@ -146,7 +146,7 @@ def _head(key: str, payload: bytes) -> bytes:
 
 
 def _write(folder: _Opened, key: str, content: bytes) -> None:
-    """Under another name first: who reads at the same time finds all of it or nothing."""
+    """Writes under another name first: who reads at the same time finds all of it or nothing."""
     name = f"{key}.{secrets.token_hex(8)}"
     descriptor = folder.open(name, _NEW)
     try:
@@ -211,7 +211,7 @@ _warned: set[str] = set()
 
 
 def _warn(text: str) -> None:
-    """Once in a process."""
+    """Logs a warning once in a process."""
     if text not in _warned:
         _warned.add(text)
         logger.warning("%s", text)

@@ -192,7 +192,7 @@ class _Slow:
         self.definition: _MethodDefinition | None = None
 
     def __call__(self, values: tuple[Any, ...], names: tuple[str, ...] | None) -> Any:
-        """With all arguments, and the names of the last of them."""
+        """Compiled code calls it with all arguments, and the names of the last of them."""
         count = len(values) - len(names or ())
         keywords = dict(zip(names or (), values[count:], strict=True))
         return self.slow(*values[:count], **keywords)

@@ -251,7 +251,7 @@ class Emitter:
                 assert_never(statement)
 
     def _assert(self, node: ir.Assert) -> None:
-        """Where it doesn't hold its number is left for the caller, and the block ends."""
+        """An assertion that doesn't hold leaves its number for the caller, and the block ends."""
         self.asserts.append(node)
         condition = node.condition
         is_uniform = self.forms.is_uniform(condition)

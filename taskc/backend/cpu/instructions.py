@@ -86,7 +86,7 @@ class Instructions:
     # Values as they are.
 
     def unknown(self, value: Value) -> Value:
-        """The same vector, of which LLVM knows nothing: no instruction, but none looks through it."""
+        """Makes the vector one of which LLVM knows nothing: no instruction, but none looks through it."""
         bits = self.bitcast(value, _BITS[value.dtype.bits])
         lanes = bits.lanes
         least, most = _NARROWEST // bits.dtype.bits, self.builder.bits // bits.dtype.bits
@@ -116,7 +116,7 @@ class Instructions:
         return replace(then, text=text, number=None)
 
     def bitcast(self, value: Value, dtype: DType) -> Value:
-        """The same bits as another type of the same size."""
+        """Takes the same bits for another type of the same size."""
         if type_of(value.dtype) == type_of(dtype):
             return replace(value, dtype=dtype)
         into = type_of(dtype, value.lanes)

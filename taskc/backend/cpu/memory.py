@@ -222,7 +222,7 @@ class Memory:
         return self.builder.pure(f"select {guard.typed}, {kind} {address}, {kind} {nowhere}")
 
     def address(self, place: Place, more: int = 0) -> str:
-        """Of lane 0, or `more` elements further."""
+        """Writes the address of lane 0, or of `more` elements further."""
         index = self.elementwise.convert(place.index, i64)
         if more:
             index = self.elementwise.binary("+", index, constant(more, i64))

@@ -179,7 +179,7 @@ _kept: list[tuple[Cache, str]] = []
 
 
 def keep_code(cache: Cache, version: str) -> None:
-    """Where the pool's own code is kept, under the version of what makes it."""
+    """Says where the pool's own code is kept, under the version of what makes it."""
     _kept[:] = [(cache, version)]
 
 

@@ -195,7 +195,7 @@ class Unpacking:
         return number if dtype.bits == 64 else self.new(f"trunc i64 {number} to i{dtype.bits}")
 
     def overlaps(self, given: Sequence[Tensor | Variable]) -> None:
-        """Of the arrays among these, none that is written overlaps another."""
+        """Checks that none of these arrays that is written overlaps another."""
         addresses = [entry for entry in self.addresses if entry[0] in given]
         for number, (first, a, a_size) in enumerate(addresses):
             for second, b, b_size in addresses[number + 1 :]:

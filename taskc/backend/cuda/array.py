@@ -104,7 +104,7 @@ class Array:
         copies.on_device(self.pointer, source.pointer, source.shape, source.strides, item, stream)
 
     def reshape(self, shape: Sequence[int]) -> Array:
-        """The same memory with other extents; of a contiguous array."""
+        """Gives the same memory, of a contiguous array, with other extents."""
         extents = tuple(map(int, shape))
         if not self.is_contiguous or prod(extents) != self.size:
             raise ValueError(f"an array of the shape {self.shape} can't be seen as {extents}")

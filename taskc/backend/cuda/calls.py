@@ -82,7 +82,7 @@ def _launch(
 
 
 def _run_copied(loaded: Loaded, values: Sequence[Any], dimensions: dict[ir.Variable, int]) -> None:
-    """With NumPy's arrays: they are copied to the device, and what was written back. It waits for that."""
+    """NumPy's arrays are copied to the device, and what was written is copied back. It waits for that."""
     parameters, ordinal = loaded.kernel.parameters, loaded.context.ordinal
     stream = current_stream(loaded.context)
     with packed(parameters, values) as hosts:

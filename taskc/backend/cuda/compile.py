@@ -173,7 +173,7 @@ def _error(log: str, source: Source) -> InternalError | CompileError:
 
 
 def _place(ptx: str, line: int) -> Location:
-    """Where a line of PTX comes from: the last place that is named before it, outside of our functions."""
+    """Finds where a line of PTX comes from: the last place that is named before it, outside of our functions."""
     files = dict(re.findall(r'^\s*\.file\s+(\d+) "(.*)"', ptx, re.M))
     for text in reversed(ptx.splitlines()[:line]):
         found = _PLACE.match(text)

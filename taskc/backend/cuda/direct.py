@@ -181,7 +181,7 @@ def _read_cupy(array: Any) -> Read:
 
 
 def _read_any(value: Any) -> Read:
-    """Of a class that wasn't met yet. Subclasses may mean something else by their attributes."""
+    """Reads one of a class that wasn't met yet. Subclasses may mean something else by their attributes."""
     kind = type(value)
     reader = {("torch", "Tensor"): _read_torch, ("cupy", "ndarray"): _read_cupy}.get(
         (library_of(value), kind.__name__)

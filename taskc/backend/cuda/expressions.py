@@ -123,7 +123,7 @@ class Expressions:
         return f"{name}[{self.offset(tensor, indices)}]"
 
     def offset(self, tensor: Tensor, indices: tuple[Expression, ...]) -> str:
-        """Where in its memory an element lies."""
+        """Computes where in its memory an element lies."""
         (index,) = indices
         swizzle = tensor.swizzle
         if swizzle is None:

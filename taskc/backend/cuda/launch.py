@@ -66,7 +66,7 @@ class Loaded:
             self.context.api.cuFuncSetAttribute(self.function, attribute, dynamic)
 
     def _status_word(self) -> int:
-        """In the CPU's memory, where it can be read without a copy, and also after a kernel has failed."""
+        """It lies in the CPU's memory, where it can be read without a copy, and also after a kernel has failed."""
         api = self.context.api
         flags = api.driver.CU_MEMHOSTALLOC_PORTABLE | api.driver.CU_MEMHOSTALLOC_DEVICEMAP
         address = int(api.cuMemHostAlloc(4, flags))
@@ -101,7 +101,7 @@ class Loaded:
             )
 
     def form(self, shapes: tuple[Any, ...], dimensions: dict[ir.Variable, int]) -> Form:
-        """For arguments of these shapes, one for each parameter."""
+        """Finds or makes the form for arguments of these shapes, one for each parameter."""
         key = shapes, tuple(dimensions.values())
         found = self.forms.get(key)
         if found is None:

@@ -183,7 +183,7 @@ class Operations:
     def _panels(
         self, shared: Tensor, far: ir.Address, box: tuple[int, ...], node: ir.Do
     ) -> list[int]:
-        """Where the parts of a box begin, from its place on, each of which lies together."""
+        """Finds where the parts of a box begin, from its place on, each of which lies together."""
         if shared.layout is None:
             return [0]
         rank = shared.layout.rank
@@ -267,7 +267,7 @@ class Operations:
 
 
 def _ordering_mbarriers(kernel: ir.Kernel) -> set[Tensor]:
-    """See `Operations`: all but those at which only readers of asynchronous products arrive."""
+    """Finds `Operations.ordering`: all but those at which only readers of asynchronous products arrive."""
     peers = {node.tensor: node.of for node in walk(kernel.body) if isinstance(node, ir.Peer)}
     places = (
         node.operands[0]

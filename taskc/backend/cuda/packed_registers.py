@@ -38,7 +38,7 @@ class PackedRegisters:
             yield f"const auto {self.names[tensor]} = {self._whole(tensor)};"
 
     def __call__(self, place: ir.Address) -> str:
-        """Where the words of a fragment begin; where no fence is in sight they are packed for it alone."""
+        """Tells where the words of a fragment begin; where no fence is in sight they are packed for it alone."""
         (index,) = place.indices
         words = self.names.get(place.tensor) or self._whole(place.tensor)
         return f"{words}.words + ({self.expressions(index)}) / {4 // place.tensor.dtype.nbytes}"

@@ -10,7 +10,7 @@ from taskc.ir.rewrite import walk
 
 
 def shared_memory(kernel: ir.Kernel) -> tuple[dict[Tensor, int], int]:
-    """Where each tensor of a block lies, and how many bytes all of them take."""
+    """Places each tensor of a block, and says how many bytes all of them take."""
     allocated = [
         node.tensor
         for node in walk(kernel.body)

@@ -332,7 +332,7 @@ class Statements:
         return self.barriers[whose][0]
 
     def _roles(self, node: ir.Roles) -> None:
-        """By the number of the warp; the last ones are those that are left."""
+        """The number of the warp decides; the last role has those that are left."""
         roles = sorted(node.roles, key=lambda role: role.first)
         threads = self.kernel.workers + self.kernel.helpers
         # All lanes take it from the first one, so that the assembler knows that they branch together.

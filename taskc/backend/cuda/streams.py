@@ -150,7 +150,7 @@ _entered: ContextVar[tuple[Stream, ...]] = ContextVar("taskc_streams", default=(
 
 
 def current_stream(owner: Context, library: str = "") -> Stream:
-    """Where a call on a device goes; `library` is the one that its arrays come from."""
+    """Finds where a call on a device goes; `library` is the one that its arrays come from."""
     for stream in reversed(_entered.get()):
         if stream.context is owner:
             return stream

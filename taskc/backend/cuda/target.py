@@ -51,5 +51,5 @@ def _order(target: str) -> int:
 
 
 def device_of(values: Sequence[Any]) -> int:
-    """Where a call's arrays lie; NumPy's go to the first device."""
+    """Tells where a call's arrays lie; NumPy's go to the first device."""
     return next((value.device for value in values if isinstance(value, Array)), 0)

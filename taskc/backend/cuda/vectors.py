@@ -40,7 +40,7 @@ class Window:
 
     @property
     def condition(self) -> Expression | None:
-        """Under which it is loaded; None is always."""
+        """The condition under which it is loaded; None is always."""
         whole: Expression | None = None
         for parts in self.conditions:
             if not parts:

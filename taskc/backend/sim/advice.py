@@ -37,7 +37,7 @@ class Request:
         return max(self._parts(tensor, padding), default=1)
 
     def _parts(self, tensor: ir.Tensor, padding: int) -> list[int]:
-        """The same for each group of lanes that are served at a time."""
+        """Counts these words for each group of lanes that are served at a time."""
         offsets = self.offsets
         if padding:
             offsets = offsets + offsets // _pitch(tensor) * padding

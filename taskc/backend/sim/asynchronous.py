@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from taskc.backend.operands import operands_of
+from taskc.backend.sim.binding import addresses_of
 from taskc.backend.sim.bulk import (
     inside_of,
     issued,
@@ -90,7 +91,7 @@ class BulkCopies:
         return self._elements(node, shared, distant.tensor, box, places)
 
     def _pixels(self, node: ir.Do, shared: ir.Address, distant: ir.Address) -> Any:
-        """The same of pixels, which it counts as the hardware does."""
+        """A function that gives those of pixels, which it counts as the hardware does."""
         _, offsets, (count, channels, *numbers) = operands_of(node)
         origins = [self.expressions.index(index) for index in (*distant.indices, *offsets)]
         shape = self.run.shapes[distant.tensor]
@@ -223,8 +224,7 @@ class BulkCopies:
         """The elements, row-major, wherever they lie."""
         tensor = memory.tensor
         if self.run.is_flat and tensor.layout is not None:
-            tasks = np.indices(memory.shape).reshape(len(memory.shape), -1).T
-            return memory.data[tensor.layout.find(0, tasks)]
+            return memory.data[addresses_of(tensor, memory.shape)]
         return memory.data
 
     def store(self, node: ir.Do) -> Code:

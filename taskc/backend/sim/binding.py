@@ -97,7 +97,7 @@ def shared_end(tensor: ir.Tensor) -> int:
 
 
 def addresses_of(tensor: ir.Tensor, shape: tuple[int, ...]) -> Array:
-    """Where each element lies, row-major."""
+    """Lists where each element lies, row-major."""
     assert tensor.layout is not None
     tasks = np.indices(shape).reshape(len(shape), -1).T
     return tensor.layout.find(0, tasks)

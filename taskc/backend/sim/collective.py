@@ -117,7 +117,7 @@ class Collectives:
         return self._together(run, node)
 
     def _bulk_move(self, node: ir.Move) -> Code:
-        """By one worker, and of a ring whose steps say when it has arrived."""
+        """One worker issues it, and the steps of its ring say when it has arrived."""
         value = self.expressions(node.value)
         place = self.accesses.place(node.tensor, node.indices, node)
         tasks = task_indices(node.shape)
@@ -136,7 +136,7 @@ class Collectives:
         return Code(run)
 
     def _together(self, run: Callable[[Frame], None], node: ir.Statement) -> Code:
-        """Where warps run by themselves, all of a role's meet and do it as one."""
+        """All warps of a role meet and do it as one, where they run by themselves."""
         if not self.run.by_warps:
             return Code(run)
 

@@ -118,7 +118,7 @@ class Group:
         self.fences: dict[int, list[int]] = {}  # the clocks at which each worker has fenced
         self.outgoing: dict[int, Any] = {}  # each worker's bulk stores
         self.products: Any = None  # the asynchronous matrix products
-        self.tile_registers: Any = None  # what is in them
+        self.tile_registers: dict[int, Array] = {}  # what is in them
         self.registers: Any = None  # how many each warpgroup has
 
     def shared(self, tensor: ir.Tensor) -> Memory:
@@ -144,7 +144,7 @@ class Group:
         return f"worker {number} of block {int(self.units[0]) * self.run.cluster + rank}"
 
     def _number(self) -> int:
-        """For what is written in one life of a tensor: a new one, as far as there are any."""
+        """Gives a new number for what is written in one life of a tensor, as far as there are any."""
         return (len(self.shared_seen) + len(self.lives)) % LIVES + 1
 
     def allocate(self, tensor: ir.Tensor, frame: Frame, node: object) -> Memory:
@@ -387,7 +387,7 @@ class Frame:
 
 
 def active_blocks(frame: Frame) -> Array:
-    """In which blocks somebody executes, [blocks]."""
+    """Tells in which blocks somebody executes, [blocks]."""
     if frame.mask is None:
         return np.ones(frame.count, np.bool_)
     full = np.broadcast_to(frame.mask, frame.full)
@@ -395,7 +395,7 @@ def active_blocks(frame: Frame) -> Array:
 
 
 def active_columns(frame: Frame) -> Array:
-    """Which workers execute, where a frame has one block."""
+    """Tells which workers execute, where a frame has one block."""
     if frame.mask is None:
         return np.ones(frame.width, np.bool_)
     return np.asarray(np.broadcast_to(frame.mask, (1, frame.width))[0].copy())

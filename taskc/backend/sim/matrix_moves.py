@@ -9,7 +9,7 @@ import numpy as np
 from taskc.backend.operands import operands_of
 from taskc.backend.sim.machine import Frame
 from taskc.backend.sim.memory import Array
-from taskc.backend.sim.recording import memory_of
+from taskc.backend.sim.register_slots import RegisterSlots, check_warps
 from taskc.backend.sim.statements import Code, Statements
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
@@ -25,7 +25,6 @@ class MatrixMoves:
     """
 
     def __init__(self, statements: Statements) -> None:
-        self.run = statements.state
         self.accesses = statements.accesses
 
     def __call__(self, node: ir.Do) -> Code:
@@ -69,45 +68,30 @@ class MatrixMoves:
 
 
 class _Registers:
-    """4 bytes a lane of each matrix, from a slot on."""
+    """A lane holds 4 bytes of each matrix, from a slot on."""
 
     def __init__(self, moves: MatrixMoves, node: ir.Do, row: MatrixMove, at: ir.Address) -> None:
         dtype = at.tensor.dtype
         if not row.fits(dtype):
             raise InternalError(f"{row.name} takes {dtype} apart")
         fragment = row.fragment(dtype)
-        self.node, self.row, self.tensor = node, row, at.tensor
-        self.place = moves.accesses.place(at.tensor, at.indices, node)
+        self.row = row
         self.lines, self.elements = fragment.tasks[..., 0], fragment.tasks[..., 1]
-        self.slots = fragment.slots * row.count
+        self.slots = fragment.slots
         self.line = LINE_BYTES // dtype.nbytes
-
-    def part(self, frame: Frame) -> slice:
-        start = int(np.max(self.place(frame)[0]))
-        return slice(start, start + self.slots)
+        self.held = RegisterSlots(moves.accesses, node, at, fragment.slots * row.count)
 
     def write(self, frame: Frame, lines: Array) -> None:
-        """What the lanes get of the lines [block, lane, element] that they name."""
+        """Gives the lanes what they get of the lines [block, lane, element] that they name."""
         warps = lines.reshape(frame.count, -1, WARP, self.line)[:, :, : LINES * self.row.count]
         matrices = warps.reshape(frame.count, -1, self.row.count, LINES, self.line)
         got = np.moveaxis(matrices[..., self.lines, self.elements], 2, 3)
-        values = np.moveaxis(got.reshape(frame.count, frame.width, self.slots), -1, 0)
-        memory, part = memory_of(frame, self.tensor), self.part(frame)
-        lanes: Any = True if frame.mask is None else frame.mask
-        np.copyto(memory.data[part], values, where=lanes)
-        np.copyto(memory.written[part], 1, where=lanes)
+        self.held.write(frame, got.reshape(frame.count, frame.width, -1))
 
     def read(self, frame: Frame) -> Array:
-        """The lines [block, lane, element] that the lanes name, out of what they have."""
-        memory, part = memory_of(frame, self.tensor), self.part(frame)
-        missing = (memory.written[part] == 0).any(axis=0)
-        if frame.mask is not None:
-            missing = missing & frame.mask
-        if missing.any():
-            message = f"{self.tensor.name} is read before it is written"
-            frame.fault("uninitialized", message, missing, self.node)
-        held = np.moveaxis(memory.data[part], 0, -1)
-        parts = held.reshape(frame.count, -1, WARP, self.row.count, self.slots // self.row.count)
+        """Makes the lines [block, lane, element] that the lanes name out of what they have."""
+        held = self.held.read(frame)
+        parts = held.reshape(frame.count, -1, WARP, self.row.count, self.slots)
         shape = (*parts.shape[:2], self.row.count, LINES, self.line)
         matrices = np.zeros(shape, held.dtype)
         matrices[..., self.lines, self.elements] = np.moveaxis(parts, 3, 2)
@@ -126,16 +110,8 @@ def _line(address: ir.Address) -> list[tuple[ir.Expression, ...]]:
 
 def _named_only(frame: Frame, row: MatrixMove, node: ir.Do) -> Any:
     """Leaves only the lanes whose lines count; returns the mask of those that take part."""
-    if frame.width % WARP or frame.axes:
-        raise InternalError(f"{row.name} needs whole warps")
+    check_warps(frame, row.name, node)
     outer = frame.mask
-    if outer is not None:
-        mask = np.broadcast_to(outer, frame.full).reshape(frame.count, -1, WARP)
-        partly = mask.any(axis=-1) != mask.all(axis=-1)
-        if partly.any():
-            where = np.repeat(partly, WARP, axis=-1)
-            message = "only some lanes of the warp take part"
-            frame.fault("inactive-lane", message, where, node)
     if row.count * LINES < WARP:
         names = np.arange(frame.width) % WARP < row.count * LINES
         frame.mask = np.broadcast_to(names, frame.full) if outer is None else outer & names

@@ -11,7 +11,7 @@ from taskc.backend.sim.expressions import Evaluate
 from taskc.backend.sim.machine import Frame
 from taskc.backend.sim.matrix import matrix_product
 from taskc.backend.sim.matrix_moves import MatrixMoves
-from taskc.backend.sim.recording import memory_of
+from taskc.backend.sim.register_slots import RegisterSlots, check_warps
 from taskc.backend.sim.statements import Code, Statements
 from taskc.backend.sim.tile_registers import TileRegisters
 from taskc.backend.sim.worker_copies import WorkerCopies
@@ -20,6 +20,12 @@ from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import convert, fma
 from taskc.ir.operations import DOTS, OPERATIONS, PACK, TILED
 from taskc.ir.target import MATRIX_MOVES, WARP, WARP_INSTRUCTIONS
+
+# What is nothing where phases take effect one after another, or warps run in lockstep.
+_NOTHING = (
+    *("setmaxnreg", "schedule.hold", "schedule.branch", "fence.proxy.async", "wgmma.fence"),
+    *("wgmma.commit", "wgmma.wait", "tma.wait"),
+)
 
 
 class Operations:
@@ -33,17 +39,8 @@ class Operations:
             "cp.async": copies.copy,
             "cp.async.commit": copies.commit,
             "cp.async.wait": copies.wait,
-            "vote.any": self.vote,
-            "vote.all": self.vote,
-            "vote.ballot": self.vote,
-            "setmaxnreg": lambda node: Code(lambda frame: None),
-            "schedule.hold": lambda node: Code(lambda frame: None),
-            "schedule.branch": lambda node: Code(lambda frame: None),
-            "fence.proxy.async": self.fence,
-            "wgmma.fence": self.fence,
-            "wgmma.commit": self.fence,
-            "wgmma.wait": self.fence,
-            "tma.wait": self.fence,
+            **dict.fromkeys(("vote.any", "vote.all", "vote.ballot"), self.vote),
+            **dict.fromkeys(_NOTHING, lambda node: Code(lambda frame: None)),
         }
         for name in ("xor", "index", "up", "down"):
             self.makers[f"shuffle.{name}"] = self.shuffle
@@ -128,10 +125,6 @@ class Operations:
 
         return Code(run)
 
-    def fence(self, node: ir.Do) -> Code:
-        """Where phases take effect one after another there is nothing to order."""
-        return Code(lambda frame: None)
-
     # Products of each worker's packs.
 
     def dot(self, node: ir.Do) -> Code:
@@ -191,39 +184,16 @@ class Operations:
 
     def matrix(self, node: ir.Do) -> Code:
         row = WARP_INSTRUCTIONS[node.operation]
-        places = []
-        for operand in operands_of(node).places:
-            place = self.accesses.place(operand.tensor, operand.indices, node)
-            places.append((operand.tensor, place))
         fragments = (row.accumulator_fragment, row.left_fragment, row.right_fragment)
+        held = [
+            RegisterSlots(self.accesses, node, place, fragment.slots)
+            for place, fragment in zip(operands_of(node).places, fragments, strict=True)
+        ]
 
         def run(frame: Frame) -> None:
-            if frame.width % row.group or frame.axes:
-                raise InternalError(f"{row.name} needs whole groups of {row.group} workers")
-            if frame.mask is not None:
-                mask = np.broadcast_to(frame.mask, frame.full).reshape(frame.count, -1, row.group)
-                partly = mask.any(axis=-1) != mask.all(axis=-1)
-                if partly.any():
-                    where = np.repeat(partly, row.group, axis=-1)
-                    message = "only some lanes of the group take part"
-                    frame.fault("inactive-lane", message, where, node)
-            groups = (frame.count, frame.width // row.group, row.group)
-            registers, parts = [], []
-            for (tensor, place), fragment in zip(places, fragments, strict=True):
-                memory = memory_of(frame, tensor)
-                start = int(np.max(place(frame)[0]))
-                part = slice(start, start + fragment.slots)
-                where = (memory.written[part] == 0).any(axis=0)
-                if frame.mask is not None:
-                    where = where & frame.mask
-                if where.any():
-                    message = f"{tensor.name} is read before it is written"
-                    frame.fault("uninitialized", message, where, node)
-                parts.append((memory, part))
-                registers.append(np.moveaxis(memory.data[part], 0, -1).reshape(*groups, -1))
-            product = matrix_product(row, *registers).reshape(frame.count, frame.width, -1)
-            memory, part = parts[0]
-            lanes = True if frame.mask is None else frame.mask
-            np.copyto(memory.data[part], np.moveaxis(product, -1, 0), where=lanes)
+            check_warps(frame, row.name, node)
+            warps = (frame.count, frame.width // WARP, WARP, -1)
+            product = matrix_product(row, *[slots.read(frame).reshape(warps) for slots in held])
+            held[0].write(frame, product.reshape(frame.count, frame.width, -1))
 
         return Code(run)

@@ -15,7 +15,7 @@ from taskc.ir.target import MOST_REGISTERS, WARPGROUP, registers_at_launch
 
 
 class Pool:
-    """Of one block. `held` is what each worker of a warpgroup has; who asks for more waits for others to give up."""
+    """The registers of one block: `held` is what each worker of a warpgroup has; who asks for more waits for others."""
 
     def __init__(self, workers: int) -> None:
         self.launched = registers_at_launch(workers)

@@ -334,7 +334,7 @@ def grid_tiles(shape: list[int], node: ir.Grid) -> list[int]:
 
 
 def grid_origin(blocks: Array, tiles: list[int], node: ir.Grid) -> list[Array]:
-    """Where the tiles of some blocks begin, in each dimension."""
+    """Computes where the tiles of some blocks begin, in each dimension."""
     rank = len(tiles)
     inner: tuple[Array, ...] = ()
     if node.cluster:

@@ -136,7 +136,7 @@ def _advice(run: Run, site: int) -> str:
 
 
 def physical(tensor: ir.Tensor, shape: tuple[int, ...], linear: Array) -> Array:
-    """Where elements lie, from their row-major offsets."""
+    """Computes where elements lie from their row-major offsets."""
     return swizzled(tensor.swizzle, laid_out(tensor, shape, linear))
 
 

@@ -289,7 +289,7 @@ def schedule_of(frame: Frame) -> Schedule:
 
 
 def all_come(frame: Frame, part: slice, node: ir.Barrier | ir.Do, scope: str) -> Any:
-    """In which blocks all of these workers come to the barrier; reports those in which some do."""
+    """Tells in which blocks all of these workers come to the barrier; reports those in which some do."""
     if frame.mask is None:
         return np.ones(frame.count, np.bool_)
     full = (frame.count, frame.width)

@@ -109,10 +109,7 @@ class TileRegisters:
 def tiles_of(frame: Frame) -> Tiles:
     if frame.axes:
         raise InternalError("tile registers belong to whole groups of workers")
-    if frame.group.tile_registers is None:
-        frame.group.tile_registers = {}
-    tiles: Tiles = frame.group.tile_registers
-    return tiles
+    return frame.group.tile_registers
 
 
 def _put(frame: Frame, number: int, tile: Array) -> None:

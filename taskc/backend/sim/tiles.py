@@ -179,14 +179,18 @@ class Tiles:
 
 
 def first_owners(frame: Frame, memory: Memory, at: Any) -> Any:
-    """Where in a tile's memory the elements at row-major `at` have their first copies."""
+    """Finds the first copies of the elements at row-major `at` in a tile's memory."""
+    worker, slot = (part.reshape(-1)[at] for part in _first_copies(frame, memory))
+    return (slot * frame.count + frame.block_row) * memory.lanes[-1] + worker
+
+
+def _first_copies(frame: Frame, memory: Memory) -> tuple[Array, Array]:
+    """The worker and the slot of the first copy of each of a tile's elements."""
     owners = memory.tensor.owners
     assert owners is not None
     workers, slots = owners.owner_table()
     inside = tuple(slice(extent) for extent in memory.shape)
-    worker = workers[inside].reshape(-1)[at] + frame.first
-    slot = slots[inside].reshape(-1)[at]
-    return (slot * frame.count + frame.block_row) * memory.lanes[-1] + worker
+    return workers[inside] + frame.first, slots[inside]
 
 
 def _simplest(slots: Array, frame: Frame) -> Any:
@@ -272,11 +276,7 @@ def scatter_tile(memory: Memory, elements: Array, touched: Array, frame: Frame) 
 
 def gather_tile(memory: Memory, frame: Frame) -> tuple[Array, Array]:
     """A tile as [blocks, *shape], from the first owners; and which elements are uninitialized."""
-    owners = memory.tensor.owners
-    assert owners is not None
-    workers, slots = owners.owner_table()
-    inside = tuple(slice(extent) for extent in memory.shape)
-    worker, slot = workers[inside] + frame.first, slots[inside]
+    worker, slot = _first_copies(frame, memory)
     blocks = np.arange(frame.count).reshape(-1, *(1 for _ in memory.shape))
     cube = memory.data.reshape(-1, *memory.lanes)
     written = memory.written.reshape(-1, *memory.lanes)

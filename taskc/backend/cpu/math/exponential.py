@@ -19,7 +19,7 @@ def magic(dtype: DType) -> float:
 
 
 def bias(dtype: DType) -> int:
-    """Of exponents."""
+    """The bias of exponents."""
     return int(2 ** (dtype.exponent_bits - 1) - 1)
 
 

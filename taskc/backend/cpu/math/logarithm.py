@@ -75,7 +75,7 @@ def _log_above(f: Term) -> Term:
 
 
 def _special(x: Term, result: Term) -> Term:
-    """Where a logarithm isn't that of a positive number."""
+    """Replaces the result where a logarithm isn't that of a positive number."""
     result = (x < inf).select(result, x)
     result = x.equals(0).select(-inf, result)
     return (x < 0).select(nan, result)

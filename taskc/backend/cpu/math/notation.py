@@ -108,7 +108,7 @@ class Term:
         return self._with(self.elementwise.fused(*operands))
 
     def select(self, then: Term | Number, otherwise: Term) -> Term:
-        """Where this bool holds, `then`."""
+        """Takes `then` where this bool holds, else the other."""
         chosen = otherwise.of(then).value
         return self._with(self.elementwise.select(self.value, chosen, otherwise.value))
 
@@ -158,7 +158,7 @@ class Term:
         return (self.bits() | other.sign()).as_float()
 
     def polynomial(self, coefficients: Sequence[Term | Number]) -> Term:
-        """By Horner's rule; the coefficients begin with that of the lowest power."""
+        """Computes a polynomial by Horner's rule; the coefficients begin with that of the lowest power."""
         *lower, highest = coefficients
         result = self.of(highest)
         for coefficient in reversed(lower):

@@ -82,7 +82,7 @@ def _reduced(x: Term) -> Terms:
 
 
 def _reduced_if_large(x: Term) -> Terms:
-    """The same for numbers that are large, in f64 for f32 too."""
+    """Reduces numbers that are large, in f64 for f32 too."""
     large = _LARGE[x.dtype]
     # Another number's digits would lie before those of the table.
     n, r, low = _reduced_large((x >= large).select(x, x.of(large)).convert(f64))
