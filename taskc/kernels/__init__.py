@@ -1,7 +1,7 @@
 """The operator library: templates, Python functions that return kernels or programs, in the language.
 
-matmul         GEMM: products of matrices, with transposed or packed operands, bias and activation; batches of
-               products; products of 8- and 16-bit numbers
+matmul         GEMM: products of matrices, with transposed or packed operands and an epilogue; batches of products;
+               products of 8- and 16-bit numbers
 convolution    of images, with stride, padding, dilation and groups
 rows           softmax, log_softmax, layer_norm, rms_norm over the last axis
 reductions     sum, mean, max, min, prod along any axes
@@ -11,5 +11,5 @@ attention      with an online softmax, masks, and heads that share keys; for man
 
 Each is a folder: problem.py, plan.py, and a file for each algorithm; choose.py takes a plan for all of them, and
 machine_facts.py has what their costs ask of a machine. What several of them share: owners (who has what of a block),
-padding (matrices whose rows are made longer), squares (turned in registers).
+epilogue (what is made of a sum), padding (matrices whose rows are made longer), squares (turned in registers).
 """

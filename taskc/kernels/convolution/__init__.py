@@ -15,7 +15,7 @@ from typing import Any
 import taskc as tc
 from taskc import DType, Machine, f16
 from taskc.kernels.choose import choose
-from taskc.kernels.convolution.copies import with_copies
+from taskc.kernels.convolution.copies import shaped_residual, with_copies
 from taskc.kernels.convolution.depthwise import depthwise
 from taskc.kernels.convolution.gemm import gemm
 from taskc.kernels.convolution.implicit_gemm import implicit_gemm
@@ -41,6 +41,8 @@ def convolution(
     order: str = "NHWC",
     filters: str = "OHWI",
     bias: bool = False,
+    scale: bool = False,
+    residual: bool = False,
     activation: Any = None,
     dtype: DType = f16,
     total: DType | None = None,
@@ -48,7 +50,9 @@ def convolution(
     machine: Machine | None = None,
     tiling: Tiling | None = None,
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
-    """A kernel of x, w, and offsets if there is a bias: y = activation(x * w + offsets), where * convolves.
+    """A kernel of x, w, and what else is asked for: y = activation(scale * (x * w) + bias + residual).
+
+    x * w is their convolution.
 
         NHWC: x[images, height, width, channels]      OHWI: w[features, rows, columns, channels // groups]
         NCHW: x[images, channels, height, width]      OIHW: w[features, channels // groups, rows, columns]
@@ -57,8 +61,9 @@ def convolution(
 
     padding   zeros around: for all sides, (above and below, beside), or (above, left, below, right)
     groups    each has features // groups features, of channels // groups channels
-    bias      a third operand, [features]
-    total     the type that is summed in, and that the bias has: f32, or i32 of integers, if not said
+    bias      a further operand, [features]; scale: another one; residual: one more, of y's shape and type
+    total     the type that is summed in, and that bias and scale have: f32, or i32 of integers, if not said; scaled
+              integers have them in f32
     result    y's; `dtype` if not said, and `total` of integers and tf32
     machine   what it is built for, by its mappings: `tc.machine()`, or `tc.machine("sm_80")`
     tiling    how: of `own`, `depth` and `stages`
@@ -66,7 +71,8 @@ def convolution(
     problem = problem_of(
         images, (height, width), channels, features,
         size=size, stride=stride, padding=padding, dilation=dilation, groups=groups, order=order,
-        filters=filters, bias=bias, activation=activation, dtype=dtype, total=total, result=result,
+        filters=filters, bias=bias, scale=scale, residual=residual, activation=activation, dtype=dtype,
+        total=total, result=result,
     )  # fmt: skip
     return build(problem, tiling, machine or tc.machine())
 
@@ -83,10 +89,11 @@ def build(
     inner = replace(problem, is_nhwc=True, is_ohwi=True)
     kernel = _kernel(inner, tiling, machine)
 
-    def convolve(x: Any, w: Any, offsets: tuple[Any, ...], y: Any) -> None:
+    def convolve(x: Any, w: Any, further: tuple[Any, ...], y: Any) -> None:
         images, weights, _, results = inner.types
         x, w = x.reshape(*images.shape), w.reshape(*weights.shape)
-        kernel(x, w, *offsets, out=y.reshape(*results.shape))
+        further = shaped_residual(problem, further, results.shape)
+        kernel(x, w, *further, out=y.reshape(*results.shape))
 
     return with_copies(problem, inner, convolve, machine)
 

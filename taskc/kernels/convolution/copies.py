@@ -21,7 +21,7 @@ def with_copies(
 ) -> tc.ProgramDefinition:
     """The problem as `inner`, which is NHWC and OHWI, with copies around it of what doesn't lie so.
 
-    convolve(x, w, offsets or nothing, y) is given inner's tensors, in whatever shape.
+    convolve(x, w, further, y), with what else results are made of, is given inner's tensors, in whatever shape.
     """
     channels = inner.channels
     images, features, pixels = problem.images, problem.features, problem.pixels
@@ -45,18 +45,28 @@ def with_copies(
         copy(x.reshape(rows, problem.channels), out=y)
         return y
 
-    def steps(x: Any, w: Any, offsets: tuple[Any, ...], y: Any) -> None:
+    def steps(x: Any, w: Any, further: tuple[Any, ...], y: Any) -> None:
         if not problem.is_nhwc:
             x = turned(x, (images, problem.channels, area), problem.dtype)
         if not problem.is_ohwi:
             w = turned(w, (features, problem.near_channels, taps), problem.dtype)
         x, w = padded(x, images * area), padded(w, features * taps)
         results = y if problem.is_nhwc else tc.empty(problem.result[pixels, features])
-        convolve(x, w, offsets, results)
+        if problem.residual and not problem.is_nhwc:
+            residual = turned(further[-1], (images, features, made), problem.result)
+            further = (*further[:-1], residual)
+        convolve(x, w, further, results)
         if not problem.is_nhwc:
             turned(results, (images, made, features), problem.result, y)
 
     return problem.program(steps)
+
+
+def shaped_residual(
+    problem: Problem, further: tuple[Any, ...], shape: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    """What else results are made of, with the residual, if there is one, in this shape."""
+    return (*further[:-1], further[-1].reshape(*shape)) if problem.residual else further
 
 
 def own(extent: Any) -> Any:

@@ -38,7 +38,7 @@ def depthwise(problem: Problem, plan: Depthwise) -> tc.KernelDefinition:
         return sum + value * w[filter_at(feature, r, s, 0)].to(total)
 
     @tc.function
-    def blocks(x, w, offsets, y):
+    def blocks(x, w, further, y):
         for first, second in tc.tiles(shape, by=own.shape):
             acc = tc.tile(total, own, 0)
             for r in range(rows):
@@ -50,6 +50,8 @@ def depthwise(problem: Problem, plan: Depthwise) -> tc.KernelDefinition:
             for a, b in own:
                 if first + a < shape[0] and second + b < shape[1]:
                     pixel, feature = numbers(first + a, second + b)
-                    y[result_at(pixel, feature)] = epilogue(acc[a, b], offsets, feature)
+                    y[result_at(pixel, feature)] = epilogue(
+                        acc[a, b], further, feature, result_at(pixel, feature)
+                    )
 
     return problem.kernel(own.workers, blocks)

@@ -17,7 +17,7 @@ from typing import Any
 import taskc as tc
 from taskc import Machine
 from taskc.kernels import matmul
-from taskc.kernels.convolution.copies import own, with_copies
+from taskc.kernels.convolution.copies import own, shaped_residual, with_copies
 from taskc.kernels.convolution.problem import Problem
 from taskc.kernels.matmul.plan_gpu import Tiling
 from taskc.kernels.matmul.problem import Gathered
@@ -30,10 +30,11 @@ def gemm(problem: Problem, machine: Machine, tiling: Tiling | None) -> tc.Progra
     rows = problem.images * problem.extents[0] * problem.extents[1]
     results = problem.pixels, problem.features
 
-    def multiply(x: Any, w: Any, offsets: tuple[Any, ...], y: Any) -> None:
+    def multiply(x: Any, w: Any, further: tuple[Any, ...], y: Any) -> None:
         shape = (rows, inner.channels) if inner.is_pointwise else inner.types[0].shape
         w = w.reshape(problem.features, inner.deep)
-        product(x.reshape(*shape), w, *offsets, out=y.reshape(*results))
+        further = shaped_residual(problem, further, results)
+        product(x.reshape(*shape), w, *further, out=y.reshape(*results))
 
     return with_copies(problem, inner, multiply, machine)
 
@@ -52,7 +53,8 @@ def _product(problem: Problem, machine: Machine, tiling: Tiling | None) -> Any:
     product = matmul.Problem(
         m=pixels, n=problem.features, k=problem.deep, dtype=problem.dtype, right=problem.dtype,
         total=problem.total, result=problem.result, transpose_b=True, bias=problem.bias,
-        activation=problem.activation, gathered=None if problem.is_pointwise else _gathered(problem),
+        scale=problem.scale, residual=problem.residual, activation=problem.activation,
+        gathered=None if problem.is_pointwise else _gathered(problem),
     )  # fmt: skip
     return matmul.build(product, tiling, machine)
 

@@ -56,7 +56,7 @@ def _pixels_by_features(problem: Problem, plan: Blocks, store: Function) -> Func
     extents = problem.groups, problem.pixels, problem.near_features
 
     @tc.function
-    def blocks(x, w, offsets, y):
+    def blocks(x, w, further, y):
         for group, pixel, feature in tc.tiles(extents, by=(1, tall, wide)):
             acc = tc.tile(problem.total, plan.own, 0)
             for p in tc.pipeline(steps.count, by=depth, stages=plan.stages):
@@ -65,7 +65,7 @@ def _pixels_by_features(problem: Problem, plan: Blocks, store: Function) -> Func
                     (wide, depth), lambda j, q: weight(w, group, feature + j, p, q), fill=0
                 )
                 tc.mma(acc, sx, sw.T)
-            store(y, acc, offsets, group, pixel, feature)
+            store(y, acc, further, group, pixel, feature)
 
     return blocks
 
@@ -77,7 +77,7 @@ def _features_by_pixels(problem: Problem, plan: Blocks, store: Function) -> Func
     extents = problem.groups, problem.near_features, problem.pixels
 
     @tc.function
-    def blocks(x, w, offsets, y):
+    def blocks(x, w, further, y):
         for group, feature, pixel in tc.tiles(extents, by=(1, tall, wide)):
             acc = tc.tile(problem.total, plan.own, 0)
             for p in tc.pipeline(steps.count, by=depth, stages=plan.stages):
@@ -86,7 +86,7 @@ def _features_by_pixels(problem: Problem, plan: Blocks, store: Function) -> Func
                 )
                 sx = tc.load((depth, wide), lambda q, j: covered(x, group, pixel + j, p, q), fill=0)
                 tc.mma(acc, sw, sx)
-            store(y, acc, offsets, group, feature, pixel)
+            store(y, acc, further, group, feature, pixel)
 
     return blocks
 
@@ -161,19 +161,19 @@ def _store(problem: Problem, plan: Blocks, is_processor: bool) -> Function:
         return (i, j) if problem.is_nhwc else (j, i)
 
     @tc.function
-    def store(y, acc, offsets, group, first, second):
+    def store(y, acc, further, group, first, second):
         if is_processor:
             for i, j in own:
                 pixel, feature = numbers(first + i, second + j)
                 if pixel < pixels and feature < features:
                     f = group * features + feature
-                    y[result_at(pixel, f)] = epilogue(acc[i, j], offsets, f)
+                    y[result_at(pixel, f)] = epilogue(acc[i, j], further, f, result_at(pixel, f))
         else:
             made = tc.shared(problem.result[own.shape])
             for i, j in own:
-                _, feature = numbers(first + i, second + j)
+                pixel, feature = numbers(first + i, second + j)
                 f = min(group * features + feature, problem.features - 1)
-                made[i, j] = epilogue(acc[i, j], offsets, f)
+                made[i, j] = epilogue(acc[i, j], further, f, result_at(min(pixel, pixels - 1), f))
             for i, j in lines:
                 pixel, feature = numbers(first + i, second + j)
                 if pixel < pixels and feature < features:

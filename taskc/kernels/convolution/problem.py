@@ -8,6 +8,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, TensorType
+from taskc.kernels.epilogue import Epilogue
 
 Extent = Any  # an int, or a tc.dim
 Pair = int | tuple[int, int]
@@ -33,6 +34,8 @@ class Problem:
     dtype: DType
     total: DType
     result: DType
+    scale: bool = False
+    residual: bool = False
 
     @property
     def near_channels(self) -> int:
@@ -131,48 +134,53 @@ class Problem:
         return result_at
 
     @property
+    def of_sums(self) -> Epilogue:
+        return Epilogue(
+            bias=self.bias, scale=self.scale, residual=self.residual, activation=self.activation,
+            total=self.total, made=self.images_of(self.result, self.outputs, self.features),
+            features=self.features,
+        )  # fmt: skip
+
+    @property
     def epilogue(self) -> Callable[..., Any]:
-        """A result, from its sum."""
-
-        @tc.function
-        def epilogue(value, offsets, feature):
-            if offsets:
-                value = value + offsets[0][feature]
-            if self.activation is not None:
-                value = self.activation(value)
-            return value.to(self.result)
-
-        return epilogue
+        """A result, from its sum, the further operands, its feature, and its indices."""
+        return self.of_sums.function
 
     @property
     def types(self) -> tuple[TensorType, TensorType, tuple[TensorType, ...], TensorType]:
-        """Of images, filters, the offsets, if there is a bias, and results."""
+        """Of images, filters, what else a result is made of, and results."""
         near = self.near_channels
         taps = (*self.size, near) if self.is_ohwi else (near, *self.size)
         return (
             self.images_of(self.dtype, self.extents, self.channels),
             TensorType(self.dtype, (self.features, *taps)),
-            (self.total[self.features],) if self.bias else (),
-            self.images_of(self.result, self.outputs, self.features),
+            tuple([kind for kinds in self.of_sums.operands for kind in kinds]),
+            self.of_sums.made,
         )
 
     def program(self, steps: Callable[..., Any]) -> tc.ProgramDefinition:
-        """steps(x, w, offsets, y) as a program, with the parameters that the problem has."""
-        given, weights, offset, made = self.types
+        """steps(x, w, further, y) as a program, with the parameters that the problem has."""
+        given, weights, _, made = self.types
+        offset, scale, residue = self.of_sums.operands
 
         @tc.program
-        def convolution(x: given, w: weights, offsets: offset, y: tc.out[made]):
-            steps(x, w, offsets, y)
+        def convolution(
+            x: given, w: weights, offsets: offset, scales: scale, residual: residue, y: tc.out[made]
+        ):
+            steps(x, w, (*offsets, *scales, *residual), y)
 
         return convolution
 
     def kernel(self, workers: int, blocks: Callable[..., Any]) -> tc.KernelDefinition:
-        """blocks(x, w, offsets, y) as a kernel, with the parameters that the problem has."""
-        given, weights, offset, made = self.types
+        """blocks(x, w, further, y) as a kernel, with the parameters that the problem has."""
+        given, weights, _, made = self.types
+        offset, scale, residue = self.of_sums.operands
 
         @tc.kernel(workers=workers)
-        def convolution(x: given, w: weights, offsets: offset, y: tc.out[made]):
-            blocks(x, w, offsets, y)
+        def convolution(
+            x: given, w: weights, offsets: offset, scales: scale, residual: residue, y: tc.out[made]
+        ):
+            blocks(x, w, (*offsets, *scales, *residual), y)
 
         return convolution
 
@@ -180,7 +188,7 @@ class Problem:
 def problem_of(
     images: Extent, extents: tuple[int, int], channels: int, features: int,
     *, size: Pair, stride: Pair, padding: Pair | tuple[int, int, int, int], dilation: Pair, groups: int,
-    order: str, filters: str, bias: bool, activation: Any,
+    order: str, filters: str, bias: bool, scale: bool, residual: bool, activation: Any,
     dtype: DType, total: DType | None, result: DType | None,
 ) -> Problem:  # fmt: skip
     """The problem of what a user asks for, if there is one."""
@@ -208,6 +216,8 @@ def problem_of(
         is_ohwi=filters == "OHWI",
         activation=activation,
         bias=bias,
+        scale=scale,
+        residual=residual,
         dtype=dtype,
         total=total,
         result=result or (total if dtype.is_integer or dtype is tc.tf32 else dtype),

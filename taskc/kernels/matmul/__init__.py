@@ -30,7 +30,7 @@ from taskc.kernels.matmul.plan import (
     candidates_of_packs,
 )
 from taskc.kernels.matmul.plan_gpu import Tiling, Vectors
-from taskc.kernels.matmul.problem import Activation, Extent, Extents, Problem
+from taskc.kernels.matmul.problem import Activation, Extent, Extents, Problem, problem_of
 from taskc.kernels.matmul.tiles import tiles
 
 __all__ = ["Packs", "Panels", "Problem", "Tiling", "batch_matmul", "build", "matmul", "product"]
@@ -50,6 +50,8 @@ def matmul(
     transpose_b: bool = False,
     packed: bool = False,
     bias: bool = False,
+    scale: bool = False,
+    residual: bool = False,
     activation: Activation | None = None,
     by: DType | None = None,
     schedule: Panels | None = None,
@@ -57,13 +59,14 @@ def matmul(
     machine: Machine | None = None,
     tiling: Tiling | None = None,
 ) -> Definition:
-    """A kernel: c[m, n] = activation(a[m, k] @ b[k, n] + bias[n]).
+    """A kernel: c[m, n] = activation(scale[n] * (a[m, k] @ b[k, n]) + bias[n] + residual[m, n]).
 
     right        b's type, where it isn't a's: i8 beside u8
     total        the type that is summed in, and that c has; the operands' if not said
     transpose_a  a is given as [k, m]; transpose_b: b as [n, k]
     packed       b comes as `kernel.pack(b)` makes it
-    bias         a third operand
+    bias         an operand is added to each row; scale: another one multiplies it before; residual: one of c's
+                 type is added to c. Scaled integers have scale and bias in f32
     activation   a function of the sum, such as tc.gelu
     result       c's type, where it isn't `total`
     by           tf32: operands of f32 are rounded to that as they are multiplied, on a GPU
@@ -78,10 +81,9 @@ def matmul(
         raise ValueError(f"a processor multiplies {dtype} as it is, not by {by}")
     if packed and transpose_b:
         raise ValueError("a packed operand has an order of its own: pack b.T")
-    total = total or dtype
-    problem = Problem(
-        m=m, n=n, k=k, dtype=dtype, right=right or dtype, total=total, result=result or total,
-        transpose_a=transpose_a, transpose_b=transpose_b, packed=packed, bias=bias,
+    problem = problem_of(
+        m, n, k, dtype, right=right, total=total, result=result, transpose_a=transpose_a,
+        transpose_b=transpose_b, packed=packed, bias=bias, scale=scale, residual=residual,
         activation=activation, by=by,
     )  # fmt: skip
     return build(problem, schedule if machine.is_processor else tiling, machine)
@@ -115,23 +117,25 @@ def product(
     result: DType | None = None,
     packed: bool = False,
     bias: bool = False,
+    scale: bool = False,
+    residual: bool = False,
     activation: Activation | None = None,
     plan: Packs | None = None,
 ) -> tc.KernelDefinition:
-    """A kernel: c[m, n] = activation(a[m, k] @ b[k, n] + bias[n]), by instructions for products of packs.
+    """A kernel: c[m, n] = activation(a[m, k] @ b[k, n]), by instructions for products of packs.
 
     dtype       a's type: bf16, i8, u8, or any other, for which there may be no instruction
     right       b's: a's, or i8 where that is u8
     total       what is summed in, and the bias's type: f32, or i32 of integers
     result      c's type, to which `activation(…)` is converted in the end; `total` if not said
     packed      b comes as `kernel.pack(b)` makes it
-    bias        a third operand
+    bias        an operand, and so are scale and residual: as in `matmul`
     activation  a function of the sum, such as tc.gelu
     """
-    total = total or (f32 if dtype.is_float else i32)
-    problem = Problem(
-        m=m, n=n, k=k, dtype=dtype, right=right or (tc.i8 if dtype is u8 else dtype), total=total,
-        result=result or total, packed=packed, bias=bias, activation=activation,
+    problem = problem_of(
+        m, n, k, dtype, right=right or (tc.i8 if dtype is u8 else dtype),
+        total=total or (f32 if dtype.is_float else i32), result=result, packed=packed, bias=bias,
+        scale=scale, residual=residual, activation=activation,
     )  # fmt: skip
     return packs(problem, plan or choose(candidates_of_packs, problem, tc.machine()))
 
@@ -148,19 +152,20 @@ def batch_matmul(
     transpose_b: bool = False,
     packed: bool = False,
     bias: bool = False,
+    scale: bool = False,
+    residual: bool = False,
     activation: Activation | None = None,
     schedule: Panels | None = None,
 ) -> tc.KernelDefinition:
-    """A kernel: c[..., m, n] = activation(a[..., m, k] @ b[..., k, n] + bias[n]).
+    """A kernel: c[..., m, n] = activation(a[..., m, k] @ b[..., k, n]), with bias, scale and residual.
 
     batch  what stands in front of the last two axes, of a and of b
 
     All else is as in `matmul`; a packed b is the same for all products.
     """
-    total = total or dtype
-    problem = Problem(
-        m=m, n=n, k=k, dtype=dtype, right=dtype, total=total, result=total, packed=packed,
-        transpose_a=transpose_a, transpose_b=transpose_b, bias=bias, activation=activation,
+    problem = problem_of(
+        m, n, k, dtype, total=total, packed=packed, transpose_a=transpose_a, transpose_b=transpose_b,
+        bias=bias, scale=scale, residual=residual, activation=activation,
         batch=(tuple(batch[0]), tuple(batch[1])),
     )  # fmt: skip
     return panels(problem, schedule or choose(candidates_of_batches, problem, tc.machine()))

@@ -25,9 +25,9 @@ def few_rows_kernel(problem: Problem, plan: FewRows) -> tc.KernelDefinition:
     block = few_rows(problem, plan)
 
     @tc.function
-    def blocks(a, b, offsets, c):
+    def blocks(a, b, further, c):
         for col in tc.tiles(problem.n, by=plan.columns):
-            block(a, b, offsets, c, col)
+            block(a, b, further, c, col)
 
     return problem.kernel(plan.lanes, blocks)
 
@@ -61,7 +61,7 @@ def _down_columns(problem: Problem, plan: FewRows) -> Function:
                         sums[i, v + j] = value
 
     @tc.function
-    def few_rows(a, b, offsets, c, col):
+    def few_rows(a, b, further, c, col):
         sums = tc.shared(total[rows, columns + lanes])  # rows in different sets of a cache
         for i in range(m):
             for j in repeat(columns // lanes) * line:
@@ -76,7 +76,7 @@ def _down_columns(problem: Problem, plan: FewRows) -> Function:
         for i in range(m):
             for j in repeat(columns // lanes) * line:
                 if col + j < n:
-                    c[i, col + j] = epilogue(sums[i, j], offsets, col + j)
+                    c[i, col + j] = epilogue(sums[i, j], further, col + j, (i, col + j))
 
     return few_rows
 
@@ -88,7 +88,7 @@ def _along_rows(problem: Problem, plan: FewRows) -> Function:
     group, rows, step = own.shape
 
     @tc.function
-    def few_rows(a, b, offsets, c, col):
+    def few_rows(a, b, further, c, col):
         for p in range(0, plan.columns, rows):
             for row in range(0, m, group):
                 sums = tc.tile(total, own, 0)
@@ -100,6 +100,8 @@ def _along_rows(problem: Problem, plan: FewRows) -> Function:
                 dots = tc.reduce(sums, 2, "+")
                 for i, j in dots.mapping:
                     if row + i < m and col + p + j < n:
-                        c[row + i, col + p + j] = epilogue(dots[i, j], offsets, col + p + j)
+                        c[row + i, col + p + j] = epilogue(
+                            dots[i, j], further, col + p + j, (row + i, col + p + j)
+                        )
 
     return few_rows

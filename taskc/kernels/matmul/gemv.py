@@ -57,13 +57,13 @@ def gemv(
                     sums[place_of_part(part, i, col + j)] = made[i, j]
 
     @tc.function
-    def whole(a, b, offsets, c):
+    def whole(a, b, further, c):
         for col in tc.tiles(length, by=columns):
             made = summed(a, b, col, 0, k)
             for i, j in lines:
                 if col + j < length:
                     at = place(i, col + j)
-                    c[at] = epilogue(made[i, j], offsets, col + j if is_row else i)
+                    c[at] = epilogue(made[i, j], further, col + j if is_row else i, at)
 
     if parts > 1:
         return in_parts(problem, parts, GPU.block_workers, partial, machine)

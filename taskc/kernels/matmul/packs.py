@@ -30,7 +30,7 @@ def packs(problem: Problem, plan: Packs) -> tc.KernelDefinition:
     depth = ceil(k / plan.step) * plan.step
 
     @tc.function
-    def tiles(a, panel, offsets, c, row, col, first):
+    def tiles(a, panel, further, c, row, col, first):
         """The tiles of a block; its columns begin at column `first` of the panel."""
         for r in range(0, tall, rows):
             if row + r < m:
@@ -46,16 +46,18 @@ def packs(problem: Problem, plan: Packs) -> tc.KernelDefinition:
                     tc.mma(acc, edge, panel[0:depth, first : first + wide])
                 for i, j in own:
                     if row + r + i < m and col + j < n:
-                        c[row + r + i, col + j] = epilogue(acc[i, j], offsets, col + j)
+                        c[row + r + i, col + j] = epilogue(
+                            acc[i, j], further, col + j, (row + r + i, col + j)
+                        )
 
     @tc.function
-    def blocks(a, b, offsets, c):
+    def blocks(a, b, further, c):
         for row, col in tc.tiles((m, n), by=(tall, wide), order=(1, 0)):
             if problem.packed:
-                tiles(a, b, offsets, c, row, col, col)
+                tiles(a, b, further, c, row, col, col)
             else:
                 panel = tc.load((depth, wide), lambda q, j: b[q, col + j], fill=0)
-                tiles(a, panel, offsets, c, row, col, 0)
+                tiles(a, panel, further, c, row, col, 0)
 
     packed = packed_type(problem, plan) if problem.packed else None
     return problem.kernel(own.workers, blocks, packed)

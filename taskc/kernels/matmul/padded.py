@@ -70,11 +70,11 @@ def with_copies(
         pad(rows, columns, x.dtype, machine)(x, out=copy)
         return copy
 
-    def steps(a: Any, b: Any, offsets: tuple[Any, ...], c: Any) -> None:
+    def steps(a: Any, b: Any, further: tuple[Any, ...], c: Any) -> None:
         near = (
             copied(a, is_across=problem.transpose_a),
             copied(b, is_across=not problem.transpose_b),
         )
-        product(*near, *offsets, out=c)
+        product(*near, *further, out=c)
 
     return problem.program(steps)

@@ -43,18 +43,18 @@ def panels(problem: Problem, plan: Panels) -> tc.KernelDefinition:
     order = (0, 2, 1) if problem.counted else (1, 0)
 
     @tc.function
-    def blocks(a, b, offsets, c):
+    def blocks(a, b, further, c):
         if plan.columns:
             for row, col in tc.tiles((m, n), by=(tall, plan.columns), order=(1, 0)):
                 if few is not None and m <= MOST_ROWS:
-                    few(a, b, offsets, c, col)
+                    few(a, b, further, c, col)
                 else:
                     for p in range(0, plan.columns, wide):
                         if col + p < n:
-                            panel(a, b, offsets, c, (), row, col + p)
+                            panel(a, b, further, c, (), row, col + p)
         else:
             for *number, row, col in tc.tiles(extents, by=by, order=order):
-                panel(a, b, offsets, c, number, row, col)
+                panel(a, b, further, c, number, row, col)
 
     return problem.kernel(plan.lanes, blocks, packed)
 
@@ -112,7 +112,7 @@ def _whole(problem: Problem, plan: Panels) -> Function:
                     sums[i, j] = acc[i, j]
 
     @tc.function
-    def tiles(a, panel, offsets, c, number, row, col, first):
+    def tiles(a, panel, further, c, number, row, col, first):
         """The tiles of a block."""
         for r in range(0, plan.tall, rows):
             if row + r < m:
@@ -124,15 +124,17 @@ def _whole(problem: Problem, plan: Panels) -> Function:
                 for i, j in plan.own:
                     if row + r + i < m and col + j < n:
                         owner, own_row = place(number, row + r + i)
-                        c[of_c(owner, own_row, col + j)] = epilogue(sums[i, j], offsets, col + j)
+                        c[of_c(owner, own_row, col + j)] = epilogue(
+                            sums[i, j], further, col + j, of_c(owner, own_row, col + j)
+                        )
 
     @tc.function
-    def whole(a, b, offsets, c, number, row, col):
+    def whole(a, b, further, c, number, row, col):
         if problem.packed:
-            tiles(a, b, offsets, c, number, row, col, col)
+            tiles(a, b, further, c, number, row, col, col)
         else:
             panel = part(b, number, 0, col)
-            tiles(a, panel, offsets, c, number, row, col, 0)
+            tiles(a, panel, further, c, number, row, col, 0)
 
     return whole
 
@@ -157,7 +159,7 @@ def _deep(problem: Problem, plan: Panels) -> Function:
             sums[p, r + i, j] = acc[i, j]
 
     @tc.function
-    def deep(a, b, offsets, c, number, row, col):
+    def deep(a, b, further, c, number, row, col):
         sums = tc.shared(total[plan.beside, plan.tall, wide])
         for p in range(plan.beside):
             for r in range(0, plan.tall, rows):
@@ -175,6 +177,8 @@ def _deep(problem: Problem, plan: Panels) -> Function:
                 for i, j in own:
                     column = col + p * wide + j
                     if row + r + i < m and column < n:
-                        c[row + r + i, column] = epilogue(sums[p, r + i, j], offsets, column)
+                        c[row + r + i, column] = epilogue(
+                            sums[p, r + i, j], further, column, (row + r + i, column)
+                        )
 
     return deep

@@ -1,6 +1,6 @@
-"""What a GEMM computes, whichever algorithm does it: c[..., m, n] = activation(a[..., m, k] @ b[..., k, n] + bias[n]).
+"""What a GEMM computes, whichever algorithm does it: c[..., m, n] = epilogue(a[..., m, k] @ b[..., k, n]).
 
-The operands, their order and their types are written down here, and so is the epilogue: what is made of a sum.
+The operands, their order and their types are written down here; the epilogue is what epilogue.py makes of a sum.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, TensorType
+from taskc.kernels.epilogue import Epilogue
 from taskc.kernels.padding import pitch
 
 Extent = Any  # an int, or a tc.dim
@@ -58,6 +59,8 @@ class Problem:
     transpose_b: bool = False
     packed: bool = False
     bias: bool = False
+    scale: bool = False
+    residual: bool = False
     activation: Activation | None = None
     by: DType | None = None
     batch: tuple[tuple[Extent, ...], tuple[Extent, ...]] = ((), ())
@@ -99,7 +102,7 @@ class Problem:
 
     @property
     def types(self) -> tuple[TensorType, TensorType, tuple[TensorType, ...], TensorType]:
-        """Of a, b, the offsets, if there is a bias, and c."""
+        """Of a, b, what else an element of c is made of, and c."""
         m, n, k = self.m, self.n, self.k
         rows = ((k, m) if self.transpose_a else (m, k)), ((n, k) if self.transpose_b else (k, n))
         kinds = self.dtype, self.right
@@ -107,9 +110,8 @@ class Problem:
             TensorType(kind, (*axes, row, pitch(columns, kind) if self.pitched else columns))
             for kind, axes, (row, columns) in zip(kinds, self.batch, rows, strict=True)
         )
-        c = TensorType(self.result, (*self.batches, m, n))
-        offsets = (self.total[n],) if self.bias else ()
-        return self.gathered.type if self.gathered else a, b, offsets, c
+        further = tuple([kind for kinds in self.of_sums.operands for kind in kinds])
+        return self.gathered.type if self.gathered else a, b, further, self.of_sums.made
 
     @property
     def left_at(self) -> Callable[..., Any]:
@@ -186,48 +188,68 @@ class Problem:
         return operand
 
     @property
+    def of_sums(self) -> Epilogue:
+        return Epilogue(
+            bias=self.bias, scale=self.scale, residual=self.residual, activation=self.activation,
+            total=self.total, made=TensorType(self.result, (*self.batches, self.m, self.n)),
+            features=self.n,
+        )  # fmt: skip
+
+    @property
     def epilogue(self) -> Callable[..., Any]:
-        """An element of c, from its sum, the offsets and its column."""
-
-        @tc.function
-        def moved(value, offsets, j):
-            return value + offsets[0][j] if offsets else value
-
-        @tc.function
-        def epilogue(value, offsets, j):
-            if self.activation is None:
-                return moved(value, offsets, j).to(self.result)
-            else:
-                return self.activation(moved(value, offsets, j)).to(self.result)
-
-        return epilogue
+        """An element of c, from its sum, the further operands, its column, and its indices."""
+        return self.of_sums.function
 
     def kernel(
         self, workers: int, blocks: Callable[..., Any], packed: TensorType | None = None
     ) -> tc.KernelDefinition:
-        """blocks(a, b, offsets, c) as a kernel, with the parameters that the problem has.
+        """blocks(a, b, further, c) as a kernel, with the parameters that the problem has.
 
         packed  b's type where it is packed
         """
-        left, right, offset, made = self.types
+        left, right, _, made = self.types
+        offset, scale, residue = self.of_sums.operands
         right = packed or right
         packs = {"b": (self.k, self.n)} if self.packed else None
 
         @tc.kernel(workers=workers, packs=packs)
-        def matmul(a: left, b: right, offsets: offset, c: tc.out[made]):
-            blocks(a, b, offsets, c)
+        def matmul(
+            a: left, b: right, offsets: offset, scales: scale, residual: residue, c: tc.out[made]
+        ):
+            blocks(a, b, (*offsets, *scales, *residual), c)
 
         return matmul
 
     def program(self, steps: Callable[..., Any]) -> tc.ProgramDefinition:
-        """steps(a, b, offsets, c) as a program, with the parameters that the problem has."""
-        left, right, offset, made = self.types
+        """steps(a, b, further, c) as a program, with the parameters that the problem has."""
+        left, right, _, made = self.types
+        offset, scale, residue = self.of_sums.operands
 
         @tc.program
-        def matmul(a: left, b: right, offsets: offset, c: tc.out[made]):
-            steps(a, b, offsets, c)
+        def matmul(
+            a: left, b: right, offsets: offset, scales: scale, residual: residue, c: tc.out[made]
+        ):
+            steps(a, b, (*offsets, *scales, *residual), c)
 
         return matmul
+
+
+def problem_of(
+    m: Extent,
+    n: Extent,
+    k: Extent,
+    dtype: DType,
+    *,
+    right: DType | None = None,
+    total: DType | None = None,
+    result: DType | None = None,
+    **options: Any,
+) -> Problem:
+    """The problem of what a user asks for: a type that isn't said is a's, or that of the sum."""
+    total = total or dtype
+    return Problem(
+        m=m, n=n, k=k, dtype=dtype, right=right or dtype, total=total, result=result or total, **options
+    )  # fmt: skip
 
 
 def _check_batch(a: Extents, b: Extents) -> None:

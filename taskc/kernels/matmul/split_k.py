@@ -27,8 +27,8 @@ def in_parts(
 
     added = _added(problem, parts, machine)
 
-    def steps(a: Any, b: Any, offsets: tuple[Any, ...], c: Any) -> None:
-        added(partial(a, b), *offsets, out=c)
+    def steps(a: Any, b: Any, further: tuple[Any, ...], c: Any) -> None:
+        added(partial(a, b), *further, out=c)
 
     return problem.program(steps)
 
@@ -36,18 +36,20 @@ def in_parts(
 def _added(problem: Problem, parts: int, machine: Machine) -> tc.KernelDefinition:
     m, n, epilogue = problem.m, problem.n, problem.epilogue
     all_sums = problem.total[parts, m, n]
-    _, _, offset, made = problem.types
+    offset, scale, residue = problem.of_sums.operands
+    made = problem.of_sums.made
     wide = width(n, problem.total, problem.result)
     lines = owners_of_boxes((m, n), wide, machine, accesses=1)
 
     @tc.kernel(workers=lines.workers)
-    def added(sums: all_sums, offsets: offset, c: tc.out[made]):
+    def added(sums: all_sums, offsets: offset, scales: scale, residual: residue, c: tc.out[made]):
+        further = (*offsets, *scales, *residual)
         for row, col in tc.tiles((m, n), by=lines.shape):
             for i, j in lines:
                 if row + i < m and col + j < n:
                     value = sums[0, row + i, col + j]
                     for part in tc.static(range(1, parts)):
                         value += sums[part, row + i, col + j]
-                    c[row + i, col + j] = epilogue(value, offsets, col + j)
+                    c[row + i, col + j] = epilogue(value, further, col + j, (row + i, col + j))
 
     return added

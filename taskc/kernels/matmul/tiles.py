@@ -56,25 +56,34 @@ def _whole(problem: Problem, plan: Tiling) -> Function:
     summed, turned_back = _summed(problem, plan), _turned_back(plan)
 
     @tc.function
-    def store(c, acc, offsets, row, col):
+    def inside(i, j):
+        """Of what lies behind an edge, the last element before it."""
+        return min(i, m - 1), min(j, n - 1)
+
+    @tc.function
+    def store(c, acc, further, row, col):
         if plan.turned:
             done = tc.tile(problem.result, own)
             for j, i in own:
-                done[j, i] = epilogue(acc[j, i], offsets, min(col + j, n - 1))
+                done[j, i] = epilogue(
+                    acc[j, i], further, min(col + j, n - 1), inside(row + i, col + j)
+                )
             made = turned_back(done)
             tc.store(c[row : row + high, col : col + broad], made)
         elif plan.ahead:
             done = tc.tile(problem.result, own)
             for i, j in own:
-                done[i, j] = epilogue(acc[i, j], offsets, min(col + j, n - 1))
+                done[i, j] = epilogue(
+                    acc[i, j], further, min(col + j, n - 1), inside(row + i, col + j)
+                )
             tc.store(c[row : row + high, col : col + broad], done)
         else:
             for i, j in own:
                 if row + i < m and col + j < n:
-                    c[row + i, col + j] = epilogue(acc[i, j], offsets, col + j)
+                    c[row + i, col + j] = epilogue(acc[i, j], further, col + j, (row + i, col + j))
 
     @tc.function
-    def whole(a, b, offsets, c):
+    def whole(a, b, further, c):
         for row, col in tc.tiles(
             (m, n),
             by=plan.block,
@@ -83,7 +92,7 @@ def _whole(problem: Problem, plan: Tiling) -> Function:
             cluster=plan.cluster,
         ):
             acc = summed(a, b, row, col, 0, k)
-            store(c, acc, offsets, row, col)
+            store(c, acc, further, row, col)
 
     return whole
 

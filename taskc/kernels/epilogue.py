@@ -1,0 +1,78 @@
+"""The epilogue of all products, of matrices and of images: what is made of a sum before it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import taskc as tc
+from taskc import DType, TensorType, f32
+
+Types = tuple[TensorType, ...]
+Extent = Any  # an int, or a tc.dim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Epilogue:
+    """made = activation(sum * scales[feature] + offsets[feature] + residual), rounded once; `made` is a type.
+
+    bias, scale, residual  whether there are such operands. The residual is of the result's type and shape
+    total  the type of the sum, in which the rest is computed, too; of scaled integers that is f32
+    """
+
+    bias: bool
+    scale: bool
+    residual: bool
+    activation: Callable[..., Any] | None
+    total: DType
+    made: TensorType
+    features: Extent
+
+    @property
+    def wide(self) -> DType:
+        """What is computed in."""
+        return f32 if self.scale and self.total.is_integer else self.total
+
+    @property
+    def operands(self) -> tuple[Types, Types, Types]:
+        """The types of offsets, scales and residual, where there are such."""
+        of_features = (self.wide[self.features],)
+        return (
+            of_features if self.bias else (),
+            of_features if self.scale else (),
+            (self.made,) if self.residual else (),
+        )
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """An element of the result, from its sum, the operands that there are, its feature, and its indices."""
+
+        @tc.function
+        def scaled(value, operands, j):
+            return value.to(self.wide) * operands[int(self.bias)][j] if self.scale else value
+
+        @tc.function
+        def moved(value, operands, j):
+            return (
+                scaled(value, operands, j) + operands[0][j]
+                if self.bias
+                else scaled(value, operands, j)
+            )
+
+        @tc.function
+        def joined(value, operands, j, at):
+            return (
+                moved(value, operands, j) + operands[-1][at].to(self.wide)
+                if self.residual
+                else moved(value, operands, j)
+            )
+
+        @tc.function
+        def epilogue(value, operands, j, at):
+            if self.activation is None:
+                return joined(value, operands, j, at).to(self.made.dtype)
+            else:
+                return self.activation(joined(value, operands, j, at)).to(self.made.dtype)
+
+        return epilogue
