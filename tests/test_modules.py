@@ -22,23 +22,21 @@ ELSEWHERE = {
     "ir/test_text.py": "ir/parser_declarations ir/parser_expressions ir/parser_statements ir/text_rules"
     " ir/printer_expressions",
     "ir/test_parser.py": "ir/parser_text",
-    "ir/test_verify.py": "ir/specification ir/verify_expressions ir/verify_statements",
+    "ir/test_verify.py": "ir/nodes ir/specification ir/verify_expressions ir/verify_statements",
     "ir/test_affine.py": "ir/divisions ir/linearize",
     "ir/test_mapping.py": "ir/cached ir/mapping_forms ir/mapping_split",
-    "ir/test_fields.py": "ir/nodes",
-    "test_dispatch.py": "ir/rewrite",
     "test_growth.py": "ir/depth",
     "passes/test_lower_mappings.py": "ir/build",
-    "backend/test_operations.py": "ir/effects ir/operations backend/cuda/operations backend/cuda/prelude"
-    " backend/sim/operations mutation/changes",
+    "backend/test_operations.py": "ir/effects ir/operations",
+    "test_mutation.py": "mutation/changes",
     # The language is tested by what a kernel says: names, arithmetic, loops and memory.
-    "lang/test_expressions.py": "lang/conversions lang/operators lang/values",
-    "lang/test_statements.py": "lang/context lang/memory lang/parser",
-    "lang/test_blocks.py": "lang/callbacks lang/folds lang/views",
-    "lang/test_definition.py": "lang/builtins lang/calls lang/cuda lang/names lang/room",
+    "lang/test_expressions.py": "lang/builtins lang/operators",
+    "lang/test_statements.py": "lang/context lang/conversions lang/memory lang/parser",
+    "lang/test_blocks.py": "lang/callbacks lang/folds lang/room lang/values lang/views",
+    "lang/test_definition.py": "lang/cuda lang/names",
     "lang/test_rejections.py": "lang/refusals",
     "lang/test_program.py": "ir/program lang/handles lang/traced_call lang/traced_program lang/tracing",
-    "lang/test_parameters.py": "ir/signature",
+    "lang/test_parameters.py": "ir/signature lang/calls",
     "lang/test_snippets.py": "ir/ptx",
     # The proofs' parts: what they say of a whole program.
     "passes/proofs/test_coverage.py": "passes/proofs/cases passes/proofs/enumeration passes/proofs/folding"
@@ -51,6 +49,7 @@ ELSEWHERE = {
     "passes/test_overlap.py": "passes/loads passes/tile_loops passes/transports",
     "passes/test_lower_rings.py": "passes/counted_rings",
     "passes/test_select_matrix.py": "passes/lower_copies",
+    "passes/test_select_reductions.py": "backend/sim/operations",
     "passes/test_select_fragments.py": "passes/lower_fragments",
     "passes/test_select_products.py": "passes/lower_products passes/multicast",
     "passes/test_product_groups.py": "passes/await_products",
@@ -70,8 +69,9 @@ ELSEWHERE = {
     # What CUDA's backend emits is compiled, for a GPU and for this machine, and run on the latter.
     "backend/cuda/test_compile.py": "backend/cuda/compiled backend/cuda/disassemble backend/cuda/emit"
     " backend/cuda/shared_memory backend/cuda/source",
-    "backend/cuda/test_on_host.py": "backend/cuda/atomics backend/cuda/matrices backend/cuda/packed_registers"
-    " backend/cuda/printing backend/cuda/statements backend/cuda/types backend/cuda/vectors",
+    "backend/cuda/test_on_host.py": "backend/cuda/atomics backend/cuda/matrices backend/cuda/operations"
+    " backend/cuda/packed_registers backend/cuda/prelude backend/cuda/printing backend/cuda/statements"
+    " backend/cuda/types backend/cuda/vectors",
     "backend/cuda/test_calls.py": "backend/cuda/target",
     "backend/cuda/test_api.py": "backend/cuda/context",
     "backend/cuda/test_grids.py": "backend/cuda/arrivals",
