@@ -71,7 +71,7 @@ ELSEWHERE = {
     " backend/cuda/shared_memory backend/cuda/source",
     "backend/cuda/test_on_host.py": "backend/cuda/atomics backend/cuda/matrices backend/cuda/operations"
     " backend/cuda/packed_registers backend/cuda/prelude backend/cuda/printing backend/cuda/statements"
-    " backend/cuda/types backend/cuda/vectors",
+    " backend/cuda/types",
     "backend/cuda/test_calls.py": "backend/cuda/target",
     "backend/cuda/test_api.py": "backend/cuda/context",
     "backend/cuda/test_grids.py": "backend/cuda/arrivals",
