@@ -152,6 +152,8 @@ def test_nothing_runs_when_an_argument_is_wrong() -> None:
 
 
 # --- copies ----------------------------------------------------------------------------------
+
+
 def test_scattered_inputs_are_copied_with_one_warning_per_call_site() -> None:
     a, b = arrays(16, 16)
     with warnings.catch_warnings(record=True) as caught:

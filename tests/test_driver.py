@@ -1,4 +1,4 @@
-"""Calling kernels: what fits, what a misfit is told, what is compiled once, what a check finds."""
+"""Calling kernels: what fits, what is compiled once, and the simulator as a target."""
 
 import threading
 from collections.abc import Hashable
@@ -64,6 +64,8 @@ def refused(*args: Any, of: Any = add, **keywords: Any) -> str:
 
 
 # --- what fits -------------------------------------------------------------------------------
+
+
 def test_a_new_output_is_returned() -> None:
     a, b = arrays(36, 36)
     c = add(a, b)
@@ -165,11 +167,12 @@ def test_the_array_of_a_parameter_with_a_layout_is_the_logical_one() -> None:
     np.testing.assert_array_equal(copy(x), x)
 
 
-# --- what doesn't fit ------------------------------------------------------------------------
 A, B = arrays(8, 8)
 
 
 # --- compiling -------------------------------------------------------------------------------
+
+
 @pytest.fixture
 def counting(monkeypatch: pytest.MonkeyPatch) -> list[Hashable]:
     """A target that says what it was asked to compile; it fills outputs with ones."""
@@ -279,6 +282,8 @@ def test_definitions_are_not_kept_alive() -> None:
 
 
 # --- the simulator as a target ---------------------------------------------------------------
+
+
 def test_what_cannot_be_proved_is_rejected_before_it_runs() -> None:
     @tc.kernel(workers=8)
     def shift(x: tc.inout[tc.f32[9]]):

@@ -34,6 +34,8 @@ def test_comparing_shared_operands_takes_no_exponential_time() -> None:
 
 
 # --- differences ---
+
+
 def _variants(node: Any) -> list[Any]:
     """The node with one of its attributes changed, for each that has an obvious other value."""
     changed = []

@@ -1,4 +1,4 @@
-"""Task mappings: what they answer, what they refuse, and how they look."""
+"""Task mappings: what they answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names, cells, branches, loops and stores."""
+"""Branches, while loops, stores, and the names of what they hold."""
 
 from __future__ import annotations
 

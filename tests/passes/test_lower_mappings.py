@@ -1,4 +1,4 @@
-"""Mapping loops become index arithmetic: every task by its worker, every element in its register."""
+"""Mapping loops become index arithmetic: every task by its worker."""
 
 from __future__ import annotations
 

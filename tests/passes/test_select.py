@@ -1,4 +1,4 @@
-"""Who moves what, which instruction multiplies, and in which order a reduction folds."""
+"""Who moves what, and how wide."""
 
 from __future__ import annotations
 

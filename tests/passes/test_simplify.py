@@ -1,4 +1,4 @@
-"""Simplification never changes a value, fires every rule, and reaches the forms that it should."""
+"""Simplified programs keep their results."""
 
 from __future__ import annotations
 

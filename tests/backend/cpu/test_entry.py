@@ -1,4 +1,4 @@
-"""Compiled code that takes a call's arguments: what it takes, and that it says and loses nothing."""
+"""Compiled code that takes calls: when it is there, and how quick it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays of a device: whose memory it is, and how it goes from library to library."""
+"""Arrays of a device, and of other libraries on it."""
 
 from __future__ import annotations
 
@@ -53,6 +53,8 @@ def test_numpy_cannot_reach_it(fake: FakeDriver) -> None:
 
 
 # --- other libraries -------------------------------------------------------------------------
+
+
 class Foreign:
     """Another library's array: it exports one of ours, and notes for which stream."""
 

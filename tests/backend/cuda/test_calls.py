@@ -1,4 +1,4 @@
-"""Calls of kernels on a device: what runs where, with which memory, and what a launch is told."""
+"""Calls of kernels on a device: what runs where, with which memory."""
 
 from __future__ import annotations
 
@@ -123,6 +123,8 @@ def test_a_program_runs_where_its_arrays_are(fake: FakeDriver, compiled: Any) ->
 
 
 # --- what doesn't fit ------------------------------------------------------------------------
+
+
 def refused(*args: Any, **keywords: Any) -> str:
     with pytest.raises(tc.ArgumentError) as caught:
         make_add()(*args, **keywords)

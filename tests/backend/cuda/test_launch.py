@@ -22,6 +22,8 @@ LOCATION = Location("a.py", 9, 4, 9, 12)
 
 
 # --- what a launch is told -------------------------------------------------------------------
+
+
 @pytest.fixture
 def made(fake: FakeDriver, compiled: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What is changed of compiled kernels, which then do nothing."""

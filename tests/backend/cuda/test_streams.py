@@ -1,4 +1,4 @@
-"""Streams, events, graphs, and errors that come late."""
+"""Streams, events, and errors that come late."""
 
 from __future__ import annotations
 

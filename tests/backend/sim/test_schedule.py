@@ -1,4 +1,4 @@
-"""Where warps run by themselves: mbarriers, bulk copies, roles, fences, deadlocks."""
+"""Where warps run by themselves: roles, named barriers, and deadlocks with their witness."""
 
 from __future__ import annotations
 
