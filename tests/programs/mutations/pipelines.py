@@ -102,7 +102,7 @@ MUTATIONS = (
              loads.Work, "needed_by", always(None)),
     Mutation("overlap", "how many steps there are is asked again each time",
              overlap, "_pipeline",
-             edited("any(isinstance(node, ir.Read) for node in walk(pipeline.extent))", "False")),
+             edited("reads_memory(pipeline.extent)", "False")),
     Mutation("overlap", "the first loads don't ask whether their step exists",
              overlap, "_overlapped",
              edited("[ir.If(less(k, steps.total), ir.Sequence(body), loc=loc)]", "[*body]")),

@@ -9,7 +9,7 @@ import pytest
 
 from taskc.analysis.facts import Facts
 from taskc.ir.nodes import Expression, Variable
-from taskc.passes.widths import contiguous_width, divisor, steady_width, unit_stride
+from taskc.analysis.widths import contiguous_width, divisor, steady_width, unit_stride
 from tests.analysis.test_facts import b, loop
 from tests.evaluator import Machine
 
