@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
+from typing import Any
 
 from taskc.ir import nodes as ir
+from taskc.ir.arithmetic import COMPARISONS
 from taskc.ir.nodes import Constant, Expression
 from taskc.ir.types import boolean, i64
 
 Index = Expression | int
+
+_PYTHON: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "<": operator.lt,
+    "==": operator.eq,
+}
 
 ZERO = Constant(0, i64)
 TRUE = Constant(True, boolean)
@@ -19,57 +32,42 @@ def index(value: Index) -> Expression:
     return Constant(value, i64) if isinstance(value, int) else value
 
 
-def add(left: Index, right: Index) -> Expression:
+def _is(value: Index, number: int) -> bool:
+    return (value.value if isinstance(value, Constant) else value) == number
+
+
+def _made(symbol: str, left: Index, right: Index) -> Expression:
     left, right = index(left), index(right)
     if isinstance(left, Constant) and isinstance(right, Constant):
-        return Constant(left.value + right.value, i64)
-    if isinstance(left, Constant) and left.value == 0:
-        return right
-    if isinstance(right, Constant) and right.value == 0:
-        return left
-    return ir.Binary("+", left, right)
+        dtype = boolean if symbol in COMPARISONS else i64
+        return Constant(_PYTHON[symbol](left.value, right.value), dtype)
+    return ir.Binary(symbol, left, right)
+
+
+def add(left: Index, right: Index) -> Expression:
+    if _is(left, 0):
+        return index(right)
+    return index(left) if _is(right, 0) else _made("+", left, right)
 
 
 def subtract(left: Index, right: Index) -> Expression:
-    left, right = index(left), index(right)
-    if isinstance(left, Constant) and isinstance(right, Constant):
-        return Constant(left.value - right.value, i64)
-    if isinstance(right, Constant) and right.value == 0:
-        return left
-    return ir.Binary("-", left, right)
+    return index(left) if _is(right, 0) else _made("-", left, right)
 
 
 def multiply(left: Index, right: Index) -> Expression:
-    left, right = index(left), index(right)
-    if isinstance(left, Constant) and isinstance(right, Constant):
-        return Constant(left.value * right.value, i64)
-    if isinstance(left, Constant):
+    if isinstance(index(left), Constant):
         left, right = right, left
-    if isinstance(right, Constant) and right.value == 1:
-        return left
-    if isinstance(right, Constant) and right.value == 0:
+    if _is(right, 0):
         return ZERO
-    return ir.Binary("*", left, right)
+    return index(left) if _is(right, 1) else _made("*", left, right)
 
 
 def floor_divide(left: Index, right: Index) -> Expression:
-    left, right = index(left), index(right)
-    if isinstance(right, Constant):
-        if isinstance(left, Constant):
-            return Constant(left.value // right.value, i64)
-        if right.value == 1:
-            return left
-    return ir.Binary("//", left, right)
+    return index(left) if _is(right, 1) else _made("//", left, right)
 
 
 def modulo(left: Index, right: Index) -> Expression:
-    left, right = index(left), index(right)
-    if isinstance(right, Constant):
-        if isinstance(left, Constant):
-            return Constant(left.value % right.value, i64)
-        if right.value == 1:
-            return ZERO
-    return ir.Binary("%", left, right)
+    return ZERO if _is(right, 1) else _made("%", left, right)
 
 
 def ceiling_divide(left: Index, right: int) -> Expression:
@@ -92,17 +90,11 @@ def product(factors: Iterable[Index]) -> Expression:
 
 
 def less(left: Index, right: Index) -> Expression:
-    left, right = index(left), index(right)
-    if isinstance(left, Constant) and isinstance(right, Constant):
-        return Constant(left.value < right.value, boolean)
-    return ir.Binary("<", left, right)
+    return _made("<", left, right)
 
 
 def equal(left: Index, right: Index) -> Expression:
-    left, right = index(left), index(right)
-    if isinstance(left, Constant) and isinstance(right, Constant):
-        return Constant(left.value == right.value, boolean)
-    return ir.Binary("==", left, right)
+    return _made("==", left, right)
 
 
 def conjunction(conditions: Iterable[Expression | None]) -> Expression | None:
