@@ -12,6 +12,10 @@ vector w // n. A form says how far each lane's value is from lane 0's:
 So an index is uniform arithmetic on lane 0's value plus a constant vector, whatever a mapping did with
 the worker's number: `worker // 4` and `worker % 4` are known on 16 lanes, since 4 divides 16.
 
+An index of taskc/analysis/accesses can't say this: it lists what each worker of a block has, where all that a
+term names is known. Here one form holds for every vector of a block, of conditions and floats, too, through
+names, private memory and loops that lanes enter apart; and of a number that is known by its divisor alone.
+
 Integers wrap. Offsets and divisors that are powers of two don't mind; quotients and wider types do, so they
 are known only of i64, where it would take a value within a vector of 2**63.
 """
@@ -66,7 +70,6 @@ class Lanes:
 
     def __init__(self, kernel: ir.Kernel, width: int) -> None:
         self.width = width
-        self.kernel = kernel
         self._uniform = (0,) * width
         self._forms: dict[Variable, Form] = {}
         self._memo: dict[int, tuple[Expression, Form]] = {}
