@@ -27,17 +27,6 @@ from taskc.errors import Location
 from taskc.ir import nodes as ir
 
 
-class Joint:
-    """A SHARED tensor of all blocks of a cluster."""
-
-    def __init__(self, memory: Memory, rows: Array) -> None:
-        self.memory = memory
-        self.rows = rows  # where each block's elements start
-
-    def of_rank(self, rank: int) -> Memory:
-        return self.memory.seen_from(self.rows[rank].reshape(1, 1))
-
-
 class Cluster:
     """What the blocks of one cluster have together."""
 
@@ -46,7 +35,7 @@ class Cluster:
         self.order = order
         self.arena = arena
         self.groups: list[Group] = []
-        self.memories: dict[ir.Tensor, Joint] = {}
+        self.memories: dict[ir.Tensor, Memory] = {}
         self.reached: dict[tuple[int, Location, str], Array] = {}  # by whom, at which clocks last
         self.copies: list[tuple[Group, Any, int, str, Location]] = []
         # The barrier: its phase, who has come to it, and what those knew who came to a phase.
@@ -60,9 +49,10 @@ class Cluster:
         for group in groups:
             group.fences = groups[0].fences
 
-    def shared(self, tensor: ir.Tensor, shape: tuple[int, ...]) -> Joint:
-        joint = self.memories.get(tensor)
-        if joint is None:
+    def shared(self, tensor: ir.Tensor, shape: tuple[int, ...]) -> Memory:
+        """A SHARED tensor of all blocks of the cluster, in rows of one block each."""
+        memory = self.memories.get(tensor)
+        if memory is None:
             count = self.run.cluster
             number = len(self.memories) + 1
             if self.arena is not None and tensor.offset is not None:
@@ -71,8 +61,8 @@ class Cluster:
             else:
                 memory = shared_memory(tensor, shape, count, self.order.agents, number)
                 memory.stride = max(memory.size, 1)
-            joint = self.memories[tensor] = Joint(memory, memory.rows[:, 0])
-        return joint
+            self.memories[tensor] = memory
+        return memory
 
     # Who may reach whom.
 
@@ -104,18 +94,12 @@ class Cluster:
         """All blocks have ended, or nobody can go on. What is under way then comes to nobody."""
         for arrive in self.groups[0].schedule.arrivals:
             arrive()
-        findings = self.run.findings
         unexpected: set[int] = set()
         for group, barrier, _, _, loc in self.copies:
             if barrier.bytes < 0 and id(barrier) not in unexpected:
                 unexpected.add(id(barrier))
-                findings.add(
-                    "unexpected-bytes",
-                    f"{-barrier.bytes} bytes come to {barrier.name} that nobody expects there",
-                    loc,
-                    details=(("block", int(group.blocks[0])),),
-                    where=barrier,
-                )
+                message = f"{-barrier.bytes} bytes come to {barrier.name} that nobody expects there"
+                group.report("unexpected-bytes", message, loc, barrier)
         if not finished:
             return
         self.order.spread()
@@ -133,14 +117,8 @@ class Cluster:
                 self._ended(group, f"{who} reaches its {name}", loc)
 
     def _ended(self, group: Group, what: str, loc: Location) -> None:
-        block = int(group.blocks[0])
-        self.run.findings.add(
-            "ended-peer",
-            f"block {block} may have ended before {what}",
-            loc,
-            details=(("block", block),),
-            where=what,
-        )
+        message = f"block {group.blocks[0]} may have ended before {what}"
+        group.report("ended-peer", message, loc, what)
 
 
 class Clusters:
@@ -169,8 +147,8 @@ class Clusters:
                 ranks = np.where(wrong, frame.group.rank, ranks)
             frame.ranks[tensor] = ranks
             if tensor.scope == ir.SHARED:
-                joint = frame.group.cluster.shared(of, self.run.shapes[of])
-                frame.memories[tensor] = joint.memory.seen_from(joint.rows[ranks])
+                memory = frame.group.cluster.shared(of, self.run.shapes[of])
+                frame.memories[tensor] = memory.seen_from(memory.rows[ranks, 0])
 
         return Code(run)
 

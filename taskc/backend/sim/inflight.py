@@ -84,10 +84,5 @@ def report_unfinished(group: Group) -> None:
     for progress in group.products.warps.values():
         for product in (*progress.open, *(p for closed in progress.closed for p in closed)):
             why = ", in no group: nothing commits it" if product in progress.open else ""
-            group.run.findings.add(
-                "unwaited-product",
-                f"the block ends while a matrix product is in flight{why}",
-                product.loc,
-                details=(("block", int(group.blocks[0])),),
-                where=product.loc,
-            )
+            message = f"the block ends while a matrix product is in flight{why}"
+            group.report("unwaited-product", message, product.loc, product.loc)

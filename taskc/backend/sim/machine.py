@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -128,13 +129,21 @@ class Group:
             shape = self.run.shapes[tensor]
             number = self._number()
             if self.cluster is not None:
-                memory = self.cluster.shared(tensor, shape).of_rank(self.rank)
+                whole = self.cluster.shared(tensor, shape)
+                memory = whole.seen_from(whole.rows[self.rank : self.rank + 1])
             elif self.arena is not None and tensor.offset is not None:
                 memory = self.arena.place(tensor, shape, number)
             else:
                 memory = shared_memory(tensor, shape, len(self.blocks), self.order.agents, 1)
             self.shared_seen[tensor] = memory
         return memory
+
+    def report(
+        self, kind: str, message: str, loc: Location, where: object, notes: Notes = ()
+    ) -> None:
+        """Adds a finding about the first of these blocks."""
+        details = (("block", int(self.blocks[0])),)
+        self.run.findings.add(kind, message, loc, details=details, notes=notes, where=where)
 
     def name_of(self, worker: int) -> str:
         """How a person calls a worker by its number in `order`."""
@@ -206,57 +215,46 @@ class Loop(NamedTuple):
     slots: Any
 
 
+@dataclass(slots=True, eq=False)
 class Frame:
-    """Workers that execute together. Only the statement being executed changes it."""
+    """Workers that execute together. Only the statement being executed changes it.
 
-    __slots__ = (
-        "anonymous",
-        "axes",
-        "block_row",
-        "columns",
-        "copies",
-        "count",
-        "env",
-        "first",
-        "group",
-        "in_each",
-        "loop",
-        "mask",
-        "members",
-        "memories",
-        "owners_only",
-        "ranks",
-        "run",
-        "touched",
-        "vector",
-        "warp",
-        "width",
-        "worker_row",
-    )
+    members      the workers of the current role, or of the block
+    owners_only  where a replicated task is this worker's to store
+    vector       how many elements an access is of; 0 where it has been counted before
+    touched      by accesses in a vector loop whose turns may conflict
+    ranks        whose the tensors of other blocks are
+    """
 
-    def __init__(self, group: Group, workers: Array, members: slice, warp: int = 0) -> None:
-        self.group = group
-        self.run = group.run
-        self.env: dict[ir.Variable, Any] = {}
-        self.memories = dict(group.memories)
-        self.mask: Any = None
-        self.axes: tuple[int, ...] = ()
-        self.block_row = np.arange(len(group.blocks))[:, None]
-        self.worker_row = workers
-        self.count = len(group.blocks)
-        self.width = len(workers)
-        self.columns = workers
-        self.members = members  # of the current role, or of the block
-        self.first = members.start
-        self.in_each = False
-        self.loop: Loop | None = None
-        self.anonymous = False
-        self.owners_only: Any = None  # where a replicated task is this worker's to store
-        self.warp = warp
-        self.vector = 1  # how many elements an access is of; 0 where it has been counted before
-        self.touched: list[Touched] | None = None  # in a vector loop whose turns may conflict
-        self.copies: Any = None
-        self.ranks: dict[ir.Tensor, Array] = {}  # whose the tensors of other blocks are
+    group: Group
+    worker_row: Array
+    members: slice
+    warp: int = 0
+    run: Run = field(init=False)
+    env: dict[ir.Variable, Any] = field(default_factory=dict)
+    memories: dict[ir.Tensor, Memory] = field(init=False)
+    mask: Any = None
+    axes: tuple[int, ...] = ()
+    block_row: Array = field(init=False)
+    count: int = field(init=False)
+    width: int = field(init=False)
+    columns: Array = field(init=False)
+    first: int = field(init=False)
+    in_each: bool = False
+    loop: Loop | None = None
+    anonymous: bool = False
+    owners_only: Any = None
+    vector: int = 1
+    touched: list[Touched] | None = None
+    copies: Any = None
+    ranks: dict[ir.Tensor, Array] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.run = self.group.run
+        self.memories = dict(self.group.memories)
+        self.count, self.width = len(self.group.blocks), len(self.worker_row)
+        self.block_row, self.columns = np.arange(self.count)[:, None], self.worker_row
+        self.first = self.members.start
 
     def tasks(self, count: int) -> Frame:
         """A frame of unnamed workers, one for each of `count` tasks of a whole-block statement."""

@@ -315,14 +315,9 @@ class Products:
             theirs = other.left if is_left else other.accumulator
             alike = is_left or other.row.shape == row.shape
             if theirs is None or (theirs.memory, theirs.slots) != (memory, slots) or not alike:
-                frame.run.findings.add(
-                    "unwaited-product",
-                    f"registers of {name} are taken while a matrix product of another shape has them",
-                    node.loc,
-                    details=(("block", int(frame.group.blocks[0])),),
-                    notes=(("the product is issued here", other.loc),),
-                    where=node,
-                )
+                message = f"registers of {name} are taken while a matrix product of another shape has them"
+                notes = (("the product is issued here", other.loc),)
+                frame.group.report("unwaited-product", message, node.loc, node, notes)
         missing = cube_of(memory.written, frame, memory)[slots] == 0
         if is_read and missing.any():
             message = f"{name} is read before it is written"

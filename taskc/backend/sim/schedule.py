@@ -135,34 +135,26 @@ class Schedule:
         A named barrier may be met from several places of the program; other workers than before
         may meet in it when something orders that.
         """
-        run, block = self.group.run, int(frame.group.blocks[0])
         order = self.group.order
-        details: tuple[tuple[str, str | int], ...] = (("block", block),)
         meeting = self._meeting(key, size)
         first = int(frame.worker_row[0])
         if is_named and meeting.before.size and first not in meeting.before:
             order.spread()
             if (order.known[0, first, meeting.before] < meeting.clocks).all():
-                run.findings.add(
+                frame.group.report(
                     "race",
                     f"worker {frame.numbers[0]} comes to {what}, in which others have met, and nothing"
                     " orders the two",
                     node.loc,
-                    details=details,
-                    notes=(("others have met here", meeting.node.loc),),
-                    where=node,
+                    node,
+                    (("others have met here", meeting.node.loc),),
                 )
         if not meeting.workers:
             meeting.node, meeting.size = node, size
         elif meeting.size != size or not (is_named or meeting.node is node):
-            run.findings.add(
-                "barrier-divergence",
-                f"worker {frame.numbers[0]} comes to {what}, others to another one",
-                node.loc,
-                details=details,
-                notes=(("the other barrier is here", meeting.node.loc),),
-                where=node,
-            )
+            message = f"worker {frame.numbers[0]} comes to {what}, others to another one"
+            notes = (("the other barrier is here", meeting.node.loc),)
+            frame.group.report("barrier-divergence", message, node.loc, node, notes)
 
         def join() -> None:
             workers = np.concatenate(meeting.workers)

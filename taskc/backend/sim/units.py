@@ -118,7 +118,7 @@ def execute(
             run.aborted = True
             return
         waiting = [unit for unit in together if unit.schedule.threads]
-        if waiting and _diverges(run, waiting, len(together)):
+        if waiting and _diverges(waiting, len(together)):
             run.aborted = True
             return
         join_all([unit.order for unit in waiting])
@@ -140,7 +140,7 @@ def _all_go_on(run: Run, together: list[Unit]) -> bool:
     return True
 
 
-def _diverges(run: Run, waiting: list[Unit], count: int) -> bool:
+def _diverges(waiting: list[Unit], count: int) -> bool:
     """Not all units have come to a barrier of the grid, or not to the same one."""
     first = waiting[0]
     others = [
@@ -156,14 +156,8 @@ def _diverges(run: Run, waiting: list[Unit], count: int) -> bool:
         for unit in others[:1]
         if unit.schedule.grid_barrier is not None
     )
-    run.findings.add(
-        "barrier-divergence",
-        f"some blocks come to this barrier of the grid, but {why}",
-        site.loc,
-        details=(("block", int(first.groups[0].blocks[0])),),
-        notes=notes,
-        where=site,
-    )
+    message = f"some blocks come to this barrier of the grid, but {why}"
+    first.groups[0].report("barrier-divergence", message, site.loc, site, notes)
     return True
 
 
@@ -184,10 +178,5 @@ def _warps(run: Run, nodes: Sequence[object]) -> list[Array]:
 def _check_outgoing(group: Group) -> None:
     for outgoing in group.outgoing.values():
         for memory, _, _, loc in outgoing.left():
-            group.run.findings.add(
-                "unwaited-copy",
-                f"the block ends while a bulk store still reads {memory.tensor.name}",
-                loc,
-                details=(("block", int(group.blocks[0])),),
-                where=memory,
-            )
+            message = f"the block ends while a bulk store still reads {memory.tensor.name}"
+            group.report("unwaited-copy", message, loc, memory)
