@@ -13,7 +13,8 @@ import taskc as tc
 from taskc import bf16, f32, i32, i64, spatial
 from taskc.backend import sim
 from taskc.errors import CompileError
-from tests.stages import results, same_after_every_pass
+from taskc.passes.pipeline import lower
+from tests.stages import changes, results, same_after_every_pass
 
 SEEDS = (None, 1)
 
@@ -241,7 +242,7 @@ def test_persistent_clusters_run_the_tiles_of_clusters() -> None:
             tc.cuda.cluster_sync()
 
     x = np.arange(800).reshape(400, 2)
-    for kernel in (swap.ir, list(stages(swap.ir))[-1]):
+    for kernel in (swap.ir, lower(swap.ir)):
         y = np.zeros_like(x)
         report = sim.run(kernel, [x, y])
         assert report.ok, str(report)
@@ -299,7 +300,7 @@ def test_a_kernel_of_phases_only_has_its_blocks_numbered() -> None:
                 y[i, j + k] = 2 * x[i, j + k]
 
     x = np.arange(384, dtype=np.float32).reshape(4, 96)
-    for kernel in stages(scale.ir):
+    for kernel in (scale.ir, *(step.kernel for step in changes(scale.ir))):
         y = np.zeros_like(x)
         report = sim.run(kernel, [x, y])
         assert report.ok, str(report)
@@ -315,9 +316,9 @@ def test_other_targets_have_no_clusters() -> None:
             for k in spatial(32):
                 y[i + k] = 2 * x[i + k]
 
-    assert list(stages(scale.ir))[-1].cluster == 2
+    assert lower(scale.ir).cluster == 2
     with pytest.raises(CompileError, match="sm_89 has no clusters"):
-        list(stages(replace(scale.ir, target="sm_89")))
+        lower(replace(scale.ir, target="sm_89"))
 
 
 def test_a_symbolic_grid_is_surely_a_multiple() -> None:
@@ -330,7 +331,7 @@ def test_a_symbolic_grid_is_surely_a_multiple() -> None:
                 y[i + k] = 2 * x[i + k]
 
     with pytest.raises(CompileError) as caught:
-        list(stages(scale.ir))
+        lower(scale.ir)
     assert caught.value.message == (
         "the (n + 31) // 32 tiles of dimension 0 aren't surely a multiple of the cluster's 2"
     )
