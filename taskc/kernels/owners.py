@@ -31,6 +31,23 @@ def power(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
+class VectorTile:
+    """What plans of processors have in common whose tiles are `rows` x `vectors` vectors of `lanes` workers."""
+
+    __slots__ = ()
+    rows: int
+    vectors: int
+    lanes: int
+
+    @property
+    def wide(self) -> int:
+        return self.vectors * self.lanes
+
+    @property
+    def own(self) -> Mapping:
+        return repeat(self.rows, self.vectors) * spatial(1, self.lanes)
+
+
 def along(workers: int, accesses: int, wide: int) -> Mapping:
     """A part of a row that so many workers walk along, side by side."""
     return repeat(1, accesses) * spatial(1, workers) * repeat(1, wide)

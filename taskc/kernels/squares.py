@@ -16,6 +16,11 @@ import taskc as tc
 from taskc import Mapping, repeat, spatial
 
 
+def lines(lanes: int) -> Mapping:
+    """The rows of a square, one after the other, with the columns along the lanes."""
+    return repeat(lanes, 1) * spatial(1, lanes)
+
+
 def columns(lanes: int) -> Mapping:
     """The columns of a square, one after the other: (c1, c0, r1, r0), with the rows along the lanes."""
     quarter = lanes // 4

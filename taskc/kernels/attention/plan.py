@@ -12,6 +12,7 @@ from math import ceil
 from taskc import CompileError, DType, Machine, Mapping, f64, repeat, spatial
 from taskc.kernels.attention.problem import Problem
 from taskc.kernels.machine_facts import GPU, PROCESSOR
+from taskc.kernels.owners import VectorTile
 
 MOST_QUERIES = (
     10  # of FewQueries, over all heads that share one of k and v; more fill the lanes of a tile
@@ -44,7 +45,7 @@ class FewQueries:
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(VectorTile):
     """Tiles of `rows` x `vectors` * lanes; `step` keys are scored, raised and multiplied at a time.
 
     step is a multiple of rows, and lanes one of 4. `few` is how, where a call has one query: of a problem that
@@ -56,14 +57,6 @@ class Schedule:
     step: int
     lanes: int
     few: FewQueries | None = None
-
-    @property
-    def wide(self) -> int:
-        return self.vectors * self.lanes
-
-    @property
-    def own(self) -> Mapping:
-        return repeat(self.rows, self.vectors) * spatial(1, self.lanes)
 
     @property
     def each(self) -> Mapping:

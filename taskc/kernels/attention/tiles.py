@@ -18,11 +18,11 @@ from math import ceil, lcm
 from typing import Any
 
 import taskc as tc
-from taskc import KernelDefinition, Mapping, i64, repeat, spatial
+from taskc import KernelDefinition, i64
 from taskc.kernels.attention.few import few_queries
 from taskc.kernels.attention.plan import Schedule
 from taskc.kernels.attention.problem import Problem
-from taskc.kernels.squares import columns, quarters
+from taskc.kernels.squares import columns, lines, quarters
 
 Function = Callable[..., Any]
 
@@ -55,11 +55,6 @@ def _whole(problem: Problem, plan: Schedule, features: int) -> int:
     """The features of keys or results that fill both tiles and lanes."""
     whole = lcm(plan.rows, plan.lanes)
     return ceil(features / whole) * whole
-
-
-def _line(plan: Schedule) -> Mapping:
-    """Who has what of a square."""
-    return repeat(plan.lanes, 1) * spatial(1, plan.lanes)
 
 
 def _block(problem: Problem, plan: Schedule) -> Function:
@@ -110,7 +105,7 @@ def _turned_queries(problem: Problem, plan: Schedule) -> Function:
     """The queries of a tile, times the scale, one in each column."""
     wide, features, lanes = problem.wide, problem.features, plan.lanes
     across, count = ceil(features / lanes) * lanes, _joined(problem) * problem.length
-    line, place = _line(plan), problem.place(_joined(problem))
+    place = problem.place(_joined(problem))
 
     @tc.function
     def turned_queries(q, batch, head, row):
@@ -118,7 +113,7 @@ def _turned_queries(problem: Problem, plan: Schedule) -> Function:
         for r in range(0, plan.wide, lanes):
             for c in range(0, across, lanes):
                 square = tc.shared(wide[lanes, lanes])
-                for i, d in line:
+                for i, d in lines(lanes):
                     own_head, query = place(head, row + r + i)
                     square[i, d] = (
                         q[batch, own_head, query, c + d].to(wide) * problem.scale
@@ -137,7 +132,7 @@ def _store_turned(problem: Problem, plan: Schedule) -> Function:
     """The rows of the result, each divided by its total."""
     wide, results, lanes, each = problem.wide, problem.results, plan.lanes, plan.each
     deep, count = _whole(problem, plan, results), _joined(problem) * problem.length
-    line, place = _line(plan), problem.place(_joined(problem))
+    place = problem.place(_joined(problem))
 
     @tc.function
     def store_turned(y, sums, totals, batch, head, row):
@@ -146,7 +141,7 @@ def _store_turned(problem: Problem, plan: Schedule) -> Function:
         for r in range(0, plan.wide, lanes):
             for c in range(0, deep, lanes):
                 square = tc.shared(wide[lanes, lanes])
-                for e, i in line:
+                for e, i in lines(lanes):
                     square[e, i] = sums[c + e, r + i] * totals[r + i]
                 part = quarters(square)
                 for i1, i0, e1, e0 in columns(lanes):
@@ -206,7 +201,7 @@ def _score(problem: Problem, plan: Schedule) -> Function:
 def _add_mask(problem: Problem, plan: Schedule) -> Function:
     wide, keys, lanes, each = problem.wide, problem.keys, plan.lanes, plan.each
     joined, added = _joined(problem), problem.added
-    count, line, place = joined * problem.length, _line(plan), problem.place(_joined(problem))
+    count, place = joined * problem.length, problem.place(_joined(problem))
     adds_alike = problem.once[2] and (problem.once[1] or joined == 1)
 
     @tc.function
@@ -219,7 +214,7 @@ def _add_mask(problem: Problem, plan: Schedule) -> Function:
             for r in range(0, plan.wide, lanes):
                 for c in range(0, size, lanes):
                     square = tc.shared(wide[lanes, lanes])
-                    for i, j in line:
+                    for i, j in lines(lanes):
                         own_head, query = place(head, row + r + i)
                         square[i, j] = (
                             added(mask, batch, own_head, query, first + c + j)

@@ -43,52 +43,33 @@ def _steps(problem: Problem, depth: int) -> _Steps:
 
 
 def implicit_gemm(problem: Problem, plan: Blocks, *, is_processor: bool) -> tc.KernelDefinition:
-    make = _pixels_by_features if problem.is_nhwc else _features_by_pixels
-    return problem.kernel(
-        plan.own.workers, make(problem, plan, _store(problem, plan, is_processor))
-    )
-
-
-def _pixels_by_features(problem: Problem, plan: Blocks, store: Function) -> Function:
     (tall, wide), depth = plan.own.shape, plan.depth
-    steps = _steps(problem, depth)
+    steps, store = _steps(problem, depth), _store(problem, plan, is_processor)
     covered, weight = _covered(problem, steps), _weight(problem, steps)
-    extents = problem.groups, problem.pixels, problem.near_features
+    both = problem.pixels, problem.near_features
+    shape = problem.groups, *(both if problem.is_nhwc else both[::-1])
+
+    @tc.function
+    def multiply(acc, x, w, group, first, second, p):
+        """Neighbours in memory are neighbours in what is loaded: channels of NHWC, pixels of NCHW."""
+        if problem.is_nhwc:
+            sx = tc.load((tall, depth), lambda i, q: covered(x, group, first + i, p, q), fill=0)
+            sw = tc.load((wide, depth), lambda j, q: weight(w, group, second + j, p, q), fill=0)
+            tc.mma(acc, sx, sw.T)
+        else:
+            sw = tc.load((tall, depth), lambda i, q: weight(w, group, first + i, p, q), fill=0)
+            sx = tc.load((depth, wide), lambda q, j: covered(x, group, second + j, p, q), fill=0)
+            tc.mma(acc, sw, sx)
 
     @tc.function
     def blocks(x, w, further, y):
-        for group, pixel, feature in tc.tiles(extents, by=(1, tall, wide)):
+        for group, first, second in tc.tiles(shape, by=(1, tall, wide)):
             acc = tc.tile(problem.total, plan.own, 0)
             for p in tc.pipeline(steps.count, by=depth, stages=plan.stages):
-                sx = tc.load((tall, depth), lambda i, q: covered(x, group, pixel + i, p, q), fill=0)
-                sw = tc.load(
-                    (wide, depth), lambda j, q: weight(w, group, feature + j, p, q), fill=0
-                )
-                tc.mma(acc, sx, sw.T)
-            store(y, acc, further, group, pixel, feature)
+                multiply(acc, x, w, group, first, second, p)
+            store(y, acc, further, group, first, second)
 
-    return blocks
-
-
-def _features_by_pixels(problem: Problem, plan: Blocks, store: Function) -> Function:
-    (tall, wide), depth = plan.own.shape, plan.depth
-    steps = _steps(problem, depth)
-    covered, weight = _covered(problem, steps), _weight(problem, steps)
-    extents = problem.groups, problem.near_features, problem.pixels
-
-    @tc.function
-    def blocks(x, w, further, y):
-        for group, feature, pixel in tc.tiles(extents, by=(1, tall, wide)):
-            acc = tc.tile(problem.total, plan.own, 0)
-            for p in tc.pipeline(steps.count, by=depth, stages=plan.stages):
-                sw = tc.load(
-                    (tall, depth), lambda i, q: weight(w, group, feature + i, p, q), fill=0
-                )
-                sx = tc.load((depth, wide), lambda q, j: covered(x, group, pixel + j, p, q), fill=0)
-                tc.mma(acc, sw, sx)
-            store(y, acc, further, group, feature, pixel)
-
-    return blocks
+    return problem.kernel(plan.own.workers, blocks)
 
 
 def _places(problem: Problem, steps: _Steps) -> tuple[Function, Function]:

@@ -7,17 +7,15 @@ from math import ceil
 from typing import Any
 
 import taskc as tc
-from taskc import repeat, spatial
 from taskc.kernels.matmul.plan import Panels
 from taskc.kernels.matmul.problem import Problem
-from taskc.kernels.squares import columns, quarters
+from taskc.kernels.squares import columns, lines, quarters
 
 
 def turned_panel(problem: Problem, plan: Panels) -> Callable[..., Any]:
     """A panel of b, turned in squares: a function of b, the product's number and the first column."""
     n, k, dtype, of_b = problem.n, problem.k, problem.right, problem.element_of(problem.batch[1])
     lanes, wide = plan.lanes, plan.wide
-    line = repeat(lanes, 1) * spatial(1, lanes)
 
     @tc.function
     def turned(b, number, col):
@@ -25,7 +23,7 @@ def turned_panel(problem: Problem, plan: Panels) -> Callable[..., Any]:
         for first in range(0, wide, lanes):
             for q in range(0, k, lanes):
                 square = tc.shared(dtype[lanes, lanes])
-                for j, p in line:
+                for j, p in lines(lanes):
                     square[j, p] = (
                         b[of_b(number, col + first + j, q + p)]
                         if col + first + j < n and q + p < k

@@ -15,6 +15,7 @@ from taskc.ir.target import DotInstruction, TileInstruction
 from taskc.kernels.machine_facts import PROCESSOR, UNMEASURED_SHARE
 from taskc.kernels.matmul.plan_gpu import Tiling, Vectors, candidates_gpu
 from taskc.kernels.matmul.problem import Extent, Problem
+from taskc.kernels.owners import VectorTile
 
 MOST_ROWS = 8  # of FewRows: of more, b is worth a copy
 _MANY = 1 << 20  # for an extent that is known only at a call
@@ -50,7 +51,7 @@ class FewRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Panels:
+class Panels(VectorTile):
     """A tile is `rows` x `vectors` * lanes; a block has as many tiles as `tall` rows take.
 
     depth    rows of b that a panel has at a time; 0: all
@@ -67,14 +68,6 @@ class Panels:
     beside: int = 1
     columns: int = 0
     few: FewRows | None = None
-
-    @property
-    def wide(self) -> int:
-        return self.vectors * self.lanes
-
-    @property
-    def own(self) -> Mapping:
-        return repeat(self.rows, self.vectors) * spatial(1, self.lanes)
 
     def cost(self, problem: Problem, machine: Machine) -> float:
         """As long as the products, with those behind the edges, and as reading b and putting it in order."""

@@ -5,8 +5,8 @@ are lanes, each of which is turned in registers. The squares of a block share th
 from __future__ import annotations
 
 import taskc as tc
-from taskc import KernelDefinition, repeat, spatial
-from taskc.kernels.squares import columns, quarters
+from taskc import KernelDefinition
+from taskc.kernels.squares import columns, lines, quarters
 from taskc.kernels.transpose.plan import Squares
 from taskc.kernels.transpose.problem import RANK, Problem
 
@@ -17,7 +17,6 @@ def squares(problem: Problem, plan: Squares) -> KernelDefinition:
     lanes, (height, width) = plan.lanes, (seen[across], seen[-1])
     by = [1] * RANK
     by[across], by[-1] = plan.tall * lanes, plan.wide * lanes
-    line = repeat(lanes, 1) * spatial(1, lanes)
 
     @tc.kernel(workers=lanes)
     def transpose(x: given, y: tc.out[made]):
@@ -27,9 +26,9 @@ def squares(problem: Problem, plan: Squares) -> KernelDefinition:
                     square = tc.shared(problem.dtype[lanes, lanes])
                     row, col = (a, b, c)[across] + p * lanes, d + q * lanes
                     if row + lanes > height or col + lanes > width:
-                        for i, j in line:
+                        for i, j in lines(lanes):
                             square[i, j] = problem.outside
-                    for i, j in line:
+                    for i, j in lines(lanes):
                         if row + i < height and col + j < width:
                             square[i, j] = x[source(replaced(a, b, c, row + i, col + j))]
                     part = quarters(square)
