@@ -116,8 +116,8 @@ def machine_code(repeats: int) -> list[Row]:
     one = milliseconds(lambda: [compile_kernel(kernel) for kernel in candidates], 1)
     rows.append(Row("NVRTC", "12 candidates, sm_80", 1, one))
     threads = os.cpu_count() or 1
-    beside = milliseconds(lambda: compile_many(candidates), 1)
-    rows.append(Row("NVRTC", "12 candidates, sm_80", threads, beside))
+    concurrent = milliseconds(lambda: compile_many(candidates), 1)
+    rows.append(Row("NVRTC", "12 candidates, sm_80", threads, concurrent))
     return rows
 
 

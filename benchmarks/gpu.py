@@ -169,15 +169,15 @@ def jobs_of(part: str, options: argparse.Namespace, target: str) -> list[Job]:
 
 def compile_all(jobs: Iterable[Job], target: str, program: Path, end: float) -> list[Job]:
     """Every kernel of some jobs once, in as many processes as there are cores."""
-    from gpu_jobs import run_beside
+    from gpu_jobs import run_concurrently
 
     different = {(job["family"], job["case"]): job for job in jobs}
     todo = [{**job, "kind": "compile", "target": target} for job in different.values()]
-    return run_beside(todo, program, end, os.cpu_count() or 1)
+    return run_concurrently(todo, program, end, os.cpu_count() or 1)
 
 
 def compile_only(options: argparse.Namespace, program: Path) -> int:
-    from gpu_jobs import line_of, run_beside
+    from gpu_jobs import line_of, run_concurrently
 
     start = time.monotonic()
     if options.bring_up:
@@ -190,7 +190,7 @@ def compile_only(options: argparse.Namespace, program: Path) -> int:
             for job in jobs_of("counters", options, options.target)
         ]
     done = compile_all(jobs, options.target, program, start + 10 * LIMIT)
-    done += run_beside(counted, program, start + 10 * LIMIT, os.cpu_count() or 1)
+    done += run_concurrently(counted, program, start + 10 * LIMIT, os.cpu_count() or 1)
     failed = [row for row in done if "error" in row or "left_out" in row]
     for row in done:
         if row in failed or "remarks" in row:

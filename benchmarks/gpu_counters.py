@@ -65,12 +65,12 @@ def simulate(job: Job) -> Job:
 
 def counted(jobs: Sequence[Job], target: str, program: Path, end: float, record: Any) -> None:
     """Each job's row: what was simulated, what ncu counted, and whether they agree."""
-    from gpu_jobs import run_beside
+    from gpu_jobs import run_concurrently
 
     wanted = [{**job, "kind": "simulate", "target": target} for job in jobs]
     simulated = {
         (row["family"], row["case"]): row
-        for row in run_beside(wanted, program, end, len(wanted) or 1)
+        for row in run_concurrently(wanted, program, end, len(wanted) or 1)
     }
     tool = shutil.which("ncu")
     if tool is None:

@@ -63,7 +63,7 @@ def run_jobs(
     return done
 
 
-def run_beside(jobs: Sequence[Job], program: Path, end: float, processes: int) -> list[Job]:
+def run_concurrently(jobs: Sequence[Job], program: Path, end: float, processes: int) -> list[Job]:
     """All jobs, in any order, in several processes at a time."""
     parts = [list(jobs[k::processes]) for k in range(processes)]
 
@@ -111,7 +111,7 @@ def run_process(
                     # What was written before the end is read before the end is believed.
                     for line in results:
                         row = json.loads(line)
-                        clock.told(row, now)
+                        clock.note_row(row, now)
                         if "ready" not in row:
                             last, count = row, count + 1
                             yield last
@@ -149,7 +149,7 @@ class _Clock:
     def _until(self, seconds: float, now: float, what: str) -> None:
         self.end, self.why = now + seconds, f"{what} {seconds:g} s"
 
-    def told(self, row: Job, now: float) -> None:
+    def note_row(self, row: Job, now: float) -> None:
         """Of a row: that it is ready, or a job's result."""
         if "ready" not in row:
             self._left = self._left[1:]

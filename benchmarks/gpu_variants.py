@@ -45,7 +45,7 @@ def plans() -> Iterator[tuple[str, Tiling]]:
         name = f"{64 * count}x{columns} {stages} stages"
         name += f", cluster {cluster[0]}x{cluster[1]}" if cluster != (1, 1) else ""
         name += f", groups of {group}" if group != 8 else ""
-        yield name, Tiling(own, 64, stages, group=group, ahead=True, cluster=cluster)
+        yield name, Tiling(own, 64, stages, group=group, specialize=True, cluster=cluster)
     fragment = next(row for row in rows if not row.asynchronous).accumulator_fragment
     for warps, fragments_of_a_warp, parts in BESIDE:
         own = spatial(*warps) * repeat(*fragments_of_a_warp) * fragment

@@ -28,7 +28,7 @@ _FORMS: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
     ),
     "loads ahead": (
         "sm_90a", (1, 1, 70, 70, 16),
-        {"causal": True, "dtype": f16, "plan": Plan(4, 1, 32, 2, ahead=True)},
+        {"causal": True, "dtype": f16, "plan": Plan(4, 1, 32, 2, specialize=True)},
     ),
 }  # fmt: skip
 

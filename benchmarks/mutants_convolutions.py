@@ -17,8 +17,8 @@ _FRAGMENT = repeat(2, 1) * spatial(8, 4) * repeat(1, 2)
 _BY_WARPS = Tiling(spatial(2, 1) * repeat(1, 2) * _FRAGMENT, 16, 3)
 _BY_WARPGROUPS = Tiling(spatial(8, 1) * repeat(1, 2) * _FRAGMENT, 16, 3)
 # A producer loads, in bulk.
-_AHEAD = Tiling(spatial(4, 1) * repeat(1, 2) * _FRAGMENT, 64, 2, ahead=True)
-_TURNED = replace(_AHEAD, turned=True)
+_AHEAD = Tiling(spatial(4, 1) * repeat(1, 2) * _FRAGMENT, 64, 2, specialize=True)
+_SWAPPED = replace(_AHEAD, swap_ab=True)
 
 # Images, height, width, channels, features; mostly 128 pixels, with more steps than a ring has slots.
 _SHAPE = (2, 8, 8, 32, 16)
@@ -37,7 +37,7 @@ _FORMS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
 _IN_BULK: dict[str, tuple[tuple[int, ...], dict[str, Any], Tiling]] = {
     "pixels in bulk": ((4, 8, 8, 64, 16), {"size": (1, 3), "padding": (0, 1)}, _AHEAD),
     "strided pixels in bulk": ((9, 6, 6, 64, 24), {"size": 2, "stride": 2, "padding": 1}, _AHEAD),
-    "few pixels": ((1, 4, 4, 64, 136), {"size": (1, 3), "padding": (0, 1)}, _TURNED),
+    "few pixels": ((1, 4, 4, 64, 136), {"size": (1, 3), "padding": (0, 1)}, _SWAPPED),
     "NCHW in bulk": ((2, 8, 17, 64, 16), {"size": (1, 2), "order": "NCHW"}, _AHEAD),
 }
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from taskc import dlpack
 from taskc.ir import nodes as ir
-from taskc.ir.extents import extent_value, told
+from taskc.ir.extents import extent_value, shifted_dimension
 from taskc.ir.printer_expressions import extent_text
 from taskc.ir.program import Program
 from taskc.ir.rounding import as_storage
@@ -32,7 +32,7 @@ from taskc.ir.signature import (
 )
 from taskc.ir.types import DType, TensorType, from_numpy
 from taskc.packed import Laid
-from taskc.places import AnyArray, DeviceArray, Place, is_placed, is_read_only, overlap, start_of
+from taskc.places import AnyArray, Device, DeviceArray, is_placed, is_read_only, overlap, start_of
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -81,7 +81,7 @@ class Signature:
         args: Sequence[Any],
         keywords: dict[str, Any],
         alignment: int = ALIGNMENT,
-        place: Place | None = None,
+        place: Device | None = None,
     ) -> Bound:
         """The arguments of a call, checked; an `ArgumentError` names the parameter.
 
@@ -116,7 +116,7 @@ class _Call:
 
     kernel: str
     alignment: int
-    place: Place | None = None
+    place: Device | None = None
     values: dict[str, Any] = field(default_factory=dict)
     dimensions: dict[ir.Variable, int] = field(default_factory=dict)
     inferred_from: dict[ir.Variable, str] = field(default_factory=dict)
@@ -204,7 +204,7 @@ class _Call:
         except (BufferError, RuntimeError, ValueError) as error:
             raise self.fail(parameter, f"can't be read through DLPack: {error}") from error
 
-    def _on_device(self, parameter: ir.Tensor, value: Any, place: Place) -> DeviceArray:
+    def _on_device(self, parameter: ir.Tensor, value: Any, place: Device) -> DeviceArray:
         if not dlpack.is_on_cuda(value):
             if isinstance(value, np.ndarray) or hasattr(value, "__dlpack__"):
                 raise self.fail(
@@ -227,7 +227,7 @@ class _Call:
         self._check_place(parameter, array, place)
         return array
 
-    def _check_place(self, parameter: ir.Tensor, array: Any, place: Place) -> None:
+    def _check_place(self, parameter: ir.Tensor, array: Any, place: Device) -> None:
         if not place.holds(array):
             where = f"CUDA device {array.device}"
             raise self.fail(parameter, f"lies on {where}, and other arguments on {place.name}")
@@ -263,7 +263,7 @@ class _Call:
             n for output in outputs for n in output.argument_shape if isinstance(n, ir.Variable)
         }
         for parameter, extent, size in self.computed:
-            known = told(extent)
+            known = shifted_dimension(extent)
             if known is not None and known.dimension in wanted and size >= known.more:
                 array = self.values[parameter.name]
                 self._extent(parameter, known.dimension, size - known.more, array)

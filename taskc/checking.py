@@ -114,7 +114,7 @@ def examine(
     target: str | None = None,
     progress: Progress = lambda text: None,
 ) -> Examination:
-    """As `check` of a kernel, with what was run and measured. `progress` is called with what comes next."""
+    """Checks a kernel as `check` does, with what was run and measured. `progress` is called with what comes next."""
     kernel = for_target(definition.ir, target)
     wanted = _wanted(stages)
     bound = signature(definition).bind(definition.example() if arguments is None else arguments, {})
@@ -130,7 +130,7 @@ def examine_program(
     target: str | None = None,
     progress: Progress = lambda text: None,
 ) -> ProgramExamination:
-    """As `check` of a program, with what was run.
+    """Checks a program as `check` does, and says what was run.
 
     Each call is examined as its kernel would be, on what the calls before it have computed. What
     comes after a call with an error would be examined on numbers without a meaning, and isn't.

@@ -30,7 +30,7 @@ from taskc.lang.definition import Definition, KernelDefinition
 from taskc.lang.program import ProgramDefinition
 from taskc.launches import launches, on_host
 from taskc.packed import Packed
-from taskc.places import Place
+from taskc.places import Device
 from taskc.settings import VERSION, cache_folder, target_name, thread_limit
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Runner:
     direct: Callable[[Call], Call | None] = lambda otherwise: None
 
 
-class DevicePlace(Place, Protocol):
+class StreamDevice(Device, Protocol):
     """`with place:` what runs goes into the stream that the arrays are ready for."""
 
     def __enter__(self) -> None: ...
@@ -84,7 +84,7 @@ class Backend:
     compile: Callable[[Kernel, Hashable], Runner]
     facts: Callable[[Kernel, Bound], Hashable] = lambda kernel, bound: ()
     alignment: int = ALIGNMENT
-    place: Callable[[list[Any]], DevicePlace | None] = lambda arrays: None
+    place: Callable[[list[Any]], StreamDevice | None] = lambda arrays: None
 
 
 def call(
@@ -302,7 +302,7 @@ def _cuda() -> Backend:
     def device(kernel: Kernel, bound: Bound) -> int:
         return cuda.device_of(bound.values)
 
-    return Backend(compile, facts=device, place=cuda.Place)
+    return Backend(compile, facts=device, place=cuda.DeviceStream)
 
 
 register_target("cuda", _cuda)

@@ -153,7 +153,7 @@ def _excerpt(location: Location) -> tuple[str, str]:
 
 
 def _cells(text: str) -> list[tuple[str, int]]:
-    """For each character what is printed in its place, and how many terminal cells that takes."""
+    """Says for each character what is printed in its place, and how many terminal cells that takes."""
     cells = []
     column = 0
     for char in text:

@@ -20,21 +20,21 @@ class Machine:
     lanes      f32 numbers in a vector: a mapping ends in spatial(1, lanes)
     registers  vector registers
     threads    how many blocks run at a time
-    near       bytes of a core's own cache, the largest that it shares with no other
+    fast_memory       bytes of a core's own cache, the largest that it shares with no other
     products   the instructions that multiply matrices
 
-    Of one whose blocks are many workers around a memory of their own (`is_processor` is false):
+    What is known of one whose blocks are many workers around a memory of their own (`is_processor` is false):
 
     lanes      workers that run in lockstep
     registers  4-byte registers of a worker
     threads    how many groups of blocks run at a time, one to a multiprocessor
-    near       bytes of the memory that a block has
+    fast_memory       bytes of the memory that a block has
     """
 
     lanes: int
     registers: int
     threads: int
-    near: int
+    fast_memory: int
     products: tuple[MatrixInstruction, ...] = field(default=(), hash=False)  # long, and the same
     is_processor: bool = True
 
@@ -56,7 +56,7 @@ def machine(target: str | None = None) -> Machine:
 
     limit_threads(thread_limit())
     here = TARGETS[host().target]
-    return Machine(here.warp, here.vectors, thread_count(), _near(), here.products)
+    return Machine(here.warp, here.vectors, thread_count(), _cache_bytes(), here.products)
 
 
 def _described(name: str) -> Machine:
@@ -69,7 +69,7 @@ def _described(name: str) -> Machine:
     )
 
 
-def _near() -> int:
+def _cache_bytes() -> int:
     try:
         text = (_CACHES / "index2" / "size").read_text(encoding="ascii").strip()
         return int(text[:-1]) << {"K": 10, "M": 20}[text[-1]]

@@ -32,7 +32,7 @@ class DeviceArray(Protocol):
     def copy(self) -> Any: ...
 
 
-class Place(Protocol):
+class Device(Protocol):
     """The device on which the arrays of a call lie."""
 
     @property

@@ -10,7 +10,7 @@ import numpy as np
 
 from taskc.backend.sim import run
 from taskc.ir import nodes as ir
-from taskc.ir.compare import difference
+from taskc.ir.compare import program_difference
 from taskc.ir.parser import parse
 from taskc.ir.printer import to_text
 from taskc.ir.verify import verify
@@ -63,7 +63,7 @@ def same_after_every_pass(
             continue
         seen.add(anywhere)
         text = to_text(now)
-        assert (found := difference(parse(text), now)) is None, f"{where}: {found}\n{text}"
+        assert (found := program_difference(parse(text), now)) is None, f"{where}: {found}\n{text}"
         for seed in seeds if ir.STAGES.index(now.stage) >= _FREE else seeds[:1]:
             made = _bits(results(now, arguments, seed=seed, where=where))
             bits = made if bits is None else bits

@@ -303,7 +303,7 @@ def test_rows_need_no_git(parts: Any, record: Any, monkeypatch: pytest.MonkeyPat
 
 def test_jobs_in_several_processes(parts: Any, tmp_path: Path) -> None:
     program, end = child(tmp_path, BREAKS), time.monotonic() + 100
-    rows = parts["jobs"].run_beside(numbered(5), program, end, 2)
+    rows = parts["jobs"].run_concurrently(numbered(5), program, end, 2)
     assert sorted(row["case"] for row in rows) == ["1", "2", "3", "4", "5"]
     assert [row["case"] for row in rows if "error" in row] == ["2"]
 

@@ -70,7 +70,7 @@ def test_a_program_is_broken_one_kernel_at_a_time() -> None:
 def test_a_survivor_without_a_reason_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     """A checker that sees no races leaves the deleted barrier unreported."""
     definition = kernels_of(example("transpose"))["transpose"]
-    monkeypatch.setattr("taskc.mutation._Trial.difference", lambda *_: None)
+    monkeypatch.setattr("taskc.mutation._Trial.wrong_result", lambda *_: None)
     deleted = [m for m in mutants_of(definition) if m.kind == "delete"]
     assert deleted
     assert not any(m.reported or m.reason for m in deleted)

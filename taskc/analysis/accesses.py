@@ -19,7 +19,7 @@ from taskc.analysis.collisions import element_numbers, extremes
 from taskc.analysis.indices import Array, Evaluator, Index, content
 from taskc.errors import Location
 from taskc.ir import nodes as ir
-from taskc.ir.affine import difference
+from taskc.ir.affine import constant_difference
 from taskc.ir.extents import size_in_bytes
 from taskc.ir.nodes import Expression, Tensor, Variable
 
@@ -39,15 +39,15 @@ class Access:
     workers: Array
     loc: Location
 
-    def moved(self, values: Dictionary[Variable, Expression]) -> Access:
-        """The same access in another iteration of the loops around it; itself, where it is no other."""
+    def substituted(self, values: Dictionary[Variable, Expression]) -> Access:
+        """Makes the access of another iteration of the loops around it; it is itself, where it is no other."""
         indices = tuple([index and index.substituted(values) for index in self.indices])
         unchanged = all(new is old for new, old in zip(indices, self.indices, strict=True))
         return self if unchanged else replace(self, indices=indices)
 
     @property
     def key(self) -> Hashable:
-        """The same for accesses of the same workers to the same elements."""
+        """It is equal for accesses of the same workers to the same elements."""
         indices = tuple([index and index.key for index in self.indices])
         return self.tensor, self.writes, self.atomic, indices, content(self.workers)
 
@@ -91,7 +91,7 @@ class Crew:
         return Crew(workers, {**outer, **inner}, None if active.all() else active)
 
     def issue(self, loop: ir.Each, worker: Variable) -> Crew | None:
-        """The same of a loop for fewer workers: the first ones of as many groups of these, equally large."""
+        """Enters a loop for fewer workers: the first ones of as many groups of these, equally large."""
         count = loop.mapping.workers
         numbers = replace(self, workers=np.arange(count)).enter(loop, worker)
         if numbers is None:
@@ -109,7 +109,7 @@ class Crew:
         )
 
     def first_owners(self, loop: ir.Each) -> Crew:
-        """Of the workers that have one task, the first alone: it does the stores to memory."""
+        """Keeps of the workers that have one task the first alone: it does the stores to memory."""
         mapping = loop.mapping
         if not mapping.is_replicated or loop.worker is not None:
             return self
@@ -135,13 +135,13 @@ def make_access(
     tensor: Tensor,
     indices: Sequence[Expression | None],
     crew: Crew,
-    wild: frozenset[Variable],
+    divergent: frozenset[Variable],
     *,
     writes: bool,
     atomic: bool = False,
     loc: Location,
 ) -> Access:
-    evaluator = Evaluator(Values(crew.values, wild))
+    evaluator = Evaluator(Values(crew.values, divergent))
     known = [None if index is None else evaluator.index(index) for index in indices]
     workers, active = crew.workers, crew.active
     if active is not None:
@@ -158,14 +158,14 @@ def _where(index: Index, active: Array) -> Index:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Variables that have arrays over (worker, task), and `wild` ones, of which nothing is known; others are the
+    """Variables that have arrays over (worker, task), and `divergent` ones, of which nothing is known; others are the
     same for all workers. Nothing is known of memory, either."""
 
     arrays: Dictionary[Variable, Array]
-    wild: frozenset[Variable] = frozenset()
+    divergent: frozenset[Variable] = frozenset()
 
     def variable(self, variable: Variable) -> Index | None:
-        if variable in self.wild:
+        if variable in self.divergent:
             return None
         array = self.arrays.get(variable)
         return Index({variable: 1}, 0) if array is None else Index({}, array)
@@ -220,10 +220,10 @@ def _known_difference(one: Index, two: Index) -> int | str | None:
             ir.Binary(operator="%", left=left, right=ir.Constant(value=size)),
             ir.Binary(operator="%", left=right, right=ir.Constant(value=other)),
         ) if size == other:
-            steps = difference(left, right)
+            steps = constant_difference(left, right)
             if steps is not None:
                 return 0 if steps % int(size) == 0 else "distinct"
-    return difference(one.origin, two.origin)
+    return constant_difference(one.origin, two.origin)
 
 
 def share_bytes(a: Tensor, b: Tensor) -> bool:
@@ -234,7 +234,7 @@ def share_bytes(a: Tensor, b: Tensor) -> bool:
 
 
 def _meeting_in_bytes(a: Access, b: Access, groups: Dictionary[str, int]) -> str | None:
-    """The same of tensors that lie in the same bytes; where one access may be anywhere, all its workers meet."""
+    """Compares likewise tensors that lie in the same bytes; where one access may be anywhere, all its workers meet."""
     unit = gcd(a.tensor.dtype.nbytes, b.tensor.dtype.nbytes)  # offsets are multiples of more
     first, second = _places(a, unit), _places(b, unit)
     if first is None or second is None:
@@ -254,7 +254,7 @@ def _places(access: Access, unit: int) -> tuple[Access, Array] | None:
         return None
     parts: list[Array] = [access.workers]
     for index in access.indices:
-        start = index and difference(index.origin, ir.Constant(0))
+        start = index and constant_difference(index.origin, ir.Constant(0))
         if index is None or start is None:
             return None
         parts.append(np.asarray(index.base + start))

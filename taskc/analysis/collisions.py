@@ -34,7 +34,7 @@ def element_numbers(own: Sequence[Any], other: Sequence[Any]) -> tuple[Array, Ar
 
 
 def extremes(keys: Array, agents: Array, count: int) -> tuple[Array, Array]:
-    """For every number of an element the lowest and the highest agent; -1 where there is none."""
+    """Finds for every number of an element the lowest and the highest agent; -1 where there is none."""
     keys, numbers = (array.ravel() for array in np.broadcast_arrays(keys, agents))
     if (numbers[1:] < numbers[:-1]).any():
         order = np.argsort(numbers, kind="stable")

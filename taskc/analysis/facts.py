@@ -7,7 +7,7 @@
     facts.interval(expression)          numeric bounds
 
 `Facts` are immutable: what follows a statement, or lies beside it, is not concerned. They are
-cheap to extend, since ranges of names are kept in one `Scope` (a variable is bound once), and only
+cheap to extend, since ranges of names are kept in one `SymbolTable` (a variable is bound once), and only
 conditions make new frames. How a condition is proved is told in taskc.analysis.prover.
 """
 
@@ -19,9 +19,9 @@ from math import gcd
 
 from taskc.analysis.known import Known
 from taskc.analysis.prover import nonpositive
-from taskc.analysis.wrapping import unwrapped
+from taskc.analysis.wrapping import without_wrapping
 from taskc.ir import nodes as ir
-from taskc.ir.affine import Affine, Atom, Opaque, Scope
+from taskc.ir.affine import Affine, Atom, Opaque, SymbolTable
 from taskc.ir.build import ZERO, index
 from taskc.ir.interval import Interval
 from taskc.ir.linear import factors_of
@@ -49,8 +49,8 @@ class Facts(Known):
     def empty(
         kernel: ir.Kernel | None = None, cells: Mapping[ir.Tensor, Interval] | None = None
     ) -> Facts:
-        """At the top of a kernel; `cells` says between which numbers some tensors' elements stay."""
-        scope = Scope(cells)
+        """Knows what holds at the top of a kernel; `cells` says between which numbers some tensors' elements stay."""
+        scope = SymbolTable(cells)
         if kernel is None:
             return Facts(scope)
         natural = Affine(0, {}, 0)
@@ -137,7 +137,7 @@ class Facts(Known):
         if condition.dtype is not boolean or type(condition) is Constant:
             return self
         term = self.scope.term(condition)
-        if not isinstance(term, Opaque) or (lasting and term.moving) or term in self.truths:
+        if not isinstance(term, Opaque) or (lasting and term.volatile) or term in self.truths:
             return self
         facts = replace(self, truths={**self.truths, term: holds}, _proofs={})
         named = self.scope.conditions.get(condition) if type(condition) is Variable else None
@@ -146,7 +146,7 @@ class Facts(Known):
     def _assume_named(self, condition: Expression, holds: bool) -> Facts:
         """Where a condition held, or didn't, when it got a name: what memory may have changed is not
         known any more."""
-        if not self.scope.term(condition).moving:
+        if not self.scope.term(condition).volatile:
             return self.assume(condition, holds=holds)
         match condition:
             case Unary(operator="not"):
@@ -158,7 +158,7 @@ class Facts(Known):
 
     def _assume_comparison(self, operator: str, condition: Binary, lasting: bool) -> Facts:
         form = self.scope.form(condition.left) - self.scope.form(condition.right)
-        if not form.terms or (lasting and form.moving):
+        if not form.terms or (lasting and form.volatile):
             return self
         match operator:
             case "<":
@@ -183,7 +183,7 @@ class Facts(Known):
     def _with(self, form: Affine) -> Facts:
         """And form <= 0."""
         facts = self._with_exactly(form)
-        exact = unwrapped(facts, form)
+        exact = without_wrapping(facts, form)
         return facts if exact is None else facts._with_exactly(exact)
 
     def _with_exactly(self, form: Affine) -> Facts:
@@ -256,7 +256,7 @@ class Facts(Known):
             last = end - edge if step > 0 else end + edge
         low, high = (first, last) if step > 0 else (last, first)
         self.scope.bind(variable, low, high, first, stride)
-        if distance.is_constant or distance.moving:
+        if distance.is_constant or distance.volatile:
             return self
         return self._with(-distance + 1)
 
@@ -266,7 +266,7 @@ class Facts(Known):
         """Its linear form; Lets are looked through."""
         return self.scope.form(expression)
 
-    def difference(self, left: Expression, right: Expression) -> int | None:
+    def constant_difference(self, left: Expression, right: Expression) -> int | None:
         """left - right where that is one number."""
         form = self.scope.form(left) - self.scope.form(right)
         return form.constant if form.is_constant else None
@@ -282,7 +282,7 @@ class Facts(Known):
     def interval(self, expression: Expression) -> Interval:
         """Numeric bounds of an integer expression."""
         form = self.scope.form(expression)
-        return self.interval_of(unwrapped(self, form) or form)
+        return self.interval_of(without_wrapping(self, form) or form)
 
     def nonpositive(self, form: Affine) -> bool:
         """form <= 0 surely holds."""
@@ -327,7 +327,7 @@ class Facts(Known):
                 return where if where is other.prove(condition.otherwise) else None
             case Variable() if condition in self.scope.conditions:
                 named = self.scope.conditions[condition]
-                result = None if self.scope.term(named).moving else self.prove(named)
+                result = None if self.scope.term(named).volatile else self.prove(named)
                 if result is not None:
                     return result
             case _:

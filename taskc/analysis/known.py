@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import gcd
 
-from taskc.ir.affine import Affine, Atom, Opaque, Scope
+from taskc.ir.affine import Affine, Atom, Opaque, SymbolTable
 from taskc.ir.interval import Interval
 from taskc.ir.linear import factors_of
 
@@ -22,7 +22,7 @@ class Known:
     moduli         forms known to be multiples of a number
     """
 
-    scope: Scope
+    scope: SymbolTable
     inequalities: tuple[Affine, ...] = ()
     intervals: dict[Atom, Interval] = field(default_factory=dict)
     moduli: dict[Atom, int] = field(default_factory=dict)

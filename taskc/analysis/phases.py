@@ -44,7 +44,7 @@ class Phases:
         if isinstance(statement, ir.Move) and statement.how in MATRIX_MOVES:
             # Who names a line touches it, and so does who has its elements.
             found += self.of(named_by_lines(statement), lets)
-        for touch in touches(statement, _Scope(self.worker, self.crew, lets)):
+        for touch in touches(statement, _Environment(self.worker, self.crew, lets)):
             node = touch.node
             loc = touch.loc if isinstance(node, ir.Operand) else node.loc
             found += self._access(node, touch.known, loc)
@@ -53,10 +53,10 @@ class Phases:
     def of_expression(
         self, expression: Expression, lets: dict[Variable, Expression]
     ) -> tuple[Access, ...]:
-        scope = _Scope(self.worker, self.crew, lets)
+        scope = _Environment(self.worker, self.crew, lets)
         return tuple(
             access
-            for node, where in reads(expression, scope, _Scope.assume)
+            for node, where in reads(expression, scope, _Environment.assume)
             for access in self._access(node, where, node.loc)
         )
 
@@ -67,10 +67,10 @@ class Phases:
         for tensor in step.ring.tensors:
             if tensor in self.copies and tensor in self.shared:
                 move = self.copies[tensor]
-                moved = replace(
+                copied = replace(
                     move, indices=(slot, *move.indices[1:]), value=ir.Constant(0), guard=None
                 )
-                found.extend(self.of(moved, lets))
+                found.extend(self.of(copied, lets))
         return tuple(found)
 
     def look(self, step: ir.RingStep) -> Access:
@@ -86,7 +86,7 @@ class Phases:
             self.mbarriers[ring] = Tensor(f"{ring.name}_full", u64, (ring.stages,), BARRIER)
         return self.mbarriers[ring]
 
-    def _access(self, node: Touching, scope: _Scope, loc: Location) -> Iterator[Access]:
+    def _access(self, node: Touching, scope: _Environment, loc: Location) -> Iterator[Access]:
         if node.tensor not in self.shared:
             return
         stores = isinstance(node, ir.Store | ir.Atomic | ir.Move)
@@ -99,7 +99,7 @@ class Phases:
             node.tensor,
             [index and scope.resolve(index) for index in indices],
             crew if self.masked else replace(crew, active=None),
-            scope.wild,
+            scope.divergent,
             writes=stores or isinstance(node, ir.Address),
             atomic=isinstance(node, ir.Atomic),
             loc=loc,
@@ -107,31 +107,31 @@ class Phases:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scope:
+class _Environment:
     """lets    scalars and what they stand for
-    wild    variables that different workers may see different, unknown values of
+    divergent    variables that different workers may see different, unknown values of
     storing the crew without replicas; nested: inside a mapping loop
     """
 
     worker: Variable
     crew: Crew
     lets: dict[Variable, Expression]
-    wild: frozenset[Variable] = frozenset()
+    divergent: frozenset[Variable] = frozenset()
     storing: Crew | None = None
     nested: bool = False
 
     def resolve(self, expression: Expression) -> Expression:
         return substitute(expression, self.lets)
 
-    def assume(self, condition: Expression, holds: bool) -> _Scope:
+    def assume(self, condition: Expression, holds: bool) -> _Environment:
         resolved = self.resolve(condition if holds else ir.Unary("not", condition))
         storing = None if self.storing is None else self.storing.where(resolved)
         return replace(self, crew=self.crew.where(resolved), storing=storing)
 
-    def repeated(self, loop: Loop) -> _Scope:
+    def repeated(self, loop: Loop) -> _Environment:
         return self
 
-    def under(self, loop: Loop) -> _Scope:
+    def under(self, loop: Loop) -> _Environment:
         match loop:
             case ir.Each():
                 return self._each(loop)
@@ -142,10 +142,10 @@ class _Scope:
             case _:
                 return self  # all workers are at one iteration at a time
 
-    def within(self, role: ir.Role) -> _Scope:
+    def within(self, role: ir.Role) -> _Environment:
         return replace(self, crew=Crew.everyone(role.workers, role.first))
 
-    def behind(self, statement: Statement) -> _Scope:
+    def behind(self, statement: Statement) -> _Environment:
         if not isinstance(statement, ir.Let):
             return self
         variable, value = statement.variable, statement.value
@@ -153,10 +153,10 @@ class _Scope:
             return self._unknown(variable) if self.nested else self
         return replace(self, lets={**self.lets, variable: self.resolve(value)})
 
-    def _unknown(self, *variables: Variable) -> _Scope:
-        return replace(self, wild=self.wild.union(variables))
+    def _unknown(self, *variables: Variable) -> _Environment:
+        return replace(self, divergent=self.divergent.union(variables))
 
-    def _each(self, loop: ir.Each) -> _Scope:
+    def _each(self, loop: ir.Each) -> _Environment:
         worker = None if loop.worker is None else self.resolve(loop.worker)
         crew = self.crew.enter(replace(loop, worker=worker), self.worker)
         if crew is None:
@@ -164,7 +164,7 @@ class _Scope:
         storing = crew.first_owners(loop) if not self.nested else None
         return replace(self, crew=crew, storing=storing, nested=True)
 
-    def _move(self, move: ir.Move) -> _Scope:
+    def _move(self, move: ir.Move) -> _Environment:
         assert move.by is not None
         loop = ir.Each(move.variables, move.by, None, ir.Sequence(()))
         sends = move.how == "tma" and move.tensor.scope == GLOBAL
@@ -176,7 +176,7 @@ class _Scope:
             crew = storing = replace(crew, workers=issuer)
         return replace(self, crew=crew, storing=storing, nested=True)
 
-    def _trips(self, loop: ir.For) -> _Scope:
+    def _trips(self, loop: ir.For) -> _Environment:
         """Inside a mapping loop, workers may be at different iterations at a time: all are enumerated."""
         start, stop = (evaluate(self.resolve(x), {}) for x in (loop.start, loop.stop))
         if start is None or stop is None:

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from math import gcd
 
 from taskc.analysis.known import Known, cancelling
-from taskc.analysis.wrapping import unwrapped
+from taskc.analysis.wrapping import without_wrapping
 from taskc.ir.divisions import exact_quotient
 from taskc.ir.linear import Affine, Atom, Opaque
 
@@ -43,7 +43,7 @@ def nonpositive(facts: Known, form: Affine) -> bool:
         return True
     if _products(form) and _Search(facts, multiplies=True).proves(form, _MOST_FACTS):
         return True
-    exact = unwrapped(facts, form)
+    exact = without_wrapping(facts, form)
     return exact is not None and nonpositive(facts, exact)
 
 
@@ -182,7 +182,7 @@ class _Search:
         return False
 
     def _is_positive(self, divisor: Affine) -> bool:
-        """For a divisor of 0 a quotient is 0, not at most q - 1."""
+        """Whether it surely is: for a divisor of 0 a quotient is 0, not at most q - 1."""
         low = self.facts.interval_of(divisor).low
         return (low is not None and low > 0) or nonpositive(self.facts, -divisor + 1)
 

@@ -14,13 +14,13 @@ from taskc.ir.linear import WRAPPED, Affine, Atom, Opaque, factors_of
 from taskc.ir.types import DType, i64
 
 
-def unwrapped(facts: Known, form: Affine) -> Affine | None:
+def without_wrapping(facts: Known, form: Affine) -> Affine | None:
     """The form with every atom that surely doesn't wrap as what it is made of; None as it was."""
     found = None
     for atom in form.terms:
         if type(atom) is Opaque and atom.kind == WRAPPED:
             inner, dtype = atom.parts
-            inner = unwrapped(facts, inner) or inner
+            inner = without_wrapping(facts, inner) or inner
             if _is_exact(facts, atom, inner, dtype):
                 found = (found or form).replacing(atom, inner)
     return found
@@ -55,7 +55,7 @@ def _stays_below(facts: Known, form: Affine, limit: int, dtype: DType) -> bool:
 
 
 def _magnitude(facts: Known, atom: Atom) -> int:
-    """Of an infinite atom: of what is in it, without the sizes."""
+    """An infinite atom has the magnitude of what is in it, without the sizes."""
     if type(atom) is not Opaque or atom.kind != "*":
         return facts.scope.atom_form(atom).magnitude
     product = 1

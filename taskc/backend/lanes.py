@@ -34,7 +34,7 @@ Offsets = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class LaneForm:
     """offsets: each lane's value minus lane 0's, or None. divisor divides lane 0's value: 0 if it is 0."""
 
     offsets: Offsets | None
@@ -62,24 +62,26 @@ class Form:
         return self.stride == 1
 
 
-VARYING = Form(None)
+VARYING = LaneForm(None)
 
 
-class Lanes:
+class LaneForms:
     """The forms of a kernel's expressions, at stage scalar or lean, on vectors of `width` workers."""
 
     def __init__(self, kernel: ir.Kernel, width: int) -> None:
         self.width = width
         self._uniform = (0,) * width
-        self._forms: dict[Variable, Form] = {}
-        self._memo: dict[int, tuple[Expression, Form]] = {}
+        self._forms: dict[Variable, LaneForm] = {}
+        self._memo: dict[int, tuple[Expression, LaneForm]] = {}
         # Private memory that holds one value for all lanes, until a store says otherwise.
         self._varying: set[Tensor] = set()
         count = -1
         while count != len(self._varying):
             count = len(self._varying)
             self._forms = {
-                kernel.worker: Form(tuple(range(width)), 0 if kernel.workers <= width else width),
+                kernel.worker: LaneForm(
+                    tuple(range(width)), 0 if kernel.workers <= width else width
+                ),
             }
             self._memo = {}
             self._visit(kernel.body, True)
@@ -88,15 +90,15 @@ class Lanes:
         """Whether private memory may hold different values on different lanes."""
         return tensor in self._varying
 
-    def uniform(self, divisor: int = 1) -> Form:
-        return Form(self._uniform, divisor)
+    def uniform(self, divisor: int = 1) -> LaneForm:
+        return LaneForm(self._uniform, divisor)
 
     def is_uniform(self, expression: Expression) -> bool:
         return self.form(expression).is_uniform
 
-    def form(self, expression: Expression) -> Form:
+    def form(self, expression: Expression) -> LaneForm:
         if isinstance(expression, Variable):
-            return self._forms.get(expression, Form(self._uniform, expression.multiple))
+            return self._forms.get(expression, LaneForm(self._uniform, expression.multiple))
         found = self._memo.get(id(expression))
         if found is None:
             found = expression, self._form(expression)
@@ -105,7 +107,7 @@ class Lanes:
 
     # Expressions.
 
-    def _form(self, expression: Expression) -> Form:
+    def _form(self, expression: Expression) -> LaneForm:
         match expression:
             case ir.Constant(value=value):
                 is_integer = expression.dtype.is_integer
@@ -129,7 +131,7 @@ class Lanes:
                     return VARYING
                 forms = self.form(then), self.form(otherwise)
                 divisor = gcd(forms[0].divisor, forms[1].divisor)
-                return Form(forms[0].offsets, divisor) if _alike(*forms) else VARYING
+                return LaneForm(forms[0].offsets, divisor) if _alike(*forms) else VARYING
             case ir.Read(tensor=tensor, indices=indices):
                 is_private = tensor.scope in (LOCAL, REGISTER)
                 if is_private and tensor in self._varying:
@@ -149,17 +151,17 @@ class Lanes:
                 return self._uniform_if(*map(self.form, operands))
         return VARYING
 
-    def _uniform_if(self, *forms: Form) -> Form:
+    def _uniform_if(self, *forms: LaneForm) -> LaneForm:
         return self.uniform() if all(form.is_uniform for form in forms) else VARYING
 
-    def _binary(self, operator: str, left: Expression, right: Expression) -> Form:
+    def _binary(self, operator: str, left: Expression, right: Expression) -> LaneForm:
         a, b = self.form(left), self.form(right)
         if a.offsets is None or b.offsets is None:
             return VARYING
         if operator in "+-":
             sign = 1 if operator == "+" else -1
             both = zip(a.offsets, b.offsets, strict=True)
-            return Form(tuple([x + sign * y for x, y in both]), gcd(a.divisor, b.divisor))
+            return LaneForm(tuple([x + sign * y for x, y in both]), gcd(a.divisor, b.divisor))
         offsets = a.offsets
         if operator == "*" and isinstance(left, ir.Constant):
             a, offsets, right = b, b.offsets, left
@@ -167,11 +169,11 @@ class Lanes:
             number = int(right.value)
             divides = number != 0 and a.divisor % number == 0
             if operator == "*":
-                return Form(tuple([x * number for x in offsets]), a.divisor * abs(number))
+                return LaneForm(tuple([x * number for x in offsets]), a.divisor * abs(number))
             if operator == "//" and divides:
-                return Form(tuple([x // number for x in offsets]), a.divisor // abs(number))
+                return LaneForm(tuple([x // number for x in offsets]), a.divisor // abs(number))
             if operator == "%" and divides:
-                return Form(tuple([x % number for x in offsets]), 0)
+                return LaneForm(tuple([x % number for x in offsets]), 0)
         if operator == "*" and a.is_uniform and b.is_uniform:
             return self.uniform(a.divisor * b.divisor)
         return self._uniform_if(a, b)
@@ -196,7 +198,7 @@ class Lanes:
                         self._varying.add(part.tensor)
             case ir.For(variable=variable, start=start, stop=stop, step=step):
                 begin = self.form(start)
-                self._forms[variable] = Form(begin.offsets, gcd(begin.divisor, step))
+                self._forms[variable] = LaneForm(begin.offsets, gcd(begin.divisor, step))
                 uniform = uniform and begin.is_uniform and self.is_uniform(stop)
             case ir.If(condition=condition) | ir.While(condition=condition):
                 uniform = uniform and self.is_uniform(condition)
@@ -211,5 +213,5 @@ def _power_of_two(number: int) -> int:
     return number & -number
 
 
-def _alike(a: Form, b: Form) -> bool:
+def _alike(a: LaneForm, b: LaneForm) -> bool:
     return a.offsets is not None and a.offsets == b.offsets

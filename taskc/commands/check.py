@@ -72,12 +72,12 @@ def _examined(
     arguments, seeds = example_of(definition), tuple(range(options.seeds))
     with Progress() as progress:
 
-        def told(text: str) -> None:
+        def show(text: str) -> None:
             progress(f"{options.kernel}: {text}")
 
         if isinstance(definition, ProgramDefinition):
             whole = examine_program(
-                definition, arguments, seeds, target=options.target, progress=told
+                definition, arguments, seeds, target=options.target, progress=show
             )
             names = {id(kernel): name for name, kernel in kernels_of(definition.ir).items()}
             kernels = [call.kernel for call in definition.ir.calls]
@@ -86,7 +86,7 @@ def _examined(
                 for kernel, part in zip(kernels, whole.calls, strict=False)
             ]
         assert isinstance(definition, KernelDefinition)
-        one = examine(definition, arguments, seeds, target=options.target, progress=told)
+        one = examine(definition, arguments, seeds, target=options.target, progress=show)
         return one, [(options.kernel, one, summarize(definition.ir, one))]
 
 

@@ -91,8 +91,8 @@ def _target() -> str:
 
     used = machine()
     threads = many(used.threads, "thread")
-    near = f"{used.near >> 10} KiB of cache each"
-    return f"{host().target}: {many(used.lanes, 'lane')} of f32, {threads}, {near}"
+    core_cache = f"{used.fast_memory >> 10} KiB of cache each"
+    return f"{host().target}: {many(used.lanes, 'lane')} of f32, {threads}, {core_cache}"
 
 
 def _contents(folder: Path) -> str:

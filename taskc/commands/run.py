@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     if options.check:
         expected, _ = _outcome(definition, arguments, "sim")
         comparison = comparison_across_targets(definition)
-        different = _difference(made, expected, comparison)
+        different = _first_deviation(made, expected, comparison)
         answer |= {"comparison": comparison, "difference": different}
     if options.json:
         write_text(json.dumps(answer, indent=2))
@@ -154,7 +154,7 @@ def _name_of(definition: Definition, name: str) -> DType:
     return next(item.dtype for item in definition.ir.parameters if item.name == name)
 
 
-def _difference(made: dict[str, Array], expected: dict[str, Array], comparison: str) -> str:
+def _first_deviation(made: dict[str, Array], expected: dict[str, Array], comparison: str) -> str:
     """The first element that differs by more than it may, in words; empty where none does."""
     for name, mine in made.items():
         theirs = expected[name]

@@ -6,14 +6,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from taskc.ir.compare import difference, same_program
+    from taskc.ir.compare import program_difference, same_program
     from taskc.ir.nodes import Kernel
     from taskc.ir.printer import expression_text, statement_text, to_text
 
 __all__ = [
-    "difference",
     "expression_text",
     "parse",
+    "program_difference",
     "same_program",
     "statement_text",
     "to_text",
@@ -21,7 +21,7 @@ __all__ = [
 
 # They load when they are first asked for: whoever writes a kernel needs none of them.
 _LOADED_LATER = {
-    "difference": "compare",
+    "program_difference": "compare",
     "expression_text": "printer",
     "same_program": "compare",
     "statement_text": "printer",

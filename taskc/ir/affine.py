@@ -4,7 +4,7 @@
     affine((8 * x + 4) // 4)       2*x + 1
     affine((8 * x + r) % 8)        r            where r is known to lie in [0, 8)
 
-A `Scope` knows what names are bound to, on whatever path: the ranges and strides of loop variables
+A `SymbolTable` knows what names are bound to, on whatever path: the ranges and strides of loop variables
 and the values of Lets. (Conditions are the business of taskc.analysis.facts.) A variable is bound once,
 so one dictionary, which only grows, serves a whole kernel, and so do the memo tables.
 
@@ -47,9 +47,9 @@ __all__ = [
     "Atom",
     "Opaque",
     "Range",
-    "Scope",
+    "SymbolTable",
     "affine",
-    "difference",
+    "constant_difference",
     "divisible",
     "is_stable",
 ]
@@ -76,7 +76,7 @@ class Range:
     order: int
 
 
-class Scope:
+class SymbolTable:
     """What is known of names; `bind` and `define` are called when their binders are entered."""
 
     __slots__ = (
@@ -154,7 +154,7 @@ class Scope:
         if not variable.dtype.is_integer:
             return
         form = self.form(value)
-        if form.moving or form.weight > _LARGEST_DEFINITION:
+        if form.volatile or form.weight > _LARGEST_DEFINITION:
             interval = self.interval_of(form)
             modulus, remainder = self.congruence_of(form)
             known = self.ranges.get(variable)
@@ -284,7 +284,9 @@ class Scope:
         if self.fits(form, expression.dtype):
             return form
         interval = range_of(expression.dtype)
-        return Opaque(WRAPPED, (form, expression.dtype), expression, interval, moving=form.moving)
+        return Opaque(
+            WRAPPED, (form, expression.dtype), expression, interval, volatile=form.volatile
+        )
 
     def fits(self, form: Affine, dtype: DType) -> bool:
         """The form's value is surely one of the type's."""
@@ -297,7 +299,9 @@ class Scope:
         if is_wide_product(left, right):
             interval = self.interval_of(left).times(self.interval_of(right))
             parts = frozenset((left, right)), left == right
-            return Opaque("wide *", parts, expression, interval, moving=left.moving or right.moving)
+            return Opaque(
+                "wide *", parts, expression, interval, volatile=left.volatile or right.volatile
+            )
         total = ZERO
         one = Affine(1, {}, 1)
         left_terms = [*left.terms.items(), *([(None, left.constant)] if left.constant else [])]
@@ -315,27 +319,27 @@ class Scope:
     def _product_atom(self, left: Atom, right: Atom) -> Atom:
         factors = factors_of(left)
         factors.update(factors_of(right))
-        interval, modulus, moving = Interval(1, 1), 1, False
+        interval, modulus, volatile = Interval(1, 1), 1, False
         expression: Expression | None = None
         for atom, power in factors.items():
             step, remainder = self.congruence_of_atom(atom)
             written: Expression = atom if type(atom) is Variable else atom.expression  # type: ignore[union-attr]
             if written.dtype is not i64:
                 written = Cast(written, i64)
-            moving = moving or (type(atom) is Opaque and atom.moving)
+            volatile = volatile or (type(atom) is Opaque and atom.volatile)
             for _ in range(power):
                 interval = interval.times(self.interval_of_atom(atom))
                 modulus *= gcd(step, remainder)
                 expression = written if expression is None else Binary("*", expression, written)
         assert expression is not None
         key = frozenset(factors.items())
-        return Opaque("*", (key,), expression, interval, modulus, 0, moving)
+        return Opaque("*", (key,), expression, interval, modulus, 0, volatile)
 
 
 # What each node is as a form or an atom.
 
 
-def _constant(scope: Scope, node: Constant) -> Term:
+def _constant(scope: SymbolTable, node: Constant) -> Term:
     value = node.value
     if node.dtype.is_integer:
         return Affine(int(value), {}, abs(int(value)))
@@ -344,16 +348,16 @@ def _constant(scope: Scope, node: Constant) -> Term:
     return Opaque("constant", (text, node.dtype), node)
 
 
-def _variable(scope: Scope, node: Variable) -> Term:
+def _variable(scope: SymbolTable, node: Variable) -> Term:
     if node.dtype.is_integer:
         return scope.definitions.get(node) or scope.atom_form(node)
     return Opaque("variable", (node,), node)
 
 
-def _unary(scope: Scope, node: Unary) -> Term:
+def _unary(scope: SymbolTable, node: Unary) -> Term:
     operand = scope.term(node.operand)
     if type(operand) is not Affine:
-        return Opaque(node.operator, (operand,), node, moving=operand.moving)
+        return Opaque(node.operator, (operand,), node, volatile=operand.volatile)
     if node.operator == "-":
         return scope.exact(-operand, node)
     interval = range_of(node.dtype)
@@ -366,15 +370,15 @@ def _unary(scope: Scope, node: Unary) -> Term:
             interval = absolute
     if node.operator == "~":  # -x - 1 in two's complement; of unsigned numbers it would wrap
         return scope.exact(-operand - 1, node)
-    return Opaque(node.operator, (operand,), node, interval, moving=operand.moving)
+    return Opaque(node.operator, (operand,), node, interval, volatile=operand.volatile)
 
 
-def _binary(scope: Scope, node: Binary) -> Term:
+def _binary(scope: SymbolTable, node: Binary) -> Term:
     left, right = scope.term(node.left), scope.term(node.right)
     operator = node.operator
     if type(left) is not Affine or type(right) is not Affine or node.dtype is boolean:
-        moving = left.moving or right.moving
-        return Opaque(operator, (left, right), node, moving=moving)
+        volatile = left.volatile or right.volatile
+        return Opaque(operator, (left, right), node, volatile=volatile)
     match operator:
         case "+":
             return scope.exact(left + right, node)
@@ -388,8 +392,8 @@ def _binary(scope: Scope, node: Binary) -> Term:
             if node.dtype is not i64:
                 interval = scope.interval_of(left).times(scope.interval_of(right))
                 interval = _fitting(interval, node)
-                moving = left.moving or right.moving
-                return Opaque("*:", (left, right), node, interval, moving=moving)
+                volatile = left.volatile or right.volatile
+                return Opaque("*:", (left, right), node, interval, volatile=volatile)
             product = scope.product(left, right, node)
             if type(product) is Opaque:
                 product = scope.atom_form(product)
@@ -408,14 +412,14 @@ def _binary(scope: Scope, node: Binary) -> Term:
             if not right.constant & (right.constant + 1):
                 return divisions.modulo(scope, left, right.constant + 1, node.dtype)
             interval = Interval(0, right.constant)
-            return Opaque("&", (left, right), node, interval, moving=left.moving)
+            return Opaque("&", (left, right), node, interval, volatile=left.volatile)
         case "min" | "max":
             return _extremum(scope, node, left, right)
     interval = range_of(node.dtype)
     if operator in ("//", "%"):
         interval = _fitting(_divided(operator, *map(scope.interval_of, (left, right))), node)
-    moving = left.moving or right.moving
-    return Opaque(operator, (left, right), node, interval, moving=moving)
+    volatile = left.volatile or right.volatile
+    return Opaque(operator, (left, right), node, interval, volatile=volatile)
 
 
 def _divided(operator: str, left: Interval, right: Interval) -> Interval:
@@ -435,7 +439,7 @@ def _fitting(interval: Interval, node: Expression) -> Interval:
     return interval if infinite or interval.inside(allowed) else allowed
 
 
-def _extremum(scope: Scope, node: Binary, left: Affine, right: Affine) -> Term:
+def _extremum(scope: SymbolTable, node: Binary, left: Affine, right: Affine) -> Term:
     difference_low, difference_high = scope.interval_of(left - right)
     smaller = node.operator == "min"
     if difference_high is not None and difference_high <= 0:
@@ -451,33 +455,33 @@ def _extremum(scope: Scope, node: Binary, left: Affine, right: Affine) -> Term:
         a.minimum(b) if smaller else a.maximum(b),
         gcd(*first, *second) or 1,
         0,
-        left.moving or right.moving,
+        left.volatile or right.volatile,
     )
 
 
-def _select(scope: Scope, node: Select) -> Term:
+def _select(scope: SymbolTable, node: Select) -> Term:
     condition = scope.term(node.condition)
     then, otherwise = scope.term(node.then), scope.term(node.otherwise)
     if then == otherwise:
         return then
     parts = (condition, then, otherwise)
-    moving = _any_moving(parts)
+    volatile = _any_moving(parts)
     if type(then) is Affine and type(otherwise) is Affine:
         interval = scope.interval_of(then).join(scope.interval_of(otherwise))
         modulus = gcd(*scope.congruence_of(then), *scope.congruence_of(otherwise)) or 1
-        return Opaque("select", parts, node, interval, modulus, 0, moving)
-    return Opaque("select", parts, node, moving=moving)
+        return Opaque("select", parts, node, interval, modulus, 0, volatile)
+    return Opaque("select", parts, node, volatile=volatile)
 
 
-def _cast(scope: Scope, node: Cast) -> Term:
+def _cast(scope: SymbolTable, node: Cast) -> Term:
     operand = scope.term(node.operand)
     if type(operand) is not Affine:
         interval = EVERYTHING
         if node.dtype.is_integer:
             interval = Interval(0, 1) if node.operand.dtype is boolean else range_of(node.dtype)
-        return Opaque("cast", (operand, node.dtype), node, interval, moving=operand.moving)
+        return Opaque("cast", (operand, node.dtype), node, interval, volatile=operand.volatile)
     if not node.dtype.is_integer:
-        return Opaque("cast", (operand, node.dtype), node, moving=operand.moving)
+        return Opaque("cast", (operand, node.dtype), node, volatile=operand.volatile)
     return scope.exact(operand, node)
 
 
@@ -486,34 +490,36 @@ def is_stable(tensor: Tensor) -> bool:
     return tensor.scope == GLOBAL and tensor.role == "in"
 
 
-def _read(scope: Scope, node: Read) -> Term:
+def _read(scope: SymbolTable, node: Read) -> Term:
     parts = tuple(scope.term(index) for index in node.indices)
-    moving = not is_stable(node.tensor) or _any_moving(parts)
+    volatile = not is_stable(node.tensor) or _any_moving(parts)
     interval = scope.cells.get(node.tensor, _any_value(node.dtype))
-    return Opaque("read", (node.tensor, *parts), node, interval, moving=moving)
+    return Opaque("read", (node.tensor, *parts), node, interval, volatile=volatile)
 
 
-def _address(scope: Scope, node: Address) -> Term:
+def _address(scope: SymbolTable, node: Address) -> Term:
     parts = tuple(scope.term(index) for index in node.indices)
-    return Opaque("address", (node.tensor, *parts), node, NATURAL, moving=True)
+    return Opaque("address", (node.tensor, *parts), node, NATURAL, volatile=True)
 
 
-def _lookup(scope: Scope, node: Lookup) -> Term:
+def _lookup(scope: SymbolTable, node: Lookup) -> Term:
     index = scope.term(node.index)
     values = node.table.values
     interval = Interval(int(values.min()), int(values.max())) if values.size else range_of(i64)
-    return Opaque("lookup", (node.table, index), node, interval, moving=index.moving)
+    return Opaque("lookup", (node.table, index), node, interval, volatile=index.volatile)
 
 
-def _plain(scope: Scope, node: Expression) -> Term:
+def _plain(scope: SymbolTable, node: Expression) -> Term:
     """What says nothing of its value: an atom of its kind and of what its fields hold."""
     parts: list[Any] = []
     for field in fields(node):
         held = getattr(node, field.name) if field.compare else ()
         many = held if isinstance(held, tuple) else (held,)
         parts += [scope.term(item) if type(item) in EXPRESSION_TYPES else item for item in many]
-    moving = type(node) in EFFECT_FIELDS[Effect.READS] or _any_moving(parts)
-    return Opaque(type(node).__name__, tuple(parts), node, _any_value(node.dtype), moving=moving)
+    volatile = type(node) in EFFECT_FIELDS[Effect.READS] or _any_moving(parts)
+    return Opaque(
+        type(node).__name__, tuple(parts), node, _any_value(node.dtype), volatile=volatile
+    )
 
 
 def _any_value(dtype: DType) -> Interval:
@@ -521,10 +527,10 @@ def _any_value(dtype: DType) -> Interval:
 
 
 def _any_moving(parts: Iterable[object]) -> bool:
-    return any(part.moving for part in parts if isinstance(part, (Affine, Opaque)))
+    return any(part.volatile for part in parts if isinstance(part, (Affine, Opaque)))
 
 
-_CONVERT: dict[type, Callable[[Scope, Any], Term]] = {
+_CONVERT: dict[type, Callable[[SymbolTable, Any], Term]] = {
     Constant: _constant,
     Variable: _variable,
     Unary: _unary,
@@ -537,19 +543,21 @@ _CONVERT: dict[type, Callable[[Scope, Any], Term]] = {
 }
 
 
-def affine(expression: Expression, scope: Scope | None = None) -> Affine:
+def affine(expression: Expression, scope: SymbolTable | None = None) -> Affine:
     """The linear form of an integer expression."""
-    return (scope or Scope()).form(expression)
+    return (scope or SymbolTable()).form(expression)
 
 
-def difference(left: Expression, right: Expression, scope: Scope | None = None) -> int | None:
+def constant_difference(
+    left: Expression, right: Expression, scope: SymbolTable | None = None
+) -> int | None:
     """left - right where that is a constant, else None."""
-    scope = scope or Scope()
+    scope = scope or SymbolTable()
     form = scope.form(left) - scope.form(right)
     return form.constant if form.is_constant else None
 
 
-def divisible(expression: Expression, divisor: int, scope: Scope | None = None) -> bool:
+def divisible(expression: Expression, divisor: int, scope: SymbolTable | None = None) -> bool:
     """The expression is surely a multiple of the divisor."""
-    scope = scope or Scope()
+    scope = scope or SymbolTable()
     return scope.divides(divisor, scope.form(expression))

@@ -18,7 +18,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.depth import deeply
 from taskc.ir.fields import EXPRESSION_TYPES, PART_TYPES, STATEMENT_TYPES
 from taskc.ir.printer import expression_text, statement_text
-from taskc.ir.text_rules import unwrapped
+from taskc.ir.text_rules import single_statement
 from taskc.ir.types import i64
 
 _NAMES = (ir.Variable, ir.Tensor, ir.Ring, ir.Table, ir.Snippet)
@@ -38,11 +38,11 @@ _BODIES = frozenset({"body", "then", "otherwise"})
 
 
 def same_program(a: ir.Kernel, b: ir.Kernel) -> bool:
-    return difference(a, b) is None
+    return program_difference(a, b) is None
 
 
 @deeply
-def difference(a: ir.Kernel, b: ir.Kernel) -> str | None:
+def program_difference(a: ir.Kernel, b: ir.Kernel) -> str | None:
     """The first difference in program order, or None."""
     forward: dict[Any, Any] = {}
     backward: dict[Any, Any] = {}
@@ -54,25 +54,25 @@ def difference(a: ir.Kernel, b: ir.Kernel) -> str | None:
         kind = type(x)
         if kind is not type(y):
             if not _equal_extents(x, y):
-                return _told(x, y, what, around)
+                return _described(x, y, what, around)
             continue
         if kind in _NAMES:
             if x in forward or y in backward:
                 if forward.get(x) is not y:
-                    return _told(x, y, what, around)
+                    return _described(x, y, what, around)
                 continue
             forward[x] = y
             backward[y] = x
         elif kind is tuple:
             if len(x) != len(y):
-                return _told(x, y, what, around)
+                return _described(x, y, what, around)
             stack.extend(
                 (i, j, what, around) for i, j in zip(reversed(x), reversed(y), strict=True)
             )
             continue
         elif kind not in _FIELDS:
             if not _equal(x, y):
-                return _told(x, y, what, around)
+                return _described(x, y, what, around)
             continue
         elif (id(x), id(y)) in seen:  # expressions may be shared, so that a tree has no end
             continue
@@ -81,12 +81,12 @@ def difference(a: ir.Kernel, b: ir.Kernel) -> str | None:
             around = (x, y)
         if kind is ir.Constant:
             if x.dtype is not y.dtype or not _equal_constants(x, y):
-                return _told(x, y, what, around)
+                return _described(x, y, what, around)
             continue
         for name in reversed(_FIELDS[kind]):
             left, right = getattr(x, name), getattr(y, name)
             if name in _BODIES:
-                left, right = left and unwrapped(left), right and unwrapped(right)
+                left, right = left and single_statement(left), right and single_statement(right)
             stack.append((left, right, _called(kind, name), around))
     return None
 
@@ -122,7 +122,7 @@ def _equal(x: Any, y: Any) -> bool:
     return x is y or bool(x == y)
 
 
-def _told(x: Any, y: Any, what: str, around: tuple[Any, Any] | None) -> str:
+def _described(x: Any, y: Any, what: str, around: tuple[Any, Any] | None) -> str:
     text = f"{what}: {_shown(x)} against {_shown(y)}"
     if around is None:
         return text

@@ -47,14 +47,14 @@ def too_deep(location: Location) -> CompileError:
 
 
 def deeply(function: Callable[Concatenate[K, P], T]) -> Callable[Concatenate[K, P], T]:
-    """For a function of a kernel, or whatever knows its place."""
+    """Lets a function of a kernel, or of whatever knows its place, nest deeply."""
 
     @wraps(function)
-    def with_room(subject: K, /, *args: P.args, **keywords: P.kwargs) -> T:
+    def nested(subject: K, /, *args: P.args, **keywords: P.kwargs) -> T:
         with deep(getattr(subject, "loc", NOWHERE)):
             return function(subject, *args, **keywords)
 
-    return with_room
+    return nested
 
 
 def _enter() -> None:

@@ -198,4 +198,4 @@ def _opaque(
     same = isinstance(written, Binary) and rest is form and written.right == Constant(n, dtype)
     if written is None or not same:
         written = Binary(kind, rest.to_expression(dtype), Constant(n, dtype))
-    return Opaque(kind, (rest, n), written, interval, modulus, remainder, rest.moving)
+    return Opaque(kind, (rest, n), written, interval, modulus, remainder, rest.volatile)

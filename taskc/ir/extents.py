@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from taskc.errors import InternalError
 from taskc.ir import build, nodes as ir
-from taskc.ir.affine import affine, difference
+from taskc.ir.affine import affine, constant_difference
 from taskc.ir.nodes import Expression, Tensor, Variable
 
 
@@ -47,7 +47,7 @@ def _compute(operator: str, left: int, right: int) -> int:
 
 def are_as_many(one: Sequence[int | Expression], other: Sequence[int | Expression]) -> bool:
     """Tensors of these shapes surely have equally many elements."""
-    return difference(build.product(one), build.product(other)) == 0
+    return constant_difference(build.product(one), build.product(other)) == 0
 
 
 def size_in_elements(tensor: Tensor) -> int:
@@ -61,18 +61,18 @@ def size_in_bytes(tensor: Tensor) -> int:
     return size_in_elements(tensor) * tensor.dtype.nbytes
 
 
-class Told(NamedTuple):
+class ShiftedDimension(NamedTuple):
     """An extent is `more` than a dimension."""
 
     dimension: Variable
     more: int
 
 
-def told(extent: Expression) -> Told | None:
+def shifted_dimension(extent: Expression) -> ShiftedDimension | None:
     """The dimension that follows from an extent: from `n + 2`, but not from `m * n`."""
     form = affine(extent)
     if len(form.terms) == 1:
         ((atom, factor),) = form.terms.items()
         if factor == 1 and isinstance(atom, Variable):
-            return Told(atom, form.constant)
+            return ShiftedDimension(atom, form.constant)
     return None

@@ -41,12 +41,14 @@ def without_dimension(quotient: Mapping, dropped: int) -> Mapping:
     assert projected.worker_modes is not None
     assert projected.slot_modes is not None
 
-    def moved(mode: Mode) -> Mode:
+    def renumbered(mode: Mode) -> Mode:
         return mode if mode.dimension is None else mode._replace(dimension=kept)
 
     shape = (projected.shape[0], 1) if kept == 0 else (1, projected.shape[0])
     return Mapping.from_modes(
-        shape, [moved(m) for m in projected.worker_modes], [moved(m) for m in projected.slot_modes]
+        shape,
+        [renumbered(m) for m in projected.worker_modes],
+        [renumbered(m) for m in projected.slot_modes],
     )
 
 
@@ -246,7 +248,7 @@ def alignment(tensor: Tensor) -> int:
 
 
 def types_of(mma: Mma) -> tuple[DType, DType, DType]:
-    """Of the left operand, the right one and the accumulator."""
+    """The types of the left operand, the right one and the accumulator."""
     return mma.left.tensor.dtype, mma.right.tensor.dtype, mma.accumulator.dtype
 
 

@@ -48,7 +48,7 @@ class Interval(NamedTuple):
         return Interval(low, high)
 
     def minimum(self, other: Interval) -> Interval:
-        """Of min(x, y) for x and y in the two."""
+        """The interval of min(x, y) for x and y in the two."""
         low = None if self.low is None or other.low is None else min(self.low, other.low)
         return Interval(low, _tighter(min, self.high, other.high))
 
@@ -74,13 +74,13 @@ class Interval(NamedTuple):
         return EVERYTHING
 
     def floor_divided(self, divisor: int) -> Interval:
-        """Of x // divisor, for a positive divisor."""
+        """The interval of x // divisor, for a positive divisor."""
         low = None if self.low is None else self.low // divisor
         high = None if self.high is None else self.high // divisor
         return Interval(low, high)
 
     def modulo(self, divisor: int) -> Interval:
-        """Of x % divisor, for a positive divisor."""
+        """The interval of x % divisor, for a positive divisor."""
         low, high = self
         if low is not None and high is not None and low // divisor == high // divisor:
             return Interval(low % divisor, high % divisor)

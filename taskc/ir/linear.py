@@ -36,9 +36,9 @@ class Opaque:
         "interval",
         "kind",
         "modulus",
-        "moving",
         "parts",
         "remainder",
+        "volatile",
     )
 
     def __init__(
@@ -49,7 +49,7 @@ class Opaque:
         interval: Interval = EVERYTHING,
         modulus: int = 1,
         remainder: int = 0,
-        moving: bool = False,
+        volatile: bool = False,
     ) -> None:
         self.kind = kind
         self.parts = parts
@@ -57,7 +57,7 @@ class Opaque:
         self.interval = interval
         self.modulus = modulus
         self.remainder = remainder
-        self.moving = moving
+        self.volatile = volatile
         self._hash = hash((kind, parts))
         self._class: object = object()
         self._weight = 0
@@ -129,8 +129,8 @@ class Affine:
         return not self.terms
 
     @property
-    def moving(self) -> bool:
-        return any(type(atom) is Opaque and atom.moving for atom in self.terms)
+    def volatile(self) -> bool:
+        return any(type(atom) is Opaque and atom.volatile for atom in self.terms)
 
     @property
     def weight(self) -> int:
@@ -216,7 +216,7 @@ class Affine:
                 minus += taken
                 continue
             target = plus if added else minus
-            total = _difference(added, taken) if added else balanced_sum(taken)
+            total = _subtracted(added, taken) if added else balanced_sum(taken)
             target.append(Binary("*", total, Constant(factor, dtype)))
         if self.constant > 0 or not (plus or minus):
             plus.append(Constant(self.constant, dtype))
@@ -227,7 +227,7 @@ class Affine:
                 plus.append(Constant(self.constant, dtype))
         if not plus:
             return Unary("-", balanced_sum(minus))
-        return _difference(plus, minus)
+        return _subtracted(plus, minus)
 
 
 ZERO = Affine(0, {}, 0)
@@ -237,7 +237,7 @@ _WIDEST_PRODUCT = 16
 
 
 def balanced_sum(terms: Sequence[Expression]) -> Expression:
-    """From left to right; from some length on as a balanced tree, so that no sum is deep."""
+    """Adds from left to right; from some length on as a balanced tree, so that no sum is deep."""
     if len(terms) > _BALANCE_FROM:
         half = len(terms) // 2
         return Binary("+", balanced_sum(terms[:half]), balanced_sum(terms[half:]))
@@ -247,7 +247,7 @@ def balanced_sum(terms: Sequence[Expression]) -> Expression:
     return total
 
 
-def _difference(plus: Sequence[Expression], minus: Sequence[Expression]) -> Expression:
+def _subtracted(plus: Sequence[Expression], minus: Sequence[Expression]) -> Expression:
     total = balanced_sum(plus)
     if len(minus) > _BALANCE_FROM:
         return Binary("-", total, balanced_sum(minus))

@@ -259,7 +259,7 @@ class Enumerated:
 
     @cached_property
     def _first_pairs(self) -> Integers:
-        """For each task's number the first worker * slots + slot, or -1."""
+        """Gives for each task's number the first worker * slots + slot, or -1."""
         numbers, first = np.unique(self._numbers[self.mask], return_index=True)
         result = np.full(prod(self.shape), -1, dtype=np.int64)
         result[numbers] = np.flatnonzero(self.mask)[first]

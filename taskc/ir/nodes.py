@@ -527,7 +527,7 @@ class Each:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """See the head of this file. At stage parsed `by` and `how` are None unless the user gave `by`."""
+    """Copies a box of elements; at stage parsed `by` and `how` are None unless the user gave `by`."""
 
     tensor: WrittenTensor
     indices: tuple[Expression, ...]

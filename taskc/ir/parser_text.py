@@ -67,7 +67,7 @@ def syntax_tree(text: str, file: str) -> Tree[Token]:
     try:
         tree = _parser().parse(text if text.endswith("\n") else text + "\n")
     except UnexpectedInput as error:
-        raise _told(error, text, file) from None
+        raise _compile_error(error, text, file) from None
     except DedentError:
         line = _bad_dedent(text)
         raise CompileError(
@@ -92,7 +92,7 @@ def location(
     return Location(file, line, column, end_line or line, end_column or column + 1, shown)
 
 
-def _told(error: UnexpectedInput, text: str, file: str) -> CompileError:
+def _compile_error(error: UnexpectedInput, text: str, file: str) -> CompileError:
     lines = text.splitlines()
     end_line = end_column = 0
     expected: Iterable[str]

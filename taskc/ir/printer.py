@@ -27,7 +27,7 @@ from taskc.ir.printer_expressions import Expressions, Named, joined
 from taskc.ir.program import Call, Program, kernels_of
 from taskc.ir.rewrite import walk
 from taskc.ir.signature import is_output
-from taskc.ir.text_rules import is_word, operand_type, result_type, unwrapped
+from taskc.ir.text_rules import is_word, operand_type, result_type, single_statement
 from taskc.ir.types import boolean, i64
 
 _WIDTH = 100
@@ -167,7 +167,7 @@ class _Printer:
 
     def block(self, body: Statement, indent: str) -> Iterator[str]:
         """What stands under a header: a Sequence opens no other scope there than the block does."""
-        body = unwrapped(body)
+        body = single_statement(body)
         statements = body.statements if isinstance(body, ir.Sequence) else (body,)
         if not statements:
             yield f"{indent}pass"
@@ -236,11 +236,11 @@ class _Printer:
         yield f"{indent}if {self.text(s.condition, None, 0)}:"
         inner = indent + "    "
         yield from self.block(s.then, inner)
-        otherwise = s.otherwise and unwrapped(s.otherwise)
+        otherwise = s.otherwise and single_statement(s.otherwise)
         while isinstance(otherwise, ir.If):
             yield f"{indent}elif {self.text(otherwise.condition, None, 0)}:"
             yield from self.block(otherwise.then, inner)
-            otherwise = otherwise.otherwise and unwrapped(otherwise.otherwise)
+            otherwise = otherwise.otherwise and single_statement(otherwise.otherwise)
         if otherwise is not None:
             yield f"{indent}else:"
             yield from self.block(otherwise, inner)
@@ -250,15 +250,15 @@ class _Printer:
         yield from self.block(s.body, indent + "    ")
 
     def for_(self, s: ir.For, indent: str) -> Iterator[str]:
-        told = operand_type((s.start, s.stop), i64)
-        expected = i64 if s.variable.dtype is told else s.variable.dtype
+        inferred = operand_type((s.start, s.stop), i64)
+        expected = i64 if s.variable.dtype is inferred else s.variable.dtype
         bounds = list(self.text.operands((s.start, s.stop), expected))
         if s.step != 1:
             bounds.append(str(s.step))
         elif bounds[0] == "0":
             del bounds[0]
         word = "range" if s.kind == "serial" else s.kind
-        yield f"{indent}for {self.text.binder(s.variable, told)} in {word}({', '.join(bounds)}):"
+        yield f"{indent}for {self.text.binder(s.variable, inferred)} in {word}({', '.join(bounds)}):"
         yield from self.block(s.body, indent + "    ")
 
     def grid(self, s: ir.Grid, indent: str) -> Iterator[str]:

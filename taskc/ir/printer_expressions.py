@@ -120,14 +120,14 @@ class Expressions:
             opened += len(closing)
             expected = surroundings(first.operator, expected)
             common = operand_type((first.left, first.right), expected)
-            beside = common if type(first.left) is not ir.Constant else expected
-            right_sides.append((first.operator, first.right, beside, precedence + 1, closing))
+            right_type = common if type(first.left) is not ir.Constant else expected
+            right_sides.append((first.operator, first.right, right_type, precedence + 1, closing))
             level = precedence + (precedence == COMPARISON)
             expected = common if type(first.left) is ir.Constant else expected
             first = first.left
         text = "(" * opened + self(first, expected, level)
-        for operator, right, beside, precedence, closing in reversed(right_sides):
-            text += f" {operator} {self(right, beside, precedence)}{closing}"
+        for operator, right, right_type, precedence, closing in reversed(right_sides):
+            text += f" {operator} {self(right, right_type, precedence)}{closing}"
         return text
 
     def function(self, name: str, operands: tuple[Expression, ...], expected: DType | None) -> str:

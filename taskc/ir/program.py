@@ -39,7 +39,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """See the head of this file. Parameters and dimensions are those of a kernel."""
+    """Calls of kernels, as the head of this file says. Parameters and dimensions are those of a kernel."""
 
     name: str
     parameters: tuple[Tensor | Variable, ...]

@@ -49,7 +49,7 @@ class _Product:
 
     @property
     def types(self) -> tuple[DType, DType, DType]:
-        """Of the left operand, the right one and the accumulator."""
+        """The types of the left operand, the right one and the accumulator."""
         return self.operand, self.right, self.accumulator
 
     @property
@@ -163,8 +163,8 @@ class Target:
     transports    how block values may travel in a pipeline, best first; none: loads don't overlap work
     narrow        whether offsets are 32-bit where that is enough
     moves         instructions that move matrices between SHARED memory and registers, the largest first
-    straight      statements that a loop may become where it is unrolled to save its own instructions
-    joined        statements that a part of it may become whose reads of SHARED memory are then one access
+    unroll_limit      statements that a loop may become where it is unrolled to save its own instructions
+    merge_limit        statements that a part of it may become whose reads of SHARED memory are then one access
     registers     of a block, that warpgroups may hand to each other; 0: they can't
     group         workers of a warpgroup, who have barriers of their own; 0: there are none
     vectors       vector registers of a processor; 0: it is none
@@ -185,8 +185,8 @@ class Target:
     matrix: tuple[MatrixInstruction, ...] = ()
     moves: tuple[MatrixMove, ...] = ()
     narrow: bool = True
-    straight: int = 256
-    joined: int = 1024
+    unroll_limit: int = 256
+    merge_limit: int = 1024
     registers: int = 0
     group: int = 0
     vectors: int = 0
@@ -424,7 +424,7 @@ def _processor(
         transports=(),
         matrix=matrix,
         narrow=False,
-        straight=128,  # each is a vector's, and a loop costs next to nothing
+        unroll_limit=128,  # each is a vector's, and a loop costs next to nothing
         vectors=vectors,
         converts=converts,
     )

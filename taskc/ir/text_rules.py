@@ -72,7 +72,7 @@ def identifier(name: str) -> str:
     return name
 
 
-def unwrapped(body: Statement) -> Statement:
+def single_statement(body: Statement) -> Statement:
     """What stands under a header: a Sequence of one statement is that statement there."""
     while isinstance(body, Sequence) and len(body.statements) == 1:
         body = body.statements[0]

@@ -22,7 +22,7 @@ from taskc.lang.values import (
     MappingLoop,
     Method,
     Pending,
-    Range,
+    Slice,
     Transposed,
     Value,
     View,
@@ -152,9 +152,9 @@ def place(
         subscript_dimension(context, extent, part)
         for extent, part in zip(owner.shape, written, strict=True)
     ]
-    if any(isinstance(part, Range) for part in parts):
+    if any(isinstance(part, Slice) for part in parts):
         return tensor, View(tensor, tuple(parts[::order]), is_transposed=order < 0)
-    return tensor, tuple([part for part in parts[::order] if not isinstance(part, Range)])
+    return tensor, tuple([part for part in parts[::order] if not isinstance(part, Slice)])
 
 
 def _check_rank(context: Context, tensor: ir.Tensor, given: int, node: ast.Subscript) -> None:

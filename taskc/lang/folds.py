@@ -13,7 +13,7 @@ from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context
 from taskc.lang.conversions import constant_integer, flag
 from taskc.lang.memory import allocate
-from taskc.lang.values import NOTHING, Nothing, Range, describe
+from taskc.lang.values import NOTHING, Nothing, Slice, describe
 from taskc.lang.views import view_of
 
 _MIXED = (u8, i8)  # what processors multiply fastest
@@ -91,8 +91,8 @@ def _operand(context: Context, node: ast.expr, accumulator: DType, what: str) ->
             f"{what} takes memory of its own block, and '{tensor.name}' is a peer's", node
         )
     row, column = (None, None, *view.dimensions)[-2:]
-    ranges = [part for part in view.dimensions if isinstance(part, Range)]
-    if len(ranges) != 2 or not isinstance(row, Range) or not isinstance(column, Range):
+    ranges = [part for part in view.dimensions if isinstance(part, Slice)]
+    if len(ranges) != 2 or not isinstance(row, Slice) or not isinstance(column, Slice):
         raise context.error(
             f"an operand of {what} is a matrix in the last two dimensions, and this is"
             f" {describe(value)}",
@@ -101,7 +101,7 @@ def _operand(context: Context, node: ast.expr, accumulator: DType, what: str) ->
     dtype = tensor.dtype
     if dtype.is_float != accumulator.is_float or dtype is boolean or dtype.bits > accumulator.bits:
         raise context.error(f"a product of {dtype} can't be accumulated in {accumulator}", node)
-    origin = tuple([part.start if isinstance(part, Range) else part for part in view.dimensions])
+    origin = tuple([part.start if isinstance(part, Slice) else part for part in view.dimensions])
     rows, columns = view.shape
     return ir.Operand(tensor, origin, (rows, columns), view.is_transposed)
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from taskc.errors import CompileError
 from taskc.ir import build
-from taskc.ir.affine import Affine, Scope
+from taskc.ir.affine import Affine, SymbolTable
 from taskc.ir.interval import Interval
 from taskc.ir.linear import ZERO
 from taskc.ir.nodes import Expression, Variable
@@ -187,9 +187,9 @@ class Sizes:
 
     def are_equal(self, left: int | Expression, right: int | Expression) -> bool:
         """Whether two extents are equal for all sizes."""
-        return self.difference(left, right) == ZERO
+        return self.linear_difference(left, right) == ZERO
 
-    def difference(self, left: int | Expression, right: int | Expression) -> Affine:
+    def linear_difference(self, left: int | Expression, right: int | Expression) -> Affine:
         return self._scope.form(build.index(left)) - self._scope.form(build.index(right))
 
     def interval(self, form: Affine) -> Interval:
@@ -234,9 +234,9 @@ def _is_size(value: object) -> bool:
     return isinstance(value, (int, np.integer, Size)) and not isinstance(value, bool)
 
 
-def _scope(variables: Iterable[Variable]) -> Scope:
+def _scope(variables: Iterable[Variable]) -> SymbolTable:
     """What is known of all sizes: they are 0 or more."""
-    scope = Scope()
+    scope = SymbolTable()
     for variable in variables:
         scope.bind(variable, ZERO, None)
     return scope
@@ -277,7 +277,7 @@ def _compare(operator: str, left: Any, right: Any) -> Any:
     trace = tracing.get()
     if trace is None or not (_is_size(left) and _is_size(right)):
         return NotImplemented
-    form = trace.difference(trace.expression(left), trace.expression(right))
+    form = trace.linear_difference(trace.expression(left), trace.expression(right))
     difference = trace.interval(form)
     holds, fails = _TESTS[operator]
     if holds(difference):

@@ -17,7 +17,7 @@ import numpy as np
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import index, subtract
-from taskc.ir.extents import told
+from taskc.ir.extents import shifted_dimension
 from taskc.ir.mapping import repeat
 from taskc.ir.printer_expressions import extent_text
 from taskc.ir.program import Call, Program
@@ -206,7 +206,7 @@ class _TracedCall:
         where: str = "",
     ) -> None:
         """`wanted`, an extent of the parameter, is known to be what the argument has."""
-        difference = self.trace.difference(known, extent)
+        difference = self.trace.linear_difference(known, extent)
         if difference.is_constant and difference.constant == 0:
             return
         hint = None
@@ -221,7 +221,7 @@ class _TracedCall:
             n for output in outputs for n in output.argument_shape if isinstance(n, ir.Variable)
         }
         for parameter, wanted, extent, tensor in self.computed:
-            known = told(wanted)
+            known = shifted_dimension(wanted)
             if known is not None and known.dimension in needed:
                 rest = self.trace.extent(subtract(extent, known.more))
                 self._extent(parameter, known.dimension, rest, tensor)

@@ -79,7 +79,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class Slice:
     """`size` elements of one dimension from `start` on."""
 
     start: ir.Expression
@@ -95,12 +95,12 @@ class View:
     """
 
     tensor: ir.Tensor
-    dimensions: tuple[ir.Expression | Range, ...]
+    dimensions: tuple[ir.Expression | Slice, ...]
     is_transposed: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.ordered([part.size for part in self.dimensions if isinstance(part, Range)])
+        return self.ordered([part.size for part in self.dimensions if isinstance(part, Slice)])
 
     @property
     def T(self) -> View:  # noqa: N802  (as it is written)

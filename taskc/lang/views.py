@@ -10,7 +10,7 @@ from taskc.ir.build import conjunction, less
 from taskc.ir.types import i64
 from taskc.lang.context import Context, Located
 from taskc.lang.conversions import extent, index
-from taskc.lang.values import Range, Transposed, Value, View, describe
+from taskc.lang.values import Slice, Transposed, Value, View, describe
 
 # Names for the indices of a block value, as in `for i, j in own`.
 INDEX_NAMES = "ijklmnop"
@@ -21,7 +21,7 @@ _ONE = ir.Constant(1, i64)
 
 def subscript_dimension(
     context: Context, full: int | ir.Expression, node: ast.expr
-) -> ir.Expression | Range:
+) -> ir.Expression | Slice:
     """One part of `x[i, r : r + 8]`, where the dimension has the extent `full`."""
     if not isinstance(node, ast.Slice):
         return element_index(context, context.evaluate(node), node)
@@ -44,7 +44,7 @@ def subscript_dimension(
     if size < 0:
         raise context.error(f"this slice has {size} elements", node)
     start = ir.Constant(lower, i64, loc=loc) if isinstance(lower, int) else lower
-    return Range(start, size, loc)
+    return Slice(start, size, loc)
 
 
 def element_index(context: Context, value: Value, node: Located) -> ir.Expression:
@@ -73,7 +73,7 @@ def view_of(context: Context, value: Value, node: ast.expr, what: str) -> View:
             raise context.error(
                 f"the size of {value.name} isn't known at compile time", node, "take a slice of it"
             )
-        ranges.append(Range(zero, full, loc))
+        ranges.append(Slice(zero, full, loc))
     return View(value, tuple(ranges))
 
 
@@ -140,12 +140,12 @@ def is_nonnegative(context: Context, value: ir.Expression) -> bool:
 
 def elements(
     view: View, variables: Sequence[ir.Variable]
-) -> tuple[tuple[ir.Expression, ...], list[tuple[ir.Expression, Range | None]]]:
+) -> tuple[tuple[ir.Expression, ...], list[tuple[ir.Expression, Slice | None]]]:
     """The indices of the view's element at `variables`, and with each the range it comes from."""
     names = iter(view.ordered(variables))
-    pairs: list[tuple[ir.Expression, Range | None]] = []
+    pairs: list[tuple[ir.Expression, Slice | None]] = []
     for part in view.dimensions:
-        if isinstance(part, Range):
+        if isinstance(part, Slice):
             variable = next(names)
             is_zero = isinstance(part.start, ir.Constant) and part.start.value == 0
             position = variable if is_zero else ir.Binary("+", part.start, variable, loc=part.loc)
@@ -156,7 +156,7 @@ def elements(
 
 
 def view_guard(
-    context: Context, view: View, pairs: Sequence[tuple[ir.Expression, Range | None]]
+    context: Context, view: View, pairs: Sequence[tuple[ir.Expression, Slice | None]]
 ) -> ir.Expression | None:
     """Where the element is in bounds in the dimensions that are sliced; None if everywhere."""
     conditions: list[ir.Expression] = []
@@ -175,7 +175,7 @@ def view_guard(
     return conjunction(conditions)
 
 
-def _below(position: ir.Expression, full: int | ir.Expression, part: Range) -> ir.Expression:
+def _below(position: ir.Expression, full: int | ir.Expression, part: Slice) -> ir.Expression:
     end = ir.Constant(full, i64, loc=part.loc) if isinstance(full, int) else full
     return ir.Binary("<", position, end, loc=part.loc)
 

@@ -199,12 +199,12 @@ class _Trial:
     def first_difference(self, kernel: Kernel) -> Finding | str | None:
         """What the first of the runs shows that shows anything."""
         for call, seed in product(range(len(self.calls)), self.seeds):
-            finding = self.difference(kernel, call, seed)
+            finding = self.wrong_result(kernel, call, seed)
             if finding is not None:
                 return finding
         return None
 
-    def difference(self, kernel: Kernel, call: int, seed: int | None) -> Finding | str | None:
+    def wrong_result(self, kernel: Kernel, call: int, seed: int | None) -> Finding | str | None:
         """What a run of the kernel shows to be wrong."""
         arguments, expected = self.calls[call]
         error, values = _run(self.whole, self.kernel, kernel, arguments, seed)
@@ -240,7 +240,7 @@ class _Trial:
         if self.below_phases and change.kind == "move" and "barrier" in change.description:
             return f"the barriers order every conflicting pair of accesses{self.where}"
         if any(
-            not any(self.difference(probe, call, None) for call in range(len(self.calls)))
+            not any(self.wrong_result(probe, call, None) for call in range(len(self.calls)))
             for probe in change.probes
         ):
             return f"each store that it drops changes nothing, or reaches no output{self.where}"
@@ -248,7 +248,7 @@ class _Trial:
 
     @property
     def where(self) -> str:
-        """For what inputs a reason that comes from running has been found."""
+        """Says for what inputs a reason that comes from running has been found."""
         return (
             " of this run"
             if len(self.calls) == 1

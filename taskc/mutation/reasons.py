@@ -14,7 +14,7 @@ _GROUPS = {"wgmma.commit", "wgmma.wait"}
 
 
 def harmless(statements: Sequence[Statement], place: int, other: int) -> str:
-    """Of the statement at a place, moved beyond another one."""
+    """Why it is harmless to move the statement at a place beyond another one; empty where it may not be."""
     node = statements[place]
     if not isinstance(node, ir.Do):
         return ""

@@ -18,7 +18,7 @@ from taskc.passes.multicast import common_loads
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class RingBarriers:
     """The mbarriers of a ring. `empty` is there only between roles; one of `group` readers arrives there.
 
     cluster  the blocks that load parts of its slots for each other
@@ -32,9 +32,9 @@ class Counted:
     cluster: int = 1
 
 
-def counted_rings(kernel: ir.Kernel) -> dict[Ring, Counted]:
+def counted_rings(kernel: ir.Kernel) -> dict[Ring, RingBarriers]:
     """The rings that travel by mbarriers."""
-    found: dict[Ring, Counted] = {}
+    found: dict[Ring, RingBarriers] = {}
     between_roles = rings_between_roles(kernel.body)
     common = _filled_for_each_other(kernel)
     for node in walk(kernel.body):
@@ -45,7 +45,7 @@ def counted_rings(kernel: ir.Kernel) -> dict[Ring, Counted]:
             continue
         full = Tensor(f"{ring.name}_full", u64, (ring.stages,), BARRIER)
         if ring not in between_roles:
-            found[ring] = Counted(full, None, 1, 0)
+            found[ring] = RingBarriers(full, None, 1, 0)
             continue
         producer, consumer = _producer_and_consumer(kernel, ring)
         empty = Tensor(f"{ring.name}_empty", u64, (ring.stages,), BARRIER)
@@ -54,7 +54,7 @@ def counted_rings(kernel: ir.Kernel) -> dict[Ring, Counted]:
         # Only a group that lets one worker speak for it has one for each block.
         cluster = ir.cluster_of(kernel) if ring in common and group > 1 else 1
         readers = consumer.workers // group * cluster
-        found[ring] = Counted(full, empty, arrivals, readers, group, cluster)
+        found[ring] = RingBarriers(full, empty, arrivals, readers, group, cluster)
     return found
 
 

@@ -19,7 +19,7 @@ _OWN = (ir.LOCAL, ir.REGISTER, ir.TILE)
 
 
 def without_dead_code(body: Statement) -> Statement:
-    """The same object where nothing is dead."""
+    """Gives the same object where nothing is dead."""
     read, mentioned = _tensors_of(body)
     return _Sweeper(read, mentioned).statement(body)
 

@@ -51,7 +51,7 @@ _COMPARING = frozenset({"<", "<=", ">", ">=", "==", "!="})
 
 
 def flatten(kernel: Kernel) -> Kernel:
-    """See the head of this file."""
+    """Gives every access one linear offset, as the head of this file shows."""
     facts = Facts.empty(kernel)
     flattener = _Flattener(facts, TARGETS[kernel.target].narrow)
     worker = flattener.rebound(kernel.worker)

@@ -25,6 +25,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from taskc.ir import nodes as ir
+from taskc.ir.code_size import trip_count
 from taskc.ir.nodes import (
     Address,
     Binary,
@@ -39,14 +40,13 @@ from taskc.ir.nodes import (
     Variable,
 )
 from taskc.ir.rewrite import map_expressions, substitute, walk
-from taskc.ir.straight_line import trip_count
 from taskc.passes.dead_code import without_dead_code
 from taskc.passes.levels import Levels, is_lazy
 from taskc.passes.value_numbers import Numbers
 
 
 def hoist(kernel: Kernel) -> Kernel:
-    """See the head of this file."""
+    """Moves invariants out of loops, as the head of this file shows."""
     hoister = _Hoister(kernel)
     body = hoister.block(kernel.body)
     if hoister.levels.sums:
@@ -55,7 +55,7 @@ def hoist(kernel: Kernel) -> Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _InsertionPoint:
     """Where new Lets go: the end of what a block has so far, and what is known there."""
 
     output: list[Statement]
@@ -67,8 +67,8 @@ class _Hoister:
         self.levels = Levels(kernel)
         self.numbers = Numbers()
         self.values: dict[Variable, Expression] = {}
-        self.loops: list[_Place] = []  # before each of the loops around here
-        self.places: list[_Place] = []  # the blocks around here
+        self.loops: list[_InsertionPoint] = []  # before each of the loops around here
+        self.places: list[_InsertionPoint] = []  # the blocks around here
         self.layers: list[dict[int, Variable]] = []  # numbers that have names, by block
         self.count, self.repeated = self._survey(kernel.body)
 
@@ -93,7 +93,7 @@ class _Hoister:
 
     def block(self, node: Statement) -> Statement:
         """A body: its statements, each after the Lets that it asked for here."""
-        place = _Place([], len(self.layers))
+        place = _InsertionPoint([], len(self.layers))
         self.layers.append({})
         self.places.append(place)
         old = node.statements if isinstance(node, ir.Sequence) else (node,)

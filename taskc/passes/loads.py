@@ -26,7 +26,7 @@ class Loads:
     refusals: tuple[tuple[ir.Move, str], ...]
 
     def notes(self, refused: str = "is not pipelined") -> list[tuple[str, Location]]:
-        """Of each load that stays where it is: that it is `refused`, and why."""
+        """Says of each load that stays where it is that it is `refused`, and why."""
         return [
             (f"`{move.tensor.name}` {refused}: its load {reason}", move.loc)
             for move, reason in self.refusals
@@ -34,16 +34,16 @@ class Loads:
 
 
 def split_loads(
-    pipeline: ir.Pipeline, beside: Sequence[Statement] = (), before: Sequence[Statement] = ()
+    pipeline: ir.Pipeline, concurrent: Sequence[Statement] = (), before: Sequence[Statement] = ()
 ) -> Loads:
     """The block values at the top of the body whose loads don't depend on the work.
 
-    Where loads run beside more than the loop, those are the statements `beside`; of them, the
+    Where loads run beside more than the loop, those are the statements `concurrent`; of them, the
     scalars that stand `before` the loop have to be computed by the loads themselves.
     """
     body = pipeline.body
     statements = body.statements if isinstance(body, ir.Sequence) else (body,)
-    work_around = Work.of((body, *beside))
+    work_around = Work.of((body, *concurrent))
     known = {s.variable: s for s in before if isinstance(s, ir.Let)}
     scalars: dict[Variable, ir.Let] = {}
     tensors: list[Tensor] = []

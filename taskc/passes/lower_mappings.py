@@ -71,7 +71,7 @@ UNROLLED_SLOTS = 64
 
 def lower_mappings(kernel: ir.Kernel) -> ir.Kernel:
     lowering = _Lowering(kernel)
-    body = lowering.statement(kernel.body, _Scope(kernel.worker))
+    body = lowering.statement(kernel.body, _Surroundings(kernel.worker))
     return replace(kernel, body=body, stage="scalar")
 
 
@@ -79,7 +79,7 @@ Trips = tuple[tuple[Variable, range], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Scope:
+class _Surroundings:
     """Where a statement stands.
 
     number     the worker's number in its group, whose first worker is `offset`
@@ -121,7 +121,7 @@ class _Lowering:
             )
         return self.registers[tile]
 
-    def statement(self, statement: Statement, scope: _Scope) -> Statement:
+    def statement(self, statement: Statement, scope: _Surroundings) -> Statement:
         match statement:
             case ir.Sequence():
                 return self.sequence(statement, scope)
@@ -146,7 +146,8 @@ class _Lowering:
                     replace(
                         role,
                         body=self.statement(
-                            role.body, _Scope(subtract(self.kernel.worker, role.first), role.first)
+                            role.body,
+                            _Surroundings(subtract(self.kernel.worker, role.first), role.first),
                         ),
                     )
                     for role in statement.roles
@@ -166,7 +167,7 @@ class _Lowering:
         statement = self.rewritten(statement, scope)
         return map_statements(statement, lambda inner: self.statement(inner, scope))
 
-    def sequence(self, statement: ir.Sequence, scope: _Scope) -> Statement:
+    def sequence(self, statement: ir.Sequence, scope: _Surroundings) -> Statement:
         parts: list[Statement] = []
         for inner in statement.statements:
             parts.append(self.statement(inner, scope))
@@ -177,7 +178,7 @@ class _Lowering:
                 scope = replace(scope, lets={**scope.lets, inner.variable: value})
         return replace(statement, statements=tuple(parts))
 
-    def loop(self, loop: ir.For, scope: _Scope) -> Statement:
+    def loop(self, loop: ir.For, scope: _Surroundings) -> Statement:
         """A loop with constant bounds whose variable picks a register has to be unrolled."""
         bounds = (loop.start, loop.stop)
         if all(isinstance(bound, ir.Constant) for bound in bounds):
@@ -222,7 +223,7 @@ class _Lowering:
                 facts.enter(node)
         return facts
 
-    def mma(self, mma: ir.Mma, scope: _Scope) -> Statement:
+    def mma(self, mma: ir.Mma, scope: _Surroundings) -> Statement:
         row = self.target.matrix_instruction(str(mma.how))
         match row:
             case DotInstruction():
@@ -238,13 +239,13 @@ class _Lowering:
             case _:
                 return assert_never(row)
 
-    def product(self, mma: ir.Mma, row: WarpgroupInstruction, scope: _Scope) -> Statement:
+    def product(self, mma: ir.Mma, row: WarpgroupInstruction, scope: _Surroundings) -> Statement:
         left = self.register(mma.left.tensor) if mma.left.tensor.scope == TILE else None
         given = map_expressions(mma, lambda e: self.expression(e, scope))
         assert isinstance(given, ir.Mma)
         return asynchronous_product(given, row, scope.number, self.register(mma.accumulator), left)
 
-    def matrix_move(self, move: ir.Move, row: MatrixMove, scope: _Scope) -> Statement:
+    def matrix_move(self, move: ir.Move, row: MatrixMove, scope: _Surroundings) -> Statement:
         tile = move.tensor
         if not row.is_load:
             assert isinstance(move.value, ir.Read)
@@ -254,7 +255,7 @@ class _Lowering:
 
     # Mapping loops.
 
-    def each(self, loop: ir.Each, scope: _Scope, run: int = 1) -> Statement:
+    def each(self, loop: ir.Each, scope: _Surroundings, run: int = 1) -> Statement:
         """`run` consecutive slots are one execution of the body."""
         mapping = loop.mapping
         number = scope.number if loop.worker is None else self.expression(loop.worker, scope)
@@ -300,7 +301,7 @@ class _Lowering:
 
     # Tiles.
 
-    def rewritten(self, statement: Statement, scope: _Scope) -> Statement:
+    def rewritten(self, statement: Statement, scope: _Surroundings) -> Statement:
         """The statement with its own expressions, and its own target, in terms of registers."""
         changed = map_expressions(statement, lambda e: self.expression(e, scope))
         if isinstance(changed, ir.Store) and changed.tensor.scope == TILE:
@@ -308,7 +309,7 @@ class _Lowering:
             return replace(changed, tensor=self.register(changed.tensor), indices=(slot,))
         return changed
 
-    def expression(self, expression: Expression, scope: _Scope) -> Expression:
+    def expression(self, expression: Expression, scope: _Surroundings) -> Expression:
         def visit(node: Expression) -> Expression:
             node = map_children(node, visit)
             if isinstance(node, ir.Read | ir.Address) and node.tensor.scope == TILE:
@@ -319,7 +320,7 @@ class _Lowering:
         return visit(expression)
 
     def slot(
-        self, tile: Tensor, indices: Sequence[Expression], scope: _Scope, loc: Location
+        self, tile: Tensor, indices: Sequence[Expression], scope: _Surroundings, loc: Location
     ) -> Expression:
         """The register that holds an element: a form of the loops over slots, found by enumeration."""
         owners = tile.owners

@@ -39,7 +39,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.build import add, equal, floor_divide, index, modulo, multiply, subtract
 from taskc.ir.nodes import SHARED, Expression, Ring, Statement, Variable
 from taskc.ir.rewrite import map_statements, sequence, substitute, walk
-from taskc.passes.counted_rings import Counted, counted_rings, is_reused, loops_around
+from taskc.passes.counted_rings import RingBarriers, counted_rings, is_reused, loops_around
 from taskc.passes.multicast import arrivals, common_loads, multicast, together
 from taskc.passes.pixels import Pixels, pixels_of
 
@@ -53,7 +53,7 @@ def lower_rings(kernel: ir.Kernel) -> ir.Kernel:
 
 
 class _Lowering:
-    def __init__(self, kernel: ir.Kernel, rings: dict[Ring, Counted]) -> None:
+    def __init__(self, kernel: ir.Kernel, rings: dict[Ring, RingBarriers]) -> None:
         self.worker, self.workers = kernel.worker, kernel.workers
         self.known = facts_of_names(kernel.body)
         self.rank = modulo(kernel.block, ir.cluster_of(kernel))
@@ -138,7 +138,7 @@ class _Lowering:
         return replace(statement, statements=tuple(parts))
 
     def set_up(
-        self, ring: Ring, counted: Counted, role: ir.Role | None, loc: Location
+        self, ring: Ring, counted: RingBarriers, role: ir.Role | None, loc: Location
     ) -> list[Statement]:
         everyone = "block" if role is None else "role"
         slot = Variable("slot", loc=loc)
@@ -226,17 +226,27 @@ class _Lowering:
         pixels = pixels_of(move, read, self.known)
         if pixels is None:
             loads = [
-                ir.Do("tma.load", (near, far, full, *map(index, extents)), loc=move.loc)
-                for near, far, extents in _boxes(move, shared, distant)
+                ir.Do(
+                    "tma.load",
+                    (shared_part, distant_part, full, *map(index, extents)),
+                    loc=move.loc,
+                )
+                for shared_part, distant_part, extents in _boxes(move, shared, distant)
             ]
         else:
             loads = [
                 ir.Do(
                     "tma.load.pixels",
-                    (near, far, full, *pixels.offsets, *map(index, (*extents, *pixels.numbers))),
+                    (
+                        shared_part,
+                        distant_part,
+                        full,
+                        *pixels.offsets,
+                        *map(index, (*extents, *pixels.numbers)),
+                    ),
                     loc=move.loc,
                 )
-                for near, far, extents in _pixels(move, shared, distant, pixels)
+                for shared_part, distant_part, extents in _pixels(move, shared, distant, pixels)
             ]
         if pixels is None and counted.cluster > 1 and id(move) in self.common:
             loads = [multicast(load, self.rank, counted.cluster) for load in loads]
@@ -255,8 +265,8 @@ class _Lowering:
         shared = ir.Address(move.value.tensor, move.value.indices, loc=move.loc)
         distant = ir.Address(move.tensor, move.indices, loc=move.loc)
         stores = [
-            ir.Do("tma.store", (far, near, *map(index, extents)), loc=move.loc)
-            for near, far, extents in _boxes(move, shared, distant)
+            ir.Do("tma.store", (distant_part, shared_part, *map(index, extents)), loc=move.loc)
+            for shared_part, distant_part, extents in _boxes(move, shared, distant)
         ]
         commit = ir.Do("tma.commit", (), loc=move.loc)
         body = ir.Sequence((*stores, commit), loc=move.loc)
@@ -283,9 +293,9 @@ def _boxes(
     zeros: dict[Variable, Expression] = {v: index(0) for v in move.variables}
     *outer, last = (substitute(i, zeros) for i in distant.indices)
     rows = _box(move, distant)[:-1]
-    for near, line in _panels(move, shared):
+    for indices, line in _panels(move, shared):
         yield (
-            replace(shared, indices=near),
+            replace(shared, indices=indices),
             replace(distant, indices=(*outer, add(last, line.start))),
             (*rows, len(line)),
         )
@@ -294,11 +304,11 @@ def _boxes(
 def _pixels(
     move: ir.Move, shared: ir.Address, distant: ir.Address, pixels: Pixels
 ) -> Iterator[tuple[ir.Address, ir.Address, tuple[int, ...]]]:
-    """The same of pixels; their extents are how many they are, and the channels of each."""
+    """Does the same for pixels; their extents are how many they are, and the channels of each."""
     *first, channel = pixels.first
-    for near, line in _panels(move, shared):
+    for indices, line in _panels(move, shared):
         yield (
-            replace(shared, indices=near),
+            replace(shared, indices=indices),
             replace(distant, indices=(*first, add(channel, line.start))),
             (move.shape[0], len(line)),
         )

@@ -72,26 +72,26 @@ def _of_clusters(value: Expression, grid: ir.Grid, numbers: set[Variable], size:
 
 def multicast(load: ir.Do, rank: Expression, size: int) -> ir.Do:
     """The part of a bulk load that the block of a rank does for all: some of the rows of its box."""
-    near, far, full, *extents = load.operands
-    assert isinstance(near, ir.Address)
-    assert isinstance(far, ir.Address)
+    shared, distant, full, *extents = load.operands
+    assert isinstance(shared, ir.Address)
+    assert isinstance(distant, ir.Address)
     *_, box_rows, columns = extents
     assert isinstance(box_rows, ir.Constant)
     rows = int(box_rows.value) // size
     first = multiply(rank, rows)
-    *outer, row, column = near.indices
-    near = replace(near, indices=(*outer, add(row, first), column))
-    *outer, row, column = far.indices
-    far = replace(far, indices=(*outer, add(row, first), column))
+    *outer, row, column = shared.indices
+    shared = replace(shared, indices=(*outer, add(row, first), column))
+    *outer, row, column = distant.indices
+    distant = replace(distant, indices=(*outer, add(row, first), column))
     everyone = index((1 << size) - 1)
     boxes = (*extents[:-2], index(rows), columns)
     return replace(
-        load, operation="tma.load.multicast", operands=(near, far, full, everyone, *boxes)
+        load, operation="tma.load.multicast", operands=(shared, distant, full, everyone, *boxes)
     )
 
 
 def arrivals(empty: ir.Address, number: Expression, size: int, group: int) -> Statement:
-    """Of a group of readers one arrives in each block of the cluster: the worker of its rank's number."""
+    """One of a group of readers arrives in each block of the cluster: the worker of its rank's number."""
     loc = empty.loc
     peer = replace(empty.tensor, name=f"peer_{empty.tensor.name}", offset=None)
     worker = modulo(number, group)

@@ -35,7 +35,7 @@ WIDTH = {None: 0, "warp": 1, "warpgroup": 2, "role": 3, "block": 4}
 
 
 def ordered(state: State, scope: str) -> State:
-    """Behind a barrier."""
+    """What is left open behind a barrier."""
     if WIDTH[scope] >= WIDTH["role"]:
         return going_on(state)
     return tuple(
@@ -53,7 +53,7 @@ def going_on(state: State) -> State:
 
 
 def awaited(state: State, under_way: int = 0) -> State:
-    """Behind the wait for all bulk copies but the last `under_way`.
+    """What is left open behind the wait for all bulk copies but the last `under_way`.
 
     Where some go on, each may be one of these, or have ended: a barrier orders what ended.
     """
@@ -73,7 +73,7 @@ def union(a: State, b: State) -> State:
 
 
 class Conflicts:
-    """Of the workers of one crew. Accesses are made once, so that they can be told apart by identity."""
+    """The conflicts of one crew's workers. Accesses are made once, so that they can be told apart by identity."""
 
     def __init__(self, phases: Phases, groups: dict[str, int]) -> None:
         self.phases = phases
@@ -141,7 +141,7 @@ class Conflicts:
             found = self._keys[id(access)] = access, number
         return found[1]
 
-    def moved(self, loop: Loop, state: State, when: str) -> State:
+    def in_iteration(self, loop: Loop, state: State, when: str) -> State:
         """The open accesses of another iteration: what the loop binds has other values there."""
         if not state:
             return state
@@ -161,7 +161,7 @@ class Conflicts:
             place = id(item.access), place_of_loop, when
             if place not in self._elsewhere:
                 self._known.append(item.access)
-                self._elsewhere[place] = item.access.moved(values)
+                self._elsewhere[place] = item.access.substituted(values)
             result.append(replace(item, access=self._elsewhere[place]))
         return tuple(result)
 

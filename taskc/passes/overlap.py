@@ -52,7 +52,7 @@ from taskc.ir.rewrite import copy, index_leading, map_statements, walk
 from taskc.ir.target import TARGETS
 from taskc.passes.loads import Loads, needed_scalars, split_loads
 from taskc.passes.tile_loops import (
-    Place,
+    StepOrigin,
     Steps,
     block_variables,
     cant_count_across,
@@ -170,7 +170,7 @@ def _overlapped(
     def step(operation: str, k: Expression) -> Statement:
         return ir.RingStep(operation, ring, k, loc=loc)
 
-    def issue(k: Expression, place: Place) -> list[Statement]:
+    def issue(k: Expression, place: StepOrigin) -> list[Statement]:
         """The copies of step k. A step past the end is empty; cp.async counts it all the same."""
         fetch = fetch_step(loads, slots, k, place, stages, transport)
         if transport == "cp.async":
@@ -228,7 +228,7 @@ def make_ring(loads: Loads, stages: int, transport: str) -> tuple[Ring, dict[Ten
     return Ring(name, tuple(slots.values()), stages, transport), slots
 
 
-def _at(place: Place, loads: Loads, moves: list[ir.Move]) -> list[Statement]:
+def _at(place: StepOrigin, loads: Loads, moves: list[ir.Move]) -> list[Statement]:
     """The moves for a step, behind their own copies of the scalars that they need."""
     block = copy(ir.Sequence((*loads.scalars, *moves)), place.values)
     assert isinstance(block, ir.Sequence)
@@ -239,7 +239,7 @@ def fetch_step(
     loads: Loads,
     slots: dict[Tensor, Tensor],
     k: Expression,
-    place: Place,
+    place: StepOrigin,
     stages: int,
     transport: str,
 ) -> list[Statement]:

@@ -104,8 +104,8 @@ def _lives(body: Statement) -> list[Life]:
             for inner in statements(statement):
                 visit(inner)
             if isinstance(statement, ir.Roles):  # they run beside each other
-                beside = [replace(life, first=first, last=counter) for life in lives[outer:]]
-                lives[outer:] = beside
+                concurrent = [replace(life, first=first, last=counter) for life in lives[outer:]]
+                lives[outer:] = concurrent
             return
         born: dict[Tensor, int] = {}
         ends: dict[Tensor, int] = {}

@@ -11,7 +11,7 @@ for GPUs find where the address is known to be a multiple of that. So it is cut 
 
   - the bounds are constant, and the body only adds to registers: no memory that it reads changes meanwhile;
   - an offset of SHARED memory grows by one from iteration to iteration, from a multiple of the piece's length on;
-  - a piece is not more code than `Target.joined` statements.
+  - a piece is not more code than `Target.merge_limit` statements.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from dataclasses import replace
 
 from taskc.analysis.facts import Facts
 from taskc.ir import nodes as ir
+from taskc.ir.code_size import CodeSizes, trip_count
 from taskc.ir.nodes import Binary, Constant, Expression, Statement, Variable
 from taskc.ir.rewrite import statements, substitute, walk
-from taskc.ir.straight_line import Sizes, trip_count
 from taskc.ir.target import Target
 
 
-def in_pieces(loop: ir.For, facts: Facts, target: Target, sizes: Sizes, limit: int) -> ir.For:
+def in_pieces(loop: ir.For, facts: Facts, target: Target, sizes: CodeSizes, limit: int) -> ir.For:
     """The loop, or what it becomes; no piece has more iterations than `limit`."""
     trips = trip_count(loop)
     if trips is None or loop.kind != "serial" or loop.step != 1 or not _only_adds(loop.body):
@@ -39,7 +39,7 @@ def in_pieces(loop: ir.For, facts: Facts, target: Target, sizes: Sizes, limit: i
     length = limit
     while length > 1:
         fits = trips % length == 0 and int(loop.start.value) % length == 0
-        if fits and size * length <= target.joined and _joins(loop, facts, length, target):
+        if fits and size * length <= target.merge_limit and _joins(loop, facts, length, target):
             return _cut(loop, trips, length)
         length //= 2
     return loop

@@ -16,7 +16,7 @@ from taskc.analysis.facts import Facts
 from taskc.analysis.sums import addends
 from taskc.analysis.widths import divisor, unit_stride
 from taskc.ir import nodes as ir
-from taskc.ir.affine import difference
+from taskc.ir.affine import constant_difference
 from taskc.ir.build import ZERO, add, floor_divide, modulo, multiply, subtract, total
 from taskc.ir.nodes import Expression, Variable
 from taskc.ir.rewrite import substitute, walk
@@ -49,7 +49,7 @@ class Pixels:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _PixelIndex:
     """An index along rows or columns: digit * stride + rest; the digit is number // weight % extent.
 
     Without an extent it is number // weight, as it is of the rows of a single image.
@@ -88,26 +88,31 @@ def pixels_of(move: ir.Move, distant: ir.Read | ir.Address, known: Facts) -> Pix
     places = _places(row, column, along)
     if places is None:
         return None
-    down, beside = places
-    number, zero = beside.number, {along: ZERO}
-    steps = down.weight == beside.extent, difference(down.number, number) == 0
-    if not (unit_stride(number, along, known) and beside.weight == 1 and all(steps)):
+    row_digit, column_digit = places
+    number, zero = column_digit.number, {along: ZERO}
+    steps = (
+        row_digit.weight == column_digit.extent,
+        constant_difference(row_digit.number, number) == 0,
+    )
+    if not (unit_stride(number, along, known) and column_digit.weight == 1 and all(steps)):
         return None
     start = substitute(number, zero)
-    if down.extent is None:
+    if row_digit.extent is None:
         # What follows the only image's last row isn't there.
         if shape[0] != 1 or any(node is along for node in walk(image)):
             return None
-        room = int(shape[1]) - 1 + MOST_PADDING - 1  # type: ignore[arg-type]
-        down = replace(down, extent=(room + down.padding) // down.stride + 1)
+        most_rows = int(shape[1]) - 1 + MOST_PADDING - 1  # type: ignore[arg-type]
+        row_digit = replace(
+            row_digit, extent=(most_rows + row_digit.padding) // row_digit.stride + 1
+        )
     else:
-        pixels = floor_divide(number, down.weight * down.extent)
-        if difference(image, pixels) != 0 and not (
-            difference(image, substitute(pixels, zero)) == 0
-            and _lie_between(start, move.shape[0], down.weight * down.extent, known)
+        pixels = floor_divide(number, row_digit.weight * row_digit.extent)
+        if constant_difference(image, pixels) != 0 and not (
+            constant_difference(image, substitute(pixels, zero)) == 0
+            and _lie_between(start, move.shape[0], row_digit.weight * row_digit.extent, known)
         ):
             return None
-    both = down, beside
+    both = row_digit, column_digit
     rows, columns = (
         subtract(
             multiply(modulo(floor_divide(start, p.weight), p.extent or 1), p.stride), p.padding
@@ -117,10 +122,10 @@ def pixels_of(move: ir.Move, distant: ir.Read | ir.Address, known: Facts) -> Pix
     first = substitute(image, zero), rows, columns, substitute(last, {channel: ZERO})
     return Pixels(
         first,
-        (down.offset, beside.offset),
-        (int(down.extent or 1), int(beside.extent or 1)),
-        (down.stride, beside.stride),
-        (down.padding, beside.padding),
+        (row_digit.offset, column_digit.offset),
+        (int(row_digit.extent or 1), int(column_digit.extent or 1)),
+        (row_digit.stride, column_digit.stride),
+        (row_digit.padding, column_digit.padding),
     )
 
 
@@ -155,24 +160,26 @@ def _lie_between(start: Expression, count: int, multiple: int, known: Facts) -> 
     return step % count == 0 and multiple % count == 0
 
 
-def _places(row: Expression, column: Expression, along: Variable) -> tuple[_Place, _Place] | None:
-    beside = _place(column, along)
-    if beside is None or beside.extent is None:
+def _places(
+    row: Expression, column: Expression, along: Variable
+) -> tuple[_PixelIndex, _PixelIndex] | None:
+    column_digit = _place(column, along)
+    if column_digit is None or column_digit.extent is None:
         return None
-    down = _place(row, along)
-    if down is None and not any(node is along for node in walk(row)):
+    row_digit = _place(row, along)
+    if row_digit is None and not any(node is along for node in walk(row)):
         # One row of results: the next one is the next image's.
-        down = _Place(beside.number, beside.extent, 1, 1, row)
-    return None if down is None else (down, beside)
+        row_digit = _PixelIndex(column_digit.number, column_digit.extent, 1, 1, row)
+    return None if row_digit is None else (row_digit, column_digit)
 
 
-def _place(position: Expression, along: Variable) -> _Place | None:
+def _place(position: Expression, along: Variable) -> _PixelIndex | None:
     """The index as a digit of a number that `along` counts up, and the rest."""
     terms = addends(position)
-    moving = [term for term in terms if any(node is along for node in walk(term[0]))]
-    if len(moving) != 1 or moving[0][1] < 1:
+    varying = [term for term in terms if any(node is along for node in walk(term[0]))]
+    if len(varying) != 1 or varying[0][1] < 1:
         return None
-    ((digit, stride),) = moving
+    ((digit, stride),) = varying
     rest = total(multiply(term, times) for term, times in terms if term is not digit)
     match digit:
         case ir.Binary(operator="%", left=number, right=ir.Constant(value=int(extent))):
@@ -180,9 +187,9 @@ def _place(position: Expression, along: Variable) -> _Place | None:
             match number:
                 case ir.Binary(operator="//", left=inner, right=ir.Constant(value=int(weight))):
                     number = inner
-            return _Place(number, weight, extent, stride, rest)
+            return _PixelIndex(number, weight, extent, stride, rest)
         case ir.Binary(operator="//", left=number, right=ir.Constant(value=int(weight))):
-            return _Place(number, weight, None, stride, rest)
+            return _PixelIndex(number, weight, None, stride, rest)
     return None
 
 

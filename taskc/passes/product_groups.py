@@ -39,25 +39,25 @@ from taskc.ir.target import is_asynchronous
 def awaited(statements: Sequence[Statement]) -> list[Statement]:
     """A body's statements with the fences, groups and waits of the products among them."""
     made: list[Statement] = []
-    is_beside = False  # work stands behind the last product or wait
+    has_work_since = False  # work stands behind the last product or wait
     groups: list[frozenset[Tensor]] = []  # in flight, the oldest first: the registers that each has
     before: Statement | None = None
 
     def wait(most: int, loc: Location) -> None:
-        nonlocal is_beside
+        nonlocal has_work_since
         if len(groups) > most:
-            made.extend([do("schedule.hold", loc)] if is_beside else [])
+            made.extend([do("schedule.hold", loc)] if has_work_since else [])
             made.append(do("wgmma.wait", loc, most))
             del groups[: len(groups) - most]
-            is_beside = False
+            has_work_since = False
 
     for statement in statements:
         if not isinstance(statement, ir.Mma) or not is_product(statement):
-            wait(_in_flight_beside(statement, groups), statement.loc)
+            wait(_in_flight_during(statement, groups), statement.loc)
             made.append(_held(statement) if groups else statement)
-            is_beside |= isinstance(statement, ir.Sequence | ir.If | ir.Each)
+            has_work_since |= isinstance(statement, ir.Sequence | ir.If | ir.Each)
         else:
-            is_beside = False
+            has_work_since = False
             registers = _registers(statement)
             if isinstance(before, ir.Mma) and is_product(before):
                 if before.accumulator is statement.accumulator:
@@ -95,7 +95,7 @@ def _registers(product: ir.Mma) -> frozenset[Tensor]:
     return frozenset((product.accumulator, left) if left.scope == TILE else (product.accumulator,))
 
 
-def _in_flight_beside(statement: Statement, groups: Sequence[frozenset[Tensor]]) -> int:
+def _in_flight_during(statement: Statement, groups: Sequence[frozenset[Tensor]]) -> int:
     """How many of the groups, the youngest ones, may be in flight while a statement runs."""
     if not _is_workers_own(statement):
         return 0

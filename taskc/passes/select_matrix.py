@@ -214,7 +214,7 @@ def _from_packs(
     known: Facts,
     notes: list[tuple[str, Location]],
 ) -> Statement | None:
-    """By an instruction that takes packs from memory, but for what is left of k; None if it doesn't fit."""
+    """Multiplies by an instruction that takes packs from memory, but for what is left of k; None if it doesn't fit."""
     assert mma.accumulator.owners is not None
     whole = mma.left.shape[1] // row.shape[2] * row.shape[2]
     if not whole or quotient_of(mma.accumulator.owners, row) is None:

@@ -161,11 +161,11 @@ def _move(target: Tensor, source: Tensor, by: Mapping, loc: Location) -> ir.Move
 def _position_owners(
     owners: Mapping, axis: int, along: Sequence[Mode], rest_shape: tuple[int, ...]
 ) -> Mapping:
-    """The same workers; each holds its part of the rest, and of the last dimension its position."""
+    """Each of the same workers holds its part of the rest, and of the last dimension its position."""
     last = len(rest_shape)
     strides = {mode: prod(m.size for m in along[k + 1 :]) for k, mode in enumerate(along)}
 
-    def moved(mode: Mode) -> Mode:
+    def renumbered(mode: Mode) -> Mode:
         if mode.dimension == axis:
             return Mode(last, mode.size, strides[mode])
         if mode.dimension is not None and mode.dimension > axis:
@@ -176,8 +176,8 @@ def _position_owners(
     assert owners.slot_modes is not None
     return Mapping.from_modes(
         (*rest_shape, prod(mode.size for mode in along)),
-        [moved(mode) for mode in owners.worker_modes],
-        [moved(mode) for mode in owners.slot_modes if mode.dimension != axis],
+        [renumbered(mode) for mode in owners.worker_modes],
+        [renumbered(mode) for mode in owners.slot_modes if mode.dimension != axis],
     )
 
 

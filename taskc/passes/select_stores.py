@@ -40,7 +40,7 @@ Notes = list[tuple[str, Location]]
 
 
 class BulkStores:
-    """`room` is what is left of a block's shared memory."""
+    """`free_bytes` is what is left of a block's shared memory."""
 
     def __init__(self, kernel: ir.Kernel, target: Target) -> None:
         self.rows = (
@@ -56,7 +56,7 @@ class BulkStores:
             for inner in walk(node)
             if isinstance(inner, ir.Move)
         }
-        self.room = target.shared_bytes - _shared_bytes(kernel.body, 1) if self.rows else 0
+        self.free_bytes = target.shared_bytes - _shared_bytes(kernel.body, 1) if self.rows else 0
 
     def store(self, move: ir.Move, owners: Mapping, known: Facts, notes: Notes) -> Statement | None:
         """The store of what these owners hold as bulk copies; None, with a note, where it can't be."""
@@ -117,9 +117,9 @@ class BulkStores:
         one = replace(whole, name=f"{name}_out", shape=(rows, line), layout=None, loc=loc)
         slots = slots_of(one, min(count, 2))
         needed = prod(n for n in slots.shape if isinstance(n, int)) * tensor.dtype.nbytes
-        if needed > self.room:
+        if needed > self.free_bytes:
             return f"the {needed} bytes of shared memory that it takes are not left"
-        self.room -= needed
+        self.free_bytes -= needed
         groups = quotient.workers
         together = spatial(groups, 1) * repeat(quotient.shape[0] // groups, 1)
         senders = spatial(groups if quotient == together else 1, 1)

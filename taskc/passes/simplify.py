@@ -34,7 +34,7 @@ _SCOPED = (ir.SHARED, ir.TILE, ir.BARRIER)
 
 
 def simplify(kernel: Kernel) -> Kernel:
-    """See the head of this file."""
+    """Simplifies a kernel, as the head of this file shows."""
     facts = Facts.empty(kernel)
     walker = _Walker(kernel, ExpressionSimplifier())
     body = walker.statement(kernel.body, facts)

@@ -301,7 +301,7 @@ def _recombined(form: Affine) -> Affine:
 
 
 def _parts_of_quotient(x: Affine, n: int) -> tuple[Affine, int]:
-    """Of what x // n has become."""
+    """Finds x and n such that x // n is what was given, with n as large as can be."""
     if len(x.terms) == 1 and not x.constant:
         ((atom, factor),) = x.terms.items()
         if factor == 1 and type(atom) is Opaque and atom.kind == "//":

@@ -154,7 +154,7 @@ class _Placer:
     # The walk: it returns the statement, with barriers added where some were missing.
 
     def walk(self, statement: Statement, state: State, lets: Lets) -> tuple[Statement, State]:
-        """The same in the same state, however often a loop around it is walked."""
+        """Walks a statement: with the same result in the same state, however often a loop around it is walked."""
         seen = [(id(item.access), item.ordered_in, item.goes_on) for item in state]
         key = id(statement), tuple(seen)
         found = self.walked.get(key)
@@ -280,7 +280,7 @@ class _Placer:
             _, after = self.walk(body, union(passed, self.carried(statement, body, own)), lets)
         after = union(
             asked if surely_runs(statement) else before,
-            self.conflicts.moved(statement, after, "exit"),
+            self.conflicts.in_iteration(statement, after, "exit"),
         )
         return _behind(barrier, statement), after
 
@@ -328,7 +328,7 @@ class _Placer:
     # Conflicts.
 
     def ordered(self, state: State, scope: str) -> State:
-        """Behind a barrier. One for all workers leaves nothing open, whatever it is called."""
+        """What is left open behind a barrier. One for all workers leaves nothing open, whatever it is called."""
         is_for_all = scope == self.widest and not self.is_role
         return ordered(state, "block" if is_for_all else scope)
 
@@ -360,11 +360,11 @@ class _Placer:
             return ()
         exact = isinstance(loop, ir.For) and _always_synchronizes(body, self.widest)
         if not exact:
-            return self.conflicts.moved(loop, state, "earlier")
+            return self.conflicts.in_iteration(loop, state, "earlier")
         # A barrier orders what was before it, but for copies that go on: of those of any iteration.
         rest = tuple([item for item in state if not item.goes_on])
-        previous = self.conflicts.moved(loop, rest, "previous")
-        return (*previous, *self.conflicts.moved(loop, going_on(state), "earlier"))
+        previous = self.conflicts.in_iteration(loop, rest, "previous")
+        return (*previous, *self.conflicts.in_iteration(loop, going_on(state), "earlier"))
 
 
 def _behind(barrier: ir.Barrier | None, statement: Statement) -> Statement:

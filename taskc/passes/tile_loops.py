@@ -38,7 +38,7 @@ def is_tile_loop(statement: Statement, blocks: frozenset[Variable]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StepOrigin:
     """A step's tile and its origin within the tile: `values` of their variables, by way of `lets`."""
 
     lets: tuple[ir.Let, ...]
@@ -67,12 +67,12 @@ class Steps:
     def number(self, k: Expression) -> Expression:
         return add(self.earlier, k)
 
-    def place(self, k: Expression) -> Place:
+    def place(self, k: Expression) -> StepOrigin:
         """Where step k of this run is."""
-        return Place((), {self.pipeline.variable: multiply(k, self.pipeline.by)})
+        return StepOrigin((), {self.pipeline.variable: multiply(k, self.pipeline.by)})
 
-    def place_ahead(self, k: Expression, *, of_all: bool = False) -> Place:
-        """The same for a step that may lie behind the run's end; or of step k `of_all` runs."""
+    def place_ahead(self, k: Expression, *, of_all: bool = False) -> StepOrigin:
+        """Finds the same for a step that may lie behind the run's end; or of step k `of_all` runs."""
         if self.loop is None:
             return self.place(k)
         position, by, loc = self.pipeline.variable, self.pipeline.by, self.pipeline.loc
@@ -80,7 +80,7 @@ class Steps:
         ahead = multiply(floor_divide(k, self.count), self.loop.step)
         later_tile = Variable(self.loop.variable.name, loc=loc)
         origin = Variable(position.name, loc=loc)
-        return Place(
+        return StepOrigin(
             (
                 ir.Let(later_tile, add(tile, ahead), loc=loc),
                 ir.Let(origin, multiply(modulo(k, self.count), by), loc=loc),
@@ -107,7 +107,7 @@ def cant_count_across(
 
 
 def steps_across_tiles(pipeline: ir.Pipeline, loop: ir.For, before: Sequence[Statement]) -> Steps:
-    """Of a pipeline behind the statements `before`, which count its steps alike in all tiles."""
+    """Counts the steps of a pipeline behind the statements `before`, which count its steps alike in all tiles."""
     loc = pipeline.loc
     length = ir.Let(
         Variable("steps", loc=loc), ceiling_divide(pipeline.extent, pipeline.by), loc=loc

@@ -6,7 +6,7 @@ for i in range(0, 64):           ->     for i in unroll(0, 64):
 
 A register has no address: a loop whose variable is part of a REGISTER index must be unrolled,
 however long it is. So is a loop of at most 16 iterations, with constant bounds, whose unrolled
-body stays small (`Target.straight`): a loop's own instructions (an add, a compare, a branch) then
+body stays small (`Target.unroll_limit`): a loop's own instructions (an add, a compare, a branch) then
 weigh against a body of a few, and a few loads are under way at a time. More of them would take
 registers and code for nothing. Such loops keep their form, as kind "unroll", for the backends to
 unroll. Only loops of at most `Options.limit` iterations are written out.
@@ -21,9 +21,9 @@ from dataclasses import dataclass, replace
 
 from taskc.analysis.reads import seen_through
 from taskc.ir import nodes as ir
+from taskc.ir.code_size import CodeSizes, trip_count
 from taskc.ir.nodes import Constant, Expression, Kernel, Statement, Variable
 from taskc.ir.rewrite import copy, map_statements, substitute, walk
-from taskc.ir.straight_line import Sizes, trip_count
 from taskc.ir.target import TARGETS
 
 
@@ -39,9 +39,9 @@ DEFAULT = Options()
 
 
 def unroll(kernel: Kernel, *, options: Options = DEFAULT) -> Kernel:
-    """See the head of this file."""
-    straight = TARGETS[kernel.target].straight
-    pass_ = _Unroller(options, straight, _register_indices(kernel.body))
+    """Marks the loops to be unrolled, as the head of this file shows."""
+    unroll_limit = TARGETS[kernel.target].unroll_limit
+    pass_ = _Unroller(options, unroll_limit, _register_indices(kernel.body))
     body = pass_.visit(kernel.body)
     return kernel if body is kernel.body else replace(kernel, body=body)
 
@@ -62,11 +62,11 @@ def _register_indices(body: Statement) -> set[Variable]:
 
 
 class _Unroller:
-    def __init__(self, options: Options, straight: int, registers: set[Variable]) -> None:
+    def __init__(self, options: Options, unroll_limit: int, registers: set[Variable]) -> None:
         self.options = options
-        self.straight = straight
+        self.unroll_limit = unroll_limit
         self.registers = registers
-        self.sizes = Sizes()
+        self.sizes = CodeSizes()
 
     def visit(self, node: Statement) -> Statement:
         node = map_statements(node, self.visit)
@@ -87,7 +87,7 @@ class _Unroller:
         if trips > self.options.trips:
             return False
         size = self.sizes.of(loop.body)
-        return size is not None and size * trips <= self.straight
+        return size is not None and size * trips <= self.unroll_limit
 
 
 def _written_out(loop: ir.For) -> Statement:

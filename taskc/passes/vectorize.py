@@ -33,9 +33,9 @@ from taskc.analysis.facts import NEGATED, Facts
 from taskc.analysis.reads import reads_memory
 from taskc.ir import nodes as ir
 from taskc.ir.affine import Affine, Opaque
+from taskc.ir.code_size import CodeSizes, trip_count
 from taskc.ir.nodes import Binary, Constant, Expression, Kernel, Select, Statement, Unary, Variable
 from taskc.ir.rewrite import map_children, map_statements, substitute, walk
-from taskc.ir.straight_line import Sizes, trip_count
 from taskc.ir.target import TARGETS, Target
 from taskc.passes.pieces import in_pieces
 from taskc.passes.scalars import named_scalars
@@ -47,7 +47,7 @@ _MEMORY = (ir.GLOBAL, ir.SHARED)
 
 
 def vectorize(kernel: Kernel) -> Kernel:
-    """See the head of this file."""
+    """Makes loops wide accesses, as the head of this file shows."""
     body = _Vectorizer(kernel).visit(kernel.body, Facts.empty(kernel))
     return kernel if body is kernel.body else replace(kernel, body=body)
 
@@ -56,7 +56,7 @@ class _Vectorizer:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.target = TARGETS[kernel.target]
-        self.sizes = Sizes()
+        self.sizes = CodeSizes()
 
     def visit(self, node: Statement, facts: Facts) -> Statement:
         match node:
@@ -279,7 +279,7 @@ class _Check:
         return offset
 
     def differs(self, form: Affine) -> bool:
-        """By more than a multiple of the lane's number."""
+        """Whether it differs by more than a multiple of the lane's number."""
         return any(atom is not self.lane and self.varies(atom) for atom in form.terms)
 
     def _is_aligned(self, tensor: ir.Tensor, base: Affine) -> bool:

@@ -271,4 +271,4 @@ def test_constants() -> None:
     facts = Facts.empty()
     assert facts.prove(Constant(True, ir.boolean)) is True
     assert facts.prove(b("==", 3, 3)) is True
-    assert facts.difference(b("+", Variable("x"), 3), constant(3)) is None
+    assert facts.constant_difference(b("+", Variable("x"), 3), constant(3)) is None

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc.backend.lanes import Form, Lanes
+from taskc.backend.lanes import LaneForm, LaneForms
 from taskc.ir import arithmetic, nodes as ir
 from taskc.ir.nodes import Expression, Variable
 from taskc.ir.rewrite import walk
@@ -82,7 +82,7 @@ def expressions(seed: int, count: int) -> list[Expression]:
     return [made(random_.randrange(1, 5), random_.choice(types)) for _ in range(count)]
 
 
-def check(form: Form, values: np.ndarray, dtype: Any, width: int) -> None:
+def check(form: LaneForm, values: np.ndarray, dtype: Any, width: int) -> None:
     """What a form claims, of each vector."""
     numbers = [int(number) for number in values]
     for start in range(0, len(numbers), width):
@@ -100,7 +100,7 @@ def check(form: Form, values: np.ndarray, dtype: Any, width: int) -> None:
 @pytest.mark.parametrize("workers", [16, 48, 240])
 def test_forms_say_what_lanes_have(width: int, workers: int) -> None:
     known = 0
-    forms = Lanes(kernel_of(workers), width)
+    forms = LaneForms(kernel_of(workers), width)
     for expression in expressions(workers + width, 600):
         form = forms.form(expression)
         known += form.is_known
@@ -144,25 +144,25 @@ def binary(operator: str, left: Expression, right: int | Expression) -> Expressi
     ],
 )  # fmt: skip
 def test_forms_that_mappings_have(expression: Expression, offsets: Any) -> None:
-    form = Lanes(kernel_of(32), 8).form(expression)
+    form = LaneForms(kernel_of(32), 8).form(expression)
     assert form.offsets == (None if offsets is None else tuple(offsets))
 
 
 def test_strides() -> None:
-    assert Form((0, 1, 2, 3)).is_contiguous
-    assert Form((0, 4, 8, 12)).stride == 4
-    assert Form((0, 0, 0, 0)).stride == 0
-    assert Form((0, 0, 0, 0)).is_uniform
-    assert Form((0, -2, -4, -6)).stride == -2
-    assert Form((0, 1, 2, 4)).stride is None
-    assert Form((0,)).stride is None
-    assert Form(None).stride is None
+    assert LaneForm((0, 1, 2, 3)).is_contiguous
+    assert LaneForm((0, 4, 8, 12)).stride == 4
+    assert LaneForm((0, 0, 0, 0)).stride == 0
+    assert LaneForm((0, 0, 0, 0)).is_uniform
+    assert LaneForm((0, -2, -4, -6)).stride == -2
+    assert LaneForm((0, 1, 2, 4)).stride is None
+    assert LaneForm((0,)).stride is None
+    assert LaneForm(None).stride is None
 
 
 def accesses(kernel: Any) -> dict[str, set[int | None]]:
     """The strides of the accesses to each parameter: 1 is coalesced."""
     lean = lower(replace(kernel.ir, target="avx512"))
-    forms = Lanes(lean, 32)
+    forms = LaneForms(lean, 32)
     found: dict[str, set[int | None]] = {}
     for node in walk(lean.body):
         if isinstance(node, ir.Read | ir.Store) and node.tensor.scope == ir.GLOBAL:

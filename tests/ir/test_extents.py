@@ -6,7 +6,14 @@ import pytest
 
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
-from taskc.ir.extents import Told, are_as_many, extent_value, size_in_bytes, size_in_elements, told
+from taskc.ir.extents import (
+    ShiftedDimension,
+    are_as_many,
+    extent_value,
+    shifted_dimension,
+    size_in_bytes,
+    size_in_elements,
+)
 from taskc.ir.mapping import repeat
 from taskc.ir.nodes import Expression, Variable, constant
 from taskc.ir.types import f16, f32, i32, i64
@@ -45,9 +52,9 @@ def test_an_extent_that_cannot_be_told() -> None:
 
 
 def test_a_dimension_that_follows_from_an_extent() -> None:
-    assert told(N) == Told(N, 0)
-    assert told(b("+", b("+", N, 3), -1)) == Told(N, 2)
-    assert told(b("-", b("+", N, M), M)) == Told(N, 0)
+    assert shifted_dimension(N) == ShiftedDimension(N, 0)
+    assert shifted_dimension(b("+", b("+", N, 3), -1)) == ShiftedDimension(N, 2)
+    assert shifted_dimension(b("-", b("+", N, M), M)) == ShiftedDimension(N, 0)
     for extent in (
         constant(4),
         b("*", N, M),
@@ -56,7 +63,7 @@ def test_a_dimension_that_follows_from_an_extent() -> None:
         b("-", 4, N),
         b("//", N, 2),
     ):
-        assert told(extent) is None
+        assert shifted_dimension(extent) is None
 
 
 def test_shapes_of_equally_many_elements() -> None:

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from taskc.ir import (
-    difference,
     expression_text,
     nodes as ir,
     parse,
+    program_difference,
     same_program,
     statement_text,
     to_text,
@@ -134,7 +134,7 @@ def test_no_name_is_taken_for_a_word_of_the_language(word: str) -> None:
     x = Tensor(word, f32, (8,), ir.SHARED)
     each = ir.Each((i,), repeat(8), constant(0), Store(x, (i,), Read(x, (i,))))
     program = kernel(ir.Allocate(x), each)
-    assert difference(program, parse(to_text(program))) is None
+    assert program_difference(program, parse(to_text(program))) is None
 
 
 def test_every_word_of_the_grammar_may_be_a_name() -> None:
@@ -145,7 +145,7 @@ def test_every_word_of_the_grammar_may_be_a_name() -> None:
         i = Variable(word)
         loop = ir.For(i, Read(x, (constant(1),)), constant(8), 1, Store(x, (i,), i))
         program = replace(kernel(loop, parameters=(x,)), name=word)
-        assert difference(program, parse(to_text(program))) is None
+        assert program_difference(program, parse(to_text(program))) is None
 
 
 def test_odd_names_become_identifiers() -> None:
@@ -167,4 +167,4 @@ def test_a_long_sum_does_not_recurse() -> None:
     for i in range(5000):
         total = Binary("+-"[i % 2], total, constant(i))
     program = kernel(ir.Let(Variable("x"), total), parameters=(n,))
-    assert difference(program, parse(to_text(program))) is None
+    assert program_difference(program, parse(to_text(program))) is None

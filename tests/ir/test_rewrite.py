@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from taskc.ir import nodes as ir
-from taskc.ir.compare import difference
+from taskc.ir.compare import program_difference
 from taskc.ir.nodes import Binary, Variable, constant
 from taskc.ir.rewrite import (
     copy,
@@ -73,7 +73,7 @@ def test_each_tensor_is_replaced_wherever_it_is(program: Any) -> None:
 @pytest.mark.parametrize("program", [one for one in PROGRAMS if one is not pipelined])
 def test_a_copy_is_the_same_program(program: Any) -> None:
     kernel = program()
-    assert difference(kernel, replace(kernel, body=copy(kernel.body))) is None
+    assert program_difference(kernel, replace(kernel, body=copy(kernel.body))) is None
 
 
 def test_variables_are_substituted_wherever_they_are_used() -> None:

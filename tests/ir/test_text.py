@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from taskc.ir import (
-    difference,
     expression_text,
     nodes as ir,
     parse,
+    program_difference,
     to_text,
 )
 from taskc.ir.arithmetic import BINARY_OPERATORS, COMPARISONS, UNARY_OPERATORS
@@ -41,7 +41,7 @@ def test_every_stage_parses_back(build: Callable[[], ir.Kernel]) -> None:
     program = build()
     text = to_text(program)
     again = parse(text)
-    assert difference(program, again) is None
+    assert program_difference(program, again) is None
     assert to_text(again) == text
     assert (again.stage, again.target) == (program.stage, program.target)
 
@@ -158,7 +158,7 @@ def test_random_expressions_parse_back(expression: ir.Expression, how: int) -> N
     program = holding(expression, how)
     text = to_text(program)
     again = parse(text)
-    assert difference(program, again) is None, text
+    assert program_difference(program, again) is None, text
     assert to_text(again) == text
 
 

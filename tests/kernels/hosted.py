@@ -75,7 +75,7 @@ def _launches(
         yield called, values
 
 
-def _unknown(shape: Any, dtype: Any, room: int | None) -> np.ndarray[Any, Any]:
+def _unknown(shape: Any, dtype: Any, capacity: int | None) -> np.ndarray[Any, Any]:
     return _forget(np.empty(shape, dtype))
 
 

@@ -27,7 +27,7 @@ def decoding(batches: Any, keys: Any, *, groups: int = 8, length: int = 1) -> Pr
     """32 heads of 128 features."""
     return Problem(
         batches, groups, 32 // groups, length, keys, 128, 128,
-        ahead=None, mask=None, scale=1.0, dtype=bf16,
+        offset=None, mask=None, scale=1.0, dtype=bf16,
     )  # fmt: skip
 
 
@@ -105,7 +105,7 @@ def test_parts_fill_the_machine(target: str) -> None:
 
 
 def test_what_is_no_part() -> None:
-    for plan in (Plan(1, 1, 16, 3, part=40), Plan(8, 1, 64, 2, ahead=True, part=256)):
+    for plan in (Plan(1, 1, 16, 3, part=40), Plan(8, 1, 64, 2, specialize=True, part=256)):
         with pytest.raises(tc.CompileError, match="a part is some whole steps"):
             attention(1, 1, 3, 4096, 64, dtype=f16, machine=tc.machine("sm_90a"), plan=plan)
 

@@ -66,8 +66,8 @@ def check(
     [
         ("sm_80", Plan(1, 1, 16, 3), "all"),
         ("sm_90a", Plan(4, 1, 16, 3), ("lean",)),
-        ("sm_90a", Plan(8, 1, 32, 2, ahead=True), ("synchronized", "lean")),
-        pytest.param("sm_90a", Plan(8, 1, 32, 2, ahead=True), "all", marks=pytest.mark.sweep),
+        ("sm_90a", Plan(8, 1, 32, 2, specialize=True), ("synchronized", "lean")),
+        pytest.param("sm_90a", Plan(8, 1, 32, 2, specialize=True), "all", marks=pytest.mark.sweep),
     ],
 )
 def test_every_pass(target: str, plan: Plan, stages: Any) -> None:
@@ -113,14 +113,14 @@ def test_forms_with_loads_ahead(shape: Any, dtype: tc.DType, options: Any) -> No
         mask = np.random.default_rng(2).standard_normal(mask) < 0.5
     if sizes is not None:
         sizes = tuple(tc.dim(n) if isinstance(n, str) else n for n in sizes)
-    plan = Plan(4, 1, 32, 2, ahead=True)
+    plan = Plan(4, 1, 32, 2, specialize=True)
     assert check(shape, dtype, "sm_90a", mask, sizes=sizes, plan=plan, **options) == ()
 
 
 def test_loads_run_on_from_tile_to_tile(monkeypatch: pytest.MonkeyPatch) -> None:
     """A block has two tiles, the last one ragged."""
     monkeypatch.setitem(TARGETS, "sm_90a", replace(SM_90A, processors=1))
-    plan = Plan(4, 1, 32, 2, ahead=True)
+    plan = Plan(4, 1, 32, 2, specialize=True)
     assert check((1, 1, 1, 70, 40, 16, 16), tc.bf16, "sm_90a", stages=("lean",), plan=plan) == ()
 
 

@@ -166,7 +166,7 @@ def test_products_beside_their_workers(order: str) -> None:
     assert not any("asynchronous" in note for note in notes)
 
 
-IN_BULK = Tiling(spatial(4, 1) * repeat(1, 2) * FRAGMENT, 64, 2, ahead=True)
+IN_BULK = Tiling(spatial(4, 1) * repeat(1, 2) * FRAGMENT, 64, 2, specialize=True)
 
 
 def test_every_pass_with_copies_of_pixels() -> None:
@@ -202,7 +202,7 @@ def test_parts_of_long_sums() -> None:
 
 
 # Of 64 features by 24 pixels: what an instruction has most of are rows.
-TURNED = Tiling(spatial(4, 1) * repeat(1, 3) * FRAGMENT, 64, 3, ahead=True, turned=True)
+SWAPPED = Tiling(spatial(4, 1) * repeat(1, 3) * FRAGMENT, 64, 3, specialize=True, swap_ab=True)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ TURNED = Tiling(spatial(4, 1) * repeat(1, 3) * FRAGMENT, 64, 3, ahead=True, turn
 )
 def test_few_pixels_are_the_columns(parts: int, shape: Any, options: dict[str, Any]) -> None:
     """Pixels that are gathered are the right operand then, tiles stick out, and results are turned back."""
-    tiling = replace(TURNED, parts=parts)
+    tiling = replace(SWAPPED, parts=parts)
     assert check("sm_90a", 1, *shape, count=1, stages="all", tiling=tiling, **options) == ()
 
 
@@ -315,7 +315,7 @@ def test_tilings_fit_the_machine(dtype: tc.DType, target: str) -> None:
         )  # fmt: skip
         tiling = choose(candidates_of_blocks, problem, machine)
         loaded = tiling.stages * tiling.depth * sum(tiling.own.shape) * dtype.nbytes
-        assert loaded <= machine.near
+        assert loaded <= machine.fast_memory
         assert tiling.stages >= 2
 
 

@@ -43,10 +43,10 @@ def small(dtype: tc.DType, stages: int = 3, **options: Any) -> Tiling:
     return Tiling(spatial(2, 1) * repeat(1, 2) * FRAGMENT, 64 // dtype.nbytes, stages, **options)
 
 
-def ahead(warpgroups: int, columns: int, depth: int, stages: int, **options: Any) -> Tiling:
+def specialized(warpgroups: int, columns: int, depth: int, stages: int, **options: Any) -> Tiling:
     """A producer loads for so many warpgroups."""
     own = spatial(warpgroups, 1) * spatial(4, 1) * repeat(1, columns // 8) * FRAGMENT
-    return Tiling(own, depth, stages, ahead=True, **options)
+    return Tiling(own, depth, stages, specialize=True, **options)
 
 
 def whole(shape: tuple[int, ...], dtype: tc.DType, seed: int) -> Any:
@@ -113,19 +113,30 @@ def test_products_by_warpgroups() -> None:
             product(
                 "sm_90a",
                 shape,
-                ahead(2, 32, 64, 3),
+                specialized(2, 32, 64, 3),
                 dtype=bf16,
                 result=bf16,
                 bias=True,
                 activation=relu,
             ),
             product(
-                "sm_90a", shape, ahead(1, 64, 64, 2), dtype=f16, transpose_a=True, transpose_b=True
+                "sm_90a",
+                shape,
+                specialized(1, 64, 64, 2),
+                dtype=f16,
+                transpose_a=True,
+                transpose_b=True,
             ),
-            product("sm_90a", shape, ahead(2, 32, 32, 3), dtype=tf32, transpose_b=True),
-            product("sm_90a", (136, 72, 400), ahead(1, 32, 128, 2), dtype=i8, transpose_b=True),
-            product("sm_90a", (136, 72, 400), ahead(2, 64, 128, 2), dtype=f8e5m2, transpose_b=True),
-            product("sm_90a", (256, 128, 208), ahead(1, 64, 64, 2, cluster=(2, 1)), dtype=bf16),
+            product("sm_90a", shape, specialized(2, 32, 32, 3), dtype=tf32, transpose_b=True),
+            product(
+                "sm_90a", (136, 72, 400), specialized(1, 32, 128, 2), dtype=i8, transpose_b=True
+            ),
+            product(
+                "sm_90a", (136, 72, 400), specialized(2, 64, 128, 2), dtype=f8e5m2, transpose_b=True
+            ),
+            product(
+                "sm_90a", (256, 128, 208), specialized(1, 64, 64, 2, cluster=(2, 1)), dtype=bf16
+            ),
         ]
     )
 
@@ -181,7 +192,7 @@ def test_convolutions() -> None:
             convolved("sm_80", (5, 4, 32, 12), BY_WARPS, padding=1),
             convolved("sm_90a", (5, 4, 32, 12), BY_WARPGROUPS, padding=1),
             convolved("sm_90a", (5, 4, 32, 12), BY_WARPGROUPS, order="NCHW", filters="OIHW"),
-            convolved("sm_90a", (3, 4, 64, 72), test_convolution.TURNED, padding=1),
+            convolved("sm_90a", (3, 4, 64, 72), test_convolution.SWAPPED, padding=1),
         ]
     )
 
@@ -216,7 +227,7 @@ def test_attentions() -> None:
                 (1, 2, 1, 140, 130, 16, 24),
                 f16,
                 causal=True,
-                plan=Plan(8, 1, 32, 2, ahead=True),
+                plan=Plan(8, 1, 32, 2, specialize=True),
             ),
             attended(
                 "sm_80", (2, 4, 2, 3, 60, 16, 24), f16, causal=True, plan=Plan(1, 1, 16, 3, part=32)
@@ -262,7 +273,7 @@ def test_every_type_by_warpgroups(
 ) -> None:
     """Two blocks of two tiles each; the last ones are ragged."""
     depth = 128 // dtype.nbytes
-    tiling = ahead(warpgroups, columns, depth, stages)
+    tiling = specialized(warpgroups, columns, depth, stages)
     shape = 64 * warpgroups + 8, columns + 8, (stages + 2) * depth + 16
     check(
         [
@@ -278,7 +289,7 @@ def test_every_type_by_warpgroups(
 @pytest.mark.parametrize("cluster", [(2, 1), (1, 2), (2, 2), (4, 1)], ids=str)
 @pytest.mark.parametrize("options", TRANSPOSED, ids=str)
 def test_clusters(cluster: tuple[int, int], options: dict[str, bool]) -> None:
-    tiling = ahead(1, 32, 64, 2, cluster=cluster)
+    tiling = specialized(1, 32, 64, 2, cluster=cluster)
     shape = 64 * cluster[0] * 2, 32 * cluster[1] * 2, 6 * 64 + 8
     check([product("sm_90a", shape, tiling, dtype=bf16, **options)])
 
@@ -338,5 +349,5 @@ def test_forms_of_attention(target: str, shape: Any, dtype: tc.DType, options: A
 @pytest.mark.sweep
 @pytest.mark.usefixtures("_two_processors")
 def test_attention_of_several_tiles_a_block() -> None:
-    plan = Plan(4, 1, 32, 2, ahead=True)
+    plan = Plan(4, 1, 32, 2, specialize=True)
     check([attended("sm_90a", (1, 2, 1, 130, 100, 16, 24), f16, plan=plan)])

@@ -193,7 +193,7 @@ def test_operands_are_rounded_on_their_way(transpose_b: bool) -> None:
     for target in ("sm_80", "sm_90a"):
         types, layout = (f32, f32, f32), {"transpose_b": True}
         plan = tiling_of(4096, 4096, 4096, types, tc.machine(target), by=tf32, **layout)
-        assert not plan.ahead
+        assert not plan.specialize
     with pytest.raises(ValueError, match="a processor multiplies f32 as it is, not by tf32"):
         matmul(8, 8, 8, by=tf32)
 
@@ -335,7 +335,7 @@ def test_what_is_chosen() -> None:
             for shape in ((4096, 4096, 4096), (1, 1000, 2048), (2039, 2039, 2039)):
                 plan = tiling_of(*shape, dtypes, machine)
                 assert plan.stages >= 3
-                assert plan.bytes(dtypes[0].nbytes) <= machine.near
+                assert plan.bytes(dtypes[0].nbytes) <= machine.fast_memory
 
 
 @pytest.mark.parametrize("dtype", [f16, tf32, f32], ids=str)

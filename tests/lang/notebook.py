@@ -8,7 +8,7 @@ from typing import Any
 
 import taskc as tc
 from taskc.ir import nodes as ir
-from taskc.ir.compare import difference
+from taskc.ir.compare import program_difference
 from taskc.ir.parser import parse
 from taskc.ir.printer import to_text
 from taskc.ir.verify import verify
@@ -46,7 +46,7 @@ def kernel(body: str, header: str = HEADER, **names: Any) -> ir.Kernel:
 def checked(made: ir.Kernel) -> ir.Kernel:
     verify(made)
     text = to_text(made)
-    assert difference(made, parse(text)) is None, text
+    assert program_difference(made, parse(text)) is None, text
     return made
 
 

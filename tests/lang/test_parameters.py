@@ -13,7 +13,7 @@ import taskc as tc
 from taskc import ArgumentError, f32, i32
 from taskc.backend import sim
 from taskc.cli import main
-from taskc.ir.compare import difference
+from taskc.ir.compare import program_difference
 from tests.lang.annotated import biased
 from tests.lang.notebook import cell, checked
 
@@ -129,7 +129,7 @@ def written(a: f32[8], b: f32[8], y: tc.out[f32[8]]):
         y[i] = a[i] * b[i]
 """)
     made = checked(space["declared"].ir)
-    assert difference(replace(made, name="written"), space["written"].ir) is None
+    assert program_difference(replace(made, name="written"), space["written"].ir) is None
 
 
 def test_annotations_may_be_texts() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import taskc as tc
 from taskc import repeat, spatial
-from taskc.ir.compare import difference
+from taskc.ir.compare import program_difference
 from taskc.ir.printer import to_text
 from taskc.passes.pipeline import lower
 from tests.lang.notebook import body_text, cell, checked
@@ -74,7 +74,7 @@ def same(*bodies: str, header: str) -> None:
     """All of the bodies are one program, but for names."""
     kernels = [checked(cell(header + body)["k"].ir) for body in bodies]
     for other in kernels[1:]:
-        assert difference(kernels[0], other) is None, to_text(other)
+        assert program_difference(kernels[0], other) is None, to_text(other)
 
 
 STORES = "@tc.kernel(workers=32)\ndef k(x: f32[32, 64], c: tc.out[f32[64, 32]]):\n"
@@ -124,7 +124,7 @@ def test_a_tiles_owners_store_its_transpose(store: str, target: str) -> None:
             cell(TILES.replace("STORE", one))["make"](own, tc.f16)
             for one in (STORES_OF_TILES[0], store)
         )
-        assert difference(first.ir, k.ir) is None
+        assert program_difference(first.ir, k.ir) is None
         (x,) = k.example()
         assert (k(x) == x.T).all()
         findings = tc.check(k, target=target)
@@ -293,7 +293,7 @@ def test_a_product_by_views_is_that_by_hand(
     if dtype is tc.i8:
         text = text.replace("f32", "i32")
     by_views, by_hand = cell(text)["make"](own, dtype, depth, ways)
-    assert difference(by_views.ir, replace(by_hand.ir, name="by_views")) is None
+    assert program_difference(by_views.ir, replace(by_hand.ir, name="by_views")) is None
     texts = [to_text(lower(replace(made.ir, target=target))) for made in (by_views, by_hand)]
     views, hand = (re.sub(r"in line \d+|by_\w+", "", text) for text in texts)
     assert views == hand

@@ -9,7 +9,7 @@ import pytest
 
 import taskc as tc
 from taskc import Mapping, repeat, spatial
-from taskc.ir.compare import difference
+from taskc.ir.compare import program_difference
 from taskc.ir.printer import to_text
 from tests.lang.notebook import body_text, cell
 
@@ -246,4 +246,4 @@ def shifted(x: f32[5, 9], y: tc.out[f32[5, 9]]):
             if row < 5 and column < 9:
                 y[row, column] = part[i, j] + 1
 """)["shifted"]
-    assert difference(made.ir, written.ir) is None, to_text(made.ir)
+    assert program_difference(made.ir, written.ir) is None, to_text(made.ir)

@@ -12,9 +12,9 @@ import taskc as tc
 from taskc.backend.cuda.compile import compile_kernel
 from taskc.backend.cuda.disassemble import disassembler, sass_of
 from taskc.ir import nodes as ir
+from taskc.ir.code_size import trip_count
 from taskc.ir.nodes import Binary, Cast, Constant, Expression, For, Statement, Variable
 from taskc.ir.rewrite import walk
-from taskc.ir.straight_line import trip_count
 from taskc.ir.types import f16, f32
 from taskc.kernels.matmul import matmul
 from taskc.passes.pipeline import lower

@@ -104,7 +104,7 @@ def _one_more(right: Callable[..., int]) -> Callable[..., int]:
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [
-        ("_in_flight_beside", _one_more),
+        ("_in_flight_during", _one_more),
         ("_registers", lambda right: lambda product: frozenset()),
     ],
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from taskc.backend.cpu.builder import SCALAR, Value, constant, stored_type
-from taskc.backend.cpu.memory import Memory, Place
+from taskc.backend.cpu.memory import LaneAddress, Memory
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import GLOBAL
 from taskc.ir.types import boolean, i64
@@ -23,7 +23,7 @@ class Atomics:
         self.elementwise = memory.elementwise
         self.count = count
 
-    def run(self, node: ir.Atomic, place: Place, value: Value, mask: Value | None) -> Value:
+    def run(self, node: ir.Atomic, place: LaneAddress, value: Value, mask: Value | None) -> Value:
         """The old values."""
         lanes, dtype = self.memory.lanes, node.tensor.dtype
         if not lanes:

@@ -13,9 +13,9 @@ from taskc.backend.cpu.elementwise import Elementwise
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import MATH_FUNCTIONS
+from taskc.ir.code_size import trip_count
 from taskc.ir.nodes import Expression, Statement, Variable
 from taskc.ir.rewrite import expressions, statements, walk
-from taskc.ir.straight_line import trip_count
 from taskc.ir.types import i64
 
 _WORTH = 40_000  # operations, about ten microseconds: below that, other threads come too late

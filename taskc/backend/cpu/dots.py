@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from taskc.backend.cpu.builder import SCALAR, Builder, Value, constant, type_of, vector_of
 from taskc.backend.cpu.elementwise import Elementwise
-from taskc.backend.cpu.memory import Memory, Place
+from taskc.backend.cpu.memory import LaneAddress, Memory
 from taskc.ir.target import DotInstruction
 from taskc.ir.types import boolean, u32
 
@@ -91,7 +91,7 @@ class Dots:
             return self.elementwise.first(value)
         return self.elementwise.shuffled(value, [k % value.lanes for k in range(lanes)])
 
-    def load(self, place: Place, mask: Value | None) -> Value:
+    def load(self, place: LaneAddress, mask: Value | None) -> Value:
         """The pack of each lane, as a u32, or the one of all. Masked lanes read nothing."""
         builder, lanes = self.builder, self.memory.lanes
         step = 4 // place.tensor.dtype.nbytes
@@ -106,7 +106,7 @@ class Dots:
         text = self.memory.gather(u32, 1, self.memory.pointers(place), mask or every)
         return Value(text, u32, lanes)
 
-    def store(self, place: Place, values: Sequence[Value], mask: Value | None) -> None:
+    def store(self, place: LaneAddress, values: Sequence[Value], mask: Value | None) -> None:
         """A pack of each lane."""
         builder, lanes = self.builder, self.memory.lanes
         size = place.tensor.dtype.nbytes

@@ -26,7 +26,7 @@ from taskc.backend.cpu.builder import (
 )
 from taskc.backend.cpu.flow import Flow
 from taskc.backend.cpu.groups import is_pure
-from taskc.backend.cpu.memory import Place, Private
+from taskc.backend.cpu.memory import LaneAddress, Private
 from taskc.backend.cpu.operations import Operations
 from taskc.backend.cpu.processor import Processor
 from taskc.backend.cpu.values import Math, Values
@@ -325,7 +325,7 @@ class Emitter:
         else:
             self.memory.store(place, self.values.spread(value), self.values.active())
 
-    def _store_one(self, place: Place, value: Expression) -> None:
+    def _store_one(self, place: LaneAddress, value: Expression) -> None:
         """All lanes that take part write one place, and so one value: the first such lane's."""
         active = self.values.active()
         if self.forms.is_uniform(value):

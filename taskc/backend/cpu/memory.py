@@ -32,7 +32,7 @@ STACK = 256 << 10  # bytes of it that a block may take: some threads have one of
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LaneAddress:
     """An element's address on each lane: base[index + offsets[lane]], or base[lane's own index].
 
     index    of lane 0 if `offsets` are known, else a vector
@@ -60,7 +60,7 @@ class Memory:
 
     # Elements of one scalar type.
 
-    def load(self, place: Place, guard: Value | None, mask: Value | None) -> Value:
+    def load(self, place: LaneAddress, guard: Value | None, mask: Value | None) -> Value:
         """What is there, a scalar where the address is uniform. Masked lanes read nothing."""
         if place.offsets is not None and not any(place.offsets):
             return self._load_scalar(place, guard if mask is None else self._reached(guard, mask))
@@ -70,14 +70,14 @@ class Memory:
         some = self.elementwise.any(mask)
         return some if guard is None else self.elementwise.binary("and", guard, some)
 
-    def _load_scalar(self, place: Place, guard: Value | None) -> Value:
+    def _load_scalar(self, place: LaneAddress, guard: Value | None) -> Value:
         address = self.guarded(self.address(place), guard)
         kind = stored_type(place.tensor.dtype)
         size = place.tensor.dtype.nbytes
         text = self.builder.impure(f"load {kind}, ptr {address}, align {size}")
         return self.from_storage(text, place.tensor, SCALAR)
 
-    def _load_vector(self, place: Place, guard: Value | None, mask: Value | None) -> str:
+    def _load_vector(self, place: LaneAddress, guard: Value | None, mask: Value | None) -> str:
         dtype, lanes = place.tensor.dtype, self.lanes
         kind, size = stored_type(dtype, lanes), dtype.nbytes
         offsets = place.offsets
@@ -125,7 +125,7 @@ class Memory:
             types=(stored.type, vector, mask.type),
         )  # fmt: skip
 
-    def _from_window(self, place: Place, guard: Value | None) -> str:
+    def _from_window(self, place: LaneAddress, guard: Value | None) -> str:
         """Both ends are read by some lane, so what lies between is there, too.
 
         It is loaded in whole vectors, which are joined two by two: a wider load is one that LLVM would
@@ -151,7 +151,7 @@ class Memory:
             joined = [self._joined(joined[k : k + 2]) for k in range(0, len(joined), 2)]
         return joined[0].value.text
 
-    def _aligned(self, place: Place, low: int, length: int) -> tuple[int, int]:
+    def _aligned(self, place: LaneAddress, low: int, length: int) -> tuple[int, int]:
         """Whole vectors of shared memory around a window, so that neighbouring windows load the same."""
         tensor, number = place.tensor, place.index.number
         if tensor.scope != SHARED or number is None:
@@ -173,7 +173,7 @@ class Memory:
         own = [None if pick is None else lane for lane, pick in enumerate(picks)]
         return _Part(self.elementwise.shuffled(first.value, picks, behind), own)
 
-    def store(self, place: Place, value: Value, mask: Value | None) -> None:
+    def store(self, place: LaneAddress, value: Value, mask: Value | None) -> None:
         """Masked lanes write nothing. Where all lanes write one place they write one value."""
         dtype, lanes = place.tensor.dtype, self.lanes
         size = dtype.nbytes
@@ -221,7 +221,7 @@ class Memory:
         kind, nowhere = vector_of("ptr", lanes), "splat (ptr @nowhere)" if lanes else "@nowhere"
         return self.builder.pure(f"select {guard.typed}, {kind} {address}, {kind} {nowhere}")
 
-    def address(self, place: Place, more: int = 0) -> str:
+    def address(self, place: LaneAddress, more: int = 0) -> str:
         """Writes the address of lane 0, or of `more` elements further."""
         index = self.elementwise.convert(place.index, i64)
         if more:
@@ -231,7 +231,7 @@ class Memory:
         kind = stored_type(place.tensor.dtype)
         return self.builder.pure(f"getelementptr {kind}, ptr {place.base}, i64 {index.text}")
 
-    def pointers(self, place: Place) -> str:
+    def pointers(self, place: LaneAddress) -> str:
         index = self.elementwise.convert(place.index, i64)
         if place.offsets is not None:
             index = self.elementwise.offset(index, place.offsets)
@@ -334,7 +334,7 @@ class PrivateMemory:
         kind = stored_type(private.tensor.dtype, private.lanes)
         return self.builder.pure(f"getelementptr {kind}, ptr {private.base}, i64 {place.text}")
 
-    def _scattered(self, private: Private, vector: Value, index: Value) -> Place:
+    def _scattered(self, private: Private, vector: Value, index: Value) -> LaneAddress:
         """Each lane's own element, in an array of vectors or of values that all lanes share."""
         elementwise, lanes = self.elementwise, self.memory.lanes
         first = elementwise.binary("*", vector, constant(private.size, i64))
@@ -344,7 +344,7 @@ class PrivateMemory:
         if private.lanes:
             place = elementwise.binary("*", place, constant(lanes, i64, lanes))
             place = elementwise.binary("+", place, constants(range(lanes)))
-        return Place(private.tensor, private.base, place, None)
+        return LaneAddress(private.tensor, private.base, place, None)
 
 
 def _held(dtype: DType) -> DType:

@@ -129,7 +129,7 @@ class Native(Instructions):
         return self.bitcast(chosen, a.dtype)
 
     def _division(self, operator: str, a: Value, b: Value) -> Value:
-        """As Python's: rounded down; 0 for a divisor of 0."""
+        """Divides as Python does, rounded down; a divisor of 0 gives 0."""
         dtype, lanes = a.dtype, a.lanes
         zero = constant(0, dtype, lanes)
         is_signed = dtype.kind == "int"
@@ -183,7 +183,7 @@ class Native(Instructions):
         return self.select(fits, shifted, constant(0, dtype, lanes))
 
     def _float_division(self, operator: str, a: Value, b: Value) -> Value:
-        """As Python's, with NumPy's results for zeros and infinities."""
+        """Divides as Python does, with NumPy's results for zeros and infinities."""
         dtype, lanes = a.dtype, a.lanes
         zero = constant(0.0, dtype, lanes)
         remainder = self._plain("frem", a, b)

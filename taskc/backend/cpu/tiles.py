@@ -44,7 +44,7 @@ class TileRegisters:
         self.builder.call_void(f"llvm.x86.{row.name}", *listed, types=("i8", "i8", "i8"))
 
     def move(self, row: TileInstruction, kind: str, tile: int, address: str, pitch: int) -> None:
-        """Between memory and a tile; lines are `pitch` bytes apart."""
+        """Moves a tile from or to memory; lines are `pitch` bytes apart."""
         self._set_up(row.tiles)
         name = "tilestored64" if kind == operations.TILE_STORE else "tileloadd64"
         self.builder.call_void(

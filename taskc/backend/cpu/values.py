@@ -20,8 +20,8 @@ from taskc.backend.cpu.builder import (
 )
 from taskc.backend.cpu.elementwise import Elementwise
 from taskc.backend.cpu.groups import Groups, is_pure
-from taskc.backend.cpu.memory import Memory, Place, Private, PrivateMemory, shared_bytes
-from taskc.backend.lanes import Lanes
+from taskc.backend.cpu.memory import LaneAddress, Memory, Private, PrivateMemory, shared_bytes
+from taskc.backend.lanes import LaneForms
 from taskc.errors import InternalError, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import MATH_FUNCTIONS
@@ -53,7 +53,7 @@ class Values:
         self.elementwise = Elementwise(self.builder)
         self.memory = Memory(self.builder, self.elementwise, self.lanes)
         self.privates = PrivateMemory(self.memory, shared_bytes(kernel))
-        self.forms = Lanes(kernel, self.lanes or 1)
+        self.forms = LaneForms(kernel, self.lanes or 1)
         self.groups = Groups(kernel.body)
         self.vectors = -(-kernel.workers // (self.lanes or 1))
         self.vector = constant(0, i64)  # which of them runs
@@ -243,15 +243,15 @@ class Values:
 
     def place(
         self, tensor: Tensor, indices: tuple[Expression, ...], base: str | None = None
-    ) -> Place:
+    ) -> LaneAddress:
         base = base or self._base(tensor)
         index: Expression = indices[0] if indices else ir.constant(0)
         if tensor.swizzle is not None:
             index = _swizzled(tensor, index)
         form = self.forms.form(index)
         if form.offsets is not None:
-            return Place(tensor, base, self.scalar(index), form.offsets)
-        return Place(tensor, base, self.spread(index), None)
+            return LaneAddress(tensor, base, self.scalar(index), form.offsets)
+        return LaneAddress(tensor, base, self.spread(index), None)
 
     def _table(self, table: Table) -> Tensor:
         self.tables.setdefault(table, f"@table{len(self.tables)}")

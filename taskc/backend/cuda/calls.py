@@ -20,7 +20,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.nodes import Tensor
 
 
-class Place:
+class DeviceStream:
     """The device on which a call's arrays lie, and the stream that the call goes into.
 
     arrays  those of the call that lie on a device

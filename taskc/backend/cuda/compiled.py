@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeAlias
 from taskc.errors import InternalError, Location
 from taskc.ir import nodes as ir
 
-Form: TypeAlias = "int | tuple[Any, ...]"
+LaunchExtent: TypeAlias = "int | tuple[Any, ...]"
 """A number that a launch computes: an int, ("dimension", n) or ("scalar", n), the n-th of the kernel's
 dimensions or parameters, or an operator of `_OPERATORS` and two forms."""
 
@@ -112,7 +112,7 @@ class Compiled:
     arguments: tuple[Argument, ...]
     threads: int
     shared: int
-    blocks: Form
+    blocks: LaunchExtent
     cluster: int = 1
     maps: tuple[TensorMap, ...] = ()
     asserts: tuple[tuple[str, Location], ...] = ()
@@ -160,7 +160,7 @@ _OPERATORS: dict[str, Callable[[int, int], int]] = {
 }
 
 
-def count(form: Form, dimensions: Sequence[int], scalars: Sequence[Any] = ()) -> int:
+def count(form: LaunchExtent, dimensions: Sequence[int], scalars: Sequence[Any] = ()) -> int:
     """The value of a form; `scalars` are all of the kernel's arguments, and tensors among them don't matter."""
     match form:
         case int():
@@ -178,7 +178,7 @@ def count(form: Form, dimensions: Sequence[int], scalars: Sequence[Any] = ()) ->
     raise InternalError(f"a launch can't compute {form}")
 
 
-def form_of(expression: ir.Expression, kernel: ir.Kernel) -> Form:
+def form_of(expression: ir.Expression, kernel: ir.Kernel) -> LaunchExtent:
     """An expression of a kernel's sizes as a form."""
     match expression:
         case ir.Constant(value=value):

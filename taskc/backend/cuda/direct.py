@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from taskc.backend.cuda.array import Array, Packed, asarray, library_of
-from taskc.backend.cuda.launch import Form, Loaded
+from taskc.backend.cuda.launch import Loaded, PreparedLaunch
 from taskc.backend.cuda.memory import Memory
 from taskc.backend.cuda.streams import current_stream
 from taskc.ir.extents import extent_value
@@ -77,7 +77,7 @@ class _Known:
     library  whose current stream it is
     """
 
-    form: Form
+    form: PreparedLaunch
     order: list[int | None]
     sizes: list[int]
     written: list[int]

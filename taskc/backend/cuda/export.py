@@ -16,7 +16,7 @@ _READ_ONLY, _IS_COPIED = 1, 2
 
 
 class _Managed(ctypes.Structure):
-    """As it was before version 1.0."""
+    """What a capsule held before version 1.0."""
 
     _fields_ = (
         ("tensor", DLTensor),

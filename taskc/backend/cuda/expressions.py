@@ -17,7 +17,7 @@ from taskc.backend.cuda.prelude import Entry, Prelude
 from taskc.backend.cuda.types import COMPUTED_IN_F32, STRUCTURES, literal, type_name
 from taskc.errors import InternalError, assert_never
 from taskc.ir import nodes as ir
-from taskc.ir.affine import Scope
+from taskc.ir.affine import SymbolTable
 from taskc.ir.arithmetic import COMPARISONS, MATH_FUNCTIONS
 from taskc.ir.interval import Interval
 from taskc.ir.nodes import Expression, Tensor
@@ -54,7 +54,7 @@ _REGISTERS = {16: "h", 32: "r", 64: "l"}
 class Expressions:
     """`scope` knows the ranges of names; `replaced` says what stands in place of some reads."""
 
-    def __init__(self, names: Names, prelude: Prelude, scope: Scope, arch: str) -> None:
+    def __init__(self, names: Names, prelude: Prelude, scope: SymbolTable, arch: str) -> None:
         self.names = names
         self.prelude = prelude
         self.scope = scope
@@ -329,7 +329,7 @@ class Expressions:
         return self._rounded(operand, source, target)
 
     def _rounded(self, operand: Text, source: DType, target: DType) -> Text:
-        """To a float below f32, through an f32 that is exact or odd: it is rounded once."""
+        """Rounds to a float below f32, once: through an f32 that is exact or odd."""
         if source in (i64, u64):
             operand, source = (f"{self.use(f'odd.{source}')}({operand[0]})", PRIMARY), f64
         elif source is not f32 and source is not f64:

@@ -43,7 +43,7 @@ class Loaded:
         self.compiled = compiled
         self.context = context
         self.failed = failed
-        self.forms: dict[Any, Form] = {}
+        self.forms: dict[Any, PreparedLaunch] = {}
         api = context.api
         with context.current():
             self.module = api.cuModuleLoadData(compiled.cubin)
@@ -100,7 +100,7 @@ class Loaded:
                 f" {self.context.name} runs only {most} at one time, {where}"
             )
 
-    def form(self, shapes: tuple[Any, ...], dimensions: dict[ir.Variable, int]) -> Form:
+    def form(self, shapes: tuple[Any, ...], dimensions: dict[ir.Variable, int]) -> PreparedLaunch:
         """Finds or makes the form for arguments of these shapes, one for each parameter."""
         key = shapes, tuple(dimensions.values())
         found = self.forms.get(key)
@@ -109,12 +109,12 @@ class Loaded:
                 self.forms.clear()
             numbers = [dimensions[one] for one in self.kernel.dimensions]
             with self.context.current():
-                found = Form(self, shapes, numbers)
+                found = PreparedLaunch(self, shapes, numbers)
             self.forms[key] = found
         return found
 
 
-class Form:
+class PreparedLaunch:
     """Launches with arguments of one form."""
 
     def __init__(self, loaded: Loaded, shapes: tuple[Any, ...], dimensions: list[int]) -> None:

@@ -149,18 +149,18 @@ class Operations:
     def _bulk_copy(self, node: ir.Do) -> Iterator[str]:
         is_store = node.operation == "tma.store"
         places, ranks, numbers = operands_of(node)
-        far, near = places if is_store else places[1::-1]
+        distant, shared = places if is_store else places[1::-1]
         box = tuple(numbers)
-        offsets = self._panels(near.tensor, far, box, node)
+        offsets = self._panels(shared.tensor, distant, box, node)
         width = box[-1] // len(offsets)
         part = (*box[:-1], width)
-        name = self._map(near.tensor, far, part, node)
+        name = self._map(shared.tensor, distant, part, node)
         rank = len(box)
         function = self._made(_copy(rank, is_store=is_store, is_multicast=bool(ranks)))
-        place = self._plain(near)
+        place = self._plain(shared)
         more = [self.operand(barrier) for barrier in places[2:]]
         more += [f"(u16){self.expressions(mask, SUM + 3)}" for mask in ranks]
-        *outer, last = [self._coordinate(index) for index in far.indices]
+        *outer, last = [self._coordinate(index) for index in distant.indices]
         for number, offset in enumerate(offsets):
             to = f"{place} + {offset}" if offset else place
             inner = f"{last} + {number * width}" if number else last
@@ -168,11 +168,11 @@ class Operations:
             yield f"{function}({', '.join([to, f'&{name}', *coordinates, *more])});"
 
     def _copy_of_pixels(self, node: ir.Do) -> Iterator[str]:
-        (near, far, barrier), offsets, numbers = operands_of(node)
-        name = self._map(near.tensor, far, tuple(numbers[:2]), node, tuple(numbers[2:]))
-        coordinates = [self._coordinate(index) for index in reversed(far.indices)]
+        (shared, distant, barrier), offsets, numbers = operands_of(node)
+        name = self._map(shared.tensor, distant, tuple(numbers[:2]), node, tuple(numbers[2:]))
+        coordinates = [self._coordinate(index) for index in reversed(distant.indices)]
         taps = [f"(u16){self.expressions(offset, SUM + 3)}" for offset in reversed(offsets)]
-        given = [self._plain(near), f"&{name}", *coordinates, *taps, self.operand(barrier)]
+        given = [self._plain(shared), f"&{name}", *coordinates, *taps, self.operand(barrier)]
         yield f"{self.expressions.use('tma_load_pixels')}({', '.join(given)});"
 
     def _coordinate(self, index: Expression) -> str:
@@ -181,7 +181,7 @@ class Operations:
         return self.expressions(index, SUM)
 
     def _panels(
-        self, shared: Tensor, far: ir.Address, box: tuple[int, ...], node: ir.Do
+        self, shared: Tensor, distant: ir.Address, box: tuple[int, ...], node: ir.Do
     ) -> list[int]:
         """Finds where the parts of a box begin, from its place on, each of which lies together."""
         if shared.layout is None:
@@ -206,12 +206,12 @@ class Operations:
     def _map(
         self,
         shared: Tensor,
-        far: ir.Address,
+        distant: ir.Address,
         box: tuple[int, ...],
         node: ir.Do,
         pixels: tuple[int, ...] = (),
     ) -> str:
-        tensor = far.tensor
+        tensor = distant.tensor
         if tensor.layout is not None:
             raise CompileError(
                 f"bulk copies are of row-major tensors, and {tensor.name} has a layout", node.loc

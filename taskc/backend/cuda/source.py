@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from taskc.backend.cuda.compiled import Argument, Form, TensorMap
+from taskc.backend.cuda.compiled import Argument, LaunchExtent, TensorMap
 from taskc.backend.cuda.prelude import Entry, prelude_text
 from taskc.errors import NOWHERE, Location
 
@@ -32,7 +32,7 @@ class Source:
     arguments: tuple[Argument, ...]
     threads: int
     shared: int
-    blocks: Form
+    blocks: LaunchExtent
     cluster: int
     maps: tuple[TensorMap, ...]
     asserts: tuple[tuple[str, Location], ...]

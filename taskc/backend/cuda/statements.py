@@ -27,12 +27,12 @@ from taskc.backend.cuda.vectors import Windows
 from taskc.backend.operands import operands_of
 from taskc.errors import NOWHERE, InternalError, Location, assert_never
 from taskc.ir import nodes as ir
+from taskc.ir.code_size import CodeSizes
 from taskc.ir.extents import size_in_elements
 from taskc.ir.linear import Affine
 from taskc.ir.nodes import BARRIER, SHARED, Statement, Tensor, Variable
 from taskc.ir.operations import OPERATIONS
 from taskc.ir.rewrite import walk
-from taskc.ir.straight_line import Sizes
 from taskc.ir.target import WARPGROUP
 from taskc.ir.types import DType
 
@@ -53,7 +53,7 @@ class Statements:
         self.lines: list[Line] = []
         self.indent = 0
         self.loc = NOWHERE
-        self.sizes = Sizes()
+        self.sizes = CodeSizes()
         self.asserts: list[ir.Assert] = []
         self.places, self.shared = shared_memory(kernel)
         self.role: ir.Role | None = None

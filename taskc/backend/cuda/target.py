@@ -9,7 +9,7 @@ from typing import Any
 from taskc.backend.cache import Cache
 from taskc.backend.cuda.api import DeviceError
 from taskc.backend.cuda.array import Array
-from taskc.backend.cuda.calls import Place, run
+from taskc.backend.cuda.calls import DeviceStream, run
 from taskc.backend.cuda.compile import compiled
 from taskc.backend.cuda.context import context
 from taskc.backend.cuda.direct import direct
@@ -17,7 +17,7 @@ from taskc.backend.cuda.launch import Loaded
 from taskc.ir import nodes as ir
 from taskc.ir.target import GPUS
 
-__all__ = ["Place", "device_of", "direct", "load", "run"]
+__all__ = ["DeviceStream", "device_of", "direct", "load", "run"]
 
 
 def load(

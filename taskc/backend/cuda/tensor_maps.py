@@ -73,10 +73,10 @@ def encode(
     steps = [1] * rank
     if wanted.pixels:
         name = "cuTensorMapEncodeIm2col"
-        rows, columns, down, beside, above, left = wanted.pixels
-        steps[1:3] = beside, down
+        rows, columns, row_stride, column_stride, above, left = wanted.pixels
+        steps[1:3] = column_stride, row_stride
         lower = -left, -above
-        last = (columns - 1) * beside, (rows - 1) * down
+        last = (columns - 1) * column_stride, (rows - 1) * row_stride
         upper = (lower[0] + last[0] - (shape[2] - 1), lower[1] + last[1] - (shape[1] - 1))
         count, channels = wanted.box
         copied: tuple[Any, ...] = (

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from taskc.analysis.reads import reads
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
-from taskc.ir.affine import Affine, Scope
+from taskc.ir.affine import Affine, SymbolTable
 from taskc.ir.nodes import GLOBAL, SHARED, Constant, Expression, Tensor, Variable
 from taskc.ir.rewrite import map_children, substitute
 
@@ -55,7 +55,7 @@ class Window:
 class Windows:
     """Those of one loop's body, in the order in which they come."""
 
-    def __init__(self, loop: ir.For, scope: Scope) -> None:
+    def __init__(self, loop: ir.For, scope: SymbolTable) -> None:
         assert isinstance(loop.start, Constant)
         self.scope = scope
         self.first: dict[Variable, Expression] = {loop.variable: loop.start}

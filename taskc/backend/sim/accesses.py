@@ -31,7 +31,7 @@ from taskc.backend.sim.vectors import check_vector
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 
-Place: TypeAlias = Callable[[Frame], "tuple[Any, Any]"]
+Locator: TypeAlias = Callable[[Frame], "tuple[Any, Any]"]
 """The linear offset of an access, and the lanes (None: none) where it is illegal."""
 
 Write: TypeAlias = Callable[[Frame, Any], None]
@@ -55,7 +55,9 @@ class Accesses:
 
     # Where an access goes.
 
-    def place(self, tensor: ir.Tensor, indices: tuple[ir.Expression, ...], node: Located) -> Place:
+    def place(
+        self, tensor: ir.Tensor, indices: tuple[ir.Expression, ...], node: Located
+    ) -> Locator:
         shape = self.run.shapes[tensor]
         if len(indices) != len(shape):
             if len(indices) != 1:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from taskc.analysis.sums import addends
 from taskc.ir import nodes as ir
+from taskc.ir.code_size import trip_count
 from taskc.ir.effects import written
 from taskc.ir.fields import EXPRESSION_TYPES
 from taskc.ir.operations import OPERATIONS
 from taskc.ir.rewrite import walk, walk_statements
-from taskc.ir.straight_line import trip_count
 
 
 def writes(body: ir.Statement) -> Iterator[ir.Tensor]:
@@ -55,15 +55,17 @@ def _are_independent(body: ir.Statement, extents: dict[ir.Variable, int], distin
     the turn. A tensor in memory that is only stored to, at one place outside inner loops, may have
     any indices, since stores take effect in the order of the turns.
     """
-    turn = _Turn(_Scope(dict(extents), {}))
+    turn = _Turn(_LoopNames(dict(extents), {}))
     if not all(map(turn.takes, walk(body))):
         return False
     stored = [tensor for tensor in turn.stores if tensor not in turn.private]
     if any(_overlaid(tensor, other) for tensor in stored for other in turn.accesses):
         return False
     varying = {variable for variable, extent in extents.items() if extent > 1}
-    told = [turn.told_by(tensor) for tensor in stored if not turn.only_stores_once(tensor)]
-    return not told or (distinct and all(varying <= variables for variables in told))
+    determined = [
+        turn.determined_by(tensor) for tensor in stored if not turn.only_stores_once(tensor)
+    ]
+    return not determined or (distinct and all(varying <= variables for variables in determined))
 
 
 @dataclass(slots=True)
@@ -75,7 +77,7 @@ class _Turn:
     inner     what is written in loops inside
     """
 
-    scope: _Scope
+    scope: _LoopNames
     private: set[ir.Tensor] = field(default_factory=set)
     accesses: dict[ir.Tensor, list[tuple[ir.Expression, ...]]] = field(default_factory=dict)
     stores: Counter[ir.Tensor] = field(default_factory=Counter)
@@ -122,24 +124,24 @@ class _Turn:
         is_stored_to = tensor not in self.reads and tensor not in self.inner
         return in_memory and is_stored_to and self.stores[tensor] == 1
 
-    def told_by(self, tensor: ir.Tensor) -> set[ir.Variable]:
+    def determined_by(self, tensor: ir.Tensor) -> set[ir.Variable]:
         """The variables that are known when the indices of all of a tensor's accesses are."""
         first, *rest = self.accesses[tensor]
-        told: set[ir.Variable] = set()
+        determined: set[ir.Variable] = set()
         for i, index in enumerate(first):
             if all(other[i] is index or other[i] == index for other in rest):
-                told |= self.scope.told_by(index)
-        return told
+                determined |= self.scope.determined_by(index)
+        return determined
 
 
 @dataclass(frozen=True, slots=True)
-class _Scope:
+class _LoopNames:
     """What is bound within a loop: variables that take so many values, and names of values."""
 
     extents: dict[ir.Variable, int | None]
     values: dict[ir.Variable, ir.Expression]
 
-    def told_by(self, index: ir.Expression) -> set[ir.Variable]:
+    def determined_by(self, index: ir.Expression) -> set[ir.Variable]:
         """The variables that are known when the index is: its terms are digits of one number."""
         terms = self.linear(index)
         if not terms:

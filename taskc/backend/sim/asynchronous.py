@@ -112,16 +112,20 @@ class BulkCopies:
         """Offsets in SHARED, and what `places` says of GLOBAL."""
         place = self.accesses.place(shared.tensor, shared.indices, node)
         shape = self.run.shapes[distant]
-        room = self.run.shapes[shared.tensor]
-        inside_out = None if self.run.is_flat else elements_at(shared.tensor, room)
+        shared_shape = self.run.shapes[shared.tensor]
+        inside_out = None if self.run.is_flat else elements_at(shared.tensor, shared_shape)
         layout = shared.tensor.layout
-        capacity = prod(room) if layout is None else layout.slots
+        capacity = prod(shared_shape) if layout is None else layout.slots
 
         def elements(frame: Frame, column: int) -> tuple[Array, Array, Array]:
             start = _of_column(place(frame)[0], column)
             at = start
             if not self.run.is_flat:
-                at = int(laid_out(shared.tensor, room, np.asarray(min(start, prod(room) - 1))))
+                at = int(
+                    laid_out(
+                        shared.tensor, shared_shape, np.asarray(min(start, prod(shared_shape) - 1))
+                    )
+                )
             linear = at + np.arange(prod(box))
             problem = misaligned_box(shared.tensor, at, distant, shape, box)
             if problem:
@@ -144,15 +148,15 @@ class BulkCopies:
         return elements
 
     def load(self, node: ir.Do) -> Code:
-        (near, far, _), values, box = operands_of(node)
+        (shared, distant, _), values, box = operands_of(node)
         mask = None
         if node.operation == "tma.load.pixels":
-            elements = self._pixels(node, near, far)
+            elements = self._pixels(node, shared, distant)
         else:
-            elements = self._box(node, near, far, box)
+            elements = self._box(node, shared, distant, box)
             mask = self.expressions.index(values[0]) if values else None  # of a multicast
         barriers = self.mbarriers.named_by(node, 2)
-        target, source = near.tensor, far.tensor
+        target, source = shared.tensor, distant.tensor
         site = self.run.site(node.loc)
 
         def run(frame: Frame) -> None:
@@ -228,9 +232,9 @@ class BulkCopies:
         return memory.data
 
     def store(self, node: ir.Do) -> Code:
-        (far, near), _, box = operands_of(node)
-        elements = self._box(node, near, far, box)
-        target, source = far.tensor, near.tensor
+        (distant, shared), _, box = operands_of(node)
+        elements = self._box(node, shared, distant, box)
+        target, source = distant.tensor, shared.tensor
         site = self.run.site(node.loc)
 
         def run(frame: Frame) -> None:

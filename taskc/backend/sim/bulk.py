@@ -70,9 +70,9 @@ def pixels_at(
     numbers  as tma.load.pixels has them behind `count` and `channels`
     """
     image, row, column, channel, *offsets = found
-    rows, columns, down, beside, above, left = numbers
-    i, far = divmod(row + above, down)
-    j, wide = divmod(column + left, beside)
+    rows, columns, row_stride, column_stride, above, left = numbers
+    i, far = divmod(row + above, row_stride)
+    j, wide = divmod(column + left, column_stride)
     problem = ""
     if far or wide or not (0 <= i < rows and 0 <= j < columns):
         problem = f"no filter begins in row {row} and column {column}"
@@ -84,8 +84,8 @@ def pixels_at(
     number = pixel + ((image * rows + i) * columns + j)
     at = [
         number // (rows * columns),
-        number // columns % rows * down - above + offsets[0],
-        number % columns * beside - left + offsets[1],
+        number // columns % rows * row_stride - above + offsets[0],
+        number % columns * column_stride - left + offsets[1],
         channel + q,
     ]
     return at, problem

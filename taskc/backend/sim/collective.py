@@ -268,7 +268,7 @@ class Collectives:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReductionOrder:
     """The order of a reduction: for each line, the positions of each partial result, in order.
 
     positions  [line, part, element]; valid says which there are
@@ -306,7 +306,7 @@ class Plan:
         return np.asarray(result)
 
 
-def reduction_plan(source: ir.Tensor, shape: tuple[int, ...], axis: int) -> Plan:
+def reduction_plan(source: ir.Tensor, shape: tuple[int, ...], axis: int) -> ReductionOrder:
     assert source.owners is not None
     workers, slots = source.owners.owner_table()
     inside = tuple(slice(extent) for extent in shape)
@@ -338,7 +338,7 @@ def reduction_plan(source: ir.Tensor, shape: tuple[int, ...], axis: int) -> Plan
             positions[i, j, : len(group)] = group
             valid[i, j, : len(group)] = True
     parts = np.array([len(line) for line in lines], np.int64)
-    return Plan(extent, positions, valid, parts)
+    return ReductionOrder(extent, positions, valid, parts)
 
 
 def identity(operator: str, dtype: DType) -> Any:

@@ -19,8 +19,8 @@ from taskc.backend.sim.vectors import check_turns
 from taskc.backend.sim.waiting import Turns, Watch, named_source
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
+from taskc.ir.code_size import trip_count
 from taskc.ir.mapping import Mapping
-from taskc.ir.straight_line import trip_count
 
 _ENDLESS = 1_000_000
 _MOST_TURNS = 2**62  # more than anybody waits for

@@ -46,7 +46,7 @@ class Fragment:
     step: int = 0
 
 
-Plan: TypeAlias = Callable[[list[Frame]], Iterator[Fragment]]
+FragmentOrder: TypeAlias = Callable[[list[Frame]], Iterator[Fragment]]
 
 
 class Products:
@@ -175,7 +175,7 @@ class Products:
         row: WarpgroupInstruction,
         tensors: tuple[ir.Tensor, ir.Tensor | None],
         accumulate: ir.Expression | None,
-        plan: Plan,
+        plan: FragmentOrder,
     ) -> Code:
         condition = None if accumulate is None else self.expressions(accumulate)
         site = self.run.site(node.loc)

@@ -14,7 +14,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.target import MOST_REGISTERS, WARPGROUP, registers_at_launch
 
 
-class Pool:
+class RegisterPool:
     """The registers of one block: `held` is what each worker of a warpgroup has; who asks for more waits for others."""
 
     def __init__(self, workers: int) -> None:
@@ -78,8 +78,8 @@ class RegisterPools:
         return Code(steps, waits=True)
 
 
-def pool_of(frame: Frame) -> Pool:
+def pool_of(frame: Frame) -> RegisterPool:
     if frame.group.registers is None:
-        frame.group.registers = Pool(frame.run.workers)
-    pool: Pool = frame.group.registers
+        frame.group.registers = RegisterPool(frame.run.workers)
+    pool: RegisterPool = frame.group.registers
     return pool

@@ -176,7 +176,7 @@ class Synchronization:
         return Code(steps, waits=True)
 
     def _ring_step_of_warps(self, node: ir.RingStep) -> Code:
-        """From stage synchronized on, until ring steps have become operations."""
+        """Executes it from stage synchronized on, until ring steps have become operations."""
         ring, operation = node.ring, node.operation
         step = self.statements.expressions.index(node.step)
         if ring.transport == "cp.async":
@@ -234,7 +234,7 @@ class Synchronization:
         return Code(steps, waits=True)
 
 
-class Counted:
+class RingArrivals:
     """A ring whose slots are counted: what has arrived in them and what has been released."""
 
     def __init__(self, stages: int, channel: int) -> None:
@@ -274,12 +274,12 @@ class Counted:
         return step in table and table[step][0] >= self.size[id(table)]
 
 
-def ring_state(frame: Frame, ring: ir.Ring) -> Counted:
+def ring_state(frame: Frame, ring: ir.Ring) -> RingArrivals:
     rings = frame.group.rings
     if ring not in rings:
         channel = frame.group.first_channel + frame.run.channels.get(ring, 0)
-        rings[ring] = Counted(ring.stages, channel)
-    counted: Counted = rings[ring]
+        rings[ring] = RingArrivals(ring.stages, channel)
+    counted: RingArrivals = rings[ring]
     return counted
 
 

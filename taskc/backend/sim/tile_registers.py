@@ -91,12 +91,12 @@ class TileRegisters:
                 lines, at = (
                     (pitch, q) if is_left else (row.pack, q // row.pack * pitch + q % row.pack)
                 )
-                indices = [_further(_moved(place.indices[0], lane, lines), at)]
+                indices = [_further(_shifted(place.indices[0], lane, lines), at)]
             else:
                 depth = -2 if bool(transposed) == is_left else -1
                 indices = list(place.indices)
                 indices[depth] = _further(indices[depth], q)
-                indices[-3 - depth] = _moved(indices[-3 - depth], lane, 1)
+                indices[-3 - depth] = _shifted(indices[-3 - depth], lane, 1)
             reads.append(self.accesses.read(ir.Read(place.tensor, tuple(indices), loc=node.loc)))
 
         def run(frame: Frame) -> None:
@@ -135,7 +135,7 @@ def _further(place: ir.Expression, count: int) -> ir.Expression:
     return ir.Binary("+", place, ir.Constant(count, place.dtype)) if count else place
 
 
-def _moved(place: ir.Expression, lane: ir.Expression, step: int) -> ir.Expression:
+def _shifted(place: ir.Expression, lane: ir.Expression, step: int) -> ir.Expression:
     """`step` elements further for each lane."""
     number = lane if lane.dtype is place.dtype else ir.Cast(lane, place.dtype)
     return ir.Binary("+", place, ir.Binary("*", number, ir.Constant(step, place.dtype)))

@@ -72,7 +72,7 @@ def attention(
 def build(
     problem: Problem, plan: FewQueries | Schedule | Plan | None, machine: Machine
 ) -> KernelDefinition | ProgramDefinition:
-    """By this plan, or by the one of least cost."""
+    """Builds it by this plan, or by the one of least cost."""
     if problem.is_empty:
         return problem.kernel(1, _nothing)
     plan = plan or choose(candidates, problem, machine)

@@ -34,7 +34,7 @@ def few_queries(problem: Problem, plan: FewQueries) -> Function:
     """What a block does, with all queries of some heads: a function of q, k, v, mask and y, the batch,
     the first of the heads, and theirs of k and v.
     """
-    length, keys, wide, ahead = problem.length, problem.keys, problem.wide, problem.ahead
+    length, keys, wide, offset = problem.length, problem.keys, problem.wide, problem.offset
     count, lanes, step = problem.share * length, plan.lanes, plan.step
     part, line = repeat(count, plan.vectors) * spatial(1, lanes), _line(problem, plan)
     across, deep = (
@@ -56,7 +56,7 @@ def few_queries(problem: Problem, plan: FewQueries) -> Function:
                 sums[i, e + n] = 0
         peaks = tc.tile(wide, line.project((0,)), -tc.inf)
         totals = tc.tile(wide, line, 0)
-        stop = keys if ahead is None else min(keys, length + ahead)
+        stop = keys if offset is None else min(keys, length + offset)
         for p in range(0, stop, step):
             size = min(step, stop - p)
             score(k, queries, scores, batch, group, p, size)
@@ -123,7 +123,7 @@ def _score(problem: Problem, plan: FewQueries) -> Function:
 
 def _mask_scores(problem: Problem, plan: FewQueries) -> Function:
     """The largest score of each query, as far as it sees them."""
-    wide, ahead, added, lanes = problem.wide, problem.ahead, problem.added, plan.lanes
+    wide, offset, added, lanes = problem.wide, problem.offset, problem.added, plan.lanes
     line, place = _line(problem, plan), _place(problem)
 
     @tc.function
@@ -136,8 +136,8 @@ def _mask_scores(problem: Problem, plan: FewQueries) -> Function:
                     value = scores[i, c + n]
                     if mask is not None:
                         value += added(mask, batch, head, query, start + c + n)
-                    if ahead is not None:
-                        value = value if start + c + n <= query + ahead else -tc.inf
+                    if offset is not None:
+                        value = value if start + c + n <= query + offset else -tc.inf
                     scores[i, c + n] = value
                     best[i, n] = value if value > best[i, n] else best[i, n]
         return tc.reduce(best, 1, "max")

@@ -64,7 +64,7 @@ class Schedule(VectorTile):
         return repeat(self.vectors) * spatial(self.lanes)
 
     def cost(self, problem: Problem, machine: Machine) -> float:
-        """As long as the products of whole tiles."""
+        """It takes as long as the products of whole tiles."""
         tiles = ceil(problem.share * _queries(problem) / self.wide)
         return _seconds(tiles * self.wide, problem, machine)
 
@@ -79,7 +79,7 @@ class Plan:
     rows    fragments of queries that a warp has
     keys    a step's, a multiple of 32, or, by instructions, of 16
     stages  steps whose keys and values there is memory for
-    ahead   a producer warpgroup loads them, and a step's powers are found while those of the step before
+    specialize  a producer warpgroup loads them, and a step's powers are found while those of the step before
             are multiplied by their values
     part    keys, a multiple of a step's, that blocks of their own go through; 0: all
     """
@@ -88,11 +88,11 @@ class Plan:
     rows: int
     keys: int
     stages: int
-    ahead: bool = False
+    specialize: bool = False
     part: int = 0
 
     def cost(self, problem: Problem, machine: Machine) -> float:
-        """As long as each block reads keys and values for its queries."""
+        """It takes as long as each block reads keys and values for its queries."""
         tall = fragment_of(problem, machine).shape[0]
         blocks = ceil(_tile_rows(problem) / (self.warps * self.rows * tall))
         keys = problem.keys if isinstance(problem.keys, int) else _USUAL
@@ -150,13 +150,13 @@ def _plans(problem: Problem, machine: Machine) -> list[Plan]:
         for step, stages in ((64, 3), (32, 3), (32, 2), (32, 1))
         if step == 32 or filled > 1  # of a single warp several blocks share a processor
     ]
-    if _is_taken_beside_work(problem, machine):
-        ahead = [Plan(8, 1, step, 2, ahead=True) for step in (128, 64)]
-        plans = [plan for plan in ahead if _pays(problem, plan)] + plans
+    if _runs_asynchronously(problem, machine):
+        specialized = [Plan(8, 1, step, 2, specialize=True) for step in (128, 64)]
+        plans = [plan for plan in specialized if _pays(problem, plan)] + plans
     fitting = []
     for plan in plans:
         nbytes = _bytes(problem, plan, tall)
-        if plan.warps <= filled and nbytes <= machine.near:
+        if plan.warps <= filled and nbytes <= machine.fast_memory:
             part = _part(problem, plan, plan.warps * tall, machine, nbytes)
             fitting.append(replace(plan, part=part))
     if not fitting:
@@ -182,7 +182,7 @@ def order_of(problem: Problem, machine: Machine) -> tuple[str, int] | None:
     """Of the blocks of (heads, queries): in a causal attention the last queries come first, for they see most
     keys. So many heads take turns as have their keys and values in the cache.
     """
-    if problem.ahead is None or joined(problem) > 1:
+    if problem.offset is None or joined(problem) > 1:
         return None
     keys = problem.keys if isinstance(problem.keys, int) else _USUAL
     of_head = max(1, keys) * sum(padded(problem)) * problem.dtype.nbytes
@@ -210,7 +210,7 @@ def _tile_rows(problem: Problem) -> int:
 
 
 def _seconds(queries: int, problem: Problem, machine: Machine) -> float:
-    """Of the products of so many queries with keys and values, on all threads."""
+    """The time of the products of so many queries with keys and values, on all threads."""
     keys = problem.keys if isinstance(problem.keys, int) else _USUAL
     batches = problem.batches if isinstance(problem.batches, int) else 1
     products = queries * max(1, keys) * (problem.features + problem.results)
@@ -218,11 +218,11 @@ def _seconds(queries: int, problem: Problem, machine: Machine) -> float:
     return heads * products / (machine.lanes * machine.threads * PROCESSOR.cycles_per_second)
 
 
-def _is_taken_beside_work(problem: Problem, machine: Machine) -> bool:
+def _runs_asynchronously(problem: Problem, machine: Machine) -> bool:
     """Whether products run beside their workers, on rows that bulk copies take."""
     rows = problem.features * problem.dtype.nbytes, problem.results * problem.dtype.nbytes
-    is_beside = any(row.asynchronous for row in machine.instructions(*_types(problem)))
-    return is_beside and not any(nbytes % 16 for nbytes in rows)
+    is_asynchronous = any(row.asynchronous for row in machine.instructions(*_types(problem)))
+    return is_asynchronous and not any(nbytes % 16 for nbytes in rows)
 
 
 def _pays(problem: Problem, plan: Plan) -> bool:
@@ -235,13 +235,13 @@ def _pays(problem: Problem, plan: Plan) -> bool:
 
 def _part(problem: Problem, plan: Plan, height: int, machine: Machine, nbytes: int) -> int:
     """The keys of a part, where so many blocks fill the machine: as many to a processor as it has memory for."""
-    if plan.ahead or not isinstance(problem.length, int):
+    if plan.specialize or not isinstance(problem.length, int):
         return 0
     together = joined(problem)
     batches = problem.batches if isinstance(problem.batches, int) else 1
     keys = problem.keys if isinstance(problem.keys, int) else _USUAL
     tiles = batches * (problem.heads // together) * ceil(together * problem.length / height)
-    blocks = machine.threads * max(1, min(GPU.part_blocks, machine.near // nbytes))
+    blocks = machine.threads * max(1, min(GPU.part_blocks, machine.fast_memory // nbytes))
     parts = max(1, min(blocks // max(1, tiles), keys // GPU.least_part_keys))
     return 0 if parts == 1 else ceil(keys / parts / plan.keys) * plan.keys
 
@@ -251,6 +251,6 @@ def _bytes(problem: Problem, plan: Plan, tall: int) -> int:
     across, deep = padded(problem)
     height = plan.warps * plan.rows * tall
     elements = height * across + plan.stages * plan.keys * (across + deep)
-    if plan.ahead:  # nothing is padded, and powers stay where they are
+    if plan.specialize:  # nothing is padded, and powers stay where they are
         return elements * problem.dtype.nbytes + 1024
     return (elements + height * plan.keys) * problem.dtype.nbytes * 9 // 8

@@ -18,7 +18,7 @@ Extent = Any  # an int, or a tc.dim
 @dataclass(frozen=True, slots=True)
 class Problem:
     """share  how many neighbouring heads have a head of k and v in common
-    ahead  the query i sees keys up to i + ahead; None if it sees all
+    offset  the query i sees keys up to i + offset; None if it sees all
     """
 
     batches: Extent
@@ -28,7 +28,7 @@ class Problem:
     keys: Extent
     features: int
     results: int
-    ahead: Extent | None
+    offset: Extent | None
     mask: TensorType | None
     scale: float
     dtype: DType
@@ -56,7 +56,7 @@ class Problem:
 
     @property
     def types(self) -> tuple[TensorType, TensorType, TensorType, TensorType]:
-        """Of q, k, v and y."""
+        """The types of q, k, v and y."""
         of_queries = self.batches, self.heads, self.length
         of_keys = self.batches, self.groups, self.keys
         shapes = (
@@ -136,9 +136,9 @@ def problem_of(
         raise CompileError("an offset says what a causal attention sees: causal=True is missing")
     if mask is not None:
         _check_mask(mask, (batches, heads, length, keys))
-    ahead = keys - length if offset is None else offset
+    offset = keys - length if offset is None else offset
     if not causal or (isinstance(keys, int) and keys == 0):
-        ahead = None
+        offset = None
     return Problem(
         batches=batches,
         groups=groups,
@@ -147,7 +147,7 @@ def problem_of(
         keys=keys,
         features=features,
         results=features if value_features is None else value_features,
-        ahead=ahead,
+        offset=offset,
         mask=mask,
         scale=features**-0.5 if scale is None else scale,
         dtype=dtype,

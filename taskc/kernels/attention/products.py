@@ -15,7 +15,7 @@ def products(problem: Problem, plan: Plan, machine: Machine) -> tc.KernelDefinit
     heads, height, deep, place = tile.heads, tile.height, tile.deep, tile.place
     order = order_of(problem, machine)
     # Where all tiles have as many steps, the producer loads the next one's first during this one's last.
-    is_steady = plan.ahead and problem.ahead is None
+    is_steady = plan.specialize and problem.offset is None
     lines = auto_map((height, deep), workers=tile.workers, vector=8 // dtype.nbytes)
 
     @tc.function
@@ -23,7 +23,7 @@ def products(problem: Problem, plan: Plan, machine: Machine) -> tc.KernelDefinit
         sums, totals, _ = tile.attend(q, k, v, mask, batch, head, row, 0, None)
         for i in tile.rows:
             totals[i] = 1 / totals[i] if totals[i] > 0 else 0
-        made = tc.tile(dtype, tile.held) if plan.ahead else tc.shared(dtype[height, deep])
+        made = tc.tile(dtype, tile.held) if plan.specialize else tc.shared(dtype[height, deep])
         for i, j in tile.held:
             made[i, j] = (sums[i, j] * totals[i]).to(dtype)
         if heads == problem.heads:

@@ -12,7 +12,7 @@ Keys and values go through shared memory some steps ahead. Steps in which no que
 not made, and only those are masked in which some don't. What is left of them are sums of values, weighted by
 powers of 2 less the largest so far, these powers' totals, and their largest exponents.
 
-With a plan that is `ahead` a producer warpgroup loads them, and a step takes the values of the keys before
+With a plan that is `specialize` a producer warpgroup loads them, and a step takes the values of the keys before
 its own: their powers are multiplied by them while its own powers are found.
 """
 
@@ -60,7 +60,7 @@ class Tile:
 
 
 def tile_of(problem: Problem, plan: Plan, machine: Machine) -> Tile:
-    if plan.part % plan.keys or (plan.part and plan.ahead):
+    if plan.part % plan.keys or (plan.part and plan.specialize):
         raise CompileError("a part is some whole steps, whose keys no producer loads")
     fragment = fragment_of(problem, machine)
     tall, narrow = fragment.shape
@@ -115,14 +115,14 @@ def _factors(problem: Problem) -> tuple[float, float]:
 
 def _hide(problem: Problem, plan: Plan, seen: Mapping) -> Function:
     """What the mask adds; and the scores of keys that a query doesn't see."""
-    keys, ahead, step = problem.keys, problem.ahead, plan.keys
+    keys, offset, step = problem.keys, problem.offset, plan.keys
     count, place, added = (
         joined(problem) * problem.length,
         problem.place(joined(problem)),
         problem.added,
     )
     before, _ = _factors(problem)
-    is_ragged = plan.ahead or not (isinstance(keys, int) and keys % step == 0)
+    is_ragged = plan.specialize or not (isinstance(keys, int) and keys % step == 0)
 
     @tc.function
     def hide(mask, scores, batch, head, row, first, seen_by_all):
@@ -136,13 +136,13 @@ def _hide(problem: Problem, plan: Plan, seen: Mapping) -> Function:
         elif before != 1.0:
             for i, j in seen:
                 scores[i, j] *= before
-        if (is_ragged or ahead is not None) and first + step > seen_by_all:
+        if (is_ragged or offset is not None) and first + step > seen_by_all:
             for i, j in seen:
                 if first + j >= keys:
                     scores[i, j] = -tc.inf
-                if ahead is not None:
+                if offset is not None:
                     _, query = place(head, row + i)
-                    if first + j > query + ahead:
+                    if first + j > query + offset:
                         scores[i, j] = -tc.inf
 
     return hide
@@ -178,10 +178,10 @@ def _attend(
     problem: Problem, plan: Plan, across: int, seen: Mapping, held: Mapping, once: Mapping
 ) -> Function:
     length, keys, wide, dtype = problem.length, problem.keys, problem.wide, problem.dtype
-    ahead, step, together = problem.ahead, plan.keys, joined(problem)
+    offset, step, together = problem.offset, plan.keys, joined(problem)
     (height, deep), rows = held.shape, seen.project((0,))
     _, factor = _factors(problem)
-    behind = step if plan.ahead else 0  # keys from a step's scores back to its values
+    behind = step if plan.specialize else 0  # keys from a step's scores back to its values
     near_queries, hide = _near_queries(problem, height, across), _hide(problem, plan, seen)
     raised = _raised(problem, rows, seen, once)
 
@@ -193,17 +193,19 @@ def _attend(
         peaks = tc.tile(wide, rows, -tc.inf)
         parts = tc.tile(wide, once, 0)
         first, last = (row, min(length, row + height)) if together == 1 else (0, length)
-        end = keys if ahead is None else max(0, min(keys, last + ahead))
+        end = keys if offset is None else max(0, min(keys, last + offset))
         stop = end if most is None else max(0, min(end - begin, most))
-        seen_by_all = keys if ahead is None else min(keys, first + ahead + 1)
+        seen_by_all = keys if offset is None else min(keys, first + offset + 1)
         powers = tc.tile(dtype, seen, 0)
-        for p in tc.pipeline(stop + behind, by=step, stages=plan.stages, specialize=plan.ahead):
+        for p in tc.pipeline(
+            stop + behind, by=step, stages=plan.stages, specialize=plan.specialize
+        ):
             key = begin + p
             near_keys = tc.load(k[batch, group, key : key + step, 0:across])
             near_values = tc.load(v[batch, group, key - behind : key - behind + step, 0:deep])
             scores = tc.tile(wide, seen, 0)
             tc.mma(scores, queries, near_keys.T)
-            if plan.ahead:  # what was found before is multiplied beside all that follows
+            if plan.specialize:  # what was found before is multiplied beside all that follows
                 tc.mma(sums, powers, near_values)
             hide(mask, scores, batch, head, row, key, seen_by_all)
             shrink = raised(scores, peaks, parts)
@@ -211,7 +213,7 @@ def _attend(
                 sums[i, j] *= shrink[i]
             for i, j in seen:
                 powers[i, j] = scores[i, j].to(dtype)
-            if not plan.ahead:
+            if not plan.specialize:
                 tc.mma(sums, powers, near_values)
         for i in rows:
             peaks[i] *= factor

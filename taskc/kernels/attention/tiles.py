@@ -60,21 +60,24 @@ def _whole(problem: Problem, plan: Schedule, features: int) -> int:
 def _block(problem: Problem, plan: Schedule) -> Function:
     """A tile of queries, with all keys that these see."""
     length, keys, wide, step = problem.length, problem.keys, problem.wide, plan.step
-    ahead, joined, each, place = (
-        problem.ahead,
+    offset, joined, each, place = (
+        problem.offset,
         _joined(problem),
         plan.each,
         problem.place(_joined(problem)),
     )
     deep = _whole(problem, plan, problem.results)
-    turned_queries, store_turned = _turned_queries(problem, plan), _store_turned(problem, plan)
+    transposed_queries, store_transposed = (
+        _transposed_queries(problem, plan),
+        _store_transposed(problem, plan),
+    )
     score, add_mask = _score(problem, plan), _add_mask(problem, plan)
     raised, add_values = _raised(problem, plan), _add_values(problem, plan)
 
     @tc.function
     def block(q, k, v, mask, y, batch, head, row):
         group = head // (problem.share // joined)
-        queries = turned_queries(q, batch, head, row)
+        queries = transposed_queries(q, batch, head, row)
         powers = tc.shared(wide[step, plan.wide])
         sums = tc.shared(wide[deep, plan.wide])
         for e in range(deep):
@@ -83,12 +86,12 @@ def _block(problem: Problem, plan: Schedule) -> Function:
         peaks = tc.tile(wide, each, -tc.inf)
         totals = tc.tile(wide, each, 0)
         _, first = place(head, row)
-        stop = keys if ahead is None else min(keys, min(length, first + plan.wide) + ahead)
+        stop = keys if offset is None else min(keys, min(length, first + plan.wide) + offset)
         last = tc.tile(i64, each)  # the last key that a query sees
-        if ahead is not None:
+        if offset is not None:
             for i in each:
                 _, query = place(head, row + i)
-                last[i] = query + ahead
+                last[i] = query + offset
         for p in range(0, stop, step):
             size = min(step, stop - p)
             score(k, queries, powers, batch, group, p, size)
@@ -96,19 +99,19 @@ def _block(problem: Problem, plan: Schedule) -> Function:
                 add_mask(mask, powers, batch, head, row, p, size)
             shrink = raised(powers, last, peaks, totals, p, size)
             add_values(v, powers, sums, shrink, batch, group, p, size)
-        store_turned(y, sums, totals, batch, head, row)
+        store_transposed(y, sums, totals, batch, head, row)
 
     return block
 
 
-def _turned_queries(problem: Problem, plan: Schedule) -> Function:
+def _transposed_queries(problem: Problem, plan: Schedule) -> Function:
     """The queries of a tile, times the scale, one in each column."""
     wide, features, lanes = problem.wide, problem.features, plan.lanes
     across, count = ceil(features / lanes) * lanes, _joined(problem) * problem.length
     place = problem.place(_joined(problem))
 
     @tc.function
-    def turned_queries(q, batch, head, row):
+    def transposed_queries(q, batch, head, row):
         queries = tc.shared(wide[across, plan.wide])
         for r in range(0, plan.wide, lanes):
             for c in range(0, across, lanes):
@@ -125,17 +128,17 @@ def _turned_queries(problem: Problem, plan: Schedule) -> Function:
                     queries[c + 4 * d1 + d0, r + 4 * i1 + i0] = part[d0, i1, d1, i0]
         return queries
 
-    return turned_queries
+    return transposed_queries
 
 
-def _store_turned(problem: Problem, plan: Schedule) -> Function:
+def _store_transposed(problem: Problem, plan: Schedule) -> Function:
     """The rows of the result, each divided by its total."""
     wide, results, lanes, each = problem.wide, problem.results, plan.lanes, plan.each
     deep, count = _whole(problem, plan, results), _joined(problem) * problem.length
     place = problem.place(_joined(problem))
 
     @tc.function
-    def store_turned(y, sums, totals, batch, head, row):
+    def store_transposed(y, sums, totals, batch, head, row):
         for i in each:
             totals[i] = 1 / totals[i] if totals[i] > 0 else 0
         for r in range(0, plan.wide, lanes):
@@ -150,15 +153,15 @@ def _store_turned(problem: Problem, plan: Schedule) -> Function:
                         value = part[i0, e1, i1, e0].to(problem.dtype)
                         y[batch, own_head, query, c + 4 * e1 + e0] = value
 
-    return store_turned
+    return store_transposed
 
 
-def _near(problem: Problem, plan: Schedule) -> tuple[Function, Function]:
+def _staged(problem: Problem, plan: Schedule) -> tuple[Function, Function]:
     """Some keys or values, where they lie, or, if they have to be converted, in scratch; and an element of these."""
     wide, keys = problem.wide, problem.keys
 
     @tc.function
-    def near(x, batch, group, first):
+    def staged(x, batch, group, first):
         if problem.dtype is wide:
             return x
         else:
@@ -170,23 +173,23 @@ def _near(problem: Problem, plan: Schedule) -> tuple[Function, Function]:
 
     @tc.function
     def element(x, batch, group, first, j, d):
-        """Behind the last key the last one."""
+        """Behind the last key it is the last one."""
         if problem.dtype is wide:
             return x[batch, group, min(first + j, keys - 1), min(d, x.shape[3] - 1)]
         else:
             return x[j, d]
 
-    return near, element
+    return staged, element
 
 
 def _score(problem: Problem, plan: Schedule) -> Function:
     """The scores of some keys."""
-    near, element = _near(problem, plan)
+    staged, element = _staged(problem, plan)
     own = plan.own
 
     @tc.function
     def score(k, queries, powers, batch, group, p, size):
-        near_keys = near(k, batch, group, p)
+        near_keys = staged(k, batch, group, p)
         for r in range(0, size, plan.rows):
             acc = tc.tile(problem.wide, own, 0)
             for d in range(problem.features):
@@ -231,7 +234,7 @@ def _add_mask(problem: Problem, plan: Schedule) -> Function:
 
 def _raised(problem: Problem, plan: Schedule) -> Function:
     """Scores become powers; and by how much what was summed before shrinks, now that there are larger ones."""
-    wide, each, ahead = problem.wide, plan.each, problem.ahead
+    wide, each, offset = problem.wide, plan.each, problem.offset
 
     @tc.function
     def raised(powers, last, peaks, totals, p, size):
@@ -239,7 +242,7 @@ def _raised(problem: Problem, plan: Schedule) -> Function:
         for j in range(size):
             for i in each:
                 score = powers[j, i]
-                if ahead is not None:
+                if offset is not None:
                     score = score if p + j <= last[i] else -tc.inf
                     powers[j, i] = score
                 highest[i] = score if score > highest[i] else highest[i]
@@ -262,12 +265,12 @@ def _raised(problem: Problem, plan: Schedule) -> Function:
 
 def _add_values(problem: Problem, plan: Schedule) -> Function:
     """The values of some keys, times their powers."""
-    near, element = _near(problem, plan)
+    staged, element = _staged(problem, plan)
     own = plan.own
 
     @tc.function
     def add_values(v, powers, sums, shrink, batch, group, p, size):
-        near_values = near(v, batch, group, p)
+        near_values = staged(v, batch, group, p)
         for e in range(0, problem.results, plan.rows):
             acc = tc.tile(problem.wide, own)
             for j, i in own:

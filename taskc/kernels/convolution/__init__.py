@@ -80,8 +80,8 @@ def convolution(
 def build(
     problem: Problem, tiling: Tiling | None, machine: Machine
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
-    """By this tiling, or by the plan of least cost."""
-    is_depthwise = problem.near_channels == 1 and tiling is None
+    """Builds it by this tiling, or by the plan of least cost."""
+    is_depthwise = problem.group_channels == 1 and tiling is None
     if problem.groups == 1 and problem.channels and not (is_depthwise or machine.is_processor):
         return gemm(problem, machine, tiling)
     if is_depthwise or machine.is_processor or (problem.is_nhwc and problem.is_ohwi):

@@ -28,7 +28,7 @@ def with_copies(
     area, made = problem.extents[0] * problem.extents[1], problem.outputs[0] * problem.outputs[1]
     taps = problem.size[0] * problem.size[1]
 
-    def turned(x: Any, shape: tuple[Any, ...], dtype: DType, y: Any = None) -> Any:
+    def transposed(x: Any, shape: tuple[Any, ...], dtype: DType, y: Any = None) -> Any:
         """The last two axes of three exchanged."""
         first, rows, columns = shape
         y = tc.empty(dtype[first, columns, rows]) if y is None else y
@@ -47,17 +47,17 @@ def with_copies(
 
     def steps(x: Any, w: Any, further: tuple[Any, ...], y: Any) -> None:
         if not problem.is_nhwc:
-            x = turned(x, (images, problem.channels, area), problem.dtype)
+            x = transposed(x, (images, problem.channels, area), problem.dtype)
         if not problem.is_ohwi:
-            w = turned(w, (features, problem.near_channels, taps), problem.dtype)
+            w = transposed(w, (features, problem.group_channels, taps), problem.dtype)
         x, w = padded(x, images * area), padded(w, features * taps)
         results = y if problem.is_nhwc else tc.empty(problem.result[pixels, features])
         if problem.residual and not problem.is_nhwc:
-            residual = turned(further[-1], (images, features, made), problem.result)
+            residual = transposed(further[-1], (images, features, made), problem.result)
             further = (*further[:-1], residual)
         convolve(x, w, further, results)
         if not problem.is_nhwc:
-            turned(results, (images, made, features), problem.result, y)
+            transposed(results, (images, made, features), problem.result, y)
 
     return problem.program(steps)
 

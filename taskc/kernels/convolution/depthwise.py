@@ -14,7 +14,7 @@ from taskc.kernels.convolution.problem import Problem
 
 
 def depthwise(problem: Problem, plan: Depthwise) -> tc.KernelDefinition:
-    pixels, features, near = problem.pixels, problem.features, problem.near_features
+    pixels, features, group_features = problem.pixels, problem.features, problem.group_features
     rows, columns = problem.size
     height, width = problem.extents
     total, image_at = problem.total, problem.image_at
@@ -34,7 +34,7 @@ def depthwise(problem: Problem, plan: Depthwise) -> tc.KernelDefinition:
         i, j = row_of(pixel, r), column_of(pixel, s)
         value = total(0)
         if 0 <= i < height and 0 <= j < width:
-            value = x[image_at(pixel // outputs, i, j, feature // near)].to(total)
+            value = x[image_at(pixel // outputs, i, j, feature // group_features)].to(total)
         return sum + value * w[filter_at(feature, r, s, 0)].to(total)
 
     @tc.function

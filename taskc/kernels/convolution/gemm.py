@@ -48,7 +48,7 @@ def _whole_accesses(problem: Problem) -> int:
 
 
 def _product(problem: Problem, machine: Machine, tiling: Tiling | None) -> Any:
-    """Of x as it is, and of w and y as matrices; of x, too, where a filter covers one pixel."""
+    """The product of x as it is, and of w and y as matrices; of x, too, where a filter covers one pixel."""
     pixels = own(problem.pixels) if problem.is_pointwise else problem.pixels
     product = matmul.Problem(
         m=pixels, n=problem.features, k=problem.deep, dtype=problem.dtype, right=problem.dtype,

@@ -35,10 +35,10 @@ class _Steps:
 
 def _steps(problem: Problem, depth: int) -> _Steps:
     """Steps of one tap each, unless the channels that fill them up are half as many again."""
-    channels = -(-problem.near_channels // depth) * depth
+    channels = -(-problem.group_channels // depth) * depth
     taps = problem.size[0] * problem.size[1]
-    if taps > 1 and 2 * channels > 3 * problem.near_channels:
-        return _Steps(depth, problem.near_channels, taps * problem.near_channels, True)
+    if taps > 1 and 2 * channels > 3 * problem.group_channels:
+        return _Steps(depth, problem.group_channels, taps * problem.group_channels, True)
     return _Steps(depth, max(1, channels), taps * channels, False)
 
 
@@ -46,7 +46,7 @@ def implicit_gemm(problem: Problem, plan: Blocks, *, is_processor: bool) -> tc.K
     (tall, wide), depth = plan.own.shape, plan.depth
     steps, store = _steps(problem, depth), _store(problem, plan, is_processor)
     covered, weight = _covered(problem, steps), _weight(problem, steps)
-    both = problem.pixels, problem.near_features
+    both = problem.pixels, problem.group_features
     shape = problem.groups, *(both if problem.is_nhwc else both[::-1])
 
     @tc.function
@@ -74,22 +74,22 @@ def implicit_gemm(problem: Problem, plan: Blocks, *, is_processor: bool) -> tc.K
 
 def _places(problem: Problem, steps: _Steps) -> tuple[Function, Function]:
     """Where a step that begins at p has its q-th tap and channel. A step of one tap says so for all q alike."""
-    near = problem.near_channels
+    group_channels = problem.group_channels
 
     @tc.function
     def tap(p, q):
-        return (p + q) // near if steps.is_flat else p // steps.channels
+        return (p + q) // group_channels if steps.is_flat else p // steps.channels
 
     @tc.function
     def channel(p, q):
-        return (p + q) % near if steps.is_flat else p % steps.channels + q
+        return (p + q) % group_channels if steps.is_flat else p % steps.channels + q
 
     return tap, channel
 
 
 def _covered(problem: Problem, steps: _Steps) -> Function:
     """What the filter covers of a pixel's surroundings."""
-    near, across = problem.near_channels, problem.size[1]
+    group_channels, across = problem.group_channels, problem.size[1]
     outputs = problem.outputs[0] * problem.outputs[1]
     (row_of, column_of), image_at = problem.taps, problem.image_at
     tap, channel = _places(problem, steps)
@@ -97,7 +97,11 @@ def _covered(problem: Problem, steps: _Steps) -> Function:
     @tc.function
     def is_own(p, q):
         """Whether it is one of the group's: where there is one group, what lies outside isn't loaded."""
-        return p + q < steps.count if steps.is_flat else problem.groups == 1 or channel(p, q) < near
+        return (
+            p + q < steps.count
+            if steps.is_flat
+            else problem.groups == 1 or channel(p, q) < group_channels
+        )
 
     @tc.function
     def source(group, pixel, p, q):
@@ -105,7 +109,7 @@ def _covered(problem: Problem, steps: _Steps) -> Function:
             pixel // outputs,
             row_of(pixel, tap(p, q) // across),
             column_of(pixel, tap(p, q) % across),
-            group * near + channel(p, q),
+            group * group_channels + channel(p, q),
         )
 
     @tc.function
@@ -116,7 +120,7 @@ def _covered(problem: Problem, steps: _Steps) -> Function:
 
 
 def _weight(problem: Problem, steps: _Steps) -> Function:
-    features, across, filter_at = problem.near_features, problem.size[1], problem.filter_at
+    features, across, filter_at = problem.group_features, problem.size[1], problem.filter_at
     tap, channel = _places(problem, steps)
 
     @tc.function
@@ -131,8 +135,8 @@ def _weight(problem: Problem, steps: _Steps) -> Function:
 
 
 def _store(problem: Problem, plan: Blocks, is_processor: bool) -> Function:
-    """On GPUs by way of memory, so that neighbouring workers store what lies beside each other."""
-    own, features, pixels = plan.own, problem.near_features, problem.pixels
+    """Stores on GPUs go by way of memory, so that neighbouring workers store what lies beside each other."""
+    own, features, pixels = plan.own, problem.group_features, problem.pixels
     result_at, epilogue = problem.result_at, problem.epilogue
     lines = auto_map(own.shape, workers=own.workers, vector=16 // problem.result.nbytes)
 

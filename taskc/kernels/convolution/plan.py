@@ -35,7 +35,7 @@ class Blocks:
     def cost(self, problem: Problem, machine: Machine) -> float:
         """Waves of blocks take as long as their tiles are large."""
         tall, wide = self.own.shape
-        blocks = ceil(_pixels(problem) / tall) * ceil(problem.near_features / wide)
+        blocks = ceil(_pixels(problem) / tall) * ceil(problem.group_features / wide)
         waves = ceil(max(1, problem.groups * blocks / machine.threads))
         if machine.is_processor:
             return (
@@ -68,7 +68,7 @@ class Depthwise:
         return spatial(1, self.warps) * repeat(1, self.each) * spatial(1, self.lanes)
 
     def cost(self, problem: Problem, machine: Machine) -> float:
-        """As long as reading and writing."""
+        """It takes as long as reading and writing."""
         rate = PROCESSOR.bytes_per_second if machine.is_processor else GPU.bytes_per_second
         return _pixels(problem) * problem.features * problem.dtype.nbytes / rate
 
@@ -79,7 +79,7 @@ class Depthwise:
 
 
 def candidates(problem: Problem, machine: Machine) -> Iterable[Blocks | Depthwise]:
-    if problem.near_channels == 1:
+    if problem.group_channels == 1:
         return [Depthwise(1 if machine.is_processor else 4, 4, machine.lanes)]
     return candidates_of_blocks(problem, machine)
 
@@ -93,9 +93,9 @@ def candidates_of_blocks(problem: Problem, machine: Machine) -> Iterator[Blocks]
     size, least = problem.dtype.nbytes, row.shape[2] if row else 8
     # Of the deepest steps, those that leave the fewest channels to be filled up.
     depths = (least * 2, least) if row and least * 2 * size <= GPU.step_bytes else (least,)
-    depth = min(depths, key=lambda depth: ceil(problem.near_channels / depth) * depth)
+    depth = min(depths, key=lambda depth: ceil(problem.group_channels / depth) * depth)
     for own in _shares(problem.dtype, problem.total, machine):
-        fits = machine.near // (depth * sum(own.shape) * size)
+        fits = machine.fast_memory // (depth * sum(own.shape) * size)
         yield Blocks(own, depth, min(_STAGES, fits))
 
 
@@ -109,10 +109,10 @@ def _shares(dtype: DType, total: DType, machine: Machine) -> dict[Mapping, float
         spatial(*warps) * repeat(*fragments) * fragment: share
         for (warps, fragments), share in shares.items()
     }
-    beside = {row.shape[1]: row for row in rows if row.asynchronous}
-    for (columns, count), share in GPU.warpgroup_tiles.items() if beside else ():
+    asynchronous = {row.shape[1]: row for row in rows if row.asynchronous}
+    for (columns, count), share in GPU.warpgroup_tiles.items() if asynchronous else ():
         if columns <= _MOST_COLUMNS:
-            found[spatial(count, 1) * beside[columns].accumulator_fragment] = share
+            found[spatial(count, 1) * asynchronous[columns].accumulator_fragment] = share
     return found
 
 

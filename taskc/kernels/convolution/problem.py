@@ -38,17 +38,17 @@ class Problem:
     residual: bool = False
 
     @property
-    def near_channels(self) -> int:
-        """Of one group."""
+    def group_channels(self) -> int:
+        """The channels of one group."""
         return self.channels // self.groups
 
     @property
-    def near_features(self) -> int:
+    def group_features(self) -> int:
         return self.features // self.groups
 
     @property
     def covered(self) -> tuple[int, int]:
-        """By the filter, from its first tap to its last."""
+        """What the filter covers, from its first tap to its last."""
         down, right = ((n - 1) * d + 1 for n, d in zip(self.size, self.dilation, strict=True))
         return down, right
 
@@ -65,13 +65,13 @@ class Problem:
 
     @property
     def pixels(self) -> Extent:
-        """Of all results."""
+        """The number of all results."""
         return self.images * self.outputs[0] * self.outputs[1]
 
     @property
     def deep(self) -> int:
         """How many numbers a result is summed from."""
-        return self.size[0] * self.size[1] * self.near_channels
+        return self.size[0] * self.size[1] * self.group_channels
 
     @property
     def is_pointwise(self) -> bool:
@@ -149,8 +149,8 @@ class Problem:
     @property
     def types(self) -> tuple[TensorType, TensorType, tuple[TensorType, ...], TensorType]:
         """Of images, filters, what else a result is made of, and results."""
-        near = self.near_channels
-        taps = (*self.size, near) if self.is_ohwi else (near, *self.size)
+        group_channels = self.group_channels
+        taps = (*self.size, group_channels) if self.is_ohwi else (group_channels, *self.size)
         return (
             self.images_of(self.dtype, self.extents, self.channels),
             TensorType(self.dtype, (self.features, *taps)),

@@ -92,7 +92,7 @@ def matmul(
 def build(
     problem: Problem, plan: Panels | FewRows | Tiling | Vectors | None, machine: Machine
 ) -> Definition:
-    """By this plan, or by the one of least cost."""
+    """Builds it by this plan, or by the one of least cost."""
     if is_worth_copying(problem, machine):
         product = build(lying_well(problem, machine), plan, machine)
         return with_copies(problem, product, machine)

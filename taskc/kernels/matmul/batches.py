@@ -12,13 +12,13 @@ from taskc.kernels.matmul.problem import Problem
 from taskc.kernels.squares import columns, lines, quarters
 
 
-def turned_panel(problem: Problem, plan: Panels) -> Callable[..., Any]:
+def transposed_panel(problem: Problem, plan: Panels) -> Callable[..., Any]:
     """A panel of b, turned in squares: a function of b, the product's number and the first column."""
     n, k, dtype, of_b = problem.n, problem.k, problem.right, problem.element_of(problem.batch[1])
     lanes, wide = plan.lanes, plan.wide
 
     @tc.function
-    def turned(b, number, col):
+    def transposed(b, number, col):
         panel = tc.shared(dtype[ceil(k / lanes) * lanes, wide])
         for first in range(0, wide, lanes):
             for q in range(0, k, lanes):
@@ -34,4 +34,4 @@ def turned_panel(problem: Problem, plan: Panels) -> Callable[..., Any]:
                     panel[q + 4 * p1 + p0, first + 4 * j1 + j0] = part[p0, j1, p1, j0]
         return panel
 
-    return turned
+    return transposed

@@ -41,7 +41,7 @@ def gemv(
 
     @tc.function
     def place(i, j):
-        """Of what vector i and column j give, in c."""
+        """Where what vector i and column j give belongs in c."""
         return (i, j) if is_row else (j, i)
 
     @tc.function

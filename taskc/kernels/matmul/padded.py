@@ -56,11 +56,11 @@ def with_copies(
     problem: Problem, product: Callable[..., Any], machine: Machine
 ) -> tc.ProgramDefinition:
     """A program around the product of `lying_well`; operands that lie well are taken as they are."""
-    is_turned = _wants_k(problem, machine)
+    is_transposed = _wants_k(problem, machine)
 
     def copied(x: Any, *, is_across: bool) -> Any:
-        """With neighbours along k, if they have to be and are not, and even rows."""
-        if is_across and is_turned:
+        """Copies a matrix so that neighbours are along k, if they have to be and are not, and rows are even."""
+        if is_across and is_transposed:
             x = transpose(x.shape, dtype=x.dtype, machine=machine)(x)
         rows, columns = x.shape
         wide = pitch(columns, x.dtype)
@@ -71,10 +71,10 @@ def with_copies(
         return copy
 
     def steps(a: Any, b: Any, further: tuple[Any, ...], c: Any) -> None:
-        near = (
+        laid_well = (
             copied(a, is_across=problem.transpose_a),
             copied(b, is_across=not problem.transpose_b),
         )
-        product(*near, *further, out=c)
+        product(*laid_well, *further, out=c)
 
     return problem.program(steps)

@@ -5,7 +5,7 @@
 says that each of `lanes` workers holds `rows` x `vectors` elements of a tile, a column each of every
 vector: so a step of k is `vectors` loads of b, `rows` scalars of a, and `rows * vectors` fused
 multiply-adds. The panel of b lies in the order in which it is read: put there by each block, or
-ahead of all calls (`packed`).
+specialize of all calls (`packed`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import TensorType, repeat, spatial
-from taskc.kernels.matmul.batches import turned_panel
+from taskc.kernels.matmul.batches import transposed_panel
 from taskc.kernels.matmul.few_rows import few_rows
 from taskc.kernels.matmul.plan import MOST_ROWS, Panels
 from taskc.kernels.matmul.problem import Problem
@@ -39,7 +39,7 @@ def panels(problem: Problem, plan: Panels) -> tc.KernelDefinition:
     few = None if plan.few is None else few_rows(problem, plan.few)
     packed = packed_type(problem, plan) if problem.packed else None
     extents = (*problem.counted, problem.height, n)
-    by = (*(1 for _ in problem.counted), tall, plan.beside * wide)
+    by = (*(1 for _ in problem.counted), tall, plan.panels * wide)
     order = (0, 2, 1) if problem.counted else (1, 0)
 
     @tc.function
@@ -62,12 +62,14 @@ def panels(problem: Problem, plan: Panels) -> tc.KernelDefinition:
 def _part(problem: Problem, plan: Panels, depth: Any) -> Function:
     """`depth` rows of a panel of b, in the order in which they are read."""
     of_b, wide = problem.element_of(problem.batch[1]), plan.wide
-    turned = turned_panel(problem, plan) if problem.counted and problem.transpose_b else None
+    transposed = (
+        transposed_panel(problem, plan) if problem.counted and problem.transpose_b else None
+    )
 
     @tc.function
     def part(b, number, first, col):
-        if turned is not None:
-            return turned(b, number, col)
+        if transposed is not None:
+            return transposed(b, number, col)
         elif problem.counted:
             return tc.load((depth, wide), lambda q, j: b[of_b(number, first + q, col + j)], fill=0)
         elif problem.transpose_b:
@@ -160,19 +162,19 @@ def _deep(problem: Problem, plan: Panels) -> Function:
 
     @tc.function
     def deep(a, b, further, c, number, row, col):
-        sums = tc.shared(total[plan.beside, plan.tall, wide])
-        for p in range(plan.beside):
+        sums = tc.shared(total[plan.panels, plan.tall, wide])
+        for p in range(plan.panels):
             for r in range(0, plan.tall, rows):
                 for i, j in own:
                     sums[p, r + i, j] = 0
         for first in range(0, k, depth):
-            for p in range(plan.beside):
+            for p in range(plan.panels):
                 if col + p * wide < n:
                     panel = part(b, (), first, col + p * wide)
                     for r in range(0, plan.tall, rows):
                         if row + r < m:
                             add(a, panel, sums, row, first, p, r)
-        for p in range(plan.beside):
+        for p in range(plan.panels):
             for r in range(0, plan.tall, rows):
                 for i, j in own:
                     column = col + p * wide + j

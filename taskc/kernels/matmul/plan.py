@@ -35,7 +35,7 @@ class FewRows:
     together: tuple[int, int, int] = (1, 2, 2)
 
     def cost(self, problem: Problem, machine: Machine) -> float:
-        """As long as reading b, or as the products."""
+        """It takes as long as reading b, or as the products."""
         read = _elements_of_b(problem) * problem.right.nbytes / PROCESSOR.bytes_per_second
         return max(read, _seconds(_size(problem.m) * _size(problem.n), problem, machine))
 
@@ -55,7 +55,7 @@ class Panels(VectorTile):
     """A tile is `rows` x `vectors` * lanes; a block has as many tiles as `tall` rows take.
 
     depth    rows of b that a panel has at a time; 0: all
-    beside   panels that take turns, where it hasn't all
+    panels   panels that take turns, where it hasn't all
     columns  of a block of several panels, whose last tiles have few more rows than are left; 0: a block is a panel
     few      how, where a call's rows are few: of a problem that doesn't know them
     """
@@ -65,12 +65,12 @@ class Panels(VectorTile):
     tall: int
     lanes: int
     depth: int = 0
-    beside: int = 1
+    panels: int = 1
     columns: int = 0
     few: FewRows | None = None
 
     def cost(self, problem: Problem, machine: Machine) -> float:
-        """As long as the products, with those behind the edges, and as reading b and putting it in order."""
+        """It takes as long as the products, with those behind the edges, and as reading b and putting it in order."""
         share = PROCESSOR.tile_shares[machine.registers].get(
             (self.rows, self.vectors), UNMEASURED_SHARE
         )
@@ -89,8 +89,8 @@ class Panels(VectorTile):
                 PROCESSOR.scattered_panel_rows,
                 PROCESSOR.cached_panel_rows // 2,
             ):
-                for beside in (self.beside, 1, 2, 4, PROCESSOR.scattered_panels) if depth else (1,):
-                    yield replace(self, tall=tall, depth=depth, beside=beside)
+                for panels in (self.panels, 1, 2, 4, PROCESSOR.scattered_panels) if depth else (1,):
+                    yield replace(self, tall=tall, depth=depth, panels=panels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Packs:
 
 
 def candidates(problem: Problem, machine: Machine) -> Iterable[Panels | FewRows | Tiling | Vectors]:
-    """Of `matmul`."""
+    """The plans of `matmul`."""
     if not machine.is_processor:
         return candidates_gpu(problem, machine)
     few: list[FewRows] = []
@@ -134,7 +134,7 @@ def candidates_of_batches(problem: Problem, machine: Machine) -> Iterable[Panels
 
 
 def candidates_of_packs(problem: Problem, machine: Machine) -> Iterator[Packs]:
-    """By tile registers, where the machine has some, and by vectors."""
+    """Plans by tile registers, where the machine has some, and by vectors."""
     rows = machine.instructions(problem.dtype, problem.right, problem.total)
     for row in (row for row in rows if isinstance(row, TileInstruction)):
         for sizes in PROCESSOR.tile_register_shares:
@@ -171,14 +171,14 @@ def _tiles(measured: Iterable[tuple[int, int]], registers: int) -> list[tuple[in
 
 
 def _with_depth(plan: Panels, problem: Problem, machine: Machine) -> Panels:
-    """With parts of k, where a panel doesn't stay in a cache, and what a problem needs that doesn't know its rows."""
+    """Adds parts of k, where a panel doesn't stay in a cache, and what a problem needs that doesn't know its rows."""
     m, n, k = problem.m, problem.n, problem.k
     if not problem.packed and not (isinstance(k, int) and k <= PROCESSOR.cached_panel_rows):
         plan = replace(plan, depth=PROCESSOR.cached_panel_rows // 2)
     if not problem.packed and not problem.transpose_b and _is_scattered(problem):
         most = ceil(n / plan.wide) // (2 * machine.threads)
-        beside = max(1, min(PROCESSOR.scattered_panels, most))
-        plan = replace(plan, depth=PROCESSOR.scattered_panel_rows, beside=beside)
+        panels = max(1, min(PROCESSOR.scattered_panels, most))
+        plan = replace(plan, depth=PROCESSOR.scattered_panel_rows, panels=panels)
     if isinstance(m, int):
         return plan
     few = _few_rows(problem, machine)
@@ -252,7 +252,7 @@ def _elements_of_b(problem: Problem) -> int:
 
 
 def _seconds(made: float, problem: Problem, machine: Machine) -> float:
-    """For so many elements of c, by all threads, each multiplying a vector in a cycle."""
+    """The time of so many elements of c, by all threads, each multiplying a vector in a cycle."""
     cycles = made * _size(problem.products) * max(1, _size(problem.k)) / machine.lanes
     return cycles / (machine.threads * PROCESSOR.cycles_per_second)
 

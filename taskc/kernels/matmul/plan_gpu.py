@@ -16,7 +16,7 @@ from taskc.kernels.owners import power, width
 
 MOST_VECTORS = 4  # with more of them arithmetic takes longer than memory
 _MANY = 1 << 13  # for an extent that is known only at a call
-_MOST_TURNED = 64  # rows of a: an instruction's columns
+_MOST_SWAPPED = 64  # rows of a: an instruction's columns
 _STAGES, _STAGES_OF_PRODUCER = 4, 6
 _LEAST_STEPS = 2  # of a part of k, of vectors
 
@@ -28,10 +28,10 @@ class Tiling:
     stages  of these loads, how many there is memory for
     group   rows of blocks that are near each other in time: their part of b stays in the cache
     parts   of k, each summed by blocks of its own (split-k)
-    ahead   a producer loads, from one tile of a block to the next (warp specialization, persistent blocks)
+    specialize   a producer loads, from one tile of a block to the next (warp specialization, persistent blocks)
     cluster neighbouring blocks that load for each other what is the same for them; its extents have to divide
             the numbers of tiles
-    turned  `own` is of c.T = b.T @ a.T, whose columns are the few rows of a: what an instruction has most of
+    swap_ab  `own` is of c.T = b.T @ a.T, whose columns are the few rows of a: what an instruction has most of
             are rows
     """
 
@@ -40,15 +40,15 @@ class Tiling:
     stages: int
     group: int = 8
     parts: int = 1
-    ahead: bool = False
+    specialize: bool = False
     cluster: tuple[int, int] = (1, 1)
-    turned: bool = False
+    swap_ab: bool = False
 
     @property
     def block(self) -> tuple[int, int]:
         """Rows and columns of c that a block has."""
         tall, wide = self.own.shape
-        return (wide, tall) if self.turned else (tall, wide)
+        return (wide, tall) if self.swap_ab else (tall, wide)
 
     def bytes(self, size: int) -> int:
         """What the operands take in shared memory."""
@@ -79,18 +79,18 @@ class Tiling:
         ) / GPU.cycles_per_second
 
     def _share(self, problem: Problem, machine: Machine) -> float:
-        """Of the peak."""
-        if self.turned:
+        """The share of the peak that is reached."""
+        if self.swap_ab:
             return GPU.transposed_share
         types = problem.multiplied
-        beside = _warpgroups(types, machine)
-        if self.own in beside:
-            return beside[self.own] * (1 if self.ahead else GPU.share_without_producer)
+        asynchronous = _warpgroups(types, machine)
+        if self.own in asynchronous:
+            return asynchronous[self.own] * (1 if self.specialize else GPU.share_without_producer)
         return _warps(types, machine, problem.transpose_b).get(self.own, UNMEASURED_SHARE)
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[Tiling]:
         clusters = {self.cluster, (1, 1)}
-        if self.ahead and self.parts == 1 and isinstance(problem.m, int):
+        if self.specialize and self.parts == 1 and isinstance(problem.m, int):
             high = ceil(problem.m / self.block[0])
             clusters |= {(2, 1)} if high % 2 == 0 else set()
         for stages in range(self.stages, 1, -1):
@@ -117,7 +117,7 @@ class Vectors:
     parts: int = 1
 
     def cost(self, problem: Problem, machine: Machine) -> float:
-        """As long as reading both operands."""
+        """It takes as long as reading both operands."""
         m, n, k = (_size(extent) for extent in (problem.m, problem.n, problem.k))
         return (m * k * problem.dtype.nbytes + k * n * problem.right.nbytes) / GPU.bytes_per_second
 
@@ -135,7 +135,7 @@ def candidates_gpu(problem: Problem, machine: Machine) -> Iterable[Tiling | Vect
 
 def candidate_tilings(problem: Problem, machine: Machine) -> Iterator[Tiling]:
     """First those that run beside their workers: of plans that take as long those have more bytes under way."""
-    whole = [*_beside(problem, machine), *_by_warps(problem, machine)]
+    whole = [*_asynchronous(problem, machine), *_by_warps(problem, machine)]
     k = problem.k
     most = min(GPU.most_parts, k // GPU.least_part_steps) if isinstance(k, int) else 1
     for parts in range(1, max(1, most) + 1):
@@ -153,38 +153,40 @@ def _in_clusters(tiling: Tiling, m: Extent) -> Tiling:
     parts of k, blocks are few or wait for something else.
     """
     is_largest = tiling.own.workers == 256 and tiling.own.shape[1] == max(GPU.warpgroup_tiles)[0]
-    if not (tiling.ahead and is_largest and tiling.parts == 1) or not isinstance(m, int):
+    if not (tiling.specialize and is_largest and tiling.parts == 1) or not isinstance(m, int):
         return tiling
     return replace(tiling, cluster=(1 if ceil(m / tiling.block[0]) % 2 else 2, 1))
 
 
-def _beside(problem: Problem, machine: Machine) -> Iterator[Tiling]:
-    """By instructions that run beside their workers, where bulk copies take the operands as they lie."""
+def _asynchronous(problem: Problem, machine: Machine) -> Iterator[Tiling]:
+    """Plans by asynchronous instructions, where bulk copies take the operands as they lie."""
     m, n, k, size = problem.m, problem.n, problem.k, problem.dtype.nbytes
     pitches = (m if problem.transpose_a else k, k if problem.transpose_b else n)
     travels = problem.pitched or all(_multiple(x) * size % 16 == 0 for x in pitches)
     if problem.by is not None or not travels:
         return  # operands that go from memory to the instruction can't be rounded on the way
     depth = GPU.swizzle_bytes // size
-    ahead = problem.gathered is None or problem.gathered.in_bulk
+    specialize = problem.gathered is None or problem.gathered.in_bulk
 
-    def tiling(fragment: Mapping, count: int, *, turned: bool = False) -> Tiling:
+    def tiling(fragment: Mapping, count: int, *, swap_ab: bool = False) -> Tiling:
         own = spatial(count, 1) * fragment
         results = 2 * own.shape[0] * GPU.swizzle_bytes + 1024
-        stages = (machine.near - results) // (depth * sum(own.shape) * size)
-        return Tiling(own, depth, min(_STAGES_OF_PRODUCER, stages), ahead=ahead, turned=turned)
+        stages = (machine.fast_memory - results) // (depth * sum(own.shape) * size)
+        return Tiling(
+            own, depth, min(_STAGES_OF_PRODUCER, stages), specialize=specialize, swap_ab=swap_ab
+        )
 
     along_k = problem.transpose_b and not problem.transpose_a
     left, right, total = problem.multiplied
-    straight = _fragments((left, right, total), machine, along_k=along_k)
+    unswapped = _fragments((left, right, total), machine, along_k=along_k)
     for columns, count in GPU.warpgroup_tiles:
-        if columns in straight:
-            yield tiling(straight[columns], count)
-    turned = _fragments((right, left, total), machine, along_k=along_k) if ahead else {}
-    wide_enough = [columns for columns in turned if _size(m) <= columns <= _MOST_TURNED]
+        if columns in unswapped:
+            yield tiling(unswapped[columns], count)
+    swapped = _fragments((right, left, total), machine, along_k=along_k) if specialize else {}
+    wide_enough = [columns for columns in swapped if _size(m) <= columns <= _MOST_SWAPPED]
     if wide_enough:
         for count in (2, 1):
-            yield tiling(turned[min(wide_enough)], count, turned=True)
+            yield tiling(swapped[min(wide_enough)], count, swap_ab=True)
 
 
 def _by_warps(problem: Problem, machine: Machine) -> Iterator[Tiling]:
@@ -195,7 +197,7 @@ def _by_warps(problem: Problem, machine: Machine) -> Iterator[Tiling]:
     across = problem.transpose_a + (not problem.transpose_b)
     spread = GPU.padded_row_bytes * across if is_instruction and size != 2 else 0
     for own in _warps(types, machine, problem.transpose_b):
-        fits = machine.near // (depth * (sum(own.shape) * size + spread))
+        fits = machine.fast_memory // (depth * (sum(own.shape) * size + spread))
         if fits > 1:
             yield Tiling(own, depth, min(_STAGES, fits))
 
@@ -207,7 +209,7 @@ def _has_instruction(types: Types, machine: Machine) -> bool:
 
 @cache
 def _fragments(types: Types, machine: Machine, *, along_k: bool) -> dict[int, Mapping]:
-    """By their columns, of instructions that take the operands as they lie."""
+    """The fragments, by their columns, of instructions that take the operands as they lie."""
     return {
         row.shape[1]: row.accumulator_fragment
         for row in machine.instructions(*types)
@@ -241,12 +243,12 @@ def _warps(types: Types, machine: Machine, transpose_b: bool) -> dict[Mapping, f
         spatial(*warps) * repeat(*fragments) * fragment: share
         for (warps, fragments), share in shares.items()
     }
-    beside = _warpgroups(types, machine)  # whose fragments are some warps', too
+    asynchronous = _warpgroups(types, machine)  # whose fragments are some warps', too
     for warps in product((1, 2, 4), repeat=2):
         for fragments in product((1, 2, 4, 8), repeat=2):
             own = spatial(*warps) * repeat(*fragments) * fragment
             is_small = own.workers <= GPU.block_workers and own.slots <= machine.registers // 2
-            if is_small and own not in beside:
+            if is_small and own not in asynchronous:
                 found.setdefault(own, UNMEASURED_SHARE)
     return found
 

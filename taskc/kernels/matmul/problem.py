@@ -273,5 +273,5 @@ def is_(extent: Extent, number: int) -> bool:
 
 
 def padded(extents: Extents, rank: int) -> tuple[Extent, ...]:
-    """With extents of 1 in front."""
+    """Puts extents of 1 in front."""
     return (1,) * (rank - len(extents)) + tuple(extents)

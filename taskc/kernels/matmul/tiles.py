@@ -32,16 +32,16 @@ def tiles(
     if plan.parts == 1:
         return problem.kernel(plan.own.workers, _whole(problem, plan))
     (high, broad), own, k = plan.block, plan.own, problem.k
-    summed, turned_back = _summed(problem, plan), _turned_back(plan)
+    summed, swapped_back = _summed(problem, plan), _swapped_back(plan)
     steps = ceil(k / (plan.parts * plan.depth)) * plan.depth
     shape = plan.parts, problem.m, problem.n
 
     @tc.function
     def blocks(a, b, sums):
-        for part, row, col in tc.tiles(shape, by=(1, high, broad), persistent=plan.ahead):
+        for part, row, col in tc.tiles(shape, by=(1, high, broad), persistent=plan.specialize):
             acc = summed(a, b, row, col, part * steps, steps)
-            if plan.turned:
-                made = turned_back(acc)
+            if plan.swap_ab:
+                made = swapped_back(acc)
                 tc.store(sums[part, row : row + high, col : col + broad], made)
             else:
                 tc.store(sums[part, row : row + high, col : col + broad], acc)
@@ -53,7 +53,7 @@ def _whole(problem: Problem, plan: Tiling) -> Function:
     """Blocks that go through all of k."""
     m, n, k, epilogue = problem.m, problem.n, problem.k, problem.epilogue
     (high, broad), own = plan.block, plan.own
-    summed, turned_back = _summed(problem, plan), _turned_back(plan)
+    summed, swapped_back = _summed(problem, plan), _swapped_back(plan)
 
     @tc.function
     def inside(i, j):
@@ -62,15 +62,15 @@ def _whole(problem: Problem, plan: Tiling) -> Function:
 
     @tc.function
     def store(c, acc, further, row, col):
-        if plan.turned:
+        if plan.swap_ab:
             done = tc.tile(problem.result, own)
             for j, i in own:
                 done[j, i] = epilogue(
                     acc[j, i], further, min(col + j, n - 1), inside(row + i, col + j)
                 )
-            made = turned_back(done)
+            made = swapped_back(done)
             tc.store(c[row : row + high, col : col + broad], made)
-        elif plan.ahead:
+        elif plan.specialize:
             done = tc.tile(problem.result, own)
             for i, j in own:
                 done[i, j] = epilogue(
@@ -88,7 +88,7 @@ def _whole(problem: Problem, plan: Tiling) -> Function:
             (m, n),
             by=plan.block,
             order=("grouped", plan.group),
-            persistent=plan.ahead,
+            persistent=plan.specialize,
             cluster=plan.cluster,
         ):
             acc = summed(a, b, row, col, 0, k)
@@ -97,17 +97,17 @@ def _whole(problem: Problem, plan: Tiling) -> Function:
     return whole
 
 
-def _turned_back(plan: Tiling) -> Function:
+def _swapped_back(plan: Tiling) -> Function:
     """c's part, of its transpose."""
 
     @tc.function
-    def turned_back(done):
+    def swapped_back(done):
         made = tc.shared(done.dtype[plan.block])
         for j, i in plan.own:
             made[i, j] = done[j, i]
         return made
 
-    return turned_back
+    return swapped_back
 
 
 def _summed(problem: Problem, plan: Tiling) -> Function:
@@ -117,8 +117,8 @@ def _summed(problem: Problem, plan: Tiling) -> Function:
     @tc.function
     def summed(a, b, row, col, first, steps):
         acc = tc.tile(problem.total, plan.own, 0)
-        for p in tc.pipeline(steps, by=plan.depth, stages=plan.stages, specialize=plan.ahead):
-            if plan.turned:
+        for p in tc.pipeline(steps, by=plan.depth, stages=plan.stages, specialize=plan.specialize):
+            if plan.swap_ab:
                 multiply(acc, b, a, col, row, first + p)
             else:
                 multiply(acc, a, b, row, col, first + p)
@@ -133,11 +133,11 @@ def _multiply(problem: Problem, plan: Tiling) -> Function:
     left_along_k, right_along_k = not problem.transpose_a, problem.transpose_b
     gathered = problem.gathered and problem.gathered.load(plan.block[0], depth)
     gathers: tuple[Any, Any] = (gathered, None)
-    if plan.turned:
+    if plan.swap_ab:
         left_along_k, right_along_k, gathers = right_along_k, left_along_k, gathers[::-1]
 
     @tc.function
-    def near(x, first, q, width, along_k, load):
+    def staged(x, first, q, width, along_k, load):
         """Some rows of an operand, or columns, and a step of k."""
         if load is not None:
             return load(x, first, q)
@@ -148,8 +148,8 @@ def _multiply(problem: Problem, plan: Tiling) -> Function:
 
     @tc.function
     def multiply(acc, a, b, row, col, q):
-        sa = near(a, row, q, tall, left_along_k, gathers[0])
-        sb = near(b, col, q, wide, right_along_k, gathers[1])
+        sa = staged(a, row, q, tall, left_along_k, gathers[0])
+        sb = staged(b, col, q, wide, right_along_k, gathers[1])
         left = sa if left_along_k else sa.T
         tc.mma(acc, left, sb.T if right_along_k else sb, by=by)
 

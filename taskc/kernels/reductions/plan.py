@@ -16,7 +16,7 @@ from taskc.kernels.reductions.problem import Problem
 # Of processors: elements that a part has, and the number of results above which there are no parts. They don't
 # depend on the number of threads, and so neither does the result.
 _PART = 1 << 16
-_FEW = 64
+_MOST_KEPT = 64
 _MANY = 1 << 20  # for an extent that is known only at a call
 
 
@@ -90,7 +90,7 @@ def _sizes(problem: Problem, machine: Machine) -> list[int]:
         return []
     if machine.is_processor:
         size = max(1, _PART // max(1, inner))
-        is_few = apart * outer * middle * inner <= _FEW
+        is_few = apart * outer * middle * inner <= _MOST_KEPT
         return [] if not is_few or (isinstance(along, int) and along <= 2 * size) else [size]
     step = _owner(problem, machine, None).shape[1 if problem.has_rows else 0]
     most = GPU.streaming_blocks * machine.threads // max(1, _blocks(problem, machine))

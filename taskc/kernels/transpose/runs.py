@@ -28,15 +28,15 @@ def _pieces(count: int, broad: int, dtype: DType) -> tuple[Mapping, Mapping]:
     """Who has which part of a run of so many rows, and of the same rows turned."""
     vector = GPU.access_bytes // dtype.nbytes
     run = auto_map((count * broad,), workers=GPU.block_workers, vector=vector)
-    beside = count // vector
-    down = GPU.block_workers // beside
-    return run, repeat(ceil(broad / down), 1) * spatial(down, beside) * repeat(1, vector)
+    across = count // vector
+    down = GPU.block_workers // across
+    return run, repeat(ceil(broad / down), 1) * spatial(down, across) * repeat(1, vector)
 
 
 def _read_as_runs(problem: Problem, count: int) -> KernelDefinition:
     dtype, made = problem.dtype, problem.made
     height, broad = problem.given.shape[2:]
-    run, turned = _pieces(count, broad, dtype)
+    run, transposed = _pieces(count, broad, dtype)
     given = _in_runs(problem.given)
 
     @tc.kernel(workers=GPU.block_workers)
@@ -46,11 +46,11 @@ def _read_as_runs(problem: Problem, count: int) -> KernelDefinition:
             for e in run:
                 if row * broad + e < height * broad:
                     rows[e] = x[a, b, row * broad + e]
-            part = tc.tile(dtype, turned, problem.outside)
-            for j, i in turned:
+            part = tc.tile(dtype, transposed, problem.outside)
+            for j, i in transposed:
                 if row + i < height and j < broad:
                     part[j, i] = rows[i * broad + j]
-            for j, i in turned:
+            for j, i in transposed:
                 if row + i < height and j < broad:
                     y[a, b, p + j, row + i] = part[j, i]
 
@@ -60,18 +60,18 @@ def _read_as_runs(problem: Problem, count: int) -> KernelDefinition:
 def _written_as_runs(problem: Problem, count: int) -> KernelDefinition:
     dtype, given = problem.dtype, problem.given
     height, broad = given.shape[2:]
-    run, turned = _pieces(count, height, dtype)
+    run, transposed = _pieces(count, height, dtype)
     made = _in_runs(problem.made)
 
     @tc.kernel(workers=GPU.block_workers)
     def transpose(x: given, y: tc.out[made]):
         for a, b, first in tc.tiles(made.shape, by=(1, 1, count * height)):
             rows = tc.shared(dtype[count * height])
-            part = tc.tile(dtype, turned, problem.outside)
-            for i, j in turned:
+            part = tc.tile(dtype, transposed, problem.outside)
+            for i, j in transposed:
                 if i < height and first // height + j < broad:
                     part[i, j] = x[a, b, i, first // height + j]
-            for i, j in turned:
+            for i, j in transposed:
                 if i < height:
                     rows[j * height + i] = part[i, j]
             for e in run:

@@ -17,7 +17,7 @@ def tiles(problem: Problem, plan: Tiles, machine: Machine) -> KernelDefinition:
     dtype, side, (height, broad) = problem.dtype, plan.side, (seen[across], seen[-1])
     read = repeat(*plan.repeats) * spatial(*plan.workers) * repeat(side, side)
     # The same workers, with rows for columns.
-    turned = (
+    transposed = (
         repeat(*plan.repeats[::-1])
         * spatial(*plan.workers[::-1], order=(1, 0))
         * repeat(side, side)
@@ -46,7 +46,7 @@ def tiles(problem: Problem, plan: Tiles, machine: Machine) -> KernelDefinition:
                     squares[i, j] = x[source(replaced(a, b, c, row + i, d + j))]
             # What is beside each other here is `side` columns apart: that spreads over all banks.
             columns = tc.shared(dtype[side, groups, tall])
-            for j, i in turned:
+            for j, i in transposed:
                 columns[j % side, j // side, i] = squares[i, j]
             for j, i in written:
                 if row + i < height and d + j < broad:

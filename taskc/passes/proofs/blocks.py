@@ -47,7 +47,7 @@ def block_findings(program: Program) -> Iterator[CompileError]:
     grid = program.grid
     if grid is None:
         return
-    moving = [
+    varying = [
         variable
         for variable, extent, by in zip(grid.variables, grid.shape, grid.by, strict=True)
         if not (isinstance(extent, int) and extent <= by)
@@ -57,11 +57,11 @@ def block_findings(program: Program) -> Iterator[CompileError]:
         if access.tensor.scope == GLOBAL:
             touched.setdefault(id(access.tensor), []).append(access)
     for accesses in touched.values():
-        error = _tensor(accesses, program, moving) if moving else None
+        error = _tensor(accesses, program, varying) if varying else None
         if error is not None:
             yield error
     written = {id(access.tensor) for access in program.accesses if access.kind != READ}
-    for product in program.whole if moving else ():
+    for product in program.whole if varying else ():
         operands = (product.left, product.right) if isinstance(product, ir.Mma) else ()
         for operand in operands:
             if operand.tensor.scope == GLOBAL and id(operand.tensor) in written:
@@ -70,7 +70,7 @@ def block_findings(program: Program) -> Iterator[CompileError]:
 
 
 def _tensor(
-    accesses: list[Access], program: Program, moving: list[Variable]
+    accesses: list[Access], program: Program, varying: list[Variable]
 ) -> CompileError | None:
     tensor = accesses[0].tensor
     enumerator = Enumerator(program, "iterations")
@@ -87,24 +87,24 @@ def _tensor(
                 continue
             if second.kind == WRITE and second.order < first.order:
                 continue
-            if _apart(first, second, enumerator, moving):
+            if _apart(first, second, enumerator, varying):
                 continue
             if program.grid is not None and kept_apart(first, second, program, program.grid):
                 continue
             conclusion = _enumerate(first, second, program)
-            if conclusion is None and is_short(program, moving):
+            if conclusion is None and is_short(program, varying):
                 continue
             return _report(first, second, program, True if conclusion is None else conclusion)
     return None
 
 
-def _apart(first: Access, second: Access, enumerator: Enumerator, moving: list[Variable]) -> bool:
+def _apart(first: Access, second: Access, enumerator: Enumerator, varying: list[Variable]) -> bool:
     """Blocks that differ in a grid variable differ in a dimension.
 
     Grid variables one after another: those that are known to be equal don't blur the others.
     """
     pairs = list(zip(*(_forms(access, enumerator) for access in (first, second)), strict=True))
-    left = list(moving)
+    left = list(varying)
     equal: set[Variable] = set()
     while left:
         found = next(

@@ -167,7 +167,7 @@ def _enumerate(
 
 
 def _wrapping_hint(form: Affine, end: Expression, facts: Facts) -> str | None:
-    """For a sum with one number that may be any: the range in which the index is in bounds."""
+    """Says of a sum with one number that may be any the range in which the index is in bounds."""
     atoms = [atom for atom in form.terms if isinstance(atom, Opaque) and atom.kind == WRAPPED]
     if len(atoms) != 1 or form.terms != {atoms[0]: 1}:
         return None

@@ -116,20 +116,20 @@ class _Store:
             self.forms = [enumerator.index(index) for index in indices]
         self.indices, self.extents = indices, extents
         self.name = access.tensor.name
-        self.turned: set[int] = set()
+        self.reversed_dimensions: set[int] = set()
         for d, extent in enumerate(extents):
-            self._turn(
+            self._reverse(
                 d, Index({}, extent) if isinstance(extent, int) else enumerator.index(extent)
             )
 
-    def _turn(self, d: int, end: Index | None) -> None:
+    def _reverse(self, d: int, end: Index | None) -> None:
         """An index that falls as the block-wide loops go on is counted from the tensor's end."""
         form = self.forms[d]
         if form is None or end is None:
             return
         factors = [factor for v, factor in form.terms.items() if v in self.program.binders]
         if factors and max(factors) < 0:
-            self.turned.add(d)
+            self.reversed_dimensions.add(d)
             self.forms[d] = end.plus(Index({}, 1), -1).plus(form, -1)
 
     def box(self) -> Box | None:
@@ -149,8 +149,8 @@ class _Store:
         is_first = all(offset <= 0 for offset in offsets)
         known = self._known_at(len(self.access.path) if is_first else 0)
         intervals = [self._interval(d, digits[d], offsets[d], known) for d in range(len(forms))]
-        for d in self.turned:
-            intervals[d] = self._turned(d, intervals[d])
+        for d in self.reversed_dimensions:
+            intervals[d] = self._reversed(d, intervals[d])
         if len(intervals) == self.rank:
             return tuple(intervals)
         if any(interval != (0, None) for interval in intervals):
@@ -352,7 +352,7 @@ class _Store:
         )
 
     def _variables(self) -> Iterable[tuple[int, Variable, Expression, Expression, int]]:
-        """Of the loops that are not enumerated, with the positions of these."""
+        """The variables of the loops that are not enumerated, with the positions of these."""
         for position, frame in enumerate(self.access.path):
             if isinstance(frame, ir.For):
                 form = self.enumerator.index(frame.variable)
@@ -405,8 +405,8 @@ class _Store:
 
     # Intervals.
 
-    def _turned(self, d: int, interval: Interval) -> Interval:
-        """From the far end back to the near one."""
+    def _reversed(self, d: int, interval: Interval) -> Interval:
+        """Counts an interval from the other end of its dimension."""
         low, high = interval
         extent = self.extents[d]
         if isinstance(extent, int):

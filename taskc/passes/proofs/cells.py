@@ -28,7 +28,7 @@ _STEPS = 3  # that bounds may take before they are widened
 
 
 def cell_ranges(kernel: ir.Kernel) -> dict[Tensor, Interval]:
-    """Of the integer variables (LOCAL tensors) that nothing but Stores write to."""
+    """Finds the ranges of the integer variables (LOCAL tensors) that nothing but Stores write to."""
     cells = _cells(kernel)
     if not cells:
         return {}

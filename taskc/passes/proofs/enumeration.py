@@ -28,9 +28,9 @@ from taskc.analysis.indices import (
     negated,
 )
 from taskc.ir import nodes as ir
+from taskc.ir.code_size import length
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import Expression, Tensor, Variable
-from taskc.ir.straight_line import length
 from taskc.passes.proofs.cells import tensors_read
 from taskc.passes.proofs.paths import Frame, Guard
 from taskc.passes.proofs.program import Program

@@ -86,16 +86,21 @@ def _undivided(
     """x of x // n and x % n; also x // n of x // (n * m) and x // n % m."""
     if not (isinstance(slow, Binary) and isinstance(fast, Binary)):
         return None
-    if (slow.operator, fast.operator) != ("//", "%") or facts.difference(fast.right, size) != 0:
+    if (slow.operator, fast.operator) != ("//", "%") or facts.constant_difference(
+        fast.right, size
+    ) != 0:
         return None
     whole = resolved(fast.left, program)
-    if facts.difference(slow.left, whole) == 0 and facts.difference(slow.right, size) == 0:
+    if (
+        facts.constant_difference(slow.left, whole) == 0
+        and facts.constant_difference(slow.right, size) == 0
+    ):
         return whole
     if (
         isinstance(whole, Binary)
         and whole.operator == "//"
-        and facts.difference(slow.left, whole.left) == 0
-        and facts.difference(slow.right, Binary("*", whole.right, size)) == 0
+        and facts.constant_difference(slow.left, whole.left) == 0
+        and facts.constant_difference(slow.right, Binary("*", whole.right, size)) == 0
     ):
         return whole
     return None

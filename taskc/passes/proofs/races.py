@@ -257,7 +257,7 @@ def _try_values(
 
 
 def _cell_values(program: Program, nodes: Iterable[Expression]) -> dict[Tensor, range]:
-    """Of the block-wide cells that expressions read, and that have few values."""
+    """The values of the block-wide cells that expressions read, and that have few values."""
     read = {tensor: None for node in nodes for tensor in tensors_read(node, program.lets)}
     result = {}
     for tensor in read:

@@ -34,7 +34,7 @@ HINT = "combine the values of several workers with tc.reduce"
 
 
 def replica_findings(access: Access, enumerator: Enumerator) -> CompileError | None:
-    """Of a store to a tile in a mapping loop, whose ownership is proved already."""
+    """Examines a store to a tile in a mapping loop, whose ownership is proved already."""
     owners = access.tensor.owners
     if owners is None or not owners.is_replicated or access.phase is None:
         return None

@@ -209,13 +209,13 @@ def _move(accesses: list[Access], program: Program) -> CompileError | None:
         owners = _owners(access.tensor)
         if _same(access.indices, move.variables) and (by is owners or by.same_owners(owners)):
             continue
-        error = _moved(access, owners, workers, live, enumerator)
+        error = _conversion_error(access, owners, workers, live, enumerator)
         if error is not None:
             return error
     return None
 
 
-def _moved(
+def _conversion_error(
     access: Access, owners: Mapping, workers: Any, live: Any, enumerator: Enumerator
 ) -> CompileError | None:
     indices = _indices(access, enumerator)

@@ -140,7 +140,7 @@ def _quotient(
             if factor.value and factor.value % divisor.value == 0:
                 others.append(ir.constant(int(factor.value // divisor.value)))
                 return _product(others)
-        elif facts.difference(factor, divisor) == 0:
+        elif facts.constant_difference(factor, divisor) == 0:
             return _product(others)
     return None
 

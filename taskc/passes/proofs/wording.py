@@ -81,7 +81,7 @@ _ATOMIC = {"+": "add", "min": "min", "max": "max", "&": "and", "|": "or", "^": "
 
 
 def scatter_hint(access: Access, program: Program) -> str | None:
-    """For a store at a place that is read from memory: the atomic to write instead."""
+    """Names, for a store at a place that is read from memory, the atomic to write instead."""
     store = access.statement
     if not isinstance(store, ir.Store):
         return None

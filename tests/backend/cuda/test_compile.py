@@ -147,7 +147,7 @@ def test_instructions_are_what_was_asked_for() -> None:
     assert len(re.findall(r"\bUTMACCTL\.PF\b", text)) == 3  # a tensor map each
     of_pixels = convolution(
         1, 7, 7, 64, 64, padding=1, machine=tc.machine("sm_90a"),
-        tiling=Tiling(spatial(4, 1) * repeat(1, 8) * FRAGMENT, 64, 3, ahead=True),
+        tiling=Tiling(spatial(4, 1) * repeat(1, 8) * FRAGMENT, 64, 3, specialize=True),
     )  # fmt: skip
     (kernel,) = of_pixels.kernels
     text = sass_of(compile_kernel(lower(replace(kernel.ir, target="sm_90a"))).cubin)

@@ -9,7 +9,7 @@ import pytest
 from taskc.backend.cuda.vectors import Window, Windows
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
-from taskc.ir.affine import Scope
+from taskc.ir.affine import SymbolTable
 from taskc.ir.nodes import Expression, Select, Statement, Variable, constant
 from taskc.ir.printer import expression_text
 from taskc.ir.types import i64
@@ -33,7 +33,7 @@ def store(value: Expression, index: Expression = AT) -> ir.Store:
 
 def windows(*body: Statement) -> Windows:
     whole = body[0] if len(body) == 1 else ir.Sequence(body)
-    return Windows(replace(loop(S, 0, 4), body=whole, kind="vector"), Scope())
+    return Windows(replace(loop(S, 0, 4), body=whole, kind="vector"), SymbolTable())
 
 
 def shown(window: Window) -> tuple[str, str, bool, bool, str]:

@@ -108,7 +108,7 @@ def test_copies_of_pixels_by_tensor_maps(emitted: FakeDriver) -> None:
     kernel = convolution(
         2, 7, 9, 64, 16,
         size=(2, 3), stride=(1, 2), padding=(0, 2, 1, 1), dilation=(2, 1),
-        machine=tc.machine("sm_90a"), tiling=Tiling(fragment, 64, 2, ahead=True),
+        machine=tc.machine("sm_90a"), tiling=Tiling(fragment, 64, 2, specialize=True),
     )  # fmt: skip
     random = np.random.default_rng(0)
     x = random.integers(-3, 4, (2, 7, 9, 64)).astype(np.float16)

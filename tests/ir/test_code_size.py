@@ -6,8 +6,8 @@ import random
 from dataclasses import replace
 
 from taskc.ir import nodes as ir
+from taskc.ir.code_size import CodeSizes, length, trip_count
 from taskc.ir.nodes import Variable, constant
-from taskc.ir.straight_line import Sizes, length, trip_count
 from taskc.ir.types import i64
 from tests.analysis.test_facts import loop
 
@@ -37,7 +37,7 @@ def test_trips_are_known_of_constant_bounds() -> None:
 
 
 def test_loops_that_stay_loops_have_no_size() -> None:
-    sizes = Sizes()
+    sizes = CodeSizes()
     pair = ir.Sequence((STORE, STORE))
     assert sizes.of(STORE) == 1
     assert sizes.of(pair) == 3

@@ -35,7 +35,7 @@ def relu(x):  # type: ignore[no-untyped-def]
 def tiling(warpgroups: int, columns: int, depth: int, stages: int) -> Tiling:
     pairs = repeat(2, 1) * spatial(8, 4) * repeat(1, 2)
     own = spatial(warpgroups, 1) * spatial(4, 1) * repeat(1, columns // 8) * pairs
-    return Tiling(own, depth, stages, ahead=True)
+    return Tiling(own, depth, stages, specialize=True)
 
 
 def product(
@@ -117,7 +117,7 @@ def test_parts_of_long_sums(is_known: bool) -> None:
     np.testing.assert_allclose(made.calls[-1].results[-1], np.maximum(sums, 0), atol=1e-4)
 
 
-TURNED = replace(tiling(1, 16, 64, 2), turned=True)
+SWAPPED = replace(tiling(1, 16, 64, 2), swap_ab=True)
 
 
 @pytest.mark.usefixtures("_two_processors")
@@ -130,23 +130,23 @@ def test_few_rows(transpose_a: bool, transpose_b: bool) -> None:
         "transpose_a": transpose_a, "transpose_b": transpose_b,
     }  # fmt: skip
     rows = 16 if transpose_a else 13
-    few_rows_of((rows, 136, 136), TURNED, stages=("synchronized", "lean"), **options)
+    few_rows_of((rows, 136, 136), SWAPPED, stages=("synchronized", "lean"), **options)
 
 
 @pytest.mark.usefixtures("_two_processors")
 def test_few_rows_after_every_pass() -> None:
-    few_rows_of((9, 72, 200), TURNED, stages="all", dtype=bf16, total=f32)
+    few_rows_of((9, 72, 200), SWAPPED, stages="all", dtype=bf16, total=f32)
 
 
 @pytest.mark.usefixtures("_two_processors")
 def test_few_rows_of_other_kinds() -> None:
     """Parts of k; sizes known at the call; integers."""
-    calls = few_rows_of((9, 72, 200), replace(TURNED, parts=2), dtype=f16, total=f32, bias=True)
+    calls = few_rows_of((9, 72, 200), replace(SWAPPED, parts=2), dtype=f16, total=f32, bias=True)
     assert [call.steps[-1].kernel.name for call in calls] == ["partial", "added"]
     sizes = tc.dim("m"), tc.dim("n", multiple=8), tc.dim("k", multiple=8)
     for shape in ((1, 8, 8), (17, 72, 136)):
-        few_rows_of(shape, TURNED, extents=sizes, dtype=f16, total=f32)
-    plan = replace(TURNED, depth=128)
+        few_rows_of(shape, SWAPPED, extents=sizes, dtype=f16, total=f32)
+    plan = replace(SWAPPED, depth=128)
     few_rows_of((9, 72, 272), plan, dtype=i8, total=i32, transpose_b=True)
 
 
@@ -181,7 +181,7 @@ def test_few_rows_are_turned(rows: int) -> None:
     """A block has few of b's columns and all of a's rows, so that b is read once; nearly all have one."""
     for transpose_b in (False, True):
         plan = tiling_of(rows, 4096, 4096, (bf16, bf16, f32), HOPPER, transpose_b=transpose_b)
-        assert plan.turned
+        assert plan.swap_ab
         high, broad = plan.block
         assert rows <= high < rows + 8
         assert 0.9 * HOPPER.threads < 4096 // broad * plan.parts <= HOPPER.threads
@@ -194,7 +194,7 @@ def test_few_rows_are_turned(rows: int) -> None:
 def test_less_than_a_wave_is_split(shape: tuple[int, int, int], parts: int) -> None:
     """So that nearly every processor has a block, without more waves than one."""
     plan = tiling_of(*shape, (bf16, bf16, f32), HOPPER)
-    assert (plan.ahead, plan.parts) == (True, parts)
+    assert (plan.specialize, plan.parts) == (True, parts)
     tall, wide = plan.own.shape
     blocks = -(-shape[0] // tall) * -(-shape[1] // wide) * parts
     assert 0.9 * HOPPER.threads < blocks <= HOPPER.threads
@@ -297,7 +297,7 @@ def test_what_is_chosen_for_large_products(
 ) -> None:
     """A block takes what it can have of shared memory, with room for its results."""
     plan = tiling_of(*shape, (dtype, dtype, f32), HOPPER, **options)
-    assert (plan.ahead, plan.own.shape, plan.cluster) == (True, own, (2, 1))
+    assert (plan.specialize, plan.own.shape, plan.cluster) == (True, own, (2, 1))
     made = matmul(*shape, machine=HOPPER, dtype=dtype, total=f32, result=dtype, **options)
     assert isinstance(made, tc.KernelDefinition)
     kernel = lower(replace(made.ir, target="sm_90a"))
@@ -313,7 +313,7 @@ def test_what_is_chosen_for_large_products(
     ids=["rows that bulk copies do not take", "8 bits with neighbours along n"],
 )
 def test_where_warps_multiply(shape: tuple[int, int, int], types: Any) -> None:
-    assert not tiling_of(*shape, types, HOPPER).ahead
+    assert not tiling_of(*shape, types, HOPPER).specialize
 
 
 @pytest.mark.parametrize("result", [f16, f32])

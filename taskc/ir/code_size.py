@@ -19,7 +19,7 @@ def trip_count(loop: ir.For) -> int | None:
     return length(range(int(loop.start.value), int(loop.stop.value), loop.step))
 
 
-class Sizes:
+class CodeSizes:
     """Counts statements, each node once; of nodes that stay alive as long as this."""
 
     def __init__(self) -> None:
