@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -33,7 +34,7 @@ def definitions() -> list[tuple[str, Definition]]:
         specification = importlib.util.spec_from_file_location(path.stem, path)
         assert specification is not None
         assert specification.loader is not None
-        module = importlib.util.module_from_spec(specification)
+        module = sys.modules[path.stem] = importlib.util.module_from_spec(specification)
         specification.loader.exec_module(module)
         found += [
             (f"{path.stem}:{name}", it)
