@@ -516,7 +516,7 @@ def test_a_whole_rehearsal(tmp_path: Path) -> None:
     ended = subprocess.run(
         [
             sys.executable, "-m", "tests.backend.cuda.rehearsal", "--json", str(tmp_path / "results.json"),
-            "--checks", "--times", "--variants", "--seconds", "1500",
+            "--checks", "--times", "--variants", "--seconds", "4000",
         ],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
