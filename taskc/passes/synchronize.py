@@ -36,7 +36,14 @@ from taskc.analysis.phases import Phases, rings_between_roles, shared_tensors, s
 from taskc.analysis.reads import reads_memory
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Ring, Statement, Tensor
-from taskc.ir.rewrite import expressions, map_statements, sequence, statements, walk
+from taskc.ir.rewrite import (
+    expressions,
+    map_statements,
+    sequence,
+    statements,
+    walk,
+    walk_statements,
+)
 from taskc.ir.target import TARGETS, Target
 from taskc.passes.counted_rings import released_by_each
 from taskc.passes.open_accesses import (
@@ -127,6 +134,8 @@ class _Placer:
 
     def place(self, body: Statement) -> Statement:
         placed, _ = self.walk(body, (), {})
+        if any(isinstance(node, ir.Barrier) for node in walk_statements(body)):
+            self.walked.clear()  # or those that it crosses wouldn't be noted again
         needed = self.needed(placed)
         for barrier in [node for node in _outside_roles(placed) if isinstance(node, ir.Barrier)]:
             if id(barrier) in needed:
@@ -142,7 +151,6 @@ class _Placer:
 
         With any other barrier gone, too, no less is open in front of them.
         """
-        self.walked.clear()
         self.crossed.clear()
         self.walk(placed, (), {})
         return {
