@@ -159,11 +159,7 @@ class Evaluator:
                 if left is None or right is None:
                     return None
                 found = _arithmetic(node.operator, left, right, self.names.divisor)
-                if found is not None and _fits(found, node.dtype):
-                    return found
-                if found is not None and not found.terms:
-                    return _wrapped(found, node.dtype)
-                return self._atom(node, (left, right))
+                return self._stored(node, found, (left, right))
             case ir.Binary(operator="&" | "|" | "^" | "<<" | ">>") if node.dtype.is_integer:
                 left, right = self.index(node.left), self.index(node.right)
                 if left is None or right is None:
@@ -173,7 +169,7 @@ class Evaluator:
                 )
             case ir.Unary(operator="-"):
                 operand = self.index(node.operand)
-                return None if operand is None else operand.scaled(-1)
+                return operand and self._stored(node, operand.scaled(-1), (operand,))
             case ir.Unary(operator="abs" | "~") if node.dtype.is_integer:
                 operand = self.index(node.operand)
                 if operand is None:
@@ -183,11 +179,7 @@ class Evaluator:
                 )
             case ir.Cast() if node.operand.dtype.is_integer and node.dtype.is_integer:
                 operand = self.index(node.operand)
-                if operand is None or _fits(operand, node.dtype):
-                    return operand
-                return (
-                    self._atom(node, (operand,)) if operand.terms else _wrapped(operand, node.dtype)
-                )
+                return operand and self._stored(node, operand, (operand,))
             case ir.Cast() if node.operand.dtype is boolean and node.dtype.is_integer:
                 truth = self.truth(node.operand)
                 if truth.must is truth.may:
@@ -200,6 +192,16 @@ class Evaluator:
             case ir.Read():
                 return self.names.read(node)
         return Index({node: 1}, 0) if self.is_uniform(node) else None
+
+    def _stored(
+        self, node: Expression, found: Index | None, operands: tuple[Index, ...]
+    ) -> Index | None:
+        """What was found, as the node's type holds it: numbers may wrap. An atom where that is not known."""
+        if found is not None and _fits(found, node.dtype):
+            return found
+        if found is not None and not found.terms:
+            return _wrapped(found, node.dtype)
+        return self._atom(node, operands)
 
     def _exactly(
         self, node: Expression, operands: tuple[Index, ...], operation: Callable[..., Array]

@@ -9,18 +9,20 @@ import pytest
 
 from taskc.analysis.accesses import Values
 from taskc.analysis.indices import Evaluator
-from taskc.ir.nodes import Binary, Cast, Constant, Expression, Variable
-from taskc.ir.types import DType, i32, i64
+from taskc.ir.nodes import Binary, Cast, Constant, Expression, Unary, Variable
+from taskc.ir.types import DType, i8, i32, i64, u8
 from tests.evaluator import Generator, Machine
 
-TRIPS = range(-2, 6)
+# Numbers of narrow types wrap.
+TRIPS = {i64: range(-2, 6), i32: range(-2, 6), i8: range(-128, 128, 34), u8: range(0, 256, 36)}
 
 
-@pytest.mark.parametrize("dtype", [i32, i64], ids=str)
+@pytest.mark.parametrize("dtype", TRIPS, ids=str)
 @pytest.mark.parametrize("seed", range(10))
 def test_random_expressions(seed: int, dtype: DType) -> None:
     i, j, row, column = (Variable(name, dtype) for name in ("i", "j", "row", "column"))
-    names = Values({i: np.array(TRIPS)[:, None], j: np.array(TRIPS)})
+    trips, low = TRIPS[dtype], max(int(dtype.minimum), -5)
+    names = Values({i: np.array(trips)[:, None], j: np.array(trips)})
     generator = Generator(seed, (i, j, row, column), dtype)
     machine = Machine()
     known = 0
@@ -28,18 +30,18 @@ def test_random_expressions(seed: int, dtype: DType) -> None:
         node, condition = generator.integer(3), generator.boolean(3)
         index, truth = Evaluator(names).index(node), Evaluator(names).truth(condition)
         known += index is not None
-        for r, c in ((0, 0), (7, 2), (-5, 16)):
-            places = [{i: x, j: y, row: r, column: c} for x, y in product(TRIPS, TRIPS)]
+        for r, c in ((0, 0), (7, 2), (low, 16)):
+            places = [{i: x, j: y, row: r, column: c} for x, y in product(trips, trips)]
             if index is not None:
                 shared = sum(
                     int(machine.value(atom, places[0])) * factor
                     for atom, factor in index.terms.items()
                 )
-                found = np.broadcast_to(index.base + shared, (len(TRIPS), len(TRIPS))).ravel()
+                found = np.broadcast_to(index.base + shared, (len(trips), len(trips))).ravel()
                 assert found.tolist() == [machine.value(node, place) for place in places]
             holds = np.array([machine.value(condition, place) for place in places])
             must, may = (
-                np.broadcast_to(part, (len(TRIPS), len(TRIPS))).ravel()
+                np.broadcast_to(part, (len(trips), len(trips))).ravel()
                 for part in (truth.must, truth.may)
             )
             assert not (must & ~holds).any()
@@ -69,6 +71,12 @@ def test_casts_change_nothing_that_fits() -> None:
         index = Evaluator(NAMES).index(Cast(Cast(TASK, dtype), i64))
         assert index is not None
         assert (index.base == np.arange(64)).all()
+
+
+def test_a_negated_number_wraps() -> None:
+    index = Evaluator(NAMES).index(Cast(Unary("-", Cast(TASK, u8)), i64))
+    assert index is not None
+    assert index.base.tolist() == [-i % 256 for i in range(64)]
 
 
 def test_what_is_not_known() -> None:

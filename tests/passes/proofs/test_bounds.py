@@ -33,6 +33,14 @@ def test_guarded_tiles_of_any_constant_size(m: int, n: int) -> None:
         dimensions="n",
     ),
     Case(
+        "an index that wraps", "c: out f32[4]",
+        """
+        each i in spatial(4):
+            c[(-i.to(u8)).to(i64) + 3] = 1.0
+        """,
+        "index 258 is outside `c` (extent 4) at worker 1, task (1,)", "c[", "if ",
+    ),
+    Case(
         "an index that is chosen wrongly", "a: f32[4], c: out f32[n]",
         """
         grid row in n by 4:
