@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import islice
-from math import prod
 
 from taskc.backend.cpu.atomics import Atomics
 from taskc.backend.cpu.builder import (
@@ -32,6 +31,7 @@ from taskc.backend.cpu.processor import Processor
 from taskc.backend.cpu.values import Math, Values
 from taskc.errors import InternalError, assert_never
 from taskc.ir import nodes as ir
+from taskc.ir.extents import size_in_elements
 from taskc.ir.nodes import SHARED, Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import tensors_of, walk
 from taskc.ir.types import i32, i64
@@ -494,7 +494,7 @@ def _picks_registers(body: Statement) -> bool:
 
 
 def _is_small(tensor: Tensor) -> bool:
-    return prod(int(extent) for extent in tensor.shape) <= _MOST_REGISTERS  # type: ignore[misc, arg-type]
+    return size_in_elements(tensor) <= _MOST_REGISTERS
 
 
 def _is_short(body: Statement) -> bool:

@@ -7,7 +7,6 @@ stack; where its indices are constants LLVM keeps it in registers.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 from taskc.backend.cpu.builder import (
     SCALAR,
@@ -21,7 +20,7 @@ from taskc.backend.cpu.builder import (
 )
 from taskc.backend.cpu.elementwise import Elementwise
 from taskc.backend.cpu.instructions import suffix_of
-from taskc.ir.extents import size_in_bytes
+from taskc.ir.extents import size_in_bytes, size_in_elements
 from taskc.ir.nodes import GLOBAL, SHARED, Allocate, Kernel, Tensor
 from taskc.ir.rewrite import walk
 from taskc.ir.types import DType, boolean, f32, i64, tf32, u8
@@ -158,7 +157,7 @@ class Memory:
             return low, length
         start = (int(number) + low) // self.lanes * self.lanes
         stop = -(-(int(number) + low + length) // self.lanes) * self.lanes
-        size = prod(int(extent) for extent in tensor.shape)  # type: ignore[misc, arg-type]
+        size = size_in_elements(tensor)
         return (start - int(number), stop - start) if stop <= size else (low, length)
 
     def _joined(self, parts: list[_Part]) -> _Part:
@@ -296,7 +295,7 @@ class PrivateMemory:
         self._left = STACK
 
     def allocate(self, tensor: Tensor, lanes: int, copies: int) -> Private:
-        size = prod(int(extent) for extent in tensor.shape)  # type: ignore[misc, arg-type]
+        size = size_in_elements(tensor)
         kind = stored_type(tensor.dtype, lanes)
         taken = -(-copies * size * tensor.dtype.nbytes * (lanes or 1) // LINE) * LINE
         if taken <= self._left:
