@@ -78,20 +78,17 @@ class ProcessorFacts:
     scattered_panel_rows: int = 512
     scattered_panels: int = 8
     rows_that_make_up: int = 1 << 10
-    cached_sums: int = (
-        1 << 15
-    )  # of a block of few rows; wide rows matter more than the nearest cache
+    # Of a block of few rows; wide rows matter more than the nearest cache.
+    cached_sums: int = 1 << 15
     attention_step_keys: int = 128  # whose powers stay in the nearest caches
 
     unrolled_steps: int = (
         16  # that the compiler writes out: a row of constant length in more is a loop
     )
-    cached_powers: int = (
-        1 << 14
-    )  # of a row, that the nearest caches keep; of longer rows they are computed again
-    cached_rows: int = (
-        1 << 13
-    )  # elements of a row whose powers and the result of the row before stay there, too
+    # Of a row, that the nearest caches keep; of longer rows they are computed again.
+    cached_powers: int = 1 << 14
+    # Elements of a row whose powers and the result of the row before stay there, too.
+    cached_rows: int = 1 << 13
     transposed_squares: int = 16  # along each side of a block, which share their cache lines
 
 
