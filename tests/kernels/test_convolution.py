@@ -310,8 +310,8 @@ def test_tilings_fit_the_machine(dtype: tc.DType, target: str) -> None:
     machine = tc.machine(target)
     for extent, channels in ((56, 64), (7, 512), (224, 3)):
         problem = Problem(
-            1, (extent, extent), channels, 64, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1, True, True,
-            None, False, dtype, tc.i32 if dtype is tc.i8 else tc.f32, dtype,
+            1, (extent, extent), channels, 64, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1,
+            "NHWC", "NHWC", True, None, False, dtype, tc.i32 if dtype is tc.i8 else tc.f32, dtype,
         )  # fmt: skip
         tiling = choose(candidates_of_blocks, problem, machine)
         loaded = tiling.stages * tiling.depth * sum(tiling.own.shape) * dtype.nbytes
@@ -322,7 +322,7 @@ def test_tilings_fit_the_machine(dtype: tc.DType, target: str) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"order": "NHCW"}, "images are NHWC or NCHW, not NHCW"),
+        ({"order": "NHCW"}, "images are NHWC, NCHW or NCHWc, not NHCW"),
         ({"filters": "HWIO"}, "filters are OHWI or OIHW, not HWIO"),
         ({"groups": 3}, "8 channels and 6 features are not 3 groups of as many"),
         ({"size": 5}, r"a filter that covers \(5, 5\) does not fit into \(4, 4\)"),

@@ -1,9 +1,10 @@
-"""Convolutions of images, NHWC or NCHW, with filters that are OHWI or OIHW.
+"""Convolutions of images, NHWC, NCHW or NCHWc, with filters that are OHWI or OIHW.
 
 problem.py is what is computed, plan.py how. Each other file is an algorithm:
 
-implicit_gemm  on processors, and of groups: products of matrices, one of which is gathered as it is loaded
+direct         on processors: tiles of pixels by features in vector registers, filters packed as they are read
 gemm           on GPUs: a program around a GEMM of taskc.kernels.matmul, with copies of what lies badly (copies.py)
+implicit_gemm  on GPUs, of groups: products of matrices, one of which is gathered as it is loaded
 depthwise      where every feature has a channel of its own, so that there is no product of matrices
 """
 
@@ -13,17 +14,18 @@ from dataclasses import replace
 from typing import Any
 
 import taskc as tc
-from taskc import DType, Machine, f16
+from taskc import CompileError, DType, Machine, f16
 from taskc.kernels.choose import choose
 from taskc.kernels.convolution.copies import shaped_residual, with_copies
 from taskc.kernels.convolution.depthwise import depthwise
+from taskc.kernels.convolution.direct import direct, with_packing
 from taskc.kernels.convolution.gemm import gemm
 from taskc.kernels.convolution.implicit_gemm import implicit_gemm
-from taskc.kernels.convolution.plan import Blocks, Depthwise, candidates
-from taskc.kernels.convolution.problem import Extent, Problem, problem_of
+from taskc.kernels.convolution.plan import Blocks, Depthwise, Direct, candidates
+from taskc.kernels.convolution.problem import Extent, Problem, blocked, problem_of
 from taskc.kernels.matmul import Tiling
 
-__all__ = ["Problem", "Tiling", "build", "convolution"]
+__all__ = ["Direct", "Problem", "Tiling", "blocked", "build", "convolution"]
 
 
 def convolution(
@@ -39,7 +41,9 @@ def convolution(
     dilation: int | tuple[int, int] = 1,
     groups: int = 1,
     order: str = "NHWC",
+    results: str | None = None,
     filters: str = "OHWI",
+    packed: bool = False,
     bias: bool = False,
     scale: bool = False,
     residual: bool = False,
@@ -48,6 +52,7 @@ def convolution(
     total: DType | None = None,
     result: DType | None = None,
     machine: Machine | None = None,
+    schedule: Direct | None = None,
     tiling: Tiling | None = None,
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
     """A kernel of x, w, and what else is asked for: y = activation(scale * (x * w) + bias + residual).
@@ -57,37 +62,63 @@ def convolution(
         NHWC: x[images, height, width, channels]      OHWI: w[features, rows, columns, channels // groups]
         NCHW: x[images, channels, height, width]      OIHW: w[features, channels // groups, rows, columns]
 
-    y has x's order. An extent of the filter, a stride and a dilation are numbers for both axes, or pairs.
+        NCHWc: `blocked(images, channels, height, width)`, on processors; `taskc.pack` puts an array of NCHW there
+
+    y has the order `results`, which is x's if not said. An extent of the filter, a stride and a dilation are numbers for both axes, or pairs.
 
     padding   zeros around: for all sides, (above and below, beside), or (above, left, below, right)
+    packed    w comes as `kernel.pack(w)` makes it, on processors: a call of others packs it again each time
     groups    each has features // groups features, of channels // groups channels
     bias      a further operand, [features]; scale: another one; residual: one more, of y's shape and type
     total     the type that is summed in, and that bias and scale have: f32, or i32 of integers, if not said; scaled
               integers have them in f32
     result    y's; `dtype` if not said, and `total` of integers and tf32
     machine   what it is built for, by its mappings: `tc.machine()`, or `tc.machine("sm_80")`
-    tiling    how: of `own`, `depth` and `stages`
+    schedule  how, on a processor; `tiling`: elsewhere, of `own`, `depth` and `stages`
     """
+    machine = machine or tc.machine()
     problem = problem_of(
         images, (height, width), channels, features,
         size=size, stride=stride, padding=padding, dilation=dilation, groups=groups, order=order,
-        filters=filters, bias=bias, scale=scale, residual=residual, activation=activation, dtype=dtype,
-        total=total, result=result,
+        results=results, filters=filters, packed=packed, bias=bias, scale=scale, residual=residual,
+        activation=activation, dtype=dtype, total=total, result=result, lanes=machine.lanes,
     )  # fmt: skip
-    return build(problem, tiling, machine or tc.machine())
+    return build(problem, schedule if machine.is_processor else tiling, machine)
 
 
 def build(
+    problem: Problem, plan: Direct | Depthwise | Tiling | None, machine: Machine
+) -> tc.KernelDefinition | tc.ProgramDefinition:
+    """Builds it by this plan, or by the one of least cost."""
+    if machine.is_processor:
+        assert not isinstance(plan, Tiling)
+        return _on_processor(problem, plan or choose(candidates, problem, machine))
+    assert plan is None or isinstance(plan, Tiling)
+    if problem.packed or problem.order == "NCHWc" or problem.results != problem.order:
+        raise CompileError(
+            "this machine takes filters as they are, and images and results of one order, NHWC or NCHW"
+        )
+    return _on_gpu(problem, plan, machine)
+
+
+def _on_processor(
+    problem: Problem, plan: Direct | Depthwise
+) -> tc.KernelDefinition | tc.ProgramDefinition:
+    if isinstance(plan, Depthwise):
+        return depthwise(problem, plan)
+    return direct(problem, plan) if problem.packed else with_packing(problem, plan)
+
+
+def _on_gpu(
     problem: Problem, tiling: Tiling | None, machine: Machine
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
-    """Builds it by this tiling, or by the plan of least cost."""
     is_depthwise = problem.group_channels == 1 and tiling is None
-    if problem.groups == 1 and problem.channels and not (is_depthwise or machine.is_processor):
+    if problem.groups == 1 and problem.channels and not is_depthwise:
         return gemm(problem, machine, tiling)
-    if is_depthwise or machine.is_processor or (problem.is_nhwc and problem.is_ohwi):
-        return _kernel(problem, tiling, machine)
-    inner = replace(problem, is_nhwc=True, is_ohwi=True)
-    kernel = _kernel(inner, tiling, machine)
+    if is_depthwise or (problem.is_nhwc and problem.is_ohwi):
+        return _of_groups(problem, tiling, machine)
+    inner = replace(problem, order="NHWC", results="NHWC", is_ohwi=True)
+    kernel = _of_groups(inner, tiling, machine)
 
     def convolve(x: Any, w: Any, further: tuple[Any, ...], y: Any) -> None:
         images, weights, _, results = inner.types
@@ -98,12 +129,11 @@ def build(
     return with_copies(problem, inner, convolve, machine)
 
 
-def _kernel(problem: Problem, tiling: Tiling | None, machine: Machine) -> tc.KernelDefinition:
-    plan: Blocks | Depthwise
-    if tiling is None:
-        plan = choose(candidates, problem, machine)
-    else:
-        plan = Blocks(tiling.own, tiling.depth, tiling.stages)
+def _of_groups(problem: Problem, tiling: Tiling | None, machine: Machine) -> tc.KernelDefinition:
+    if tiling is not None:
+        return implicit_gemm(problem, Blocks(tiling.own, tiling.depth, tiling.stages))
+    plan = choose(candidates, problem, machine)
     if isinstance(plan, Depthwise):
         return depthwise(problem, plan)
-    return implicit_gemm(problem, plan, is_processor=machine.is_processor)
+    assert isinstance(plan, Blocks)
+    return implicit_gemm(problem, plan)

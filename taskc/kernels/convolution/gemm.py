@@ -25,7 +25,9 @@ from taskc.kernels.padding import pitch
 
 
 def gemm(problem: Problem, machine: Machine, tiling: Tiling | None) -> tc.ProgramDefinition:
-    inner = replace(problem, channels=_whole_accesses(problem), is_nhwc=True, is_ohwi=True)
+    inner = replace(
+        problem, channels=_whole_accesses(problem), order="NHWC", results="NHWC", is_ohwi=True
+    )
     product = _product(inner, machine, tiling)
     rows = problem.images * problem.extents[0] * problem.extents[1]
     results = problem.pixels, problem.features
@@ -70,7 +72,7 @@ def _travels_in_bulk(problem: Problem) -> bool:
 
 
 def _gathered(problem: Problem) -> Gathered:
-    type_ = problem.images_of(problem.dtype, problem.extents, problem.channels)
+    type_ = problem.types[0]
     return Gathered(type_, partial(_load, problem), _travels_in_bulk(problem))
 
 

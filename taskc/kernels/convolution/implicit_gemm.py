@@ -42,9 +42,9 @@ def _steps(problem: Problem, depth: int) -> _Steps:
     return _Steps(depth, max(1, channels), taps * channels, False)
 
 
-def implicit_gemm(problem: Problem, plan: Blocks, *, is_processor: bool) -> tc.KernelDefinition:
+def implicit_gemm(problem: Problem, plan: Blocks) -> tc.KernelDefinition:
     (tall, wide), depth = plan.own.shape, plan.depth
-    steps, store = _steps(problem, depth), _store(problem, plan, is_processor)
+    steps, store = _steps(problem, depth), _store(problem, plan)
     covered, weight = _covered(problem, steps), _weight(problem, steps)
     both = problem.pixels, problem.group_features
     shape = problem.groups, *(both if problem.is_nhwc else both[::-1])
@@ -134,8 +134,8 @@ def _weight(problem: Problem, steps: _Steps) -> Function:
     return weight
 
 
-def _store(problem: Problem, plan: Blocks, is_processor: bool) -> Function:
-    """Stores on GPUs go by way of memory, so that neighbouring workers store what lies beside each other."""
+def _store(problem: Problem, plan: Blocks) -> Function:
+    """Stores go by way of memory, so that neighbouring workers store what lies beside each other."""
     own, features, pixels = plan.own, problem.group_features, problem.pixels
     result_at, epilogue = problem.result_at, problem.epilogue
     lines = auto_map(own.shape, workers=own.workers, vector=16 // problem.result.nbytes)
@@ -147,21 +147,14 @@ def _store(problem: Problem, plan: Blocks, is_processor: bool) -> Function:
 
     @tc.function
     def store(y, acc, further, group, first, second):
-        if is_processor:
-            for i, j in own:
-                pixel, feature = numbers(first + i, second + j)
-                if pixel < pixels and feature < features:
-                    f = group * features + feature
-                    y[result_at(pixel, f)] = epilogue(acc[i, j], further, f, result_at(pixel, f))
-        else:
-            made = tc.shared(problem.result[own.shape])
-            for i, j in own:
-                pixel, feature = numbers(first + i, second + j)
-                f = min(group * features + feature, problem.features - 1)
-                made[i, j] = epilogue(acc[i, j], further, f, result_at(min(pixel, pixels - 1), f))
-            for i, j in lines:
-                pixel, feature = numbers(first + i, second + j)
-                if pixel < pixels and feature < features:
-                    y[result_at(pixel, group * features + feature)] = made[i, j]
+        made = tc.shared(problem.result[own.shape])
+        for i, j in own:
+            pixel, feature = numbers(first + i, second + j)
+            f = min(group * features + feature, problem.features - 1)
+            made[i, j] = epilogue(acc[i, j], further, f, result_at(min(pixel, pixels - 1), f))
+        for i, j in lines:
+            pixel, feature = numbers(first + i, second + j)
+            if pixel < pixels and feature < features:
+                y[result_at(pixel, group * features + feature)] = made[i, j]
 
     return store

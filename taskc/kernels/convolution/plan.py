@@ -1,4 +1,7 @@
-"""How a convolution is computed, as data: `Blocks` of an implicit GEMM, or `Depthwise`. Those of gemm.py are GEMM's."""
+"""How a convolution is computed, as data: `Direct`, `Blocks` of an implicit GEMM, or `Depthwise`.
+
+Those of gemm.py are GEMM's.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from math import ceil
 
 from taskc import DType, Machine, Mapping, repeat, spatial
 from taskc.kernels.convolution.problem import Problem
-from taskc.kernels.machine_facts import GPU, PROCESSOR, UNMEASURED_SHARE, Tiles
+from taskc.kernels.machine_facts import GPU, PROCESSOR, UNMEASURED_SHARE, Extents, Tiles
 
 _MANY = 1 << 17  # pixels, where they are known only at a call
 _STAGES = 4
@@ -19,6 +22,88 @@ _TALL = (
     (((1, 4), (1, 4)), ((4, 1), (2, 4)), 0.55),
     (((1, 2), (1, 1)), ((2, 1), (1, 1)), 0.25),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Direct:
+    """A tile is `pixels` neighbours of a line by `vectors` * lanes features.
+
+    lines, columns  of results, to a block, and `features`
+    depth    channels that are summed at a time, for all tiles of a block; their sums wait in its memory
+    near     channels that follow one another before the next tap does
+    flat     all rows of an image are one line; a block has a part of it
+    order    of blocks: of images, features, lines and columns, the slowest first
+    """
+
+    pixels: int
+    vectors: int
+    lanes: int
+    lines: int
+    columns: int
+    features: int
+    depth: int
+    near: int
+    flat: bool = False
+    order: tuple[int, int, int, int] = (0, 1, 2, 3)
+
+    @property
+    def wide(self) -> int:
+        return self.vectors * self.lanes
+
+    @property
+    def own(self) -> Mapping:
+        return self.tile(self.pixels)
+
+    def tile(self, pixels: int) -> Mapping:
+        """A tile of so many pixels."""
+        return repeat(pixels, self.vectors) * spatial(1, self.lanes)
+
+    def lines_of(self, problem: Problem) -> tuple[int, int]:
+        """The lines of pixels of an image, and their length."""
+        height, width = problem.extents
+        return (1, height * width) if self.flat else (height, width)
+
+    def result_lines(self, problem: Problem) -> tuple[int, int]:
+        return self.lines_of(problem) if self.flat else problem.outputs
+
+    def cost(self, problem: Problem, machine: Machine) -> float:
+        """The steps of all tiles, each as long as its products, or as its operands take from where they are kept."""
+        lines, columns = self.result_lines(problem)
+        taps, size = problem.size[0] * problem.size[1], problem.dtype.nbytes
+        channels = ceil(max(1, problem.group_channels) / self.near) * self.near
+        chunks = (ceil(lines / self.lines), ceil(columns / self.columns))
+        parts = ceil(problem.features / self.features)
+        blocks = problem.known_images * parts * chunks[0] * chunks[1]
+        filters = self.depth * taps * size
+        images = self.depth * (self.lines * problem.stride[0] + problem.size[0] - 1) * size
+        images *= min(self.columns, columns) * problem.stride[1]
+        read = (
+            self.vectors
+            * self.lanes
+            * size
+            / PROCESSOR.rate(filters * self.wide, filters * self.features, machine)
+        )
+        seen = self.pixels * size * 4 / PROCESSOR.rate(images, images, machine)
+        wide = min(self.columns, columns)
+        whole, rest = divmod(wide, self.pixels)
+        step = whole * max(self._products(self.pixels), read, seen)
+        step += max(self._products(rest), read, seen) if rest else 0
+        tiles = whole + bool(rest)
+        waits = 0 if self.depth >= channels else 2 * ceil(channels / self.depth)
+        cycles = (
+            channels * taps * step + tiles * self.vectors * self.pixels * (waits + 3) + 40 * tiles
+        )
+        cycles *= self.lines * ceil(self.features / self.wide)
+        shared = ceil(blocks / machine.threads)
+        return shared * cycles / PROCESSOR.cycles_per_second
+
+    def _products(self, pixels: int) -> float:
+        """Cycles of a step: of its fused multiply-adds, of its loads, or as the next one on the same sums may begin."""
+        return max(pixels * self.vectors, (pixels + self.vectors) / 2, PROCESSOR.fused_latency)
+
+    def variations(self, problem: Problem, machine: Machine) -> Iterator[Direct]:
+        if self.features < problem.features:
+            yield replace(self, order=(0, 2, 3, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +163,93 @@ class Depthwise:
                 yield replace(self, warps=warps, each=each)
 
 
-def candidates(problem: Problem, machine: Machine) -> Iterable[Blocks | Depthwise]:
+def candidates(problem: Problem, machine: Machine) -> Iterable[Direct | Blocks | Depthwise]:
+    if machine.is_processor and not (problem.group_channels == 1 and problem.order == "NCHW"):
+        return candidates_of_direct(problem, machine)
     if problem.group_channels == 1:
         return [Depthwise(1 if machine.is_processor else 4, 4, machine.lanes)]
     return candidates_of_blocks(problem, machine)
+
+
+def candidates_of_direct(problem: Problem, machine: Machine) -> Iterator[Direct]:
+    lanes, least = machine.lanes, PROCESSOR.blocks_per_thread * machine.threads
+    for pixels, vectors, flat in _tiles(problem, machine):
+        wide, near = vectors * lanes, _near(problem)
+        channels = max(1, ceil(problem.group_channels / near)) * near
+        whole = Direct(
+            pixels,
+            vectors,
+            lanes,
+            1,
+            pixels,
+            max(1, ceil(problem.features / wide)) * wide,
+            channels,
+            near,
+            flat,
+        )
+        extents = whole.result_lines(problem)
+        for features in _parts_of(whole.features, wide):
+            for lines, columns in _blocks(extents, pixels, flat):
+                blocks = (
+                    problem.known_images * ceil(extents[0] / lines) * ceil(extents[1] / columns)
+                )
+                if blocks * (whole.features // features) < least and (lines, features) != (1, wide):
+                    continue
+                for depth in _parts_of(channels, near):
+                    yield replace(
+                        whole, lines=lines, columns=columns, features=features, depth=depth
+                    )
+
+
+def _near(problem: Problem) -> int:
+    """Channels beside each other in memory; of filters that one reads with its lanes, a single one."""
+    if problem.order == "NCHW":
+        return 1
+    most = min(problem.lanes, max(1, problem.group_channels))
+    if problem.order == "NCHWc" and problem.groups == 1:
+        return problem.lanes
+    return next(near for near in range(most, 0, -1) if problem.group_channels % near == 0)
+
+
+def _tiles(problem: Problem, machine: Machine) -> Iterator[tuple[int, int, bool]]:
+    """Pixels and vectors, whose sums leave room for a row of filters and a number of the image; and flat or not."""
+    blocks = max(1, ceil(problem.features / machine.lanes))
+    for vectors in (2, 4, 3, 1, 6):
+        if blocks % vectors or (
+            problem.groups > 1
+            and problem.group_features % (vectors * machine.lanes)
+            and vectors > 1
+        ):
+            continue
+        most = (machine.registers - 1 - vectors) // vectors
+        if problem.is_pointwise:
+            length = problem.extents[0] * problem.extents[1]
+            exact = [pixels for pixels in range(most, 3, -1) if length % pixels == 0]
+            yield from ((pixels, vectors, True) for pixels in exact[:3])
+        columns = problem.outputs[1]
+        even = ceil(columns / ceil(columns / most))
+        exact = [pixels for pixels in range(most, 0, -1) if columns % pixels == 0]
+        for pixels in sorted({even, *exact[:2], min(most, columns)}, reverse=True):
+            yield pixels, vectors, False
+
+
+def _parts_of(whole: int, unit: int) -> list[int]:
+    """All, or so many units that divide it."""
+    return [
+        whole,
+        *(n * unit for n in (4, 8, 16, 32) if whole % (n * unit) == 0 and n * unit < whole),
+    ]
+
+
+def _blocks(extents: Extents, pixels: int, flat: bool) -> Iterator[Extents]:
+    """Lines and columns of a block: some lines whole, or a part of the one that there is."""
+    lines, columns = extents
+    if flat:
+        yield from (
+            (1, n * pixels) for n in (1, 4, 7, 8, 14, 16, 28, 32, 56) if n * pixels <= columns
+        )
+    else:
+        yield from ((high, columns) for high in (1, 2, 4, 7, 8, 14, 16, 28) if high <= lines)
 
 
 def candidates_of_blocks(problem: Problem, machine: Machine) -> Iterator[Blocks]:

@@ -4,19 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 import taskc as tc
-from taskc import CompileError, DType, TensorType
+from taskc import CompileError, DType, Machine, TensorType, f32, repeat
 from taskc.kernels.epilogue import Epilogue
 
 Extent = Any  # an int, or a tc.dim
 Pair = int | tuple[int, int]
+ORDERS = ("NHWC", "NCHW", "NCHWc")
+
+
+def blocked(
+    images: Extent,
+    channels: int,
+    height: int,
+    width: int,
+    dtype: DType = f32,
+    machine: Machine | None = None,
+) -> TensorType:
+    """The type of images as NCHWc: channels in blocks of a vector's lanes, [images, blocks, height, width, lanes].
+
+    There are whole blocks of channels; those beyond `channels` are zeros.
+    """
+    lanes = (machine or tc.machine()).lanes
+    return _blocked(dtype, images, (height, width), channels, lanes)
+
+
+def _blocked(
+    dtype: DType, images: Extent, extents: tuple[int, int], channels: int, lanes: int
+) -> TensorType:
+    blocks = ceil(channels / lanes)
+    layout = repeat(1, max(1, blocks), *extents) * repeat(1, lanes, 1, 1)
+    return TensorType(dtype, (images, blocks * lanes, *extents)).laid(layout)
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Pairs are of height and width; padding is above, left, below and right."""
+    """Pairs are of height and width; padding is above, left, below and right.
+
+    order   where the numbers of images lie, NHWC, NCHW, or NCHWc; results: where those of results do
+    lanes   channels of a block of NCHWc
+    packed  filters come as `pack` makes them
+    exact   sums are of products of what is given, and not, as Winograd's, of others
+    """
 
     images: Extent
     extents: tuple[int, int]
@@ -27,7 +59,8 @@ class Problem:
     padding: tuple[int, int, int, int]
     dilation: tuple[int, int]
     groups: int
-    is_nhwc: bool
+    order: str
+    results: str
     is_ohwi: bool
     activation: Any
     bias: bool
@@ -36,6 +69,13 @@ class Problem:
     result: DType
     scale: bool = False
     residual: bool = False
+    lanes: int = 16
+    packed: bool = False
+    exact: bool = True
+
+    @property
+    def is_nhwc(self) -> bool:
+        return self.order == "NHWC"
 
     @property
     def group_channels(self) -> int:
@@ -64,6 +104,10 @@ class Problem:
         return rows, columns
 
     @property
+    def known_images(self) -> int:
+        return self.images if isinstance(self.images, int) else 1
+
+    @property
     def pixels(self) -> Extent:
         """The number of all results."""
         return self.images * self.outputs[0] * self.outputs[1]
@@ -78,8 +122,12 @@ class Problem:
         """A result is of the pixel where it is."""
         return self.size == self.stride == (1, 1) and not any(self.padding)
 
-    def images_of(self, dtype: DType, extents: tuple[int, int], channels: int) -> TensorType:
-        shape = (*extents, channels) if self.is_nhwc else (channels, *extents)
+    def images_of(
+        self, dtype: DType, extents: tuple[int, int], channels: int, order: str
+    ) -> TensorType:
+        if order == "NCHWc":
+            return _blocked(dtype, self.images, extents, channels, self.lanes)
+        shape = (*extents, channels) if order == "NHWC" else (channels, *extents)
         return TensorType(dtype, (self.images, *shape))
 
     @property
@@ -106,6 +154,16 @@ class Problem:
             return (image, i, j, channel) if self.is_nhwc else (image, channel, i, j)
 
         return image_at
+
+    @property
+    def output_at(self) -> Callable[..., Any]:
+        """Those of a result's number."""
+
+        @tc.function
+        def output_at(image, i, j, feature):
+            return (image, i, j, feature) if self.results == "NHWC" else (image, feature, i, j)
+
+        return output_at
 
     @property
     def filter_at(self) -> Callable[..., Any]:
@@ -137,7 +195,7 @@ class Problem:
     def of_sums(self) -> Epilogue:
         return Epilogue(
             bias=self.bias, scale=self.scale, residual=self.residual, activation=self.activation,
-            total=self.total, made=self.images_of(self.result, self.outputs, self.features),
+            total=self.total, made=self.images_of(self.result, self.outputs, self.features, self.results),
             features=self.features,
         )  # fmt: skip
 
@@ -152,7 +210,7 @@ class Problem:
         group_channels = self.group_channels
         taps = (*self.size, group_channels) if self.is_ohwi else (group_channels, *self.size)
         return (
-            self.images_of(self.dtype, self.extents, self.channels),
+            self.images_of(self.dtype, self.extents, self.channels, self.order),
             TensorType(self.dtype, (self.features, *taps)),
             tuple([kind for kinds in self.of_sums.operands for kind in kinds]),
             self.of_sums.made,
@@ -171,12 +229,19 @@ class Problem:
 
         return convolution
 
-    def kernel(self, workers: int, blocks: Callable[..., Any]) -> tc.KernelDefinition:
-        """blocks(x, w, further, y) as a kernel, with the parameters that the problem has."""
+    def kernel(
+        self, workers: int, blocks: Callable[..., Any], packed: TensorType | None = None
+    ) -> tc.KernelDefinition:
+        """blocks(x, w, further, y) as a kernel, with the parameters that the problem has.
+
+        packed  w's type where it is packed
+        """
         given, weights, _, made = self.types
         offset, scale, residue = self.of_sums.operands
+        packs = {"w": weights.shape} if packed else None
+        weights = packed or weights
 
-        @tc.kernel(workers=workers)
+        @tc.kernel(workers=workers, packs=packs)
         def convolution(
             x: given, w: weights, offsets: offset, scales: scale, residual: residue, y: tc.out[made]
         ):
@@ -189,11 +254,13 @@ def problem_of(
     images: Extent, extents: tuple[int, int], channels: int, features: int,
     *, size: Pair, stride: Pair, padding: Pair | tuple[int, int, int, int], dilation: Pair, groups: int,
     order: str, filters: str, bias: bool, scale: bool, residual: bool, activation: Any,
-    dtype: DType, total: DType | None, result: DType | None,
+    dtype: DType, total: DType | None, result: DType | None, results: str | None = None, packed: bool = False,
+    lanes: int = 16,
 ) -> Problem:  # fmt: skip
     """The problem of what a user asks for, if there is one."""
-    if order not in ("NHWC", "NCHW"):
-        raise CompileError(f"images are NHWC or NCHW, not {order}")
+    for given in (order, results or order):
+        if given not in ORDERS:
+            raise CompileError(f"images are NHWC, NCHW or NCHWc, not {given}")
     if filters not in ("OHWI", "OIHW"):
         raise CompileError(f"filters are OHWI or OIHW, not {filters}")
     if groups < 1 or channels % groups or features % groups:
@@ -212,12 +279,15 @@ def problem_of(
         padding=_paddings(padding),
         dilation=_pair(dilation),
         groups=groups,
-        is_nhwc=order == "NHWC",
+        order=order,
+        results=results or order,
         is_ohwi=filters == "OHWI",
         activation=activation,
         bias=bias,
         scale=scale,
         residual=residual,
+        lanes=lanes,
+        packed=packed,
         dtype=dtype,
         total=total,
         result=result or (total if dtype.is_integer or dtype is tc.tf32 else dtype),

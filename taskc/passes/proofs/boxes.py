@@ -34,6 +34,14 @@ from taskc.passes.proofs.paths import Frame, Guard, Path, conjuncts
 from taskc.passes.proofs.program import Access, Program, is_dead, used_variables
 from taskc.passes.proofs.wording import spelled
 
+_COMPARED = {
+    "==": np.equal,
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": np.greater,
+    ">=": np.greater_equal,
+}
+
 
 class NoBoxError(Exception):
     """Why a store's elements could not be told; `gap` where the reason is a condition."""
@@ -238,7 +246,7 @@ class _Store:
                 continue
             if is_dead(self.access.path[:position], condition, holds, self.program):
                 return None
-            pin = self._pin(condition) if holds else None
+            pin = self._pin(condition, holds)
             if pin is None:
                 text = spelled(condition)
                 negation = "does not hold" if holds else "holds"
@@ -256,9 +264,9 @@ class _Store:
             facts = facts.assume(Binary("<", index, _end(extent)))
         return facts
 
-    def _pin(self, condition: Expression) -> tuple[Variable, int] | None:
-        """(v, n) of a condition v == n."""
-        if not isinstance(condition, Binary) or condition.operator != "==":
+    def _pin(self, condition: Expression, holds: bool) -> tuple[Variable, int] | None:
+        """(v, n) where a condition leaves one value to a loop's variable: v == n, or not v + 4 < 16 of 0, 4, 8, 12."""
+        if not isinstance(condition, Binary) or condition.operator not in _COMPARED:
             return None
         left = self.enumerator.index(condition.left)
         right = self.enumerator.index(condition.right)
@@ -268,9 +276,26 @@ class _Store:
         if len(difference.terms) != 1 or not difference.is_uniform:
             return None
         ((variable, factor),) = difference.terms.items()
-        if not isinstance(variable, Variable) or abs(factor) != 1:
+        if not isinstance(variable, Variable):
             return None
-        return variable, -difference.base * factor
+        if condition.operator == "==" and holds and abs(factor) == 1:
+            return variable, -difference.base * factor
+        values = self._values(variable)
+        truth = _COMPARED[condition.operator](factor * values + difference.base, 0)
+        left_over = values[truth == holds]
+        return (variable, int(left_over[0])) if len(left_over) == 1 else None
+
+    def _values(self, variable: Variable) -> Array:
+        """What a block-wide loop of constant range counts through; of others, nothing."""
+        for _, found, start, stop, step in self._variables():
+            if found is variable:
+                first, last = self.enumerator.index(start), self.enumerator.index(stop)
+                ends = [
+                    end.base for end in (first, last) if end and end.is_uniform and not end.terms
+                ]
+                if len(ends) == 2 and ends[1] - ends[0] <= LIMIT:
+                    return np.arange(*ends, step)
+        return np.arange(0)
 
     # Loops that all workers run together: a digit each.
 
