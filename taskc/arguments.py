@@ -31,7 +31,7 @@ from taskc.ir.signature import (
     outputs_of,
 )
 from taskc.ir.types import DType, TensorType, from_numpy
-from taskc.packed import Laid
+from taskc.packed import Laid, Packed
 from taskc.places import AnyArray, Device, DeviceArray, is_placed, is_read_only, overlap, start_of
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -140,24 +140,9 @@ class _Call:
             raise self._misfit(parameter, array)
         for extent, size in zip(parameter.argument_shape, array.shape, strict=True):
             self._extent(parameter, extent, size, array)
-        placed = is_placed(array)
         if parameter.role != "in":
-            if is_read_only(array):
-                raise self.fail(parameter, "is written in place, and this array is read-only")
-            if not placed:
-                raise self.fail(
-                    parameter,
-                    "is written in place, so it must be contiguous and row-major; this array has"
-                    f" the shape {array.shape} and strides of {array.strides} bytes",
-                )
-            if self._is_shifted(array):
-                behind = start_of(array) % self.alignment
-                raise self.fail(
-                    parameter,
-                    f"is written in place, so it must start at a multiple of {self.alignment} bytes;"
-                    f" this array starts {behind} behind one",
-                )
-        elif not placed:
+            self._check_written(parameter, array)
+        elif not is_placed(array):
             self.scattered.append(parameter.name)
         elif self._is_shifted(array):
             self.shifted.append(parameter.name)
@@ -171,13 +156,36 @@ class _Call:
             laid = f", laid out as {parameter.layout}" if parameter.layout else ""
             expected = f"{_expected(parameter)}{laid}"
             raise self.fail(parameter, f"must be {expected}, not an array packed as {given}")
-        if parameter.role != "in":
-            raise self.fail(parameter, "is written in place, and a packed array can't be")
         for extent, size in zip(parameter.argument_shape, given.shape, strict=True):
             self._extent(parameter, extent, size, given)
+        if isinstance(value, Packed) and not value.is_whole:
+            raise self.fail(
+                parameter,
+                f"must be an array packed as {given}, and not what was made of one:"
+                f" {_shown(value.dtype, value.shape)} with strides of {value.strides} bytes",
+            )
         if self.place is not None:
             self._check_place(parameter, value, self.place)
+        if parameter.role != "in":
+            self._check_written(parameter, value)  # type: ignore[arg-type]
         self.values[parameter.name] = value
+
+    def _check_written(self, parameter: ir.Tensor, array: AnyArray) -> None:
+        if is_read_only(array):
+            raise self.fail(parameter, "is written in place, and this array is read-only")
+        if not is_placed(array):
+            raise self.fail(
+                parameter,
+                "is written in place, so it must be contiguous and row-major; this array has"
+                f" the shape {array.shape} and strides of {array.strides} bytes",
+            )
+        if self._is_shifted(array):
+            behind = start_of(array) % self.alignment
+            raise self.fail(
+                parameter,
+                f"is written in place, so it must start at a multiple of {self.alignment} bytes;"
+                f" this array starts {behind} behind one",
+            )
 
     def _is_shifted(self, array: AnyArray) -> bool:
         """Loads and stores of several elements at once would not be aligned."""
@@ -309,7 +317,10 @@ class _Call:
     def allocate(self, output: ir.Tensor) -> None:
         """Makes an array for an output that wasn't given."""
         if output.layout is not None and self.place is not None:
-            raise self.fail(output, "has a layout, out of which no array is taken on a device")
+            raise self.fail(
+                output,
+                "has a layout, out of which no array is taken on a device; pass a packed one as out=",
+            )
         shape = []
         for extent in output.argument_shape:
             size = extent if isinstance(extent, int) else self._computed(output, extent)

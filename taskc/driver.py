@@ -29,7 +29,6 @@ from taskc.ir.rewrite import walk
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.lang.program import ProgramDefinition
 from taskc.launches import launches, on_host
-from taskc.packed import Packed
 from taskc.places import Device
 from taskc.settings import VERSION, cache_folder, target_name, thread_limit
 
@@ -104,7 +103,7 @@ def call(
 
     Returns the outputs, one or a tuple, new arrays where none were given: on a device they are
     `taskc.device.Array`s. All of it is checked before anything runs; the array of a parameter with
-    a layout (`.laid`) is the logical one, and the target packs it.
+    a layout (`.laid`) is the logical one, and the target packs it, or one that is packed already.
     """
     arrays = _on_cuda(args, keywords)
     wanted = target or (target_name("cuda") if arrays else None)
@@ -210,6 +209,7 @@ _made: dict[str, Backend] = {}
 
 def _simulator() -> Backend:
     from taskc.backend import sim
+    from taskc.backend.packing import unpacked
     from taskc.passes.prove import prove
 
     def compile(kernel: Kernel, facts: Hashable) -> Runner:
@@ -217,11 +217,11 @@ def _simulator() -> Backend:
         proved = prove(kernel) if kernel.stage == "parsed" else kernel
 
         def run(bound: Bound) -> None:
-            values = [v.unpack() if isinstance(v, Packed) else v for v in bound.values]
-            report = sim.run(proved, values, on_print=_print)
-            errors = tuple([f for f in report.findings if f.severity == "error"])
-            if errors:
-                raise CheckError(errors)
+            with unpacked(kernel.parameters, bound.values) as values:
+                report = sim.run(proved, values, on_print=_print)
+                errors = tuple([f for f in report.findings if f.severity == "error"])
+                if errors:
+                    raise CheckError(errors)
 
         return Runner(run)
 

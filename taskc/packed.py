@@ -1,4 +1,4 @@
-"""Arrays whose elements lie where a layout puts them, made once and passed often: a constant operand.
+"""Arrays whose elements lie where a layout puts them: a constant operand, or what kernels pass to one another.
 
 A `Packed` is one-dimensional memory. Its class is its type: there is one for each element type, shape and
 layout, so that compiled code tells by one comparison whether it fits a parameter. `taskc.device.array` makes a
@@ -7,6 +7,8 @@ copy on a device of it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -34,7 +36,14 @@ def shape_of(value: Any) -> tuple[int, ...]:
 
 
 class Packed(np.ndarray[Any, Any], Laid):
-    """What `pack` makes; `unpack` gives the elements in their usual order."""
+    """What `pack` and `empty` make; `unpack` gives the elements in their usual order."""
+
+    @property
+    def is_whole(self) -> bool:
+        """It is the memory that was made, and no slice of it nor what NumPy has computed from it."""
+        dense = self.flags.c_contiguous and self.flags.aligned
+        slots = slots_of(self.type.shape, _layout(self.type))
+        return dense and self.shape == (slots,) and self.dtype == self.type.dtype.numpy
 
     def unpack(self) -> Array:
         places = places_of(self.type.shape, _layout(self.type))
@@ -51,15 +60,24 @@ def pack(array: Array, type: TensorType) -> Packed:
     if array.shape != type.shape or array.dtype != type.dtype.numpy:
         raise TypeError(f"{array.dtype}[{', '.join(map(str, array.shape))}] is no {type}")
     places = places_of(type.shape, _layout(type))
-    made = aligned_zeros(slots_of(type.shape, _layout(type)), array.dtype)
+    made = empty(type)
     made[places] = array.reshape(-1)
-    return made.view(packed_class(type))
+    assert isinstance(made, Packed)
+    return made
 
 
-def aligned_zeros(count: int, dtype: np.dtype[Any]) -> Array:
-    """Zeros that begin where a cache line does: a vector that lies in two lines takes two accesses."""
+def empty(type: TensorType) -> Array:
+    """Memory for a type, uninitialized; where it has a layout, zeros, since that may have more places than elements."""
+    dtype = type.dtype.numpy
+    if type.layout is None:
+        return aligned(np.empty, prod(type.shape), dtype).reshape(type.shape)
+    return aligned(np.zeros, slots_of(type.shape, _layout(type)), dtype).view(packed_class(type))
+
+
+def aligned(make: Callable[..., Array], count: int, dtype: np.dtype[Any]) -> Array:
+    """What begins where a cache line does: a vector that lies in two lines takes two accesses."""
     size = count * dtype.itemsize
-    memory = np.zeros(size + _LINE, np.uint8)
+    memory = make(size + _LINE, np.uint8)
     start = -memory.ctypes.data % _LINE
     return memory[start : start + size].view(dtype)
 
@@ -84,7 +102,7 @@ def _layout(type: TensorType) -> Mapping:
     return type.layout
 
 
-def slots_of(shape: tuple[int, ...], layout: Mapping) -> int:
+def slots_of(shape: tuple[Any, ...], layout: Mapping) -> int:
     """How many elements the memory has: whole layouts follow one another along the first extent."""
     count = layout.slots
     for size, extent in zip(shape, layout.shape, strict=True):

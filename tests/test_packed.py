@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
 import taskc as tc
 from taskc import bf16, f32, i8, repeat, spatial
+from taskc.lang import definition
+from tests import guards
 
 
 @pytest.mark.parametrize("dtype", [i8, bf16, f32])
@@ -37,3 +42,158 @@ def test_a_kernel_packs_what_its_parameter_takes() -> None:
         product.pack(np.zeros((3, 8), np.float32))
     with pytest.raises(TypeError, match="those are: b"):
         product.pack(b, "a")
+
+
+# --- written in place ------------------------------------------------------------------------
+
+COLUMNS = f32[6, 8].laid(repeat(1, 2) * repeat(6, 4))
+PITCHED = f32[6, 8].laid(repeat(6, 10))
+VALUES = np.arange(48, dtype=np.float32).reshape(6, 8)
+
+
+@tc.kernel(workers=8)
+def turned(x: COLUMNS, by: f32, y: tc.out[PITCHED]):  # type: ignore[valid-type]
+    for row, _ in tc.tiles((6, 8), by=(1, 8)):
+        for j in spatial(8):
+            y[row, j] = x[row, j] * by
+
+
+@tc.kernel(workers=8)
+def raised(x: tc.inout[PITCHED], by: f32):  # type: ignore[valid-type]
+    for row, _ in tc.tiles((6, 8), by=(1, 8)):
+        for j in spatial(8):
+            x[row, j] = x[row, j] + by
+
+
+@pytest.fixture(params=["checked", "compiled", "simulated"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], Any]:
+    """How a kernel is called: its arguments looked at in Python or by compiled code alone, or in the simulator."""
+
+    def called(kernel: tc.KernelDefinition) -> Callable[..., Any]:
+        if request.param == "simulated":
+            monkeypatch.setenv("TASKC_TARGET", "sim")
+            return kernel.call
+        kernel(*kernel.example())
+        if request.param == "checked":
+            return kernel.call
+        assert kernel.direct is not None
+        monkeypatch.setattr(definition, "_runner", [])  # what compiled code would hand the call to
+        return kernel.direct
+
+    return called
+
+
+def test_what_pads_an_output_is_left_alone() -> None:
+    with guards.absent():
+        fresh = tc.kernel(workers=8)(raised.function)
+        x = tc.pack(VALUES, PITCHED)
+        fresh(x, 1.0)
+    np.testing.assert_array_equal(x.unpack(), VALUES + 1)
+    np.testing.assert_array_equal(np.asarray(x).reshape(6, 10)[:, 8:], 0)
+
+
+def test_outputs_are_written_in_place(way: Any) -> None:
+    call = way(turned)
+    x, y = tc.pack(VALUES, COLUMNS), tc.pack(-VALUES, PITCHED)
+    for by in (2.0, 3.0):
+        assert call(x, by, out=y) is y
+        np.testing.assert_array_equal(y.unpack(), by * VALUES)
+    np.testing.assert_array_equal(x.unpack(), VALUES)
+
+
+def test_what_is_updated_is_written_in_place(way: Any) -> None:
+    x = tc.pack(VALUES, PITCHED)
+    call = way(raised)
+    assert call(x, 1.0) is None
+    assert call(x, 2.0) is None
+    np.testing.assert_array_equal(x.unpack(), VALUES + 3)
+
+
+def test_without_out_the_logical_array_is_made() -> None:
+    for call in (turned.call, turned, turned):
+        made = call(tc.pack(VALUES, COLUMNS), 2.0)
+        assert type(made) is np.ndarray
+        np.testing.assert_array_equal(made, 2 * VALUES)
+        given = np.empty((6, 8), np.float32)
+        assert call(VALUES, 2.0, out=given) is given
+        np.testing.assert_array_equal(given, 2 * VALUES)
+
+
+def refused(kernel: Any, *args: Any, **keywords: Any) -> str:
+    """What a call that doesn't fit is told, by the first call as by later ones."""
+    kernel(*kernel.example())
+    told = []
+    for call in (kernel.call, kernel.direct):
+        with pytest.raises(tc.ArgumentError) as caught:
+            call(*args, **keywords)
+        told.append(str(caught.value))
+    assert told[0] == told[1]
+    return told[0].removeprefix(f"{kernel.name}(): ")
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    x, y = tc.pack(VALUES, COLUMNS), tc.empty(PITCHED)
+    as_laid = f"output 'y' must be f32[6, 8], laid out as {PITCHED.layout}, not an array packed as"
+    for other in (COLUMNS, i8[6, 8].laid(PITCHED.layout)):
+        assert refused(turned, x, 1.0, out=tc.empty(other)) == f"{as_laid} {other}"
+    taller = f32[12, 8].laid(PITCHED.layout)
+    expected = "output 'y' must be f32[6, 8], not f32[12, 8]"
+    assert refused(turned, x, 1.0, out=tc.empty(taller)) == expected
+    frozen = tc.empty(PITCHED)
+    frozen.flags.writeable = False
+    expected = "is written in place, and this array is read-only"
+    assert refused(turned, x, 1.0, out=frozen) == f"output 'y' {expected}"
+    assert refused(raised, frozen, 1.0) == f"argument 'x' {expected}"
+    memory = np.empty(100, np.float32)
+    x, y = (part.view(type(one)) for one, part in ((x, memory[:48]), (y, memory[40:])))
+    expected = "output 'y' is written, and it overlaps 'x' in memory"
+    assert refused(turned, x, 1.0, out=y) == expected
+    shifted = np.empty(241, np.uint8)[1:].view(np.float32).view(type(y))
+    assert refused(raised, shifted, 1.0).startswith("argument 'x' must be an array packed as")
+
+
+@pytest.mark.parametrize(
+    ("part", "shown"),
+    [
+        (lambda y: y[:8], "f32[8] with strides of (4,) bytes"),
+        (lambda y: y[::-1], "f32[60] with strides of (-4,) bytes"),
+        (lambda y: y.reshape(6, 10), "f32[6, 10] with strides of (40, 4) bytes"),
+        (lambda y: y.view(np.int32), "i32[60] with strides of (4,) bytes"),
+        (lambda y: y > 0, "bool[60] with strides of (1,) bytes"),
+    ],
+)
+def test_what_numpy_makes_of_a_packed_array_is_refused(part: Any, shown: str) -> None:
+    """It has the class of what it was made of, and not its memory."""
+    made = part(tc.pack(VALUES, PITCHED))
+    what = f"must be an array packed as {PITCHED}, and not what was made of one: {shown}"
+    assert refused(raised, made, 1.0) == f"argument 'x' {what}"
+    x = tc.pack(VALUES, COLUMNS)
+    assert refused(turned, x, 1.0, out=made) == f"output 'y' {what}"
+
+
+def test_memory_is_made_outside_of_programs() -> None:
+    for described in (COLUMNS, PITCHED, f32[3, 5], bf16[7], f32[0, 4], i8[5, 2].laid(repeat(2, 2))):
+        made = tc.empty(described)
+        assert made.ctypes.data % 64 == 0 or not made.size
+        assert made.dtype == described.dtype.numpy
+        if described.layout is None:
+            assert type(made) is np.ndarray
+            assert made.shape == described.shape
+            assert made.flags.c_contiguous
+            assert made.flags.writeable
+        else:
+            assert not made.any()
+            np.testing.assert_array_equal(made.unpack(), np.zeros(described.shape))
+            assert type(made) is type(tc.pack(made.unpack(), described))
+    assert tc.empty(f32[64, 64]).base is not tc.empty(f32[64, 64]).base
+
+
+def test_memory_is_made_for_a_type() -> None:
+    for described, expected in [
+        (tc.out[f32[4]], "what tc.empty makes is neither input nor output: tc.empty(f32[4])"),
+        (4, "tc.empty takes a tensor type, and this is"),
+    ]:
+        with pytest.raises(tc.CompileError) as caught:
+            tc.empty(described)
+        assert expected in str(caught.value)
+        assert "test_packed.py" in str(caught.value)

@@ -1,4 +1,4 @@
-"""Arguments whose parameters have a layout: into it before a call, out of it after."""
+"""Arguments whose parameters have a layout: into it before a call, out of it after; and the other way round."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Tensor
-from taskc.packed import Packed, aligned_zeros, places_of, slots_of
+from taskc.packed import Packed, aligned, places_of, slots_of
 
 
 @contextmanager
@@ -26,7 +28,7 @@ def packed(
         assert isinstance(parameter, Tensor)
         assert parameter.layout is not None
         places = places_of(value.shape, parameter.layout)
-        memory = aligned_zeros(slots_of(value.shape, parameter.layout), value.dtype)
+        memory = aligned(np.zeros, slots_of(value.shape, parameter.layout), value.dtype)
         if parameter.role != "out":
             memory[places] = value.reshape(-1)
         if parameter.role != "in":
@@ -35,3 +37,16 @@ def packed(
     yield passed
     for value, memory, places in written:
         value.reshape(-1)[:] = memory[places]
+
+
+@contextmanager
+def unpacked(
+    parameters: Sequence[Tensor | ir.Variable], values: Sequence[Any]
+) -> Iterator[Sequence[Any]]:
+    """The values with their elements in the usual order; what was written is in `values` at the end."""
+    passed = [value.unpack() if isinstance(value, Packed) else value for value in values]
+    yield passed
+    for parameter, value, found in zip(parameters, values, passed, strict=True):
+        if isinstance(value, Packed) and isinstance(parameter, Tensor) and parameter.role != "in":
+            assert parameter.layout is not None
+            value[places_of(found.shape, parameter.layout)] = found.reshape(-1)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any, overload
 
+import numpy as np
+
 from taskc.errors import CompileError
 from taskc.ir.nodes import Variable
 from taskc.ir.program import Program
@@ -14,8 +16,9 @@ from taskc.lang.definition import Definition, Example, KernelDefinition
 from taskc.lang.names import Intrinsic
 from taskc.lang.sizes import Dimension
 from taskc.lang.source import call_site
-from taskc.lang.tracing import Handle, current_trace
+from taskc.lang.tracing import Handle, current_trace, tensor_type
 from taskc.lang.values import describe
+from taskc.packed import empty as allocated
 
 
 class ProgramDefinition(Definition):
@@ -63,14 +66,21 @@ def program(
     return lambda function: _made(function, example, sys._getframe(1).f_locals)
 
 
-def _empty(kind: object) -> Handle:
+def _empty(kind: object) -> Handle | np.ndarray[Any, Any]:
+    """In a program a temporary; elsewhere memory that kernels write in place."""
     trace = current_trace()
-    if trace is None:
-        raise CompileError(
-            "tc.empty makes a temporary of a program: it stands in the body of a @tc.program",
-            call_site(),
-        )
-    return trace.empty(kind)
+    if trace is not None:
+        return trace.empty(kind)
+    site = call_site()
+    described = tensor_type(kind, site)
+    for extent in described.shape:
+        if not isinstance(extent, int):
+            raise CompileError(
+                f"tc.empty makes memory of a size that is known, and {extent} isn't known here",
+                site,
+                "in the body of a @tc.program it makes a temporary, of sizes that a call tells",
+            )
+    return allocated(described)
 
 
 empty = Intrinsic("empty", _empty)

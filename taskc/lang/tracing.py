@@ -21,6 +21,21 @@ from taskc.lang.source import assigned_names, call_site
 from taskc.lang.values import Described, describe, layout_of, layout_problem
 
 
+def tensor_type(kind: object, site: Location) -> TensorType:
+    """What `tc.empty` is given, if it is a tensor's type."""
+    if isinstance(kind, ParameterType):
+        raise CompileError(
+            f"what tc.empty makes is neither input nor output: tc.empty({kind.type})", site
+        )
+    if not isinstance(kind, TensorType):
+        raise CompileError(
+            f"tc.empty takes a tensor type, and this is {describe(kind)}",
+            site,
+            "for example tc.empty(f32[64, 64])",
+        )
+    return kind
+
+
 class Handle(Described):
     """What stands for a tensor or a scalar: it can be passed on, and all else it is asked is an error."""
 
@@ -140,16 +155,7 @@ class Trace(Sizes):
     def empty(self, kind: object) -> Handle:
         """`tc.empty(type)`"""
         site = call_site()
-        if isinstance(kind, ParameterType):
-            raise CompileError(
-                f"a temporary is neither input nor output: tc.empty({kind.type})", site
-            )
-        if not isinstance(kind, TensorType):
-            raise CompileError(
-                f"tc.empty takes a tensor type, and this is {describe(kind)}",
-                site,
-                "for example tc.empty(f32[64, 64])",
-            )
+        kind = tensor_type(kind, site)
         shape = self._extents(kind.shape, site)
         if problem := layout_problem(replace(kind, shape=shape)):
             raise CompileError(problem, site)

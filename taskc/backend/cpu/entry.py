@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from taskc.backend.cpu.unpacking import CONTEXT, Unpacking, packed_of
+from taskc.backend.cpu.unpacking import CONTEXT, Unpacking, packed_of, takes_out
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Tensor
 from taskc.ir.signature import outputs_of
@@ -146,7 +146,7 @@ class _Entry:
     def _given(self, outputs: Sequence[Tensor]) -> str:
         """Whether `out=` is the one keyword, as an i1; no other is taken."""
         none = self.code.new("icmp eq ptr %names, null")
-        if len(outputs) != 1 or any(p.name == "out" for p in self.kernel.parameters):
+        if not takes_out(self.kernel):
             self.code.need(none)
             return "false"
         self.code.emit(f"br i1 {none}, label %positional, label %keyword")
@@ -159,7 +159,12 @@ class _Entry:
         return self.code.new(f"xor i1 {none}, true")
 
     def _output(self, item: Tensor, number: int, given: str) -> str:
-        """The array that `out=` gives, or a new one; this function owns a reference to it."""
+        """The array that `out=` gives, or a new one, where the output has no layout.
+
+        This function owns a reference to it.
+        """
+        if item.layout is not None:
+            self.code.need(given)
         if given != "false":
             self.code.emit(f"br i1 {given}, label %given, label %allocate")
             self.code.start("given")

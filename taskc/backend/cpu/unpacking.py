@@ -13,6 +13,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Tensor, Variable
 from taskc.ir.signature import outputs_of
 from taskc.ir.types import DType, boolean, f32, f64
+from taskc.packed import slots_of
 
 # What `context` points to, in this order; then the type of each output's elements, and the class of each
 # packed parameter.
@@ -28,7 +29,11 @@ _CONTIGUOUS, _WRITABLE = 0x20 | 0x10 | 0x08 | 0x04, 0x01
 
 
 def has_entry(kernel: ir.Kernel) -> bool:
-    """Whether compiled code can take the arguments: all in plain types that buffers can name."""
+    """Whether compiled code can take the arguments: all in plain types that buffers can name.
+
+    An output with a layout it takes as `out=`; another call of that kernel isn't for it.
+    """
+    takes_output = takes_out(kernel)
     for parameter in kernel.parameters:
         if parameter.dtype.name not in _FORMATS:
             return False
@@ -37,11 +42,17 @@ def has_entry(kernel: ir.Kernel) -> bool:
             extents = int if is_packed else (int, Variable)
             if not all(isinstance(extent, extents) for extent in parameter.argument_shape):
                 return False
-            if is_packed and parameter.role != "in":
+            if is_packed and parameter.role == "out" and not takes_output:
                 return False
         elif parameter.dtype not in (f32, f64, boolean) and not parameter.dtype.is_integer:
             return False
     return True
+
+
+def takes_out(kernel: ir.Kernel) -> bool:
+    """Whether `out=` is the kernel's one output, and no input's name."""
+    is_free = all(parameter.name != "out" for parameter in kernel.parameters)
+    return is_free and len(outputs_of(kernel.parameters)) == 1
 
 
 def packed_of(kernel: ir.Kernel) -> list[Tensor]:
@@ -115,8 +126,10 @@ class Unpacking:
         got = self.new(f"call i32 @PyObject_GetBuffer(ptr {value}, ptr {view}, i32 {flags})")
         self.need_equal("i32", got, 0)
         self.hold(f"call void @PyBuffer_Release(ptr {view})")
-        if item not in laid:  # a class says all of this
-            self._check_type(item, view)
+        # A slice of a packed array, and what NumPy computes of it, has its class, too.
+        layout = item.layout
+        extents = item.argument_shape if layout is None else (slots_of(item.shape, layout),)
+        self._check_type(item.dtype, extents, view)
         address = self.field(view, "ptr", 0)
         start = self.new(f"ptrtoint ptr {address} to i64")
         if item.dtype.nbytes > 1:
@@ -124,10 +137,10 @@ class Unpacking:
         self.addresses.append((item, start, self.field(view, "i64", 2)))
         self.emit(f"store ptr {address}, ptr {place}")
 
-    def _check_type(self, item: Tensor, view: str) -> None:
+    def _check_type(self, dtype: DType, extents: Sequence[int | Expression], view: str) -> None:
         text = self.field(view, "ptr", 6)
         first = self.new(f"load i8, ptr {text}")
-        codes = [ord(code) for code in _FORMATS[item.dtype.name]]
+        codes = [ord(code) for code in _FORMATS[dtype.name]]
         fits = self.new(f"icmp eq i8 {first}, {codes[0]}")
         for code in codes[1:]:
             other = self.new(f"icmp eq i8 {first}, {code}")
@@ -135,10 +148,10 @@ class Unpacking:
         self.need(fits)
         second = self.new(f"getelementptr i8, ptr {text}, i64 1")
         self.need_equal("i8", self.new(f"load i8, ptr {second}"), 0)
-        self.need_equal("i64", self.field(view, "i64", 3), item.dtype.nbytes)
-        self.need_equal("i32", self.field(view, "i32", 5), len(item.argument_shape))
+        self.need_equal("i64", self.field(view, "i64", 3), dtype.nbytes)
+        self.need_equal("i32", self.field(view, "i32", 5), len(extents))
         shape = self.field(view, "ptr", 7)
-        for number, extent in enumerate(item.argument_shape):
+        for number, extent in enumerate(extents):
             size = self.new(
                 f"load i64, ptr {self.new(f'getelementptr i64, ptr {shape}, i64 {number}')}"
             )

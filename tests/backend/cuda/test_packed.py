@@ -142,7 +142,9 @@ def test_other_devices_are_refused(start: Start) -> None:
     )
 
 
-def test_what_is_written_has_no_layout_on_a_device(emitted: FakeDriver) -> None:
+def test_what_is_written_is_packed_on_a_device(
+    emitted: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     @tc.kernel(workers=8)
     def put(x: f32[6, 8], y: tc.out[PANELS]):  # type: ignore[valid-type]
         for row, col in tc.tiles((6, 8), by=(1, 8)):
@@ -150,13 +152,23 @@ def test_what_is_written_has_no_layout_on_a_device(emitted: FakeDriver) -> None:
                 y[row, col + j] = x[row, col + j]
 
     there = device.array(WEIGHTS)
-    assert (
-        refused(put, there) == "output 'y' has a layout, out of which no array is taken on a device"
+    assert refused(put, there) == (
+        "output 'y' has a layout, out of which no array is taken on a device;"
+        " pass a packed one as out="
     )
-    assert refused(put, there, out=device.array(tc.pack(WEIGHTS, PANELS))) == (
-        "output 'y' is written in place, and a packed array can't be"
+    y = device.array(tc.empty(PANELS))
+    for k in (1, 2):
+        assert put(device.array(k * WEIGHTS), out=y) is y
+        np.testing.assert_array_equal(y.unpack(), k * WEIGHTS)
+    assert refused(put, there, out=device.array(tc.empty(OTHERS))) == (
+        f"output 'y' must be f32[6, 8], laid out as {PANELS.layout},"
+        f" not an array packed as {OTHERS}"
     )
+    monkeypatch.setenv("TASKC_TARGET", "cuda")
     np.testing.assert_array_equal(put(WEIGHTS), WEIGHTS)
+    host = tc.empty(PANELS)
+    assert put(WEIGHTS, out=host) is host
+    np.testing.assert_array_equal(host.unpack(), WEIGHTS)
 
 
 def test_a_temporary_has_room_for_its_layout(emitted: FakeDriver) -> None:
