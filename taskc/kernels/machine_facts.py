@@ -25,12 +25,16 @@ Tiles = dict[tuple[Extents, Extents], float]  # shares, by warps and by fragment
 class ProcessorFacts:
     cycles_per_second: float = 3e9
     bytes_per_second: float = 2e10  # that all threads read
+    fused_per_cycle: float = 1  # multiply-adds of vectors
     fused_latency: float = 4  # cycles until a multiply-add's sum may be added to
-    # Bytes of a cycle that a core reads from its nearest cache, from its own, and from the one that it shares.
+    tile_cycles: float = 40  # for beginning and ending a tile of registers
+    # Bytes of a cycle that a core reads from its nearest cache, from its own, and from the one that it shares; of
+    # that time, what isn't hidden behind products.
+    near_bytes: int = 1 << 15
     near_bytes_per_cycle: float = 64
     own_bytes_per_cycle: float = 24
     shared_bytes_per_cycle: float = 8
-    near_bytes: int = 1 << 15
+    reading_beside: float = 0.125
 
     # Shares, by vector registers, of tiles of rows and vectors that leave room for a row of b.
     tile_shares: dict[int, dict[Extents, float]] = field(
@@ -97,15 +101,13 @@ class ProcessorFacts:
     cached_rows: int = 1 << 13
     transposed_squares: int = 16  # along each side of a block, which share their cache lines
 
-    def rate(self, again: float, all: float, machine: Machine) -> float:
-        """Bytes of a cycle, of what is read again and again: at a time so many bytes, and so many in between."""
-        if again <= self.near_bytes // 2:
+    def rate(self, nbytes: float, machine: Machine) -> float:
+        """Bytes of a cycle, where so many are read again and again."""
+        if nbytes <= self.near_bytes / 2:
             return self.near_bytes_per_cycle
-        return (
-            self.own_bytes_per_cycle
-            if all <= machine.fast_memory // 2
-            else self.shared_bytes_per_cycle
-        )
+        if nbytes <= machine.fast_memory / 2:
+            return self.own_bytes_per_cycle
+        return self.shared_bytes_per_cycle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,39 +67,50 @@ class Direct:
         return self.lines_of(problem) if self.flat else problem.outputs
 
     def cost(self, problem: Problem, machine: Machine) -> float:
-        """The steps of all tiles, each as long as its products, or as its operands take from where they are kept."""
+        """It takes as long as the products of each block, or as reading what they are of; which isn't free beside them."""
         lines, columns = self.result_lines(problem)
-        taps, size = problem.size[0] * problem.size[1], problem.dtype.nbytes
-        channels = ceil(max(1, problem.group_channels) / self.near) * self.near
-        chunks = (ceil(lines / self.lines), ceil(columns / self.columns))
-        parts = ceil(problem.features / self.features)
-        blocks = problem.known_images * parts * chunks[0] * chunks[1]
-        filters = self.depth * taps * size
-        images = self.depth * (self.lines * problem.stride[0] + problem.size[0] - 1) * size
-        images *= min(self.columns, columns) * problem.stride[1]
-        read = (
-            self.vectors
-            * self.lanes
-            * size
-            / PROCESSOR.rate(filters * self.wide, filters * self.features, machine)
-        )
-        seen = self.pixels * size * 4 / PROCESSOR.rate(images, images, machine)
-        wide = min(self.columns, columns)
-        whole, rest = divmod(wide, self.pixels)
-        step = whole * max(self._products(self.pixels), read, seen)
-        step += max(self._products(rest), read, seen) if rest else 0
-        tiles = whole + bool(rest)
-        waits = 0 if self.depth >= channels else 2 * ceil(channels / self.depth)
-        cycles = (
-            channels * taps * step + tiles * self.vectors * self.pixels * (waits + 3) + 40 * tiles
-        )
-        cycles *= self.lines * ceil(self.features / self.wide)
-        shared = ceil(blocks / machine.threads)
-        return shared * cycles / PROCESSOR.cycles_per_second
+        blocks = ceil(lines / self.lines) * ceil(columns / self.columns)
+        blocks *= problem.known_images * ceil(problem.features / self.features)
+        waves = ceil(blocks / machine.threads)
+        products, reading = self._products(problem, machine), self._reading(problem, machine)
+        cycles = max(products, reading) + PROCESSOR.reading_beside * reading
+        return waves * cycles / PROCESSOR.cycles_per_second
 
-    def _products(self, pixels: int) -> float:
-        """Cycles of a step: of its fused multiply-adds, of its loads, or as the next one on the same sums may begin."""
-        return max(pixels * self.vectors, (pixels + self.vectors) / 2, PROCESSOR.fused_latency)
+    def _tiles(self, problem: Problem) -> tuple[int, int]:
+        """The whole tiles of a block in a line, and the pixels of what is left."""
+        return divmod(min(self.columns, self.result_lines(problem)[1]), self.pixels)
+
+    def _products(self, problem: Problem, machine: Machine) -> float:
+        """Cycles of a block's fused multiply-adds, and of beginning and ending its tiles."""
+        whole, rest = self._tiles(problem)
+        fused, latency = PROCESSOR.fused_per_cycle, PROCESSOR.fused_latency
+        step = whole * max(self.pixels * self.vectors / fused, latency)
+        step += max(rest * self.vectors / fused, latency) if rest else 0
+        tiles = whole + bool(rest)
+        waits = ceil(problem.group_channels / self.depth) - 1
+        ends = tiles * (PROCESSOR.tile_cycles + self.vectors * self.pixels * (3 + 2 * waits))
+        taps = problem.size[0] * problem.size[1]
+        cycles = max(1, problem.group_channels) * taps * step + ends
+        return cycles * self.lines * ceil(self.features / self.wide)
+
+    def _reading(self, problem: Problem, machine: Machine) -> float:
+        """Cycles of reading filters: first from where they are from block to block, then line by line, then tile by
+        tile, from where those in between have left them; and of reading the image for each of the filters' rows."""
+        whole, rest = self._tiles(problem)
+        size = problem.dtype.nbytes
+        of_feature = max(1, problem.deep) * size
+        part = self.depth * problem.size[0] * problem.size[1] * size  # of a feature, summed at a time
+        filters = of_feature * self.features
+        between = filters if self.order[1] == 1 else of_feature * problem.features
+        again = whole + bool(rest) - 1
+        cycles = filters / PROCESSOR.rate(between, machine)
+        cycles += filters * (self.lines - 1) / PROCESSOR.rate(part * self.features, machine)
+        cycles += filters * self.lines * again / PROCESSOR.rate(part * self.wide, machine)
+        high = (self.lines - 1) * problem.stride[0] + problem.size[0]
+        wide = min(self.columns * problem.stride[1], self.lines_of(problem)[1])
+        seen = high * wide * size
+        rows = ceil(self.features / self.wide)
+        return cycles + seen * problem.group_channels * rows / PROCESSOR.rate(seen * self.depth, machine)
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[Direct]:
         if self.features < problem.features:
@@ -202,12 +213,10 @@ def candidates_of_direct(problem: Problem, machine: Machine) -> Iterator[Direct]
 
 
 def _near(problem: Problem) -> int:
-    """Channels beside each other in memory; of filters that one reads with its lanes, a single one."""
-    if problem.order == "NCHW":
-        return 1
-    most = min(problem.lanes, max(1, problem.group_channels))
+    """Channels of a step: of blocked images a block, of others as many as fit without a rest."""
     if problem.order == "NCHWc" and problem.groups == 1:
         return problem.lanes
+    most = min(problem.lanes, max(1, problem.group_channels))
     return next(near for near in range(most, 0, -1) if problem.group_channels % near == 0)
 
 
