@@ -14,9 +14,9 @@ the worker's number: `worker // 4` and `worker % 4` are known on 16 lanes, since
 
 An index of taskc/analysis/accesses can't say this: it lists what each worker of a block has, where all that a
 term names is known. Here one form holds for every vector of a block, of conditions and floats, too, through
-names, private memory and loops that lanes enter apart; and of a number that is known by its divisor alone.
+names, private memory and loops that lanes enter apart; and of a number that is known by its remainder alone.
 
-Integers wrap. Offsets and divisors that are powers of two don't mind; quotients and wider types do, so they
+Integers wrap. Offsets and remainders by powers of two don't mind; quotients and wider types do, so they
 are known only of i64, where it would take a value within a vector of 2**63.
 """
 
@@ -35,10 +35,12 @@ Offsets = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class LaneForm:
-    """offsets: each lane's value minus lane 0's, or None. divisor divides lane 0's value: 0 if it is 0."""
+    """offsets: each lane's value minus lane 0's, or None. Lane 0's value is the remainder, but for multiples of the
+    divisor; of which 0 has none."""
 
     offsets: Offsets | None
     divisor: int = 1
+    remainder: int = 0
 
     @property
     def is_known(self) -> bool:
@@ -90,8 +92,8 @@ class LaneForms:
         """Whether private memory may hold different values on different lanes."""
         return tensor in self._varying
 
-    def uniform(self, divisor: int = 1) -> LaneForm:
-        return LaneForm(self._uniform, divisor)
+    def uniform(self, divisor: int = 1, remainder: int = 0) -> LaneForm:
+        return LaneForm(self._uniform, divisor, remainder % divisor if divisor else remainder)
 
     def is_uniform(self, expression: Expression) -> bool:
         return self.form(expression).is_uniform
@@ -110,14 +112,15 @@ class LaneForms:
     def _form(self, expression: Expression) -> LaneForm:
         match expression:
             case ir.Constant(value=value):
-                is_integer = expression.dtype.is_integer
-                return self.uniform(abs(int(value)) if is_integer else 1)
+                return (
+                    self.uniform(0, int(value)) if expression.dtype.is_integer else self.uniform()
+                )
             case ir.Binary() if expression.dtype.is_integer:
                 form = self._binary(expression.operator, expression.left, expression.right)
                 if expression.dtype is i64 or form.offsets is None:
                     return form
                 # Only what workers are counted in has offsets: others are the same on all lanes.
-                return self.uniform(_power_of_two(form.divisor)) if form.is_uniform else VARYING
+                return self._wrapped(form) if form.is_uniform else VARYING
             case ir.Cast(operand=operand, dtype=dtype) if dtype.is_integer:
                 form = self.form(operand)
                 if dtype is operand.dtype:
@@ -125,13 +128,16 @@ class LaneForms:
                 if not form.is_uniform:
                     return VARYING
                 is_wider = operand.dtype.is_integer and dtype.bits >= operand.dtype.bits
-                return self.uniform(_power_of_two(form.divisor) if is_wider else 1)
+                return self._wrapped(form) if is_wider else self.uniform()
             case ir.Select(condition=condition, then=then, otherwise=otherwise):
                 if not self.is_uniform(condition):
                     return VARYING
-                forms = self.form(then), self.form(otherwise)
-                divisor = gcd(forms[0].divisor, forms[1].divisor)
-                return LaneForm(forms[0].offsets, divisor) if _alike(*forms) else VARYING
+                a, b = self.form(then), self.form(otherwise)
+                if a.offsets is None or a.offsets != b.offsets:
+                    return VARYING
+                return _of(
+                    a.offsets, gcd(a.divisor, b.divisor, a.remainder - b.remainder), a.remainder
+                )
             case ir.Read(tensor=tensor, indices=indices):
                 is_private = tensor.scope in (LOCAL, REGISTER)
                 if is_private and tensor in self._varying:
@@ -151,6 +157,12 @@ class LaneForms:
                 return self._uniform_if(*map(self.form, operands))
         return VARYING
 
+    def _wrapped(self, form: LaneForm) -> LaneForm:
+        """What is left of a form where the number may have wrapped."""
+        divisor = form.divisor or form.remainder
+        power = divisor & -divisor
+        return self.uniform(power, form.remainder if form.divisor else 0)
+
     def _uniform_if(self, *forms: LaneForm) -> LaneForm:
         return self.uniform() if all(form.is_uniform for form in forms) else VARYING
 
@@ -160,22 +172,24 @@ class LaneForms:
             return VARYING
         if operator in "+-":
             sign = 1 if operator == "+" else -1
-            both = zip(a.offsets, b.offsets, strict=True)
-            return LaneForm(tuple([x + sign * y for x, y in both]), gcd(a.divisor, b.divisor))
-        offsets = a.offsets
+            offsets = tuple([x + sign * y for x, y in zip(a.offsets, b.offsets, strict=True)])
+            return _of(offsets, gcd(a.divisor, b.divisor), a.remainder + sign * b.remainder)
         if operator == "*" and isinstance(left, ir.Constant):
-            a, offsets, right = b, b.offsets, left
-        if isinstance(right, ir.Constant):
-            number = int(right.value)
-            divides = number != 0 and a.divisor % number == 0
+            a, b, right = b, a, left
+        if isinstance(right, ir.Constant) and a.offsets is not None:
+            number, first = int(right.value), a.remainder
             if operator == "*":
-                return LaneForm(tuple([x * number for x in offsets]), a.divisor * abs(number))
-            if operator == "//" and divides:
-                return LaneForm(tuple([x // number for x in offsets]), a.divisor // abs(number))
-            if operator == "%" and divides:
-                return LaneForm(tuple([x % number for x in offsets]), 0)
+                offsets = tuple([x * number for x in a.offsets])
+                return _of(offsets, a.divisor * abs(number), first * number)
+            if operator in ("//", "%") and number != 0 and a.divisor % number == 0:
+                if operator == "//":
+                    offsets = tuple([(first + x) // number - first // number for x in a.offsets])
+                    return _of(offsets, a.divisor // abs(number), first // number)
+                offsets = tuple([(first + x) % number - first % number for x in a.offsets])
+                return LaneForm(offsets, 0, first % number)
         if operator == "*" and a.is_uniform and b.is_uniform:
-            return self.uniform(a.divisor * b.divisor)
+            cross = a.divisor * b.remainder, b.divisor * a.remainder
+            return self.uniform(gcd(a.divisor * b.divisor, *cross), a.remainder * b.remainder)
         return self._uniform_if(a, b)
 
     # Statements.
@@ -198,7 +212,9 @@ class LaneForms:
                         self._varying.add(part.tensor)
             case ir.For(variable=variable, start=start, stop=stop, step=step):
                 begin = self.form(start)
-                self._forms[variable] = LaneForm(begin.offsets, gcd(begin.divisor, step))
+                self._forms[variable] = _of(
+                    begin.offsets, gcd(begin.divisor, step), begin.remainder
+                )
                 uniform = uniform and begin.is_uniform and self.is_uniform(stop)
             case ir.If(condition=condition) | ir.While(condition=condition):
                 uniform = uniform and self.is_uniform(condition)
@@ -208,10 +224,6 @@ class LaneForms:
             self._visit(below, uniform)
 
 
-def _power_of_two(number: int) -> int:
-    """The largest that divides a number; 0 for 0."""
-    return number & -number
-
-
-def _alike(a: LaneForm, b: LaneForm) -> bool:
-    return a.offsets is not None and a.offsets == b.offsets
+def _of(offsets: Offsets | None, divisor: int, first: int) -> LaneForm:
+    """Lane 0's value is `first`, but for multiples of the divisor."""
+    return LaneForm(offsets, divisor, first % divisor if divisor else first)

@@ -27,6 +27,7 @@ class ProcessorFacts:
     bytes_per_second: float = 2e10  # that all threads read
     fused_per_cycle: float = 1  # multiply-adds of vectors
     fused_latency: float = 4  # cycles until a multiply-add's sum may be added to
+    registers_to_pick: int = 3  # to a sum, whose lanes are of several groups
     tile_cycles: float = 40  # for beginning and ending a tile of registers
     # Bytes of a cycle that a core reads from its nearest cache, from its own, and from the one that it shares; of
     # that time, what isn't hidden behind products.

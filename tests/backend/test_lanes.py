@@ -87,7 +87,11 @@ def check(form: LaneForm, values: np.ndarray, dtype: Any, width: int) -> None:
     numbers = [int(number) for number in values]
     for start in range(0, len(numbers), width):
         lanes = numbers[start : start + width]
-        assert lanes[0] % form.divisor == 0 if form.divisor else lanes[0] == 0
+        assert (
+            (lanes[0] - form.remainder) % form.divisor == 0
+            if form.divisor
+            else lanes[0] == form.remainder
+        )
         if form.offsets is None:
             continue
         for lane, offset in zip(lanes, form.offsets, strict=True):

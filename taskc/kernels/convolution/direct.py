@@ -214,8 +214,39 @@ def _summed(problem: Problem, plan: Direct) -> Function:
                 h = i * down + r * step - above
                 if 0 <= h < height:
                     for s in tc.static(range(across)):
-                        for c in range(near):
-                            add(x, w, acc, own, image, f, h, j, r, s, first + q * near + c, is_edge)
+                        if is_alike:
+                            for c in range(near):
+                                add(
+                                    x,
+                                    w,
+                                    acc,
+                                    own,
+                                    image,
+                                    f,
+                                    h,
+                                    j,
+                                    r,
+                                    s,
+                                    first + q * near + c,
+                                    is_edge,
+                                )
+                        else:
+                            # Constants, so that it is known which of a few neighbours each lane takes.
+                            for c in tc.static(range(near)):
+                                add(
+                                    x,
+                                    w,
+                                    acc,
+                                    own,
+                                    image,
+                                    f,
+                                    h,
+                                    j,
+                                    r,
+                                    s,
+                                    first + q * near + c,
+                                    is_edge,
+                                )
 
     return summed
 

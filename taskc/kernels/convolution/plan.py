@@ -99,7 +99,9 @@ class Direct:
         whole, rest = self._tiles(problem)
         size = problem.dtype.nbytes
         of_feature = max(1, problem.deep) * size
-        part = self.depth * problem.size[0] * problem.size[1] * size  # of a feature, summed at a time
+        part = (
+            self.depth * problem.size[0] * problem.size[1] * size
+        )  # of a feature, summed at a time
         filters = of_feature * self.features
         between = filters if self.order[1] == 1 else of_feature * problem.features
         again = whole + bool(rest) - 1
@@ -110,7 +112,9 @@ class Direct:
         wide = min(self.columns * problem.stride[1], self.lines_of(problem)[1])
         seen = high * wide * size
         rows = ceil(self.features / self.wide)
-        return cycles + seen * problem.group_channels * rows / PROCESSOR.rate(seen * self.depth, machine)
+        return cycles + seen * problem.group_channels * rows / PROCESSOR.rate(
+            seen * self.depth, machine
+        )
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[Direct]:
         if self.features < problem.features:
@@ -224,13 +228,12 @@ def _tiles(problem: Problem, machine: Machine) -> Iterator[tuple[int, int, bool]
     """Pixels and vectors, whose sums leave room for a row of filters and a number of the image; and flat or not."""
     blocks = max(1, ceil(problem.features / machine.lanes))
     for vectors in (2, 4, 3, 1, 6):
-        if blocks % vectors or (
-            problem.groups > 1
-            and problem.group_features % (vectors * machine.lanes)
-            and vectors > 1
-        ):
+        is_mixed = problem.groups > 1 and problem.group_features % (vectors * machine.lanes) > 0
+        if blocks % vectors or (is_mixed and vectors > 1):
             continue
         most = (machine.registers - 1 - vectors) // vectors
+        if is_mixed and problem.group_channels > 1:
+            most //= PROCESSOR.registers_to_pick  # for what lanes pick their own channel from
         if problem.is_pointwise:
             length = problem.extents[0] * problem.extents[1]
             exact = [pixels for pixels in range(most, 3, -1) if length % pixels == 0]
