@@ -46,8 +46,9 @@ class Packed(np.ndarray[Any, Any], Laid):
         return dense and self.shape == (slots,) and self.dtype == self.type.dtype.numpy
 
     def unpack(self) -> Array:
-        places = places_of(self.type.shape, _layout(self.type))
-        return np.asarray(self)[places].reshape(self.type.shape)
+        made: Array = np.empty(self.type.shape, self.type.dtype.numpy)
+        take(made, np.asarray(self), _layout(self.type))
+        return made
 
 
 def pack(array: Array, type: TensorType) -> Packed:
@@ -59,10 +60,9 @@ def pack(array: Array, type: TensorType) -> Packed:
     array = np.asarray(array)
     if array.shape != type.shape or array.dtype != type.dtype.numpy:
         raise TypeError(f"{array.dtype}[{', '.join(map(str, array.shape))}] is no {type}")
-    places = places_of(type.shape, _layout(type))
     made = empty(type)
-    made[places] = array.reshape(-1)
     assert isinstance(made, Packed)
+    put(array, np.asarray(made), _layout(type))
     return made
 
 
@@ -108,6 +108,63 @@ def slots_of(shape: tuple[Any, ...], layout: Mapping) -> int:
     for size, extent in zip(shape, layout.shape, strict=True):
         count *= -(-size // extent)
     return count
+
+
+def put(array: Array, memory: Array, layout: Mapping) -> None:
+    """Copies an array's elements to where a layout has them; places of whole layouts behind its end get zeros."""
+    found = _digits(memory, array.shape, layout)
+    if found is None:
+        memory[places_of(array.shape, layout)] = array.reshape(-1)
+        return
+    whole, digits = found
+    if whole != array.shape:
+        inside = array
+        array = np.zeros(whole, array.dtype)
+        array[tuple(map(slice, inside.shape))] = inside
+    digits[...] = array.reshape(digits.shape)
+
+
+def take(array: Array, memory: Array, layout: Mapping) -> None:
+    """Copies into a contiguous array what a layout has for it somewhere in memory."""
+    found = _digits(memory, array.shape, layout)
+    if found is None:
+        array[...] = memory[places_of(array.shape, layout)].reshape(array.shape)
+        return
+    whole, digits = found
+    if whole == array.shape:
+        array.reshape(digits.shape)[...] = digits
+    else:
+        array[...] = digits.reshape(whole)[tuple(map(slice, array.shape))]
+
+
+def _digits(
+    memory: Array, shape: tuple[int, ...], layout: Mapping
+) -> tuple[tuple[int, ...], Array] | None:
+    """The shape rounded up to whole layouts, and the memory with an axis for each digit of an element's coordinates.
+
+    f32[6, 8].laid(repeat(1, 2) * repeat(6, 4))     memory.reshape(1, 1, 2, 6, 4).transpose(0, 3, 1, 2, 4)
+
+    Row-major, the axes count through the elements in their usual order: so NumPy copies all of them at once. None
+    for a layout that isn't composed, or has places without an element between others.
+    """
+    modes, rank = layout.slot_modes, len(shape)
+    if modes is None or layout.iterated != layout.shape:
+        return None
+    counts = [-(-size // extent) for size, extent in zip(shape, layout.shape, strict=True)]
+    order: list[int] = []
+    for dimension, extent in enumerate(layout.shape):
+        order.append(dimension)
+        own = [number for number, mode in enumerate(modes) if mode.dimension == dimension]
+        for number in sorted(own, key=lambda number: -modes[number].stride):
+            if modes[number].size * modes[number].stride != extent:
+                return None
+            order.append(rank + number)
+            extent = modes[number].stride
+        if extent != 1:
+            return None
+    sizes = [mode.size for mode in modes]
+    whole = tuple([count * n for count, n in zip(counts, layout.shape, strict=True)])
+    return whole, memory.reshape(*counts, *sizes).transpose(order)
 
 
 def places_of(shape: tuple[int, ...], layout: Mapping) -> Array:

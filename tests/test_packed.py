@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import bf16, f32, i8, repeat, spatial
+from taskc import bf16, f32, i8, mapping, repeat, spatial
+from taskc.ir.mapping import Mapping
 from taskc.lang import definition
+from taskc.packed import places_of, put, slots_of, take
 from tests import guards
 
 
@@ -23,6 +28,40 @@ def test_packed_arrays_begin_where_a_cache_line_does(dtype: tc.DType, rows: int)
     assert made.ctypes.data % 64 == 0
     assert made.dtype == dtype.numpy
     np.testing.assert_array_equal(made.unpack(), values)
+
+
+def some_layout(random: np.random.Generator) -> Mapping:
+    rank = random.integers(1, 5)
+    factors = [
+        repeat(*random.integers(1, 4, rank), order=random.permutation(rank))
+        for _ in range(random.integers(1, 5))
+    ]
+    return functools.reduce(operator.mul, factors)
+
+
+OTHERS = [
+    mapping((2, 3), 1, lambda w: [(0, 2), (1, 0), (0, 0), (1, 1), (0, 1), (1, 2)]),
+    mapping((2, 2), 1, lambda w: [(0, 1), (1, 0), (0, 0), (1, 1)]) * repeat(1, 2, order=(1, 0)),
+    repeat(2, 4).within(2, 3),
+]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_elements_lie_where_the_layout_has_them(seed: int) -> None:
+    """Compositions, which are copied axis by axis, and others; whole layouts, and a part of the last one."""
+    random = np.random.default_rng(seed)
+    for layout in (some_layout(random), some_layout(random), *OTHERS):
+        most = layout.iterated if layout in OTHERS else [2 * n for n in layout.shape]
+        shape = tuple([int(random.integers(0, n, endpoint=True)) for n in most])
+        array = 1 + np.arange(prod(shape), dtype=np.int32).reshape(shape)
+        memory = np.zeros(slots_of(shape, layout), np.int32)
+        put(array, memory, layout)
+        expected = np.zeros_like(memory)
+        expected[places_of(shape, layout)] = array.reshape(-1)
+        np.testing.assert_array_equal(memory, expected)
+        taken = np.zeros_like(array)
+        take(taken, memory, layout)
+        np.testing.assert_array_equal(taken, array)
 
 
 def test_a_kernel_packs_what_its_parameter_takes() -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from taskc.ir import nodes as ir
+from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import Tensor
-from taskc.packed import Packed, aligned, places_of, slots_of
+from taskc.packed import Packed, aligned, put, slots_of, take
 
 
 @contextmanager
@@ -19,7 +20,7 @@ def packed(
 ) -> Iterator[Sequence[Any]]:
     """The values as compiled code takes them; what it wrote is in `values` at the end."""
     passed = []
-    written: list[tuple[Any, Any, Any]] = []
+    written: list[tuple[Any, Any, Mapping]] = []
     for parameter, value in zip(parameters, values, strict=True):
         has_layout = isinstance(parameter, Tensor) and parameter.layout is not None
         if not has_layout or isinstance(value, Packed):
@@ -27,16 +28,15 @@ def packed(
             continue
         assert isinstance(parameter, Tensor)
         assert parameter.layout is not None
-        places = places_of(value.shape, parameter.layout)
         memory = aligned(np.zeros, slots_of(value.shape, parameter.layout), value.dtype)
         if parameter.role != "out":
-            memory[places] = value.reshape(-1)
+            put(value, memory, parameter.layout)
         if parameter.role != "in":
-            written.append((value, memory, places))
+            written.append((value, memory, parameter.layout))
         passed.append(memory)
     yield passed
-    for value, memory, places in written:
-        value.reshape(-1)[:] = memory[places]
+    for value, memory, layout in written:
+        take(value, memory, layout)
 
 
 @contextmanager
@@ -49,4 +49,4 @@ def unpacked(
     for parameter, value, found in zip(parameters, values, passed, strict=True):
         if isinstance(value, Packed) and isinstance(parameter, Tensor) and parameter.role != "in":
             assert parameter.layout is not None
-            value[places_of(found.shape, parameter.layout)] = found.reshape(-1)
+            put(found, np.asarray(value), parameter.layout)
