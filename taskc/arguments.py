@@ -327,8 +327,12 @@ class _Call:
             if size < 0:
                 raise self.fail(output, f"would have the extent {extent_text(extent)} = {size}")
             shape.append(size)
-        empty = np.empty if self.place is None else self.place.empty
-        self.values[output.name] = empty(shape, output.dtype.numpy)
+        described = TensorType(output.dtype, tuple(shape))
+        self.values[output.name] = (
+            np.empty(shape, output.dtype.numpy)
+            if self.place is None
+            else self.place.empty(described)
+        )
 
     def check_overlap(self, parameters: Iterable[Parameter]) -> None:
         tensors = [item for item in parameters if isinstance(item, ir.Tensor)]

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from taskc.arguments import ALIGNMENT, Bound, Signature
+from taskc.backend.packing import packed, unpacked
 from taskc.dlpack import is_on_cuda
 from taskc.errors import CompileError, Finding, Location
 from taskc.ir import nodes as ir
@@ -114,8 +115,9 @@ def call(
         if isinstance(definition, ProgramDefinition):
             kernels = {id(kernel.ir): kernel for kernel in definition.kernels}
             empty = place.empty if place else on_host
-            steps = launches(definition.ir, bound.values, empty)
-            _run_all([(kernels[id(step.call.kernel)], step.bound) for step in steps], wanted)
+            with packed(definition.ir.parameters, bound.values) as values:
+                steps = launches(definition.ir, values, empty)
+                _run_all([(kernels[id(step.call.kernel)], step.bound) for step in steps], wanted)
         elif isinstance(definition, KernelDefinition):
             (runner,) = _run_all([(definition, bound)], wanted)
             if target is None:
@@ -209,7 +211,6 @@ _made: dict[str, Backend] = {}
 
 def _simulator() -> Backend:
     from taskc.backend import sim
-    from taskc.backend.packing import unpacked
     from taskc.passes.prove import prove
 
     def compile(kernel: Kernel, facts: Hashable) -> Runner:

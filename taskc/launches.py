@@ -15,10 +15,11 @@ from taskc.ir.printer import expression_text
 from taskc.ir.program import Call, Program, bind_dimensions
 from taskc.ir.rounding import as_storage
 from taskc.ir.signature import misfit
-from taskc.packed import shape_of, slots_of
+from taskc.ir.types import TensorType
+from taskc.packed import laid_memory, shape_of
 
-# Makes an array of a shape and a type; `capacity` is how many elements a layout spreads it over, where it has one.
-Empty: TypeAlias = Callable[[tuple[int, ...], "np.dtype[Any]", "int | None"], Any]
+# Makes an array for a type whose sizes are known.
+Empty: TypeAlias = Callable[[TensorType], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +30,20 @@ class Launch:
     bound: Bound
 
 
-def on_host(shape: tuple[int, ...], dtype: np.dtype[Any], capacity: int | None) -> Any:
-    """A temporary of the CPU's: its elements are in their usual order, and each call puts them into its layout."""
-    return np.empty(shape, dtype)
+def in_usual_order(described: TensorType) -> Any:
+    """A temporary for the simulator, which knows no layout of parameters."""
+    return np.empty(described.shape, described.dtype.numpy)
 
 
-def launches(program: Program, values: Sequence[Any], empty: Empty = on_host) -> tuple[Launch, ...]:
+def on_host(described: TensorType) -> Any:
+    """A temporary for compiled code. No result depends on what pads its layout, so that may hold anything."""
+    laid = described.layout is not None
+    return laid_memory(np.empty, described) if laid else in_usual_order(described)
+
+
+def launches(
+    program: Program, values: Sequence[Any], empty: Empty = in_usual_order
+) -> tuple[Launch, ...]:
     """The calls of a program, in order; `values` are one for each parameter, as in a `Bound`.
 
     empty  makes the temporaries where the arrays lie
@@ -48,8 +57,7 @@ def launches(program: Program, values: Sequence[Any], empty: Empty = on_host) ->
             sizes[parameter] = value
     for tensor in program.temporaries:
         shape = _shape(program, tensor, sizes)
-        capacity = None if tensor.layout is None else slots_of(shape, tensor.layout)
-        arrays[tensor] = empty(shape, tensor.dtype.numpy, capacity)
+        arrays[tensor] = empty(TensorType(tensor.dtype, shape, tensor.layout))
     for view, tensor in program.views:
         arrays[view] = arrays[tensor].reshape(_shape(program, view, sizes))
     return tuple([Launch(call, _bound(program, call, arrays, sizes)) for call in program.calls])

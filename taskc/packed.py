@@ -1,7 +1,7 @@
 """Arrays whose elements lie where a layout puts them: a constant operand, or what kernels pass to one another.
 
-A `Packed` is one-dimensional memory. Its class is its type: there is one for each element type, shape and
-layout, so that compiled code tells by one comparison whether it fits a parameter. `taskc.device.array` makes a
+A `Packed` is one-dimensional memory. A user's has its type by its class: there is one for each element type, shape
+and layout, so that compiled code tells by one comparison whether it fits a parameter. `taskc.device.array` makes a
 copy on a device of it.
 """
 
@@ -72,6 +72,16 @@ def empty(type: TensorType) -> Array:
     if type.layout is None:
         return aligned(np.empty, prod(type.shape), dtype).reshape(type.shape)
     return aligned(np.zeros, slots_of(type.shape, _layout(type)), dtype).view(packed_class(type))
+
+
+def laid_memory(make: Callable[..., Array], type: TensorType) -> Packed:
+    """Memory for one call, by np.zeros or np.empty.
+
+    It has its type itself: a class of its own would be kept, one for each size that occurs.
+    """
+    memory = aligned(make, slots_of(type.shape, _layout(type)), type.dtype.numpy).view(Packed)
+    memory.type = type
+    return memory
 
 
 def aligned(make: Callable[..., Array], count: int, dtype: np.dtype[Any]) -> Array:

@@ -5,10 +5,11 @@ What is asked of an array before a call is asked here of either kind. No element
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+
+from taskc.ir.types import TensorType
 
 _OVERLAP_WORK = 10_000  # steps that the exact test of overlap may take, of strided arrays
 
@@ -39,9 +40,7 @@ class Device(Protocol):
     def name(self) -> str: ...
     def view(self, value: Any) -> Any: ...
     def holds(self, array: Any) -> bool: ...
-    def empty(
-        self, shape: Sequence[int], dtype: np.dtype[Any], capacity: int | None = None
-    ) -> Any: ...
+    def empty(self, described: TensorType) -> Any: ...
 
 
 AnyArray: TypeAlias = "np.ndarray[Any, Any] | DeviceArray"

@@ -26,7 +26,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "backend.cuda": ("backend", "dlpack"),
     "backend.sim": ("backend",),
     "dlpack": (),
-    "places": (),
+    "places": ("ir",),
     "settings": ("errors",),
     "packed": ("ir",),
     "machine": ("backend.cpu", "settings"),

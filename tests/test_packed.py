@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import bf16, f32, i8, mapping, repeat, spatial
+from taskc import bf16, f32, i8, launches, mapping, packed, repeat, spatial
+from taskc.backend import packing
 from taskc.ir.mapping import Mapping
 from taskc.lang import definition
-from taskc.packed import places_of, put, slots_of, take
+from taskc.packed import laid_memory, places_of, put, slots_of, take
 from tests import guards
 
 
@@ -236,3 +237,107 @@ def test_memory_is_made_for_a_type() -> None:
             tc.empty(described)
         assert expected in str(caught.value)
         assert "test_packed.py" in str(caught.value)
+
+
+# --- programs --------------------------------------------------------------------------------
+
+n, m = tc.dim("n"), tc.dim("m")
+ROWS = repeat(4, 8)
+
+
+@tc.kernel(workers=4)
+def spread(x: f32[n, 6], y: tc.out[f32[n, 6].laid(ROWS)]):  # type: ignore[valid-type]
+    for row in tc.tiles(n, by=1):
+        for j in spatial(4).repeat(2):
+            if j < 6:
+                y[row, j] = x[row, j]
+
+
+@tc.kernel(workers=4)
+def summed(x: f32[n, 6].laid(ROWS), y: f32[n, 6].laid(ROWS), z: tc.inout[f32[n, 6].laid(ROWS)]):  # type: ignore[valid-type]
+    for row in tc.tiles(n, by=1):
+        for j in spatial(4).repeat(2):
+            if j < 6:
+                z[row, j] = z[row, j] + x[row, j] * y[row, j]
+
+
+@tc.kernel(workers=4)
+def gathered(x: f32[n, 6].laid(ROWS), y: tc.out[f32[n, 6]]):  # type: ignore[valid-type]
+    for row in tc.tiles(n, by=1):
+        for j in spatial(4).repeat(2):
+            if j < 6:
+                y[row, j] = x[row, j] + 1
+
+
+@tc.program
+def inside(x: f32[m, 6], y: tc.out[f32[m, 6]]):
+    one, two = tc.empty(f32[m, 6].laid(ROWS)), tc.empty(f32[m, 6].laid(ROWS))
+    spread(x, out=one)
+    spread(x, out=two)
+    summed(one, one, two)
+    summed(one, one, two)
+    gathered(two, out=y)
+
+
+@tc.program
+def through(
+    x: f32[m, 6].laid(ROWS), y: tc.out[f32[m, 6].laid(ROWS)], z: tc.inout[f32[m, 6].laid(ROWS)]
+):  # type: ignore[valid-type]
+    plain = tc.empty(f32[m, 6])
+    gathered(x, out=plain)
+    spread(plain, out=y)
+    summed(x, x, z)
+    summed(x, y, z)
+
+
+@pytest.fixture
+def moved(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The arrays that are put into a layout and taken out of one, from now on."""
+    told: list[str] = []
+    for name, function in (("put", put), ("take", take)):
+
+        def counted(*args: Any, name: str = name, function: Any = function) -> None:
+            told.append(name)
+            function(*args)
+
+        monkeypatch.setattr(packing, name, counted)
+    return told
+
+
+def not_numbers(size: int, dtype: Any) -> Any:
+    return np.full(size, 0xFF, dtype)
+
+
+@pytest.mark.parametrize("target", ["cpu", "sim"])
+def test_temporaries_lie_in_their_layout(
+    target: str, moved: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TASKC_TARGET", target)
+    monkeypatch.setattr(launches, "laid_memory", lambda make, type: laid_memory(not_numbers, type))
+    classes = len(packed._classes)
+    for rows in (5, 8, 0, 1):
+        x = np.arange(rows * 6, dtype=np.float32).reshape(rows, 6)
+        np.testing.assert_array_equal(inside(x), x + 2 * x * x + 1)
+    assert target == "sim" or not moved
+    assert len(packed._classes) == classes  # none is made for a size
+
+
+@pytest.mark.parametrize("target", ["cpu", "sim"])
+def test_parameters_of_a_program_are_packed_once(
+    target: str, moved: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TASKC_TARGET", target)
+    x, before = (np.arange(k, 30 + k, dtype=np.float32).reshape(5, 6) for k in (1, 2))
+    z = before.copy()
+    y = through(x, z)
+    np.testing.assert_array_equal(y, x + 1)
+    np.testing.assert_array_equal(z, before + x * x + x * y)
+    if target == "cpu":
+        assert sorted(moved) == ["put", "put", "take", "take"]  # x and z go in, y and z come out
+    moved.clear()
+    described = f32[5, 6].laid(ROWS)
+    z_packed, y_packed = tc.pack(before, described), tc.empty(described)
+    assert through(tc.pack(x, described), z_packed, out=y_packed) is y_packed
+    np.testing.assert_array_equal(y_packed.unpack(), y)
+    np.testing.assert_array_equal(z_packed.unpack(), z)
+    assert target == "sim" or not moved

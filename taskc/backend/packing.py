@@ -11,32 +11,37 @@ import numpy as np
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import Tensor
-from taskc.packed import Packed, aligned, put, slots_of, take
+from taskc.ir.types import TensorType
+from taskc.packed import Laid, Packed, laid_memory, put, take
 
 
 @contextmanager
 def packed(
     parameters: Sequence[Tensor | ir.Variable], values: Sequence[Any]
 ) -> Iterator[Sequence[Any]]:
-    """The values as compiled code takes them; what it wrote is in `values` at the end."""
+    """The values as compiled code takes them; what it wrote is in `values` at the end.
+
+    A program's are put into their layouts once for all of its kernels, which find that nothing is left to do.
+    """
     passed = []
     written: list[tuple[Any, Any, Mapping]] = []
     for parameter, value in zip(parameters, values, strict=True):
         has_layout = isinstance(parameter, Tensor) and parameter.layout is not None
-        if not has_layout or isinstance(value, Packed):
+        if not has_layout or isinstance(value, Laid):
             passed.append(value)
             continue
         assert isinstance(parameter, Tensor)
         assert parameter.layout is not None
-        memory = aligned(np.zeros, slots_of(value.shape, parameter.layout), value.dtype)
+        described = TensorType(parameter.dtype, value.shape, parameter.layout)
+        memory = laid_memory(np.zeros, described)
         if parameter.role != "out":
-            put(value, memory, parameter.layout)
+            put(value, np.asarray(memory), parameter.layout)
         if parameter.role != "in":
             written.append((value, memory, parameter.layout))
         passed.append(memory)
     yield passed
     for value, memory, layout in written:
-        take(value, memory, layout)
+        take(value, np.asarray(memory), layout)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from taskc.arguments import Signature
 from taskc.checking import for_target
 from taskc.ir import nodes as ir
 from taskc.ir.program import Program, kernels_of, map_kernels
+from taskc.ir.types import TensorType
 from taskc.lang.definition import Definition
 from taskc.launches import launches
 from taskc.passes.pipeline import lower
@@ -75,8 +76,8 @@ def _launches(
         yield called, values
 
 
-def _unknown(shape: Any, dtype: Any, capacity: int | None) -> np.ndarray[Any, Any]:
-    return _forget(np.empty(shape, dtype))
+def _unknown(described: TensorType) -> np.ndarray[Any, Any]:
+    return _forget(np.empty(described.shape, described.dtype.numpy))
 
 
 def _forget(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

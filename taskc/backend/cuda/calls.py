@@ -17,7 +17,10 @@ from taskc.backend.cuda.memory import Memory
 from taskc.backend.cuda.streams import Stream, current_stream
 from taskc.backend.packing import packed
 from taskc.ir import nodes as ir
+from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import Tensor
+from taskc.ir.types import TensorType
+from taskc.packed import slots_of
 
 
 class DeviceStream:
@@ -47,13 +50,12 @@ class DeviceStream:
     def holds(self, array: Array) -> bool:
         return array.memory.context is self.context
 
-    def empty(
-        self, shape: Sequence[int], dtype: np.dtype[Any], capacity: int | None = None
-    ) -> Array:
-        """capacity  elements that its memory has, where a layout spreads those of the shape"""
-        count = prod(shape) if capacity is None else capacity
+    def empty(self, described: TensorType) -> Array:
+        """An array with room for its layout, where it has one."""
+        shape, dtype, layout = described.shape, described.dtype.numpy, described.layout
+        count = slots_of(shape, layout) if isinstance(layout, Mapping) else prod(shape)
         memory = Memory(self.context, count * dtype.itemsize, self.stream)
-        return Array(memory.pointer, tuple(shape), dtype, memory)
+        return Array(memory.pointer, shape, dtype, memory)
 
     def __enter__(self) -> None:
         self.stream.__enter__()
