@@ -30,6 +30,7 @@ from taskc.ir.target import TARGETS
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.lang.program import ProgramDefinition
 from taskc.launches import launches
+from taskc.packed import Packed
 from taskc.passes.pipeline import lower_steps
 from taskc.passes.prove import findings as proof_errors
 
@@ -117,7 +118,7 @@ def examine(
     """Checks a kernel as `check` does, with what was run and measured. `progress` is called with what comes next."""
     kernel = for_target(definition.ir, target)
     wanted = _wanted(stages)
-    bound = signature(definition).bind(definition.example() if arguments is None else arguments, {})
+    bound = _bound(definition, arguments)
     return _examine(kernel, bound, seeds, wanted, progress)
 
 
@@ -137,7 +138,7 @@ def examine_program(
     """
     wanted = _wanted(stages)
     program = map_kernels(definition.ir, lambda kernel: for_target(kernel, target))
-    bound = signature(definition).bind(definition.example() if arguments is None else arguments, {})
+    bound = _bound(definition, arguments)
     names = {id(kernel): name for name, kernel in kernels_of(program).items()}
     found: dict[Any, Finding] = {}
     calls: list[Examination] = []
@@ -154,6 +155,14 @@ def examine_program(
             if isinstance(value, np.ndarray):
                 value[...] = result
     return ProgramExamination(tuple(found.values()), tuple(calls))
+
+
+def _bound(definition: Definition, arguments: Sequence[Any] | None) -> Bound:
+    """What a definition is checked on, in the order that the simulator takes."""
+    given = definition.example() if arguments is None else arguments
+    bound = signature(definition).bind(given, {})
+    values = [value.unpack() if isinstance(value, Packed) else value for value in bound.values]
+    return replace(bound, values=tuple(values))
 
 
 def _behind(place: str, progress: Progress) -> Progress:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import bf16, f32, i8, launches, mapping, packed, repeat, spatial
+from taskc import bf16, checking, f32, i8, launches, mapping, packed, repeat, spatial
 from taskc.backend import packing
 from taskc.ir.mapping import Mapping
 from taskc.lang import definition
@@ -341,3 +341,12 @@ def test_parameters_of_a_program_are_packed_once(
     np.testing.assert_array_equal(y_packed.unpack(), y)
     np.testing.assert_array_equal(z_packed.unpack(), z)
     assert target == "sim" or not moved
+
+
+def test_packed_arguments_are_checked_on() -> None:
+    x, z = (tc.pack(np.ones((5, 6), np.float32), f32[5, 6].laid(ROWS)) for _ in range(2))
+    assert tc.check(summed, (x, x, z)) == tc.check(summed, [one.unpack() for one in (x, x, z)])
+    assert tc.check(through, (x, z)) == tc.check(through, (x.unpack(), z.unpack()))
+    np.testing.assert_array_equal(z.unpack(), 1)
+    examined = checking.examine(summed, (x, x, z), stages="lean")
+    np.testing.assert_array_equal(examined.results[2], np.full((5, 6), 2))
