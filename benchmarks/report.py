@@ -54,15 +54,16 @@ def parse_options(description: str, **flags: str) -> argparse.Namespace:
 
 def finish(rows: list[Row], file: Path | None) -> None:
     """Print the table with its minimum, geometric mean and losses; write the file."""
-    first = max(len(row.benchmark) for row in rows)
-    width = max(len(row.case) for row in rows)
+    first = max((len(row.benchmark) for row in rows), default=0)
+    width = max((len(row.case) for row in rows), default=0)
+    peers = max((len(row.peer or "") for row in rows), default=0)
     for row in rows:
         line = (
             f"{row.benchmark:{first}} {row.case:{width}} {row.threads:2} thread(s)"
             f" {row.ours_ms:9.4g} ms"
         )
         if row.ratio is not None:
-            line += f"   {row.peer:11} {row.peer_ms:9.2f} ms   {row.ratio:5.2f}x"
+            line += f"   {row.peer:{peers}} {row.peer_ms:9.4g} ms   {row.ratio:5.2f}x"
         for fraction, name in ((row.fraction_of_peak, "peak"), (row.fraction_of_copy, "copy")):
             if fraction is not None:
                 line += f"   {fraction:4.0%} of {name}"
@@ -74,6 +75,36 @@ def finish(rows: list[Row], file: Path | None) -> None:
             f"minimum {min(ratios):.2f}, geometric mean {geometric_mean(ratios):.2f}, {losses} losses"
         )
     record(rows, file)
+
+
+def summary(rows: list[Row]) -> None:
+    """Of each benchmark: how it is to the fastest peer of each case; and on two threads to one."""
+    peers: dict[tuple[str, int], dict[str, float]] = {}
+    times: dict[tuple[str, str], dict[int, float]] = {}
+    for row in rows:
+        if row.ratio is not None:
+            cases = peers.setdefault((row.benchmark, row.threads), {})
+            cases[row.case] = min(row.ratio, cases.get(row.case, row.ratio))
+            found = times.setdefault((row.benchmark, row.case), {})
+            found[row.threads] = min(row.ours_ms, found.get(row.threads, row.ours_ms))
+    for (benchmark, threads), cases in peers.items():
+        least = min(cases, key=lambda case: cases[case])
+        losses = sum(ratio < 1 for ratio in cases.values())
+        print(
+            f"{benchmark}, {threads} thread(s), to the fastest peer: geometric mean"
+            f" {geometric_mean(cases.values()):.2f} of {len(cases)}, {losses} losses,"
+            f" least {cases[least]:.2f}: {least}"
+        )
+    gains: dict[str, dict[str, float]] = {}
+    for (benchmark, case), found in times.items():
+        if found.get(1, 0.0) > 1 and 2 in found:
+            gains.setdefault(benchmark, {})[case] = found[1] / found[2]
+    for benchmark, cases in gains.items():
+        least = min(cases, key=lambda case: cases[case])
+        print(
+            f"{benchmark}, 2 threads to 1, where it takes over 1 ms: geometric mean"
+            f" {geometric_mean(cases.values()):.2f} of {len(cases)}, least {cases[least]:.2f}: {least}"
+        )
 
 
 def record(rows: list[Row], file: Path | None) -> None:
