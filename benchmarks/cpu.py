@@ -2,6 +2,10 @@
 
 Each number of threads is a process of its own, since the peers' pools are sized when they start. A peer
 that isn't installed is named. `--quick` takes fewer shapes and pairs.
+
+Convolutions are a section of their own (convolution_cases.py): `--convolutions` measures them alone, with the
+processor time that each takes to compile. `--untuned` measures, instead of anything else, their plans as they
+are chosen against random ones, which takes long.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import partial
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +26,11 @@ if TYPE_CHECKING:
     from cpu_cases import Case
 
 THREADS = (1, 2)
+PEERS = ("onnx", "onnxruntime", "torch")
+FLAGS = {
+    "convolutions": "these alone",
+    "untuned": "the plans of convolutions alone, against random ones: takes long",
+}
 MATMULS = (
     (512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048), (2039, 2039, 2039),
     (128, 768, 768), (128, 3072, 768), (128, 768, 3072), (1, 768, 768), (1, 3072, 768),
@@ -30,11 +40,15 @@ QUICK = ((512, 512, 512), (128, 768, 768), (1, 768, 768))
 
 def main() -> None:
     if "--threads" in sys.argv:
-        measure(int(sys.argv[sys.argv.index("--threads") + 1]), "--quick" in sys.argv)
+        measure(int(sys.argv[sys.argv.index("--threads") + 1]), sys.argv)
         return
-    from report import Row, finish, parse_options
+    from report import Row, finish, parse_options, summary
 
-    options = parse_options(__doc__ or "")
+    options = parse_options(__doc__ or "", **FLAGS)
+    flags = [f"--{name}" for name in ("quick", *FLAGS) if getattr(options, name)]
+    for peer in PEERS:
+        if find_spec(peer) is None:
+            print(f"{peer} is not installed")
     rows: list[Row] = []
     for threads in THREADS:
         if threads > (os.cpu_count() or 1):
@@ -44,31 +58,27 @@ def main() -> None:
             names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TASKC_THREADS")
             environment = os.environ | dict.fromkeys(names, str(threads))
             environment["ROWS"] = str(file)
-            command = [sys.executable, __file__, "--threads", str(threads)]
-            subprocess.run(
-                command + (["--quick"] if options.quick else []), env=environment, check=True
-            )
+            command = [sys.executable, __file__, "--threads", str(threads), *flags]
+            subprocess.run(command, env=environment, check=True)
             rows += [Row(**row) for row in json.loads(file.read_text())]
     finish(rows, options.json)
+    summary(rows)
 
 
-def measure(threads: int, quick: bool) -> None:
+def measure(threads: int, flags: list[str]) -> None:
     """Writes the rows of one number of threads to the file that the environment names."""
-    from cpu_cases import attention_cases, memory_cases
     from pairs import Probe, pairs
 
+    quick = "--quick" in flags
     probe = Probe(threads)
     peak = probe.gflops()
     print(f"{threads} thread(s): {peak:.0f} GFLOP/s in a loop of fused multiply-adds", flush=True)
     rows: list[dict[str, Any]] = []
     settings = {"budget": 0.5 if quick else 2.0, "calm": 0.05 if threads > 1 else 0.0}
-    cases = (
-        products(threads, quick),
-        heights(threads, quick),
-        memory_cases(threads, quick),
-        attention_cases(threads, quick),
-    )
-    for case in chain(*cases):
+    for case in sections(threads, quick, flags):
+        if case.compiled_ms is not None:
+            compiled = {"benchmark": f"compile: {case.benchmark}", "case": case.case}
+            rows.append({**compiled, "threads": threads, "ours_ms": case.compiled_ms})
         of_copy = case.copy and pairs(case.ours, case.copy, probe, **settings).ratio
         for peer, call in case.peers.items():
             found = pairs(case.ours, call, probe, **settings)
@@ -91,6 +101,23 @@ def measure(threads: int, quick: bool) -> None:
             )
             print(f"  {case.benchmark} {case.case} {peer}: {found.ratio:.2f}", flush=True)
     Path(os.environ["ROWS"]).write_text(json.dumps(rows))
+
+
+def sections(threads: int, quick: bool, flags: list[str]) -> Iterator[Case]:
+    from convolution_cases import convolution_cases, untuned_cases
+    from cpu_cases import attention_cases, memory_cases
+
+    if "--untuned" in flags:
+        return untuned_cases(threads, quick)
+    if "--convolutions" in flags:
+        return convolution_cases(threads, quick)
+    return chain(
+        products(threads, quick),
+        heights(threads, quick),
+        memory_cases(threads, quick),
+        attention_cases(threads, quick),
+        convolution_cases(threads, quick),
+    )
 
 
 def products(threads: int, quick: bool) -> Iterator[Case]:

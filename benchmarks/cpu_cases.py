@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,8 @@ Call = Callable[[], object]
 
 @dataclass(frozen=True)
 class Case:
-    """operations: of floats, where their rate is the limit; copy: moves as many bytes, where memory is."""
+    """operations: of floats, where their rate is the limit; copy: moves as many bytes, where memory is;
+    compiled_ms: of processor time that our kernel took to compile."""
 
     benchmark: str
     case: str
@@ -32,6 +34,7 @@ class Case:
     peers: dict[str, Call]
     operations: float | None = None
     copy: Call | None = None
+    compiled_ms: float | None = None
 
 
 def memory_cases(threads: int, quick: bool) -> Iterator[Case]:
@@ -199,11 +202,10 @@ def session_of(
 ) -> Call | None:
     """One operator in ONNX Runtime, with all optimizations and bound memory; operands but the first ones
     are constants."""
-    try:
-        import onnx
-        import onnxruntime
-    except ImportError:
+    if not onnx_found():
         return None
+    import onnx
+
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
     names = ["a", "b", "c"][: len(arrays)]
     graph = helper.make_graph(
@@ -222,18 +224,37 @@ def session_of(
     imports = [("", opset), ("com.microsoft", 1)]
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid(*pair) for pair in imports])
     model.ir_version = 10
+    given = dict(zip(names[:inputs], arrays, strict=False))
+    return bound(session_on(threads, model), given, shape)
+
+
+def onnx_found() -> bool:
+    return all(find_spec(package) for package in ("onnx", "onnxruntime"))
+
+
+def session_on(threads: int, model: Any, profile: str | None = None) -> Any:
+    """With all optimizations. profile: how the name of a file begins that it is to write."""
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    session = onnxruntime.InferenceSession(
+    if profile is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = profile
+    return onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
+
+
+def bound(session: Any, given: dict[str, np.ndarray], shape: tuple[int, ...]) -> Call:
+    """A call that writes y into memory of its own, and returns that first."""
     result = np.empty(shape, np.float32)
     binding = session.io_binding()
-    for name, array in zip(names[:inputs], arrays, strict=False):
+    for name, array in given.items():
         binding.bind_cpu_input(name, array)
     binding.bind_output("y", "cpu", 0, np.float32, shape, result.ctypes.data)
-    kept = result, arrays  # the binding has only their addresses
+    kept = result, given  # the binding has only their addresses
 
     def run() -> object:
         session.run_with_iobinding(binding)

@@ -1,0 +1,203 @@
+"""Convolutions on the CPU: our kernel of each layer, held to float64, and what it is measured against.
+
+chain    images are blocked, as they are between the kernels of a network. Peers: ONNX Runtime's own kernel
+         in such a chain, and PyTorch's with packed filters and channels last
+arrays   NCHW in and out, filters packed ahead
+untuned  the plan that is chosen, against the fastest of 100 others
+
+Whatever the library can't build yet is named, and nothing is measured.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+from convolution_layers import Layer, others, resnet50, separable, winograd
+from convolution_peers import Array, Operands, in_a_chain, on_arrays, operands_of
+from cpu_cases import Call, Case
+from pairs import seconds
+
+import taskc as tc
+from taskc import CompileError, f32
+from taskc.backend.cpu.compile import compile_kernel
+from taskc.backend.cpu.processor import host
+from taskc.kernels.choose import sample
+from taskc.kernels.convolution import build, convolution
+from taskc.kernels.convolution.plan import candidates
+from taskc.kernels.convolution.problem import problem_of
+from taskc.lang.definition import Definition
+from taskc.passes.pipeline import lower
+
+# Options, names and types that aren't there yet, and what they are refused with.
+_NOT_BUILT = AttributeError, CompileError, ImportError, NotImplementedError, TypeError, ValueError
+_BOUND, _BOUND_REASSOCIATED = 1e-4, 1e-3  # results are about 1
+_PLANS = 100
+_FASTEST = 5  # of them are measured in pairs
+Made = TypeVar("Made")
+
+
+@tc.function
+def relu(x):  # type: ignore[no-untyped-def]
+    return 0 if x < 0 else x
+
+
+@dataclass(frozen=True)
+class Ours:
+    """result: what a call makes, as NCHW."""
+
+    call: Call
+    result: Callable[[], Array]
+
+
+def convolution_cases(threads: int, quick: bool) -> Iterator[Case]:
+    few = slice(2) if quick else slice(None)
+    for layer in resnet50()[few]:
+        yield from _case("convolution, chain", layer, threads)
+    for layer in winograd()[few]:
+        yield from _case("convolution, chain, exact=False", layer, threads, is_exact=False)
+    for layer in resnet50()[few]:
+        yield from _case("convolution, arrays", layer, threads, is_blocked=False)
+    for layer in separable()[few]:
+        yield from _case("depthwise and 1x1, chain", layer, threads)
+    forms = others()
+    for layer in (forms[0], forms[-1]) if quick else forms:
+        # Those that have no blocked images are on arrays.
+        is_blocked = len(layer.size) == 2 and not layer.is_transposed
+        yield from _case("other convolutions", layer, threads, is_blocked=is_blocked)
+
+
+def _case(
+    benchmark: str, layer: Layer, threads: int, *, is_blocked: bool = True, is_exact: bool = True
+) -> Iterator[Case]:
+    operands = operands_of(layer)
+    make = partial(convolution, *_shape(layer), **_options(layer, is_blocked, is_exact))
+    made = built(f"{benchmark} {layer}", partial(ours, make, layer, operands, is_blocked))
+    if made is None:
+        return
+    error = operands.checked(made.result(), _BOUND if is_exact else _BOUND_REASSOCIATED)
+    print(f"  {benchmark} {layer}: wrong by {error:.1e} at most", flush=True)
+    find = in_a_chain if is_blocked else on_arrays
+    yield Case(
+        benchmark, str(layer), made.call, find(layer, operands, threads),
+        operations=layer.operations, compiled_ms=compiled_ms(make),
+    )  # fmt: skip
+
+
+def untuned_cases(threads: int, quick: bool) -> Iterator[Case]:
+    for layer in resnet50()[slice(2) if quick else slice(None)]:
+        case = built(f"untuned {layer}", partial(_untuned, layer))
+        if case is not None:
+            yield case
+
+
+def _untuned(layer: Layer) -> Case:
+    """The fastest of the random plans are found by a few calls, and then measured in pairs."""
+    machine, operands = tc.machine(), operands_of(layer)
+    images, *extents, channels, features = _shape(layer)
+    problem = problem_of(
+        images, tuple(extents), channels, features,
+        scale=False, total=None, result=None,
+        **_options(layer, is_blocked=True, is_exact=True),
+    )  # fmt: skip
+
+    def by(plan: Any) -> Call:
+        made = ours(lambda: build(problem, plan, machine), layer, operands)
+        operands.checked(made.result(), _BOUND)
+        return made.call
+
+    fastest: list[tuple[float, str, Call]] = []
+    for plan in sample(candidates, problem, machine, _PLANS):
+        call = by(plan)
+        found = min(seconds(call) for _ in range(5)), str(plan), call
+        fastest = sorted([*fastest, found], key=lambda found: found[0])[:_FASTEST]
+    peers = {plan: call for _, plan, call in fastest}
+    return Case("untuned", str(layer), by(None), peers, operations=layer.operations)
+
+
+def built(case: str, build: Callable[[], Made]) -> Made | None:
+    try:
+        return build()
+    except _NOT_BUILT as error:
+        print(f"  {case}: not built: {str(error).splitlines()[0]}", flush=True)
+        return None
+
+
+def ours(
+    make: Callable[[], Definition], layer: Layer, operands: Operands, is_blocked: bool = True
+) -> Ours:
+    """A call on operands that lie as our kernel wants them, made once."""
+    kernel = make()
+    lie = in_blocks if is_blocked else _two_axes
+    x = operands.x if is_blocked and _is_first(layer) else lie(operands.x)
+    residual = [lie(array) for array in operands.residual]
+    arguments = x, kernel.pack(_two_axes(operands.weights)), operands.bias, *residual
+    y: Any = np.empty(operands.expected.shape, np.float32)
+    y = tc.empty(_blocked_type(y)) if is_blocked else _two_axes(y)
+    kernel(*arguments, out=y)
+
+    def result() -> Array:
+        lies = y.unpack()[:, : layer.features] if is_blocked else y
+        return np.asarray(lies).reshape(operands.expected.shape)
+
+    return Ours(lambda: kernel(*arguments, out=y), result)
+
+
+def compiled_ms(make: Callable[[], Definition]) -> float:
+    """Processor time, from the template to machine code, whatever is in the cache."""
+    processor = host()
+    start = time.process_time()
+    for part in make().kernels:
+        compile_kernel(lower(replace(part.ir, target=processor.target)), processor)
+    return 1e3 * (time.process_time() - start)
+
+
+def _shape(layer: Layer) -> tuple[int, ...]:
+    return 1, *_two(layer.extents, 1), layer.channels, layer.features
+
+
+def _options(layer: Layer, is_blocked: bool, is_exact: bool) -> dict[str, Any]:
+    """What is said besides, where it isn't what the template takes for granted."""
+    options: dict[str, Any] = {
+        "size": _two(layer.size, 1), "stride": layer.stride, "padding": _two(layer.padding, 0),
+        "dilation": layer.dilation, "groups": layer.groups, "order": "NCHW", "filters": "OIHW",
+        "packed": True, "bias": True, "residual": layer.residual, "activation": relu, "dtype": f32,
+    }  # fmt: skip
+    if is_blocked:
+        options |= {"results": "NCHWc"} if _is_first(layer) else {"order": "NCHWc"}
+    if layer.is_transposed:
+        options |= {"filters": "IOHW", "transposed": True}
+    if not is_exact:
+        options["exact"] = False
+    return options
+
+
+def _is_first(layer: Layer) -> bool:
+    """Of a network: its channels don't fill a block, and are read as they come."""
+    return layer.channels < tc.machine().lanes
+
+
+def _two(numbers: tuple[int, ...], first: int) -> tuple[int, ...]:
+    return (first, *numbers) if len(numbers) == 1 else numbers
+
+
+def _two_axes(array: Array) -> Array:
+    """What has one axis has another one, of one row."""
+    return array[:, :, None] if array.ndim == 3 else array
+
+
+def in_blocks(array: Array) -> Any:
+    """Zeros fill the last block of channels."""
+    described = _blocked_type(array)
+    rest = [(0, full - own) for full, own in zip(described.shape, array.shape, strict=True)]
+    return tc.pack(np.pad(array, rest), described)
+
+
+def _blocked_type(array: Array) -> tc.TensorType:
+    from taskc.kernels.convolution import blocked
+
+    return blocked(*array.shape, f32)
