@@ -109,12 +109,14 @@ class Definition(Described, ABC):
     def pack(self, array: Any, parameter: str | None = None) -> Packed:
         """A constant operand as a parameter with a layout takes it, zeros where its shape is rounded up.
 
-        The parameter need not be named where one has a layout.
+        The parameter need not be named where one has a layout, or where the author said what one is packed from.
         """
         array = np.asarray(array)
         given = [item for item in inputs_of(self.ir.parameters) if isinstance(item, Tensor)]
         laid = [item for item in given if item.layout is not None]
         found = [item for item in laid if parameter in (None, item.name)]
+        if len(found) > 1:
+            found = [item for item in found if item.name in self._packs]
         if len(found) != 1:
             names = ", ".join(item.name for item in laid) or "none"
             raise TypeError(
