@@ -171,7 +171,9 @@ def test_what_is_written_is_packed_on_a_device(
     np.testing.assert_array_equal(host.unpack(), WEIGHTS)
 
 
-def test_a_temporary_has_room_for_its_layout(emitted: FakeDriver) -> None:
+def test_a_temporary_has_room_for_its_layout(
+    emitted: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """There is more of it than the temporary has elements."""
     n, m, laid = tc.dim("n"), tc.dim("m"), repeat(4, 8)
 
@@ -203,3 +205,6 @@ def test_a_temporary_has_room_for_its_layout(emitted: FakeDriver) -> None:
         np.testing.assert_array_equal(there_and_back(given).numpy(), x + 1)
         taken = [arguments[0] for name, arguments in emitted.calls if name.startswith("cuMemAlloc")]
         assert 4 * -(-rows // 4) * 32 in taken  # whole layouts, one after another
+        with monkeypatch.context() as patch:
+            patch.setenv("TASKC_TARGET", "cuda")  # copied there, between memory of the CPU's
+            np.testing.assert_array_equal(there_and_back(x), x + 1)
