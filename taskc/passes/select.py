@@ -11,7 +11,8 @@
     ...                                                    (see taskc/passes/select_reductions.py)
 
 A move from or to a tile is done by the tile's owners; any other by a coalesced cover of its shape, with
-accesses as wide as its alignment allows. A tile that changes its mapping goes through shared memory. A
+accesses as wide as its alignment allows. A tile that changes its mapping goes through shared memory, or, where
+a processor's lanes exchange rows for columns, by shuffles (taskc/passes/select_transposes.py). A
 matrix product takes the first instruction whose fragments divide its accumulator's mapping; where none
 fits it becomes fused multiply-adds, and a note says so.
 """
@@ -33,6 +34,7 @@ from taskc.passes.select_matrix import matrix_product, with_packs
 from taskc.passes.select_products import with_asynchronous_products
 from taskc.passes.select_reductions import reduction, scan
 from taskc.passes.select_stores import BulkStores
+from taskc.passes.select_transposes import turned, turns
 
 
 def select(kernel: ir.Kernel) -> ir.Kernel:
@@ -73,7 +75,7 @@ class _Selector:
         if move.by is not None:
             return replace(move, by=_limited(move.by, move.shape))
         if _changes_owners(move):
-            return self.through_shared(move)
+            return self.to_other_owners(move)
         owners = _tile_owners(move)
         if owners is not None:
             stored = self.bulk_stores.store(move, owners, self.known, self.notes)
@@ -85,13 +87,15 @@ class _Selector:
         width = move_width(move, self.target, self.known)
         return replace(move, by=auto_map(move.shape, workers=self.workers, vector=width))
 
-    def through_shared(self, move: ir.Move) -> Statement:
-        """scratch = the source tile, by its owners; the target = scratch, by its own."""
+    def to_other_owners(self, move: ir.Move) -> Statement:
+        """By exchanges; or scratch = the source tile, by its owners, and the target = scratch, by its own."""
         read = move.value
         assert isinstance(read, ir.Read)
         source = read.tensor
         assert source.owners is not None
         assert move.tensor.owners is not None
+        if turns(source.owners, move.tensor.owners, self.target, self.workers):
+            return turned(move, self.workers)
         scratch = Tensor(f"{source.name}_scratch", source.dtype, source.shape, SHARED, loc=move.loc)
         variables = tuple(Variable(v.name) for v in move.variables)
         write = ir.Move(

@@ -17,7 +17,7 @@ from math import ceil
 from typing import Any
 
 import taskc as tc
-from taskc import TensorType, repeat, spatial
+from taskc import Mapping, TensorType, repeat, spatial
 from taskc.kernels.convolution.plan import Direct
 from taskc.kernels.convolution.problem import Problem
 
@@ -51,7 +51,7 @@ def direct(problem: Problem, plan: Direct) -> tc.KernelDefinition:
     lines, columns = plan.result_lines(problem)
     tile, own = _tile(problem, plan), plan.own
     channels = _channels(problem, plan)
-    features = problem.of_sums.made.shape[-1 if problem.results == "NHWC" else 1]
+    features = _stored_features(problem)
     parts = _parts(problem, plan)
     tiles = ceil(plan.columns / plan.pixels)
     waiting = plan.lines * (plan.features // plan.wide) * tiles if plan.depth < channels else 0
@@ -109,6 +109,13 @@ def direct(problem: Problem, plan: Direct) -> tc.KernelDefinition:
 def _channels(problem: Problem, plan: Direct) -> int:
     """Those of a group, with what fills up a step; of none, too, there is a step, that adds nothing."""
     return max(1, ceil(problem.group_channels / plan.near)) * plan.near
+
+
+def _stored_features(problem: Problem) -> int:
+    """With those that fill up a block of NCHWc."""
+    features = problem.of_sums.made.shape[-1 if problem.results == "NHWC" else 1]
+    assert isinstance(features, int)
+    return features
 
 
 def with_packing(problem: Problem, plan: Direct) -> tc.ProgramDefinition:
@@ -265,20 +272,34 @@ def _in_lines(plan: Direct, at: Function, width: int) -> Function:
 
 
 def _store(problem: Problem, plan: Direct) -> Function:
-    features, stored = (
-        problem.features,
-        problem.of_sums.made.shape[-1 if problem.results == "NHWC" else 1],
-    )
+    """Features lie along the lanes of sums. Where pixels do so in memory, tiles are turned first."""
+    features, lanes, epilogue = problem.features, plan.lanes, problem.epilogue
+    stored = _stored_features(problem)
     output_at = _in_lines(plan, problem.output_at, problem.outputs[1])
-    epilogue = problem.epilogue
 
     @tc.function
     def store(y, acc, own, further, image, f, i, j):
         for p, o in own:
+            at = output_at(image, i, j + p, f + o)
             if f + o < features:
-                at = output_at(image, i, j + p, f + o)
                 y[at] = epilogue(acc[p, o], further, f + o, at)
             elif f + o < stored:
-                y[output_at(image, i, j + p, f + o)] = 0
+                y[at] = 0
 
-    return store
+    @tc.function
+    def store_turned(y, acc, own, further, image, f, i, j):
+        lines = tc.tile(problem.total, _turned(own, lanes))
+        tc.copy(lines, acc)
+        for p, o in _turned(own, lanes):
+            if f + o < features:
+                at = output_at(image, i, j + p, f + o)
+                y[at] = epilogue(lines[p, o], further, f + o, at)
+
+    return store_turned if problem.results == "NCHW" else store
+
+
+def _turned(own: Mapping, lanes: int) -> Mapping:
+    """The owners of a tile with its pixels along the lanes."""
+    pixels, features = own.shape
+    turned = repeat(ceil(pixels / lanes), features) * spatial(lanes, 1)
+    return turned.within((pixels, features)) if pixels % lanes else turned

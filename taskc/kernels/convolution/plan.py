@@ -232,8 +232,8 @@ def _tiles(problem: Problem, machine: Machine) -> Iterator[tuple[int, int, bool]
         if blocks % vectors or (is_mixed and vectors > 1):
             continue
         most = (machine.registers - 1 - vectors) // vectors
-        if is_mixed and problem.group_channels > 1:
-            most //= PROCESSOR.registers_to_pick  # for what lanes pick their own channel from
+        if is_mixed:
+            most //= PROCESSOR.registers_to_pick  # for what lanes take their own channel from
         if problem.is_pointwise:
             length = problem.extents[0] * problem.extents[1]
             exact = [pixels for pixels in range(most, 3, -1) if length % pixels == 0]
