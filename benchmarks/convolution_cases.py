@@ -135,16 +135,21 @@ def ours(
     lie = in_blocks if is_blocked else _two_axes
     x = operands.x if is_blocked and _is_first(layer) else lie(operands.x)
     residual = [lie(array) for array in operands.residual]
-    arguments = x, kernel.pack(_two_axes(operands.weights)), operands.bias, *residual
-    y: Any = np.empty(operands.expected.shape, np.float32)
-    y = tc.empty(_blocked_type(y)) if is_blocked else _two_axes(y)
-    kernel(*arguments, out=y)
+    arguments = x, kernel.pack(_two_axes(operands.weights)), operands.bias
+    if is_blocked and residual:  # which dies there, in a network
+        (y,) = residual
+        call = partial(kernel, *arguments, y)
+    else:
+        y = np.empty(operands.expected.shape, np.float32)
+        y = tc.empty(_blocked_type(y)) if is_blocked else _two_axes(y)
+        call = partial(kernel, *arguments, *residual, out=y)
+    call()
 
     def result() -> Array:
         lies = y.unpack()[:, : layer.features] if is_blocked else y
         return np.asarray(lies).reshape(operands.expected.shape)
 
-    return Ours(lambda: kernel(*arguments, out=y), result)
+    return Ours(call, result)
 
 
 def compiled_ms(make: Callable[[], Definition]) -> float:
@@ -168,6 +173,7 @@ def _options(layer: Layer, is_blocked: bool, is_exact: bool) -> dict[str, Any]:
         "packed": True, "bias": True, "residual": layer.residual, "activation": relu, "dtype": f32,
     }  # fmt: skip
     if is_blocked:
+        options |= {"residual": False, "in_place": layer.residual}
         options |= {"results": "NCHWc"} if _is_first(layer) else {"order": "NCHWc"}
     if layer.is_transposed:
         options |= {"filters": "IOHW", "transposed": True}

@@ -29,13 +29,12 @@ class ProcessorFacts:
     fused_latency: float = 4  # cycles until a multiply-add's sum may be added to
     registers_to_pick: int = 3  # to a sum, whose lanes are of several groups
     tile_cycles: float = 40  # for beginning and ending a tile of registers
-    # Bytes of a cycle that a core reads from its nearest cache, from its own, and from the one that it shares; of
-    # that time, what isn't hidden behind products.
+    # Bytes of a cycle that a core reads from its nearest cache, from its own, and from the one that it shares: of these
+    # it reads ahead.
     near_bytes: int = 1 << 15
     near_bytes_per_cycle: float = 64
-    own_bytes_per_cycle: float = 24
-    shared_bytes_per_cycle: float = 8
-    reading_beside: float = 0.125
+    own_bytes_per_cycle: float = 32
+    shared_bytes_per_cycle: float = 24
 
     # Shares, by vector registers, of tiles of rows and vectors that leave room for a row of b.
     tile_shares: dict[int, dict[Extents, float]] = field(

@@ -47,6 +47,7 @@ def convolution(
     bias: bool = False,
     scale: bool = False,
     residual: bool = False,
+    in_place: bool = False,
     activation: Any = None,
     dtype: DType = f16,
     total: DType | None = None,
@@ -68,6 +69,7 @@ def convolution(
 
     padding   zeros around: for all sides, (above and below, beside), or (above, left, below, right)
     packed    w comes as `kernel.pack(w)` makes it, on processors: a call of others packs it again each time
+    in_place  the residual is no operand, but what y holds before, on processors
     groups    each has features // groups features, of channels // groups channels
     bias      a further operand, [features]; scale: another one; residual: one more, of y's shape and type
     total     the type that is summed in, and that bias and scale have: f32, or i32 of integers, if not said; scaled
@@ -80,7 +82,7 @@ def convolution(
     problem = problem_of(
         images, (height, width), channels, features,
         size=size, stride=stride, padding=padding, dilation=dilation, groups=groups, order=order,
-        results=results, filters=filters, packed=packed, bias=bias, scale=scale, residual=residual,
+        results=results, filters=filters, packed=packed, in_place=in_place, bias=bias, scale=scale, residual=residual,
         activation=activation, dtype=dtype, total=total, result=result, lanes=machine.lanes,
     )  # fmt: skip
     return build(problem, schedule if machine.is_processor else tiling, machine)
@@ -94,9 +96,14 @@ def build(
         assert not isinstance(plan, Tiling)
         return _on_processor(problem, plan or choose(candidates, problem, machine))
     assert plan is None or isinstance(plan, Tiling)
-    if problem.packed or problem.order == "NCHWc" or problem.results != problem.order:
+    if (
+        problem.packed
+        or problem.in_place
+        or problem.order == "NCHWc"
+        or problem.results != problem.order
+    ):
         raise CompileError(
-            "this machine takes filters as they are, and images and results of one order, NHWC or NCHW"
+            "this machine takes filters and residuals as they are, and images and results of one order, NHWC or NCHW"
         )
     return _on_gpu(problem, plan, machine)
 

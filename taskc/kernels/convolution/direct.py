@@ -215,45 +215,31 @@ def _summed(problem: Problem, plan: Direct) -> Function:
                 acc[p, o] += number * w[f + o, c, r, s].to(total)
 
     @tc.function
+    def across_channels(x, w, acc, own, image, f, h, j, r, s, first, is_edge):
+        if is_alike:
+            for c in range(near):
+                add(x, w, acc, own, image, f, h, j, r, s, first + c, is_edge)
+        else:
+            # Constants, so that it is known which of a few neighbours each lane takes.
+            for c in tc.static(range(near)):
+                add(x, w, acc, own, image, f, h, j, r, s, first + c, is_edge)
+
+    @tc.function
     def summed(x, w, acc, own, image, f, i, j, first, is_edge):
         for q in range(steps):
             for r in range(taps):
                 h = i * down + r * step - above
                 if 0 <= h < height:
-                    for s in tc.static(range(across)):
-                        if is_alike:
-                            for c in range(near):
-                                add(
-                                    x,
-                                    w,
-                                    acc,
-                                    own,
-                                    image,
-                                    f,
-                                    h,
-                                    j,
-                                    r,
-                                    s,
-                                    first + q * near + c,
-                                    is_edge,
-                                )
-                        else:
-                            # Constants, so that it is known which of a few neighbours each lane takes.
-                            for c in tc.static(range(near)):
-                                add(
-                                    x,
-                                    w,
-                                    acc,
-                                    own,
-                                    image,
-                                    f,
-                                    h,
-                                    j,
-                                    r,
-                                    s,
-                                    first + q * near + c,
-                                    is_edge,
-                                )
+                    if is_edge:  # which taps lie outside is constant
+                        for s in tc.static(range(across)):
+                            across_channels(
+                                x, w, acc, own, image, f, h, j, r, s, first + q * near, is_edge
+                            )
+                    else:
+                        for s in range(across):
+                            across_channels(
+                                x, w, acc, own, image, f, h, j, r, s, first + q * near, is_edge
+                            )
 
     return summed
 

@@ -67,20 +67,19 @@ class Direct:
         return self.lines_of(problem) if self.flat else problem.outputs
 
     def cost(self, problem: Problem, machine: Machine) -> float:
-        """It takes as long as the products of each block, or as reading what they are of; which isn't free beside them."""
+        """It takes as long as the products of all blocks, or as reading what these are of."""
         lines, columns = self.result_lines(problem)
         blocks = ceil(lines / self.lines) * ceil(columns / self.columns)
         blocks *= problem.known_images * ceil(problem.features / self.features)
         waves = ceil(blocks / machine.threads)
-        products, reading = self._products(problem, machine), self._reading(problem, machine)
-        cycles = max(products, reading) + PROCESSOR.reading_beside * reading
+        cycles = max(self._products(problem), self._reading(problem, machine))
         return waves * cycles / PROCESSOR.cycles_per_second
 
     def _tiles(self, problem: Problem) -> tuple[int, int]:
         """The whole tiles of a block in a line, and the pixels of what is left."""
         return divmod(min(self.columns, self.result_lines(problem)[1]), self.pixels)
 
-    def _products(self, problem: Problem, machine: Machine) -> float:
+    def _products(self, problem: Problem) -> float:
         """Cycles of a block's fused multiply-adds, and of beginning and ending its tiles."""
         whole, rest = self._tiles(problem)
         fused, latency = PROCESSOR.fused_per_cycle, PROCESSOR.fused_latency

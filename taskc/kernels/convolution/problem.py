@@ -47,6 +47,7 @@ class Problem:
     order   where the numbers of images lie, NHWC, NCHW, or NCHWc; results: where those of results do
     lanes   channels of a block of NCHWc
     packed  filters come as `pack` makes them
+    in_place  the residual is where results go
     exact   sums are of products of what is given, and not, as Winograd's, of others
     """
 
@@ -71,6 +72,7 @@ class Problem:
     residual: bool = False
     lanes: int = 16
     packed: bool = False
+    in_place: bool = False
     exact: bool = True
 
     @property
@@ -221,9 +223,16 @@ class Problem:
         given, weights, _, made = self.types
         offset, scale, residue = self.of_sums.operands
 
+        role = tc.inout if self.in_place else tc.out
+
         @tc.program
         def convolution(
-            x: given, w: weights, offsets: offset, scales: scale, residual: residue, y: tc.out[made]
+            x: given,
+            w: weights,
+            offsets: offset,
+            scales: scale,
+            residual: () if self.in_place else residue,
+            y: role[made],
         ):
             steps(x, w, (*offsets, *scales, *residual), y)
 
@@ -240,12 +249,18 @@ class Problem:
         offset, scale, residue = self.of_sums.operands
         packs = {"w": weights.shape} if packed else None
         weights = packed or weights
+        role = tc.inout if self.in_place else tc.out
 
         @tc.kernel(workers=workers, packs=packs)
         def convolution(
-            x: given, w: weights, offsets: offset, scales: scale, residual: residue, y: tc.out[made]
+            x: given,
+            w: weights,
+            offsets: offset,
+            scales: scale,
+            residual: () if self.in_place else residue,
+            y: role[made],
         ):
-            blocks(x, w, (*offsets, *scales, *residual), y)
+            blocks(x, w, (*offsets, *scales, *((y,) if self.in_place else residual)), y)
 
         return convolution
 
@@ -255,7 +270,7 @@ def problem_of(
     *, size: Pair, stride: Pair, padding: Pair | tuple[int, int, int, int], dilation: Pair, groups: int,
     order: str, filters: str, bias: bool, scale: bool, residual: bool, activation: Any,
     dtype: DType, total: DType | None, result: DType | None, results: str | None = None, packed: bool = False,
-    lanes: int = 16,
+    in_place: bool = False, lanes: int = 16,
 ) -> Problem:  # fmt: skip
     """The problem of what a user asks for, if there is one."""
     for given in (order, results or order):
@@ -285,9 +300,10 @@ def problem_of(
         activation=activation,
         bias=bias,
         scale=scale,
-        residual=residual,
+        residual=residual or in_place,
         lanes=lanes,
         packed=packed,
+        in_place=in_place,
         dtype=dtype,
         total=total,
         result=result or (total if dtype.is_integer or dtype is tc.tf32 else dtype),
