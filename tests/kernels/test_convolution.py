@@ -18,6 +18,7 @@ from taskc.kernels.choose import choose
 from taskc.kernels.convolution import Problem, Tiling, convolution
 from taskc.kernels.convolution.plan import candidates_of_blocks
 from taskc.passes.pipeline import lower
+from tests.kernels.convolved import exact
 from tests.kernels.simulated import simulated
 
 # (channels, height and width, features, filter, stride)
@@ -29,23 +30,6 @@ RESNET = (
 FRAGMENT = repeat(2, 1) * spatial(8, 4) * repeat(1, 2)
 SMALL = Tiling(spatial(2, 1) * repeat(1, 2) * FRAGMENT, 16, 3)
 ROUNDING = {tc.f16: 2.0**-11, tc.bf16: 2.0**-8, tc.f32: 0.0, tc.tf32: 0.0, tc.i8: 0.0}
-
-
-def exact(x: Any, w: Any, strides: Any, padding: Any, dilations: Any, groups: int) -> Any:
-    """Of NHWC and OHWI."""
-    (above, left, below, right), (down, beside) = padding, strides
-    x = np.pad(x, ((0, 0), (above, below), (left, right), (0, 0)))
-    features, height, width, near = w.shape
-    rows = (x.shape[1] - (height - 1) * dilations[0] - 1) // down + 1
-    columns = (x.shape[2] - (width - 1) * dilations[1] - 1) // beside + 1
-    y = np.zeros((len(x), rows, columns, features))
-    for r in range(height):
-        for s in range(width):
-            part = x[:, r * dilations[0] :, s * dilations[1] :][:, ::down, ::beside]
-            part = part[:, :rows, :columns].reshape(len(x), rows, columns, groups, near)
-            parts = w[:, r, s].reshape(groups, features // groups, near)
-            y += np.einsum("nhwgc,gfc->nhwgf", part, parts).reshape(y.shape)
-    return y
 
 
 def check(

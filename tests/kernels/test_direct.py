@@ -1,0 +1,140 @@
+"""Convolutions on processors, of any orders, shapes and types, by any plan: against f64, on lesser processors, too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import taskc as tc
+from taskc import Machine, bf16, f16, f32, f64, i8
+from taskc.arguments import Signature
+from taskc.kernels.choose import choose, sample
+from taskc.kernels.convolution import Problem, build
+from taskc.kernels.convolution.plan import candidates
+from taskc.launches import launches
+from tests.backend.cpu.processors import loaded_for
+from tests.kernels.convolved import exact, given, given_filters, problem, results_of
+from tests.kernels.random_problems import quarter, relu
+
+HERE = tc.machine()
+MACHINES = {
+    "host": HERE,
+    "avx2": Machine(lanes=8, registers=16, threads=2, fast_memory=1 << 20),
+    "sse2": Machine(lanes=4, registers=16, threads=2, fast_memory=1 << 20),
+}
+# Of a number, and of the magnitudes that it is summed from.
+ACTIVATIONS: dict[Any, Any] = {
+    relu: (lambda y: np.maximum(y, 0), lambda sizes: sizes),
+    quarter: (lambda y: y * 0.25 + 1, lambda sizes: sizes * 0.25 + 1),
+}
+# Half a unit in the last place, in parts of the number, and half of the least number.
+ROUNDING = {f16: 2.0**-11, bf16: 2.0**-8, f32: 2.0**-24, f64: 2.0**-53}
+LEAST = {f16: 2.0**-25}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a convolution is called with but for its filters, which depend on the plan, and what comes out, NHWC."""
+
+    problem: Problem
+    x: Any
+    w: Any
+    further: tuple[Any, ...]
+    expected: Any
+    bound: Any
+
+
+def case(of: Problem, seed: int) -> Case:
+    """A sum is off by as much as one of so many terms is in its type; those of integers are exact."""
+    random = np.random.default_rng(seed)
+
+    def numbers(dtype: tc.DType, *shape: int) -> Any:
+        if dtype.is_integer:
+            least = -128 if dtype.is_signed else 0
+            return random.integers(least, least + 256, shape).astype(dtype.numpy)
+        return random.standard_normal(shape).astype(dtype.numpy)
+
+    images = of.images if isinstance(of.images, int) else 2
+    x = numbers(of.dtype, images, *of.extents, of.channels)
+    w = numbers(of.dtype, of.features, *of.size, of.group_channels)
+    where = of.stride, of.padding, of.dilation, of.groups
+    y = exact(x.astype(np.float64), w.astype(np.float64), *where)
+    sizes = exact(*(np.abs(value.astype(np.float64)) for value in (x, w)), *where)
+    wide, further = of.of_sums.wide, []
+    offsets, scales = (numbers(wide, of.features) for _ in range(2))
+    residual = numbers(of.result, *y.shape)
+    if of.scale:
+        y, sizes = y * scales.astype(np.float64), sizes * np.abs(scales.astype(np.float64))
+    if of.bias:
+        y, sizes = y + offsets.astype(np.float64), sizes + np.abs(offsets.astype(np.float64))
+        further.append(offsets)
+    if of.scale:
+        further.append(scales)
+    if of.residual:
+        y, sizes = y + residual.astype(np.float64), sizes + np.abs(residual.astype(np.float64))
+        further.append(given(residual, of.results, of.of_sums.made))
+    if of.activation is not None:
+        of_number, of_sizes = ACTIVATIONS[of.activation]
+        y, sizes = of_number(y), of_sizes(sizes)
+    terms = of.deep + len(further) + (of.activation is quarter)
+    bound = ROUNDING.get(wide, 0) * terms * sizes
+    bound = bound + ROUNDING.get(of.result, 0) * (np.abs(y) + bound)
+    bound = bound + LEAST.get(of.result, 0)
+    return Case(of, given(x, of.order, of.types[0]), w, tuple(further), y, bound)
+
+
+def check(case: Case, plan: Any, name: str = "host") -> None:
+    of = case.problem
+    definition = build(of, plan, MACHINES[name])
+    w = given_filters(case.w, of, definition)
+    made = called(definition, [case.x, w, *case.further], name)
+    made = results_of(made, of.results, of.features).astype(np.float64)
+    assert made.shape == case.expected.shape
+    wrong = ~(np.abs(made - case.expected) <= case.bound)
+    assert not wrong.any(), (
+        f"{of}, {plan}, {name}: wrong are {wrong.sum()} of {wrong.size} elements, the first at"
+        f" {np.argwhere(wrong)[0]}, {made[wrong][0]} instead of {case.expected[wrong][0]}"
+    )
+
+
+def called(definition: Any, arguments: list[Any], name: str) -> Any:
+    """What comes out of a call; where the processor is another one, what isn't stored is no number."""
+    if name == "host":
+        return definition(*arguments)
+    bound = Signature(definition.ir).bind(arguments, {})
+    bound.returned.reshape(-1).view(np.uint8)[...] = 0xFF
+    steps = [(definition.ir, bound)]
+    if isinstance(definition, tc.ProgramDefinition):
+        steps = [(one.call.kernel, one.bound) for one in launches(definition.ir, bound.values)]
+    for kernel, one in steps:
+        loaded_for(kernel, name).run(one.values, one.dimensions)
+    return bound.returned
+
+
+def check_some(shape: Any, options: dict[str, Any], count: int, name: str = "host") -> None:
+    """By the plan of least cost, and so many others."""
+    machine = MACHINES[name]
+    of = problem(shape, options, machine)
+    made = case(of, sum(map(ord, str(of.extents))))
+    for plan in {choose(candidates, of, machine), *sample(candidates, of, machine, count)}:
+        check(made, plan, name)
+
+
+N = tc.dim("images")
+BLOCKED: dict[str, Any] = {"order": "NCHWc"}
+LINES: dict[str, Any] = {"order": "NCHW", "filters": "OIHW"}
+ALL: dict[str, Any] = {"bias": True, "scale": True, "residual": True, "activation": relu}
+CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "narrow": ((1, 11, 2, 5, 15), {"size": (3, 5), "padding": (1, 2), **LINES}),
+    "depthwise, lines": ((N, 7, 6, 5, 10), {"groups": 5, "padding": 1, **LINES, **ALL}),
+    "f16": ((1, 6, 7, 33, 17), {"dtype": f16, "padding": 1, **LINES, **ALL, "packed": True}),
+    "i8": ((1, 6, 7, 33, 17), {"dtype": i8, "padding": 1, **BLOCKED, "bias": True}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "options"), CASES.values(), ids=list(CASES))
+def test_no_plan_changes_the_result(shape: Any, options: dict[str, Any]) -> None:
+    check_some(shape, options, 2)
