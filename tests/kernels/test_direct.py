@@ -129,7 +129,9 @@ LINES: dict[str, Any] = {"order": "NCHW", "filters": "OIHW"}
 ALL: dict[str, Any] = {"bias": True, "scale": True, "residual": True, "activation": relu}
 CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "narrow": ((1, 11, 2, 5, 15), {"size": (3, 5), "padding": (1, 2), **LINES}),
+    "narrow and dilated": ((1, 5, 3, 16, 16), {"padding": 3, "dilation": 3, **BLOCKED}),
     "depthwise, lines": ((N, 7, 6, 5, 10), {"groups": 5, "padding": 1, **LINES, **ALL}),
+    "f64": ((1, 5, 9, 17, 20), {"dtype": f64, "padding": 1, **BLOCKED, **ALL}),
     "f16": ((1, 6, 7, 33, 17), {"dtype": f16, "padding": 1, **LINES, **ALL, "packed": True}),
     "i8": ((1, 6, 7, 33, 17), {"dtype": i8, "padding": 1, **BLOCKED, "bias": True}),
 }  # fmt: skip

@@ -36,7 +36,9 @@ def _blocked(
     dtype: DType, images: Extent, extents: tuple[int, int], channels: int, lanes: int
 ) -> TensorType:
     blocks = ceil(channels / lanes)
-    layout = repeat(1, max(1, blocks), *extents) * repeat(1, lanes, 1, 1)
+    # Of so many images as are not known, each has the layout.
+    outermost = max(1, images) if isinstance(images, int) else 1
+    layout = repeat(outermost, max(1, blocks), *extents) * repeat(1, lanes, 1, 1)
     return TensorType(dtype, (images, blocks * lanes, *extents)).laid(layout)
 
 
