@@ -128,8 +128,14 @@ BLOCKED: dict[str, Any] = {"order": "NCHWc"}
 LINES: dict[str, Any] = {"order": "NCHW", "filters": "OIHW"}
 ALL: dict[str, Any] = {"bias": True, "scale": True, "residual": True, "activation": relu}
 CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "one pixel": ((N, 1, 1, 33, 40), {"padding": 1, "order": "NCHW", "results": "NCHWc"}),
     "narrow": ((1, 11, 2, 5, 15), {"size": (3, 5), "padding": (1, 2), **LINES}),
     "narrow and dilated": ((1, 5, 3, 16, 16), {"padding": 3, "dilation": 3, **BLOCKED}),
+    "stem": (
+        (1, 19, 23, 3, 40),
+        {"size": 7, "stride": 2, "padding": 3, **LINES, "results": "NCHWc", "activation": relu},
+    ),
+    "1x7": ((1, 5, 29, 17, 15), {"size": (1, 7), "padding": (0, 3), **BLOCKED, **ALL}),
     "depthwise, lines": ((N, 7, 6, 5, 10), {"groups": 5, "padding": 1, **LINES, **ALL}),
     "f64": ((1, 5, 9, 17, 20), {"dtype": f64, "padding": 1, **BLOCKED, **ALL}),
     "f16": ((1, 6, 7, 33, 17), {"dtype": f16, "padding": 1, **LINES, **ALL, "packed": True}),

@@ -266,11 +266,12 @@ def _store(problem: Problem, plan: Direct) -> Function:
     @tc.function
     def store(y, acc, own, further, image, f, i, j):
         for p, o in own:
-            at = output_at(image, i, j + p, f + o)
-            if f + o < features:
-                y[at] = epilogue(acc[p, o], further, f + o, at)
-            elif f + o < stored:
-                y[at] = 0
+            if f + o < stored:
+                at = output_at(image, i, j + p, f + o)
+                value = problem.result(0)
+                if f + o < features:
+                    value = epilogue(acc[p, o], further, f + o, at)
+                y[at] = value
 
     @tc.function
     def store_turned(y, acc, own, further, image, f, i, j):
