@@ -11,7 +11,7 @@ import pytest
 import taskc as tc
 from taskc import Machine, bf16, f16, f32, f64, i8
 from taskc.arguments import Signature
-from taskc.kernels.choose import choose, sample
+from taskc.kernels.choose import choose, plans, sample
 from taskc.kernels.convolution import Problem, build
 from taskc.kernels.convolution.plan import candidates
 from taskc.launches import launches
@@ -131,12 +131,21 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "one pixel": ((N, 1, 1, 33, 40), {"padding": 1, "order": "NCHW", "results": "NCHWc"}),
     "narrow": ((1, 11, 2, 5, 15), {"size": (3, 5), "padding": (1, 2), **LINES}),
     "narrow and dilated": ((1, 5, 3, 16, 16), {"padding": 3, "dilation": 3, **BLOCKED}),
+    "padding beyond tiles": ((1, 2, 3, 3, 17), {"padding": (4, 40), "bias": True}),
     "stem": (
         (1, 19, 23, 3, 40),
         {"size": 7, "stride": 2, "padding": 3, **LINES, "results": "NCHWc", "activation": relu},
     ),
     "1x7": ((1, 5, 29, 17, 15), {"size": (1, 7), "padding": (0, 3), **BLOCKED, **ALL}),
     "depthwise, lines": ((N, 7, 6, 5, 10), {"groups": 5, "padding": 1, **LINES, **ALL}),
+    "depthwise, reordered": (
+        (1, 6, 5, 15, 15),
+        {"groups": 15, "order": "NCHW", "results": "NHWC", "stride": 2, "padding": 1},
+    ),
+    "groups of 1": ((1, 5, 4, 6, 3), {"groups": 3, "padding": 1}),
+    "groups of 3": ((1, 4, 6, 20, 15), {"groups": 5, "size": (2, 1), **BLOCKED, **ALL}),
+    "groups of 20": ((1, 4, 5, 6, 60), {"groups": 3, "size": 2, **LINES}),
+    "groups of 32": ((1, 5, 6, 34, 64), {"groups": 2, "padding": 1, **ALL}),
     "f64": ((1, 5, 9, 17, 20), {"dtype": f64, "padding": 1, **BLOCKED, **ALL}),
     "f16": ((1, 6, 7, 33, 17), {"dtype": f16, "padding": 1, **LINES, **ALL, "packed": True}),
     "i8": ((1, 6, 7, 33, 17), {"dtype": i8, "padding": 1, **BLOCKED, "bias": True}),
@@ -146,3 +155,19 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
 @pytest.mark.parametrize(("shape", "options"), CASES.values(), ids=list(CASES))
 def test_no_plan_changes_the_result(shape: Any, options: dict[str, Any]) -> None:
     check_some(shape, options, 2)
+
+
+SHAPES = [(1, 14, 14, 64, 64), (1, 1, 1, 1, 1), (3, 7, 31, 48, 17), (N, 2, 40, 12, 120)]
+
+
+@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("size", [1, 3])
+def test_there_are_plans_for_every_problem(shape: Any, size: int, name: str) -> None:
+    for order, groups in (("NHWC", 1), ("NCHW", 1), ("NCHWc", 1), ("NCHWc", shape[3])):
+        if shape[4] % groups:
+            continue
+        options = {"size": size, "padding": size // 2, "order": order, "groups": groups}
+        of = problem(shape, options, MACHINES[name])
+        found = list(plans(candidates, of, MACHINES[name]))
+        assert found

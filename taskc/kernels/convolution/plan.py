@@ -178,9 +178,11 @@ class Depthwise:
 
 
 def candidates(problem: Problem, machine: Machine) -> Iterable[Direct | Blocks | Depthwise]:
-    if machine.is_processor and not (problem.group_channels == 1 and problem.order == "NCHW"):
+    is_depthwise = problem.group_channels == 1
+    is_of_lines = problem.order == problem.results == "NCHW" and not problem.packed
+    if machine.is_processor and not (is_depthwise and is_of_lines):
         return candidates_of_direct(problem, machine)
-    if problem.group_channels == 1:
+    if is_depthwise:
         return [Depthwise(1 if machine.is_processor else 4, 4, machine.lanes)]
     return candidates_of_blocks(problem, machine)
 
@@ -202,12 +204,15 @@ def candidates_of_direct(problem: Problem, machine: Machine) -> Iterator[Direct]
             flat,
         )
         extents = whole.result_lines(problem)
-        for features in _parts_of(whole.features, wide):
-            for lines, columns in _blocks(extents, pixels, flat):
+        parts, areas = _parts_of(whole.features, wide), list(_blocks(extents, pixels, flat))
+        finest = min(parts), areas[0]
+        for features in parts:
+            for lines, columns in areas:
                 blocks = (
                     problem.known_images * ceil(extents[0] / lines) * ceil(extents[1] / columns)
                 )
-                if blocks * (whole.features // features) < least and (lines, features) != (1, wide):
+                is_coarse = blocks * (whole.features // features) < least
+                if is_coarse and (features, (lines, columns)) != finest:
                     continue
                 for depth in _parts_of(channels, near):
                     yield replace(
