@@ -12,7 +12,7 @@ import taskc as tc
 from taskc import Machine, bf16, f16, f32, f64, i8
 from taskc.arguments import Signature
 from taskc.kernels.choose import choose, plans, sample
-from taskc.kernels.convolution import Problem, build
+from taskc.kernels.convolution import Problem, blocked, build, convolution
 from taskc.kernels.convolution.plan import candidates
 from taskc.launches import launches
 from tests.backend.cpu.processors import loaded_for
@@ -136,14 +136,22 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
         (1, 19, 23, 3, 40),
         {"size": 7, "stride": 2, "padding": 3, **LINES, "results": "NCHWc", "activation": relu},
     ),
+    "one channel": ((1, 9, 31, 1, 1), {"size": (1, 5), "padding": (0, 2), "packed": True}),
     "1x7": ((1, 5, 29, 17, 15), {"size": (1, 7), "padding": (0, 3), **BLOCKED, **ALL}),
+    "dilated and strided": (
+        (1, 13, 17, 16, 48), {"dilation": (2, 3), "stride": (1, 2), "padding": 2, "packed": True},
+    ),
     "depthwise, lines": ((N, 7, 6, 5, 10), {"groups": 5, "padding": 1, **LINES, **ALL}),
+    "depthwise, packed": (
+        (1, 6, 9, 17, 34), {"groups": 17, "padding": (0, 1), "packed": True, "order": "NCHW"},
+    ),
     "depthwise, reordered": (
         (1, 6, 5, 15, 15),
         {"groups": 15, "order": "NCHW", "results": "NHWC", "stride": 2, "padding": 1},
     ),
     "groups of 1": ((1, 5, 4, 6, 3), {"groups": 3, "padding": 1}),
     "groups of 3": ((1, 4, 6, 20, 15), {"groups": 5, "size": (2, 1), **BLOCKED, **ALL}),
+    "groups of 4": ((1, 5, 5, 12, 16), {"groups": 4, "padding": 1, "packed": True}),
     "groups of 20": ((1, 4, 5, 6, 60), {"groups": 3, "size": 2, **LINES}),
     "groups of 32": ((1, 5, 6, 34, 64), {"groups": 2, "padding": 1, **ALL}),
     "f64": ((1, 5, 9, 17, 20), {"dtype": f64, "padding": 1, **BLOCKED, **ALL}),
@@ -155,6 +163,19 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
 @pytest.mark.parametrize(("shape", "options"), CASES.values(), ids=list(CASES))
 def test_no_plan_changes_the_result(shape: Any, options: dict[str, Any]) -> None:
     check_some(shape, options, 2)
+
+
+def test_what_fills_up_blocks_is_not_read_as_a_channel() -> None:
+    """Features beyond those there are, whose bias isn't there, are zeros; and channels beyond, whatever w has."""
+    made = convolution(
+        1, 3, 3, 5, 3,
+        size=1, order="NCHWc", bias=True, dtype=f32, packed=True, activation=quarter,
+    )  # fmt: skip
+    x = tc.pack(np.ones((1, HERE.lanes, 3, 3), np.float32), blocked(1, 5, 3, 3))
+    w, offsets = np.ones((3, 1, 1, 5), np.float32), np.ones(3, np.float32)
+    y = made(x, made.pack(w), offsets)
+    np.testing.assert_array_equal(y[:, :3], 2.5)
+    np.testing.assert_array_equal(y[:, 3:], 0)
 
 
 SHAPES = [(1, 14, 14, 64, 64), (1, 1, 1, 1, 1), (3, 7, 31, 48, 17), (N, 2, 40, 12, 120)]

@@ -38,12 +38,9 @@ def packed_type(problem: Problem, plan: Direct) -> TensorType:
     """What filters are packed as, in the order in which a tile reads them; zeros beyond features and channels."""
     wide, near = plan.wide, plan.near
     blocks, steps = max(1, ceil(problem.features / wide)), _channels(problem, plan) // near
-    layout = (
-        repeat(blocks, steps, 1, 1)
-        * repeat(1, 1, *problem.size)
-        * repeat(1, near, 1, 1)
-        * repeat(wide, 1, 1, 1)
-    )
+    at = problem.filter_at
+    layout = repeat(*at(blocks, 1, 1, steps)) * repeat(*at(1, *problem.size, 1))
+    layout *= repeat(*at(1, 1, 1, near)) * repeat(*at(wide, 1, 1, 1))
     return problem.dtype[layout.shape].laid(layout)
 
 
@@ -132,10 +129,11 @@ def pack_filters(problem: Problem, plan: Direct) -> tc.KernelDefinition:
     """Puts filters into the order in which tiles read them."""
     given, made, lanes = problem.types[1], packed_type(problem, plan), plan.lanes
     filter_at, features, channels = problem.filter_at, problem.features, problem.group_channels
+    whole = made.shape[0], _channels(problem, plan)
 
     @tc.kernel(workers=lanes)
     def pack_filters(w: given, packed: tc.out[made]):
-        for f, c in tc.tiles(made.shape[:2], by=(lanes, plan.near)):
+        for f, c in tc.tiles(whole, by=(lanes, plan.near)):
             for q in range(plan.near):
                 for r in range(problem.size[0]):
                     for s in range(problem.size[1]):
@@ -143,7 +141,7 @@ def pack_filters(problem: Problem, plan: Direct) -> tc.KernelDefinition:
                             value = problem.dtype(0)
                             if f + o < features and c + q < channels:
                                 value = w[filter_at(f + o, r, s, c + q)]
-                            packed[f + o, c + q, r, s] = value
+                            packed[filter_at(f + o, r, s, c + q)] = value
 
     return pack_filters
 
@@ -198,6 +196,7 @@ def _summed(problem: Problem, plan: Direct) -> Function:
     above, left = problem.padding[:2]
     group_features, group_channels = problem.group_features, problem.group_channels
     image_at = _in_lines(plan, problem.image_at, problem.extents[1])
+    filter_at = problem.filter_at
     steps = ceil(min(plan.depth, group_channels) / near)
     # Features of a tile are of one group, or some of them of none.
     is_alike = problem.groups == 1 or group_features % plan.wide == 0
@@ -212,7 +211,7 @@ def _summed(problem: Problem, plan: Direct) -> Function:
             if (not is_edge or 0 <= column < width) and is_own:
                 group = (f if is_alike else f + o) // group_features
                 number = x[image_at(image, h, column, group * group_channels + c)].to(total)
-                acc[p, o] += number * w[f + o, c, r, s].to(total)
+                acc[p, o] += number * w[filter_at(f + o, r, s, c)].to(total)
 
     @tc.function
     def across_channels(x, w, acc, own, image, f, h, j, r, s, first, is_edge):
