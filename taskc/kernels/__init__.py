@@ -11,5 +11,6 @@ attention      with an online softmax, masks, and heads that share keys; for man
 
 Each is a folder: problem.py, plan.py, and a file for each algorithm; choose.py takes a plan for all of them, and
 machine_facts.py has what their costs ask of a machine. What several of them share: owners (who has what of a block),
-epilogue (what is made of a sum), padding (matrices whose rows are made longer), squares (turned in registers).
+epilogue (what is made of a sum), images (where their numbers lie), padding (matrices whose rows are made longer),
+squares (turned in registers).
 """

@@ -22,7 +22,8 @@ from taskc.kernels.convolution.direct import direct, with_packing
 from taskc.kernels.convolution.gemm import gemm
 from taskc.kernels.convolution.implicit_gemm import implicit_gemm
 from taskc.kernels.convolution.plan import Blocks, Depthwise, Direct, candidates
-from taskc.kernels.convolution.problem import Extent, Problem, blocked, problem_of
+from taskc.kernels.convolution.problem import Problem, problem_of
+from taskc.kernels.images import Extent, blocked
 from taskc.kernels.matmul import Tiling
 
 __all__ = ["Direct", "Problem", "Tiling", "blocked", "build", "convolution"]

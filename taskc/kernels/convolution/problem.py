@@ -4,42 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil
 from typing import Any
 
 import taskc as tc
-from taskc import CompileError, DType, Machine, TensorType, f32, repeat
+from taskc import CompileError, DType, TensorType
 from taskc.kernels.epilogue import Epilogue
-
-Extent = Any  # an int, or a tc.dim
-Pair = int | tuple[int, int]
-ORDERS = ("NHWC", "NCHW", "NCHWc")
-
-
-def blocked(
-    images: Extent,
-    channels: int,
-    height: int,
-    width: int,
-    dtype: DType = f32,
-    machine: Machine | None = None,
-) -> TensorType:
-    """The type of images as NCHWc: channels in blocks of a vector's lanes, [images, blocks, height, width, lanes].
-
-    There are whole blocks of channels; those beyond `channels` are zeros.
-    """
-    lanes = (machine or tc.machine()).lanes
-    return _blocked(dtype, images, (height, width), channels, lanes)
-
-
-def _blocked(
-    dtype: DType, images: Extent, extents: tuple[int, int], channels: int, lanes: int
-) -> TensorType:
-    blocks = ceil(channels / lanes)
-    # Of so many images as are not known, each has the layout.
-    outermost = max(1, images) if isinstance(images, int) else 1
-    layout = repeat(outermost, max(1, blocks), *extents) * repeat(1, lanes, 1, 1)
-    return TensorType(dtype, (images, blocks * lanes, *extents)).laid(layout)
+from taskc.kernels.images import (
+    Extent,
+    Pair,
+    Sides,
+    check_orders,
+    images_type,
+    number_at,
+    pair,
+    sides,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +108,7 @@ class Problem:
     def images_of(
         self, dtype: DType, extents: tuple[int, int], channels: int, order: str
     ) -> TensorType:
-        if order == "NCHWc":
-            return _blocked(dtype, self.images, extents, channels, self.lanes)
-        shape = (*extents, channels) if order == "NHWC" else (channels, *extents)
-        return TensorType(dtype, (self.images, *shape))
+        return images_type(dtype, self.images, extents, channels, order, self.lanes)
 
     @property
     def taps(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -152,22 +128,12 @@ class Problem:
     @property
     def image_at(self) -> Callable[..., Any]:
         """The indices of an image's number."""
-
-        @tc.function
-        def image_at(image, i, j, channel):
-            return (image, i, j, channel) if self.is_nhwc else (image, channel, i, j)
-
-        return image_at
+        return number_at(self.order)
 
     @property
     def output_at(self) -> Callable[..., Any]:
         """Those of a result's number."""
-
-        @tc.function
-        def output_at(image, i, j, feature):
-            return (image, i, j, feature) if self.results == "NHWC" else (image, feature, i, j)
-
-        return output_at
+        return number_at(self.results)
 
     @property
     def filter_at(self) -> Callable[..., Any]:
@@ -269,15 +235,13 @@ class Problem:
 
 def problem_of(
     images: Extent, extents: tuple[int, int], channels: int, features: int,
-    *, size: Pair, stride: Pair, padding: Pair | tuple[int, int, int, int], dilation: Pair, groups: int,
+    *, size: Pair, stride: Pair, padding: Sides, dilation: Pair, groups: int,
     order: str, filters: str, bias: bool, scale: bool, residual: bool, activation: Any,
     dtype: DType, total: DType | None, result: DType | None, results: str | None = None, packed: bool = False,
     in_place: bool = False, lanes: int = 16,
 ) -> Problem:  # fmt: skip
     """The problem of what a user asks for, if there is one."""
-    for given in (order, results or order):
-        if given not in ORDERS:
-            raise CompileError(f"images are NHWC, NCHW or NCHWc, not {given}")
+    check_orders(order, results or order)
     if filters not in ("OHWI", "OIHW"):
         raise CompileError(f"filters are OHWI or OIHW, not {filters}")
     if groups < 1 or channels % groups or features % groups:
@@ -291,10 +255,10 @@ def problem_of(
         extents=extents,
         channels=channels,
         features=features,
-        size=_pair(size),
-        stride=_pair(stride),
-        padding=_paddings(padding),
-        dilation=_pair(dilation),
+        size=pair(size),
+        stride=pair(stride),
+        padding=sides(padding),
+        dilation=pair(dilation),
         groups=groups,
         order=order,
         results=results or order,
@@ -316,16 +280,3 @@ def problem_of(
             hint="these are heights and widths, with dilation and padding",
         )
     return problem
-
-
-def _pair(value: Pair) -> tuple[int, int]:
-    return (value, value) if isinstance(value, int) else value
-
-
-def _paddings(value: Pair | tuple[int, int, int, int]) -> tuple[int, int, int, int]:
-    match value:
-        case int():
-            return value, value, value, value
-        case (down, right):
-            return down, right, down, right
-    return value
