@@ -1,17 +1,20 @@
 """The smaller and the larger of two numbers: of zeros with signs, and of NaN of both kinds.
 
-tests/backend/cpu/llvm/signaling_nan.ll has what LLVM does wrong with AVX-512.
+tests/backend/cpu/llvm has what LLVM does wrong: negative_zero.ll, and signaling_nan.ll with AVX-512.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import DType, f32, f64, i32
+from taskc import DType, bf16, f16, f32, f64, i32
+from taskc.backend.cpu.module import optimized
+from taskc.backend.cpu.processor import typical
 from tests.backend.cpu.processors import NAMES, loaded_for
 from tests.backend.cpu.test_narrowing import of_llvm
 
@@ -74,6 +77,52 @@ def test_extremes(dtype: DType, workers: int, processor: str) -> None:
         np.testing.assert_array_equal(
             np.signbit(y[row]) | np.isnan(right), np.signbit(right) | np.isnan(right)
         )
+
+
+def choices(source: DType, dtype: DType, count: int, workers: int) -> tc.KernelDefinition:
+    @tc.kernel(workers=workers)
+    def kernel(x: source[count], y: tc.out[dtype[4, count]]):
+        for start in tc.tiles(count, by=workers):
+            for i in tc.spatial(workers):
+                at = start + i
+                if at < count:
+                    v = x[at]
+                    made = v.to(dtype)
+                    y[0, at] = dtype(0) if v < 0 else made
+                    y[1, at] = made if v < 0 else dtype(0)
+                    y[2, at] = dtype(0) if v > 0 else made
+                    y[3, at] = dtype(-0.0) if v > 0 else made
+
+    return kernel
+
+
+@pytest.mark.parametrize("processor", NAMES)
+@pytest.mark.parametrize("workers", [1, 16])
+@pytest.mark.parametrize(
+    ("source", "dtype"),
+    [(f32, f16), (f16, f32), (f32, f64), (f64, f32), (f64, f16), (f32, bf16), (bf16, f32)],
+    ids=str,
+)
+@np.errstate(invalid="ignore", over="ignore", under="ignore")
+def test_a_choice_of_another_type(
+    source: DType, dtype: DType, workers: int, processor: str
+) -> None:
+    x = np.array([0.0, -0.0, 1.5, -1.5, float("inf"), float("-inf"), float("nan")], source.numpy)
+    y = np.zeros((4, x.size), dtype.numpy)
+    loaded_for(choices(source, dtype, x.size, workers).ir, processor).run([x, y], {})
+    v, zero = x.astype(np.float64), 0.0
+    rows = [np.where(v < 0, zero, v), np.where(v < 0, v, zero)]
+    rows += [np.where(v > 0, zero, v), np.where(v > 0, -zero, v)]
+    found, right = y.astype(np.float64), np.array(rows)
+    np.testing.assert_array_equal(found, right)
+    np.testing.assert_array_equal(np.signbit(found)[right == 0], np.signbit(right)[right == 0])
+
+
+def test_llvm_loses_a_zeros_sign() -> None:
+    """When this fails LLVM is mended: and `Instructions.select` needs no wall."""
+    path = Path(__file__).parent / "llvm" / "negative_zero.ll"
+    text = str(optimized(path.read_text(encoding="utf-8"), typical("avx512")))
+    assert "fcmp oge float" in text
 
 
 def test_llvm_loses_a_signaling_nan() -> None:
