@@ -26,6 +26,8 @@ class Elementwise(Native):
         if a.dtype not in _NARROW:
             return super().binary(operator, a, b)
         result = super().binary(operator, self.convert(a, f32), self.convert(b, f32))
+        if operator in ("min", "max") and a.dtype is bf16:
+            return self._upper_half(result)  # one of the two, which needs no rounding
         return result if result.dtype is boolean else self.convert(result, a.dtype)
 
     def unary(self, operator: str, a: Value) -> Value:
@@ -71,9 +73,9 @@ class Elementwise(Native):
         source, lanes = value.dtype, value.lanes
         if source is dtype:
             return value
-        if value.number is not None and not lanes:
+        if value.number is not None:
             array = arithmetic.convert(arithmetic.as_storage(value.number, source), source, dtype)
-            return constant(array.item(), dtype)
+            return constant(array.item(), dtype, lanes)
         if source is tf32:  # the low bits don't count
             kept = self.binary("&", self.bitcast(value, i32), constant(-0x2000, i32, lanes))
             return self.convert(self.bitcast(kept, f32), dtype)
@@ -172,10 +174,13 @@ class Elementwise(Native):
             odd = self.bitcast(self.binary("&", up, constant(1, u32, lanes)), i32)
             moved = self.binary("+", self.binary("+", bits, constant(0x7FFF, i32, lanes)), odd)
             quiet = self.binary("|", bits, constant(0x400000, i32, lanes))
-            kept = self.bitcast(self.select(is_nan, quiet, moved), u32)
-            top = self._shift(">>", kept, constant(16, u32, lanes))
-            return replace(self._cast("trunc", top, i16), dtype=bf16)
+            return self._upper_half(self.select(is_nan, quiet, moved))
         return self._to_f8(value, dtype)
+
+    def _upper_half(self, value: Value) -> Value:
+        """The upper half of 32 bits, as bf16."""
+        top = self._shift(">>", self.bitcast(value, u32), constant(16, u32, value.lanes))
+        return replace(self._cast("trunc", top, i16), dtype=bf16)
 
     def _to_f8(self, value: Value, dtype: DType) -> Value:
         """Rounded by adding a magic number: its last bit is worth the result's last bit."""
