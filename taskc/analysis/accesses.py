@@ -205,6 +205,10 @@ def conflict_scope(a: Access, b: Access, groups: Dictionary[str, int]) -> str | 
             continue
         if isinstance(shift, str):
             return None
+        if one.is_uniform and two.is_uniform:
+            if one.base + shift != two.base:
+                return None
+            continue
         first.append(np.asarray(one.base + shift))
         second.append(np.asarray(two.base))
     return _meeting(a, b, first, second, groups)
@@ -215,6 +219,8 @@ def _known_difference(one: Index, two: Index) -> int | str | None:
     is unknown."""
     if any(f * f > _MOST_TIMES**2 for index in (one, two) for f in index.terms.values()):
         return None
+    if one.terms == two.terms:
+        return 0
     match one.origin, two.origin:
         case (
             ir.Binary(operator="%", left=left, right=ir.Constant(value=size)),

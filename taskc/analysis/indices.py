@@ -74,6 +74,8 @@ class Index:
 
     def substituted(self, values: Dictionary[Variable, Expression]) -> Index:
         """With other values of some variables; itself, where it has none of them."""
+        if not self.terms:
+            return self
         changed = [(substitute(atom, values), factor) for atom, factor in self.terms.items()]
         if all(new is old for (new, _), old in zip(changed, self.terms, strict=True)):
             return self

@@ -162,7 +162,8 @@ class Conflicts:
             if place not in self._elsewhere:
                 self._known.append(item.access)
                 self._elsewhere[place] = item.access.substituted(values)
-            result.append(replace(item, access=self._elsewhere[place]))
+            moved = self._elsewhere[place]
+            result.append(item if moved is item.access else replace(item, access=moved))
         return tuple(result)
 
 

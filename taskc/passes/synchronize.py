@@ -350,6 +350,8 @@ class _Placer:
             if open_access.goes_on:
                 continue
             for access in accesses:
+                if needed == self.widest:  # no other one can be wider
+                    break
                 scope = self.conflicts.scope(open_access.access, access)
                 scope = self.widest if scope == "block" else scope
                 if WIDTH[scope] <= WIDTH[open_access.ordered_in]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 import taskc as tc
+from taskc.analysis import accesses
+from taskc.analysis.collisions import element_numbers
 from taskc.backend.sim import run
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
@@ -491,6 +494,28 @@ def test_the_simulator_misses_every_barrier(body: str) -> None:
         assert not is_synchronized(fewer)
         report = run(lower_rings(fewer), arguments_for(fewer))
         assert {finding.kind for finding in report.findings} == {"race"}, barrier.orders
+
+
+def test_elements_of_other_rows_are_told_apart_by_their_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Workers are looked at one by one only where constants leave a doubt: a row with itself, not with all others."""
+    looked = 0
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal looked
+        looked += 1
+        return element_numbers(*arguments)
+
+    monkeypatch.setattr(accesses, "element_numbers", counted)
+    rows = 24
+    lines = [f"    s[{row}, i] = x[i]" for row in range(rows)]
+    lines += [f"    c[i] = s[{row}, 63 - i]" for row in range(rows)]
+    each = "\n".join(
+        ["each i in spatial(64):", *lines[:rows], "each i in spatial(64):", *lines[rows:]]
+    )
+    assert barriers(small(f"shared s: f32[{rows}, 64]\n{each}")) == ["block"]
+    assert 0 < looked <= rows
 
 
 @pytest.mark.parametrize("first", range(0, 100, 25))
