@@ -52,13 +52,11 @@ def _square(
 ) -> list[Statement]:
     """Of so many rows, the last of which may be missing."""
     exchanged = Tensor(f"{source.name}_exchanged", source.dtype, (lanes,), LOCAL)
-    first, second = Variable("p"), Variable("o")
-    place = add(first, row), add(second, column)
-    taken = ir.Store(exchanged, (first,), ir.Read(source, place))
-    given = ir.Store(made, place, ir.Read(exchanged, (second,)))
+    p, o = Variable("p"), Variable("o")
+    taken = ir.Store(exchanged, (p,), ir.Read(source, (add(p, row), add(o, column))))
     steps: list[Statement] = [
         ir.Allocate(exchanged, ir.Constant(0, source.dtype)),
-        ir.Each((first, second), repeat(rows, 1) * spatial(1, lanes), None, taken),
+        ir.Each((p, o), repeat(rows, 1) * spatial(1, lanes), None, taken),
     ]
     bit = lanes // 2
     while bit:
@@ -67,7 +65,9 @@ def _square(
                 steps.append(_exchange(exchanged, low, low + bit, bit, lanes))
         bit //= 2
     after = _limited(repeat(1, lanes) * spatial(lanes, 1), rows, lanes)
-    return [*steps, ir.Each((first, second), after, None, given)]
+    p, o = Variable("p"), Variable("o")
+    given = ir.Store(made, (add(p, row), add(o, column)), ir.Read(exchanged, (o,)))
+    return [*steps, ir.Each((p, o), after, None, given)]
 
 
 def _limited(owners: Mapping, rows: int, columns: int) -> Mapping:

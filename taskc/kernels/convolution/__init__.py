@@ -66,7 +66,8 @@ def convolution(
 
         NCHWc: `blocked(images, channels, height, width)`, on processors; `taskc.pack` puts an array of NCHW there
 
-    y has the order `results`, which is x's if not said. An extent of the filter, a stride and a dilation are numbers for both axes, or pairs.
+    y has the order `results`, which is x's if not said. An extent of the filter, a stride and a dilation are numbers
+    for both axes, or pairs.
 
     padding   zeros around: for all sides, (above and below, beside), or (above, left, below, right)
     packed    w comes as `kernel.pack(w)` makes it, on processors: a call of others packs it again each time
