@@ -95,8 +95,9 @@ def build(
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
     """Builds it by this plan, or by the one of least cost."""
     if machine.is_processor:
-        assert not isinstance(plan, Tiling)
-        return _on_processor(problem, plan or choose(candidates, problem, machine))
+        plan = choose(candidates, problem, machine) if plan is None else plan
+        assert isinstance(plan, Direct | Depthwise)
+        return _on_processor(problem, plan)
     assert plan is None or isinstance(plan, Tiling)
     if (
         problem.packed

@@ -288,13 +288,14 @@ class _Store:
     def _values(self, variable: Variable) -> Array:
         """What a block-wide loop of constant range counts through; of others, nothing."""
         for _, found, start, stop, step in self._variables():
-            if found is variable:
-                first, last = self.enumerator.index(start), self.enumerator.index(stop)
-                ends = [
-                    end.base for end in (first, last) if end and end.is_uniform and not end.terms
-                ]
-                if len(ends) == 2 and ends[1] - ends[0] <= LIMIT:
-                    return np.arange(*ends, step)
+            if found is not variable:
+                continue
+            first, last = self.enumerator.index(start), self.enumerator.index(stop)
+            if first is None or last is None or first.terms or last.terms:
+                break
+            low, high = int(np.min(first.base)), int(np.max(last.base))
+            if first.is_uniform and last.is_uniform and high - low <= LIMIT:
+                return np.arange(low, high, step)
         return np.arange(0)
 
     # Loops that all workers run together: a digit each.

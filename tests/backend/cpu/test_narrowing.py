@@ -108,7 +108,7 @@ def test_narrow_stores_of_every_size(wide: DType, narrow: DType, processor: str)
 
 
 def wide_stores(assembly: str, function: str, size: int) -> list[str]:
-    """A function's stores of scalars that take more than so many bytes, but for registers that it keeps on its stack."""
+    """A function's stores of scalars that take more than so many bytes, but for those to its stack."""
     body = assembly.partition(f"\n{function}:")[2].partition("\n.Lfunc_end")[0]
     stores = [(line, _STORE.match(line)) for line in body.splitlines()]
     return [
