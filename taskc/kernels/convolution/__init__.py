@@ -95,9 +95,9 @@ def build(
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
     """Builds it by this plan, or by the one of least cost."""
     if machine.is_processor:
-        plan = choose(candidates, problem, machine) if plan is None else plan
-        assert isinstance(plan, Direct | Depthwise)
-        return _on_processor(problem, plan)
+        chosen = choose(candidates, problem, machine) if plan is None else plan
+        assert isinstance(chosen, Direct | Depthwise)
+        return _on_processor(problem, chosen)
     assert plan is None or isinstance(plan, Tiling)
     if (
         problem.packed
