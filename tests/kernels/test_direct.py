@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import taskc as tc
 from taskc import Machine, bf16, f16, f32, f64, i8
 from taskc.arguments import Signature
 from taskc.kernels.choose import choose, plans, sample
-from taskc.kernels.convolution import Problem, blocked, build, convolution
+from taskc.kernels.convolution import Direct, Problem, blocked, build, convolution
 from taskc.kernels.convolution.plan import candidates
 from taskc.launches import launches
 from tests.backend.cpu.processors import loaded_for
@@ -192,3 +192,23 @@ def test_there_are_plans_for_every_problem(shape: Any, size: int, name: str) -> 
         of = problem(shape, options, MACHINES[name])
         found = list(plans(candidates, of, MACHINES[name]))
         assert found
+        assert [plan for plan in found if isinstance(plan, Direct) and plan.misfit(of)] == []
+
+
+PLAN = Direct(4, 2, 16, 1, 4, 32, 64, 16)
+
+
+@pytest.mark.parametrize(
+    ("plan", "text"),
+    [
+        (replace(PLAN, flat=True), "rows are one line only of filters of one pixel"),
+        (replace(PLAN, features=48), "48 features of a block are not tiles of 32"),
+        (replace(PLAN, depth=24), "64 channels are not parts of 24, in steps of 16"),
+        (replace(PLAN, depth=48), "64 channels are not parts of 48, in steps of 16"),
+        (replace(PLAN, columns=2), "a block has rows whole, and not 2 of 4 results"),
+    ],
+    ids=str,
+)
+def test_plans_that_do_not_fit(plan: Direct, text: str) -> None:
+    with pytest.raises(tc.CompileError, match=text):
+        convolution(1, 4, 4, 64, 32, padding=1, dtype=f32, schedule=plan)

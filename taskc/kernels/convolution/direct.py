@@ -17,7 +17,7 @@ from math import ceil
 from typing import Any
 
 import taskc as tc
-from taskc import Mapping, TensorType, repeat, spatial
+from taskc import CompileError, Mapping, TensorType, repeat, spatial
 from taskc.kernels.convolution.plan import Direct
 from taskc.kernels.convolution.problem import Problem
 
@@ -37,7 +37,7 @@ class _Tiles:
 def packed_type(problem: Problem, plan: Direct) -> TensorType:
     """What filters are packed as, in the order in which a tile reads them; zeros beyond features and channels."""
     wide, near = plan.wide, plan.near
-    blocks, steps = max(1, ceil(problem.features / wide)), _channels(problem, plan) // near
+    blocks, steps = max(1, ceil(problem.features / wide)), plan.channels_of(problem) // near
     at = problem.filter_at
     layout = repeat(*at(blocks, 1, 1, steps)) * repeat(*at(1, *problem.size, 1))
     layout *= repeat(*at(1, 1, 1, near)) * repeat(*at(wide, 1, 1, 1))
@@ -45,9 +45,11 @@ def packed_type(problem: Problem, plan: Direct) -> TensorType:
 
 
 def direct(problem: Problem, plan: Direct) -> tc.KernelDefinition:
+    if misfit := plan.misfit(problem):
+        raise CompileError(f"this plan doesn't fit the convolution: {misfit}", hint=str(plan))
     lines, columns = plan.result_lines(problem)
     tile, own = _tile(problem, plan), plan.own
-    channels = _channels(problem, plan)
+    channels = plan.channels_of(problem)
     features = _stored_features(problem)
     parts = _parts(problem, plan)
     tiles = ceil(plan.columns / plan.pixels)
@@ -103,11 +105,6 @@ def direct(problem: Problem, plan: Direct) -> tc.KernelDefinition:
     return problem.kernel(plan.lanes, blocks, packed_type(problem, plan))
 
 
-def _channels(problem: Problem, plan: Direct) -> int:
-    """Those of a group, with what fills up a step; of none, too, there is a step, that adds nothing."""
-    return max(1, ceil(problem.group_channels / plan.near)) * plan.near
-
-
 def _stored_features(problem: Problem) -> int:
     """With those that fill up a block of NCHWc."""
     features = problem.of_sums.made.shape[-1 if problem.results == "NHWC" else 1]
@@ -129,7 +126,7 @@ def pack_filters(problem: Problem, plan: Direct) -> tc.KernelDefinition:
     """Puts filters into the order in which tiles read them."""
     given, made, lanes = problem.types[1], packed_type(problem, plan), plan.lanes
     filter_at, features, channels = problem.filter_at, problem.features, problem.group_channels
-    whole = made.shape[0], _channels(problem, plan)
+    whole = made.shape[0], plan.channels_of(problem)
 
     @tc.kernel(workers=lanes)
     def pack_filters(w: given, packed: tc.out[made]):
@@ -166,7 +163,7 @@ def _parts(problem: Problem, plan: Direct) -> list[tuple[int, _Tiles]]:
 
 def _tile(problem: Problem, plan: Direct) -> Function:
     """What a block does for a tile, with the channels from c on."""
-    total, channels = problem.total, _channels(problem, plan)
+    total, channels = problem.total, plan.channels_of(problem)
     summed, store = _summed(problem, plan), _store(problem, plan)
 
     @tc.function

@@ -66,6 +66,23 @@ class Direct:
     def result_lines(self, problem: Problem) -> tuple[int, int]:
         return self.lines_of(problem) if self.flat else problem.outputs
 
+    def channels_of(self, problem: Problem) -> int:
+        """Those of a group, with what fills up a step; of none, too, there is a step, that adds nothing."""
+        return max(1, ceil(problem.group_channels / self.near)) * self.near
+
+    def misfit(self, problem: Problem) -> str | None:
+        """Why it can't be this problem's, if it can't."""
+        channels, columns = self.channels_of(problem), self.result_lines(problem)[1]
+        if self.flat and not problem.is_pointwise:
+            return "rows are one line only of filters of one pixel"
+        if self.features % self.wide:
+            return f"{self.features} features of a block are not tiles of {self.wide}"
+        if channels % self.depth or self.depth % self.near:
+            return f"{channels} channels are not parts of {self.depth}, in steps of {self.near}"
+        if self.columns < columns and not self.flat:
+            return f"a block has rows whole, and not {self.columns} of {columns} results"
+        return None
+
     def cost(self, problem: Problem, machine: Machine) -> float:
         """It takes as long as the products of all blocks, or as reading what these are of."""
         lines, columns = self.result_lines(problem)
