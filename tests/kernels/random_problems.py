@@ -19,12 +19,14 @@ import taskc as tc
 from taskc import DType, Machine, bf16, f8e4m3, f16, f32, f64, i8, i32, tf32, u8
 from taskc.kernels.attention import attention
 from taskc.kernels.convolution import convolution
+from taskc.kernels.convolution.problem import ORDERS
 from taskc.kernels.elementwise import elementwise
 from taskc.kernels.matmul import matmul
 from taskc.kernels.reductions import reduction
 from taskc.kernels.rows import layer_norm, log_softmax, rms_norm, softmax
 from taskc.kernels.transpose import transpose
 from taskc.lang.definition import Definition
+from tests.kernels import convolved
 
 Array = np.ndarray[Any, Any]
 
@@ -277,10 +279,9 @@ def _transpose(random: Random, numbers: np.random.Generator, machine: Machine) -
     return Problem(text, made, [x], x.transpose(order).astype(np.float64))
 
 
-def _images(random: Random, numbers: np.random.Generator, machine: Machine) -> Problem:
-    dtype = random.choice(
-        (f16, bf16, f32, i8, tf32) if not machine.is_processor else (f16, bf16, f32, i8)
-    )
+def some_images(random: Random, machine: Machine) -> tuple[list[int], dict[str, Any]]:
+    """What `convolution` is called with."""
+    dtype = random.choice((f16, bf16, f32, i8, *(() if machine.is_processor else (tf32,))))
     images, height, width = random.choice((1, 1, 2, 3)), random.choice(FEW), random.choice(FEW)
     groups = random.choice((1, 1, 1, 2, 4))
     channels = groups * random.choice((1, 2, 3, 8, 16, 24, 32, 64))
@@ -288,74 +289,50 @@ def _images(random: Random, numbers: np.random.Generator, machine: Machine) -> P
     if random.random() < 0.15:
         groups = channels  # depthwise
         features = channels * random.choice((1, 1, 2))
-    options: dict[str, Any] = {"dtype": dtype, "groups": groups}
     size = random.choice((1, 1, 2, 3, 3, 3, 5, (1, 3), (3, 2)))
     stride, dilation = random.choice((1, 1, 1, 2, 3, (2, 1))), random.choice((1, 1, 1, 2))
     padding = random.choice((0, 1, 1, 2, (1, 0), (0, 1, 2, 3)))
-    options |= {"size": size, "stride": stride, "dilation": dilation, "padding": padding}
-    options |= {
-        "order": random.choice(("NHWC", "NCHW")),
-        "filters": random.choice(("OHWI", "OIHW")),
-    }
-    rows, columns = _pair(size)
-    above, left, below, right = _sides(padding)
-    down, beside = _pair(stride)
-    apart = _pair(dilation)
-    if (
-        height + above + below < (rows - 1) * apart[0] + 1
-        or width + left + right < (columns - 1) * apart[1] + 1
-    ):
-        return _images(random, numbers, machine)
-    x = _whole(numbers, (images, height, width, channels), dtype)
-    w = _whole(numbers, (features, rows, columns, channels // groups), dtype)
-    padded = np.pad(x.astype(np.float64), ((0, 0), (above, below), (left, right), (0, 0)))
-    exact = 0
-    tall = (padded.shape[1] - (rows - 1) * apart[0] - 1) // down + 1
-    wide = (padded.shape[2] - (columns - 1) * apart[1] - 1) // beside + 1
-    for i in range(rows):
-        for j in range(columns):
-            first, second = i * apart[0], j * apart[1]
-            seen = padded[
-                :,
-                first : first + (tall - 1) * down + 1 : down,
-                second : second + (wide - 1) * beside + 1 : beside,
-            ]
-            split = seen.reshape(*seen.shape[:3], groups, channels // groups)
-            taps = (
-                w[:, i, j]
-                .astype(np.float64)
-                .reshape(groups, features // groups, channels // groups)
-            )
-            exact = exact + np.einsum("nhwgc,gfc->nhwgf", split, taps).reshape(
-                *seen.shape[:3], features
-            )
-    arguments = [
-        x if options["order"] == "NHWC" else np.ascontiguousarray(x.transpose(0, 3, 1, 2)),
-        w if options["filters"] == "OHWI" else np.ascontiguousarray(w.transpose(0, 3, 1, 2)),
-    ]
-    if random.random() < 0.4:
-        options["bias"] = True
-        arguments.append(_whole(numbers, (features,), i32 if dtype.is_integer else f32))
-        exact = exact + arguments[2].astype(np.float64)
+    options: dict[str, Any] = {
+        "dtype": dtype, "groups": groups, "size": size, "stride": stride, "dilation": dilation,
+        "padding": padding, "order": random.choice(("NHWC", "NCHW")),
+        "filters": random.choice(("OHWI", "OIHW")), "bias": random.random() < 0.4,
+    }  # fmt: skip
+    if machine.is_processor:
+        options["order"] = random.choice(ORDERS)
+        options["results"] = random.choice((options["order"], *ORDERS))
+        options["packed"] = random.random() < 0.4
     if dtype.is_float and random.random() < 0.4:
         options["activation"] = random.choice((relu, quarter))
-        exact = ACTIVATIONS[options["activation"]](exact)
-    if options["order"] == "NCHW":
-        exact = exact.transpose(0, 3, 1, 2)
-    text, made = _called(convolution, [images, height, width, channels, features], options, machine)
-    into = i32 if dtype.is_integer else f32 if dtype is tf32 else dtype
-    return Problem(text, made, arguments, _stored(exact, into))
+    sizes = [images, height, width, channels, features]
+    try:
+        convolved.problem(sizes, options, machine)
+    except tc.CompileError as error:
+        if "does not fit" not in str(error):
+            raise
+        return some_images(random, machine)
+    return sizes, options
 
 
-def _pair(value: Any) -> tuple[int, int]:
-    return value if isinstance(value, tuple) else (value, value)
-
-
-def _sides(padding: Any) -> tuple[int, int, int, int]:
-    if isinstance(padding, tuple) and len(padding) == 4:
-        return padding
-    down, beside = _pair(padding)
-    return down, beside, down, beside
+def _images(random: Random, numbers: np.random.Generator, machine: Machine) -> Problem:
+    sizes, options = some_images(random, machine)
+    text, made = _called(convolution, sizes, options, machine)
+    of = convolved.problem(sizes, options, machine)
+    x = _whole(numbers, (of.images, *of.extents, of.channels), of.dtype)
+    w = _whole(numbers, (of.features, *of.size, of.group_channels), of.dtype)
+    wide = x.astype(np.float64), w.astype(np.float64)
+    expected = convolved.exact(*wide, of.stride, of.padding, of.dilation, of.groups)
+    arguments = [
+        convolved.given(x, of.order, of.types[0]),
+        convolved.given_filters(w, of, made),
+    ]
+    if of.bias:
+        arguments.append(_whole(numbers, (of.features,), of.total))
+        expected = expected + arguments[2].astype(np.float64)
+    expected = ACTIVATIONS[of.activation](expected)
+    if of.results != "NHWC":
+        more = of.types[-1].shape[1] - of.features
+        expected = np.pad(expected.transpose(0, 3, 1, 2), ((0, 0), (0, more), (0, 0), (0, 0)))
+    return Problem(text, made, arguments, _stored(expected, of.result))
 
 
 def _attention(random: Random, numbers: np.random.Generator, machine: Machine) -> Problem:

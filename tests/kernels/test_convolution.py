@@ -307,6 +307,7 @@ def test_tilings_fit_the_machine(dtype: tc.DType, target: str) -> None:
     ("options", "text"),
     [
         ({"order": "NHCW"}, "images are NHWC, NCHW or NCHWc, not NHCW"),
+        ({"results": "HWC"}, "images are NHWC, NCHW or NCHWc, not HWC"),
         ({"filters": "HWIO"}, "filters are OHWI or OIHW, not HWIO"),
         ({"groups": 3}, "8 channels and 6 features are not 3 groups of as many"),
         ({"size": 5}, r"a filter that covers \(5, 5\) does not fit into \(4, 4\)"),

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import Machine, bf16, f16, f32, f64, i8
+from taskc import Machine, bf16, f16, f32, f64, i8, u8
 from taskc.arguments import Signature
 from taskc.kernels.choose import choose, plans, sample
 from taskc.kernels.convolution import Direct, Problem, blocked, build, convolution
 from taskc.kernels.convolution.plan import candidates
 from taskc.launches import launches
-from tests.backend.cpu.processors import loaded_for
+from tests.backend.cpu.processors import NAMES, loaded_for
 from tests.kernels.convolved import exact, given, given_filters, problem, results_of
-from tests.kernels.random_problems import quarter, relu
+from tests.kernels.random_problems import quarter, relu, some_images
 
 HERE = tc.machine()
 MACHINES = {
@@ -89,8 +90,10 @@ def case(of: Problem, seed: int) -> Case:
 def check(case: Case, plan: Any, name: str = "host") -> None:
     of = case.problem
     definition = build(of, plan, MACHINES[name])
-    w = given_filters(case.w, of, definition)
-    made = called(definition, [case.x, w, *case.further], name)
+    arguments = [case.x, given_filters(case.w, of, definition), *case.further]
+    if of.in_place:
+        arguments[-1] = arguments[-1].copy()  # the residual
+    made = called(definition, arguments, name)
     made = results_of(made, of.results, of.features).astype(np.float64)
     assert made.shape == case.expected.shape
     wrong = ~(np.abs(made - case.expected) <= case.bound)
@@ -101,17 +104,19 @@ def check(case: Case, plan: Any, name: str = "host") -> None:
 
 
 def called(definition: Any, arguments: list[Any], name: str) -> Any:
-    """What comes out of a call; where the processor is another one, what isn't stored is no number."""
+    """What comes out of a call, or what it has updated; on other processors what isn't stored is no number."""
     if name == "host":
-        return definition(*arguments)
+        returned = definition(*arguments)
+        return arguments[-1] if returned is None else returned
     bound = Signature(definition.ir).bind(arguments, {})
-    bound.returned.reshape(-1).view(np.uint8)[...] = 0xFF
+    if bound.returned is not None:
+        bound.returned.reshape(-1).view(np.uint8)[...] = 0xFF
     steps = [(definition.ir, bound)]
     if isinstance(definition, tc.ProgramDefinition):
         steps = [(one.call.kernel, one.bound) for one in launches(definition.ir, bound.values)]
     for kernel, one in steps:
         loaded_for(kernel, name).run(one.values, one.dimensions)
-    return bound.returned
+    return arguments[-1] if bound.returned is None else bound.returned
 
 
 def check_some(shape: Any, options: dict[str, Any], count: int, name: str = "host") -> None:
@@ -128,10 +133,18 @@ BLOCKED: dict[str, Any] = {"order": "NCHWc"}
 LINES: dict[str, Any] = {"order": "NCHW", "filters": "OIHW"}
 ALL: dict[str, Any] = {"bias": True, "scale": True, "residual": True, "activation": relu}
 CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "prime extents": ((3, 7, 13, 17, 33), {"padding": 1}),
     "one pixel": ((N, 1, 1, 33, 40), {"padding": 1, "order": "NCHW", "results": "NCHWc"}),
+    "one pixel, 1x1": ((1, 1, 1, 17, 17), {"size": 1, **BLOCKED, "packed": True}),
     "narrow": ((1, 11, 2, 5, 15), {"size": (3, 5), "padding": (1, 2), **LINES}),
     "narrow and dilated": ((1, 5, 3, 16, 16), {"padding": 3, "dilation": 3, **BLOCKED}),
     "padding beyond tiles": ((1, 2, 3, 3, 17), {"padding": (4, 40), "bias": True}),
+    "asymmetric": (
+        (3, 6, 11, 15, 20), {"padding": (0, 3, 2, 1), "stride": (2, 3), **LINES, **ALL},
+    ),
+    "all zeros around": ((1, 1, 1, 3, 4), {"padding": (2, 3, 0, 20), "size": 2, **BLOCKED}),
+    "1x1 flat": ((1, 7, 8, 40, 32), {"size": 1, "packed": True, "bias": True, **BLOCKED}),
+    "1x1 strided": ((N, 7, 9, 20, 15), {"size": 1, "stride": 2, "results": "NCHWc"}),
     "stem": (
         (1, 19, 23, 3, 40),
         {"size": 7, "stride": 2, "padding": 3, **LINES, "results": "NCHWc", "activation": relu},
@@ -141,6 +154,7 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "dilated and strided": (
         (1, 13, 17, 16, 48), {"dilation": (2, 3), "stride": (1, 2), "padding": 2, "packed": True},
     ),
+    "depthwise": ((1, 5, 7, 33, 33), {"groups": 33, "padding": 1, **BLOCKED, "bias": True}),
     "depthwise, lines": ((N, 7, 6, 5, 10), {"groups": 5, "padding": 1, **LINES, **ALL}),
     "depthwise, packed": (
         (1, 6, 9, 17, 34), {"groups": 17, "padding": (0, 1), "packed": True, "order": "NCHW"},
@@ -152,17 +166,52 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "groups of 1": ((1, 5, 4, 6, 3), {"groups": 3, "padding": 1}),
     "groups of 3": ((1, 4, 6, 20, 15), {"groups": 5, "size": (2, 1), **BLOCKED, **ALL}),
     "groups of 4": ((1, 5, 5, 12, 16), {"groups": 4, "padding": 1, "packed": True}),
+    "groups of 8": ((1, 4, 5, 6, 24), {"groups": 3, "order": "NHWC", "results": "NCHW"}),
+    "groups of 16": ((N, 5, 5, 8, 32), {"groups": 2, "padding": 1, **BLOCKED}),
     "groups of 20": ((1, 4, 5, 6, 60), {"groups": 3, "size": 2, **LINES}),
     "groups of 32": ((1, 5, 6, 34, 64), {"groups": 2, "padding": 1, **ALL}),
+    "no images": ((0, 5, 5, 17, 20), {"padding": 1, **BLOCKED, "packed": True}),
+    "no images, reordered": ((0, 4, 4, 3, 5), {"order": "NCHW", "results": "NHWC"}),
+    "in place, packed": (
+        (1, 4, 9, 8, 40), {"size": 2, "in_place": True, "packed": True, "activation": relu, **LINES},
+    ),
     "f64": ((1, 5, 9, 17, 20), {"dtype": f64, "padding": 1, **BLOCKED, **ALL}),
     "f16": ((1, 6, 7, 33, 17), {"dtype": f16, "padding": 1, **LINES, **ALL, "packed": True}),
-    "i8": ((1, 6, 7, 33, 17), {"dtype": i8, "padding": 1, **BLOCKED, "bias": True}),
+    "bf16": ((1, 6, 7, 17, 40), {"dtype": bf16, "results": "NCHWc", "activation": quarter}),
+    "i8": ((1, 4, 7, 33, 17), {"dtype": i8, "padding": 1, **BLOCKED, "bias": True}),
+    "u8 scaled": ((1, 5, 7, 15, 40), {"dtype": u8, "stride": 2, "result": f32, **LINES, **ALL}),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("shape", "options"), CASES.values(), ids=list(CASES))
 def test_no_plan_changes_the_result(shape: Any, options: dict[str, Any]) -> None:
     check_some(shape, options, 2)
+
+
+@pytest.mark.parametrize("name", ["avx2", "sse2"])
+@pytest.mark.parametrize(
+    "of",
+    ["prime extents", "one pixel", "asymmetric", "stem", "1x1 flat", "depthwise", "groups of 8", "groups of 20",
+     "f16", "i8"],
+)  # fmt: skip
+def test_lesser_processors(of: str, name: str) -> None:
+    """Blocks are of 8 channels there, or 4, and registers are 16."""
+    if name not in NAMES:
+        pytest.skip(f"this processor does not run {name}")
+    check_some(*CASES[of], 1, name)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("number", range(500))
+def test_random_plans(number: int) -> None:
+    target, random = NAMES[number % len(NAMES)], Random(number)
+    sizes, options = some_images(random, MACHINES[target])
+    options["dtype"] = dtype = random.choice((f64, u8, *[options["dtype"]] * 4))
+    options |= {name: random.random() < 0.3 for name in ("scale", "residual", "in_place")}
+    if dtype.is_integer:
+        options.pop("activation", None)
+        options["result"] = f32 if options["scale"] else None
+    check_some(sizes, options, 3, target)
 
 
 def test_what_fills_up_blocks_is_not_read_as_a_channel() -> None:
@@ -176,6 +225,22 @@ def test_what_fills_up_blocks_is_not_read_as_a_channel() -> None:
     y = made(x, made.pack(w), offsets)
     np.testing.assert_array_equal(y[:, :3], 2.5)
     np.testing.assert_array_equal(y[:, 3:], 0)
+
+
+def test_blocked_results_are_the_next_images() -> None:
+    """In place, from kernel to kernel."""
+    random = np.random.default_rng(5)
+    x = random.integers(-2, 3, (2, 5, 6, 20)).astype(np.float32)
+    first, second = (random.integers(-2, 3, (20, 3, 3, 20)).astype(np.float32) for _ in range(2))
+    options: dict[str, Any] = {"order": "NCHWc", "padding": 1, "dtype": f32, "packed": True}
+    kernel = convolution(2, 5, 6, 20, 20, **options)
+    images = blocked(2, 20, 5, 6)
+    between, last = tc.empty(images), tc.empty(images)
+    kernel(given(x, "NCHWc", images), kernel.pack(first), out=between)
+    kernel(between, kernel.pack(second), out=last)
+    where = (1, 1), (1, 1, 1, 1), (1, 1), 1
+    expected = exact(exact(x.astype(np.float64), first, *where), second, *where)
+    np.testing.assert_array_equal(results_of(last, "NCHWc", 20), expected)
 
 
 SHAPES = [(1, 14, 14, 64, 64), (1, 1, 1, 1, 1), (3, 7, 31, 48, 17), (N, 2, 40, 12, 120)]
@@ -212,3 +277,17 @@ PLAN = Direct(4, 2, 16, 1, 4, 32, 64, 16)
 def test_plans_that_do_not_fit(plan: Direct, text: str) -> None:
     with pytest.raises(tc.CompileError, match=text):
         convolution(1, 4, 4, 64, 32, padding=1, dtype=f32, schedule=plan)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"packed": True}, {"in_place": True}, {"order": "NCHWc"}, {"results": "NCHWc"},
+     {"order": "NCHW", "results": "NHWC"}],
+    ids=str,
+)  # fmt: skip
+def test_what_is_of_processors_only(options: Any) -> None:
+    text = (
+        "takes filters and residuals as they are, and images and results of one order, NHWC or NCHW"
+    )
+    with pytest.raises(tc.CompileError, match=text):
+        convolution(1, 4, 4, 8, 8, machine=tc.machine("sm_80"), **options)
