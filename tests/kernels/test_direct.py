@@ -172,6 +172,7 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "groups of 32": ((1, 5, 6, 34, 64), {"groups": 2, "padding": 1, **ALL}),
     "no images": ((0, 5, 5, 17, 20), {"padding": 1, **BLOCKED, "packed": True}),
     "no images, reordered": ((0, 4, 4, 3, 5), {"order": "NCHW", "results": "NHWC"}),
+    "in place": ((N, 4, 5, 17, 20), {"padding": 1, "in_place": True, "bias": True, **BLOCKED}),
     "in place, packed": (
         (1, 4, 9, 8, 40), {"size": 2, "in_place": True, "packed": True, "activation": relu, **LINES},
     ),

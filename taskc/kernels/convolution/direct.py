@@ -117,7 +117,7 @@ def with_packing(problem: Problem, plan: Direct) -> tc.ProgramDefinition:
     kernel, packing = direct(problem, plan), pack_filters(problem, plan)
 
     def steps(x: Any, w: Any, further: tuple[Any, ...], y: Any) -> None:
-        kernel(x, packing(w), *further, out=y)
+        kernel(x, packing(w), *further, y=y)
 
     return problem.program(steps)
 
