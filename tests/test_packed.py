@@ -84,6 +84,32 @@ def test_a_kernel_packs_what_its_parameter_takes() -> None:
         product.pack(b, "a")
 
 
+def test_a_kernel_packs_by_another() -> None:
+    """Which may compute, too: the parameter has squares, and one row more."""
+    laid = f32[4, 5].laid(repeat(1, 5) * repeat(4, 1))
+
+    @tc.kernel(workers=5)
+    def squares(b: f32[3, 5], packed: tc.out[laid]):  # type: ignore[valid-type]
+        for (row,) in tc.tiles((4,), by=(1,)):
+            for j in spatial(5):
+                packed[row, j] = b[min(row, 2), j] * b[min(row, 2), j]
+
+    @tc.kernel(workers=5, packs={"b": squares})
+    def copied(a: laid, b: laid, c: tc.out[f32[4, 5]]):  # type: ignore[valid-type]
+        for (row,) in tc.tiles((4,), by=(1,)):
+            for j in spatial(5):
+                c[row, j] = b[row, j] + a[row, j]
+
+    a, b = np.zeros((4, 5), np.float32), np.arange(15, dtype=np.float32).reshape(3, 5)
+    packed = copied.pack(b)
+    assert packed.type == squares.made[0] == laid
+    expected = b[[0, 1, 2, 2]] ** 2
+    np.testing.assert_array_equal(packed.unpack(), expected)
+    np.testing.assert_array_equal(copied(copied.pack(a, "a"), packed), expected)
+    with pytest.raises(tc.ArgumentError, match=r"squares\(\): argument 'b' must be f32\[3, 5\]"):
+        copied.pack(a, "b")
+
+
 # --- written in place ------------------------------------------------------------------------
 
 COLUMNS = f32[6, 8].laid(repeat(1, 2) * repeat(6, 4))

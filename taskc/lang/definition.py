@@ -16,14 +16,16 @@ from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Kernel, Tensor, Variable
 from taskc.ir.program import Program
 from taskc.ir.rounding import convert
-from taskc.ir.signature import inputs_of, named_type
+from taskc.ir.signature import inputs_of, named_type, outputs_of
 from taskc.ir.types import DType, TensorType, boolean, f64
 from taskc.lang.sizes import Dimension, tracing
 from taskc.lang.tracing import current_trace, refuse_handles
 from taskc.lang.values import Described, describe
-from taskc.packed import Packed, pack
+from taskc.packed import Packed, empty, pack
 
 Example: TypeAlias = Callable[[np.random.Generator], Any]
+# What a parameter is packed from, by its name: a shape that its own is rounded up from, or what a kernel makes it of.
+Packs: TypeAlias = "Mapping[str, tuple[int, ...] | KernelDefinition]"
 Runner: TypeAlias = "Callable[[Definition, tuple[Any, ...], dict[str, Any]], Any]"
 
 _runner: list[Runner] = []
@@ -54,7 +56,7 @@ class Definition(Described, ABC):
         made: Kernel | Program,
         dimensions: dict[Dimension, Variable],
         example: Example | None,
-        packs: Mapping[str, tuple[int, ...]] | None = None,
+        packs: Packs | None = None,
         tuples: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         self.function = function
@@ -106,10 +108,17 @@ class Definition(Described, ABC):
                 parts.append(f"{item.name}: {item.dtype}")
         return f"{self.name}({', '.join(parts)})"
 
-    def pack(self, array: Any, parameter: str | None = None) -> Packed:
-        """A constant operand as a parameter with a layout takes it, zeros where its shape is rounded up.
+    @property
+    def made(self) -> tuple[TensorType, ...]:
+        """The types of what a call returns."""
+        made = outputs_of(self.ir.parameters)
+        return tuple(TensorType(item.dtype, item.shape, item.layout) for item in made)
 
-        The parameter need not be named where one has a layout, or where the author said what one is packed from.
+    def pack(self, array: Any, parameter: str | None = None) -> Packed:
+        """A constant operand as a parameter with a layout takes it.
+
+        It is what the author's kernel for that makes of it, or has zeros where the parameter's shape is rounded up. The
+        parameter need not be named where one has a layout, or where the author said what one is packed from.
         """
         array = np.asarray(array)
         given = [item for item in inputs_of(self.ir.parameters) if isinstance(item, Tensor)]
@@ -123,10 +132,13 @@ class Definition(Described, ABC):
                 f"'{self.name}' packs what a parameter with a layout takes, and those are: {names}"
             )
         (item,) = found
+        described = TensorType(item.dtype, item.shape, item.layout)
         wanted = self._packs.get(item.name, item.shape)
+        if isinstance(wanted, KernelDefinition):
+            made: Packed = wanted(array, out=empty(described))
+            return made
         if array.shape != wanted:
             raise TypeError(f"{item.name} is packed from {list(wanted)}, not {list(array.shape)}")
-        described = TensorType(item.dtype, item.shape, item.layout)
         rest = [(0, full - own) for full, own in zip(described.shape, wanted, strict=True)]
         return pack(np.pad(array, rest), described)
 
@@ -193,7 +205,7 @@ def kernel(
     workers: int | None = None,
     example: Example | None = None,
     target: str | None = None,
-    packs: Mapping[str, tuple[int, ...]] | None = None,
+    packs: Packs | None = None,
 ) -> Callable[[Callable[..., Any]], KernelDefinition]:
     """A kernel: its body is parsed, never run, and what it closes over is constant.
 
@@ -201,7 +213,7 @@ def kernel(
     example  a function of a NumPy generator that gives the arguments to check it with
     target   the name of the target it is written for, if it is for one
     packs    by its name: the shape of what `kernel.pack` makes a parameter of, where the parameter's own shape
-             is that rounded up
+             is that rounded up, or else the kernel that makes it
     """
     _check_workers("tc.kernel", function, workers)
     return _decorator(workers, example, target, packs, is_cuda_kernel=False)
@@ -231,7 +243,7 @@ def _decorator(
     workers: Any,
     example: Example | None,
     target: str | None,
-    packs: Mapping[str, tuple[int, ...]] | None,
+    packs: Packs | None,
     *,
     is_cuda_kernel: bool,
 ) -> Callable[[Callable[..., Any]], KernelDefinition]:

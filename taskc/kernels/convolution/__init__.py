@@ -18,7 +18,7 @@ from taskc import CompileError, DType, Machine, f16
 from taskc.kernels.choose import choose
 from taskc.kernels.convolution.copies import shaped_residual, with_copies
 from taskc.kernels.convolution.depthwise import depthwise
-from taskc.kernels.convolution.direct import direct, with_packing
+from taskc.kernels.convolution.direct import direct
 from taskc.kernels.convolution.gemm import gemm
 from taskc.kernels.convolution.implicit_gemm import implicit_gemm
 from taskc.kernels.convolution.plan import Blocks, Depthwise, Direct, candidates
@@ -116,7 +116,7 @@ def _on_processor(
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
     if isinstance(plan, Depthwise):
         return depthwise(problem, plan)
-    return direct(problem, plan) if problem.packed else with_packing(problem, plan)
+    return direct(problem, plan)
 
 
 def _on_gpu(

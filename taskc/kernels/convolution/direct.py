@@ -35,16 +35,15 @@ class _Tiles:
 
 
 def packed_type(problem: Problem, plan: Direct) -> TensorType:
-    """What filters are packed as, in the order in which a tile reads them; zeros beyond features and channels."""
+    """Filters [features, channels, rows, columns] in the order in which a tile reads them; what fills up is zeros."""
     wide, near = plan.wide, plan.near
     blocks, steps = max(1, ceil(problem.features / wide)), plan.channels_of(problem) // near
-    at = problem.filter_at
-    layout = repeat(*at(blocks, 1, 1, steps)) * repeat(*at(1, *problem.size, 1))
-    layout *= repeat(*at(1, 1, 1, near)) * repeat(*at(wide, 1, 1, 1))
+    layout = repeat(blocks, steps, 1, 1) * repeat(1, 1, *problem.size)
+    layout *= repeat(1, near, 1, 1) * repeat(wide, 1, 1, 1)
     return problem.dtype[layout.shape].laid(layout)
 
 
-def direct(problem: Problem, plan: Direct) -> tc.KernelDefinition:
+def direct(problem: Problem, plan: Direct) -> tc.KernelDefinition | tc.ProgramDefinition:
     if misfit := plan.misfit(problem):
         raise CompileError(f"this plan doesn't fit the convolution: {misfit}", hint=str(plan))
     lines, columns = plan.result_lines(problem)
@@ -102,7 +101,7 @@ def direct(problem: Problem, plan: Direct) -> tc.KernelDefinition:
         for image, feature, i, j in tc.tiles(shape, by=by, order=plan.order):
             block(x, w, further, y, image, feature, i, j)
 
-    return problem.kernel(plan.lanes, blocks, packed_type(problem, plan))
+    return problem.of_packed(plan.lanes, blocks, pack_filters(problem, plan))
 
 
 def _stored_features(problem: Problem) -> int:
@@ -110,16 +109,6 @@ def _stored_features(problem: Problem) -> int:
     features = problem.of_sums.made.shape[-1 if problem.results == "NHWC" else 1]
     assert isinstance(features, int)
     return features
-
-
-def with_packing(problem: Problem, plan: Direct) -> tc.ProgramDefinition:
-    """Of filters as they are: each call packs them."""
-    kernel, packing = direct(problem, plan), pack_filters(problem, plan)
-
-    def steps(x: Any, w: Any, further: tuple[Any, ...], y: Any) -> None:
-        kernel(x, packing(w), *further, y=y)
-
-    return problem.program(steps)
 
 
 def pack_filters(problem: Problem, plan: Direct) -> tc.KernelDefinition:
@@ -138,7 +127,7 @@ def pack_filters(problem: Problem, plan: Direct) -> tc.KernelDefinition:
                             value = problem.dtype(0)
                             if f + o < features and c + q < channels:
                                 value = w[filter_at(f + o, r, s, c + q)]
-                            packed[filter_at(f + o, r, s, c + q)] = value
+                            packed[f + o, c + q, r, s] = value
 
     return pack_filters
 
@@ -193,7 +182,6 @@ def _summed(problem: Problem, plan: Direct) -> Function:
     above, left = problem.padding[:2]
     group_features, group_channels = problem.group_features, problem.group_channels
     image_at = _in_lines(plan, problem.image_at, problem.extents[1])
-    filter_at = problem.filter_at
     steps = ceil(min(plan.depth, group_channels) / near)
     # Features of a tile are of one group, or some of them of none.
     is_alike = problem.groups == 1 or group_features % plan.wide == 0
@@ -208,7 +196,7 @@ def _summed(problem: Problem, plan: Direct) -> Function:
             if (not is_edge or 0 <= column < width) and is_own:
                 group = (f if is_alike else f + o) // group_features
                 number = x[image_at(image, h, column, group * group_channels + c)].to(total)
-                acc[p, o] += number * w[filter_at(f + o, r, s, c)].to(total)
+                acc[p, o] += number * w[f + o, c, r, s].to(total)
 
     @tc.function
     def across_channels(x, w, acc, own, image, f, h, j, r, s, first, is_edge):

@@ -207,19 +207,18 @@ class Problem:
         return convolution
 
     def kernel(
-        self, workers: int, blocks: Callable[..., Any], packed: TensorType | None = None
+        self, workers: int, blocks: Callable[..., Any], packing: tc.KernelDefinition | None = None
     ) -> tc.KernelDefinition:
         """blocks(x, w, further, y) as a kernel, with the parameters that the problem has.
 
-        packed  w's type where it is packed
+        packing  the kernel that makes of filters the w that blocks take, if it isn't these
         """
         given, weights, _, made = self.types
         offset, scale, residue = self.of_sums.operands
-        packs = {"w": weights.shape} if packed else None
-        weights = packed or weights
+        weights = packing.made[0] if packing else weights
         role = tc.inout if self.in_place else tc.out
 
-        @tc.kernel(workers=workers, packs=packs)
+        @tc.kernel(workers=workers, packs={"w": packing} if packing else None)
         def convolution(
             x: given,
             w: weights,
@@ -231,6 +230,17 @@ class Problem:
             blocks(x, w, (*offsets, *scales, *((y,) if self.in_place else residual)), y)
 
         return convolution
+
+    def of_packed(
+        self, workers: int, blocks: Callable[..., Any], packing: tc.KernelDefinition
+    ) -> tc.KernelDefinition | tc.ProgramDefinition:
+        """That kernel; where filters come as they are, a program that packs them at each call."""
+        kernel = self.kernel(workers, blocks, packing)
+
+        def steps(x: Any, w: Any, further: tuple[Any, ...], y: Any) -> None:
+            kernel(x, packing(w), *further, y=y)
+
+        return kernel if self.packed else self.program(steps)
 
 
 def problem_of(
