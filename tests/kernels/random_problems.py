@@ -19,8 +19,8 @@ import taskc as tc
 from taskc import DType, Machine, bf16, f8e4m3, f16, f32, f64, i8, i32, tf32, u8
 from taskc.kernels.attention import attention
 from taskc.kernels.convolution import convolution
-from taskc.kernels.convolution.problem import ORDERS
 from taskc.kernels.elementwise import elementwise
+from taskc.kernels.images import ORDERS
 from taskc.kernels.matmul import matmul
 from taskc.kernels.reductions import reduction
 from taskc.kernels.rows import layer_norm, log_softmax, rms_norm, softmax

@@ -44,6 +44,8 @@ def convolution(
     order: str = "NHWC",
     results: str | None = None,
     filters: str = "OHWI",
+    transposed: bool = False,
+    output_padding: int | tuple[int, int] = 0,
     packed: bool = False,
     bias: bool = False,
     scale: bool = False,
@@ -66,10 +68,14 @@ def convolution(
 
         NCHWc: `blocked(images, channels, height, width)`, on processors; `taskc.pack` puts an array of NCHW there
 
+        IOHW: w[channels, features // groups, rows, columns], of transposed ones
+
     y has the order `results`, which is x's if not said. An extent of the filter, a stride and a dilation are numbers
     for both axes, or pairs.
 
     padding   zeros around: for all sides, (above and below, beside), or (above, left, below, right)
+    transposed  y is what x would be made of: y[i * stride + r * dilation - padding] sums x[i] * w[r], on processors;
+              it has `output_padding` more rows below and columns to the right
     packed    w comes as `kernel.pack(w)` makes it, on processors: a call of others packs it again each time
     in_place  the residual is no operand, but what y holds before, on processors
     groups    each has features // groups features, of channels // groups channels
@@ -84,7 +90,8 @@ def convolution(
     problem = problem_of(
         images, (height, width), channels, features,
         size=size, stride=stride, padding=padding, dilation=dilation, groups=groups, order=order,
-        results=results, filters=filters, packed=packed, in_place=in_place, bias=bias, scale=scale, residual=residual,
+        results=results, filters=filters, transposed=transposed, output_padding=output_padding,
+        packed=packed, in_place=in_place, bias=bias, scale=scale, residual=residual,
         activation=activation, dtype=dtype, total=total, result=result, lanes=machine.lanes,
     )  # fmt: skip
     return build(problem, schedule if machine.is_processor else tiling, machine)
@@ -102,6 +109,7 @@ def build(
     if (
         problem.packed
         or problem.in_place
+        or problem.transposed
         or problem.order == "NCHWc"
         or problem.results != problem.order
     ):
@@ -127,7 +135,7 @@ def _on_gpu(
         return gemm(problem, machine, tiling)
     if is_depthwise or (problem.is_nhwc and problem.is_ohwi):
         return _of_groups(problem, tiling, machine)
-    inner = replace(problem, order="NHWC", results="NHWC", is_ohwi=True)
+    inner = replace(problem, order="NHWC", results="NHWC", filters="OHWI")
     kernel = _of_groups(inner, tiling, machine)
 
     def convolve(x: Any, w: Any, further: tuple[Any, ...], y: Any) -> None:

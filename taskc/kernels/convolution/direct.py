@@ -12,7 +12,7 @@ image may be one line.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
@@ -26,11 +26,19 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class _Tiles:
-    """Tiles of a line side by side that are alike: from which pixel on, and whether some taps lie outside."""
+    """Tiles of a line side by side that are alike.
+
+    first, count, wide  from which pixel on, how many, of how many pixels
+    taps      columns of the filter, each with how far it moves a pixel's column in the image
+    phase     of every `spread`-th result, the first
+    is_edge   whether some taps lie outside of the image
+    """
 
     first: int
     count: int
     wide: int
+    taps: tuple[tuple[int, int], ...]
+    phase: int
     is_edge: bool
 
 
@@ -47,59 +55,39 @@ def direct(problem: Problem, plan: Direct) -> tc.KernelDefinition | tc.ProgramDe
     if misfit := plan.misfit(problem):
         raise CompileError(f"this plan doesn't fit the convolution: {misfit}", hint=str(plan))
     lines, columns = plan.result_lines(problem)
-    tile, own = _tile(problem, plan), plan.own
-    channels = plan.channels_of(problem)
-    features = _stored_features(problem)
-    parts = _parts(problem, plan)
-    tiles = ceil(plan.columns / plan.pixels)
-    waiting = plan.lines * (plan.features // plan.wide) * tiles if plan.depth < channels else 0
+    tile, channels = _tile(problem, plan), plan.channels_of(problem)
+    features, parts = _stored_features(problem), _parts(problem, plan)
+    tiles = sum(alike.count for _, alike in parts)
+    rows = plan.features // plan.wide
+    waiting = plan.lines * rows * tiles if plan.depth < channels else 0
 
     @tc.function
-    def row(x, w, further, y, sums, slot, image, f, i, j, c):
-        """The tiles of a block that are in row i."""
-        if plan.columns < columns:
-            for t in range(tiles):
-                at = j + t * plan.pixels
+    def line(operands, sums, place, slot, c):
+        """The tiles of a block in a line."""
+        image, f, i, j = place
+        for number, alike in tc.static(parts):
+            for t in range(alike.count):
+                at = j + alike.first + t * alike.wide
                 if at < columns:
-                    tile(x, w, further, y, sums, slot + t, image, f, i, at, c, own, False)
-        else:
-            for number, alike in tc.static(parts):
-                for t in range(alike.count):
-                    tile(
-                        x,
-                        w,
-                        further,
-                        y,
-                        sums,
-                        slot + number + t,
-                        image,
-                        f,
-                        i,
-                        alike.first + t * alike.wide,
-                        c,
-                        plan.tile(alike.wide),
-                        alike.is_edge,
-                    )
+                    tile(operands, sums, (image, f, i, at), slot + number + t, c, alike)
 
     @tc.function
-    def block(x, w, further, y, image, feature, i, j):
+    def block(operands, image, feature, i, j):
         sums = tc.shared(problem.total[waiting, plan.pixels, plan.wide]) if waiting else None
         for c in range(0, channels, plan.depth):
             for r in range(plan.lines):
                 if i + r < lines:
                     for f in range(0, plan.features, plan.wide):
                         if feature + f < features:
-                            slot = (r * (plan.features // plan.wide) + f // plan.wide) * tiles
-                            row(x, w, further, y, sums, slot, image, feature + f, i + r, j, c)
+                            slot = (r * rows + f // plan.wide) * tiles
+                            line(operands, sums, (image, feature + f, i + r, j), slot, c)
 
     @tc.function
     def blocks(x, w, further, y):
-        shape, by = (
-            (problem.images, features, lines, columns),
-            (1, plan.features, plan.lines, plan.columns),
-        )
+        shape = problem.images, features, lines, columns
+        by = 1, plan.features, plan.lines, plan.columns
         for image, feature, i, j in tc.tiles(shape, by=by, order=plan.order):
-            block(x, w, further, y, image, feature, i, j)
+            block((x, w, further, y), image, feature, i, j)
 
     return problem.of_packed(plan.lanes, blocks, pack_filters(problem, plan))
 
@@ -133,20 +121,26 @@ def pack_filters(problem: Problem, plan: Direct) -> tc.KernelDefinition:
 
 
 def _parts(problem: Problem, plan: Direct) -> list[tuple[int, _Tiles]]:
-    """The tiles of a row, those that are alike together, each with the number of those before."""
-    _, columns = plan.result_lines(problem)
-    (_, stride), (_, step), (_, left, _, _) = problem.stride, problem.dilation, problem.padding
-    (_, taps), (_, width) = problem.size, plan.lines_of(problem)
+    """The tiles of a block's part of a line, those that are alike together, each with the number of those before."""
+    columns, (_, width) = plan.result_lines(problem)[1], plan.lines_of(problem)
+    step = 1 if problem.transposed else problem.stride[1]
     found: list[tuple[int, _Tiles]] = []
-    for number, first in enumerate(range(0, columns, plan.pixels)):
-        wide = min(plan.pixels, columns - first)
-        last = (first + wide - 1) * stride + (taps - 1) * step - left
-        is_edge = first * stride < left or last >= width
-        before = found[-1][1] if found else None
-        if before and not is_edge and not before.is_edge and before.wide == wide:
-            found[-1] = found[-1][0], _Tiles(before.first, before.count + 1, wide, False)
-        else:
-            found.append((number, _Tiles(first, 1, wide, is_edge)))
+    if plan.flat:
+        tiles = ceil(plan.columns / plan.pixels)
+        return [(0, _Tiles(0, tiles, plan.pixels, ((0, 0),), 0, False))]
+    for phase in range(problem.spread[1]):
+        taps = tuple(problem.taps_of(phase))
+        for first in range(0, columns, plan.pixels):
+            wide = min(plan.pixels, columns - first)
+            offsets = [offset for _, offset in taps] or [0]
+            low, high = first * step + min(offsets), (first + wide - 1) * step + max(offsets)
+            alike = _Tiles(first, 1, wide, taps, phase, low < 0 or high >= width)
+            number, before = found[-1] if found else (0, alike)
+            joined = replace(before, count=before.count + 1)
+            if found and not alike.is_edge and replace(joined, first=first, count=1) == alike:
+                found[-1] = number, joined
+            else:
+                found.append((number + before.count if found else 0, alike))
     return found
 
 
@@ -156,30 +150,30 @@ def _tile(problem: Problem, plan: Direct) -> Function:
     summed, store = _summed(problem, plan), _store(problem, plan)
 
     @tc.function
-    def tile(x, w, further, y, sums, slot, image, f, i, j, c, own, is_edge):
+    def tile(operands, sums, place, slot, c, alike):
+        x, w, further, y = operands
+        own = plan.tile(alike.wide)
         acc = tc.tile(total, own, 0)
         if sums is None:
-            summed(x, w, acc, own, image, f, i, j, c, is_edge)
-            store(y, acc, own, further, image, f, i, j)
+            summed(x, w, acc, place, c, alike)
+            store(y, acc, further, place, alike)
         else:
             if c > 0:
                 for p, o in own:
                     acc[p, o] = sums[slot, p, o]
-            summed(x, w, acc, own, image, f, i, j, c, is_edge)
+            summed(x, w, acc, place, c, alike)
             if c + plan.depth < channels:
                 for p, o in own:
                     sums[slot, p, o] = acc[p, o]
             else:
-                store(y, acc, own, further, image, f, i, j)
+                store(y, acc, further, place, alike)
 
     return tile
 
 
 def _summed(problem: Problem, plan: Direct) -> Function:
-    total, near = problem.total, plan.near
-    (height, width), (taps, across) = plan.lines_of(problem), problem.size
-    (down, right), (step, stride) = problem.stride, problem.dilation
-    above, left = problem.padding[:2]
+    total, near, step = problem.total, plan.near, 1 if problem.transposed else problem.stride[1]
+    (height, width), rows = plan.lines_of(problem), problem.size[0]
     group_features, group_channels = problem.group_features, problem.group_channels
     image_at = _in_lines(plan, problem.image_at, problem.extents[1])
     steps = ceil(min(plan.depth, group_channels) / near)
@@ -188,42 +182,51 @@ def _summed(problem: Problem, plan: Direct) -> Function:
     is_whole = problem.features % plan.wide == 0
 
     @tc.function
-    def add(x, w, acc, own, image, f, h, j, r, s, c, is_edge):
+    def add(x, w, acc, place, h, tap, offset, c, alike):
         """One channel and tap."""
-        for p, o in own:
-            column = (j + p) * right + s * stride - left
+        image, f, r, j = place
+        for p, o in plan.tile(alike.wide):
+            column = (j + p) * step + offset
             is_own = is_alike or is_whole or f + o < problem.features
-            if (not is_edge or 0 <= column < width) and is_own:
+            if (not alike.is_edge or 0 <= column < width) and is_own:
                 group = (f if is_alike else f + o) // group_features
                 number = x[image_at(image, h, column, group * group_channels + c)].to(total)
-                acc[p, o] += number * w[f + o, c, r, s].to(total)
+                acc[p, o] += number * w[f + o, c, r, tap].to(total)
 
     @tc.function
-    def across_channels(x, w, acc, own, image, f, h, j, r, s, first, is_edge):
+    def across_channels(x, w, acc, place, h, tap, offset, first, alike):
         if is_alike:
             for c in range(near):
-                add(x, w, acc, own, image, f, h, j, r, s, first + c, is_edge)
+                add(x, w, acc, place, h, tap, offset, first + c, alike)
         else:
             # Constants, so that it is known which of a few neighbours each lane takes.
             for c in tc.static(range(near)):
-                add(x, w, acc, own, image, f, h, j, r, s, first + c, is_edge)
+                add(x, w, acc, place, h, tap, offset, first + c, alike)
 
     @tc.function
-    def summed(x, w, acc, own, image, f, i, j, first, is_edge):
+    def across_columns(x, w, acc, place, h, first, alike):
+        if alike.is_edge or problem.transposed:  # which taps lie outside is constant
+            for tap, offset in tc.static(alike.taps):
+                across_channels(x, w, acc, place, h, tap, offset, first, alike)
+        else:
+            for tap in range(problem.size[1]):
+                offset = tap * problem.dilation[1] - problem.padding[1]
+                across_channels(x, w, acc, place, h, tap, offset, first, alike)
+
+    @tc.function
+    def summed(x, w, acc, place, first, alike):
+        image, f, i, j = place
         for q in range(steps):
-            for r in range(taps):
-                h = i * down + r * step - above
-                if 0 <= h < height:
-                    if is_edge:  # which taps lie outside is constant
-                        for s in tc.static(range(across)):
-                            across_channels(
-                                x, w, acc, own, image, f, h, j, r, s, first + q * near, is_edge
-                            )
-                    else:
-                        for s in range(across):
-                            across_channels(
-                                x, w, acc, own, image, f, h, j, r, s, first + q * near, is_edge
-                            )
+            for r in range(rows):
+                if problem.transposed:
+                    back = i + problem.padding[0] - r * problem.dilation[0]
+                    h = back // problem.stride[0]
+                    if back % problem.stride[0] == 0 and 0 <= h < height:
+                        across_columns(x, w, acc, (image, f, r, j), h, first + q * near, alike)
+                else:
+                    h = i * problem.stride[0] + r * problem.dilation[0] - problem.padding[0]
+                    if 0 <= h < height:
+                        across_columns(x, w, acc, (image, f, r, j), h, first + q * near, alike)
 
     return summed
 
@@ -247,24 +250,32 @@ def _store(problem: Problem, plan: Direct) -> Function:
     stored = _stored_features(problem)
     output_at = _in_lines(plan, problem.output_at, problem.outputs[1])
 
+    across, spread = problem.outputs[1], problem.spread[1]
+    is_even = across % spread == 0  # else a phase may have a column less than another
+
     @tc.function
-    def store(y, acc, own, further, image, f, i, j):
-        for p, o in own:
-            if f + o < stored:
-                at = output_at(image, i, j + p, f + o)
+    def store(y, acc, further, place, alike):
+        image, f, i, j = place
+        for p, o in plan.tile(alike.wide):
+            column = (j + p) * spread + alike.phase
+            if f + o < stored and (is_even or column < across):
+                at = output_at(image, i, column, f + o)
                 value = problem.result(0)
                 if f + o < features:
                     value = epilogue(acc[p, o], further, f + o, at)
                 y[at] = value
 
     @tc.function
-    def store_turned(y, acc, own, further, image, f, i, j):
-        lines = tc.tile(problem.total, _turned(own, lanes))
-        tc.copy(lines, acc)
-        for p, o in _turned(own, lanes):
-            if f + o < features:
-                at = output_at(image, i, j + p, f + o)
-                y[at] = epilogue(lines[p, o], further, f + o, at)
+    def store_turned(y, acc, further, place, alike):
+        image, f, i, j = place
+        own = _turned(plan.tile(alike.wide), lanes)
+        turned = tc.tile(problem.total, own)
+        tc.copy(turned, acc)
+        for p, o in own:
+            column = (j + p) * spread + alike.phase
+            if f + o < features and (is_even or column < across):
+                at = output_at(image, i, column, f + o)
+                y[at] = epilogue(turned[p, o], further, f + o, at)
 
     return store_turned if problem.results == "NCHW" else store
 

@@ -26,7 +26,7 @@ from taskc.kernels.padding import pitch
 
 def gemm(problem: Problem, machine: Machine, tiling: Tiling | None) -> tc.ProgramDefinition:
     inner = replace(
-        problem, channels=_whole_accesses(problem), order="NHWC", results="NHWC", is_ohwi=True
+        problem, channels=_whole_accesses(problem), order="NHWC", results="NHWC", filters="OHWI"
     )
     product = _product(inner, machine, tiling)
     rows = problem.images * problem.extents[0] * problem.extents[1]

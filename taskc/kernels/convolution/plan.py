@@ -64,7 +64,9 @@ class Direct:
         return (1, height * width) if self.flat else (height, width)
 
     def result_lines(self, problem: Problem) -> tuple[int, int]:
-        return self.lines_of(problem) if self.flat else problem.outputs
+        """Those of results, and their length, of every `spread`-th column."""
+        lines, columns = problem.outputs
+        return self.lines_of(problem) if self.flat else (lines, ceil(columns / problem.spread[1]))
 
     def channels_of(self, problem: Problem) -> int:
         """Those of a group, with what fills up a step; of none, too, there is a step, that adds nothing."""
@@ -196,7 +198,9 @@ class Depthwise:
 
 def candidates(problem: Problem, machine: Machine) -> Iterable[Direct | Blocks | Depthwise]:
     is_depthwise = problem.group_channels == 1
-    is_of_lines = problem.order == problem.results == "NCHW" and not problem.packed
+    is_of_lines = problem.order == problem.results == "NCHW" and not (
+        problem.packed or problem.transposed
+    )
     if machine.is_processor and not (is_depthwise and is_of_lines):
         return candidates_of_direct(problem, machine)
     if is_depthwise:
@@ -259,7 +263,7 @@ def _tiles(problem: Problem, machine: Machine) -> Iterator[tuple[int, int, bool]
             length = problem.extents[0] * problem.extents[1]
             exact = [pixels for pixels in range(most, 3, -1) if length % pixels == 0]
             yield from ((pixels, vectors, True) for pixels in exact[:3])
-        columns = problem.outputs[1]
+        columns = ceil(problem.outputs[1] / problem.spread[1])
         even = ceil(columns / ceil(columns / most))
         exact = [pixels for pixels in range(most, 0, -1) if columns % pixels == 0]
         for pixels in sorted({even, *exact[:2], min(most, columns)}, reverse=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ class Problem:
 
     order   where the numbers of images lie, NHWC, NCHW, or NCHWc; results: where those of results do
     lanes   channels of a block of NCHWc
+    transposed  an image's number is in the results around its place, and not a result of the numbers around its place
     packed  filters come as `pack` makes them
     in_place  the residual is where results go
     exact   sums are of products of what is given, and not, as Winograd's, of others
@@ -43,7 +44,7 @@ class Problem:
     groups: int
     order: str
     results: str
-    is_ohwi: bool
+    filters: str
     activation: Any
     bias: bool
     dtype: DType
@@ -52,9 +53,15 @@ class Problem:
     scale: bool = False
     residual: bool = False
     lanes: int = 16
+    transposed: bool = False
+    output_padding: tuple[int, int] = (0, 0)
     packed: bool = False
     in_place: bool = False
     exact: bool = True
+
+    @property
+    def is_ohwi(self) -> bool:
+        return self.filters == "OHWI"
 
     @property
     def is_nhwc(self) -> bool:
@@ -82,9 +89,33 @@ class Problem:
 
     @property
     def outputs(self) -> tuple[int, int]:
+        if self.transposed:
+            above, left, below, right = self.padding
+            axes = zip(
+                self.extents, self.stride, self.covered, (above + below, left + right),
+                self.output_padding, strict=True,
+            )  # fmt: skip
+            rows, columns = (
+                (n - 1) * step + taps - cut + more for n, step, taps, cut, more in axes
+            )
+            return rows, columns
         both = zip(self.padded, self.covered, self.stride, strict=True)
         rows, columns = ((whole - covered) // step + 1 for whole, covered, step in both)
         return rows, columns
+
+    @property
+    def spread(self) -> tuple[int, int]:
+        """How far results are apart that take the same taps of neighbouring pixels."""
+        return self.stride if self.transposed else (1, 1)
+
+    def taps_of(self, phase: int) -> Iterator[tuple[int, int]]:
+        """The columns of filters, and how far each moves a column, of every `spread`-th result from this one on."""
+        for tap in range(self.size[1]):
+            offset = tap * self.dilation[1] - self.padding[1]
+            if not self.transposed:
+                yield tap, offset
+            elif (phase - offset) % self.stride[1] == 0:
+                yield tap, (phase - offset) // self.stride[1]
 
     @property
     def known_images(self) -> int:
@@ -103,7 +134,7 @@ class Problem:
     @property
     def is_pointwise(self) -> bool:
         """A result is of the pixel where it is."""
-        return self.size == self.stride == (1, 1) and not any(self.padding)
+        return self.size == self.stride == (1, 1) and not any((*self.padding, *self.output_padding))
 
     def images_of(
         self, dtype: DType, extents: tuple[int, int], channels: int, order: str
@@ -139,9 +170,22 @@ class Problem:
     def filter_at(self) -> Callable[..., Any]:
         """Those of a filter's."""
 
+        of_group = self.group_channels, self.group_features
+
         @tc.function
         def filter_at(feature, r, s, channel):
-            return (feature, r, s, channel) if self.is_ohwi else (feature, channel, r, s)
+            return (
+                (feature, r, s, channel)
+                if self.filters == "OHWI"
+                else (feature, channel, r, s)
+                if self.filters == "OIHW"
+                else (
+                    feature // of_group[1] * of_group[0] + channel,
+                    feature % of_group[1],
+                    r,
+                    s,
+                )
+            )
 
         return filter_at
 
@@ -177,11 +221,14 @@ class Problem:
     @property
     def types(self) -> tuple[TensorType, TensorType, tuple[TensorType, ...], TensorType]:
         """Of images, filters, what else a result is made of, and results."""
-        group_channels = self.group_channels
-        taps = (*self.size, group_channels) if self.is_ohwi else (group_channels, *self.size)
+        filters = {
+            "OHWI": (self.features, *self.size, self.group_channels),
+            "OIHW": (self.features, self.group_channels, *self.size),
+            "IOHW": (self.channels, self.group_features, *self.size),
+        }
         return (
             self.images_of(self.dtype, self.extents, self.channels, self.order),
-            TensorType(self.dtype, (self.features, *taps)),
+            TensorType(self.dtype, filters[self.filters]),
             tuple([kind for kinds in self.of_sums.operands for kind in kinds]),
             self.of_sums.made,
         )
@@ -247,13 +294,14 @@ def problem_of(
     images: Extent, extents: tuple[int, int], channels: int, features: int,
     *, size: Pair, stride: Pair, padding: Sides, dilation: Pair, groups: int,
     order: str, filters: str, bias: bool, scale: bool, residual: bool, activation: Any,
-    dtype: DType, total: DType | None, result: DType | None, results: str | None = None, packed: bool = False,
-    in_place: bool = False, lanes: int = 16,
+    dtype: DType, total: DType | None, result: DType | None, results: str | None = None, transposed: bool = False,
+    output_padding: Pair = 0, packed: bool = False, in_place: bool = False, lanes: int = 16,
 ) -> Problem:  # fmt: skip
     """The problem of what a user asks for, if there is one."""
     check_orders(order, results or order)
-    if filters not in ("OHWI", "OIHW"):
-        raise CompileError(f"filters are OHWI or OIHW, not {filters}")
+    known = ("OHWI", "OIHW", "IOHW") if transposed else ("OHWI", "OIHW")
+    if filters not in known:
+        raise CompileError(f"filters are {' or '.join(known)}, not {filters}")
     if groups < 1 or channels % groups or features % groups:
         raise CompileError(
             f"{channels} channels and {features} features are not {groups} groups of as many"
@@ -272,7 +320,9 @@ def problem_of(
         groups=groups,
         order=order,
         results=results or order,
-        is_ohwi=filters == "OHWI",
+        filters=filters,
+        transposed=transposed,
+        output_padding=pair(output_padding),
         activation=activation,
         bias=bias,
         scale=scale,

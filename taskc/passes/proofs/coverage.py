@@ -159,7 +159,9 @@ def _by_structure(
     if not boxes:
         return _unproved(tensor, stores[0].loc, "its stores never happen")
     for corner in corners([box for box, _ in boxes], len(extents)):
-        if not _exists(corner, extents):
+        if not _exists(corner, extents) or not _exists(
+            _joined_to(corner, extents, tensor), tensor.shape
+        ):
             continue
         inside = [store for box, store in boxes if contains(box, corner)]
         name = element(tensor, corner if rows is None else _put_together(corner, extents))
@@ -177,6 +179,23 @@ def _put_together(corner: tuple[int, ...], extents: tuple[int | Expression, ...]
     for place, extent in zip(corner[1:], extents[1:], strict=True):
         number = number * (extent if isinstance(extent, int) else 1) + place
     return (number,)
+
+
+def _joined_to(
+    corner: tuple[int, ...], extents: tuple[int | Expression, ...], tensor: Tensor
+) -> tuple[int, ...]:
+    """The element of a corner whose dimensions may be parts of the tensor's: the last part may go beyond its end."""
+    left = list(zip(corner, extents, strict=True))
+    indices = []
+    for extent in tensor.shape:
+        number, size = left.pop(0) if left else (0, 1)
+        while left and isinstance(extent, int) and isinstance(size, int) and size < extent:
+            place, count = left.pop(0)
+            if not isinstance(count, int):
+                return (0,) * len(tensor.shape)
+            number, size = number * count + place, size * count
+        indices.append(number)
+    return (0,) * len(indices) if left else tuple(indices)
 
 
 def _exists(corner: tuple[int, ...], extents: tuple[int | Expression, ...]) -> bool:

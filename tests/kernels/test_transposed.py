@@ -1,0 +1,98 @@
+"""Transposed convolutions: what each number of an image adds to the results around its place, against f64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import taskc as tc
+from taskc import f32
+from taskc.kernels.convolution import blocked, convolution
+
+Array = np.ndarray[Any, Any]
+
+
+def exact(
+    x: Array, w: Array, stride: Any, padding: Any, dilation: Any, groups: int, more: Any
+) -> Array:
+    """Of NCHW and IOHW."""
+    images, channels, height, width = x.shape
+    _, of_group, rows, columns = w.shape
+    reach = (rows - 1) * dilation[0] + 1, (columns - 1) * dilation[1] + 1
+    down, right = (height - 1) * stride[0], (width - 1) * stride[1]
+    whole = np.zeros(
+        (images, of_group * groups, down + reach[0] + more[0], right + reach[1] + more[1])
+    )
+    parts = x.reshape(images, groups, channels // groups, height, width).astype(np.float64)
+    filters = w.reshape(groups, channels // groups, of_group, rows, columns).astype(np.float64)
+    for r in range(rows):
+        for s in range(columns):
+            added = np.einsum("ngchw,gck->ngkhw", parts, filters[..., r, s])
+            top, left = r * dilation[0], s * dilation[1]
+            below, behind = (
+                slice(top, top + down + 1, stride[0]),
+                slice(left, left + right + 1, stride[1]),
+            )
+            whole[:, :, below, behind] += added.reshape(images, -1, height, width)
+    above, before, below, behind = padding
+    return whole[:, :, above : whole.shape[2] - below, before : whole.shape[3] - behind]
+
+
+@pytest.mark.parametrize("order", ["NHWC", "NCHW", "NCHWc"])
+@pytest.mark.parametrize(
+    ("shape", "size", "options"),
+    [
+        ((16, 5, 7, 16), (4, 4), {"stride": (2, 2), "padding": (1, 1, 1, 1)}),
+        (
+            (8, 6, 5, 20),
+            (3, 3),
+            {"stride": (2, 2), "padding": (1, 1, 1, 1), "output_padding": (1, 1)},
+        ),
+        ((12, 4, 9, 8), (3, 2), {"stride": (3, 2), "padding": (0, 1, 2, 0), "dilation": (2, 1)}),
+        ((12, 4, 9, 8), (3, 3), {"stride": (2, 2), "groups": 4}),
+        ((16, 9, 9, 16), (3, 3), {"padding": (1, 1, 1, 1), "groups": 16}),
+        ((5, 3, 3, 7), (1, 1), {"stride": (2, 3)}),
+        ((5, 1, 40, 7), (2, 2), {"stride": (1, 2)}),
+        ((3, 1, 1, 1), (1, 1), {}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_transposed(shape: Any, size: Any, options: Any, order: str, packed: bool) -> None:
+    channels, height, width, features = shape
+    whole: dict[str, Any] = {
+        "stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1,
+        "output_padding": (0, 0), **options,
+    }  # fmt: skip
+    random = np.random.default_rng(height)
+    x = random.standard_normal((2, channels, height, width)).astype(np.float32)
+    w = random.standard_normal((channels, features // whole["groups"], *size)).astype(np.float32)
+    kernel = convolution(
+        2, height, width, channels, features, size=size, order=order, filters="IOHW",
+        transposed=True, packed=packed, dtype=f32, **whole,
+    )  # fmt: skip
+    expected = exact(x, w, *list(whole.values()))
+    given: Any = x
+    if order == "NHWC":
+        given = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    elif order == "NCHWc":
+        kind = blocked(2, channels, height, width)
+        rest = kind.shape[1] - channels
+        given = tc.pack(np.pad(x, ((0, 0), (0, rest), (0, 0), (0, 0))), kind)
+    made = kernel(given, kernel.pack(w) if packed else w)
+    if order == "NHWC":
+        made = made.transpose(0, 3, 1, 2)
+    terms = channels * size[0] * size[1] + 1
+    sizes = exact(np.abs(x), np.abs(w), *list(whole.values()))
+    assert made[:, :features].shape == expected.shape
+    assert (np.abs(made[:, :features] - expected) <= 2.0**-24 * terms * sizes).all()
+    assert not made[:, features:].any()
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(tc.CompileError, match="filters are OHWI or OIHW, not IOHW"):
+        convolution(1, 4, 4, 8, 8, filters="IOHW", dtype=f32)
+    with pytest.raises(tc.CompileError, match="this machine takes"):
+        convolution(1, 4, 4, 8, 8, transposed=True, dtype=f32, machine=tc.machine("sm_80"))
