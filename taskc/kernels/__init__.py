@@ -3,6 +3,7 @@
 matmul         GEMM: products of matrices, with transposed or packed operands and an epilogue; batches of products;
                products of 8- and 16-bit numbers
 convolution    of images, with stride, padding, dilation and groups
+pooling        of images: the largest numbers or averages of windows, or of whole images
 rows           softmax, log_softmax, layer_norm, rms_norm over the last axis
 reductions     sum, mean, max, min, prod along any axes
 elementwise    an expression of several inputs, with broadcasting
@@ -11,6 +12,6 @@ attention      with an online softmax, masks, and heads that share keys; for man
 
 Each is a folder: problem.py, plan.py, and a file for each algorithm; choose.py takes a plan for all of them, and
 machine_facts.py has what their costs ask of a machine. What several of them share: owners (who has what of a block),
-epilogue (what is made of a sum), images (where their numbers lie), padding (matrices whose rows are made longer),
-squares (turned in registers).
+epilogue (what is made of a sum), images (where their numbers lie, and tiles of lines), padding (matrices whose rows are
+made longer), squares (turned in registers).
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
@@ -50,6 +51,11 @@ def images_type(
     return TensorType(dtype, (images, blocks * lanes, *extents)).laid(layout)
 
 
+def channels_of(kind: TensorType, order: str) -> int:
+    """The channels of a type of images, with those that fill up its last block."""
+    return int(kind.shape[3 if order == "NHWC" else 1])
+
+
 def number_at(order: str) -> Callable[..., Any]:
     """The indices of a number of images in an order."""
 
@@ -79,3 +85,35 @@ def sides(value: Sides) -> tuple[int, int, int, int]:
         case (down, right):
             return down, right, down, right
     return value
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Tiles of a line side by side that are alike.
+
+    number     of tiles before them; `count`: how many they are
+    first      their first result; `wide`: the results of each
+    is_inside  whether all taps of their windows lie in the image
+    """
+
+    number: int
+    count: int
+    first: int
+    wide: int
+    is_inside: bool
+
+
+def tiles_of_line(
+    length: int, wide: int, is_inside: Callable[[int, int], bool]
+) -> tuple[Tiles, ...]:
+    """Tiles of `wide` results; is_inside(first, last) says it of a tile by its first and its last one."""
+    found: list[Tiles] = []
+    for number, first in enumerate(range(0, length, wide)):
+        last = min(first + wide, length) - 1
+        tiles = Tiles(number, 1, first, last - first + 1, is_inside(first, last))
+        before = found[-1] if found else None
+        if before and tiles.is_inside and (before.is_inside, before.wide) == (True, tiles.wide):
+            found[-1] = replace(before, count=before.count + 1)
+        else:
+            found.append(tiles)
+    return tuple(found)

@@ -22,6 +22,7 @@ from taskc.kernels.convolution import convolution
 from taskc.kernels.elementwise import elementwise
 from taskc.kernels.images import ORDERS
 from taskc.kernels.matmul import matmul
+from taskc.kernels.pooling import average_pool, max_pool
 from taskc.kernels.reductions import reduction
 from taskc.kernels.rows import layer_norm, log_softmax, rms_norm, softmax
 from taskc.kernels.transpose import transpose
@@ -113,8 +114,11 @@ ACTIVATIONS: dict[Any, Callable[[Array], Array]] = {
 def problem(number: int, machine: Machine) -> Problem:
     random = Random(number)
     make = random.choice(
-        (_product, _product, _rows, _reduction, _elementwise, _transpose, _images, _attention)
-    )
+        (
+            _product, _product, _rows, _reduction, _elementwise, _transpose, _images, _pooling,
+            _attention,
+        )
+    )  # fmt: skip
     return make(random, np.random.default_rng(number), machine)
 
 
@@ -333,6 +337,63 @@ def _images(random: Random, numbers: np.random.Generator, machine: Machine) -> P
         more = of.types[-1].shape[1] - of.features
         expected = np.pad(expected.transpose(0, 3, 1, 2), ((0, 0), (0, more), (0, 0), (0, 0)))
     return Problem(text, made, arguments, _stored(expected, of.result))
+
+
+def _pooling(random: Random, numbers: np.random.Generator, machine: Machine) -> Problem:
+    make = random.choice((max_pool, average_pool))
+    dtype = random.choice((f32, f16, bf16, f64, *((i8, u8) if make is max_pool else ())))
+    images, channels = random.choice((1, 1, 2, 3)), random.choice((*FEW, 24, 33, 64, 70))
+    extents = [random.choice(FEW), random.choice((*FEW, 31, 40))]
+    size, stride = (
+        random.choice((1, 2, 3, 3, 5, (1, 3), (4, 2))),
+        random.choice((1, 1, 2, 3, (2, 1))),
+    )
+    padding, apart = random.choice((0, 1, 1, 2, (1, 0), (0, 1, 2, 3))), random.choice((1, 1, 1, 2))
+    order = random.choice(("NHWC", "NCHW"))
+    options = {"size": size, "stride": stride, "padding": padding, "dilation": apart}
+    options |= {"order": order, "dtype": dtype}
+    above, left, below, right = _sides(padding)
+    padded = np.add(extents, (above + below, left + right))
+    covered = (np.array(_pair(size)) - 1) * apart + 1
+    if (padded < covered).any():
+        return _pooling(random, numbers, machine)
+    x = _whole(numbers, (images, channels, *extents), dtype)
+    sides = ((0, 0), (0, 0), (above, below), (left, right))
+    outside = -np.inf if make is max_pool else 0
+    wide = np.pad(x.astype(np.float64), sides, constant_values=outside)
+    steps = (slice(None), slice(None), *[slice(None, None, step) for step in _pair(stride)])
+    taps = (..., slice(None, None, apart), slice(None, None, apart))
+    shape = tuple(covered.tolist())
+    seen = np.lib.stride_tricks.sliding_window_view(wide, shape, (2, 3))[steps][taps]
+    exact, bound = seen.max((4, 5)), 0
+    if dtype.is_integer:
+        exact = np.maximum(exact, dtype.minimum)  # of padding alone
+    if make is average_pool:
+        options["count_include_pad"] = random.random() < 0.5
+        there = np.pad(np.ones_like(x, np.float64), sides, constant_values=0)
+        inside = np.lib.stride_tricks.sliding_window_view(there, shape, (2, 3))[steps][taps]
+        counted = np.prod(_pair(size)) if options["count_include_pad"] else inside.sum((4, 5))
+        if not np.all(counted):
+            return _pooling(random, numbers, machine)
+        exact = seen.sum((4, 5)) / counted
+        bound = np.abs(exact) * _EPSILON[dtype]
+    arguments = [x if order == "NCHW" else np.ascontiguousarray(x.transpose(0, 2, 3, 1))]
+    expected = exact if order == "NCHW" else exact.transpose(0, 2, 3, 1)
+    if make is average_pool and order == "NHWC":
+        bound = bound.transpose(0, 2, 3, 1)
+    text, made = _called(make, [images, *extents, channels], options, machine)
+    return Problem(text, made, arguments, _stored(expected, dtype), bound)
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    return value if isinstance(value, tuple) else (value, value)
+
+
+def _sides(padding: Any) -> tuple[int, int, int, int]:
+    if isinstance(padding, tuple) and len(padding) == 4:
+        return padding
+    down, beside = _pair(padding)
+    return down, beside, down, beside
 
 
 def _attention(random: Random, numbers: np.random.Generator, machine: Machine) -> Problem:

@@ -10,7 +10,15 @@ import pytest
 import taskc as tc
 from taskc import bf16, f16, f32, i8, i32
 from taskc.checking import examine, examine_program
-from taskc.kernels import attention, convolution, elementwise, reductions, rows, transpose
+from taskc.kernels import (
+    attention,
+    convolution,
+    elementwise,
+    pooling,
+    reductions,
+    rows,
+    transpose,
+)  # fmt: skip
 from taskc.kernels.attention.plan import candidates as attention_plans
 from taskc.kernels.choose import choose, plans, sample
 from taskc.kernels.convolution.plan import candidates as convolution_plans
@@ -19,6 +27,8 @@ from taskc.kernels.elementwise.problem import problem_of as elementwise_problem
 from taskc.kernels.matmul import build, packs
 from taskc.kernels.matmul.panels import panels
 from taskc.kernels.matmul.plan import candidates, candidates_of_batches, candidates_of_packs
+from taskc.kernels.pooling.plan import candidates as pooling_plans
+from taskc.kernels.pooling.problem import problem_of as pooling_problem
 from taskc.kernels.reductions.plan import candidates as reduction_plans
 from taskc.kernels.reductions.problem import problem_of as reduction_problem
 from taskc.kernels.rows.plan import candidates as row_plans
@@ -83,6 +93,12 @@ def of_rows(function: str, m: int, n: int, **options: Any) -> rows.Problem:
     return rows.Problem(function=function, m=m, n=n, dtype=f32, **options)
 
 
+def windows(x: Any, axes: tuple[int, int]) -> Any:
+    """Each second one of 3 by 3, along both axes."""
+    seen = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axes)
+    return seen[tuple(slice(None, None, 2 if axis in axes else 1) for axis in range(4))]
+
+
 NORM = {"scaled": True, "shifted": True}
 # Those that memory bounds: operator, space, problem, shapes of the arguments, what NumPy says, and within what.
 STREAMED: list[tuple[Any, Any, Any, Any, Any, float]] = [
@@ -102,6 +118,12 @@ STREAMED: list[tuple[Any, Any, Any, Any, Any, float]] = [
      lambda x: x.swapaxes(1, 2), 0),
     (transpose, transpose_plans, transpose_problem((2, 3, 70), (1, 0, 2), f32), [(2, 3, 70)],
      lambda x: x.swapaxes(0, 1), 0),
+    (pooling, pooling_plans,
+     pooling_problem("average", 2, (9, 30), 37, f32, size=3, stride=2, order="NHWC", lanes=16),
+     [(2, 9, 30, 37)], lambda x: windows(x, (1, 2)).mean((4, 5)), 1e-6),
+    (pooling, pooling_plans,
+     pooling_problem("max", 2, (9, 30), 7, f32, size=3, stride=2, order="NCHW", lanes=16),
+     [(2, 7, 9, 30)], lambda x: windows(x, (2, 3)).max((4, 5)), 0),
 ]  # fmt: skip
 OTHERS += [
     (space, problem, tc.machine(target))

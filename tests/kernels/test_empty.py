@@ -14,6 +14,7 @@ from taskc import f32, i8, i32, repeat, spatial
 from taskc.kernels.attention import attention
 from taskc.kernels.convolution import convolution
 from taskc.kernels.matmul import batch_matmul, matmul, product
+from taskc.kernels.pooling import average_pool, global_average_pool, max_pool
 from taskc.kernels.reductions import reduction
 from taskc.kernels.rows import softmax
 from taskc.kernels.transpose import transpose
@@ -40,6 +41,13 @@ def sums_of_nothing(machine: tc.Machine) -> Iterator[tuple[Definition, list[Any]
         x, w = ones(images, 5, 5, channels), ones(features, 3, 3, channels)
         kernel = convolution(images, 5, 5, channels, features, dtype=f32, machine=machine)
         yield kernel, [x, w], np.full((images, 3, 3, features), 9 * channels)
+    for images, channels in ((0, 4), (2, 0)):
+        x = ones(images, 5, 5, channels)
+        for make in (max_pool, average_pool):
+            pool = make(images, 5, 5, channels, size=3, stride=2, machine=machine)
+            yield pool, [x], ones(images, 2, 2, channels)
+        mean = global_average_pool(images, 5, 5, channels, machine=machine)
+        yield mean, [x], ones(images, 1, 1, channels)
     for shape in ((0, 3), (3, 0), (0, 0)):
         yield softmax(*shape, machine=machine), [ones(*shape)], ones(*shape)
         for axis in (0, 1):

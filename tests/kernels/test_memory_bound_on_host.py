@@ -1,4 +1,4 @@
-"""Rows, reductions, elementwise expressions and transposes for GPUs, as emitted code that runs on this processor."""
+"""Rows, reductions, elementwise expressions, transposes and pooling for GPUs, as emitted code that runs here."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import pytest
 import taskc as tc
 from taskc import f16, f32, i8
 from taskc.kernels.elementwise import elementwise
+from taskc.kernels.pooling import average_pool, max_pool
 from taskc.kernels.reductions import reduction
 from taskc.kernels.rows import layer_norm, log_softmax, rms_norm, softmax
 from taskc.kernels.transpose import transpose
 from tests.backend.cuda.host import COMPILER
-from tests.kernels import test_memory_bound as simulated
+from tests.kernels import test_memory_bound as simulated, test_pooling
 from tests.kernels.hosted import Problem, check
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no g++ to compile for the host")
@@ -64,6 +65,17 @@ def transposed(target: str, shape: Any, order: Any, dtype: tc.DType) -> Problem:
     return Problem(kernel, target, [x], x.transpose(order).astype(np.float64))
 
 
+def pooled(target: str, operator: str, form: str, order: str) -> Problem:
+    (images, channels, *extents), options = test_pooling.FORMS[form]
+    make = max_pool if operator == "max" else average_pool
+    kernel = make(images, *extents, channels, order=order, machine=tc.machine(target), **options)
+    x = simulated.numbers(images, channels, *extents)
+    expected = test_pooling.exact(operator, x.astype(np.float64), options)
+    if order == "NHWC":
+        x, expected = (np.ascontiguousarray(n.transpose(0, 2, 3, 1)) for n in (x, expected))
+    return Problem(kernel, target, [x], expected, 2.0**-20)
+
+
 def test_one_of_each() -> None:
     target = "sm_80"
     check(
@@ -75,6 +87,8 @@ def test_one_of_each() -> None:
             added(target, (70, 64), (64,), f16),
             transposed(target, (65, 36), (1, 0), f32),
             transposed(target, (64, 96), (1, 0), i8),
+            pooled(target, "max", "3 by 3", "NCHW"),
+            pooled(target, "average", "prime", "NHWC"),
         ]
     )
 

@@ -1,0 +1,180 @@
+"""Pooling of images, NHWC, NCHW or NCHWc: the largest number of each window, or the average.
+
+problem.py is what is computed, plan.py how. Each other file is an algorithm:
+
+lines   on processors, of NHWC and NCHWc: tiles of pixels by channels in vector registers
+planes  of NCHW: vectors along the lines of a channel
+boxes   on GPUs: boxes of results
+whole   where a window is a whole image: a reduction
+"""
+
+from __future__ import annotations
+
+import taskc as tc
+from taskc import CompileError, DType, KernelDefinition, Machine, ProgramDefinition, f32
+from taskc.kernels.choose import choose
+from taskc.kernels.images import Extent, Pair, Sides
+from taskc.kernels.pooling.boxes import boxes
+from taskc.kernels.pooling.lines import lines
+from taskc.kernels.pooling.plan import Boxes, Lines, Planes, candidates
+from taskc.kernels.pooling.planes import planes
+from taskc.kernels.pooling.problem import Problem, problem_of
+from taskc.kernels.pooling.whole import whole
+
+__all__ = [
+    "Boxes",
+    "Lines",
+    "Planes",
+    "Problem",
+    "average_pool",
+    "build",
+    "global_average_pool",
+    "global_max_pool",
+    "max_pool",
+]
+
+Plan = Lines | Planes | Boxes
+Definition = KernelDefinition | ProgramDefinition
+
+
+def max_pool(
+    images: Extent,
+    height: int,
+    width: int,
+    channels: int,
+    *,
+    size: Pair,
+    stride: Pair | None = None,
+    padding: Sides = 0,
+    dilation: Pair = 1,
+    ceil_mode: bool = False,
+    order: str = "NHWC",
+    dtype: DType = f32,
+    machine: Machine | None = None,
+    schedule: Plan | None = None,
+) -> Definition:
+    """y = the largest number of each window of x, as ONNX's MaxPool.
+
+        NHWC: x[images, height, width, channels]      NCHW: x[images, channels, height, width]
+
+        NCHWc: `taskc.kernels.convolution.blocked(images, channels, height, width)`, on processors
+
+    A window is `size` pixels, `dilation` apart; the next one begins `stride` further, which is `size` if not said.
+    These are numbers for both axes, or pairs.
+
+    padding    for all sides, (above and below, beside), or (above, left, below, right): it is never the largest
+    ceil_mode  a last window may reach beyond the padding, if it begins in the image or the padding before it
+    dtype      floats or integers. NaN is the largest number, as for NumPy's maximum: ONNX's reference has it both ways.
+               A window in the padding alone has the least number, -inf of floats
+    machine    what it is built for, by its mappings: `tc.machine()`, or `tc.machine("sm_80")`
+    """
+    machine = machine or tc.machine()
+    problem = problem_of(
+        "max", images, (height, width), channels, dtype,
+        size=size, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode,
+        order=order, lanes=machine.lanes,
+    )  # fmt: skip
+    return build(problem, schedule, machine)
+
+
+def average_pool(
+    images: Extent,
+    height: int,
+    width: int,
+    channels: int,
+    *,
+    size: Pair,
+    stride: Pair | None = None,
+    padding: Sides = 0,
+    dilation: Pair = 1,
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    order: str = "NHWC",
+    dtype: DType = f32,
+    machine: Machine | None = None,
+    schedule: Plan | None = None,
+) -> Definition:
+    """y = the mean of each window of x, as ONNX's AveragePool; options are those of `max_pool`.
+
+    Numbers of 16 bits are summed in f32. What lies beyond the padding is never counted, and the mean of nothing is NaN.
+
+    count_include_pad  padding is counted, as zeros
+    """
+    machine = machine or tc.machine()
+    problem = problem_of(
+        "average", images, (height, width), channels, dtype,
+        size=size, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode,
+        counts_padding=count_include_pad, order=order, lanes=machine.lanes,
+    )  # fmt: skip
+    return build(problem, schedule, machine)
+
+
+def global_max_pool(
+    images: Extent,
+    height: int,
+    width: int,
+    channels: int,
+    *,
+    order: str = "NHWC",
+    results: str | None = None,
+    dtype: DType = f32,
+    machine: Machine | None = None,
+) -> Definition:
+    """y = the largest number of each channel of an image, as images of one pixel in the order `results`.
+
+    That is x's if not said. NCHW has the shape [images, channels, 1, 1].
+    """
+    return _global("max", images, (height, width), channels, order, results, dtype, machine)
+
+
+def global_average_pool(
+    images: Extent,
+    height: int,
+    width: int,
+    channels: int,
+    *,
+    order: str = "NHWC",
+    results: str | None = None,
+    dtype: DType = f32,
+    machine: Machine | None = None,
+) -> Definition:
+    """y = the mean of each channel of an image, as `global_max_pool` has the largest number."""
+    return _global("average", images, (height, width), channels, order, results, dtype, machine)
+
+
+def _global(
+    operator: str,
+    images: Extent,
+    extents: tuple[int, int],
+    channels: int,
+    order: str,
+    results: str | None,
+    dtype: DType,
+    machine: Machine | None,
+) -> Definition:
+    machine = machine or tc.machine()
+    problem = problem_of(
+        operator, images, extents, channels, dtype,
+        size=extents, order=order, results=results, lanes=machine.lanes,
+    )  # fmt: skip
+    return build(problem, None, machine)
+
+
+def build(problem: Problem, plan: Plan | None, machine: Machine) -> Definition:
+    """By this plan, or by the one of least cost."""
+    is_blocked = "NCHWc" in (problem.order, problem.results)
+    if is_blocked and (problem.order == "NCHW" or not machine.is_processor):
+        raise CompileError(
+            f"there is no pooling of {problem.order} to {problem.results} on this machine",
+            hint="NCHWc is for processors, and from NCHW to there `taskc.pack` goes",
+        )
+    if plan is None and problem.is_global and not is_blocked:
+        return whole(problem, machine)
+    plan = plan or choose(candidates, problem, machine)
+    match plan:
+        case Lines():
+            return lines(problem, plan)
+        case Planes():
+            return planes(problem, plan)
+        case Boxes():
+            return boxes(problem, plan)

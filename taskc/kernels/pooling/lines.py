@@ -1,0 +1,98 @@
+"""Pooling on processors of NHWC and NCHWc: lanes have channels, and a tile has neighbouring pixels of a line.
+
+    own = repeat(pixels, vectors) * spatial(1, lanes)
+
+The columns that a tile's windows see are folded first, each down its window's rows, and then a window's columns. So
+neighbouring windows share what they have in common, and each number is read once. Nothing around an image is read: rows
+outside are left out, and the tiles of a line that reach over its ends are code of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import taskc as tc
+from taskc import KernelDefinition
+from taskc.kernels.images import channels_of, tiles_of_line
+from taskc.kernels.pooling.plan import Lines
+from taskc.kernels.pooling.problem import Problem
+
+
+def lines(problem: Problem, plan: Lines) -> KernelDefinition:
+    given, made, (rows, columns) = problem.given, problem.made, problem.outputs
+    stored = channels_of(made, problem.results)
+    tile = _tile(problem, plan)
+    parts = tiles_of_line(columns, plan.pixels, lambda a, b: problem.is_inside(1, a, b))
+
+    @tc.kernel(workers=plan.lanes)
+    def pool(x: given, y: tc.out[made]):
+        shape, by = (problem.images, stored, rows), (1, plan.channels, plan.lines)
+        for image, channel, row in tc.tiles(shape, by=by):
+            for r in range(plan.lines):
+                if row + r < rows:
+                    for part in tc.static(parts):
+                        for t in range(part.count):
+                            j = part.first + t * part.wide
+                            for c in range(0, plan.channels, plan.wide):
+                                if channel + c < stored:
+                                    tile(x, y, image, channel + c, row + r, j, part)
+
+    return pool
+
+
+def _tile(problem: Problem, plan: Lines) -> Callable[..., Any]:
+    wide, start, folded, finished = problem.wide, problem.start, problem.folded, problem.finished
+    (_, across), (_, right) = problem.size, problem.stride
+    output_at, stored = problem.output_at, channels_of(problem.made, problem.results)
+    taps = min(across, plan.taps)
+    fold_columns, apart = _fold_columns(problem, plan), problem.dilation[1] // plan.unit(problem)
+
+    @tc.function
+    def tile(x, y, image, channel, i, j, part):
+        own = plan.tile(part.wide)
+        found = tc.tile(wide, own, start)
+        for first in tc.static(range(0, across, taps)):
+            folds = plan.tile((part.wide - 1) * right + (taps - 1) * apart + 1)
+            seen = tc.tile(wide, folds, start)
+            fold_columns(x, seen, folds, image, channel, i, j, first, part.is_inside)
+            for s in tc.static(range(taps)):
+                for p, o in own:
+                    value = seen[p * right + s * apart, o]
+                    found[p, o] = value if first + s == 0 else folded(found[p, o], value)
+        for p, o in own:
+            if channel + o < stored:
+                value = finished(found[p, o], i, j + p)
+                is_one = channel + o < problem.channels
+                y[output_at(image, i, j + p, channel + o)] = value if is_one else 0
+
+    return tile
+
+
+def _fold_columns(problem: Problem, plan: Lines) -> Callable[..., Any]:
+    (height, width), (taps, across) = problem.extents, problem.size
+    (down, right), (step, apart) = problem.stride, problem.dilation
+    (above, left), unit = problem.padding[:2], plan.unit(problem)
+    wide, folded, image_at = problem.wide, problem.folded, problem.image_at
+    given = channels_of(problem.given, problem.order)
+    is_whole = across % min(across, plan.taps) == 0
+
+    @tc.function
+    def fold_row(x, seen, folds, image, channel, i, j, r, first, is_inside):
+        h = i * down + r * step - above
+        if 0 <= h < height:
+            for q, o in folds:
+                column = j * right + first * apart + q * unit - left
+                is_there = (is_inside or 0 <= column < width) and channel + o < given
+                if is_there and (is_whole or first + q < across):
+                    value = x[image_at(image, h, column, channel + o)].to(wide)
+                    seen[q, o] = value if r == 0 else folded(seen[q, o], value)
+
+    @tc.function
+    def fold_columns(x, seen, folds, image, channel, i, j, first, is_inside):
+        """Each column that the windows from j on see, from their tap `first` on."""
+        fold_row(x, seen, folds, image, channel, i, j, 0, first, is_inside)
+        for r in range(1, taps):
+            fold_row(x, seen, folds, image, channel, i, j, r, first, is_inside)
+
+    return fold_columns

@@ -1,0 +1,196 @@
+"""What a pooling computes, and where its numbers lie, whichever kernel does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import taskc as tc
+from taskc import CompileError, DType, TensorType, bf16, boolean, f16, f32
+from taskc.kernels.images import (
+    Extent,
+    Pair,
+    Sides,
+    check_orders,
+    images_type,
+    number_at,
+    pair,
+    sides,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Pairs are of height and width; padding is above, left, below and right.
+
+    operator  "max" or "average"
+    outputs   the rows and columns of results; the last windows may reach beyond the padding
+    order     where the numbers of images lie; results: where those of results do
+    lanes     channels of a block of NCHWc
+    counts_padding  an average is of padding's zeros, too
+    """
+
+    operator: str
+    images: Extent
+    extents: tuple[int, int]
+    channels: int
+    size: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int, int, int]
+    dilation: tuple[int, int]
+    outputs: tuple[int, int]
+    order: str
+    results: str
+    lanes: int
+    dtype: DType
+    counts_padding: bool = False
+
+    @property
+    def given(self) -> TensorType:
+        return images_type(
+            self.dtype, self.images, self.extents, self.channels, self.order, self.lanes
+        )
+
+    @property
+    def made(self) -> TensorType:
+        return images_type(
+            self.dtype, self.images, self.outputs, self.channels, self.results, self.lanes
+        )
+
+    @property
+    def image_at(self) -> Callable[..., Any]:
+        """The indices of an image's number."""
+        return number_at(self.order)
+
+    @property
+    def output_at(self) -> Callable[..., Any]:
+        """Those of a result."""
+        return number_at(self.results)
+
+    @property
+    def is_global(self) -> bool:
+        """Each result is of a whole image."""
+        return self.size == self.extents and not any(self.padding)
+
+    @property
+    def wide(self) -> DType:
+        """What is computed in: numbers of 16 bits are folded in f32, and the result is rounded once."""
+        return f32 if self.dtype in (f16, bf16) else self.dtype
+
+    @property
+    def start(self) -> Any:
+        """What leaves everything as it is."""
+        if self.operator == "average":
+            return 0
+        return -tc.inf if self.wide.is_float else self.wide.minimum
+
+    @property
+    def folded(self) -> Callable[..., Any]:
+        """Of two numbers one."""
+
+        @tc.function
+        def folded(a, b):
+            return max(a, b) if self.operator == "max" else a + b
+
+        return folded
+
+    @property
+    def finished(self) -> Callable[..., Any]:
+        """The result in row i and column j, from what its window has been folded into."""
+        rows, columns = self._counted(0), self._counted(1)
+
+        @tc.function
+        def finished(value, i, j):
+            if self.operator == "average":
+                value /= self.wide(rows(i) * columns(j))
+            return value.to(self.dtype)
+
+        return finished
+
+    def seen(self, pixels: int) -> int:
+        """The columns from the first to the last that the windows of so many pixels beside each other see."""
+        return (pixels - 1) * self.stride[1] + (self.size[1] - 1) * self.dilation[1] + 1
+
+    def is_inside(self, axis: int, first: int, last: int) -> bool:
+        """Whether no tap of the windows from `first` to `last`, along an axis, lies outside of the image."""
+        before, taps = self.padding[axis], (self.size[axis] - 1) * self.dilation[axis]
+        return (
+            first * self.stride[axis] >= before
+            and last * self.stride[axis] - before + taps < self.extents[axis]
+        )
+
+    def _counted(self, axis: int) -> Callable[..., Any]:
+        """How many taps along an axis are counted, of the window with a number."""
+        taps, stride, step = self.size[axis], self.stride[axis], self.dilation[axis]
+        before, after = self.padding[axis], self.padding[axis + 2]
+        low, high = 0, self.extents[axis]
+        if self.counts_padding:
+            low, high = -before, high + after
+        last = self.outputs[axis] - 1
+        is_alike = before + low <= 0 and last * stride - before + (taps - 1) * step < high
+
+        @tc.function
+        def counted(number):
+            if is_alike:
+                return taps
+            else:
+                first = number * stride - before
+                end = min(taps, (high - first + step - 1) // step)
+                return end - min(end, max(0, (low - first + step - 1) // step))
+
+        return counted
+
+
+def problem_of(
+    operator: str, images: Extent, extents: tuple[int, int], channels: int, dtype: DType,
+    *, size: Pair, stride: Pair | None = None, padding: Sides = 0, dilation: Pair = 1, ceil_mode: bool = False,
+    counts_padding: bool = False, order: str, results: str | None = None, lanes: int,
+) -> Problem:  # fmt: skip
+    """The problem of what a user asks for, if there is one."""
+    check_orders(order, results or order)
+    if dtype is boolean or (operator == "average" and not dtype.is_float):
+        raise CompileError(f"there is no {operator} pooling of {dtype}")
+    taps, apart, around = pair(size), pair(dilation), sides(padding)
+    steps = taps if stride is None else pair(stride)
+    if min(*taps, *apart, *steps) < 1 or min(around) < 0:
+        raise CompileError("extents of windows, strides and dilations begin at 1, padding at 0")
+    axes = range(2)
+    outputs = [
+        _windows(extents[n], taps[n], steps[n], apart[n], (around[n], around[n + 2]), ceil_mode)
+        for n in axes
+    ]
+    if min(outputs) < 1:
+        covered = tuple((taps[n] - 1) * apart[n] + 1 for n in axes)
+        padded = tuple(extents[n] + around[n] + around[n + 2] for n in axes)
+        raise CompileError(
+            f"a window that covers {covered} does not fit into {padded}",
+            hint="these are heights and widths, with dilation and padding",
+        )
+    return Problem(
+        operator=operator,
+        images=images,
+        extents=extents,
+        channels=channels,
+        size=taps,
+        stride=steps,
+        padding=around,
+        dilation=apart,
+        outputs=(outputs[0], outputs[1]),
+        order=order,
+        results=results or order,
+        lanes=lanes,
+        dtype=dtype,
+        counts_padding=counts_padding,
+    )
+
+
+def _windows(
+    extent: int, taps: int, stride: int, step: int, around: tuple[int, int], is_ceil: bool
+) -> int:
+    """How many windows there are along an axis; each begins in the image, or in the padding before it."""
+    left = extent + sum(around) - (taps - 1) * step - 1
+    if not is_ceil:
+        return left // stride + 1
+    count = -(-left // stride) + 1
+    return count - 1 if (count - 1) * stride >= extent + around[0] else count
