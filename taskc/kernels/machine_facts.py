@@ -35,6 +35,7 @@ class ProcessorFacts:
     near_bytes_per_cycle: float = 64
     own_bytes_per_cycle: float = 32
     shared_bytes_per_cycle: float = 24
+    shared_bytes: int = 1 << 25
 
     # Shares, by vector registers, of tiles of rows and vectors that leave room for a row of b.
     tile_shares: dict[int, dict[Extents, float]] = field(
@@ -107,7 +108,9 @@ class ProcessorFacts:
             return self.near_bytes_per_cycle
         if nbytes <= machine.fast_memory / 2:
             return self.own_bytes_per_cycle
-        return self.shared_bytes_per_cycle
+        if nbytes <= self.shared_bytes / 2:
+            return self.shared_bytes_per_cycle
+        return self.bytes_per_second / self.cycles_per_second / machine.threads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

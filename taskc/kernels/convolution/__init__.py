@@ -3,6 +3,7 @@
 problem.py is what is computed, plan.py how. Each other file is an algorithm:
 
 direct         on processors: tiles of pixels by features in vector registers, filters packed as they are read
+winograd       there, too: 3 x 3 by fewer products, where sums need not be of products of what is given
 gemm           on GPUs: a program around a GEMM of taskc.kernels.matmul, with copies of what lies badly (copies.py)
 implicit_gemm  on GPUs, of groups: products of matrices, one of which is gathered as it is loaded
 depthwise      where every feature has a channel of its own, so that there is no product of matrices
@@ -21,12 +22,13 @@ from taskc.kernels.convolution.depthwise import depthwise
 from taskc.kernels.convolution.direct import direct
 from taskc.kernels.convolution.gemm import gemm
 from taskc.kernels.convolution.implicit_gemm import implicit_gemm
-from taskc.kernels.convolution.plan import Blocks, Depthwise, Direct, candidates
+from taskc.kernels.convolution.plan import Blocks, Depthwise, Direct, Winograd, candidates
 from taskc.kernels.convolution.problem import Problem, problem_of
+from taskc.kernels.convolution.winograd import winograd
 from taskc.kernels.images import Extent, blocked
 from taskc.kernels.matmul import Tiling
 
-__all__ = ["Direct", "Problem", "Tiling", "blocked", "build", "convolution"]
+__all__ = ["Direct", "Problem", "Tiling", "Winograd", "blocked", "build", "convolution"]
 
 
 def convolution(
@@ -47,6 +49,7 @@ def convolution(
     transposed: bool = False,
     output_padding: int | tuple[int, int] = 0,
     packed: bool = False,
+    exact: bool = True,
     bias: bool = False,
     scale: bool = False,
     residual: bool = False,
@@ -56,7 +59,7 @@ def convolution(
     total: DType | None = None,
     result: DType | None = None,
     machine: Machine | None = None,
-    schedule: Direct | None = None,
+    schedule: Direct | Winograd | None = None,
     tiling: Tiling | None = None,
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
     """A kernel of x, w, and what else is asked for: y = activation(scale * (x * w) + bias + residual).
@@ -78,6 +81,7 @@ def convolution(
               it has `output_padding` more rows below and columns to the right
     packed    w comes as `kernel.pack(w)` makes it, on processors: a call of others packs it again each time
     in_place  the residual is no operand, but what y holds before, on processors
+    exact     sums are of products of what is given; False allows Winograd's, faster and less precise (winograd.py)
     groups    each has features // groups features, of channels // groups channels
     bias      a further operand, [features]; scale: another one; residual: one more, of y's shape and type
     total     the type that is summed in, and that bias and scale have: f32, or i32 of integers, if not said; scaled
@@ -91,19 +95,19 @@ def convolution(
         images, (height, width), channels, features,
         size=size, stride=stride, padding=padding, dilation=dilation, groups=groups, order=order,
         results=results, filters=filters, transposed=transposed, output_padding=output_padding,
-        packed=packed, in_place=in_place, bias=bias, scale=scale, residual=residual,
+        packed=packed, in_place=in_place, exact=exact, bias=bias, scale=scale, residual=residual,
         activation=activation, dtype=dtype, total=total, result=result, lanes=machine.lanes,
     )  # fmt: skip
     return build(problem, schedule if machine.is_processor else tiling, machine)
 
 
 def build(
-    problem: Problem, plan: Direct | Depthwise | Tiling | None, machine: Machine
+    problem: Problem, plan: Direct | Winograd | Depthwise | Tiling | None, machine: Machine
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
     """Builds it by this plan, or by the one of least cost."""
     if machine.is_processor:
         chosen = choose(candidates, problem, machine) if plan is None else plan
-        assert isinstance(chosen, Direct | Depthwise)
+        assert isinstance(chosen, Direct | Winograd | Depthwise)
         return _on_processor(problem, chosen)
     assert plan is None or isinstance(plan, Tiling)
     if (
@@ -120,11 +124,11 @@ def build(
 
 
 def _on_processor(
-    problem: Problem, plan: Direct | Depthwise
+    problem: Problem, plan: Direct | Winograd | Depthwise
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
     if isinstance(plan, Depthwise):
         return depthwise(problem, plan)
-    return direct(problem, plan)
+    return winograd(problem, plan) if isinstance(plan, Winograd) else direct(problem, plan)
 
 
 def _on_gpu(

@@ -56,7 +56,7 @@ def direct(problem: Problem, plan: Direct) -> tc.KernelDefinition | tc.ProgramDe
         raise CompileError(f"this plan doesn't fit the convolution: {misfit}", hint=str(plan))
     lines, columns = plan.result_lines(problem)
     tile, channels = _tile(problem, plan), plan.channels_of(problem)
-    features, parts = _stored_features(problem), _parts(problem, plan)
+    features, parts = problem.stored_features, _parts(problem, plan)
     tiles = sum(alike.count for _, alike in parts)
     rows = plan.features // plan.wide
     waiting = plan.lines * rows * tiles if plan.depth < channels else 0
@@ -90,13 +90,6 @@ def direct(problem: Problem, plan: Direct) -> tc.KernelDefinition | tc.ProgramDe
             block((x, w, further, y), image, feature, i, j)
 
     return problem.of_packed(plan.lanes, blocks, pack_filters(problem, plan))
-
-
-def _stored_features(problem: Problem) -> int:
-    """With those that fill up a block of NCHWc."""
-    features = problem.of_sums.made.shape[-1 if problem.results == "NHWC" else 1]
-    assert isinstance(features, int)
-    return features
 
 
 def pack_filters(problem: Problem, plan: Direct) -> tc.KernelDefinition:
@@ -247,7 +240,7 @@ def _in_lines(plan: Direct, at: Function, width: int) -> Function:
 def _store(problem: Problem, plan: Direct) -> Function:
     """Features lie along the lanes of sums. Where pixels do so in memory, tiles are turned first."""
     features, lanes, epilogue = problem.features, plan.lanes, problem.epilogue
-    stored = _stored_features(problem)
+    stored = problem.stored_features
     output_at = _in_lines(plan, problem.output_at, problem.outputs[1])
 
     across, spread = problem.outputs[1], problem.spread[1]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain
 from math import ceil
 
 from taskc import DType, Machine, Mapping, repeat, spatial
@@ -16,6 +17,9 @@ from taskc.kernels.machine_facts import GPU, PROCESSOR, UNMEASURED_SHARE, Extent
 
 _MANY = 1 << 17  # pixels, where they are known only at a call
 _STAGES = 4
+# Cycles of Winograd's transforms of a tile's vectors: 12 times 13 sums of pixels, 10 times 10 of results, and 36 loads.
+_PIXELS_CYCLES = 12 * 13 + 36 / 2
+_RESULTS_CYCLES = 10 * 10 + 36 / 2
 _MOST_COLUMNS = 128  # of a warpgroup's instruction
 # Tiles, what groups have in their place, and the share of that.
 _TALL = (
@@ -140,6 +144,90 @@ class Direct:
 
 
 @dataclass(frozen=True, slots=True)
+class Winograd:
+    """Tiles are of 4 x 4 results. Of a GEMM of tiles by features, `tiles` by `vectors` * lanes stay in registers.
+
+    lines     of tiles, to a block, and `features`
+    order     of blocks: of images, features and lines, the slowest first
+    """
+
+    tiles: int
+    vectors: int
+    lanes: int
+    lines: int
+    features: int
+    order: tuple[int, int, int] = (0, 1, 2)
+
+    @property
+    def wide(self) -> int:
+        return self.vectors * self.lanes
+
+    @property
+    def own(self) -> Mapping:
+        return repeat(self.tiles, self.vectors, 1) * spatial(1, 1, self.lanes)
+
+    def lines_of(self, problem: Problem) -> tuple[int, int]:
+        """The lines of tiles of an image, and the tiles of a line."""
+        lines, across = (ceil(extent / 4) for extent in problem.outputs)
+        return lines, across
+
+    def tiles_of(self, problem: Problem) -> int:
+        """The tiles of a block."""
+        return self.lines * self.lines_of(problem)[1]
+
+    def vectors_of(self, problem: Problem) -> int:
+        """Vectors of channels; of none, too, there is one, of zeros."""
+        return max(1, ceil(problem.channels / self.lanes))
+
+    def cost(self, problem: Problem, machine: Machine) -> float:
+        """It takes as long as the transforms and GEMMs of all blocks, or as reading what these are of."""
+        blocks = problem.known_images * self._parts(problem) * self._rows(problem)
+        cycles = max(self._computing(problem), self._reading(problem, machine))
+        return ceil(blocks / machine.threads) * cycles / PROCESSOR.cycles_per_second
+
+    def _parts(self, problem: Problem) -> int:
+        """Blocks beside each other, of features."""
+        return ceil(problem.features / self.features)
+
+    def _rows(self, problem: Problem) -> int:
+        """Blocks below each other, of lines."""
+        return ceil(self.lines_of(problem)[0] / self.lines)
+
+    def _computing(self, problem: Problem) -> float:
+        """Cycles of a block's transforms and GEMMs."""
+        tiles, vectors = self.tiles_of(problem), self.vectors_of(problem)
+        chunks, sums = ceil(tiles / self.tiles), self.tiles * self.vectors
+        step = max(sums / PROCESSOR.fused_per_cycle, PROCESSOR.fused_latency)
+        gemm = chunks * (vectors * self.lanes * step + PROCESSOR.tile_cycles + sums)
+        rows = ceil(self.features / self.wide)
+        seen = (4 * self.lines + 2) * (4 * self.lines_of(problem)[1] + 2)
+        pixels = seen * self._access(problem.order) + tiles * _PIXELS_CYCLES
+        results = 16 * self._access(problem.results) + _RESULTS_CYCLES
+        return vectors * pixels + rows * (36 * gemm + tiles * self.vectors * results)
+
+    def _access(self, order: str) -> int:
+        """Cycles of loading or storing a vector of channels, lane by lane where they don't lie beside each other."""
+        return self.lanes if order == "NCHW" else 1
+
+    def _reading(self, problem: Problem, machine: Machine) -> float:
+        """Cycles of reading a block's filters, first from where they are from block to block, then for each further row
+        of register tiles, and of storing the transforms of pixels and reading them for each few vectors of features."""
+        tiles, steps = self.tiles_of(problem), ceil(self.features / self.wide)
+        of_tile = 36 * self.vectors_of(problem) * self.lanes * problem.dtype.nbytes
+        filters, pixels = of_tile * self.features, of_tile * tiles
+        whole = PROCESSOR.rate(filters * self._parts(problem), machine)
+        first = 1 / self._rows(problem) if self.order[1] == 1 else 1
+        cycles = filters * (first / whole + (1 - first) / PROCESSOR.rate(filters, machine))
+        again = ceil(tiles / self.tiles) - 1
+        cycles += again * filters / PROCESSOR.rate((filters / steps + pixels) / 36, machine)
+        return cycles + (1 + steps) * pixels / PROCESSOR.rate(pixels, machine)
+
+    def variations(self, problem: Problem, machine: Machine) -> Iterator[Winograd]:
+        if self.features < problem.features:
+            yield replace(self, order=(0, 2, 1))
+
+
+@dataclass(frozen=True, slots=True)
 class Blocks:
     """own     who has which part of a block's result, of one group: pixels by features as of NHWC
     depth   of what a filter covers, steps that are loaded together
@@ -196,13 +284,16 @@ class Depthwise:
                 yield replace(self, warps=warps, each=each)
 
 
-def candidates(problem: Problem, machine: Machine) -> Iterable[Direct | Blocks | Depthwise]:
+def candidates(
+    problem: Problem, machine: Machine
+) -> Iterable[Direct | Winograd | Blocks | Depthwise]:
     is_depthwise = problem.group_channels == 1
     is_of_lines = problem.order == problem.results == "NCHW" and not (
         problem.packed or problem.transposed
     )
     if machine.is_processor and not (is_depthwise and is_of_lines):
-        return candidates_of_direct(problem, machine)
+        others = candidates_of_winograd(problem, machine) if problem.allows_winograd else ()
+        return chain(candidates_of_direct(problem, machine), others)
     if is_depthwise:
         return [Depthwise(1 if machine.is_processor else 4, 4, machine.lanes)]
     return candidates_of_blocks(problem, machine)
@@ -239,6 +330,24 @@ def candidates_of_direct(problem: Problem, machine: Machine) -> Iterator[Direct]
                     yield replace(
                         whole, lines=lines, columns=columns, features=features, depth=depth
                     )
+
+
+def candidates_of_winograd(problem: Problem, machine: Machine) -> Iterator[Winograd]:
+    lanes, least = machine.lanes, PROCESSOR.blocks_per_thread * machine.threads
+    units = max(1, ceil(problem.features / lanes))
+    for vectors in (vectors for vectors in (2, 4, 3, 1) if units % vectors == 0):
+        most = (machine.registers - 1 - vectors) // vectors
+        parts = _parts_of(units * lanes, vectors * lanes)
+        for high in (1, 2, 4, 7, 14):
+            for features in parts:
+                plan = Winograd(1, vectors, lanes, high, features)
+                lines, _ = plan.lines_of(problem)
+                blocks = problem.known_images * ceil(lines / high) * (units * lanes // features)
+                is_finest = (high, features) == (1, min(parts))
+                if high > lines or (blocks < least and not is_finest):
+                    continue
+                for tiles in range(min(most, plan.tiles_of(problem)), 0, -1):
+                    yield replace(plan, tiles=tiles)
 
 
 def _near(problem: Problem) -> int:

@@ -132,6 +132,14 @@ class Problem:
         return self.size[0] * self.size[1] * self.group_channels
 
     @property
+    def allows_winograd(self) -> bool:
+        """Winograd's sums may be taken, and there are some for it."""
+        is_float = self.dtype is self.total and self.dtype in (tc.f32, tc.f64)
+        steps = {*self.stride, *self.dilation, self.groups}
+        is_allowed = not (self.exact or self.transposed)
+        return is_allowed and is_float and self.size == (3, 3) and steps == {1}
+
+    @property
     def is_pointwise(self) -> bool:
         """A result is of the pixel where it is."""
         return self.size == self.stride == (1, 1) and not any((*self.padding, *self.output_padding))
@@ -219,6 +227,13 @@ class Problem:
         return self.of_sums.function
 
     @property
+    def stored_features(self) -> int:
+        """With those that fill up a block of NCHWc."""
+        features = self.of_sums.made.shape[-1 if self.results == "NHWC" else 1]
+        assert isinstance(features, int)
+        return features
+
+    @property
     def types(self) -> tuple[TensorType, TensorType, tuple[TensorType, ...], TensorType]:
         """Of images, filters, what else a result is made of, and results."""
         filters = {
@@ -295,7 +310,8 @@ def problem_of(
     *, size: Pair, stride: Pair, padding: Sides, dilation: Pair, groups: int,
     order: str, filters: str, bias: bool, scale: bool, residual: bool, activation: Any,
     dtype: DType, total: DType | None, result: DType | None, results: str | None = None, transposed: bool = False,
-    output_padding: Pair = 0, packed: bool = False, in_place: bool = False, lanes: int = 16,
+    output_padding: Pair = 0, packed: bool = False, in_place: bool = False, exact: bool = True,
+    lanes: int = 16,
 ) -> Problem:  # fmt: skip
     """The problem of what a user asks for, if there is one."""
     check_orders(order, results or order)
@@ -330,6 +346,7 @@ def problem_of(
         lanes=lanes,
         packed=packed,
         in_place=in_place,
+        exact=exact,
         dtype=dtype,
         total=total,
         result=result or (total if dtype.is_integer or dtype is tc.tf32 else dtype),
