@@ -351,6 +351,11 @@ def problem_of(
         total=total,
         result=result or (total if dtype.is_integer or dtype is tc.tf32 else dtype),
     )
+    if min(*problem.size, *problem.stride, *problem.dilation) < 1:
+        raise CompileError(
+            f"a filter of {problem.size}, strides of {problem.stride} and dilations of {problem.dilation}:"
+            " all are 1 or more"
+        )
     if min(problem.outputs) < 1:
         raise CompileError(
             f"a filter that covers {problem.covered} does not fit into {problem.padded}",
