@@ -157,6 +157,30 @@ def test_it_is_chosen_where_it_is_allowed_and_faster() -> None:
     assert isinstance(choose(candidates, of, machine), Direct)
 
 
+NOT_FOR = "it is for floats and filters of 3 x 3, one by one, and for `exact=False`"
+
+
+@pytest.mark.parametrize(
+    ("options", "plan", "text"),
+    [
+        ({"exact": True}, {}, NOT_FOR),
+        ({"stride": 2}, {}, NOT_FOR),
+        ({"size": (3, 1)}, {}, NOT_FOR),
+        ({"dilation": (1, 2)}, {}, NOT_FOR),
+        ({"groups": 2}, {}, NOT_FOR),
+        ({"dtype": tc.f16}, {}, NOT_FOR),
+        ({}, {"features": 48}, "48 features of a block are not tiles of 32"),
+        ({}, {"tiles": 5}, "a block has 4 tiles, and not 5"),
+    ],
+    ids=str,
+)
+def test_plans_that_do_not_fit(options: Any, plan: Any, text: str) -> None:
+    whole = replace(Winograd(4, 2, 16, 2, 32), **plan)
+    given = {"padding": 1, "dtype": tc.f32, "exact": False, "schedule": whole, **options}
+    with pytest.raises(tc.CompileError, match=text):
+        convolution(1, 8, 8, 64, 32, **given)
+
+
 def test_users_allow_it() -> None:
     """A residual in place is read before what lies there is written."""
     x, w = np.ones((1, 16, 16, 64), np.float32), np.ones((32, 3, 3, 64), np.float32)

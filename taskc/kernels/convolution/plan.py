@@ -179,6 +179,17 @@ class Winograd:
         """Vectors of channels; of none, too, there is one, of zeros."""
         return max(1, ceil(problem.channels / self.lanes))
 
+    def misfit(self, problem: Problem) -> str | None:
+        """Why it can't be this problem's, if it can't."""
+        tiles = self.tiles_of(problem)
+        if not problem.allows_winograd:
+            return "it is for floats and filters of 3 x 3, one by one, and for `exact=False`"
+        if self.features % self.wide:
+            return f"{self.features} features of a block are not tiles of {self.wide}"
+        if self.tiles > tiles:
+            return f"a block has {tiles} tiles, and not {self.tiles}"
+        return None
+
     def cost(self, problem: Problem, machine: Machine) -> float:
         """It takes as long as the transforms and GEMMs of all blocks, or as reading what these are of."""
         blocks = problem.known_images * self._parts(problem) * self._rows(problem)

@@ -27,7 +27,7 @@ from math import ceil
 from typing import Any
 
 import taskc as tc
-from taskc import TensorType, f64, repeat, spatial
+from taskc import CompileError, TensorType, f64, repeat, spatial
 from taskc.kernels.convolution.plan import Winograd
 from taskc.kernels.convolution.problem import Problem
 
@@ -137,6 +137,8 @@ def pack_filters(problem: Problem, plan: Winograd) -> tc.KernelDefinition:
 
 
 def winograd(problem: Problem, plan: Winograd) -> tc.KernelDefinition | tc.ProgramDefinition:
+    if misfit := plan.misfit(problem):
+        raise CompileError(f"this plan doesn't fit the convolution: {misfit}", hint=str(plan))
     vectors, whole, lanes = plan.vectors_of(problem), plan.tiles_of(problem), plan.lanes
     lines, _ = plan.lines_of(problem)
     features, total = problem.stored_features, problem.total
