@@ -61,6 +61,7 @@ class Operation:
 
 
 PACK = "store.pack"
+TURN = "turn"
 RELEASE = "mbarrier.release"
 SUMS = ".sums"  # ends the name of what is beside a matrix instruction that has an offset
 # End the names of what moves tiles for one that works on those.
@@ -169,6 +170,11 @@ _ROWS: tuple[Operation, ...] = (
         "Stores consecutive elements, along the place's last dimension but one (constant 0) or its last"
         " (constant 1), which lie together in memory.",
         writes=(0,), machine="processor",
+    ),
+    Operation(
+        TURN, ("place", "constant"), "warp",
+        "Exchanges element l of lane w and element w of lane l, of the n elements from the place on, of n lanes.",
+        reads=(0,), writes=(0,), machine="processor",
     ),
     Operation("shuffle.xor", ("value", "value"), "warp", "The value of lane (lane ^ n).", "operand", machine="any"),
     Operation("shuffle.index", ("value", "value"), "warp", "The value of lane n.", "operand"),

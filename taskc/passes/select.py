@@ -88,7 +88,7 @@ class _Selector:
         return replace(move, by=auto_map(move.shape, workers=self.workers, vector=width))
 
     def to_other_owners(self, move: ir.Move) -> Statement:
-        """By exchanges; or scratch = the source tile, by its owners, and the target = scratch, by its own."""
+        """by shuffles; or scratch = the source tile, by its owners, and the target = scratch, by its own."""
         read = move.value
         assert isinstance(read, ir.Read)
         source = read.tensor

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from taskc.backend.cpu.builder import constant
 from taskc.backend.cpu.dots import Dots
 from taskc.backend.cpu.tiles import TileRegisters
 from taskc.backend.cpu.values import Values
 from taskc.backend.operands import operands_of
 from taskc.ir import nodes as ir
-from taskc.ir.operations import DOTS, PACK, TILED
+from taskc.ir.operations import DOTS, PACK, TILED, TURN
+from taskc.ir.types import i64
 
 
 class Operations:
@@ -22,6 +24,7 @@ class Operations:
         self.makers: dict[str, Callable[[ir.Do], None]] = {
             "shuffle.xor": self._shuffle,
             PACK: self._store_pack,
+            TURN: self._turn,
             **dict.fromkeys(DOTS, self._dot),
             **dict.fromkeys(TILED, self._tile),
         }
@@ -39,6 +42,27 @@ class Operations:
         made = self.values.spread(value)
         picks = [lane ^ int(number) for lane in range(self.values.lanes)]
         self.values.bind(node.result, self.values.elementwise.shuffled(made, picks))
+
+    def _turn(self, node: ir.Do) -> None:
+        """Halves of a square are exchanged across its diagonal, then halves of its quarters, and so on."""
+        (place,), _, (lanes,) = operands_of(node)
+        values, privates = self.values, self.values.privates
+        private, copy = values.stored[place.tensor], values.copy_of(place.tensor)
+        first = values.private_index(place.indices)
+        slots = [values.elementwise.binary("+", first, constant(k, i64)) for k in range(lanes)]
+        lines = [privates.load(private, copy, slot) for slot in slots]
+        bit = lanes // 2
+        while bit:
+            lower = [lane if not lane & bit else lanes + (lane ^ bit) for lane in range(lanes)]
+            upper = [lane ^ bit if not lane & bit else lanes + lane for lane in range(lanes)]
+            for low in range(lanes):
+                if not low & bit:
+                    pair = lines[low], lines[low + bit]
+                    for line, picks in ((low, lower), (low + bit, upper)):
+                        lines[line] = values.elementwise.shuffled(pair[0], picks, pair[1])
+            bit //= 2
+        for slot, line in zip(slots, lines, strict=True):
+            privates.store(private, copy, slot, line, values.mask)
 
     def _dot(self, node: ir.Do) -> None:
         into, *places = operands_of(node).places

@@ -18,7 +18,7 @@ from taskc.backend.sim.worker_copies import WorkerCopies
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import convert, fma
-from taskc.ir.operations import DOTS, OPERATIONS, PACK, TILED
+from taskc.ir.operations import DOTS, OPERATIONS, PACK, TILED, TURN
 from taskc.ir.target import MATRIX_MOVES, WARP, WARP_INSTRUCTIONS
 
 # What is nothing where phases take effect one after another, or warps run in lockstep.
@@ -44,7 +44,9 @@ class Operations:
         }
         for name in ("xor", "index", "up", "down"):
             self.makers[f"shuffle.{name}"] = self.shuffle
-        self.makers.update({PACK: self.store_pack, **dict.fromkeys(DOTS, self.dot)})
+        self.makers.update(
+            {PACK: self.store_pack, TURN: self.turn, **dict.fromkeys(DOTS, self.dot)}
+        )
         tiles = TileRegisters(self.accesses, self.run.kernel, self.run.is_flat)
         self.makers.update(dict.fromkeys(TILED, tiles))
         self.makers.update(dict.fromkeys(MATRIX_MOVES, MatrixMoves(statements)))
@@ -92,6 +94,21 @@ class Operations:
                     message = "the value comes from a lane that does not take part"
                     frame.fault("inactive-lane", message, asleep, node)
             frame.env[result] = np.take_along_axis(given, source, axis=-1)
+
+        return Code(run)
+
+    def turn(self, node: ir.Do) -> Code:
+        (place,), _, (lanes,) = operands_of(node)
+        places = [self._further(place, -1, k) for k in range(lanes)]
+        reads = [self.accesses.read(ir.Read(place.tensor, at, loc=node.loc)) for at in places]
+        stores = [self.accesses.store(place.tensor, at, node) for at in places]
+
+        def run(frame: Frame) -> None:
+            lines = np.stack([np.broadcast_to(read(frame), frame.full) for read in reads])
+            squares = lines.reshape(lanes, *frame.full[:-1], -1, lanes)
+            turned = np.moveaxis(squares, (0, -1), (-1, 0)).reshape(lines.shape)
+            for store, line in zip(stores, turned, strict=True):
+                store(frame, line)
 
         return Code(run)
 
