@@ -77,6 +77,12 @@ def pair(value: Pair) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else value
 
 
+def triple(value: int | tuple[int, ...]) -> tuple[int, int, int]:
+    """Of three axes: of depth, height and width."""
+    first, second, third = (value,) * 3 if isinstance(value, int) else value
+    return first, second, third
+
+
 def sides(value: Sides) -> tuple[int, int, int, int]:
     """Above, left, below and right."""
     match value:

@@ -61,8 +61,8 @@ class Operations:
                     for line, picks in ((low, lower), (low + bit, upper)):
                         lines[line] = values.elementwise.shuffled(pair[0], picks, pair[1])
             bit //= 2
-        for slot, line in zip(slots, lines, strict=True):
-            privates.store(private, copy, slot, line, values.mask)
+        for slot, turned in zip(slots, lines, strict=True):
+            privates.store(private, copy, slot, turned, values.mask)
 
     def _dot(self, node: ir.Do) -> None:
         into, *places = operands_of(node).places

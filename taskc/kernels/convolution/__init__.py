@@ -23,12 +23,22 @@ from taskc.kernels.convolution.direct import direct
 from taskc.kernels.convolution.gemm import gemm
 from taskc.kernels.convolution.implicit_gemm import implicit_gemm
 from taskc.kernels.convolution.plan import Blocks, Depthwise, Direct, Winograd, candidates
-from taskc.kernels.convolution.problem import Problem, problem_of
+from taskc.kernels.convolution.problem import Problem, Slices, problem_of
 from taskc.kernels.convolution.winograd import winograd
-from taskc.kernels.images import Extent, blocked
+from taskc.kernels.images import Extent, blocked, triple
 from taskc.kernels.matmul import Tiling
 
-__all__ = ["Direct", "Problem", "Tiling", "Winograd", "blocked", "build", "convolution"]
+__all__ = [
+    "Direct",
+    "Problem",
+    "Tiling",
+    "Winograd",
+    "blocked",
+    "build",
+    "convolution",
+    "convolution_1d",
+    "convolution_3d",
+]
 
 
 def convolution(
@@ -99,6 +109,78 @@ def convolution(
         activation=activation, dtype=dtype, total=total, result=result, lanes=machine.lanes,
     )  # fmt: skip
     return build(problem, schedule if machine.is_processor else tiling, machine)
+
+
+def convolution_1d(
+    images: Extent,
+    width: int,
+    channels: int,
+    features: int,
+    *,
+    size: int = 3,
+    stride: int = 1,
+    padding: int | tuple[int, int] = 0,
+    dilation: int = 1,
+    order: str = "NHWC",
+    filters: str = "OHWI",
+    schedule: Direct | None = None,
+    **options: Any,
+) -> tc.KernelDefinition | tc.ProgramDefinition:
+    """A convolution on processors of images of one axis: x[images, width, channels], or [images, channels, width].
+
+    padding  zeros on each side, or (left, right). All else is as in `convolution`, without the axis of height
+    """
+    left, right = (padding, padding) if isinstance(padding, int) else padding
+    problem = problem_of(
+        images, (1, width), channels, features,
+        size=(1, size), stride=(1, stride), padding=(0, left, 0, right), dilation=(1, dilation),
+        order=order, filters=filters, axes=1, **_whole(options),
+    )  # fmt: skip
+    return build(problem, schedule, tc.machine())
+
+
+def convolution_3d(
+    images: Extent,
+    depth: int,
+    height: int,
+    width: int,
+    channels: int,
+    features: int,
+    *,
+    size: int | tuple[int, int, int] = 3,
+    stride: int | tuple[int, int, int] = 1,
+    padding: int | tuple[int, int, int] | tuple[int, int, int, int, int, int] = 0,
+    dilation: int | tuple[int, int, int] = 1,
+    order: str = "NHWC",
+    filters: str = "OHWI",
+    schedule: Direct | None = None,
+    **options: Any,
+) -> tc.KernelDefinition | tc.ProgramDefinition:
+    """A convolution on processors of images of three axes: x[images, depth, height, width, channels], or as NCHW
+    [images, channels, depth, height, width].
+
+    padding  zeros on all sides, of each axis, or (front, above, left, back, below, right). All else is as in
+             `convolution`, with the axis of depth before that of height
+    """
+    sizes, strides, dilations = map(triple, (size, stride, dilation))
+    sides = padding if isinstance(padding, tuple) and len(padding) == 6 else triple(padding) * 2
+    front, above, left, back, below, right = sides
+    problem = problem_of(
+        images, (height, width), channels, features,
+        size=sizes[1:], stride=strides[1:], padding=(above, left, below, right), dilation=dilations[1:],
+        order=order, filters=filters, axes=3,
+        slices=Slices(depth, sizes[0], strides[0], dilations[0], front, back), **_whole(options),
+    )  # fmt: skip
+    return build(problem, schedule, tc.machine())
+
+
+def _whole(options: dict[str, Any]) -> dict[str, Any]:
+    """Options of images of other axes than two, with what isn't said."""
+    not_said: dict[str, Any] = {
+        "groups": 1, "bias": False, "scale": False, "residual": False, "activation": None,
+        "dtype": f16, "total": None, "result": None,
+    }  # fmt: skip
+    return {**not_said, **options, "lanes": tc.machine().lanes}
 
 
 def build(

@@ -46,7 +46,9 @@ def packed_type(problem: Problem, plan: Direct) -> TensorType:
     """Filters [features, channels, rows, columns] in the order in which a tile reads them; what fills up is zeros."""
     wide, near = plan.wide, plan.near
     blocks, steps = max(1, ceil(problem.features / wide)), plan.channels_of(problem) // near
-    layout = repeat(blocks, steps, 1, 1) * repeat(1, 1, *problem.size)
+    layout = repeat(blocks, steps, 1, 1) * repeat(
+        1, 1, problem.slices.size * problem.size[0], problem.size[1]
+    )
     layout *= repeat(1, near, 1, 1) * repeat(wide, 1, 1, 1)
     return problem.dtype[layout.shape].laid(layout)
 
@@ -102,8 +104,8 @@ def pack_filters(problem: Problem, plan: Direct) -> tc.KernelDefinition:
     def pack_filters(w: given, packed: tc.out[made]):
         for f, c in tc.tiles(whole, by=(lanes, plan.near)):
             for q in range(plan.near):
-                for r in range(problem.size[0]):
-                    for s in range(problem.size[1]):
+                for r in range(made.shape[2]):
+                    for s in range(made.shape[3]):
                         for o in spatial(lanes):
                             value = problem.dtype(0)
                             if f + o < features and c + q < channels:
@@ -166,7 +168,8 @@ def _tile(problem: Problem, plan: Direct) -> Function:
 
 def _summed(problem: Problem, plan: Direct) -> Function:
     total, near, step = problem.total, plan.near, 1 if problem.transposed else problem.stride[1]
-    (height, width), rows = plan.lines_of(problem), problem.size[0]
+    width, height, slices = plan.lines_of(problem)[1], problem.extents[0], problem.slices
+    rows, result_rows = problem.size[0], problem.outputs[0]
     group_features, group_channels = problem.group_features, problem.group_channels
     image_at = _in_lines(plan, problem.image_at, problem.extents[1])
     steps = ceil(min(plan.depth, group_channels) / near)
@@ -207,19 +210,32 @@ def _summed(problem: Problem, plan: Direct) -> Function:
                 across_channels(x, w, acc, place, h, tap, offset, first, alike)
 
     @tc.function
+    def across_rows(x, w, acc, place, depth, tap, first, alike):
+        """The taps of one slice of filters, in the slice `depth` of the image."""
+        image, f, i, j = place
+        for r in range(rows):
+            if problem.transposed:
+                back = i + problem.padding[0] - r * problem.dilation[0]
+                h = back // problem.stride[0]
+                if back % problem.stride[0] == 0 and 0 <= h < height:
+                    across_columns(x, w, acc, (image, f, tap + r, j), depth + h, first, alike)
+            else:
+                h = i * problem.stride[0] + r * problem.dilation[0] - problem.padding[0]
+                if 0 <= h < height:
+                    across_columns(x, w, acc, (image, f, tap + r, j), depth + h, first, alike)
+
+    @tc.function
     def summed(x, w, acc, place, first, alike):
         image, f, i, j = place
         for q in range(steps):
-            for r in range(rows):
-                if problem.transposed:
-                    back = i + problem.padding[0] - r * problem.dilation[0]
-                    h = back // problem.stride[0]
-                    if back % problem.stride[0] == 0 and 0 <= h < height:
-                        across_columns(x, w, acc, (image, f, r, j), h, first + q * near, alike)
-                else:
-                    h = i * problem.stride[0] + r * problem.dilation[0] - problem.padding[0]
-                    if 0 <= h < height:
-                        across_columns(x, w, acc, (image, f, r, j), h, first + q * near, alike)
+            if problem.axes < 3:
+                across_rows(x, w, acc, place, 0, 0, first + q * near, alike)
+            else:
+                row = image, f, i % result_rows, j
+                for d in range(slices.size):
+                    s = i // result_rows * slices.stride + d * slices.dilation - slices.front
+                    if 0 <= s < slices.extent:
+                        across_rows(x, w, acc, row, s * height, d * rows, first + q * near, alike)
 
     return summed
 

@@ -64,13 +64,15 @@ class Direct:
 
     def lines_of(self, problem: Problem) -> tuple[int, int]:
         """The lines of pixels of an image, and their length."""
-        height, width = problem.extents
+        height, width = problem.slices.extent * problem.extents[0], problem.extents[1]
         return (1, height * width) if self.flat else (height, width)
 
     def result_lines(self, problem: Problem) -> tuple[int, int]:
         """Those of results, and their length, of every `spread`-th column."""
         lines, columns = problem.outputs
-        return self.lines_of(problem) if self.flat else (lines, ceil(columns / problem.spread[1]))
+        if self.flat:
+            return self.lines_of(problem)
+        return problem.slices.outputs * lines, ceil(columns / problem.spread[1])
 
     def channels_of(self, problem: Problem) -> int:
         """Those of a group, with what fills up a step; of none, too, there is a step, that adds nothing."""
@@ -111,7 +113,7 @@ class Direct:
         tiles = whole + bool(rest)
         waits = ceil(problem.group_channels / self.depth) - 1
         ends = tiles * (PROCESSOR.tile_cycles + self.vectors * self.pixels * (3 + 2 * waits))
-        taps = problem.size[0] * problem.size[1]
+        taps = problem.tap_count
         cycles = max(1, problem.group_channels) * taps * step + ends
         return cycles * self.lines * ceil(self.features / self.wide)
 
@@ -121,9 +123,7 @@ class Direct:
         whole, rest = self._tiles(problem)
         size = problem.dtype.nbytes
         of_feature = max(1, problem.deep) * size
-        part = (
-            self.depth * problem.size[0] * problem.size[1] * size
-        )  # of a feature, summed at a time
+        part = self.depth * problem.tap_count * size  # of a feature, summed at a time
         filters = of_feature * self.features
         between = filters if self.order[1] == 1 else of_feature * problem.features
         again = whole + bool(rest) - 1
@@ -380,7 +380,7 @@ def _tiles(problem: Problem, machine: Machine) -> Iterator[tuple[int, int, bool]
         if is_mixed:
             most //= PROCESSOR.registers_to_pick  # for what lanes take their own channel from
         if problem.is_pointwise:
-            length = problem.extents[0] * problem.extents[1]
+            length = problem.slices.extent * problem.extents[0] * problem.extents[1]
             exact = [pixels for pixels in range(most, 3, -1) if length % pixels == 0]
             yield from ((pixels, vectors, True) for pixels in exact[:3])
         columns = ceil(problem.outputs[1] / problem.spread[1])

@@ -22,8 +22,27 @@ from taskc.kernels.images import (
 
 
 @dataclass(frozen=True, slots=True)
+class Slices:
+    """The depth of images and filters: slices that lie one below the other, as the rows of one image do."""
+
+    extent: int = 1
+    size: int = 1
+    stride: int = 1
+    dilation: int = 1
+    front: int = 0
+    back: int = 0
+
+    @property
+    def outputs(self) -> int:
+        covered = (self.size - 1) * self.dilation + 1
+        return (self.extent + self.front + self.back - covered) // self.stride + 1
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """Pairs are of height and width; padding is above, left, below and right.
+
+    axes    of images: callers have none for height where there is 1, and one for depth where there are 3
 
     order   where the numbers of images lie, NHWC, NCHW, or NCHWc; results: where those of results do
     lanes   channels of a block of NCHWc
@@ -58,6 +77,8 @@ class Problem:
     packed: bool = False
     in_place: bool = False
     exact: bool = True
+    axes: int = 2
+    slices: Slices = Slices()
 
     @property
     def is_ohwi(self) -> bool:
@@ -124,12 +145,16 @@ class Problem:
     @property
     def pixels(self) -> Extent:
         """The number of all results."""
-        return self.images * self.outputs[0] * self.outputs[1]
+        return self.images * self.slices.outputs * self.outputs[0] * self.outputs[1]
 
     @property
     def deep(self) -> int:
         """How many numbers a result is summed from."""
-        return self.size[0] * self.size[1] * self.group_channels
+        return self.tap_count * self.group_channels
+
+    @property
+    def tap_count(self) -> int:
+        return self.slices.size * self.size[0] * self.size[1]
 
     @property
     def allows_winograd(self) -> bool:
@@ -142,12 +167,21 @@ class Problem:
     @property
     def is_pointwise(self) -> bool:
         """A result is of the pixel where it is."""
-        return self.size == self.stride == (1, 1) and not any((*self.padding, *self.output_padding))
+        is_whole = self.slices == Slices(self.slices.extent) and not any(self.output_padding)
+        return self.size == self.stride == (1, 1) and not any(self.padding) and is_whole
 
     def images_of(
-        self, dtype: DType, extents: tuple[int, int], channels: int, order: str
+        self, dtype: DType, slices: int, extents: tuple[int, int], channels: int, order: str
     ) -> TensorType:
-        return images_type(dtype, self.images, extents, channels, order, self.lanes)
+        height, width = extents
+        seen = images_type(
+            dtype, self.images, (slices * height, width), channels, order, self.lanes
+        )
+        if self.axes == 2:
+            return seen
+        axes = (width,) if self.axes == 1 else (slices, height, width)
+        given = (*axes, channels) if order == "NHWC" else (channels, *axes)
+        return TensorType(dtype, (self.images, *given)).reshape(*seen.shape)
 
     @property
     def taps(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -217,7 +251,9 @@ class Problem:
     def of_sums(self) -> Epilogue:
         return Epilogue(
             bias=self.bias, scale=self.scale, residual=self.residual, activation=self.activation,
-            total=self.total, made=self.images_of(self.result, self.outputs, self.features, self.results),
+            total=self.total, made=self.images_of(
+                self.result, self.slices.outputs, self.outputs, self.features, self.results
+            ),
             features=self.features,
         )  # fmt: skip
 
@@ -236,22 +272,31 @@ class Problem:
     @property
     def types(self) -> tuple[TensorType, TensorType, tuple[TensorType, ...], TensorType]:
         """Of images, filters, what else a result is made of, and results."""
-        filters = {
-            "OHWI": (self.features, *self.size, self.group_channels),
-            "OIHW": (self.features, self.group_channels, *self.size),
-            "IOHW": (self.channels, self.group_features, *self.size),
+        rows, columns = self.slices.size * self.size[0], self.size[1]
+        inner, outer = self.group_channels, self.features
+        shapes = {
+            "OHWI": ((outer,), (inner,)),
+            "OIHW": ((outer, inner), ()),
+            "IOHW": ((self.channels, self.group_features), ()),
         }
+        before, behind = shapes[self.filters]
+        axes = {1: (columns,), 2: self.size, 3: (self.slices.size, *self.size)}[self.axes]
+        filters = TensorType(self.dtype, (*before, *axes, *behind))
+        if self.axes != 2:
+            filters = filters.reshape(*before, rows, columns, *behind)
         return (
-            self.images_of(self.dtype, self.extents, self.channels, self.order),
-            TensorType(self.dtype, filters[self.filters]),
+            self.images_of(self.dtype, self.slices.extent, self.extents, self.channels, self.order),
+            filters,
             tuple([kind for kinds in self.of_sums.operands for kind in kinds]),
             self.of_sums.made,
         )
 
     def program(self, steps: Callable[..., Any]) -> tc.ProgramDefinition:
         """steps(x, w, further, y) as a program, with the parameters that the problem has."""
-        given, weights, _, made = self.types
+        images, filters, _, results = self.types
+        given, weights, made = (kind.as_given for kind in (images, filters, results))
         offset, scale, residue = self.of_sums.operands
+        residue = tuple(kind.as_given for kind in residue)
 
         role = tc.inout if self.in_place else tc.out
 
@@ -311,10 +356,12 @@ def problem_of(
     order: str, filters: str, bias: bool, scale: bool, residual: bool, activation: Any,
     dtype: DType, total: DType | None, result: DType | None, results: str | None = None, transposed: bool = False,
     output_padding: Pair = 0, packed: bool = False, in_place: bool = False, exact: bool = True,
-    lanes: int = 16,
+    axes: int = 2, slices: Slices = Slices(), lanes: int = 16,
 ) -> Problem:  # fmt: skip
     """The problem of what a user asks for, if there is one."""
     check_orders(order, results or order)
+    if axes != 2 and "NCHWc" in (order, results):
+        raise CompileError("only images of two axes are blocked")
     known = ("OHWI", "OIHW", "IOHW") if transposed else ("OHWI", "OIHW")
     if filters not in known:
         raise CompileError(f"filters are {' or '.join(known)}, not {filters}")
@@ -347,6 +394,8 @@ def problem_of(
         packed=packed,
         in_place=in_place,
         exact=exact,
+        axes=axes,
+        slices=slices,
         dtype=dtype,
         total=total,
         result=result or (total if dtype.is_integer or dtype is tc.tf32 else dtype),
@@ -356,7 +405,7 @@ def problem_of(
             f"a filter of {problem.size}, strides of {problem.stride} and dilations of {problem.dilation}:"
             " all are 1 or more"
         )
-    if min(problem.outputs) < 1:
+    if min(problem.slices.outputs, *problem.outputs) < 1:
         raise CompileError(
             f"a filter that covers {problem.covered} does not fit into {problem.padded}",
             hint="these are heights and widths, with dilation and padding",

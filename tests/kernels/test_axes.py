@@ -1,0 +1,112 @@
+"""Convolutions of images of one axis and of three, against f64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import taskc as tc
+from taskc import f32
+from taskc.kernels.convolution import convolution_1d, convolution_3d
+
+Array = np.ndarray[Any, Any]
+
+
+def exact(x: Array, w: Array, stride: Any, sides: Any, dilation: Any, groups: int) -> Array:
+    """Of channels before the axes, in x and in w, whatever number of axes there is."""
+    axes = len(stride)
+    x = np.pad(x.astype(np.float64), ((0, 0), (0, 0), *sides))
+    taps = w.shape[2:]
+    outputs = [
+        (n - (k - 1) * d - 1) // s + 1
+        for n, k, d, s in zip(x.shape[2:], taps, dilation, stride, strict=True)
+    ]
+    letters = "dhw"[:axes]
+    made = np.zeros((len(x), len(w), *outputs))
+    for tap in np.ndindex(*taps):
+        where = tuple(
+            slice(t * d, t * d + (n - 1) * s + 1, s)
+            for t, d, n, s in zip(tap, dilation, outputs, stride, strict=True)
+        )
+        part = x[(slice(None), slice(None), *where)]
+        part = part.reshape(len(x), groups, -1, *outputs)
+        filters = (
+            w[(slice(None), slice(None), *tap)].astype(np.float64).reshape(groups, -1, w.shape[1])
+        )
+        made += np.einsum(f"ngc{letters},gkc->ngk{letters}", part, filters).reshape(made.shape)
+    return made
+
+
+def check(make: Any, extents: Any, size: Any, order: str, packed: bool, **options: Any) -> None:
+    axes, channels, features = len(extents), 6, 10
+    groups = options.get("groups", 1)
+    random = np.random.default_rng(0)
+    x = random.standard_normal((2, channels, *extents)).astype(np.float32)
+    w = random.standard_normal((features, channels // groups, *size)).astype(np.float32)
+    b = random.standard_normal(features).astype(np.float32)
+    kernel = make(
+        2, *extents, channels, features, size=size if axes > 1 else size[0], order=order,
+        filters="OIHW", packed=packed, bias=True, dtype=f32, **options,
+    )  # fmt: skip
+    last = (0, *range(2, axes + 2), 1)
+    given = x if order == "NCHW" else np.ascontiguousarray(x.transpose(last))
+    made = kernel(given, kernel.pack(w) if packed else w, b)
+    made = made if order == "NCHW" else np.moveaxis(made, -1, 1)
+
+    def each(name: str, otherwise: int) -> tuple[int, ...]:
+        value = options.get(name, otherwise)
+        return (value,) * axes if isinstance(value, int) else tuple(value)
+
+    padding = options.get("padding", 0)
+    if isinstance(padding, int):
+        sides = [(padding, padding)] * axes
+    elif len(padding) == 2 * axes:
+        sides = list(zip(padding[:axes], padding[axes:], strict=True))
+    else:
+        sides = [(n, n) for n in padding]
+    how = each("stride", 1), sides, each("dilation", 1), groups
+    expected = exact(x, w, *how) + b.reshape(-1, *[1] * axes)
+    sizes = exact(np.abs(x), np.abs(w), *how) + np.abs(b).reshape(-1, *[1] * axes)
+    assert made.shape == expected.shape
+    assert (np.abs(made - expected) <= 2.0**-24 * (w[0].size + 1) * sizes).all()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("order", ["NHWC", "NCHW"])
+@pytest.mark.parametrize(
+    ("width", "size", "options"),
+    [
+        (40, 3, {"padding": 1}),
+        (33, 15, {"padding": (14, 0), "dilation": 1}),
+        (17, 5, {"stride": 2, "dilation": 3, "padding": (3, 6), "groups": 2}),
+        (1, 1, {}),
+    ],
+)
+def test_one_axis(width: int, size: int, options: Any, order: str, packed: bool) -> None:
+    check(convolution_1d, (width,), (size,), order, packed, **options)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("order", ["NHWC", "NCHW"])
+@pytest.mark.parametrize(
+    ("extents", "size", "options"),
+    [
+        ((5, 6, 7), (3, 3, 3), {"padding": 1}),
+        ((4, 7, 9), (2, 1, 3), {"stride": (2, 1, 2), "padding": (1, 0, 2, 0, 3, 1)}),
+        ((9, 5, 6), (3, 2, 2), {"dilation": (3, 1, 2), "groups": 2}),
+        ((3, 4, 8), (1, 1, 1), {}),
+        ((1, 1, 1), (3, 3, 3), {"padding": 1}),
+        ((6, 1, 1), (3, 1, 1), {"stride": 2}),
+    ],
+)
+def test_three_axes(extents: Any, size: Any, options: Any, order: str, packed: bool) -> None:
+    check(convolution_3d, extents, size, order, packed, **options)
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(tc.CompileError, match="only images of two axes are blocked"):
+        convolution_1d(1, 8, 4, 4, order="NCHWc")
+    with pytest.raises(tc.CompileError, match="does not fit"):
+        convolution_3d(1, 2, 8, 8, 4, 4)
