@@ -27,7 +27,7 @@ from taskc import CompileError, f32
 from taskc.backend.cpu.compile import compile_kernel
 from taskc.backend.cpu.processor import host
 from taskc.kernels.choose import sample
-from taskc.kernels.convolution import build, convolution
+from taskc.kernels.convolution import build, convolution, convolution_3d
 from taskc.kernels.convolution.plan import candidates
 from taskc.kernels.convolution.problem import problem_of
 from taskc.lang.definition import Definition
@@ -75,7 +75,8 @@ def _case(
     benchmark: str, layer: Layer, threads: int, *, is_blocked: bool = True, is_exact: bool = True
 ) -> Iterator[Case]:
     operands = operands_of(layer)
-    make = partial(convolution, *_shape(layer), **_options(layer, is_blocked, is_exact))
+    template = convolution_3d if len(layer.extents) == 3 else convolution
+    make = partial(template, *_shape(layer), **_options(layer, is_blocked, is_exact))
     made = built(f"{benchmark} {layer}", partial(ours, make, layer, operands, is_blocked))
     if made is None:
         return
