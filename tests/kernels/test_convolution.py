@@ -16,7 +16,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
 from taskc.kernels.choose import choose
 from taskc.kernels.convolution import Problem, Tiling, convolution
-from taskc.kernels.convolution.plan import candidates_of_blocks
+from taskc.kernels.convolution.plan_gpu import candidates_of_blocks
 from taskc.passes.pipeline import lower
 from tests.kernels.convolved import exact
 from tests.kernels.simulated import simulated

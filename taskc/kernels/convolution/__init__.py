@@ -1,6 +1,6 @@
 """Convolutions of images, NHWC, NCHW or NCHWc, with filters that are OHWI or OIHW.
 
-problem.py is what is computed, plan.py how. Each other file is an algorithm:
+problem.py is what is computed, plan.py and plan_gpu.py how. Each other file is an algorithm:
 
 direct         on processors: tiles of pixels by features in vector registers, filters packed as they are read
 winograd       there, too: 3 x 3 by fewer products, where sums need not be of products of what is given
@@ -22,7 +22,8 @@ from taskc.kernels.convolution.depthwise import depthwise
 from taskc.kernels.convolution.direct import direct
 from taskc.kernels.convolution.gemm import gemm
 from taskc.kernels.convolution.implicit_gemm import implicit_gemm
-from taskc.kernels.convolution.plan import Blocks, Depthwise, Direct, Winograd, candidates
+from taskc.kernels.convolution.plan import Depthwise, Direct, Winograd, candidates
+from taskc.kernels.convolution.plan_gpu import Blocks
 from taskc.kernels.convolution.problem import Problem, Slices, problem_of
 from taskc.kernels.convolution.winograd import winograd
 from taskc.kernels.images import Extent, blocked, triple

@@ -12,7 +12,7 @@ image may be one line.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
@@ -20,26 +20,24 @@ import taskc as tc
 from taskc import CompileError, Mapping, TensorType, repeat, spatial
 from taskc.kernels.convolution.plan import Direct
 from taskc.kernels.convolution.problem import Problem
+from taskc.kernels.images import Tiles, tiles_of_line
 
 Function = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
-class _Tiles:
-    """Tiles of a line side by side that are alike.
+class _Part:
+    """Tiles of a line that are alike.
 
-    first, count, wide  from which pixel on, how many, of how many pixels
-    taps      columns of the filter, each with how far it moves a pixel's column in the image
-    phase     of every `spread`-th result, the first
-    is_edge   whether some taps lie outside of the image
+    taps    columns of the filter, each with how far it moves a pixel's column in the image
+    phase   of every `spread`-th result, the first
+    before  tiles of other phases before these
     """
 
-    first: int
-    count: int
-    wide: int
+    tiles: Tiles
     taps: tuple[tuple[int, int], ...]
-    phase: int
-    is_edge: bool
+    phase: int = 0
+    before: int = 0
 
 
 def packed_type(problem: Problem, plan: Direct) -> TensorType:
@@ -59,7 +57,7 @@ def direct(problem: Problem, plan: Direct) -> tc.KernelDefinition | tc.ProgramDe
     lines, columns = plan.result_lines(problem)
     tile, channels = _tile(problem, plan), plan.channels_of(problem)
     features, parts = problem.stored_features, _parts(problem, plan)
-    tiles = sum(alike.count for _, alike in parts)
+    tiles = sum(part.tiles.count for part in parts)
     rows = plan.features // plan.wide
     waiting = plan.lines * rows * tiles if plan.depth < channels else 0
 
@@ -67,11 +65,12 @@ def direct(problem: Problem, plan: Direct) -> tc.KernelDefinition | tc.ProgramDe
     def line(operands, sums, place, slot, c):
         """The tiles of a block in a line."""
         image, f, i, j = place
-        for number, alike in tc.static(parts):
-            for t in range(alike.count):
-                at = j + alike.first + t * alike.wide
+        for part in tc.static(parts):
+            for t in range(part.tiles.count):
+                at = j + part.tiles.first + t * part.tiles.wide
+                number = slot + part.before + part.tiles.number + t
                 if at < columns:
-                    tile(operands, sums, (image, f, i, at), slot + number + t, c, alike)
+                    tile(operands, sums, (image, f, i, at), number, c, part)
 
     @tc.function
     def block(operands, image, feature, i, j):
@@ -115,28 +114,26 @@ def pack_filters(problem: Problem, plan: Direct) -> tc.KernelDefinition:
     return pack_filters
 
 
-def _parts(problem: Problem, plan: Direct) -> list[tuple[int, _Tiles]]:
-    """The tiles of a block's part of a line, those that are alike together, each with the number of those before."""
+def _parts(problem: Problem, plan: Direct) -> tuple[_Part, ...]:
+    """The tiles of a block's part of a line."""
     columns, (_, width) = plan.result_lines(problem)[1], plan.lines_of(problem)
-    step = 1 if problem.transposed else problem.stride[1]
-    found: list[tuple[int, _Tiles]] = []
     if plan.flat:
-        tiles = ceil(plan.columns / plan.pixels)
-        return [(0, _Tiles(0, tiles, plan.pixels, ((0, 0),), 0, False))]
+        count = ceil(plan.columns / plan.pixels)
+        return (_Part(Tiles(0, count, 0, plan.pixels, True), ((0, 0),)),)
+    step, found = 1 if problem.transposed else problem.stride[1], []
     for phase in range(problem.spread[1]):
         taps = tuple(problem.taps_of(phase))
-        for first in range(0, columns, plan.pixels):
-            wide = min(plan.pixels, columns - first)
-            offsets = [offset for _, offset in taps] or [0]
-            low, high = first * step + min(offsets), (first + wide - 1) * step + max(offsets)
-            alike = _Tiles(first, 1, wide, taps, phase, low < 0 or high >= width)
-            number, before = found[-1] if found else (0, alike)
-            joined = replace(before, count=before.count + 1)
-            if found and not alike.is_edge and replace(joined, first=first, count=1) == alike:
-                found[-1] = number, joined
-            else:
-                found.append((number + before.count if found else 0, alike))
-    return found
+        offsets = [offset for _, offset in taps] or [0]
+
+        def is_inside(
+            first: int, last: int, low: int = min(offsets), high: int = max(offsets)
+        ) -> bool:
+            return first * step + low >= 0 and last * step + high < width
+
+        before = phase * ceil(columns / plan.pixels)
+        alike = tiles_of_line(columns, plan.pixels, is_inside)
+        found += [_Part(tiles, taps, phase, before) for tiles in alike]
+    return tuple(found)
 
 
 def _tile(problem: Problem, plan: Direct) -> Function:
@@ -145,23 +142,23 @@ def _tile(problem: Problem, plan: Direct) -> Function:
     summed, store = _summed(problem, plan), _store(problem, plan)
 
     @tc.function
-    def tile(operands, sums, place, slot, c, alike):
+    def tile(operands, sums, place, slot, c, part):
         x, w, further, y = operands
-        own = plan.tile(alike.wide)
+        own = plan.tile(part.tiles.wide)
         acc = tc.tile(total, own, 0)
         if sums is None:
-            summed(x, w, acc, place, c, alike)
-            store(y, acc, further, place, alike)
+            summed(x, w, acc, place, c, part)
+            store(y, acc, further, place, part)
         else:
             if c > 0:
                 for p, o in own:
                     acc[p, o] = sums[slot, p, o]
-            summed(x, w, acc, place, c, alike)
+            summed(x, w, acc, place, c, part)
             if c + plan.depth < channels:
                 for p, o in own:
                     sums[slot, p, o] = acc[p, o]
             else:
-                store(y, acc, further, place, alike)
+                store(y, acc, further, place, part)
 
     return tile
 
@@ -178,39 +175,39 @@ def _summed(problem: Problem, plan: Direct) -> Function:
     is_whole = problem.features % plan.wide == 0
 
     @tc.function
-    def add(x, w, acc, place, h, tap, offset, c, alike):
+    def add(x, w, acc, place, h, tap, offset, c, part):
         """One channel and tap."""
         image, f, r, j = place
-        for p, o in plan.tile(alike.wide):
+        for p, o in plan.tile(part.tiles.wide):
             column = (j + p) * step + offset
             is_own = is_alike or is_whole or f + o < problem.features
-            if (not alike.is_edge or 0 <= column < width) and is_own:
+            if (part.tiles.is_inside or 0 <= column < width) and is_own:
                 group = (f if is_alike else f + o) // group_features
                 number = x[image_at(image, h, column, group * group_channels + c)].to(total)
                 acc[p, o] += number * w[f + o, c, r, tap].to(total)
 
     @tc.function
-    def across_channels(x, w, acc, place, h, tap, offset, first, alike):
+    def across_channels(x, w, acc, place, h, tap, offset, first, part):
         if is_alike:
             for c in range(near):
-                add(x, w, acc, place, h, tap, offset, first + c, alike)
+                add(x, w, acc, place, h, tap, offset, first + c, part)
         else:
             # Constants, so that it is known which of a few neighbours each lane takes.
             for c in tc.static(range(near)):
-                add(x, w, acc, place, h, tap, offset, first + c, alike)
+                add(x, w, acc, place, h, tap, offset, first + c, part)
 
     @tc.function
-    def across_columns(x, w, acc, place, h, first, alike):
-        if alike.is_edge or problem.transposed:  # which taps lie outside is constant
-            for tap, offset in tc.static(alike.taps):
-                across_channels(x, w, acc, place, h, tap, offset, first, alike)
+    def across_columns(x, w, acc, place, h, first, part):
+        if not part.tiles.is_inside or problem.transposed:  # which taps lie outside is constant
+            for tap, offset in tc.static(part.taps):
+                across_channels(x, w, acc, place, h, tap, offset, first, part)
         else:
             for tap in range(problem.size[1]):
                 offset = tap * problem.dilation[1] - problem.padding[1]
-                across_channels(x, w, acc, place, h, tap, offset, first, alike)
+                across_channels(x, w, acc, place, h, tap, offset, first, part)
 
     @tc.function
-    def across_rows(x, w, acc, place, depth, tap, first, alike):
+    def across_rows(x, w, acc, place, depth, tap, first, part):
         """The taps of one slice of filters, in the slice `depth` of the image."""
         image, f, i, j = place
         for r in range(rows):
@@ -218,24 +215,24 @@ def _summed(problem: Problem, plan: Direct) -> Function:
                 back = i + problem.padding[0] - r * problem.dilation[0]
                 h = back // problem.stride[0]
                 if back % problem.stride[0] == 0 and 0 <= h < height:
-                    across_columns(x, w, acc, (image, f, tap + r, j), depth + h, first, alike)
+                    across_columns(x, w, acc, (image, f, tap + r, j), depth + h, first, part)
             else:
                 h = i * problem.stride[0] + r * problem.dilation[0] - problem.padding[0]
                 if 0 <= h < height:
-                    across_columns(x, w, acc, (image, f, tap + r, j), depth + h, first, alike)
+                    across_columns(x, w, acc, (image, f, tap + r, j), depth + h, first, part)
 
     @tc.function
-    def summed(x, w, acc, place, first, alike):
+    def summed(x, w, acc, place, first, part):
         image, f, i, j = place
         for q in range(steps):
             if problem.axes < 3:
-                across_rows(x, w, acc, place, 0, 0, first + q * near, alike)
+                across_rows(x, w, acc, place, 0, 0, first + q * near, part)
             else:
                 row = image, f, i % result_rows, j
                 for d in range(slices.size):
                     s = i // result_rows * slices.stride + d * slices.dilation - slices.front
                     if 0 <= s < slices.extent:
-                        across_rows(x, w, acc, row, s * height, d * rows, first + q * near, alike)
+                        across_rows(x, w, acc, row, s * height, d * rows, first + q * near, part)
 
     return summed
 
@@ -263,10 +260,10 @@ def _store(problem: Problem, plan: Direct) -> Function:
     is_even = across % spread == 0  # else a phase may have a column less than another
 
     @tc.function
-    def store(y, acc, further, place, alike):
+    def store(y, acc, further, place, part):
         image, f, i, j = place
-        for p, o in plan.tile(alike.wide):
-            column = (j + p) * spread + alike.phase
+        for p, o in plan.tile(part.tiles.wide):
+            column = (j + p) * spread + part.phase
             if f + o < stored and (is_even or column < across):
                 at = output_at(image, i, column, f + o)
                 value = problem.result(0)
@@ -275,13 +272,13 @@ def _store(problem: Problem, plan: Direct) -> Function:
                 y[at] = value
 
     @tc.function
-    def store_turned(y, acc, further, place, alike):
+    def store_turned(y, acc, further, place, part):
         image, f, i, j = place
-        own = _turned(plan.tile(alike.wide), lanes)
+        own = _turned(plan.tile(part.tiles.wide), lanes)
         turned = tc.tile(problem.total, own)
         tc.copy(turned, acc)
         for p, o in own:
-            column = (j + p) * spread + alike.phase
+            column = (j + p) * spread + part.phase
             if f + o < features and (is_even or column < across):
                 at = output_at(image, i, column, f + o)
                 y[at] = epilogue(turned[p, o], further, f + o, at)

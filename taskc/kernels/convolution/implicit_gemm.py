@@ -17,7 +17,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import auto_map
-from taskc.kernels.convolution.plan import Blocks
+from taskc.kernels.convolution.plan_gpu import Blocks
 from taskc.kernels.convolution.problem import Problem
 
 Function = Callable[..., Any]

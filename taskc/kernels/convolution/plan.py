@@ -1,31 +1,20 @@
-"""How a convolution is computed, as data: `Direct`, `Blocks` of an implicit GEMM, or `Depthwise`.
-
-Those of gemm.py are GEMM's.
-"""
+"""How a convolution is computed, as data: on processors `Direct` or `Winograd`; `Depthwise`; plan_gpu.py has others."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import chain
 from math import ceil
 
-from taskc import DType, Machine, Mapping, repeat, spatial
+from taskc import Machine, Mapping, repeat, spatial
+from taskc.kernels.convolution.plan_gpu import Blocks, candidates_of_blocks
 from taskc.kernels.convolution.problem import Problem
-from taskc.kernels.machine_facts import GPU, PROCESSOR, UNMEASURED_SHARE, Extents, Tiles
+from taskc.kernels.machine_facts import GPU, PROCESSOR, Extents
 
-_MANY = 1 << 17  # pixels, where they are known only at a call
-_STAGES = 4
 # Cycles of Winograd's transforms of a tile's vectors: 12 times 13 sums of pixels, 10 times 10 of results, and 36 loads.
 _PIXELS_CYCLES = 12 * 13 + 36 / 2
 _RESULTS_CYCLES = 10 * 10 + 36 / 2
-_MOST_COLUMNS = 128  # of a warpgroup's instruction
-# Tiles, what groups have in their place, and the share of that.
-_TALL = (
-    (((1, 4), (1, 4)), ((4, 1), (2, 4)), 0.55),
-    (((1, 2), (1, 1)), ((2, 1), (1, 1)), 0.25),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,39 +228,6 @@ class Winograd:
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
-    """own     who has which part of a block's result, of one group: pixels by features as of NHWC
-    depth   of what a filter covers, steps that are loaded together
-    stages  of these loads, how many there is memory for
-    """
-
-    own: Mapping
-    depth: int
-    stages: int
-
-    def cost(self, problem: Problem, machine: Machine) -> float:
-        """Waves of blocks take as long as their tiles are large."""
-        tall, wide = self.own.shape
-        blocks = ceil(_pixels(problem) / tall) * ceil(problem.group_features / wide)
-        waves = ceil(max(1, problem.groups * blocks / machine.threads))
-        if machine.is_processor:
-            return (
-                waves
-                * tall
-                * wide
-                * max(1, problem.deep)
-                / (machine.lanes * PROCESSOR.cycles_per_second)
-            )
-        share = _shares(problem.dtype, problem.total, machine).get(self.own, UNMEASURED_SHARE)
-        cycles = waves * tall * wide / share * max(1, problem.deep)
-        return cycles * problem.dtype.nbytes / (GPU.byte_products_per_cycle * GPU.cycles_per_second)
-
-    def variations(self, problem: Problem, machine: Machine) -> Iterator[Blocks]:
-        for stages in range(self.stages, 1, -1):
-            yield replace(self, stages=stages)
-
-
-@dataclass(frozen=True, slots=True)
 class Depthwise:
     """A worker has `each` results beside each other, of pixels as of NHWC, and there are so many warps."""
 
@@ -287,7 +243,7 @@ class Depthwise:
     def cost(self, problem: Problem, machine: Machine) -> float:
         """It takes as long as reading and writing."""
         rate = PROCESSOR.bytes_per_second if machine.is_processor else GPU.bytes_per_second
-        return _pixels(problem) * problem.features * problem.dtype.nbytes / rate
+        return problem.known_pixels * problem.features * problem.dtype.nbytes / rate
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[Depthwise]:
         for warps in {self.warps} if machine.is_processor else (4, 2, 8):
@@ -315,17 +271,8 @@ def candidates_of_direct(problem: Problem, machine: Machine) -> Iterator[Direct]
     for pixels, vectors, flat in _tiles(problem, machine):
         wide, near = vectors * lanes, _near(problem)
         channels = max(1, ceil(problem.group_channels / near)) * near
-        whole = Direct(
-            pixels,
-            vectors,
-            lanes,
-            1,
-            pixels,
-            max(1, ceil(problem.features / wide)) * wide,
-            channels,
-            near,
-            flat,
-        )
+        features = max(1, ceil(problem.features / wide)) * wide
+        whole = Direct(pixels, vectors, lanes, 1, pixels, features, channels, near, flat)
         extents = whole.result_lines(problem)
         parts, areas = _parts_of(whole.features, wide), list(_blocks(extents, pixels, flat))
         finest = min(parts), areas[0]
@@ -407,45 +354,3 @@ def _blocks(extents: Extents, pixels: int, flat: bool) -> Iterator[Extents]:
         )
     else:
         yield from ((high, columns) for high in (1, 2, 4, 7, 8, 14, 16, 28) if high <= lines)
-
-
-def candidates_of_blocks(problem: Problem, machine: Machine) -> Iterator[Blocks]:
-    if machine.is_processor:
-        vectors = 2 if machine.registers == 32 else 1
-        yield Blocks(repeat(8, vectors) * spatial(1, machine.lanes), 32, 1)
-        return
-    row = next(iter(machine.instructions(problem.dtype, problem.dtype, problem.total)), None)
-    size, least = problem.dtype.nbytes, row.shape[2] if row else 8
-    # Of the deepest steps, those that leave the fewest channels to be filled up.
-    depths = (least * 2, least) if row and least * 2 * size <= GPU.step_bytes else (least,)
-    depth = min(depths, key=lambda depth: ceil(problem.group_channels / depth) * depth)
-    for own in _shares(problem.dtype, problem.total, machine):
-        fits = machine.fast_memory // (depth * sum(own.shape) * size)
-        yield Blocks(own, depth, min(_STAGES, fits))
-
-
-@cache
-def _shares(dtype: DType, total: DType, machine: Machine) -> dict[Mapping, float]:
-    """Who has what of a block, and its share of the peak."""
-    rows = machine.instructions(dtype, dtype, total)
-    fragment = rows[0].accumulator_fragment if rows else repeat(4, 4) * spatial(4, 8)
-    shares = _of_groups(GPU.instruction_tiles if rows else GPU.fused_tiles)
-    found = {
-        spatial(*warps) * repeat(*fragments) * fragment: share
-        for (warps, fragments), share in shares.items()
-    }
-    asynchronous = {row.shape[1]: row for row in rows if row.asynchronous}
-    for (columns, count), share in GPU.warpgroup_tiles.items() if asynchronous else ():
-        if columns <= _MOST_COLUMNS:
-            found[spatial(count, 1) * asynchronous[columns].accumulator_fragment] = share
-    return found
-
-
-def _of_groups(shares: Tiles) -> Tiles:
-    """Features of a group are few: of the tiles that are broad and low, two are tall instead."""
-    tall = {tile: (other, share) for tile, other, share in _TALL}
-    return dict(tall.get(tile, (tile, share)) for tile, share in shares.items())
-
-
-def _pixels(problem: Problem) -> int:
-    return problem.pixels if isinstance(problem.pixels, int) else _MANY

@@ -20,6 +20,8 @@ from taskc.kernels.images import (
     sides,
 )
 
+_MANY = 1 << 17  # pixels, where they are known only at a call
+
 
 @dataclass(frozen=True, slots=True)
 class Slices:
@@ -146,6 +148,10 @@ class Problem:
     def pixels(self) -> Extent:
         """The number of all results."""
         return self.images * self.slices.outputs * self.outputs[0] * self.outputs[1]
+
+    @property
+    def known_pixels(self) -> int:
+        return self.pixels if isinstance(self.pixels, int) else _MANY
 
     @property
     def deep(self) -> int:
