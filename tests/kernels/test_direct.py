@@ -170,6 +170,7 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "groups of 16": ((N, 5, 5, 8, 32), {"groups": 2, "padding": 1, **BLOCKED}),
     "groups of 20": ((1, 4, 5, 6, 60), {"groups": 3, "size": 2, **LINES}),
     "groups of 32": ((1, 5, 6, 34, 64), {"groups": 2, "padding": 1, **ALL}),
+    "groups of 40": ((1, 5, 4, 99, 120), {"groups": 3, "size": (3, 1), "packed": True, **BLOCKED}),
     "no images": ((0, 5, 5, 17, 20), {"padding": 1, **BLOCKED, "packed": True}),
     "no images, reordered": ((0, 4, 4, 3, 5), {"order": "NCHW", "results": "NHWC"}),
     "in place": ((N, 4, 5, 17, 20), {"padding": 1, "in_place": True, "bias": True, **BLOCKED}),

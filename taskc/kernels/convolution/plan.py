@@ -274,7 +274,10 @@ def candidates_of_direct(problem: Problem, machine: Machine) -> Iterator[Direct]
         features = max(1, ceil(problem.features / wide)) * wide
         whole = Direct(pixels, vectors, lanes, 1, pixels, features, channels, near, flat)
         extents = whole.result_lines(problem)
-        parts, areas = _parts_of(whole.features, wide), list(_blocks(extents, pixels, flat))
+        areas = list(_blocks(extents, pixels, flat))
+        # Of lanes of several groups, and of none, it isn't proved block by block which channels they have.
+        is_ragged = problem.groups > 1 and problem.features % lanes > 0
+        parts = [whole.features] if is_ragged else _parts_of(whole.features, wide)
         finest = min(parts), areas[0]
         for features in parts:
             for lines, columns in areas:
