@@ -12,7 +12,7 @@ import numpy as np
 from taskc.errors import CompileError
 from taskc.ir.nodes import Variable
 from taskc.ir.program import Program
-from taskc.lang.definition import Definition, Example, KernelDefinition
+from taskc.lang.definition import Definition, Example, KernelDefinition, Packs
 from taskc.lang.names import Intrinsic
 from taskc.lang.sizes import Dimension
 from taskc.lang.source import call_site
@@ -35,8 +35,9 @@ class ProgramDefinition(Definition):
         example: Example | None,
         kernels: tuple[KernelDefinition, ...],
         tuples: Mapping[str, tuple[str, ...]],
+        packs: Packs | None = None,
     ) -> None:
-        super().__init__(function, made, dimensions, example, tuples=tuples)
+        super().__init__(function, made, dimensions, example, packs, tuples)
         self._kernels = kernels
 
     @property
@@ -52,18 +53,23 @@ class ProgramDefinition(Definition):
 def program(function: Callable[..., Any], /) -> ProgramDefinition: ...
 @overload
 def program(
-    *, example: Example | None = None
+    *, example: Example | None = None, packs: Packs | None = None
 ) -> Callable[[Callable[..., Any]], ProgramDefinition]: ...
 def program(
-    function: Callable[..., Any] | None = None, /, *, example: Example | None = None
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    example: Example | None = None,
+    packs: Packs | None = None,
 ) -> ProgramDefinition | Callable[[Callable[..., Any]], ProgramDefinition]:
     """A program: its body runs once, now, with handles for tensors, and calls kernels.
 
     example  a function of a NumPy generator that gives the arguments to check it with
+    packs    what `program.pack` makes of a parameter, as of a kernel
     """
     if function is not None:
-        return _made(function, example, sys._getframe(1).f_locals)
-    return lambda function: _made(function, example, sys._getframe(1).f_locals)
+        return _made(function, example, packs, sys._getframe(1).f_locals)
+    return lambda function: _made(function, example, packs, sys._getframe(1).f_locals)
 
 
 def _empty(kind: object) -> Handle | np.ndarray[Any, Any]:
@@ -87,7 +93,10 @@ empty = Intrinsic("empty", _empty)
 
 
 def _made(
-    function: Callable[..., Any], example: Example | None, around: dict[str, Any]
+    function: Callable[..., Any],
+    example: Example | None,
+    packs: Packs | None,
+    around: dict[str, Any],
 ) -> ProgramDefinition:
     if not isinstance(function, FunctionType):
         raise CompileError(f"a program is made from a function, and this is {describe(function)}")
@@ -97,4 +106,4 @@ def _made(
         made, dimensions, kernels, tuples = traced(function, around)
     except CompileError as error:  # its location says where; our own frames would bury it
         raise error.with_traceback(None) from error.__cause__
-    return ProgramDefinition(function, made, dimensions, example, kernels, tuples)
+    return ProgramDefinition(function, made, dimensions, example, kernels, tuples, packs)

@@ -4,9 +4,10 @@ problem.py is what is computed, plan.py and plan_gpu.py how. Each other file is 
 
 direct         on processors: tiles of pixels by features in vector registers, filters packed as they are read
 winograd       there, too: 3 x 3 by fewer products, where sums need not be of products of what is given
+reordered      there, of NCHW images whose groups are small: by way of blocked ones
 gemm           on GPUs: a program around a GEMM of taskc.kernels.matmul, with copies of what lies badly (copies.py)
 implicit_gemm  on GPUs, of groups: products of matrices, one of which is gathered as it is loaded
-depthwise      where every feature has a channel of its own, so that there is no product of matrices
+depthwise      on GPUs, where every feature has a channel of its own, so that there is no product of matrices
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from taskc.kernels.convolution.depthwise import depthwise
 from taskc.kernels.convolution.direct import direct
 from taskc.kernels.convolution.gemm import gemm
 from taskc.kernels.convolution.implicit_gemm import implicit_gemm
-from taskc.kernels.convolution.plan import Depthwise, Direct, Winograd, candidates
-from taskc.kernels.convolution.plan_gpu import Blocks
+from taskc.kernels.convolution.plan import Direct, Winograd, candidates
+from taskc.kernels.convolution.plan_gpu import Blocks, Depthwise
 from taskc.kernels.convolution.problem import Problem, Slices, problem_of
+from taskc.kernels.convolution.reordered import reordered
 from taskc.kernels.convolution.winograd import winograd
 from taskc.kernels.images import Extent, blocked, triple
 from taskc.kernels.matmul import Tiling
@@ -185,13 +187,12 @@ def _whole(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def build(
-    problem: Problem, plan: Direct | Winograd | Depthwise | Tiling | None, machine: Machine
+    problem: Problem, plan: Direct | Winograd | Tiling | None, machine: Machine
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
     """Builds it by this plan, or by the one of least cost."""
     if machine.is_processor:
-        chosen = choose(candidates, problem, machine) if plan is None else plan
-        assert isinstance(chosen, Direct | Winograd | Depthwise)
-        return _on_processor(problem, chosen)
+        assert not isinstance(plan, Tiling)
+        return _on_processor(problem, plan, machine)
     assert plan is None or isinstance(plan, Tiling)
     if (
         problem.packed
@@ -207,11 +208,16 @@ def build(
 
 
 def _on_processor(
-    problem: Problem, plan: Direct | Winograd | Depthwise
+    problem: Problem, plan: Direct | Winograd | None, machine: Machine
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
-    if isinstance(plan, Depthwise):
-        return depthwise(problem, plan)
-    return winograd(problem, plan) if isinstance(plan, Winograd) else direct(problem, plan)
+    if problem.has_far_channels:
+        assert not isinstance(plan, Winograd)
+        return reordered(problem, plan, machine)
+    chosen = choose(candidates, problem, machine) if plan is None else plan
+    if isinstance(chosen, Winograd):
+        return winograd(problem, chosen)
+    assert isinstance(chosen, Direct)
+    return direct(problem, chosen)
 
 
 def _on_gpu(

@@ -9,7 +9,7 @@ Neighbouring lanes have neighbouring channels, or neighbouring pixels of one cha
 from __future__ import annotations
 
 import taskc as tc
-from taskc.kernels.convolution.plan import Depthwise
+from taskc.kernels.convolution.plan_gpu import Depthwise
 from taskc.kernels.convolution.problem import Problem
 
 

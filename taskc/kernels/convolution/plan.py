@@ -1,4 +1,4 @@
-"""How a convolution is computed, as data: on processors `Direct` or `Winograd`; `Depthwise`; plan_gpu.py has others."""
+"""How a convolution is computed, as data: on processors `Direct` or `Winograd`. Plans of GPUs are in plan_gpu.py."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from itertools import chain
 from math import ceil
 
 from taskc import Machine, Mapping, repeat, spatial
-from taskc.kernels.convolution.plan_gpu import Blocks, candidates_of_blocks
+from taskc.kernels.convolution.plan_gpu import Blocks, Depthwise, candidates_gpu
 from taskc.kernels.convolution.problem import Problem
-from taskc.kernels.machine_facts import GPU, PROCESSOR, Extents
+from taskc.kernels.machine_facts import PROCESSOR, Extents
 
 # Cycles of Winograd's transforms of a tile's vectors: 12 times 13 sums of pixels, 10 times 10 of results, and 36 loads.
 _PIXELS_CYCLES = 12 * 13 + 36 / 2
@@ -227,43 +227,13 @@ class Winograd:
             yield replace(self, order=(0, 2, 1))
 
 
-@dataclass(frozen=True, slots=True)
-class Depthwise:
-    """A worker has `each` results beside each other, of pixels as of NHWC, and there are so many warps."""
-
-    warps: int
-    each: int
-    lanes: int
-
-    def own(self, problem: Problem) -> Mapping:
-        if problem.is_nhwc:
-            return spatial(self.warps, 1) * repeat(self.each, 1) * spatial(1, self.lanes)
-        return spatial(1, self.warps) * repeat(1, self.each) * spatial(1, self.lanes)
-
-    def cost(self, problem: Problem, machine: Machine) -> float:
-        """It takes as long as reading and writing."""
-        rate = PROCESSOR.bytes_per_second if machine.is_processor else GPU.bytes_per_second
-        return problem.known_pixels * problem.features * problem.dtype.nbytes / rate
-
-    def variations(self, problem: Problem, machine: Machine) -> Iterator[Depthwise]:
-        for warps in {self.warps} if machine.is_processor else (4, 2, 8):
-            for each in (4, 1, 2, 8):
-                yield replace(self, warps=warps, each=each)
-
-
 def candidates(
     problem: Problem, machine: Machine
 ) -> Iterable[Direct | Winograd | Blocks | Depthwise]:
-    is_depthwise = problem.group_channels == 1
-    is_of_lines = problem.order == problem.results == "NCHW" and not (
-        problem.packed or problem.transposed
-    )
-    if machine.is_processor and not (is_depthwise and is_of_lines):
-        others = candidates_of_winograd(problem, machine) if problem.allows_winograd else ()
-        return chain(candidates_of_direct(problem, machine), others)
-    if is_depthwise:
-        return [Depthwise(1 if machine.is_processor else 4, 4, machine.lanes)]
-    return candidates_of_blocks(problem, machine)
+    if not machine.is_processor:
+        return candidates_gpu(problem, machine)
+    others = candidates_of_winograd(problem, machine) if problem.allows_winograd else ()
+    return chain(candidates_of_direct(problem, machine), others)
 
 
 def candidates_of_direct(problem: Problem, machine: Machine) -> Iterator[Direct]:

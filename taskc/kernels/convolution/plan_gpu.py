@@ -1,8 +1,8 @@
-"""How a convolution of groups is computed on GPUs, as data: `Blocks` of an implicit GEMM. Other plans are GEMM's."""
+"""How a convolution of groups is computed on GPUs, as data: `Blocks` of an implicit GEMM, or `Depthwise`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil
@@ -43,6 +43,36 @@ class Blocks:
     def variations(self, problem: Problem, machine: Machine) -> Iterator[Blocks]:
         for stages in range(self.stages, 1, -1):
             yield replace(self, stages=stages)
+
+
+@dataclass(frozen=True, slots=True)
+class Depthwise:
+    """A worker has `each` results beside each other, of pixels as of NHWC, and there are so many warps."""
+
+    warps: int
+    each: int
+    lanes: int
+
+    def own(self, problem: Problem) -> Mapping:
+        if problem.is_nhwc:
+            return spatial(self.warps, 1) * repeat(self.each, 1) * spatial(1, self.lanes)
+        return spatial(1, self.warps) * repeat(1, self.each) * spatial(1, self.lanes)
+
+    def cost(self, problem: Problem, machine: Machine) -> float:
+        """It takes as long as reading and writing."""
+        made = problem.known_pixels * problem.features * problem.dtype.nbytes
+        return made / GPU.bytes_per_second
+
+    def variations(self, problem: Problem, machine: Machine) -> Iterator[Depthwise]:
+        for warps in (4, 2, 8):
+            for each in (4, 1, 2, 8):
+                yield replace(self, warps=warps, each=each)
+
+
+def candidates_gpu(problem: Problem, machine: Machine) -> Iterable[Blocks | Depthwise]:
+    if problem.group_channels == 1:
+        return [Depthwise(4, 4, machine.lanes)]
+    return candidates_of_blocks(problem, machine)
 
 
 def candidates_of_blocks(problem: Problem, machine: Machine) -> Iterator[Blocks]:

@@ -171,6 +171,12 @@ class Problem:
         return is_allowed and is_float and self.size == (3, 3) and steps == {1}
 
     @property
+    def has_far_channels(self) -> bool:
+        """Features beside each other take channels that lie far apart."""
+        are_mixed = self.groups > 1 and self.group_features % self.lanes > 0
+        return are_mixed and self.order == "NCHW" and self.axes == 2
+
+    @property
     def is_pointwise(self) -> bool:
         """A result is of the pixel where it is."""
         is_whole = self.slices == Slices(self.slices.extent) and not any(self.output_padding)
@@ -297,16 +303,22 @@ class Problem:
             self.of_sums.made,
         )
 
-    def program(self, steps: Callable[..., Any]) -> tc.ProgramDefinition:
-        """steps(x, w, further, y) as a program, with the parameters that the problem has."""
+    def program(
+        self, steps: Callable[..., Any], packing: tc.KernelDefinition | None = None
+    ) -> tc.ProgramDefinition:
+        """steps(x, w, further, y) as a program, with the parameters that the problem has.
+
+        packing  the kernel that makes of filters the w that the program takes, if it isn't these
+        """
         images, filters, _, results = self.types
+        filters = packing.made[0] if packing else filters
         given, weights, made = (kind.as_given for kind in (images, filters, results))
         offset, scale, residue = self.of_sums.operands
         residue = tuple(kind.as_given for kind in residue)
 
         role = tc.inout if self.in_place else tc.out
 
-        @tc.program
+        @tc.program(packs={"w": packing} if packing else None)
         def convolution(
             x: given,
             w: weights,
