@@ -99,6 +99,7 @@ def test_one_axis(width: int, size: int, options: Any, order: str, packed: bool)
         ((3, 4, 8), (1, 1, 1), {}),
         ((1, 1, 1), (3, 3, 3), {"padding": 1}),
         ((6, 1, 1), (3, 1, 1), {"stride": 2}),
+        ((4, 9, 8), (2, 3, 3), {"padding": 1, "exact": False}),
     ],
 )
 def test_three_axes(extents: Any, size: Any, options: Any, order: str, packed: bool) -> None:
@@ -108,5 +109,7 @@ def test_three_axes(extents: Any, size: Any, options: Any, order: str, packed: b
 def test_what_is_refused() -> None:
     with pytest.raises(tc.CompileError, match="only images of two axes are blocked"):
         convolution_1d(1, 8, 4, 4, order="NCHWc")
+    with pytest.raises(tc.CompileError, match="three axes are not transposed"):
+        convolution_3d(1, 8, 8, 8, 4, 4, transposed=True)
     with pytest.raises(tc.CompileError, match="does not fit"):
         convolution_3d(1, 2, 8, 8, 4, 4)

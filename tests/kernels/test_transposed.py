@@ -9,7 +9,10 @@ import pytest
 
 import taskc as tc
 from taskc import f32
+from taskc.kernels.choose import plans
 from taskc.kernels.convolution import blocked, convolution
+from taskc.kernels.convolution.plan import candidates
+from taskc.kernels.convolution.problem import problem_of
 
 Array = np.ndarray[Any, Any]
 
@@ -89,6 +92,31 @@ def test_transposed(shape: Any, size: Any, options: Any, order: str, packed: boo
     assert made[:, :features].shape == expected.shape
     assert (np.abs(made[:, :features] - expected) <= 2.0**-24 * terms * sizes).all()
     assert not made[:, features:].any()
+
+
+@pytest.mark.parametrize("stride", [(1, 2), (2, 3)])
+def test_sums_wait_for_further_channels(stride: tuple[int, int]) -> None:
+    """Those of all tiles of a line, of each phase of the stride."""
+    channels, features = 8 * tc.machine().lanes, 16
+    random = np.random.default_rng(0)
+    x = random.standard_normal((1, channels, 3, 20)).astype(np.float32)
+    w = random.standard_normal((channels, features, 3, 4)).astype(np.float32)
+    options: Any = {"size": (3, 4), "stride": stride, "order": "NCHW", "filters": "IOHW"}
+    how = stride, (0, 0, 0, 0), (1, 1), 1, (0, 0)
+    expected, sizes = exact(x, w, *how), exact(np.abs(x), np.abs(w), *how)
+    of = problem_of(
+        1, (3, 20), channels, features, padding=0, dilation=1, groups=1, bias=False, scale=False,
+        residual=False, activation=None, dtype=f32, total=None, result=None, transposed=True,
+        lanes=tc.machine().lanes, **options,
+    )  # fmt: skip
+    found = [plan for plan in plans(candidates, of, tc.machine()) if plan.depth < channels]
+    assert found
+    for plan in (found[0], found[-1]):
+        kernel = convolution(
+            1, 3, 20, channels, features, transposed=True, schedule=plan, dtype=f32, **options
+        )
+        bound = 2.0**-24 * (12 * channels + 1) * sizes
+        assert (np.abs(kernel(x, w) - expected) <= bound).all()
 
 
 def test_what_is_refused() -> None:

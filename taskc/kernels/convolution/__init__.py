@@ -210,8 +210,7 @@ def build(
 def _on_processor(
     problem: Problem, plan: Direct | Winograd | None, machine: Machine
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
-    if problem.has_far_channels:
-        assert not isinstance(plan, Winograd)
+    if problem.has_far_channels and not isinstance(plan, Winograd):
         return reordered(problem, plan, machine)
     chosen = choose(candidates, problem, machine) if plan is None else plan
     if isinstance(chosen, Winograd):

@@ -168,7 +168,8 @@ class Problem:
         is_float = self.dtype is self.total and self.dtype in (tc.f32, tc.f64)
         steps = {*self.stride, *self.dilation, self.groups}
         is_allowed = not (self.exact or self.transposed)
-        return is_allowed and is_float and self.size == (3, 3) and steps == {1}
+        is_flat = self.axes == 2 and self.size == (3, 3)
+        return is_allowed and is_float and is_flat and steps == {1}
 
     @property
     def has_far_channels(self) -> bool:
@@ -380,6 +381,8 @@ def problem_of(
     check_orders(order, results or order)
     if axes != 2 and "NCHWc" in (order, results):
         raise CompileError("only images of two axes are blocked")
+    if axes == 3 and transposed:
+        raise CompileError("convolutions of three axes are not transposed yet")
     known = ("OHWI", "OIHW", "IOHW") if transposed else ("OHWI", "OIHW")
     if filters not in known:
         raise CompileError(f"filters are {' or '.join(known)}, not {filters}")
