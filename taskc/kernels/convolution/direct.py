@@ -163,13 +163,12 @@ def _tile(problem: Problem, plan: Direct) -> Function:
     return tile
 
 
-def _summed(problem: Problem, plan: Direct) -> Function:
+def _across_channels(problem: Problem, plan: Direct) -> Function:
+    """What a tap and the channels of a step add to the sums of a tile."""
     total, near, step = problem.total, plan.near, 1 if problem.transposed else problem.stride[1]
-    width, height, slices = plan.lines_of(problem)[1], problem.extents[0], problem.slices
-    rows, result_rows = problem.size[0], problem.outputs[0]
-    group_features, group_channels = problem.group_features, problem.group_channels
     image_at = _in_lines(plan, problem.image_at, problem.extents[1])
-    steps = ceil(min(plan.depth, group_channels) / near)
+    width = plan.lines_of(problem)[1]
+    group_features, group_channels = problem.group_features, problem.group_channels
     # Features of a tile are of one group, or some of them of none.
     is_alike = problem.groups == 1 or group_features % plan.wide == 0
     is_whole = problem.features % plan.wide == 0
@@ -195,6 +194,15 @@ def _summed(problem: Problem, plan: Direct) -> Function:
             # Constants, so that it is known which of a few neighbours each lane takes.
             for c in tc.static(range(near)):
                 add(x, w, acc, place, h, tap, offset, first + c, part)
+
+    return across_channels
+
+
+def _summed(problem: Problem, plan: Direct) -> Function:
+    near, height, slices = plan.near, problem.extents[0], problem.slices
+    rows, result_rows = problem.size[0], problem.outputs[0]
+    steps = ceil(min(plan.depth, problem.group_channels) / near)
+    across_channels = _across_channels(problem, plan)
 
     @tc.function
     def across_columns(x, w, acc, place, h, first, part):
