@@ -169,7 +169,7 @@ def test_long_kernels_run(tmp_path: Path) -> None:
         (all_different, 50, np.ones(16, np.float32)),
         (elifs, 50, x + 1),
     ):
-        definition = KernelDefinition(lambda: None, made(tmp_path, body(n)), {}, None)
+        definition = KernelDefinition(made(tmp_path, body(n)), {})
         assert np.array_equal(definition(x), expected)
 
 

@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     _write_machine_code(kernel)
 
     _heading(6, "A mistake: a neighbour's element is read in the phase that writes it")
-    write_text(_indented(inspect.getsource(demo_race.differences.function)))
+    write_text(_indented(inspect.getsource(demo_race.differences)))
     caught = _write_race()
 
     write()

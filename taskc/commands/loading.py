@@ -45,7 +45,7 @@ def load_kernel(text: str) -> Definition:
 
 def example_of(definition: Definition, seed: int = 0, larger: int = 0) -> tuple[Any, ...]:
     """Its own example arguments, which the user's code may make."""
-    with _blaming(definition.function.__code__.co_filename):
+    with _blaming(definition.ir.loc.file):
         return definition.example(seed, larger)
 
 

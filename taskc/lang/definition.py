@@ -18,7 +18,7 @@ from taskc.ir.program import Program
 from taskc.ir.rounding import convert
 from taskc.ir.signature import inputs_of, named_type, outputs_of
 from taskc.ir.types import DType, TensorType, boolean, f64
-from taskc.lang.sizes import Dimension, tracing
+from taskc.lang.sizes import Dimension, dim, tracing
 from taskc.lang.tracing import current_trace, refuse_handles
 from taskc.lang.values import Described, describe
 from taskc.packed import Packed, empty, pack
@@ -37,14 +37,14 @@ def set_runner(runner: Runner) -> None:
 
 
 class Definition(Described, ABC):
-    """What a decorated function has become: something that can be called with arrays.
+    """What can be called with arrays: a decorated function has become one.
 
     kind        "kernel" or "program"
     name        of the function
     ir          the kernel or the program
     dimensions  the variables in it that stand for symbolic dimensions
+    packs       what parameters with a layout are packed from, where that isn't their own shape
     tuples      the parameters that are tuples, by name, and what callers know their parts as
-    function    what was decorated
     """
 
     kind: str
@@ -52,14 +52,14 @@ class Definition(Described, ABC):
 
     def __init__(
         self,
-        function: FunctionType,
         made: Kernel | Program,
         dimensions: dict[Dimension, Variable],
-        example: Example | None,
+        *,
+        function: FunctionType | None = None,
+        example: Example | None = None,
         packs: Packs | None = None,
         tuples: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
-        self.function = function
         self.name = made.name
         self.described = f"the {self.kind} {made.name!r}"
         self.ir = made
@@ -67,9 +67,11 @@ class Definition(Described, ABC):
         # What calls it without looking at anything again, once a target has made that.
         self.direct: Callable[..., Any] | None = None
         self._example = example
-        self._packs = packs or {}
+        self.packs = packs or {}
         self.tuples = tuples or {}
-        update_wrapper(self, function, ("__name__", "__qualname__", "__module__", "__doc__"), ())
+        if function is not None:
+            names = ("__name__", "__qualname__", "__module__", "__doc__")
+            update_wrapper(self, function, names, ())
 
     @property
     @abstractmethod
@@ -125,7 +127,7 @@ class Definition(Described, ABC):
         laid = [item for item in given if item.layout is not None]
         found = [item for item in laid if parameter in (None, item.name)]
         if len(found) > 1:
-            found = [item for item in found if item.name in self._packs]
+            found = [item for item in found if item.name in self.packs]
         if len(found) != 1:
             names = ", ".join(item.name for item in laid) or "none"
             raise TypeError(
@@ -133,7 +135,7 @@ class Definition(Described, ABC):
             )
         (item,) = found
         described = TensorType(item.dtype, item.shape, item.layout)
-        wanted = self._packs.get(item.name, item.shape)
+        wanted = self.packs.get(item.name, item.shape)
         if isinstance(wanted, KernelDefinition):
             made: Packed = wanted(array, out=empty(described))
             return made
@@ -183,6 +185,12 @@ class KernelDefinition(Definition):
 
     kind = "kernel"
     ir: Kernel
+
+    @classmethod
+    def of(cls, kernel: Kernel, packs: Packs | None = None) -> KernelDefinition:
+        """A kernel without the function that it was once, such as one that was read as text."""
+        dimensions = {dim(own.name, multiple=own.multiple): own for own in kernel.dimensions}
+        return cls(kernel, dimensions, packs=packs)
 
     @property
     def kernels(self) -> tuple[KernelDefinition, ...]:
@@ -267,6 +275,8 @@ def _decorator(
             raise error.with_traceback(None) from error.__cause__
         finally:
             tracing.reset(token)
-        return KernelDefinition(function, parsed, dimensions, example, packs, tuples)
+        return KernelDefinition(
+            parsed, dimensions, function=function, example=example, packs=packs, tuples=tuples
+        )
 
     return decorate

@@ -29,15 +29,18 @@ class ProgramDefinition(Definition):
 
     def __init__(
         self,
-        function: FunctionType,
         made: Program,
         dimensions: dict[Dimension, Variable],
-        example: Example | None,
         kernels: tuple[KernelDefinition, ...],
-        tuples: Mapping[str, tuple[str, ...]],
+        *,
+        function: FunctionType | None = None,
+        example: Example | None = None,
         packs: Packs | None = None,
+        tuples: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
-        super().__init__(function, made, dimensions, example, packs, tuples)
+        super().__init__(
+            made, dimensions, function=function, example=example, packs=packs, tuples=tuples
+        )
         self._kernels = kernels
 
     @property
@@ -106,4 +109,6 @@ def _made(
         made, dimensions, kernels, tuples = traced(function, around)
     except CompileError as error:  # its location says where; our own frames would bury it
         raise error.with_traceback(None) from error.__cause__
-    return ProgramDefinition(function, made, dimensions, example, kernels, tuples, packs)
+    return ProgramDefinition(
+        made, dimensions, kernels, function=function, example=example, packs=packs, tuples=tuples
+    )

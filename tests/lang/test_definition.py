@@ -10,7 +10,10 @@ import pytest
 
 import taskc as tc
 from taskc import CompileError, bf16, f32, i32, spatial
+from taskc.ir.parser import parse
+from taskc.ir.printer import to_text
 from taskc.lang import definition
+from taskc.lang.definition import KernelDefinition
 from tests.counting import instructions
 from tests.lang.test_blocks import matmul
 
@@ -178,3 +181,11 @@ def test_public_names() -> None:
 def test_how_much_work_it_is_to_parse_the_matmul() -> None:
     matmul(256, 256, 256)
     assert instructions(lambda: matmul(256, 256, 256)) < 150_000  # it takes 58,000
+
+
+def test_a_kernel_that_was_read_has_no_function() -> None:
+    read = KernelDefinition.of(parse(to_text(example.ir)))
+    assert repr(read) == repr(example)
+    (own,) = read.dimensions
+    assert (own.name, own.multiple) == ("n", 16)
+    assert [array.shape for array in read.example()] == [(32, 3), (5,), (2,), (50,), (), ()]
