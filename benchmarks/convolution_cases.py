@@ -20,7 +20,6 @@ import numpy as np
 from convolution_layers import Layer, others, resnet50, separable, winograd
 from convolution_peers import Array, Operands, in_a_chain, on_arrays, operands_of
 from cpu_cases import Call, Case
-from pairs import seconds
 
 import taskc as tc
 from taskc import CompileError, f32
@@ -32,6 +31,7 @@ from taskc.kernels.convolution.plan import candidates
 from taskc.kernels.convolution.problem import problem_of
 from taskc.lang.definition import Definition
 from taskc.passes.pipeline import lower
+from taskc.tune.timing import seconds
 
 # Options, names and types that aren't there yet, and what they are refused with.
 _NOT_BUILT = AttributeError, CompileError, ImportError, NotImplementedError, TypeError, ValueError

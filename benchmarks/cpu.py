@@ -67,7 +67,7 @@ def main() -> None:
 
 def measure(threads: int, flags: list[str]) -> None:
     """Writes the rows of one number of threads to the file that the environment names."""
-    from pairs import Probe, pairs
+    from taskc.tune.timing import Probe, pairs
 
     quick = "--quick" in flags
     probe = Probe(threads)

@@ -13,13 +13,13 @@ from typing import Any
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TASKC_THREADS"), "1")
 
 import numpy as np
-from pairs import Probe, pairs, seconds
 from report import Row, finish, parse_options
 
 import taskc as tc
 from taskc import bf16, f32, i8, i32, repeat, spatial, u8
 from taskc.kernels import matmul
 from taskc.kernels.matmul import product
+from taskc.tune.timing import Probe, pairs, seconds
 
 SHAPES = ((1024, 1024, 1024), (128, 768, 768), (128, 3072, 768), (128, 768, 3072))
 Case = tuple[str, str, Any, dict[str, Any], float, float]

@@ -1,8 +1,7 @@
-"""What benchmarks/cpu.py says of convolutions: what they are held to, whose times are taken, what is printed."""
+"""What benchmarks/cpu.py says of convolutions: what they are held to, and what is printed."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -62,24 +61,6 @@ def test_what_convolutions_are_held_to(load: Callable[[str], Any], options: dict
                     expected[(feature, *into)] += float(x) * float(weight)
     np.testing.assert_allclose(operands.expected[0], np.maximum(expected, 0), atol=1e-12)
     assert np.count_nonzero(operands.expected) > operands.expected.size / 4
-
-
-def test_what_is_profiled_has_its_own_times(load: Callable[[str], Any]) -> None:
-    """A pair's calls are one that wakes threads and, of what takes a millisecond, one that is timed."""
-
-    class Peer:
-        calls = 0
-
-        def __call__(self) -> None:
-            self.calls += 1
-            time.sleep(2e-3)
-
-        def seconds(self) -> list[float]:
-            rounds = range((self.calls - 2) // 2)
-            return [5.0, 5.0, *[own for i in rounds for own in (7.0, 3.0 + i % 2)]]
-
-    found = load("pairs").pairs(lambda: None, Peer(), lambda: time.sleep(1e-4), budget=0)
-    assert found.theirs in (3000, 3500, 4000)
 
 
 def test_benchmarks_are_summed_up(

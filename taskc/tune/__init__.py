@@ -1,0 +1,1 @@
+"""The tuner: it finds the fastest of many kernels by measuring them."""

@@ -1,0 +1,181 @@
+"""Interleaved samples of several calls, with a probe of the clock between: what is compared ran side by side."""
+
+# mypy: disable-error-code="attr-defined, index, no-untyped-def, operator, valid-type"
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median, quantiles
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+
+import taskc as tc
+from taskc import f32, repeat, spatial
+
+Call: TypeAlias = Callable[[], object]
+DRIFT = 0.05  # of the clock, beyond which a sample doesn't count
+_MOST = 200  # rounds
+
+
+def seconds(call: Call, times: int = 1) -> float:
+    start = time.perf_counter()
+    for _ in range(times):
+        call()
+    return (time.perf_counter() - start) / times
+
+
+class Probe:
+    """A loop of fused multiply-adds that nothing but the processor's clock can slow down.
+
+    Each lane has its own number: with one for all, a product of scalars would do.
+    """
+
+    def __init__(self, threads: int) -> None:
+        lanes = tc.machine().lanes
+        own = repeat(12) * spatial(lanes)
+        trips = 20_000
+
+        @tc.kernel(workers=lanes)
+        def fma_loop(x: f32[lanes], y: tc.out[f32[threads, 12 * lanes]]):
+            for (row,) in tc.tiles((threads,), by=(1,)):
+                acc = tc.tile(f32, own, 0)
+                for _ in range(trips):
+                    for i in own:
+                        acc[i] = acc[i] * x[i % lanes] + x[i % lanes]
+                for i in own:
+                    y[row, i] = acc[i]
+
+        self.x = np.full(lanes, 0.5, np.float32)
+        self.y = np.empty((threads, 12 * lanes), np.float32)
+        self.kernel = fma_loop
+        self.operations = 2 * 12 * lanes * trips * threads
+        self()
+
+    def __call__(self) -> object:
+        return self.kernel(self.x, out=self.y)
+
+    def gflops(self) -> float:
+        return self.operations / min(seconds(self) for _ in range(20)) / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A sample of each call: seconds of one. `clock` is what the probe took, before or behind, whichever is longer."""
+
+    clock: float
+    seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """times is how many calls a sample is the mean of."""
+
+    rounds: tuple[Round, ...]
+    times: int
+
+    def calm(self, least: int) -> tuple[Round, ...]:
+        """Those during which the clock was what it mostly is; on a restless machine so many of the calmest."""
+        clocks = sorted(round.clock for round in self.rounds)
+        kept = [
+            round for round in self.rounds if round.clock <= clocks[len(clocks) // 4] * (1 + DRIFT)
+        ]
+        if len(kept) < least:
+            kept = sorted(self.rounds, key=lambda round: round.clock)[:least]
+        return tuple(kept)
+
+
+def interleaved(
+    calls: Sequence[Call],
+    probe: Call,
+    *,
+    least: int = 15,
+    budget: float = 0.0,
+    each: float = 1e-3,
+    calm: float | None = None,
+) -> Rounds:
+    """At least so many rounds, and more as long as the budget of seconds lasts.
+
+    each  seconds that a sample takes at least
+    calm  seconds before each sample, and then a call that wakes its threads. None where all calls and the probe run
+          on the same threads, which are awake
+    """
+    for call in calls:
+        call()
+    once = max(1e-7, *map(seconds, calls))
+    times = max(1, int(each / once))
+    rounds: list[Round] = []
+    end = time.perf_counter() + budget
+    while len(rounds) < least or (time.perf_counter() < end and len(rounds) < _MOST):
+        clock = seconds(probe)
+        found = [0.0] * len(calls)
+        for position in range(len(calls)):
+            number = (position + len(rounds)) % len(calls)
+            if calm is not None:
+                time.sleep(calm)
+                seconds(calls[number])
+            found[number] = seconds(calls[number], times)
+        rounds.append(Round(max(clock, seconds(probe)), tuple(found)))
+    return Rounds(tuple(rounds), times)
+
+
+# --- pairs -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """ours and theirs are medians in ms; ratio is the median of theirs / ours, with its quartiles."""
+
+    ours: float
+    theirs: float
+    ratio: float
+    quartiles: tuple[float, float]
+    kept: int
+    discarded: int
+
+
+@runtime_checkable
+class Profiled(Protocol):
+    """What takes a part of each call's time, and says how much once there are no more calls."""
+
+    def __call__(self) -> object: ...
+
+    def seconds(self) -> list[float]: ...
+
+
+def pairs(
+    ours: Call, theirs: Call, probe: Call, *, budget: float, least: int = 15, calm: float = 0.0
+) -> Pairs:
+    """At least so many pairs, and more as long as the budget of seconds lasts.
+
+    `calm` seconds before each side let the other one's threads stop waiting for work: those of OpenBLAS
+    do so for 25 ms, and keep a core busy. The times of what is profiled are its own.
+    """
+    found = interleaved((ours, theirs), probe, least=least, budget=budget, calm=calm)
+    if isinstance(theirs, Profiled):
+        found = _as_profiled(found, theirs.seconds())
+    kept = found.calm(least)
+    ratios = [round.seconds[1] / round.seconds[0] for round in kept]
+    low, _, high = quantiles(ratios, n=4)
+    return Pairs(
+        1e3 * median(round.seconds[0] for round in kept),
+        1e3 * median(round.seconds[1] for round in kept),
+        median(ratios),
+        (low, high),
+        len(kept),
+        len(found.rounds) - len(kept),
+    )
+
+
+def _as_profiled(found: Rounds, own: list[float]) -> Rounds:
+    """The rounds with the second call's own times: the first call of each sample was there to wake threads."""
+    step = 1 + found.times
+    own = own[-len(found.rounds) * step :]
+    means = [fmean(own[i + 1 : i + step]) for i in range(0, len(own), step)]
+    rounds = [
+        Round(round.clock, (round.seconds[0], mean))
+        for round, mean in zip(found.rounds, means, strict=True)
+    ]
+    return Rounds(tuple(rounds), found.times)
