@@ -241,7 +241,7 @@ def _processor() -> Backend:
     from taskc.backend.cpu import target as cpu
     from taskc.passes.pipeline import lower
 
-    version = _version()
+    version = compiler_version()
     kept = Cache(cache_folder() / "cpu")
     cpu.keep_code(kept, version)
     cpu.limit_threads(thread_limit())
@@ -265,7 +265,7 @@ def _processor() -> Backend:
 register_target("cpu", _processor)
 
 
-def _version() -> str:
+def compiler_version() -> str:
     """The version of all that compiles: another where one of these files is."""
     from taskc.backend.cache import sources_version
 
@@ -284,7 +284,7 @@ def _cuda() -> Backend:
     from taskc.backend.cuda import target as cuda
     from taskc.passes.pipeline import lower
 
-    version = _version()
+    version = compiler_version()
     kept = Cache(cache_folder() / "cuda")
 
     def compile(kernel: Kernel, device: Hashable) -> Runner:
@@ -318,7 +318,7 @@ def compile_ahead(definition: Definition, target: str) -> tuple[Resources, ...]:
     from taskc.backend.cuda.compile import compiled
     from taskc.passes.pipeline import lower
 
-    version, kept = _version(), Cache(cache_folder() / "cuda")
+    version, kept = compiler_version(), Cache(cache_folder() / "cuda")
     made = [
         compiled(replace(kernel.ir, target=target), lower, kept, version)
         for kernel in definition.kernels

@@ -91,6 +91,7 @@ ELSEWHERE = {
     "backend/sim/test_clusters.py": "lang/clusters",
     "commands/test_demo.py": "commands/demo_kernels commands/demo_race",
     "commands/test_show.py": "commands/options",
+    "tune/test_workers.py": "tune/process tune/stages tune/worker",
 }
 _ELSEWHERE = [module for modules in ELSEWHERE.values() for module in modules.split()]
 

@@ -13,7 +13,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.printer import to_text
 from taskc.ir.rewrite import walk
 
-__all__ = ["keep_code", "limit_threads", "load"]
+__all__ = ["cache_key", "keep_code", "limit_threads", "load"]
 
 Lower = Callable[[ir.Kernel], ir.Kernel]
 
@@ -26,11 +26,16 @@ def load(kernel: ir.Kernel, lower: Lower, cache: Cache, version: str) -> Loaded:
     """
     refuse(kernel)
     processor = host()
-    places = [node.loc for node in walk(kernel.body) if isinstance(node, ir.Assert)]
-    key = key_of(to_text(kernel), repr(places), processor.fingerprint, version)
+    key = cache_key(kernel, version)
     kept = cache.get(key)
     if kept is not None:
         return Loaded(kernel, Compiled.from_bytes(kept))
     compiled = compile_kernel(lower(replace(kernel, target=processor.target)), processor)
     cache.put(key, compiled.to_bytes())
     return Loaded(kernel, compiled)
+
+
+def cache_key(kernel: ir.Kernel, version: str) -> str:
+    """Where a kernel's code is in the cache: at stage parsed, or at any other."""
+    places = [node.loc for node in walk(kernel.body) if isinstance(node, ir.Assert)]
+    return key_of(to_text(kernel), repr(places), host().fingerprint, version)

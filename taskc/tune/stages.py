@@ -1,0 +1,88 @@
+"""What a kernel goes through until it is code in the cache folder, and how long each stage takes.
+
+Each stage runs once for each text of the stage before: kernels that differ and are lowered to the same text are
+compiled once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from taskc.backend.cache import Cache
+from taskc.backend.cpu.compile import Compiled, compile_kernel, refuse
+from taskc.backend.cpu.processor import host
+from taskc.backend.cpu.target import cache_key
+from taskc.driver import compiler_version
+from taskc.ir import nodes as ir
+from taskc.ir.depth import deep
+from taskc.lang.definition import Definition, KernelDefinition
+from taskc.passes.pipeline import lower_steps
+from taskc.settings import cache_folder
+from taskc.tune.parcel import Parcel
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """What was compiled: kernels, and those that pack for them.
+
+    seconds  of the stages that ran: parse, prove, lower, compile. What isn't there was in the cache
+    code     the hash of the machine code: what has the same takes the same time
+    """
+
+    seconds: Mapping[str, float]
+    code: str
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds[name] += time.perf_counter() - start
+
+
+def compiled(parcel: Parcel) -> tuple[Definition, Stages]:
+    """The parcel's definition, whose first call finds its code in the cache."""
+    clock = _Clock()
+    with clock.stage("parse"):
+        definition = parcel.definition()
+    cache = Cache(cache_folder() / "cpu")
+    codes = [_code(kernel.ir, cache, clock) for kernel in definition.kernels]
+    for pack in definition.packs.values():
+        if isinstance(pack, KernelDefinition):
+            _code(pack.ir, cache, clock)
+    digest = hashlib.sha256(b"".join([hashlib.sha256(code).digest() for code in codes]))
+    return definition, Stages(dict(clock.seconds), digest.hexdigest())
+
+
+def _code(kernel: ir.Kernel, cache: Cache, clock: _Clock) -> bytes:
+    refuse(kernel)
+    version = compiler_version()
+    key = cache_key(kernel, version)
+    kept = cache.get(key)
+    if kept is None:
+        lean = _lowered(kernel, clock)
+        key_of_lean = cache_key(lean, version)
+        kept = cache.get(key_of_lean)
+        if kept is None:
+            with clock.stage("compile"), deep(kernel.loc):
+                kept = compile_kernel(lean, host()).to_bytes()
+            cache.put(key_of_lean, kept)
+        cache.put(key, kept)
+    return Compiled.from_bytes(kept).code
+
+
+def _lowered(kernel: ir.Kernel, clock: _Clock) -> ir.Kernel:
+    lean = replace(kernel, target=host().target)
+    for step in lower_steps(lean):
+        clock.seconds["prove" if step.name == "prove" else "lower"] += step.seconds
+        lean = step.kernel
+    return lean

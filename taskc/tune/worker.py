@@ -1,0 +1,158 @@
+"""A process that compiles, checks and times kernels given as text: `python -m taskc.tune.worker`.
+
+It says `{}` when it is there, reads requests from its standard input, each a line of JSON, and answers each by a line.
+It ends when its input does.
+A candidate that crashes or hangs takes nothing but this process with it, and `process` starts another.
+
+    {"do": "compile", "parcel": …}
+    {"do": "check", "parcel": …, "folder": …, "tolerance": …}
+    {"do": "time", "parcels": […], "folder": …, "samples": …, "seconds": …, "rotates": …}
+
+Besides, each has "limit", the seconds after which the system ends the process, even if nobody waits for it any more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from taskc.driver import CheckError
+from taskc.errors import CompileError, InternalError
+from taskc.lang.definition import Definition
+from taskc.machine import machine
+from taskc.tune.disturbances import Watch
+from taskc.tune.operands import operands_of, worst_error
+from taskc.tune.parcel import Parcel
+from taskc.tune.rotation import in_turn, rotated
+from taskc.tune.stages import compiled
+from taskc.tune.timing import Probe, interleaved
+
+Answer: TypeAlias = dict[str, Any]
+
+
+class Worker:
+    """What is done for each request; tests plant faults by deriving from it."""
+
+    @cached_property
+    def probe(self) -> Probe:
+        return Probe(machine().threads)
+
+    def definition(self, parcel: Parcel) -> Definition:
+        return _definition(parcel)
+
+    def compile(self, request: Answer) -> Answer:
+        _, stages = compiled(_parcel(request["parcel"]))
+        return {"seconds": stages.seconds, "code": stages.code}
+
+    def check(self, request: Answer) -> Answer:
+        folder = Path(request["folder"])
+        definition = self.definition(_parcel(request["parcel"]))
+        operands = operands_of(definition, folder)
+        operands.call_of(definition)()
+        error, allowed = worst_error(definition, operands, folder)
+        if request["tolerance"] is not None:
+            allowed = request["tolerance"]
+        if not error <= allowed:
+            note = f"an element is off by {error:.1e} of the results' root mean square"
+            return failed("wrong", f"{note}, and {allowed:.1e} is allowed")
+        return {"error": error}
+
+    def time(self, request: Answer) -> Answer:
+        folder, samples = Path(request["folder"]), request["samples"]
+        calls, copies = [], 0
+        for text in request["parcels"]:
+            definition = self.definition(_parcel(text))
+            operands = operands_of(definition, folder)
+            several = rotated(operands) if request["rotates"] else (operands,)
+            calls.append(in_turn(definition, several))
+            copies = len(several)
+        self.probe()
+        watch = Watch()
+        found = interleaved(calls, self.probe, least=samples, each=request["seconds"])
+        kept = found.calm(samples // 2)
+        discarded = 1 - len(kept) / len(found.rounds)
+        return {
+            "seconds": list(zip(*[round.seconds for round in kept], strict=True)),
+            "times": found.times,
+            "copies": copies,
+            "disturbances": asdict(watch.disturbances(discarded)),
+        }
+
+
+def failed(state: str, note: str) -> Answer:
+    return {"state": state, "note": note}
+
+
+def serve(worker: Worker) -> None:
+    """Answers requests until there are no more."""
+    # What kernels print goes where errors go: it would be no answer.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    requests: dict[str, Callable[[Answer], Answer]] = {
+        "compile": worker.compile, "check": worker.check, "time": worker.time,
+    }  # fmt: skip
+    print("{}", file=answers, flush=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        _end_after(request["limit"])
+        answer = _answered(requests[request["do"]], request)
+        _end_after(0)
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+def _answered(answer: Callable[[Answer], Answer], request: Answer) -> Answer:
+    try:
+        return answer(request)
+    except CheckError as error:
+        return failed("wrong", _first_line(error))
+    except (CompileError, InternalError, MemoryError) as error:
+        return failed("refused", _first_line(error))
+    except Exception as error:  # nothing that a candidate does ends the run
+        return failed("refused", f"{type(error).__name__}: {_first_line(error)}")
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _end_after(seconds: float) -> None:
+    """Has the system end this process then, whatever it does; not at all after 0."""
+    if hasattr(signal, "setitimer"):
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def _limit_memory(nbytes: int) -> None:
+    """So many bytes of addresses more than there are now."""
+    try:
+        import resource
+
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except (ImportError, OSError, ValueError):
+        return
+    limit = pages * resource.getpagesize() + nbytes
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+@cache
+def _parcel(text: str) -> Parcel:
+    return Parcel.parse(text)
+
+
+@cache
+def _definition(parcel: Parcel) -> Definition:
+    return parcel.definition()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        _limit_memory(int(sys.argv[1]))
+    serve(Worker())

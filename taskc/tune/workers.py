@@ -1,0 +1,196 @@
+"""The parent's side of worker processes: requests in, outcomes out, whatever a candidate does to its process.
+
+    with Workers() as workers:
+        workers.compile_all(parcels, on_each)
+        workers.check(parcel, folder)
+        workers.time(parcel, folder, samples=15)
+
+Compilations run on all processors. Checks and times are of one process, and nothing is compiled meanwhile: a call
+returns when all that it has started is done.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+
+from taskc.machine import machine
+from taskc.settings import cache_folder
+from taskc.tune.disturbances import Disturbances
+from taskc.tune.parcel import Parcel
+from taskc.tune.process import Failed, Process
+
+COMMAND = (sys.executable, "-m", "taskc.tune.worker")
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """seconds: of the stages that ran, by name; code: the hash of the machine code."""
+
+    seconds: Mapping[str, float]
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """error: the worst, relative to the root mean square of what should come out."""
+
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """seconds: of a call, in each sample; times: calls of a sample; copies: of the operands, used in turn."""
+
+    seconds: tuple[float, ...]
+    times: int
+    copies: int
+    disturbances: Disturbances
+
+
+class Workers:
+    """Processes that are there until they are closed, or the parent ends.
+
+    threads  that a kernel runs on: those of the parent's calls, if not said
+    folder   the cache folder of candidates: the parent's own keeps what its calls use
+    memory   bytes that a process may have; None sets no limit
+    command  what runs a worker
+    """
+
+    def __init__(
+        self,
+        *,
+        threads: int | None = None,
+        processes: int | None = None,
+        folder: Path | None = None,
+        memory: int | None = None,
+        command: Sequence[str] = COMMAND,
+    ) -> None:
+        threads = threads or machine().threads
+        environment = dict(os.environ)
+        for name in ("TASKC_TARGET", "TASKC_DUMP"):
+            environment.pop(name, None)
+        environment["TASKC_THREADS"] = str(threads)
+        environment["TASKC_CACHE"] = str(folder or cache_folder() / "tune")
+        self.threads = threads
+        count = processes or _processors()
+        command = [*command, *([] if memory is None else [str(memory)])]
+        self._processes = [Process(command, environment) for _ in range(count)]
+        self._executor = ThreadPoolExecutor(count)
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends all processes, whatever they do."""
+        for process in self._processes:
+            process.close()
+        self._executor.shutdown(cancel_futures=True)
+
+    def compile_all(
+        self,
+        parcels: Iterable[Parcel],
+        on_each: Callable[[Parcel, Compiled | Failed], object] = lambda parcel, found: None,
+        *,
+        limit: float = 60.0,
+    ) -> dict[Parcel, Compiled | Failed]:
+        """Compiles each once. `on_each` hears of it in this thread as soon as it is done."""
+        idle: SimpleQueue[Process] = SimpleQueue()
+        for process in self._processes:
+            idle.put(process)
+
+        def compile(parcel: Parcel) -> Compiled | Failed:
+            process = idle.get()
+            try:
+                answer = process.ask({"do": "compile", "parcel": parcel.text}, limit)
+            finally:
+                idle.put(process)
+            return answer if isinstance(answer, Failed) else Compiled(**answer)
+
+        made: dict[Parcel, Compiled | Failed] = {}
+        futures = {
+            self._executor.submit(compile, parcel): parcel for parcel in dict.fromkeys(parcels)
+        }
+        try:
+            for future in as_completed(futures):
+                made[futures[future]] = future.result()
+                on_each(futures[future], future.result())
+        except BaseException:  # an answer that comes later would be taken for another one's
+            for future in futures:
+                future.cancel()
+            for process in self._processes:
+                process.end()
+            raise
+        return made
+
+    def check(
+        self, parcel: Parcel, folder: Path, *, tolerance: float | None = None, limit: float = 60.0
+    ) -> Checked | Failed:
+        """Runs it once, on what `write_operands` has put into a folder.
+
+        tolerance  that its error may have; by the results' types, if not said
+        """
+        request = {"do": "check", "parcel": parcel.text, "folder": str(folder.absolute())}
+        answer = self._processes[0].ask({**request, "tolerance": tolerance}, limit)
+        return answer if isinstance(answer, Failed) else Checked(**answer)
+
+    def time(
+        self,
+        parcel: Parcel,
+        folder: Path,
+        *,
+        samples: int = 15,
+        seconds: float = 1e-3,
+        rotates: bool = True,
+        limit: float = 60.0,
+    ) -> Timed | Failed:
+        """Samples of so many seconds at least; `rotates=False` keeps operands in the caches."""
+        found = self.race(
+            [parcel], folder, samples=samples, seconds=seconds, rotates=rotates, limit=limit
+        )
+        return found if isinstance(found, Failed) else found[0]
+
+    def race(
+        self,
+        parcels: Sequence[Parcel],
+        folder: Path,
+        *,
+        samples: int = 15,
+        seconds: float = 1e-3,
+        rotates: bool = True,
+        limit: float = 60.0,
+    ) -> list[Timed] | Failed:
+        """Samples of each, in turn: the n-th ones of all ran side by side."""
+        request = {
+            "do": "time",
+            "parcels": [parcel.text for parcel in parcels],
+            "folder": str(folder.absolute()),
+            "samples": samples,
+            "seconds": seconds,
+            "rotates": rotates,
+        }
+        for process in self._processes:
+            process.wait_until_ready()
+        answer = self._processes[0].ask(request, limit)
+        if isinstance(answer, Failed):
+            return answer
+        disturbances = Disturbances(**answer["disturbances"])
+        return [
+            Timed(tuple(own), answer["times"], answer["copies"], disturbances)
+            for own in answer["seconds"]
+        ]
+
+
+def _processors() -> int:
+    """Those that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
