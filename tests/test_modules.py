@@ -29,6 +29,7 @@ ELSEWHERE = {
     "passes/test_lower_mappings.py": "ir/build",
     "backend/test_operations.py": "ir/effects ir/operations",
     "test_mutation.py": "mutation/changes",
+    "tune/test_database.py": "tune/database_file",
     # The language is tested by what a kernel says: names, arithmetic, loops and memory.
     "lang/test_expressions.py": "lang/builtins lang/operators",
     "lang/test_statements.py": "lang/context lang/conversions lang/memory lang/parser",

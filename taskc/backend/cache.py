@@ -172,19 +172,25 @@ def _opened(path: Path) -> Iterator[_Opened | None]:
             _warn(f"{path} is a symbolic link: nothing is kept there")
         raise
     try:
-        status = os.fstat(descriptor)
-        problem = _problem(status, stat.S_ISDIR)
-        if problem and status.st_uid == os.getuid():  # what others have put there has another owner
-            with suppress(OSError):
-                os.fchmod(descriptor, stat.S_IMODE(status.st_mode) & ~_OTHERS)
-            if not _problem(os.fstat(descriptor), stat.S_ISDIR):
-                _warn(f"{path} could be written by others; now it can't")
-                problem = ""
+        problem = _mended(path, descriptor)
         if problem:
             _warn(f"{path} {problem}: nothing is kept there")
         yield None if problem else _Opened(path, descriptor)
     finally:
         os.close(descriptor)
+
+
+def _mended(path: Path, descriptor: int) -> str:
+    """Why a folder can't be trusted; one of ours that others may write is closed to them first."""
+    status = os.fstat(descriptor)
+    problem = _problem(status, stat.S_ISDIR)
+    if problem and status.st_uid == os.getuid():  # what others have put there has another owner
+        with suppress(OSError):
+            os.fchmod(descriptor, stat.S_IMODE(status.st_mode) & ~_OTHERS)
+        if not _problem(os.fstat(descriptor), stat.S_ISDIR):
+            _warn(f"{path} could be written by others; now it can't")
+            return ""
+    return problem
 
 
 def _problem(status: os.stat_result, is_kind: Callable[[int], bool]) -> str:
@@ -198,13 +204,25 @@ def _problem(status: os.stat_result, is_kind: Callable[[int], bool]) -> str:
     return "can be written by others" if status.st_mode & _OTHERS else ""
 
 
-def problem_of(folder: Path) -> str:
-    """Why nothing is kept in a folder, in words; empty where nothing stands against it."""
+def problem_of(path: Path, is_kind: Callable[[int], bool] = stat.S_ISDIR) -> str:
+    """Why a folder, or a file, isn't used, in words; empty where nothing stands against it."""
     try:
-        status = os.lstat(folder)
+        status = os.lstat(path)
     except OSError:
         return ""
-    return "is a symbolic link" if stat.S_ISLNK(status.st_mode) else _problem(status, stat.S_ISDIR)
+    return "is a symbolic link" if stat.S_ISLNK(status.st_mode) else _problem(status, is_kind)
+
+
+def private_folder_problem(path: Path) -> str:
+    """`problem_of` a folder; one of ours that others may write is closed to them first."""
+    problem = problem_of(path)
+    if not problem or not _OPENS_FOLDERS or path.is_symlink():
+        return problem
+    descriptor = os.open(path, _FOLDER)
+    try:
+        return _mended(path, descriptor)
+    finally:
+        os.close(descriptor)
 
 
 _warned: set[str] = set()

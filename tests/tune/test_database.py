@@ -1,0 +1,235 @@
+"""The tuning database: nothing that was added is lost, and where it can't be used calls go on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taskc.tune import database_file
+from taskc.tune.database import Database, DatabaseError
+from taskc.tune.rows import Row, RowError, days_ago, now, to_line
+
+ROW = Row(
+    operator="matmul",
+    problem='{"k":64,"m":16,"n":32}',
+    plan='{"rows":8}',
+    machine="a machine, 2 threads",
+    version="0.1.0",
+    outcome="measured",
+    seconds=2e-3,
+    spread=0.01,
+    samples=12,
+    predicted=1e-3,
+    date="2026-01-31T12:30:00+00:00",
+    note="",
+    digest="abc",
+)
+
+
+def row(plan: int = 0, **fields: Any) -> Row:
+    return replace(ROW, plan=f'{{"rows":{plan}}}', **fields)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    return Database(tmp_path / "tuning.sqlite3")
+
+
+def test_what_was_added_is_there(database: Database) -> None:
+    wrong = row(1, outcome="wrong", seconds=None, spread=None, samples=0, note="off by 3")
+    database.add(ROW)
+    database.add(wrong)
+    assert Database(database.path).rows() == sorted([ROW, wrong], key=lambda row: row.plan)
+    assert database.find("matmul", ROW.problem, wrong.plan, ROW.machine, "0.1.0") == wrong
+    assert database.find("matmul", ROW.problem, wrong.plan, ROW.machine, "0.2.0") is None
+
+
+def test_a_row_takes_the_place_of_one_with_its_key(database: Database) -> None:
+    again = replace(ROW, seconds=1e-3, outcome="chosen", date=now())
+    others = [
+        replace(ROW, **{name: value})
+        for name, value in {
+            "operator": "conv2d",
+            "problem": "{}",
+            "plan": "{}",
+            "machine": "another",
+            "version": "0.2.0",
+        }.items()
+    ]
+    for added in (ROW, *others, again):
+        database.add(added)
+    assert sorted(map(repr, database.rows())) == sorted(map(repr, [again, *others]))
+
+
+def test_rows_are_asked_for_by_field(database: Database) -> None:
+    other = row(1, operator="conv2d", problem="{}", machine="another", version="0.2.0")
+    database.add(ROW)
+    database.add(other)
+    for name in ("operator", "problem", "machine", "version"):
+        assert database.rows(**{name: getattr(other, name)}) == [other]
+    assert database.rows(operator="matmul", machine="another") == []
+
+
+def test_the_best_row_is_the_chosen_or_the_fastest_of_the_newest_version(
+    database: Database,
+) -> None:
+    def best() -> Row | None:
+        return database.best("matmul", ROW.problem, ROW.machine)
+
+    def then_best(added: Row) -> bool:
+        database.add(added)
+        return best() == added
+
+    assert best() is None
+    assert not then_best(row(0, outcome="crashed", seconds=None, samples=0))
+    assert then_best(row(1, seconds=2e-3))
+    assert then_best(row(2, seconds=1e-3))
+    assert not then_best(row(3, seconds=3e-3))
+    assert then_best(row(4, seconds=4e-3, outcome="chosen"))
+    assert then_best(row(5, version="0.9.0", seconds=9e-3))
+    assert then_best(row(6, version="0.10.0rc1", seconds=9e-3))
+    assert then_best(row(7, version="0.10.0+aaaa", seconds=9e-3, date="2026-02-01T00:00:00+00:00"))
+    assert not then_best(row(8, version="0.10.0+bbbb", seconds=1e-3))  # an older build
+    assert not then_best(row(9, machine="another", version="1.0"))
+    assert not then_best(row(9, operator="conv2d", version="1.0"))
+    assert not then_best(row(9, problem="{}", version="1.0"))
+    chosen = database.chosen("matmul", ROW.machine)
+    assert chosen == {ROW.problem: '{"rows":7}', "{}": '{"rows":9}'}
+
+
+def test_what_another_connection_adds_is_found(database: Database) -> None:
+    other = Database(database.path)
+    for seconds in (3e-3, 2e-3, 1e-3):
+        other.add(row(int(seconds * 1e3), seconds=seconds))
+        found = database.best("matmul", ROW.problem, ROW.machine)
+        assert found is not None
+        assert found.seconds == seconds
+
+
+def test_facts_of_a_machine(database: Database) -> None:
+    assert database.fact("a machine", "bandwidth") is None
+    database.set_fact("a machine", "bandwidth", 1e10)
+    database.set_fact("a machine", "bandwidth", 2e10)
+    database.set_fact("another", "bandwidth", 3e10)
+    assert Database(database.path).fact("a machine", "bandwidth") == 2e10
+    assert database.facts("another") == {"bandwidth": 3e10}
+
+
+def test_what_is_no_row_is_not_added(database: Database) -> None:
+    with pytest.raises(RowError, match="samples is a whole number"):
+        database.add(replace(ROW, samples=-1))
+    with pytest.raises(RowError, match="value is a number, not inf"):
+        database.set_fact("a machine", "bandwidth", float("inf"))
+    assert not database.path.exists()
+
+
+def test_reading_creates_nothing(tmp_path: Path) -> None:
+    database = Database(tmp_path / "folder" / "tuning.sqlite3")
+    assert database.rows() == []
+    assert database.best("matmul", ROW.problem, ROW.machine) is None
+    assert database.fact("a machine", "bandwidth") is None
+    database.check()
+    assert list(tmp_path.iterdir()) == []
+    database.add(ROW)
+    assert database.best("matmul", ROW.problem, ROW.machine) == ROW
+
+
+def test_it_lies_in_the_cache_folder_and_is_its_owner_s(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    database = Database()
+    for name in ("one", "two"):
+        monkeypatch.setenv("TASKC_CACHE", str(tmp_path / name))
+        assert database.rows() == []
+        database.add(ROW)
+        folder = tmp_path / name / "tuning"
+        assert folder.stat().st_mode & 0o777 == 0o700
+        files = {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()}
+        assert set(files.values()) == {0o600}
+        assert "tuning.sqlite3" in files
+
+
+def test_a_file_that_takes_its_place_is_opened(database: Database, tmp_path: Path) -> None:
+    database.add(ROW)
+    for path in tmp_path.iterdir():
+        path.unlink()
+    assert database.rows() == []
+    database.add(row(1))
+    assert database.rows() == Database(database.path).rows() == [row(1)]
+
+
+def test_prune(database: Database) -> None:
+    old = row(1, date=days_ago(40))
+    young, elsewhere = row(2, date=days_ago(20)), row(3, machine="another", date=now())
+    newer = row(4, version="0.2.0", date=now())
+    for added in (old, young, elsewhere, newer):
+        database.add(added)
+    database.set_fact("another", "bandwidth", 1.0)
+    with pytest.raises(ValueError, match="needs to know what"):
+        database.prune()
+    assert database.prune(before=days_ago(30)) == 1
+    assert database.prune(other_than="0.2.0", machine=ROW.machine) == 1
+    assert {found.plan for found in database.rows()} == {elsewhere.plan, newer.plan}
+    assert database.fact("another", "bandwidth") == 1.0
+    assert database.prune(machine="another") == 1
+    assert database.fact("another", "bandwidth") is None
+    assert database.rows() == [newer]
+
+
+def test_a_database_is_brought_to_a_newer_format(
+    database: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    database.add(ROW)
+    database.close()
+    grown = (*database_file.FORMATS, ("ALTER TABLE facts ADD COLUMN unit TEXT DEFAULT 'B/s'",))
+    with monkeypatch.context() as patch:
+        patch.setattr(database_file, "FORMATS", grown)
+        merged = Database(tmp_path / "merged.sqlite3")
+        assert merged.merge(database.path) == 1  # which leaves the file as it is
+        assert Database(database.path).rows() == [ROW]
+    with pytest.raises(DatabaseError, match="is of a newer taskc: its format is 2") as caught:
+        Database(database.path).add(ROW)
+    assert str(database.path) in str(caught.value)
+
+
+FORK = """
+import os, sys
+from pathlib import Path
+from taskc.tune.database import Database
+from taskc.tune.rows import from_line
+
+database = Database(Path(sys.argv[1]))
+first, second, third, fourth = map(from_line, sys.stdin)
+database.add(first)
+ready, done = os.pipe(), os.pipe()
+if os.fork() == 0:
+    database.add(second)
+    os.write(ready[1], b".")
+    os.read(done[0], 1)
+    database.add(third)
+    os._exit(0)
+os.read(ready[0], 1)
+database.add(fourth)
+database.close()
+os.write(done[1], b".")
+assert os.wait()[1] == 0
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+def test_a_fork_has_a_connection_of_its_own(database: Database) -> None:
+    """Its parent closes the file first: what it adds afterwards is in the file that is there."""
+    rows = [row(i) for i in range(4)]
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORK, str(database.path)],
+        input="\n".join(map(to_line, rows)),
+        text=True,
+        check=True,
+    )
+    assert database.rows() == rows
