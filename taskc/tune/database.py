@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, fields
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -52,10 +53,11 @@ _MERGE = (
     " WHERE excluded.date > date"
 )
 _MERGE_FACT = "INSERT INTO facts VALUES (?, ?, ?) ON CONFLICT (machine, fact) DO NOTHING"
-# With a single MIN, SQLite takes the other columns from the row that has it.
-_BEST = (
-    f"SELECT {COLUMNS}, MIN(seconds) FROM results"
-    f" WHERE operator = ? AND machine = ? AND outcome IN {MEASURED} GROUP BY problem, version, outcome"
+# The fastest row of the group after a given one: its index leads there past all slower rows.
+_NEXT_FASTEST = (
+    f"SELECT {COLUMNS} FROM results WHERE operator = ? AND machine = ? AND outcome IN {MEASURED}"
+    " AND (problem, version, outcome, seconds) > (?, ?, ?, ?)"
+    " ORDER BY problem, version, outcome, seconds LIMIT 1"
 )
 
 
@@ -120,8 +122,13 @@ class Database:
         known = self._tuned.get((operator, machine))
         if known is not None and known[0] == state:
             return known[1]
-        found = [Row(*values[:-1]) for values in self._found(_BEST, operator, machine)]
-        tuned = _newest(found)
+        fastest: list[Row] = []
+        last: tuple[str, str, str, float] = ("", "", "", inf)
+        while found := self._found(_NEXT_FASTEST, operator, machine, *last):
+            row = Row(*found[0])
+            fastest.append(row)
+            last = (row.problem, row.version, row.outcome, inf)
+        tuned = _newest(fastest)
         self._tuned[operator, machine] = state, tuned
         return tuned
 
@@ -232,7 +239,7 @@ class Database:
     def __del__(self) -> None:
         self.close()
 
-    def _found(self, query: str, *values: str) -> list[tuple[Any, ...]]:
+    def _found(self, query: str, *values: str | float) -> list[tuple[Any, ...]]:
         """The answer; nothing, and a warning, where the database can't be used."""
         try:
             with self._using(create=False) as connection:

@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from dataclasses import fields
 from pathlib import Path
 
-from taskc.tune.rows import Fact, Row
+from taskc.tune.rows import MEASURED, Fact, Row
 
 # Statements that make each format of the file from the one before. Its number is SQLite's `user_version`.
 FORMATS: tuple[tuple[str, ...], ...] = (
@@ -20,6 +20,8 @@ FORMATS: tuple[tuple[str, ...], ...] = (
             digest TEXT NOT NULL,
             PRIMARY KEY (operator, machine, problem, version, plan)
         ) WITHOUT ROWID""",
+        f"""CREATE INDEX fastest ON results (operator, machine, problem, version, outcome, seconds)
+            WHERE outcome IN {MEASURED}""",
         """CREATE TABLE facts (
             machine TEXT NOT NULL, fact TEXT NOT NULL, value REAL NOT NULL,
             PRIMARY KEY (machine, fact)
