@@ -25,12 +25,12 @@ import taskc as tc
 from taskc import CompileError, f32
 from taskc.backend.cpu.compile import compile_kernel
 from taskc.backend.cpu.processor import host
-from taskc.kernels.choose import sample
 from taskc.kernels.convolution import build, convolution, convolution_3d
 from taskc.kernels.convolution.plan import candidates
 from taskc.kernels.convolution.problem import problem_of
 from taskc.lang.definition import Definition
 from taskc.passes.pipeline import lower
+from taskc.tune.space import sample
 from taskc.tune.timing import seconds
 
 # Options, names and types that aren't there yet, and what they are refused with.

@@ -8,9 +8,9 @@ from gpu_kernels import Size
 
 import taskc as tc
 from taskc import DType, bf16, f8e4m3, f8e5m2, f16, f32, i8, i32, repeat, tf32, u8
-from taskc.kernels.choose import choose
 from taskc.kernels.matmul import Problem, Tiling, build
 from taskc.kernels.matmul.plan_gpu import candidate_tilings
+from taskc.tune.space import least
 
 Bound = tuple[float, float]
 
@@ -79,7 +79,7 @@ def by_wgmma(dtype: DType, total: DType, result: DType, machine: Any, *size: int
 def by_mma_sync(dtype: DType, total: DType, result: DType, machine: Any, *size: int) -> Any:
     """By the instruction that older processors have, too."""
     older, problem = tc.machine("sm_89"), _problem(dtype, total, result, *size)
-    return build(problem, choose(candidate_tilings, problem, older), older)
+    return build(problem, least(candidate_tilings, problem, older), older)
 
 
 def _problem(dtype: DType, total: DType, result: DType, m: int, n: int, k: int) -> Problem:

@@ -12,8 +12,8 @@ from gpu_kernels import of_bf16, product, product_work
 import taskc as tc
 from taskc import bf16, f32, repeat, spatial
 from taskc.kernels import matmul
-from taskc.kernels.choose import choose
 from taskc.kernels.matmul.plan_gpu import Tiling, candidate_tilings
+from taskc.tune.space import least
 
 SIZES = ((4096, 4096, 4096), (8192, 8192, 8192), (8192, 8192, 1024), (128, 768, 3072))
 CHECK = (512, 512, 192)  # as many tiles as any cluster divides
@@ -61,7 +61,7 @@ def problem_of(size: Size) -> matmul.Problem:
 
 
 def chosen(size: Size, machine: tc.Machine) -> Tiling:
-    return choose(candidate_tilings, problem_of(size), machine)
+    return least(candidate_tilings, problem_of(size), machine)
 
 
 PLANS = dict(plans())

@@ -1,7 +1,8 @@
 """An operator in the form of the library's: squared distances, as a problem, plans with a cost, and an algorithm.
 
 `repeat(rows, vectors) * spatial(1, lanes)` says: neighbouring lanes have neighbouring centres, and each has those
-of `rows` points; `choose` takes the rows and vectors of least cost, and `plans` lists all that there are.
+of `rows` points; `choose` takes the rows and vectors that tuning found best, or else those of least cost, and `plans`
+lists all that there are.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import numpy as np
 
 import taskc as tc
 from taskc import Machine, Mapping, f32, repeat, spatial
-from taskc.kernels.choose import choose, plans
+from taskc.tune.choose import choose
+from taskc.tune.space import Operator, plans
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ def candidates(problem: Problem, machine: Machine) -> list[Plan]:
     ]
 
 
-def build(problem: Problem, plan: Plan) -> tc.KernelDefinition:
+def build(problem: Problem, plan: Plan, machine: Machine) -> tc.KernelDefinition:
     m, n, k, own = problem.points, problem.centres, problem.features, plan.own
     rows, columns = own.shape
 
@@ -68,10 +70,13 @@ def build(problem: Problem, plan: Plan) -> tc.KernelDefinition:
     return distances
 
 
+OPERATOR = Operator("distances", candidates, build, (Plan,))
+
+
 def distances(points: int, centres: int, features: int) -> tc.KernelDefinition:
-    """y[i, j] = sum((x[i, :] - centres[:, j]) ** 2), by the plan of least cost for this machine."""
-    problem = Problem(points, centres, features)
-    return build(problem, choose(candidates, problem, tc.machine()))
+    """y[i, j] = sum((x[i, :] - centres[:, j]) ** 2), by the best plan known for this machine."""
+    problem, here = Problem(points, centres, features), tc.machine()
+    return build(problem, choose(OPERATOR, problem, here), here)
 
 
 kernel = distances(61, 37, 19)
@@ -81,8 +86,9 @@ def main() -> None:
     problem = Problem(61, 37, 19)
     x, centres = kernel.example()
     expected = ((x[:, :, None] - centres) ** 2).sum(1)
-    every = list(plans(candidates, problem, tc.machine()))
-    error = max(np.abs(build(problem, plan)(x, centres) - expected).max() for plan in every)
+    here = tc.machine()
+    every = list(plans(candidates, problem, here))
+    error = max(np.abs(build(problem, plan, here)(x, centres) - expected).max() for plan in every)
     print(f"operator: largest error {error:.1e}, whichever plan it is")
 
 

@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     from taskc.arguments import ArgumentError, CopyWarning
     from taskc.checking import check
     from taskc.driver import CheckError
+    from taskc.tune.template import tune
 
 __version__ = VERSION
 
@@ -182,6 +183,7 @@ __all__ = [
     "tile",
     "tiles",
     "trunc",
+    "tune",
     "u8",
     "u16",
     "u32",
@@ -198,6 +200,7 @@ _LOADED_LATER = {
     "CopyWarning": "taskc.arguments",
     "check": "taskc.checking",
     "device": "taskc.device",
+    "tune": "taskc.tune",
 }
 
 
@@ -205,7 +208,7 @@ def __getattr__(name: str) -> Any:
     if name not in _LOADED_LATER:
         raise AttributeError(f"module 'taskc' has no attribute {name!r}")
     module = importlib.import_module(_LOADED_LATER[name])
-    value = module if name == "device" else getattr(module, name)
+    value = module if name in ("device", "tune") else getattr(module, name)
     globals()[name] = value
     return value
 

@@ -20,7 +20,7 @@ from taskc.commands.terminal import OutputError, UsageError, put, write_error
 from taskc.driver import CheckError
 from taskc.errors import CompileError, InternalError
 
-COMMANDS = ("demo", "show", "run", "check", "map", "mutate", "doctor")
+COMMANDS = ("demo", "show", "run", "check", "map", "mutate", "tune", "best", "doctor")
 
 _EXIT_NO_OUTPUT = 3
 _EXIT_BROKEN_PIPE = 141  # as a shell reports a program that SIGPIPE ended
@@ -61,7 +61,11 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         words = sys.argv[1:] if arguments is None else arguments
         asked = [name for name in COMMANDS if name in words[:1]]  # only it is imported
-        options = _parser(asked or COMMANDS).parse_args(words)
+        parser = _parser(asked or COMMANDS)
+        options, more = parser.parse_known_args(words)
+        if more and not options.takes_more:
+            parser.error(f"unrecognized arguments: {' '.join(more)}")
+        options.more = more
         if any("\0" in word for word in vars(options).values() if isinstance(word, str)):
             raise UsageError("an argument has a character of number 0")
         code: int = options.run(options)
@@ -105,9 +109,10 @@ def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
             help=module.SUMMARY,
             description=module.DESCRIPTION,
             formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=not hasattr(module, "TAKES_MORE"),
         )
         module.add_arguments(command)
-        command.set_defaults(run=module.run)
+        command.set_defaults(run=module.run, takes_more=hasattr(module, "TAKES_MORE"))
     return parser
 
 

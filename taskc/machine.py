@@ -22,6 +22,7 @@ class Machine:
     threads    how many blocks run at a time
     fast_memory       bytes of a core's own cache, the largest that it shares with no other
     products   the instructions that multiply matrices
+    name       what was measured on it is kept under this; nothing, under an empty one
 
     What is known of one whose blocks are many workers around a memory of their own (`is_processor` is false):
 
@@ -37,6 +38,7 @@ class Machine:
     fast_memory: int
     products: tuple[MatrixInstruction, ...] = field(default=(), hash=False)  # long, and the same
     is_processor: bool = True
+    name: str = ""
 
     def instructions(
         self, left: DType, right: DType, total: DType
@@ -55,8 +57,11 @@ def machine(target: str | None = None) -> Machine:
     from taskc.backend.cpu.processor import host
 
     limit_threads(thread_limit())
-    here = TARGETS[host().target]
-    return Machine(here.warp, here.vectors, thread_count(), _cache_bytes(), here.products)
+    processor = host()
+    here, name = TARGETS[processor.target], f"{processor.name} {processor.target}"
+    return Machine(
+        here.warp, here.vectors, thread_count(), _cache_bytes(), here.products, name=name
+    )
 
 
 def _described(name: str) -> Machine:
@@ -65,7 +70,13 @@ def _described(name: str) -> Machine:
         known = ", ".join(name for name, target in TARGETS.items() if not target.is_processor)
         raise ValueError(f"there is no machine {name!r} to build for; there is {known}")
     return Machine(
-        target.warp, THREAD_REGISTERS, target.processors, target.shared_bytes, target.matrix, False
+        target.warp,
+        THREAD_REGISTERS,
+        target.processors,
+        target.shared_bytes,
+        target.matrix,
+        False,
+        name,
     )
 
 

@@ -100,7 +100,7 @@ def test_an_example_says_what_its_mappings_say(path: Path) -> None:
 def test_all_are_here() -> None:
     names = (
         *("vector_add", "transpose", "matmul", "softmax", "layer_norm", "convolution"),
-        *("histogram", "attention", "split_k", "epilogue", "operator"),
+        *("histogram", "attention", "split_k", "epilogue", "operator", "tuning"),
     )
     assert [path.stem for path in FILES] == [
         f"{number:02}_{name}" for number, name in enumerate(names, 1)

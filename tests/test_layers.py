@@ -49,8 +49,8 @@ BELOW: dict[str, tuple[str, ...]] = {
     "__main__": ("",),
 }
 
-# An operator is written against the public names, like a user's; so is the tuner's probe, and what stands on operators.
-USE_PUBLIC_NAMES = {"tune", "kernels", "graph", "onnx", "commands", "cli"}
+# An operator is written against the public names, like a user's; so is what stands on operators.
+USE_PUBLIC_NAMES = {"kernels", "graph", "onnx", "commands", "cli"}
 
 # Third-party modules that may be imported at module level only in the part given.
 HOMES = {"cuda": "backend.cuda", "llvmlite": "backend.cpu", "onnx": "onnx"}

@@ -29,7 +29,11 @@ ELSEWHERE = {
     "passes/test_lower_mappings.py": "ir/build",
     "backend/test_operations.py": "ir/effects ir/operations",
     "test_mutation.py": "mutation/changes",
+    # What the tuner does is seen in what it finds, by made-up times and by real ones.
     "tune/test_database.py": "tune/database_file",
+    "tune/test_tuner.py": "tune/strategies",
+    "tune/test_choose.py": "tune/space tune/versions",
+    "commands/test_tune.py": "commands/best tune/bench tune/session",
     # The language is tested by what a kernel says: names, arithmetic, loops and memory.
     "lang/test_expressions.py": "lang/builtins lang/operators",
     "lang/test_statements.py": "lang/context lang/conversions lang/memory lang/parser",

@@ -12,8 +12,11 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-import taskc as tc
-from taskc import f32, repeat, spatial
+from taskc.ir.mapping import repeat, spatial
+from taskc.ir.types import f32
+from taskc.lang.definition import kernel
+from taskc.lang.names import out, tile, tiles
+from taskc.machine import machine
 
 Call: TypeAlias = Callable[[], object]
 DRIFT = 0.05  # of the clock, beyond which a sample doesn't count
@@ -34,14 +37,14 @@ class Probe:
     """
 
     def __init__(self, threads: int) -> None:
-        lanes = tc.machine().lanes
+        lanes = machine().lanes
         own = repeat(12) * spatial(lanes)
         trips = 20_000
 
-        @tc.kernel(workers=lanes)
-        def fma_loop(x: f32[lanes], y: tc.out[f32[threads, 12 * lanes]]):
-            for (row,) in tc.tiles((threads,), by=(1,)):
-                acc = tc.tile(f32, own, 0)
+        @kernel(workers=lanes)
+        def fma_loop(x: f32[lanes], y: out[f32[threads, 12 * lanes]]):
+            for (row,) in tiles((threads,), by=(1,)):
+                acc = tile(f32, own, 0)
                 for _ in range(trips):
                     for i in own:
                         acc[i] = acc[i] * x[i % lanes] + x[i % lanes]

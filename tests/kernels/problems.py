@@ -6,10 +6,10 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, Machine
-from taskc.kernels.choose import choose
 from taskc.kernels.matmul import Problem, Tiling, build
 from taskc.kernels.matmul.padded import lying_well, with_copies
 from taskc.kernels.matmul.plan_gpu import candidate_tilings
+from taskc.tune.space import least
 
 
 def gemm(m: Any, n: Any, k: Any, types: tuple[DType, DType, DType], **options: Any) -> Problem:
@@ -22,7 +22,7 @@ def gemm(m: Any, n: Any, k: Any, types: tuple[DType, DType, DType], **options: A
 def tiling_of(
     m: Any, n: Any, k: Any, types: tuple[DType, DType, DType], machine: Machine, **options: Any
 ) -> Tiling:
-    return choose(candidate_tilings, gemm(m, n, k, types, **options), machine)
+    return least(candidate_tilings, gemm(m, n, k, types, **options), machine)
 
 
 def copied(problem: Problem, tiling: Tiling, machine: Machine) -> tc.ProgramDefinition:

@@ -14,8 +14,8 @@ from taskc.checking import for_target
 from taskc.ir.program import Program, kernels_of
 from taskc.kernels.attention import Plan, Problem, attention
 from taskc.kernels.attention.plan import candidates
-from taskc.kernels.choose import choose
 from taskc.passes.pipeline import lower
+from taskc.tune.space import least
 from tests.kernels.simulated import simulated
 from tests.kernels.test_attention import exact, operands
 from tests.kernels.test_attention_products import check
@@ -94,14 +94,14 @@ def test_parts_of_other_magnitudes(larger: slice) -> None:
 def test_parts_fill_the_machine(target: str) -> None:
     machine = tc.machine(target)
     for batches in (1, 4):
-        plan = choose(candidates, decoding(batches, 8192), machine)
+        plan = least(candidates, decoding(batches, 8192), machine)
         assert plan.part % plan.keys == 0
         blocks = batches * 8 * -(-8192 // plan.part)
         assert machine.threads <= blocks <= 4 * machine.threads
-    assert choose(candidates, decoding(64, 8192), machine).part == 0
-    assert choose(candidates, decoding(1, 300), machine).part == 0
-    assert choose(candidates, decoding(tc.dim("batches"), tc.dim("keys")), machine).part >= 256
-    assert choose(candidates, decoding(1, 8192, length=tc.dim("length")), machine).part == 0
+    assert least(candidates, decoding(64, 8192), machine).part == 0
+    assert least(candidates, decoding(1, 300), machine).part == 0
+    assert least(candidates, decoding(tc.dim("batches"), tc.dim("keys")), machine).part >= 256
+    assert least(candidates, decoding(1, 8192, length=tc.dim("length")), machine).part == 0
 
 
 def test_what_is_no_part() -> None:

@@ -21,8 +21,8 @@ from taskc.ir.rewrite import walk
 from taskc.ir.target import SM_90A, TARGETS
 from taskc.kernels.attention import Plan, Problem, attention
 from taskc.kernels.attention.plan import candidates
-from taskc.kernels.choose import choose
 from taskc.passes.pipeline import lower, lower_steps
+from taskc.tune.space import least
 from tests.evaluator import Machine
 from tests.kernels.simulated import simulated
 from tests.kernels.test_attention import exact, operands
@@ -182,7 +182,7 @@ def test_plans_fit_the_machine(dtype: tc.DType, features: int, target: str) -> N
     machine = tc.machine(target)
     for length in (1, 20, 4096):
         problem = Problem(1, 1, 1, length, 4096, features, features, None, None, 1.0, dtype)
-        plan = choose(candidates, problem, machine)
+        plan = least(candidates, problem, machine)
         made = attention(1, 1, length, 4096, features, dtype=dtype, machine=machine, plan=plan).ir
         kernel = next(iter(kernels_of(made).values())) if isinstance(made, Program) else made
         assert kernel.workers == 32 * plan.warps

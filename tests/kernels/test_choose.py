@@ -20,7 +20,6 @@ from taskc.kernels import (
     transpose,
 )  # fmt: skip
 from taskc.kernels.attention.plan import candidates as attention_plans
-from taskc.kernels.choose import choose, plans, sample
 from taskc.kernels.convolution.plan import candidates as convolution_plans
 from taskc.kernels.elementwise.plan import candidates as elementwise_plans
 from taskc.kernels.elementwise.problem import problem_of as elementwise_problem
@@ -35,6 +34,7 @@ from taskc.kernels.rows.plan import candidates as row_plans
 from taskc.kernels.transpose.plan import candidates as transpose_plans
 from taskc.kernels.transpose.problem import problem_of as transpose_problem
 from taskc.machine import Machine
+from taskc.tune.space import least, plans, sample
 from tests.kernels.problems import gemm
 
 HERE = tc.machine()
@@ -137,7 +137,7 @@ def test_plans_are_listed_once_each(space: Any, problem: Any, machine: Machine) 
     found = list(plans(space, problem, machine))
     assert len(found) > 1
     assert len({str(plan) for plan in found}) == len(set(found)) == len(found)
-    best = choose(space, problem, machine)
+    best = least(space, problem, machine)
     assert best in found
     assert best.cost(problem, machine) == min(plan.cost(problem, machine) for plan in found) > 0
     some = sample(space, problem, machine, 3)
@@ -188,7 +188,7 @@ def test_no_plan_of_what_memory_bounds_changes_the_result(
     random, machine = np.random.default_rng(3), tc.machine(target)
     arguments = [random.integers(-2, 3, shape).astype(np.float32) for shape in shapes]
     expected = exact(*(x.astype(np.float64) for x in arguments))
-    chosen = choose(space, problem, machine)
+    chosen = least(space, problem, machine)
     for plan in [chosen, *sample(space, problem, machine, 3)]:
         made = operator.build(problem, plan, machine)
         result = simulated(made, arguments, target, str(plan)) if target else made(*arguments)

@@ -14,10 +14,10 @@ from taskc.backend.cuda.compile import compile_many
 from taskc.checking import for_target
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
-from taskc.kernels.choose import choose
 from taskc.kernels.convolution import Problem, Tiling, convolution
 from taskc.kernels.convolution.plan_gpu import candidates_of_blocks
 from taskc.passes.pipeline import lower
+from taskc.tune.space import least
 from tests.kernels.convolved import exact
 from tests.kernels.simulated import simulated
 
@@ -297,7 +297,7 @@ def test_tilings_fit_the_machine(dtype: tc.DType, target: str) -> None:
             1, (extent, extent), channels, 64, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1,
             "NHWC", "NHWC", "OHWI", None, False, dtype, tc.i32 if dtype is tc.i8 else tc.f32, dtype,
         )  # fmt: skip
-        tiling = choose(candidates_of_blocks, problem, machine)
+        tiling = least(candidates_of_blocks, problem, machine)
         loaded = tiling.stages * tiling.depth * sum(tiling.own.shape) * dtype.nbytes
         assert loaded <= machine.fast_memory
         assert tiling.stages >= 2

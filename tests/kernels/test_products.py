@@ -15,11 +15,11 @@ from taskc.ir.mapping import repeat, spatial
 from taskc.ir.rewrite import walk
 from taskc.ir.target import AVX512_AMX, AVX512_VNNI
 from taskc.kernels import matmul
-from taskc.kernels.choose import choose
 from taskc.kernels.matmul import Packs, product
 from taskc.kernels.matmul.plan import candidates_of_packs
 from taskc.machine import Machine
 from taskc.passes.pipeline import lower
+from taskc.tune.space import least
 from tests.kernels.problems import gemm
 
 RAGGED = [(1, 1, 1), (2, 3, 5), (3, 127, 2), (15, 17, 16), (16, 48, 8), (17, 33, 67), (129, 49, 1)]
@@ -113,7 +113,7 @@ INTEGERS = (i8, i8, i32)
 
 
 def chosen(m: int, n: int, types: Any, machine: Machine) -> Packs:
-    return choose(candidates_of_packs, gemm(m, n, 64, types), machine)
+    return least(candidates_of_packs, gemm(m, n, 64, types), machine)
 
 
 def machine(lanes: int = 16, threads: int = 1, products: Any = AVX512_VNNI.products) -> Machine:

@@ -9,10 +9,10 @@ import pytest
 
 import taskc as tc
 from taskc import f32
-from taskc.kernels.choose import plans
 from taskc.kernels.convolution import blocked, convolution
 from taskc.kernels.convolution.plan import candidates
 from taskc.kernels.convolution.problem import problem_of
+from taskc.tune.space import plans
 
 Array = np.ndarray[Any, Any]
 

@@ -11,7 +11,6 @@ import pytest
 
 import taskc as tc
 from taskc.checking import check, for_target
-from taskc.kernels.choose import choose, sample
 from taskc.kernels.convolution import Direct, Problem, Winograd, build, convolution
 from taskc.kernels.convolution.plan import candidates, candidates_of_winograd
 from taskc.kernels.convolution.winograd import (
@@ -23,6 +22,7 @@ from taskc.kernels.convolution.winograd import (
     packed_type,
 )
 from taskc.mutation import inputs_of, mutate
+from taskc.tune.space import least, sample
 from tests.kernels.convolved import given_filters, problem
 from tests.kernels.random_problems import quarter, relu
 from tests.kernels.test_direct import HERE, MACHINES, Case, case, check as check_plan
@@ -88,13 +88,13 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
 @pytest.mark.parametrize(("shape", "options"), CASES.values(), ids=list(CASES))
 def test_on_this_processor(shape: Any, options: dict[str, Any]) -> None:
     of = allowed(shape, options)
-    check_plan(bounded(of), choose(candidates_of_winograd, of, HERE))
+    check_plan(bounded(of), least(candidates_of_winograd, of, HERE))
 
 
 @pytest.mark.parametrize("name", ["avx2", "sse2"])
 def test_on_lesser_processors(name: str) -> None:
     of = allowed((1, 7, 6, 9, 20), {"order": "NCHWc", **ALL}, name)
-    check_plan(bounded(of), choose(candidates_of_winograd, of, MACHINES[name]), name)
+    check_plan(bounded(of), least(candidates_of_winograd, of, MACHINES[name]), name)
 
 
 def test_plans_differ_in_nothing_else() -> None:
@@ -129,7 +129,7 @@ def test_every_break_is_reported_or_is_none() -> None:
 
 def test_filters_are_packed_as_transforms() -> None:
     of = allowed((1, 8, 8, 5, HERE.lanes + 4), {"packed": True})
-    plan = choose(candidates_of_winograd, of, HERE)
+    plan = least(candidates_of_winograd, of, HERE)
     w = case(of, 0).w
     packed = build(of, plan, HERE).pack(w)
     assert packed.type == packed_type(of, plan)
@@ -145,7 +145,7 @@ def test_it_is_chosen_where_it_is_allowed_and_faster() -> None:
     machine = replace(HERE, lanes=16, registers=32, threads=2, fast_memory=1 << 20)
     for channels, extent in ((64, 56), (128, 28), (256, 14)):
         of = allowed((1, extent, extent, channels, channels), {"order": "NCHWc"})
-        assert isinstance(choose(candidates, of, machine), Winograd)
+        assert isinstance(least(candidates, of, machine), Winograd)
         others = (
             replace(of, exact=True), replace(of, stride=(2, 2)), replace(of, dilation=(2, 2)),
             replace(of, groups=2), replace(of, size=(1, 1)), replace(of, dtype=tc.bf16),
@@ -154,7 +154,7 @@ def test_it_is_chosen_where_it_is_allowed_and_faster() -> None:
             assert not any(isinstance(plan, Winograd) for plan in candidates(other, machine))
     # Its filters are four times as many bytes, which both threads read from memory.
     of = allowed((1, 7, 7, 512, 512), {"order": "NCHWc"})
-    assert isinstance(choose(candidates, of, machine), Direct)
+    assert isinstance(least(candidates, of, machine), Direct)
 
 
 NOT_FOR = "it is for floats and filters of 3 x 3, one by one, and for `exact=False`"

@@ -20,7 +20,8 @@ from taskc.kernels.attention.plan import FewQueries, Plan, Schedule, candidates
 from taskc.kernels.attention.problem import Extent, Problem, problem_of
 from taskc.kernels.attention.products import products
 from taskc.kernels.attention.tiles import tiles
-from taskc.kernels.choose import choose
+from taskc.tune.choose import choose
+from taskc.tune.space import Operator
 
 __all__ = ["Plan", "Problem", "Schedule", "attention", "build"]
 
@@ -75,7 +76,7 @@ def build(
     """Builds it by this plan, or by the one of least cost."""
     if problem.is_empty:
         return problem.kernel(1, _nothing)
-    plan = plan or choose(candidates, problem, machine)
+    plan = plan or choose(ATTENTION, problem, machine)
     if isinstance(plan, FewQueries):
         return few_queries_kernel(problem, plan)
     if isinstance(plan, Schedule):
@@ -86,3 +87,6 @@ def build(
 @tc.function
 def _nothing(q, k, v, mask, y):
     pass
+
+
+ATTENTION = Operator("attention", candidates, build, (FewQueries, Plan, Schedule))

@@ -13,11 +13,11 @@ depthwise      on GPUs, where every feature has a channel of its own, so that th
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, Machine, f16
-from taskc.kernels.choose import choose
 from taskc.kernels.convolution.copies import shaped_residual, with_copies
 from taskc.kernels.convolution.depthwise import depthwise
 from taskc.kernels.convolution.direct import direct
@@ -26,10 +26,13 @@ from taskc.kernels.convolution.implicit_gemm import implicit_gemm
 from taskc.kernels.convolution.plan import Direct, Winograd, candidates
 from taskc.kernels.convolution.plan_gpu import Blocks, Depthwise
 from taskc.kernels.convolution.problem import Problem, Slices, problem_of
-from taskc.kernels.convolution.reordered import reordered
+from taskc.kernels.convolution.reordered import blocked_problem, reordered
 from taskc.kernels.convolution.winograd import winograd
 from taskc.kernels.images import Extent, blocked, triple
 from taskc.kernels.matmul import Tiling
+from taskc.kernels.roofline import work_of_products
+from taskc.tune.choose import choose
+from taskc.tune.space import Operator, Work
 
 __all__ = [
     "Direct",
@@ -211,8 +214,9 @@ def _on_processor(
     problem: Problem, plan: Direct | Winograd | None, machine: Machine
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
     if problem.has_far_channels and not isinstance(plan, Winograd):
-        return reordered(problem, plan, machine)
-    chosen = choose(candidates, problem, machine) if plan is None else plan
+        inner = blocked_problem(problem)
+        return reordered(problem, plan or choose(CONVOLUTION, inner, machine))
+    chosen = choose(CONVOLUTION, problem, machine) if plan is None else plan
     if isinstance(chosen, Winograd):
         return winograd(problem, chosen)
     assert isinstance(chosen, Direct)
@@ -242,8 +246,25 @@ def _on_gpu(
 def _of_groups(problem: Problem, tiling: Tiling | None, machine: Machine) -> tc.KernelDefinition:
     if tiling is not None:
         return implicit_gemm(problem, Blocks(tiling.own, tiling.depth, tiling.stages))
-    plan = choose(candidates, problem, machine)
+    plan = choose(CONVOLUTION, problem, machine)
     if isinstance(plan, Depthwise):
         return depthwise(problem, plan)
     assert isinstance(plan, Blocks)
     return implicit_gemm(problem, plan)
+
+
+def _work(problem: Problem, machine: Machine) -> Work:
+    x, w, further, y = problem.types
+    taps = problem.size[0] * problem.size[1] * problem.slices.size
+    # Transposed, each number of an image is in so many results; else each result is of so many numbers.
+    places = x if problem.transposed else y
+    known = prod(n for n in places.shape if isinstance(n, int))
+    others = problem.group_features if problem.transposed else problem.group_channels
+    products = known * taps * others
+    multiplied = problem.dtype, problem.dtype, problem.total
+    return work_of_products(products, multiplied, (x, w, *further, y), machine)
+
+
+CONVOLUTION: Operator[Problem, Any] = Operator(
+    "convolution", candidates, build, (Blocks, Depthwise, Direct, Winograd), _work
+)

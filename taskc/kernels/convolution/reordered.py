@@ -10,19 +10,21 @@ from dataclasses import replace
 from typing import Any
 
 import taskc as tc
-from taskc import Machine, repeat, spatial
-from taskc.kernels.choose import choose
+from taskc import repeat, spatial
 from taskc.kernels.convolution.direct import direct, pack_filters
-from taskc.kernels.convolution.plan import Direct, candidates
+from taskc.kernels.convolution.plan import Direct
 from taskc.kernels.convolution.problem import Problem
 
 
-def reordered(problem: Problem, plan: Direct | None, machine: Machine) -> tc.ProgramDefinition:
-    """The convolution of blocked images, with that kernel before it."""
-    inner = replace(problem, order="NCHWc", packed=True)
-    chosen = choose(candidates, inner, machine) if plan is None else plan
-    assert isinstance(chosen, Direct)
-    kernel, packing, blocks = direct(inner, chosen), pack_filters(inner, chosen), in_blocks(problem)
+def blocked_problem(problem: Problem) -> Problem:
+    """The convolution of blocked images."""
+    return replace(problem, order="NCHWc", packed=True)
+
+
+def reordered(problem: Problem, plan: Direct) -> tc.ProgramDefinition:
+    """The convolution of blocked images by a plan of it, with the kernel before it that makes them."""
+    inner = blocked_problem(problem)
+    kernel, packing, blocks = direct(inner, plan), pack_filters(inner, plan), in_blocks(problem)
 
     def steps(x: Any, w: Any, further: tuple[Any, ...], y: Any) -> None:
         kernel(blocks(x), w if problem.packed else packing(w), *further, y=y)

@@ -10,10 +10,11 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, KernelDefinition, Machine, f32
-from taskc.kernels.choose import choose
 from taskc.kernels.elementwise.boxes import boxes
 from taskc.kernels.elementwise.plan import Boxes, candidates
 from taskc.kernels.elementwise.problem import Problem, problem_of
+from taskc.tune.choose import choose
+from taskc.tune.space import Operator
 
 __all__ = ["Boxes", "Problem", "build", "elementwise"]
 
@@ -38,4 +39,7 @@ def elementwise(
 
 def build(problem: Problem, plan: Boxes | None, machine: Machine) -> KernelDefinition:
     """By this plan, or by the one of least cost."""
-    return boxes(problem, plan or choose(candidates, problem, machine))
+    return boxes(problem, plan or choose(ELEMENTWISE, problem, machine))
+
+
+ELEMENTWISE = Operator("elementwise", candidates, build, (Boxes,))

@@ -13,9 +13,10 @@ padded            on GPUs: operands that lie badly, by way of copies that lie we
 
 from __future__ import annotations
 
+from math import prod
+
 import taskc as tc
 from taskc import DType, Machine, f32, i32, u8
-from taskc.kernels.choose import choose
 from taskc.kernels.matmul.few_rows import few_rows_kernel
 from taskc.kernels.matmul.gemv import gemv
 from taskc.kernels.matmul.packs import packs
@@ -32,6 +33,9 @@ from taskc.kernels.matmul.plan import (
 from taskc.kernels.matmul.plan_gpu import Tiling, Vectors
 from taskc.kernels.matmul.problem import Activation, Extent, Extents, Problem, problem_of
 from taskc.kernels.matmul.tiles import tiles
+from taskc.kernels.roofline import work_of_products
+from taskc.tune.choose import choose
+from taskc.tune.space import Operator, Work
 
 __all__ = ["Packs", "Panels", "Problem", "Tiling", "batch_matmul", "build", "matmul", "product"]
 
@@ -96,7 +100,7 @@ def build(
     if is_worth_copying(problem, machine):
         product = build(lying_well(problem, machine), plan, machine)
         return with_copies(problem, product, machine)
-    plan = plan or choose(candidates, problem, machine)
+    plan = plan or choose(MATMUL, problem, machine)
     if isinstance(plan, Panels):
         return panels(problem, plan)
     if isinstance(plan, FewRows):
@@ -137,7 +141,7 @@ def product(
         total=total or (f32 if dtype.is_float else i32), result=result, packed=packed, bias=bias,
         scale=scale, residual=residual, activation=activation,
     )  # fmt: skip
-    return packs(problem, plan or choose(candidates_of_packs, problem, tc.machine()))
+    return packs(problem, plan or choose(PRODUCT, problem, tc.machine()))
 
 
 def batch_matmul(
@@ -168,4 +172,28 @@ def batch_matmul(
         bias=bias, scale=scale, residual=residual, activation=activation,
         batch=(tuple(batch[0]), tuple(batch[1])),
     )  # fmt: skip
-    return panels(problem, schedule or choose(candidates_of_batches, problem, tc.machine()))
+    return panels(problem, schedule or choose(BATCH_MATMUL, problem, tc.machine()))
+
+
+def _work(problem: Problem, machine: Machine) -> Work:
+    extents = (problem.products, problem.height, problem.n, problem.k)
+    products = prod(n if isinstance(n, int) else 1 for n in extents)
+    a, b, further, c = problem.types
+    return work_of_products(products, problem.multiplied, (a, b, *further, c), machine)
+
+
+MATMUL = Operator("matmul", candidates, build, (FewRows, Panels, Tiling, Vectors), _work)
+PRODUCT = Operator(
+    "product",
+    candidates_of_packs,
+    lambda problem, plan, machine: packs(problem, plan),
+    (Packs,),
+    _work,
+)
+BATCH_MATMUL = Operator(
+    "batch_matmul",
+    candidates_of_batches,
+    lambda problem, plan, machine: panels(problem, plan),
+    (FewRows, Panels),
+    _work,
+)

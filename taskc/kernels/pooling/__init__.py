@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import taskc as tc
 from taskc import CompileError, DType, KernelDefinition, Machine, ProgramDefinition, f32
-from taskc.kernels.choose import choose
 from taskc.kernels.images import Extent, Pair, Sides
 from taskc.kernels.pooling.boxes import boxes
 from taskc.kernels.pooling.lines import lines
@@ -20,6 +19,8 @@ from taskc.kernels.pooling.plan import Boxes, Lines, Planes, candidates
 from taskc.kernels.pooling.planes import planes
 from taskc.kernels.pooling.problem import Problem, problem_of
 from taskc.kernels.pooling.whole import whole
+from taskc.tune.choose import choose
+from taskc.tune.space import Operator
 
 __all__ = [
     "Boxes",
@@ -170,7 +171,7 @@ def build(problem: Problem, plan: Plan | None, machine: Machine) -> Definition:
         )
     if plan is None and problem.is_global and not is_blocked:
         return whole(problem, machine)
-    plan = plan or choose(candidates, problem, machine)
+    plan = plan or choose(POOLING, problem, machine)
     match plan:
         case Lines():
             return lines(problem, plan)
@@ -178,3 +179,6 @@ def build(problem: Problem, plan: Plan | None, machine: Machine) -> Definition:
             return planes(problem, plan)
         case Boxes():
             return boxes(problem, plan)
+
+
+POOLING = Operator("pooling", candidates, build, (Boxes, Lines, Planes))

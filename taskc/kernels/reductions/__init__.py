@@ -13,11 +13,12 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, KernelDefinition, Machine, ProgramDefinition, f32
-from taskc.kernels.choose import choose
 from taskc.kernels.reductions.fold import fold
 from taskc.kernels.reductions.parts import in_parts
 from taskc.kernels.reductions.plan import Fold, Parts, candidates
 from taskc.kernels.reductions.problem import Problem, problem_of
+from taskc.tune.choose import choose
+from taskc.tune.space import Operator
 
 __all__ = ["Fold", "Parts", "Problem", "build", "reduction"]
 
@@ -45,5 +46,8 @@ def build(
     problem: Problem, plan: Fold | Parts | None, machine: Machine
 ) -> KernelDefinition | ProgramDefinition:
     """By this plan, or by the one of least cost."""
-    plan = plan or choose(candidates, problem, machine)
+    plan = plan or choose(REDUCTION, problem, machine)
     return in_parts(problem, plan) if isinstance(plan, Parts) else fold(problem, plan)
+
+
+REDUCTION = Operator("reduction", candidates, build, (Fold, Parts))

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import taskc as tc
 from taskc import DType, KernelDefinition, Machine, f32
-from taskc.kernels.choose import choose
 from taskc.kernels.rows.plan import Strips, Whole, candidates
 from taskc.kernels.rows.problem import Extent, Problem
 from taskc.kernels.rows.strips import strips
 from taskc.kernels.rows.whole import whole
+from taskc.tune.choose import choose
+from taskc.tune.space import Operator
 
 __all__ = [
     "Problem", "Strips", "Whole", "build", "layer_norm", "log_softmax", "rms_norm", "softmax",
@@ -76,5 +77,8 @@ def rms_norm(
 
 def build(problem: Problem, plan: Whole | Strips | None, machine: Machine) -> KernelDefinition:
     """By this plan, or by the one of least cost."""
-    plan = plan or choose(candidates, problem, machine)
+    plan = plan or choose(ROWS, problem, machine)
     return whole(problem, plan) if isinstance(plan, Whole) else strips(problem, plan)
+
+
+ROWS = Operator("rows", candidates, build, (Strips, Whole))

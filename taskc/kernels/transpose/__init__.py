@@ -15,13 +15,14 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, KernelDefinition, Machine, f32
-from taskc.kernels.choose import choose
 from taskc.kernels.transpose.plan import Rows, Runs, Squares, Tiles, candidates
 from taskc.kernels.transpose.problem import Problem, problem_of
 from taskc.kernels.transpose.rows import rows
 from taskc.kernels.transpose.runs import runs
 from taskc.kernels.transpose.squares import squares
 from taskc.kernels.transpose.tiles import tiles
+from taskc.tune.choose import choose
+from taskc.tune.space import Operator
 
 __all__ = ["Problem", "Rows", "Runs", "Squares", "Tiles", "build", "transpose"]
 
@@ -41,7 +42,7 @@ def build(
     problem: Problem, plan: Rows | Squares | Tiles | Runs | None, machine: Machine
 ) -> KernelDefinition:
     """By this plan, or by the one of least cost."""
-    plan = plan or choose(candidates, problem, machine)
+    plan = plan or choose(TRANSPOSE, problem, machine)
     if isinstance(plan, Rows):
         return rows(problem, plan)
     if isinstance(plan, Squares):
@@ -49,3 +50,6 @@ def build(
     if isinstance(plan, Runs):
         return runs(problem, plan)
     return tiles(problem, plan, machine)
+
+
+TRANSPOSE = Operator("transpose", candidates, build, (Rows, Runs, Squares, Tiles))

@@ -1,0 +1,389 @@
+"""taskc tune: the fastest plan for a matmul, a convolution, or a template of one's own."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from taskc import DType, Machine, f32, machine
+from taskc.commands.loading import load_module
+from taskc.commands.options import add_json, positive
+from taskc.commands.terminal import Progress, UsageError, columns, many, write, write_text
+from taskc.ir.types import DTYPES
+from taskc.kernels.convolution import CONVOLUTION
+from taskc.kernels.convolution.problem import problem_of as convolution_problem
+from taskc.kernels.matmul import MATMUL
+from taskc.kernels.matmul.problem import problem_of as matmul_problem
+from taskc.tune.model import Judged, Quality
+from taskc.tune.session import tuned
+from taskc.tune.space import Space
+from taskc.tune.strategies import STRATEGIES
+from taskc.tune.template import Template
+from taskc.tune.texts import parts
+from taskc.tune.tuner import Final, Trial, Tuned
+
+TAKES_MORE = True  # options of what is tuned
+
+SUMMARY = "find the fastest plan for a matmul, a convolution, or your own template"
+DESCRIPTION = """\
+Compiles, checks and times plans, and remembers the fastest: later calls take it.
+
+  taskc tune matmul --m 1024 --n 1024 --k 1024
+  taskc tune conv2d --height 56 --width 56 --channels 64 --features 64 --size 3 --padding 1
+  taskc tune my_kernels.py:matmul --m 1024 --n 1024 --k 1024
+
+What was measured is in the database of `taskc db`; nothing is measured twice, and Ctrl-C loses nothing.
+"""
+
+_OF_MATMUL = """\
+matmul   --m M --n N --k K [--dtype f32] [--transpose-a] [--transpose-b] [--packed] [--bias] [--residual]
+"""
+_OF_CONVOLUTION = """\
+conv2d   --height H --width W --channels C --features F [--images 1] [--size 3] [--stride 1] [--padding 0]
+         [--dilation 1] [--groups 1] [--order NHWC] [--filters OHWI] [--dtype f32] [--unpacked] [--winograd]
+         [--bias] [--residual]
+"""
+_OF_TEMPLATES = "FILE:TEMPLATE  --NAME VALUE, for each of its arguments"
+MORE = f"what is tuned:\n{_OF_MATMUL}{_OF_CONVOLUTION}{_OF_TEMPLATES}"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = MORE
+    parser.add_argument("what", metavar="WHAT", help="matmul, conv2d, or FILE:TEMPLATE")
+    parser.add_argument(
+        "--strategy", choices=tuple(STRATEGIES), metavar="S",
+        help=f"how plans are searched: {', '.join(STRATEGIES)} (default: model, where there is a cost model)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--most", metavar="N", type=positive, help="plans that are tried (default 32)"
+    )
+    parser.add_argument(
+        "--budget", metavar="TIME", type=seconds_of, help="how long it may go on: 30s, 5m"
+    )
+    parser.add_argument("--seed", metavar="N", type=int, default=0, help="of what is random")
+    parser.add_argument("--afresh", action="store_true", help="measure again what is known")
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    wanted = asked(options.what, options.more)
+    exhaustive = options.strategy == "exhaustive"
+    with _Shown(wanted.space, wanted.title) as shown:
+        found = tuned(
+            wanted.space,
+            reference=wanted.reference,
+            strategy=options.strategy,
+            most=options.most or (None if exhaustive else 32),
+            budget=options.budget or float("inf"),
+            seed=options.seed,
+            afresh=options.afresh,
+            progress=shown.trial,
+        )
+    if options.json:
+        write_text(json.dumps(as_data(found), indent=2))
+    else:
+        _report(wanted.title, found)
+    return 130 if found.was_interrupted else 0
+
+
+def seconds_of(text: str) -> float:
+    """Of 30s, 5m, 1.5h, or 30."""
+    match = re.fullmatch(r"(\d+(?:\.\d*)?)([smh]?)", text)
+    if match is None or float(match[1]) <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: say 30s, or 5m")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+# --- what is tuned ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line names.
+
+    call     makes the kernel, in Python, with what is put in the place of {plan}; `imports` is what that needs
+    """
+
+    title: str
+    space: Space[Any, Any]
+    imports: str
+    call: str
+    reference: Callable[..., Any] | None = None
+
+
+def asked(what: str, more: Sequence[str]) -> Asked:
+    if what == "matmul":
+        return _matmul(more, machine())
+    if what == "conv2d":
+        return _convolution(more, machine())
+    return _template(what, more)
+
+
+class _Options(argparse.ArgumentParser):
+    def error(self, message: str) -> Any:
+        raise UsageError(f"{self.prog}: {message}")
+
+
+def _matmul(words: Sequence[str], here: Machine) -> Asked:
+    parser = _Options(prog="taskc tune matmul", add_help=False)
+    for extent in ("--m", "--n", "--k"):
+        parser.add_argument(extent, type=positive, required=True)
+    parser.add_argument("--dtype", type=_dtype, default=f32)
+    for name in ("--transpose-a", "--transpose-b", "--packed", "--bias", "--residual"):
+        parser.add_argument(name, action="store_true")
+    given = vars(parser.parse_args(words))
+    m, n, k, dtype = (given.pop(name) for name in ("m", "n", "k", "dtype"))
+    total = f32 if dtype.is_float and dtype.bits < 32 else None
+    problem = matmul_problem(m, n, k, dtype, total=total, **given)
+    said = _keywords({"dtype": dtype, "total": total, **given}, {"dtype": f32})
+    return Asked(
+        f"matmul {m} x {n} x {k} in {dtype}",
+        Space(MATMUL, problem, here),
+        "from taskc.kernels.matmul import matmul",
+        f"matmul({m}, {n}, {k}, {said}schedule={{plan}})",
+    )
+
+
+def _convolution(words: Sequence[str], here: Machine) -> Asked:
+    parser = _Options(prog="taskc tune conv2d", add_help=False)
+    for extent in ("--height", "--width", "--channels", "--features"):
+        parser.add_argument(extent, type=positive, required=True)
+    parser.add_argument("--images", type=positive, default=1)
+    parser.add_argument("--size", type=_extents, default=3)
+    for name in ("--stride", "--dilation"):
+        parser.add_argument(name, type=_extents, default=1)
+    parser.add_argument("--padding", type=_extents, default=0)
+    parser.add_argument("--groups", type=positive, default=1)
+    parser.add_argument("--order", choices=("NHWC", "NCHW", "NCHWc"), default="NHWC")
+    parser.add_argument("--filters", choices=("OHWI", "OIHW"), default="OHWI")
+    parser.add_argument("--dtype", type=_dtype, default=f32)
+    for name in ("--unpacked", "--winograd", "--bias", "--residual"):
+        parser.add_argument(name, action="store_true")
+    given = vars(parser.parse_args(words))
+    images, height, width, channels, features, dtype = (
+        given.pop(name) for name in ("images", "height", "width", "channels", "features", "dtype")
+    )
+    given |= {"packed": not given.pop("unpacked"), "exact": not given.pop("winograd")}
+    problem = convolution_problem(
+        images, (height, width), channels, features, dtype=dtype,
+        lanes=here.lanes, scale=False, activation=None, total=None, result=None, **given,
+    )  # fmt: skip
+    title = f"conv2d {channels} -> {features} at {height} x {width}, size {given['size']}"
+    defaults: dict[str, Any] = {
+        "size": 3,
+        "stride": 1,
+        "padding": 0,
+        "dilation": 1,
+        "groups": 1,
+        "exact": True,
+    }
+    defaults |= {"order": "NHWC", "filters": "OHWI"}
+    shape = f"{images}, {height}, {width}, {channels}, {features}"
+    said = _keywords({"dtype": dtype, **given}, defaults)
+    return Asked(
+        f"{title}, in {dtype}",
+        Space(CONVOLUTION, problem, here),
+        "from taskc.kernels.convolution import convolution",
+        f"convolution({shape}, {said}schedule={{plan}})",
+    )
+
+
+def _keywords(given: dict[str, Any], defaults: dict[str, Any]) -> str:
+    """`bias=True, dtype=f16, `, of those that a call has to say."""
+    said = {name: value for name, value in given.items() if value != defaults.get(name, False)}
+    return "".join(f"{name}={value!r}, " for name, value in said.items() if value is not None)
+
+
+def _dtype(text: str) -> DType:
+    if text not in DTYPES:
+        raise argparse.ArgumentTypeError(f"{text!r} is no type; there are {', '.join(DTYPES)}")
+    return DTYPES[text]
+
+
+def _extents(text: str) -> int | tuple[int, ...]:
+    """Of 3, or of 1,7."""
+    numbers = tuple([int(part) for part in text.split(",")])
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
+def _template(what: str, words: Sequence[str]) -> Asked:
+    file, _, name = what.rpartition(":")
+    if not file or not Path(file).is_file():
+        raise UsageError(f"there is no {what!r} to tune: say matmul, conv2d, or FILE:TEMPLATE")
+    module = load_module(Path(file))
+    template = getattr(module, name, None)
+    if not isinstance(template, Template):
+        there = [key for key, value in vars(module).items() if isinstance(value, Template)]
+        offer = f"it has {', '.join(there)}" if there else "it has no template with @tc.tune"
+        raise UsageError(f"{file} has no template {name!r}; {offer}")
+    arguments = _named_values(words)
+    try:
+        space = template.space(**arguments)
+    except TypeError as error:
+        raise UsageError(f"{name}: {error}") from None
+    said = " ".join(f"{key}={value}" for key, value in arguments.items())
+    call = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+    stem = Path(file).stem
+    imports = f"from {stem} import {name}" if stem.isidentifier() else f"# {name} is in {file}"
+    return Asked(f"{name} {said}", space, imports, f"{name}({call}, {{plan}})", template.reference)
+
+
+def _named_values(words: Sequence[str]) -> dict[str, Any]:
+    """`--m 1024 --dtype f16`, by name."""
+    found: dict[str, Any] = {}
+    left = [part for word in words for part in word.split("=", 1)]
+    while left:
+        name = left.pop(0)
+        if not name.startswith("--") or not left:
+            raise UsageError(f"a template's arguments are said as --NAME VALUE, and not {name!r}")
+        text = left.pop(0)
+        found[name[2:].replace("-", "_")] = _value(text)
+    return found
+
+
+def _value(text: str) -> Any:
+    if text in DTYPES:
+        return DTYPES[text]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+# --- what one sees ---------------------------------------------------------------------------
+
+
+class _Shown:
+    """How far it is, and the best so far."""
+
+    def __init__(self, space: Space[Any, Any], title: str) -> None:
+        self._space, self._title = space, title
+        self._tried, self._best = 0, float("inf")
+        self._line = Progress()
+
+    def __enter__(self) -> _Shown:
+        self._line.__enter__()
+        self._line(f"{self._title}: listing plans")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._line.__exit__(*error)
+
+    def trial(self, trial: Trial) -> None:
+        self._tried += 1
+        if trial.result.is_measured:
+            self._best = min(self._best, trial.result.seconds)
+        best = f", best {speed(self._space, self._best)}" if self._best < float("inf") else ""
+        self._line(f"{self._title}: {self._tried} of {len(self._space.plans)} plans{best}")
+
+
+def speed(space: Space[Any, Any], seconds: float) -> str:
+    """`1.21 ms, 210 GFLOP/s, 91% of the roofline`"""
+    said = f"{seconds * 1e3:.3g} ms"
+    work = space.work
+    if work is not None:
+        said += f", {work.operations / seconds / 1e9:.4g} GFLOP/s"
+        said += f", {100 * work.seconds / seconds:.0f}% of the roofline"
+    return said
+
+
+def _report(title: str, found: Tuned) -> None:
+    tried = found.trials
+    failed = [trial for trial in tried if not trial.result.is_measured]
+    known = sum(not trial.is_new for trial in tried)
+    write((title, "bold"), f", on {found.space.machine.name}, {many(machine().threads, 'thread')}")
+    write(
+        f"{many(len(found.space.plans), 'plan')}: {len(tried)} tried, {known} of them known before, "
+        f"{len(failed)} failed; {found.seconds:.1f} s"
+    )
+    for trial in failed:
+        write((f"{trial.result.outcome}: ", "bold red"), f"{trial.plan} {trial.result.note}")
+    if found.finals:
+        write_text(columns([_row(found, final) for final in found.finals]))
+    else:
+        write(("best: ", "bold"), said(found.space, found.winner))
+        times = [t.result.seconds for t in tried if t.plan == found.winner and t.result.is_measured]
+        if times:
+            write(f"{speed(found.space, times[0])}, as measured before")
+    if found.model is not None:
+        write(_judgement(found.model))
+    for warning in found.warnings:
+        write(("warning: ", "bold yellow"), warning)
+    if found.was_interrupted:
+        write("interrupted: what was measured is kept")
+
+
+def _row(found: Tuned, final: Final) -> tuple[str, ...]:
+    """A finalist: its speed, how far half of its samples are apart, and its time over the winner's."""
+    mark = "best" if final is found.finals[0] else f"{final.ratio:.3f} x"
+    if final.plan == found.space.default:
+        mark += ", default"
+    spread = f"± {50 * final.spread:.1f}%"
+    return mark, speed(found.space, final.seconds), spread, said(found.space, final.plan)
+
+
+def _judgement(model: Judged) -> str:
+    """What the costs were worth, over all that was tuned of an operator."""
+
+    def words(quality: Quality) -> str:
+        return (
+            f"rank correlation {quality.correlation:.2f}, off by {quality.error:.0%}, "
+            f"regret {quality.regret:.1%}"
+        )
+
+    said = f"costs of {many(model.problems, 'problem')}: {words(model.analytic)}"
+    if model.learned is not None:
+        said += f"; with what is learned from the others: {words(model.learned)}"
+    return said
+
+
+def said(space: Space[Any, Any], plan: Any) -> str:
+    """A plan, without what it needn't say."""
+    named = parts(space.text(plan))
+    return f"{type(plan).__name__} " + " ".join(
+        f"{name}={value}" for name, value in named.items() if name != "is"
+    )
+
+
+def as_data(found: Tuned) -> dict[str, Any]:
+    space = found.space
+    return {
+        "operator": space.operator.name,
+        "problem": json.loads(space.problem_text),
+        "machine": space.machine.name,
+        "plans": len(space.plans),
+        "winner": json.loads(space.text(found.winner)),
+        "is_default": found.winner == space.default,
+        "finals": [
+            {
+                "plan": json.loads(space.text(final.plan)),
+                "seconds": final.seconds,
+                "spread": final.spread,
+                "ratio": final.ratio,
+                "quartiles": final.quartiles,
+            }
+            for final in found.finals
+        ],
+        "trials": [
+            {
+                "plan": json.loads(space.text(trial.plan)),
+                "predicted": trial.predicted,
+                "outcome": trial.result.outcome,
+                "seconds": trial.result.seconds if trial.result.is_measured else None,
+                "note": trial.result.note,
+                "was_known": not trial.is_new,
+            }
+            for trial in found.trials
+        ],
+        "model": None if found.model is None else asdict(found.model),
+        "stages": found.stages,
+        "seconds": found.seconds,
+        "warnings": found.warnings,
+        "was_interrupted": found.was_interrupted,
+    }

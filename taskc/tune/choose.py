@@ -1,0 +1,75 @@
+"""How a plan is chosen, for all operators.
+
+It is the one that tuning chose for the problem on this machine; else the one that it chose for a problem nearby, where
+that is legal and its cost is nearly the least; else the one of least cost. Choosing never measures.
+"""
+
+from __future__ import annotations
+
+from math import inf, log2
+from typing import Any
+
+from taskc.machine import Machine
+from taskc.tune.database import database
+from taskc.tune.space import AnyPlan, Operator, Problem, Space
+from taskc.tune.texts import FUNCTION, TextError, parts
+from taskc.tune.versions import fingerprint
+
+_NEAR = 0.6  # of doublings, in all extents together
+_OPTION = 0.2  # as much as an operand more or less is worth
+_NEARLY = 1.1  # of the least cost
+
+
+def choose(operator: Operator[Problem, AnyPlan], problem: Problem, machine: Machine) -> AnyPlan:
+    """The plan for a problem on a machine."""
+    space = Space(operator, problem, machine)
+    return _measured(space) or space.default
+
+
+def _measured(space: Space[Problem, AnyPlan]) -> AnyPlan | None:
+    """The plan that tuning chose for this problem, or for one nearby."""
+    chosen = database().chosen(space.operator.name, fingerprint(space.machine))
+    if not chosen:
+        return None
+    exact = chosen.get(space.problem_text)
+    if exact is not None:
+        return _legal(space, exact)
+    distances = {text: distance(space.problem_text, text) for text in chosen}
+    nearest = min(distances, key=distances.__getitem__)
+    plan = _legal(space, chosen[nearest]) if distances[nearest] <= _NEAR else None
+    if plan is None or space.predicted(plan) > _NEARLY * space.predicted(space.default):
+        return None
+    return plan
+
+
+def _legal(space: Space[Any, AnyPlan], text: str) -> AnyPlan | None:
+    """The plan of a text: of another version it may be none, or not this problem's."""
+    try:
+        plan = space.operator.plan(text)
+    except TextError:
+        return None
+    return plan if plan in space.plans else None
+
+
+def distance(one: str, other: str) -> float:
+    """How far apart two problems are: by doublings of their extents, and infinitely where types or orders differ."""
+    if one == other:
+        return 0.0
+    a, b = parts(one), parts(other)
+    return sum(_apart(a.get(name), b.get(name)) for name in a.keys() | b.keys())
+
+
+def _apart(one: Any, other: Any) -> float:
+    if one == other:
+        return 0.0
+    if _is_option(one) and _is_option(other):
+        return _OPTION
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return abs(log2((one + 1) / (other + 1))) if min(one, other) >= 0 else inf
+    return inf
+
+
+def _is_option(value: Any) -> bool:
+    """What a problem has or hasn't. A default isn't in its text, and is None here."""
+    is_function = isinstance(value, str) and value.startswith(FUNCTION)
+    return is_function or value is None or isinstance(value, bool)

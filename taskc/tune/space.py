@@ -1,0 +1,195 @@
+"""What there is to choose from: the plans of an operator for a problem on a machine.
+
+An operator's plan.py has its plans as data: `candidates`, which differ in what they cost, the preferred ones first, and
+the variations of each, which the cost need not tell apart from it. All of them together are the problem's space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
+from random import Random
+from typing import Any, Generic, Protocol, TypeVar
+
+from taskc.ir.types import DType, f64
+from taskc.lang.definition import Definition
+from taskc.machine import Machine
+from taskc.tune.texts import parts, plan_of, text_of
+
+
+class Plan(Protocol):
+    """Frozen data. Plans are equal if and only if their texts are, in all runs: the text is a plan's key."""
+
+    def cost(self, problem: Any, machine: Machine) -> float:
+        """Seconds, from counted work."""
+
+    def variations(self, problem: Any, machine: Machine) -> Iterable[Any]:
+        """Valid plans, among them what the cost doesn't tell apart from this one."""
+
+
+Problem = TypeVar("Problem")
+AnyPlan = TypeVar("AnyPlan", bound=Plan)
+Candidates = Callable[[Problem, Machine], Iterable[AnyPlan]]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """operations  that a problem takes
+    seconds     that a machine takes at least: for these at its peak, or for the bytes of all operands
+    """
+
+    operations: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Operator(Generic[Problem, AnyPlan]):
+    """What the tuner knows of an operator.
+
+    build    makes what computes a problem by a plan
+    kinds    the types of its plans, and of data in them
+    work     of a problem on a machine, if it is counted
+    is_counted  the costs of plans are seconds, and not only an order
+    """
+
+    name: str
+    candidates: Candidates[Problem, AnyPlan]
+    build: Callable[[Problem, AnyPlan, Machine], Definition]
+    kinds: tuple[type, ...]
+    work: Callable[[Problem, Machine], Work] | None = None
+    is_counted: bool = True
+
+    def plan(self, text: str) -> AnyPlan:
+        """The plan of a text; a TextError if there is none."""
+        made: AnyPlan = plan_of(text, {kind.__name__: kind for kind in self.kinds})
+        return made
+
+
+def least(candidates: Candidates[Problem, AnyPlan], problem: Problem, machine: Machine) -> AnyPlan:
+    """The plan of least cost; of those that cost the same, the first."""
+    return min(candidates(problem, machine), key=lambda plan: plan.cost(problem, machine))
+
+
+def plans(
+    candidates: Candidates[Problem, AnyPlan], problem: Problem, machine: Machine
+) -> Iterator[AnyPlan]:
+    """All valid plans, each once."""
+    seen: set[AnyPlan] = set()
+    for candidate in candidates(problem, machine):
+        for plan in (candidate, *candidate.variations(problem, machine)):
+            if plan not in seen:
+                seen.add(plan)
+                yield plan
+
+
+def sample(
+    candidates: Candidates[Problem, AnyPlan],
+    problem: Problem,
+    machine: Machine,
+    count: int,
+    seed: int = 0,
+) -> list[AnyPlan]:
+    """At most `count` plans, each as likely as any other."""
+    found = list(plans(candidates, problem, machine))
+    return Random(seed).sample(found, min(count, len(found)))
+
+
+@dataclass(frozen=True)
+class Space(Generic[Problem, AnyPlan]):
+    """The plans of one problem on one machine, as strategies see them.
+
+    cost   replaces the plans' own, if it is given: seconds, of a plan
+    """
+
+    operator: Operator[Problem, AnyPlan]
+    problem: Problem
+    machine: Machine
+    cost: Callable[[AnyPlan], float] | None = None
+
+    @cached_property
+    def plans(self) -> tuple[AnyPlan, ...]:
+        """All of them, each once."""
+        return tuple(plans(self.operator.candidates, self.problem, self.machine))
+
+    @cached_property
+    def default(self) -> AnyPlan:
+        """What is taken if nothing was ever measured."""
+        return least(self.operator.candidates, self.problem, self.machine)
+
+    @cached_property
+    def ranked(self) -> tuple[AnyPlan, ...]:
+        """All of them, those first that should be fastest."""
+        return tuple(sorted(self.plans, key=self.predicted))
+
+    @cached_property
+    def _predictions(self) -> dict[AnyPlan, float]:
+        return {}
+
+    def predicted(self, plan: AnyPlan) -> float:
+        """Seconds, from counted work."""
+        found = self._predictions.get(plan)
+        if found is None:
+            found = self._predictions[plan] = (self.cost or self.counted)(plan)
+        return found
+
+    def counted(self, plan: AnyPlan) -> float:
+        """The plan's own cost."""
+        return plan.cost(self.problem, self.machine)
+
+    def sample(self, count: int, random: Random) -> list[AnyPlan]:
+        """At most so many plans, each as likely as any other."""
+        return random.sample(self.plans, min(count, len(self.plans)))
+
+    def neighbours(self, plan: AnyPlan) -> list[AnyPlan]:
+        """The other plans: those first that differ from it in the fewest choices, then those of least cost."""
+        others = [other for other in self.plans if other != plan]
+        return sorted(others, key=lambda other: (self.distance(plan, other), self.predicted(other)))
+
+    def distance(self, one: AnyPlan, other: AnyPlan) -> int:
+        """How many choices two plans differ in."""
+        a, b = parts(self.text(one)), parts(self.text(other))
+        return sum(a.get(name) != b.get(name) for name in a.keys() | b.keys())
+
+    @cached_property
+    def _texts(self) -> dict[AnyPlan, str]:
+        return {}
+
+    def text(self, plan: AnyPlan) -> str:
+        """The plan's key, in all runs."""
+        return self._texts.get(plan) or self._texts.setdefault(plan, text_of(plan))
+
+    @cached_property
+    def work(self) -> Work | None:
+        count = self.operator.work
+        return None if count is None else count(self.problem, self.machine)
+
+    @cached_property
+    def problem_text(self) -> str:
+        return text_of(self.problem)
+
+    def definition(self, plan: AnyPlan) -> Definition:
+        return self.operator.build(self.problem, plan, self.machine)
+
+    @cached_property
+    def reference(self) -> Definition:
+        """What computes the same in float64, by the plan of least cost; integers stay what they are."""
+        problem = _in_double_precision(self.problem)
+        plan = least(self.operator.candidates, problem, self.machine)
+        return self.operator.build(problem, plan, self.machine)
+
+
+def _in_double_precision(value: Any) -> Any:
+    if isinstance(value, DType):
+        return f64 if value.is_float else value
+    if isinstance(value, tuple):
+        return tuple([_in_double_precision(item) for item in value])
+    if is_dataclass(value) and not isinstance(value, type):
+        changed = {
+            item.name: new
+            for item in fields(value)
+            if item.init
+            and (new := _in_double_precision(old := getattr(value, item.name))) is not old
+        }
+        return replace(value, **changed) if changed else value
+    return value

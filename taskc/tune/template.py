@@ -1,0 +1,180 @@
+"""`@tc.tune`: a user's template whose choices the tuner makes.
+
+@tc.tune(bk=[8, 16, 32], stages=[2, 3])
+def matmul(m, n, k, *, bk=8, stages=2):
+    ...
+    return kernel
+
+matmul(1024, 1024, 1024)                 # a kernel: by the choices that were measured as best, else the defaults
+matmul(1024, 1024, 1024, bk=16)          # what a call says itself isn't chosen
+matmul.tune(1024, 1024, 1024)            # measures, and returns what was found
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import update_wrapper
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from taskc.errors import CompileError
+from taskc.lang.definition import Definition
+from taskc.machine import Machine, machine
+from taskc.tune.choose import choose
+from taskc.tune.space import Operator, Space
+
+Cost = Callable[..., float]
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What a template's keywords are: names and values."""
+
+    values: tuple[tuple[str, Any], ...]
+
+    def cost(self, problem: Arguments, machine: Machine) -> float:
+        """The author's, in seconds; if there is none, the default comes first, and nothing is known of others."""
+        cost = problem.template.cost
+        if cost is not None:
+            return cost(**dict(problem.given), **dict(self.values))
+        return float(dict(self.values) != problem.template.defaults())
+
+    def variations(self, problem: Arguments, machine: Machine) -> tuple[Choices, ...]:
+        return ()
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={value}" for name, value in self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """A call of a template, without what is chosen.
+
+    source  a digest of the template's text: of another text, what was measured is nothing
+    """
+
+    template: Template = field(compare=False)
+    source: str
+    given: tuple[tuple[str, Any], ...]
+
+
+class Template:
+    """A Python function that returns a kernel or a program, and what may be chosen."""
+
+    def __init__(
+        self,
+        function: Callable[..., Definition],
+        choices: Mapping[str, Sequence[Any]],
+        where: Callable[..., bool] | None,
+        cost: Cost | None,
+        reference: Callable[..., Any] | None,
+    ) -> None:
+        self.function, self.choices, self.where = function, choices, where
+        self.cost, self.reference = cost, reference
+        self.signature = inspect.signature(function)
+        update_wrapper(self, function)
+        # A file is a module of several names: as it is imported, and run.
+        name = f"{Path(inspect.getfile(function)).stem}.{function.__qualname__}"
+        self.operator = Operator(name, _candidates, _build, (Choices,), None, cost is not None)
+
+    def __call__(self, *args: Any, **keywords: Any) -> Definition:
+        """By the choices that the call makes itself, and for others by those that were measured as best."""
+        said = {name: keywords.pop(name) for name in list(keywords) if name in self.choices}
+        if not said:
+            plan = choose(self.operator, self.arguments(*args, **keywords), machine())
+            said = dict(plan.values)
+        return self.function(*args, **keywords, **said)
+
+    def space(self, *args: Any, **keywords: Any) -> Space[Arguments, Choices]:
+        """All choices for a call."""
+        return Space(self.operator, self.arguments(*args, **keywords), machine())
+
+    def tune(self, *args: Any, **options: Any) -> Any:
+        """Measures choices for a call of these arguments, and remembers the best one for later calls.
+
+        strategy, budget, most, seed, afresh, progress  as `taskc.tune.tuned` has them; all other keywords are the
+        template's
+        """
+        from taskc.tune.session import OPTIONS, tuned
+
+        how = {name: options.pop(name) for name in list(options) if name in OPTIONS}
+        return tuned(self.space(*args, **options), reference=self.reference, **how)
+
+    def arguments(self, *args: Any, **keywords: Any) -> Arguments:
+        """A call's, checked against the function's parameters."""
+        for name in self.choices:
+            if name in keywords:
+                raise TypeError(f"{name} is what tuning chooses")
+        bound = self.signature.bind(*args, **keywords, **self.defaults())
+        bound.apply_defaults()
+        given = {name: value for name, value in bound.arguments.items() if name not in self.choices}
+        try:
+            source = inspect.getsource(self.function)
+        except OSError:
+            source = ""
+        digest = hashlib.sha256(source.encode()).hexdigest()[:16]
+        return Arguments(self, digest, tuple(given.items()))
+
+    def defaults(self) -> dict[str, Any]:
+        """The function's own, or else the first of each choice."""
+        parameters = self.signature.parameters
+        return {
+            name: values[0]
+            if parameters[name].default is inspect.Parameter.empty
+            else parameters[name].default
+            for name, values in self.choices.items()
+        }
+
+
+def tune(
+    *,
+    where: Callable[..., bool] | None = None,
+    cost: Cost | None = None,
+    reference: Callable[..., Any] | None = None,
+    **choices: Sequence[Any],
+) -> Callable[[Callable[..., Definition]], Template]:
+    """A template: what it returns is tuned over these choices, each a keyword of the function with its values.
+
+    where      a function of the choices that says which go together; of all of the keywords, or of some
+    cost       seconds, of a call's arguments and the choices: those of least cost are measured first
+    reference  a function of the kernel's inputs, NumPy arrays, that says what is right; if there is none, it is what
+               the defaults give
+    """
+    named = {name: tuple(values) for name, values in choices.items()}
+    for name, values in named.items():
+        if not values:
+            raise CompileError(f"the choice {name!r} has no values")
+
+    def decorate(function: Callable[..., Definition]) -> Template:
+        parameters = inspect.signature(function).parameters
+        for name in named:
+            if name not in parameters:
+                raise CompileError(f"{function.__name__} has no parameter {name!r} to choose")
+        return Template(function, named, where, cost, reference)
+
+    return decorate
+
+
+def _candidates(problem: Arguments, machine: Machine) -> Iterator[Choices]:
+    template = problem.template
+    defaults = template.defaults()
+    yield Choices(tuple(defaults.items()))
+    for values in product(*template.choices.values()):
+        named = dict(zip(template.choices, values, strict=True))
+        if named != defaults and _go_together(template.where, named):
+            yield Choices(tuple(named.items()))
+
+
+def _go_together(where: Callable[..., bool] | None, named: dict[str, Any]) -> bool:
+    if where is None:
+        return True
+    wanted = inspect.signature(where).parameters
+    return where(**{name: value for name, value in named.items() if name in wanted})
+
+
+def _build(problem: Arguments, plan: Choices, machine: Machine) -> Definition:
+    return problem.template.function(**dict(problem.given), **dict(plan.values))

@@ -1,0 +1,20 @@
+"""What a measurement is valid for: the machine it was made on, and the version of what compiles."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from taskc.driver import compiler_version
+from taskc.machine import Machine
+from taskc.settings import VERSION
+
+
+def fingerprint(machine: Machine) -> str:
+    """The name of a machine in the database."""
+    return f"{machine.name}, {machine.threads} threads, {machine.fast_memory >> 10} KiB"
+
+
+@cache
+def version() -> str:
+    """taskc's, and of all that compiles: another where one of its files is."""
+    return f"{VERSION}+{compiler_version()[:12]}"

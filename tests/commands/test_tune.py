@@ -1,0 +1,138 @@
+"""taskc tune and taskc best, from the outside: what is found is what calls take."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from taskc.cli import main
+from taskc.tune.database import Database
+
+MATMUL = ["matmul", "--m", "33", "--n", "70", "--k", "50"]
+CONVOLUTION = [
+    "conv2d",
+    "--height",
+    "9",
+    "--width",
+    "9",
+    "--channels",
+    "16",
+    "--features",
+    "16",
+    "--padding",
+    "1",
+]
+TEMPLATE = Path(__file__).parents[2] / "examples" / "12_tuning.py"
+
+
+@pytest.fixture(autouse=True)
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
+    """One of the test's own, in place of the user's."""
+    made = Database(tmp_path / "rows")
+    for user in (
+        "taskc.tune.choose.database",
+        "taskc.tune.session.shared",
+        "taskc.commands.best.database",
+    ):
+        monkeypatch.setattr(user, lambda: made)
+    return made
+
+
+def tuned(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert main(["tune", *words, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_matmul_is_tuned_once_and_its_best_plan_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = tuned(capsys, *MATMUL, "--most", "4")
+    assert len(found["trials"]) == 4
+    assert {trial["outcome"] for trial in found["trials"]} == {"measured"}
+    assert found["finals"][0]["plan"] == found["winner"]
+    again = tuned(capsys, *MATMUL, "--most", "4")
+    assert again["winner"] == found["winner"]
+    assert all(trial["was_known"] for trial in again["trials"])
+    assert main(["best", *MATMUL]) == 0
+    source = capsys.readouterr().out
+    made: dict[str, Any] = {}
+    exec(source, made)
+    a, b = made["kernel"].example()
+    np.testing.assert_allclose(made["kernel"](a, b), a @ b, atol=1e-4)
+    assert f"rows={found['winner']['rows']}" in source
+
+
+def test_a_convolution_is_tuned(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tune", *CONVOLUTION, "--most", "2", "--bias"]) == 0
+    said = capsys.readouterr().out
+    assert "conv2d 16 -> 16 at 9 x 9, size 3, in f32" in said
+    assert "2 tried" in said
+    assert "GFLOP/s" in said
+    assert main(["best", *CONVOLUTION, "--bias"]) == 0
+    assert "schedule=Direct(" in capsys.readouterr().out
+
+
+def test_a_template_of_a_file_is_tuned(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [f"{TEMPLATE}:matmul", "--m", "20", "--n", "33", "--k=17"]
+    found = tuned(capsys, *arguments, "--most", "2", "--strategy", "random")
+    assert found["operator"] == "12_tuning.matmul"
+    assert len(found["trials"]) == 2
+    assert main(["best", *arguments]) == 0
+    assert "kernel = matmul(m=20, n=33, k=17, own=repeat(" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["matmul", "--m", "4"], "the following arguments are required: --n, --k"),
+        (["matmul", "--m", "4", "--n", "0", "--k", "3"], "argument --n: 0 is less than 1"),
+        ([*MATMUL, "--dtype", "f31"], "'f31' is no type"),
+        ([*MATMUL, "--wide", "3"], "unrecognized arguments: --wide 3"),
+        (["conv3d"], "there is no 'conv3d' to tune: say matmul, conv2d, or FILE:TEMPLATE"),
+        ([*CONVOLUTION, "--groups", "3"], "3"),
+        (["nothing.py:matmul"], "there is no 'nothing.py:matmul' to tune"),
+        ([f"{TEMPLATE}:product"], "has no template 'product'; it has matmul"),
+        ([f"{TEMPLATE}:matmul", "--m", "3"], "matmul: missing a required argument: 'n'"),
+        ([f"{TEMPLATE}:matmul", "3"], "a template's arguments are said as --NAME VALUE"),
+        ([f"{TEMPLATE}:matmul", "--m"], "a template's arguments are said as --NAME VALUE"),
+        ([f"{TEMPLATE}:matmul", "--m", "3", "--n", "3", "--k", "3", "--depth", "4"], "depth is what tuning chooses"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_said(
+    capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    assert main(["tune", *words]) in (1, 2)
+    assert said in capsys.readouterr().err
+
+
+def test_what_was_never_tuned_has_no_best(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["best", *MATMUL]) == 2
+    assert "matmul 33 x 70 x 50 in f32 was never tuned here" in capsys.readouterr().err
+
+
+def test_other_commands_take_no_more_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["doctor", "--wide", "3"])
+    assert "unrecognized arguments: --wide 3" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("30", 30), ("30s", 30), ("1.5m", 90), ("2h", 7200)])
+def test_times(text: str, seconds: float) -> None:
+    from taskc.commands.tune import seconds_of
+
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "0s", "-3s", "1d", "inf", "1e3"])
+def test_what_is_no_time(text: str) -> None:
+    import argparse
+
+    from taskc.commands.tune import seconds_of
+
+    with pytest.raises(argparse.ArgumentTypeError, match="is no time"):
+        seconds_of(text)
