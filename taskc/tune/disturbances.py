@@ -21,11 +21,13 @@ class Disturbances:
     others     how many processors other processes kept busy, on average
     throttled  how many times the quota ran out
     discarded  the share of samples during which the clock was off by more than 5%
+    slower     by how much of its time the clock's probe took longer than it ever did
     """
 
     others: float | None = None
     throttled: int | None = None
     discarded: float = 0.0
+    slower: float = 0.0
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -40,6 +42,8 @@ class Disturbances:
                 f"the clock is restless: {self.discarded:.0%} of the samples were off by more than"
                 f" {DRIFT:.0%}"
             )
+        if self.slower > DRIFT:
+            found.append(f"the clock is slow: it has been {self.slower:.0%} faster")
         return tuple(found)
 
 
@@ -52,7 +56,7 @@ class Watch:
         self.own = time.process_time()
         self.throttled = _throttled()
 
-    def disturbances(self, discarded: float = 0.0) -> Disturbances:
+    def disturbances(self, discarded: float = 0.0, slower: float = 0.0) -> Disturbances:
         elapsed = time.perf_counter() - self.start
         others = throttled = None
         now = _busy()
@@ -62,7 +66,7 @@ class Watch:
         times = _throttled()
         if times is not None and self.throttled is not None:
             throttled = times - self.throttled
-        return Disturbances(others, throttled, discarded)
+        return Disturbances(others, throttled, discarded, slower)
 
 
 def _busy(file: Path = Path("/proc/stat")) -> float | None:

@@ -7,7 +7,7 @@ on are the results, one for each parameter that is written, in order: in float64
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -100,16 +100,20 @@ def worst_error(definition: Definition, operands: Operands, folder: Path) -> tup
 
     Both are relative to the root mean square of what should come out; of several results, what is worst.
     """
+    found = [
+        (_error(result, np.load(folder / f"output_{number}.npy")), tolerance(dtype))
+        for number, (result, dtype) in enumerate(results_of(definition, operands))
+    ]
+    return max(found, key=lambda pair: pair[0] - pair[1])
+
+
+def results_of(definition: Definition, operands: Operands) -> Iterator[tuple[Array, DType]]:
+    """What a call has written, in the order of the parameters, elements in their usual order."""
     given, made = iter(operands.inputs), iter(operands.outputs)
-    found: list[tuple[float, float]] = []
     for parameter in definition.ir.parameters:
         value = next(made if is_output(parameter) else given)
-        if not isinstance(parameter, Tensor) or parameter.role == "in":
-            continue
-        result = value.unpack() if isinstance(value, Packed) else value
-        expected = np.load(folder / f"output_{len(found)}.npy")
-        found.append((_error(result, expected), tolerance(parameter.dtype)))
-    return max(found, key=lambda pair: pair[0] - pair[1])
+        if isinstance(parameter, Tensor) and parameter.role != "in":
+            yield value.unpack() if isinstance(value, Packed) else value, parameter.dtype
 
 
 def tolerance(dtype: DType) -> float:

@@ -20,7 +20,7 @@ from taskc.backend.cpu.target import cache_key
 from taskc.driver import compiler_version
 from taskc.ir import nodes as ir
 from taskc.ir.depth import deep
-from taskc.lang.definition import Definition, KernelDefinition
+from taskc.lang.definition import KernelDefinition
 from taskc.passes.pipeline import lower_steps
 from taskc.settings import cache_folder
 from taskc.tune.parcel import Parcel
@@ -49,18 +49,21 @@ class _Clock:
         self.seconds[name] += time.perf_counter() - start
 
 
-def compiled(parcel: Parcel) -> tuple[Definition, Stages]:
-    """The parcel's definition, whose first call finds its code in the cache."""
+def compiled(parcel: Parcel) -> Stages:
+    """Puts the code of a parcel's kernels where calls find it."""
     clock = _Clock()
     with clock.stage("parse"):
         definition = parcel.definition()
     cache = Cache(cache_folder() / "cpu")
-    codes = [_code(kernel.ir, cache, clock) for kernel in definition.kernels]
+    code = hashlib.sha256()
+    if not isinstance(definition, KernelDefinition):  # who calls the kernels, and with what
+        code.update(parcel.ir.encode())
+    for kernel in definition.kernels:
+        code.update(hashlib.sha256(_code(kernel.ir, cache, clock)).digest())
     for pack in definition.packs.values():
         if isinstance(pack, KernelDefinition):
             _code(pack.ir, cache, clock)
-    digest = hashlib.sha256(b"".join([hashlib.sha256(code).digest() for code in codes]))
-    return definition, Stages(dict(clock.seconds), digest.hexdigest())
+    return Stages(dict(clock.seconds), code.hexdigest())
 
 
 def _code(kernel: ir.Kernel, cache: Cache, clock: _Clock) -> bytes:

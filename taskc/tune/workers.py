@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
+from statistics import median
 
 from taskc.machine import machine
 from taskc.settings import cache_folder
@@ -52,14 +53,19 @@ class Timed:
     copies: int
     disturbances: Disturbances
 
+    @property
+    def median(self) -> float:
+        return median(self.seconds)
+
 
 class Workers:
     """Processes that are there until they are closed, or the parent ends.
 
-    threads  that a kernel runs on: those of the parent's calls, if not said
-    folder   the cache folder of candidates: the parent's own keeps what its calls use
-    memory   bytes that a process may have; None sets no limit
-    command  what runs a worker
+    threads    that a kernel runs on: those of the parent's calls, if not said
+    processes  that compile at a time: one for each processor, if not said
+    folder     the cache folder of candidates: the parent's own keeps what its calls use
+    memory     bytes that a process may have beside what it starts with; None sets no limit
+    command    what runs a worker
     """
 
     def __init__(
@@ -76,7 +82,7 @@ class Workers:
         for name in ("TASKC_TARGET", "TASKC_DUMP"):
             environment.pop(name, None)
         environment["TASKC_THREADS"] = str(threads)
-        environment["TASKC_CACHE"] = str(folder or cache_folder() / "tune")
+        environment["TASKC_CACHE"] = str((folder or cache_folder() / "tune").absolute())
         self.threads = threads
         count = processes or _processors()
         command = [*command, *([] if memory is None else [str(memory)])]
@@ -168,7 +174,7 @@ class Workers:
         rotates: bool = True,
         limit: float = 60.0,
     ) -> list[Timed] | Failed:
-        """Samples of each, in turn: the n-th ones of all ran side by side."""
+        """Samples of each, in turn: the n-th ones of all ran side by side. It fails if one of them does."""
         request = {
             "do": "time",
             "parcels": [parcel.text for parcel in parcels],

@@ -14,11 +14,12 @@ from taskc.tune.disturbances import Disturbances, Watch
 
 def test_what_is_warned_of() -> None:
     assert Disturbances().warnings == ()
-    assert Disturbances(0.2, 0, 0.2).warnings == ()
-    assert Disturbances(1.26, 3, 0.5).warnings == (
+    assert Disturbances(0.2, 0, 0.2, 0.04).warnings == ()
+    assert Disturbances(1.26, 3, 0.5, 0.2).warnings == (
         "the machine is busy: others used 1.3 processors",
         "the quota of processor time ran out 3 times",
         "the clock is restless: 50% of the samples were off by more than 5%",
+        "the clock is slow: it has been 20% faster",
     )
 
 
@@ -32,7 +33,7 @@ def test_a_watch_sees_what_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disturbances, "_throttled", lambda: now["throttled"])
     watch = Watch()
     now.update(perf_counter=12.0, process_time=2.5, busy=104.0, throttled=9)
-    assert watch.disturbances(0.1) == Disturbances((4.0 - 1.5) / 2, 2, 0.1)
+    assert watch.disturbances(0.1, 0.2) == Disturbances((4.0 - 1.5) / 2, 2, 0.1, 0.2)
     now.update(perf_counter=10.1)  # too short for ticks
     assert watch.disturbances() == Disturbances(None, 2, 0.0)
     now.update(busy=None, throttled=None)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +16,7 @@ import pytest
 from taskc.kernels.matmul import matmul
 from taskc.tune.operands import write_operands
 from taskc.tune.parcel import Parcel, parcel_of
+from taskc.tune.process import WorkerError
 from taskc.tune.workers import Checked, Compiled, Failed, Timed, Workers
 from tests.tune.kernels import doubled, endless, operands
 
@@ -93,3 +98,76 @@ def test_faults_cost_one_candidate(workers: Workers, tmp_path: Path) -> None:
     assert "y" in refused.note
     assert workers.check(doubled("prints"), folder) == Checked(0.0)
     assert workers.check(doubled(), tmp_path / "absent").state == "refused"
+
+
+def test_what_is_interrupted_leaves_no_answer_behind(workers: Workers, tmp_path: Path) -> None:
+    folder = operands(tmp_path)
+
+    def interrupt(parcel: Parcel, found: Compiled | Failed) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        workers.compile_all([doubled("first"), doubled("second"), doubled("third")], interrupt)
+    assert workers.check(doubled(), folder) == Checked(0.0)
+
+
+def test_a_limit_of_memory(tmp_path: Path) -> None:
+    parcel = doubled()
+    huge = Parcel(parcel.ir.replace("out f32[64]", "out f32[268435456]"))
+    with Workers(threads=1, processes=1, folder=tmp_path, memory=1 << 28) as workers:
+        found = workers.check(parcel, operands(tmp_path))
+        assert found == Checked(0.0)
+        found = workers.check(huge, tmp_path)
+    assert isinstance(found, Failed)
+    assert found.state == "refused"
+    assert "1.00 GiB" in found.note
+
+
+def test_where_no_worker_can_be_started(tmp_path: Path) -> None:
+    command = (sys.executable, "-c", "raise SystemExit('there is no room')")
+    with Workers(processes=1, folder=tmp_path, command=command) as workers:
+        for _ in range(2):
+            with pytest.raises(WorkerError, match=r"exit code 1: there is no room"):
+                workers.compile_all([doubled()])
+    with pytest.raises(RuntimeError):
+        workers.compile_all([doubled()])
+    with pytest.raises(WorkerError, match="the workers are closed"):
+        workers.check(doubled(), tmp_path)
+
+
+def children(parent: int) -> set[int]:
+    """The processes that it has started, as long as they run."""
+    found = set()
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has just ended
+            state, owner = file.read_text().rpartition(")")[2].split()[:2]
+            if int(owner) == parent and state != "Z":
+                found.add(int(file.parent.name))
+    return found
+
+
+def is_running(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"  # one that nobody has waited for yet
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc")
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGINT"])
+def test_no_process_outlives_its_parent(name: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.tune.parent", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"ready\n"
+        time.sleep(0.3)
+        started = children(parent.pid)
+        parent.send_signal(signal.Signals[name])
+        parent.wait(10)
+    assert len(started) == 2
+    if name == "SIGKILL":  # then one of them ends only when its time is over
+        end = time.monotonic() + 20
+        while any(map(is_running, started)) and time.monotonic() < end:
+            time.sleep(0.1)
+    assert not any(map(is_running, started))
