@@ -33,7 +33,8 @@ ELSEWHERE = {
     "tune/test_database.py": "tune/database_file",
     "tune/test_tuner.py": "tune/strategies",
     "tune/test_choose.py": "tune/space tune/versions",
-    "commands/test_tune.py": "commands/best tune/bench tune/session",
+    "tune/test_session.py": "tune/bench",
+    "commands/test_tune.py": "commands/best",
     # The language is tested by what a kernel says: names, arithmetic, loops and memory.
     "lang/test_expressions.py": "lang/builtins lang/operators",
     "lang/test_statements.py": "lang/context lang/conversions lang/memory lang/parser",

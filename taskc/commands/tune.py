@@ -311,6 +311,9 @@ def _report(title: str, found: Tuned) -> None:
         times = [t.result.seconds for t in tried if t.plan == found.winner and t.result.is_measured]
         if times:
             write(f"{speed(found.space, times[0])}, as measured before")
+    if found.stages.get("compile"):
+        runs = ", ".join(f"{name} {100 * n / len(tried):.0f}" for name, n in found.stages.items())
+        write(f"runs for 100 plans: {runs}")
     if found.model is not None:
         write(_judgement(found.model))
     for warning in found.warnings:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
@@ -38,6 +39,8 @@ class WorkerBench:
     """`with` it the processes and a folder of operands are there.
 
     reference  a function of the inputs that says what is right; if there is none, the operator does
+    limit      seconds that one stage of one candidate may take
+    stages     how many times a stage of compilation ran
     """
 
     def __init__(
@@ -46,8 +49,10 @@ class WorkerBench:
         seed: int = 0,
         reference: Reference | None = None,
         workers: Workers | None = None,
+        limit: float = 20.0,
     ) -> None:
-        self._workers = workers or Workers()
+        self._workers, self._limit = workers or Workers(), limit
+        self.stages: Counter[str] = Counter()
         self._folder = Path(tempfile.mkdtemp(prefix="taskc-tune-"))
         self._seen: list[Disturbances] = []
         try:
@@ -76,14 +81,17 @@ class WorkerBench:
         ).warnings
 
     def compile(self, parcels: Sequence[Parcel]) -> list[Outcome]:
-        made = self._workers.compile_all(parcels)
+        made = self._workers.compile_all(parcels, limit=self._limit)
+        for found in made.values():
+            if not isinstance(found, Failed):
+                self.stages.update(found.seconds.keys())
         return [
             _failed(found) if isinstance(found, Failed) else Outcome("compiled", digest=found.code)
             for found in (made[parcel] for parcel in parcels)
         ]
 
     def check(self, parcel: Parcel) -> Outcome:
-        found = self._workers.check(parcel, self._folder)
+        found = self._workers.check(parcel, self._folder, limit=self._limit)
         return _failed(found) if isinstance(found, Failed) else Outcome("right")
 
     def time(self, parcel: Parcel, samples: int) -> list[float] | Outcome:
@@ -91,7 +99,9 @@ class WorkerBench:
         return found if isinstance(found, Outcome) else found[0]
 
     def race(self, parcels: Sequence[Parcel], samples: int) -> list[list[float]] | Outcome:
-        found = self._workers.race(parcels, self._folder, samples=samples)
+        found = self._workers.race(
+            parcels, self._folder, samples=samples, limit=self._limit * len(parcels)
+        )
         if isinstance(found, Failed):
             return _failed(found)
         self._seen.append(found[0].disturbances)

@@ -71,6 +71,10 @@ class Bench(Protocol):
     @property
     def warnings(self) -> Sequence[str]: ...
 
+    @property
+    def stages(self) -> Mapping[str, int]:
+        """How many times each stage of compilation ran."""
+
 
 @dataclass(frozen=True, slots=True)
 class Trial:
@@ -97,6 +101,7 @@ class Final:
 class Tuned:
     """What tuning found. Without `finals` nothing could be measured, or everything was known before.
 
+    stages  how many times each ran: those of compilation, checks, and samples
     model  how good the costs were, over all problems of this operator
     """
 
@@ -156,7 +161,7 @@ class Tuner:
             was_interrupted = True
         winner = self._decide(finals)
         return Tuned(
-            self.space, winner, tuple(self.trials.values()), tuple(finals), dict(self.stages),
+            self.space, winner, tuple(self.trials.values()), tuple(finals), {**self.stages, **self.bench.stages},
             time.monotonic() - start, tuple(self.bench.warnings), was_interrupted,
         )  # fmt: skip
 
@@ -254,7 +259,6 @@ class Tuner:
 
     def _measured(self, plans: Sequence[Plan]) -> Iterator[tuple[str, Outcome]]:
         """What becomes of plans whose texts differ, by these texts."""
-        self._count("compile", len(plans))
         codes: dict[str, list[Parcel]] = {}
         parcels = [self._parcels[plan] for plan in plans]
         for parcel, outcome in zip(parcels, self.bench.compile(parcels), strict=True):

@@ -77,6 +77,10 @@ class FakeBench:
 
     warnings: tuple[str, ...] = ()
 
+    @property
+    def stages(self) -> dict[str, int]:
+        return {"compile": sum(what == "compile" for what, _ in self.asked)}
+
     def __init__(
         self,
         of: Space[Problem, Step],
