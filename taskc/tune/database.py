@@ -10,6 +10,7 @@ closed, and each process opens its own when it needs one.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sqlite3
@@ -207,10 +208,14 @@ class Database:
         """Deletes the rows of which all that is given is true, and returns how many they were.
 
         before      a date
-        other_than  a version
+        other_than  a version, with or without its build (`+…`)
         machine     with it alone, the facts of that machine go, too
         """
-        asked = {"date < ?": before, "version <> ?": other_than, "machine = ?": machine}
+        asked = {
+            "date < ?": before,
+            "instr(version || '+', ? || '+') <> 1": other_than,
+            "machine = ?": machine,
+        }
         given = {test: value for test, value in asked.items() if value is not None}
         if not given:
             raise ValueError("prune needs to know what: all of it is deleted with its file")
@@ -219,6 +224,9 @@ class Database:
             deleted = connection.execute(query, tuple(given.values())).rowcount
             if [*given.values()] == [machine]:
                 connection.execute("DELETE FROM facts WHERE machine = ?", (machine,))
+        with self._using(create=True) as connection, suppress(sqlite3.OperationalError):
+            assert connection is not None
+            connection.execute("VACUUM")  # gives the room back, unless another process is reading
         return deleted
 
     # --- the file ------------------------------------------------------------------------------
@@ -325,20 +333,23 @@ def _newest(rows: Iterable[Row]) -> dict[str, Row]:
     return found
 
 
+_SEED = Path(__file__).parent / "seed.jsonl"
+
+
 @cache
 def _seed(machine: str) -> tuple[dict[str, dict[str, Row]], dict[str, float]]:
     """What taskc came with for a machine: rows by operator and problem, and facts."""
-    named = to_line(Fact(machine, "", 0.0)).partition(": ")[2].partition(', "fact"')[0]
-    tuned: dict[str, dict[str, Row]] = {}
+    rows: dict[str, list[Row]] = {}
     facts = {}
-    with (Path(__file__).parent / "seed.jsonl").open(encoding="utf-8") as file:
+    named = json.dumps(machine)
+    with _SEED.open(encoding="utf-8") as file:
         for line in file:
             item = from_line(line) if named in line else None
-            if isinstance(item, Row) and item.machine == machine:
-                tuned.setdefault(item.operator, {})[item.problem] = item
+            if isinstance(item, Row) and item.machine == machine and item.outcome in MEASURED:
+                rows.setdefault(item.operator, []).append(item)
             elif isinstance(item, Fact) and item.machine == machine:
                 facts[item.fact] = item.value
-    return tuned, facts
+    return {operator: _newest(tuned) for operator, tuned in rows.items()}, facts
 
 
 _warned: set[str] = set()

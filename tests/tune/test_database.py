@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from taskc.tune import database_file
+from taskc.tune import database as database_module, database_file
 from taskc.tune.database import Database, DatabaseError
-from taskc.tune.rows import Row, RowError, days_ago, now, to_line
+from taskc.tune.rows import Row, RowError, days_ago, from_line, now, to_line
 
 ROW = Row(
     operator="matmul",
@@ -164,6 +164,38 @@ def test_a_file_that_takes_its_place_is_opened(database: Database, tmp_path: Pat
     assert database.rows() == Database(database.path).rows() == [row(1)]
 
 
+def test_what_taskc_came_with_stands_in(
+    database: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seed = Database(tmp_path / "seed.sqlite3")
+    elsewhere = row(3, machine="another")
+    crashed = row(4, problem='"crashed"', outcome="crashed", seconds=None)
+    for kept in (row(0), row(1, seconds=1e-3), row(2, problem="[]"), elsewhere, crashed):
+        seed.add(kept)
+    seed.set_fact(ROW.machine, "bandwidth", 1.0)
+    seed.set_fact(ROW.machine, "peak", 2.0)
+    file = tmp_path / "seed.jsonl"
+    file.write_text("\n".join(seed.export_lines()))
+    monkeypatch.setattr(database_module, "_SEED", file)
+    monkeypatch.setattr(database_module, "_seed", database_module._seed.__wrapped__)
+    own = row(5, problem="[]", seconds=9.0)
+    assert database.best("matmul", "[]", ROW.machine) == row(2, problem="[]")
+    database.add(own)
+    database.set_fact(ROW.machine, "peak", 3.0)
+    assert database.best("matmul", ROW.problem, ROW.machine) == row(1, seconds=1e-3)
+    assert database.best("matmul", "[]", ROW.machine) == own
+    assert database.chosen("matmul", "another") == {elsewhere.problem: elsewhere.plan}
+    assert database.chosen("matmul", ROW.machine) == {ROW.problem: row(1).plan, "[]": own.plan}
+    assert database.facts(ROW.machine) == {"bandwidth": 1.0, "peak": 3.0}
+    assert database.rows() == [own]
+
+
+def test_what_taskc_comes_with_is_in_order() -> None:
+    lines = database_module._SEED.read_text(encoding="utf-8").splitlines()
+    items = [from_line(line) for line in lines]
+    assert items.count(None) == 1  # the line that says the format
+
+
 def test_prune(database: Database) -> None:
     old = row(1, date=days_ago(40))
     young, elsewhere = row(2, date=days_ago(20)), row(3, machine="another", date=now())
@@ -180,6 +212,27 @@ def test_prune(database: Database) -> None:
     assert database.prune(machine="another") == 1
     assert database.fact("another", "bandwidth") is None
     assert database.rows() == [newer]
+
+
+def test_pruning_gives_room_back(database: Database) -> None:
+    for i in range(100):
+        database.add(row(i, note="x" * 4000))
+    database.add(row(100, version="0.2.0"))
+    database.close()
+    size = database.path.stat().st_size
+    database.prune(other_than="0.2.0")
+    database.close()
+    assert database.path.stat().st_size < size / 4
+
+
+def test_a_version_is_of_several_builds(database: Database) -> None:
+    versions = ("0.1.0", "0.1.0+aa", "0.1.0+bb", "0.1.01")
+    for i, version in enumerate(versions):
+        database.add(row(i, version=version))
+    assert database.prune(other_than="0.1.0") == 1
+    assert {found.version for found in database.rows()} == {*versions[:3]}
+    assert database.prune(other_than="0.1.0+aa") == 2
+    assert {found.version for found in database.rows()} == {"0.1.0+aa"}
 
 
 def test_a_database_is_brought_to_a_newer_format(
