@@ -20,7 +20,7 @@ __all__ = ["folder", "in_the_folder", "run"]  # fixtures
 def test_version_and_help(run: Any) -> None:
     assert run("--version").out == f"taskc {tc.__version__}\n"
     text = run("--help").out
-    for command in ("demo", "show", "run", "check", "map", "mutate", "doctor"):
+    for command in ("demo", "show", "run", "check", "map", "mutate", "db", "doctor"):
         assert re.search(rf"^    {command} ", text, re.MULTILINE)
         assert run(command, "--help").code == 0
 

@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     _section("processor", _processor())
     _section("CUDA", _cuda())
     folder = cache_folder()
-    problems = [(name, problem_of(folder / name)) for name in ("cpu", "cuda", "sources")]
+    problems = [(name, problem_of(folder / name)) for name in ("cpu", "cuda", "sources", "tuning")]
     rows = [("cache", f"{folder}{_contents(folder)}")]
     _section("folders", rows + [(f"cache/{name}", said) for name, said in problems if said])
     unset = "not set"
