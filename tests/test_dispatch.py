@@ -176,7 +176,7 @@ def unreadable(program: ir.Kernel, kind: type) -> str | None:
         file = "printer" if is_statement else "printer_expressions"
         return f"taskc/ir/{file}.py has nothing for {kind.__name__}"
     try:
-        syntax_tree(text, "text")
+        syntax_tree(text, "text", "kernel_text")
     except CompileError as error:
         return f"taskc/ir/ir.lark has nothing for {kind.__name__}: {error}"
     reader = f"taskc/ir/parser_{'statements' if is_statement else 'expressions'}.py"

@@ -16,7 +16,7 @@ from taskc.commands.options import add_kernel, add_target
 from taskc.commands.terminal import UsageError, many, write, write_diff, write_finding, write_text
 from taskc.errors import Finding
 from taskc.ir import nodes as ir
-from taskc.ir.printer import to_text
+from taskc.ir.printer import calls_text, to_text
 from taskc.ir.program import kernels_of
 from taskc.ir.target import GPUS, TARGETS
 from taskc.passes.pipeline import Step, lower, lower_steps
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     if isinstance(shown, ir.Kernel):
         _show(shown, options)
         return 0
-    write_text(to_text(shown))
+    write_text(calls_text(shown))
     for name, kernel in kernels_of(shown).items():
         write()
         _show(replace(kernel, name=name), options)  # as the program's text calls it

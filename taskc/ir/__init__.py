@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from taskc.ir.compare import program_difference, same_program
     from taskc.ir.nodes import Kernel
-    from taskc.ir.printer import expression_text, statement_text, to_text
+    from taskc.ir.printer import calls_text, expression_text, statement_text, to_text
+    from taskc.ir.program import Program
 
 __all__ = [
+    "calls_text",
     "expression_text",
     "parse",
+    "parse_program",
     "program_difference",
     "same_program",
     "statement_text",
@@ -21,6 +24,7 @@ __all__ = [
 
 # They load when they are first asked for: whoever writes a kernel needs none of them.
 _LOADED_LATER = {
+    "calls_text": "printer",
     "program_difference": "compare",
     "expression_text": "printer",
     "same_program": "compare",
@@ -40,5 +44,12 @@ def __getattr__(name: str) -> Any:
 def parse(text: str, file: str = "<ir>") -> Kernel:
     """The kernel that a text describes; a CompileError tells where it can't be one."""
     from taskc.ir.parser import parse as parse_text
+
+    return parse_text(text, file)
+
+
+def parse_program(text: str, file: str = "<ir>") -> Program:
+    """The program that a text describes, with its kernels; a CompileError tells where it can't be one."""
+    from taskc.ir.parser_programs import parse_program as parse_text
 
     return parse_text(text, file)

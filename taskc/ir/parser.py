@@ -9,7 +9,7 @@ still open; a name in use can't be bound again. Every node gets its place in the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from taskc.ir import nodes as ir
@@ -21,19 +21,23 @@ from taskc.ir.types import i64
 
 T = TypeVar("T")
 
+_PARAMETERS = ("scalar", "array")
+
 
 def parse(text: str, file: str = "<ir>") -> ir.Kernel:
     """The kernel that a text describes; a CompileError tells where it can't be one."""
     with deep(location(text.splitlines(), file, 1, 1)):
-        return _kernel(Statements(text, file), syntax_tree(text, file))
+        (tree,) = syntax_tree(text, file, "kernel_text").children
+        return kernel_of(Statements(text, file), tree)
 
 
-def _kernel(statements: Statements, tree: Node) -> ir.Kernel:
+def kernel_of(statements: Statements, tree: Node) -> ir.Kernel:
+    """The kernel of a tree; the statements' names are its own."""
     names = statements.names
     name, *parts = tree.children
-    found = {part.data: part for part in parts if part.data not in ("scalar", "array")}
+    found = {part.data: part for part in parts if part.data not in _PARAMETERS}
     for part in parts:
-        if part.data not in ("scalar", "array") and found[part.data] is not part:
+        if part.data not in _PARAMETERS and found[part.data] is not part:
             raise names.error("this is said twice", part)
     if "workers" not in found:
         raise names.error("a kernel says its number of workers: workers=…", name)
@@ -46,16 +50,12 @@ def _kernel(statements: Statements, tree: Node) -> ir.Kernel:
     for option, word in (("worker", "worker"), ("block_number", "block")):
         dtype = names.dtype(found[option].children[0]) if option in found else i64
         numbers[word] = names.bound[word] = ir.Variable(word, dtype, loc=names.location(name))
-    dimensions = found["dimensions"].children if "dimensions" in found else []
-    variables = tuple([names.bind(binder, i64) for binder in dimensions])
-    parameters = tuple(
-        [_parameter(statements, part) for part in parts if part.data in ("scalar", "array")]
-    )
+    dimensions, parameters = signature(statements, parts)
     blocks = found.get("blocks")
     return ir.Kernel(
-        name=str(name) if name.type == "NAME" else names.string(name),
+        name=names.title(name),
         parameters=parameters,
-        dimensions=variables,
+        dimensions=dimensions,
         workers=_option(found, "workers", int, 1),
         blocks=None if blocks is None else statements.expression(blocks.children[0], None),
         body=statements.body(found["block"]),
@@ -67,6 +67,16 @@ def _kernel(statements: Statements, tree: Node) -> ir.Kernel:
         block=numbers["block"],
         loc=names.location(name),
     )
+
+
+def signature(
+    statements: Statements, parts: Sequence[Node]
+) -> tuple[tuple[ir.Variable, ...], tuple[ir.Tensor | ir.Variable, ...]]:
+    """The dimensions and parameters among the parts of a header."""
+    binders = [part for one in parts if one.data == "dimensions" for part in one.children]
+    dimensions = [statements.names.bind(binder, i64) for binder in binders]
+    parameters = [_parameter(statements, part) for part in parts if part.data in _PARAMETERS]
+    return tuple(dimensions), tuple(parameters)
 
 
 def _option(found: dict[str, Node], name: str, kind: Callable[[Any], T], default: T) -> T:

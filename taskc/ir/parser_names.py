@@ -109,6 +109,10 @@ class Names:
         first = tree.children[0]
         return self.string(first) if first.type == "STRING" else ".".join(tree.children)
 
+    def title(self, token: Token) -> str:
+        """What a kernel or a role is called, in quotes or not."""
+        return str(token) if token.type == "NAME" else self.string(token)
+
     def string(self, token: Token) -> str:
         try:
             return str(json.loads(token))

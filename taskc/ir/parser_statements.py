@@ -169,8 +169,8 @@ class Statements:
         found = []
         for part in tree.children:
             name, first, workers, block = part.children
-            text = str(name) if name.type == "NAME" else self.names.string(name)
-            found.append(ir.Role(text, int(first), int(workers), self.body(block)))
+            body = self.body(block)
+            found.append(ir.Role(self.names.title(name), int(first), int(workers), body))
         return ir.Roles(tuple(found), loc=loc)
 
     # --- simple statements ---

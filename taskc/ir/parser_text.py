@@ -55,6 +55,7 @@ def _parser() -> Lark:
     return Lark.open(
         "ir.lark",
         rel_to=__file__,
+        start=["kernel_text", "program_text"],
         parser="lalr",
         postlex=_Indentation(),
         propagate_positions=True,
@@ -62,12 +63,12 @@ def _parser() -> Lark:
     )
 
 
-def syntax_tree(text: str, file: str) -> Tree[Token]:
+def syntax_tree(text: str, file: str, start: str) -> Tree[Token]:
     """The tree of a whole text, or a CompileError that says what was expected where."""
     try:
-        tree = _parser().parse(text if text.endswith("\n") else text + "\n")
+        tree = _parser().parse(text if text.endswith("\n") else text + "\n", start)
     except UnexpectedInput as error:
-        raise _compile_error(error, text, file) from None
+        raise _compile_error(error, text, file, start) from None
     except DedentError:
         line = _bad_dedent(text)
         raise CompileError(
@@ -92,7 +93,7 @@ def location(
     return Location(file, line, column, end_line or line, end_column or column + 1, shown)
 
 
-def _compile_error(error: UnexpectedInput, text: str, file: str) -> CompileError:
+def _compile_error(error: UnexpectedInput, text: str, file: str, start: str) -> CompileError:
     lines = text.splitlines()
     end_line = end_column = 0
     expected: Iterable[str]
@@ -102,7 +103,7 @@ def _compile_error(error: UnexpectedInput, text: str, file: str) -> CompileError
         match = re.match(r"\w+|.", text[error.pos_in_stream :])
         found = repr(match[0]) if match else "the end of the text"
         end_column = column + len(match[0]) if match else 0
-        expected = _allowed_before_characters(text)
+        expected = _allowed_before_characters(text, start)
     elif token is None or token.type == "$END":
         line, column = max(len(lines), 1), len(lines[-1]) + 1 if lines else 1
         found, expected = "the end of the text", _allowed(error)
@@ -128,9 +129,9 @@ def _allowed(error: UnexpectedInput) -> Iterable[str]:
     return (error.accepts or error.expected) if isinstance(error, UnexpectedToken) else ()
 
 
-def _allowed_before_characters(text: str) -> Iterable[str]:
+def _allowed_before_characters(text: str, start: str) -> Iterable[str]:
     """What could stand where the text goes on with something that is no token."""
-    parser = _parser().parse_interactive(text)
+    parser = _parser().parse_interactive(text, start)
     with suppress(UnexpectedInput):
         parser.exhaust_lexer()
     accepted: set[str] = parser.accepts()  # type: ignore[no-untyped-call]

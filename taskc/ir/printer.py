@@ -1,4 +1,4 @@
-"""Kernels as text that looks like the language and that `taskc.ir.parser` reads back.
+"""Kernels and programs as text that looks like the language and that `taskc.ir.parser` reads back.
 
     kernel matmul(a: f32[64, 32], b: f32[32, 64], c: out f32[64, 64]) workers=256 stage=parsed:
         grid (row, col) in (64, 64) by (32, 32):
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from taskc.ir import nodes as ir
@@ -27,7 +28,13 @@ from taskc.ir.printer_expressions import Expressions, Named, joined
 from taskc.ir.program import Call, Program, kernels_of
 from taskc.ir.rewrite import walk
 from taskc.ir.signature import is_output
-from taskc.ir.text_rules import is_word, operand_type, result_type, single_statement
+from taskc.ir.text_rules import (
+    RESERVED,
+    is_word,
+    operand_type,
+    result_type,
+    single_statement,
+)
 from taskc.ir.types import boolean, i64
 
 _WIDTH = 100
@@ -36,10 +43,17 @@ _SCOPE_WORDS = {ir.BARRIER: "mbarrier"}
 
 @deeply
 def to_text(printed: ir.Kernel | Program) -> str:
-    """A kernel, or a program without its kernels, as text; a newline at its end."""
-    if isinstance(printed, Program):
-        return _Printer(None).program(printed)
-    return _Printer(printed).kernel(printed)
+    """A kernel, or a program and below it its kernels, as text; a newline at its end."""
+    if isinstance(printed, ir.Kernel):
+        return _Printer(printed).kernel(printed)
+    kernels = [replace(kernel, name=name) for name, kernel in kernels_of(printed).items()]
+    return "\n".join([calls_text(printed), *map(to_text, kernels)])
+
+
+@deeply
+def calls_text(program: Program) -> str:
+    """A program without its kernels, as text; a newline at its end."""
+    return _Printer(None).program(program)
 
 
 @deeply
@@ -123,6 +137,7 @@ class _Printer:
     # --- programs ---
 
     def program(self, program: Program) -> str:
+        self.text.taken |= RESERVED
         lines = [self.header("program", program)]
         for tensor in program.temporaries:
             lines.append(f"    temporary {self.text.name(tensor)}: {self.text.type(tensor)}")

@@ -10,7 +10,7 @@ call of its kernel would. A temporary is uninitialized memory that lives from th
 end; its extents are expressions of the program's dimensions. A view is the memory of a parameter or a
 temporary, row-major, in another shape of as many elements. A program inside a program has been inlined.
 
-What holds of every program, since tracing has checked it:
+What holds of every program that can be called, since tracing has checked it:
 
 - an argument has its parameter's type, shape and layout, for all sizes of the dimensions;
 - what a call reads was written by a call before, or by the caller;
@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 
 from taskc.errors import NOWHERE, Location
 from taskc.ir.nodes import Expression, Kernel, Tensor, Variable
-from taskc.ir.text_rules import identifier
+from taskc.ir.text_rules import PROGRAM_WORDS, identifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +53,14 @@ class Program:
 def kernels_of(program: Program) -> dict[str, Kernel]:
     """The kernels that a program calls, each once, in the order of their first calls.
 
-    The names are their own; the second kernel that is called `copy` is `copy_1`.
+    The names are their own; the second kernel that is called `copy` is `copy_1`. No name is a word of the text.
     """
     named: dict[str, Kernel] = {}
     for call in program.calls:
         if not any(call.kernel is kernel for kernel in named.values()):
             base = name = identifier(call.kernel.name)
             number = 0
-            while name in named:
+            while name in named or name in PROGRAM_WORDS:
                 number += 1
                 name = f"{base}_{number}"
             named[name] = call.kernel

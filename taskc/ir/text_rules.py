@@ -54,6 +54,8 @@ RESERVED = {kind.__name__.lower() for kind in STATEMENT_TYPES} | set(
         " role ring table snippet scope pass and or not True False inf nan worker block"
     ).split()
 )
+# Those that start a statement of a program, where else a kernel's name does.
+PROGRAM_WORDS = frozenset({"pass", "temporary", "view"})
 
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
 _WORD = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")

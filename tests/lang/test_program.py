@@ -14,7 +14,7 @@ import pytest
 import taskc as tc
 from taskc import f16, f32, i32, i64, repeat
 from taskc.errors import CompileError
-from taskc.ir.printer import to_text
+from taskc.ir.printer import calls_text
 from taskc.ir.program import kernels_of
 from taskc.lang.tracing import current_trace
 from tests.lang.notebook import cell, indented
@@ -104,7 +104,7 @@ def scale(x: tc.inout[f32[q]], factor: f32, count: i64, few: i32):
 
 
 def text_of(program: tc.ProgramDefinition) -> list[str]:
-    return [line.strip() for line in to_text(program.ir).splitlines()]
+    return [line.strip() for line in calls_text(program.ir).splitlines()]
 
 
 def test_calls_return_temporaries_under_the_names_they_are_given() -> None:

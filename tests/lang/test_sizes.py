@@ -10,7 +10,7 @@ import pytest
 import taskc as tc
 from taskc import f32, spatial
 from taskc.arguments import ArgumentError
-from taskc.ir import to_text
+from taskc.ir import calls_text
 from taskc.lang.sizes import Size
 
 m, n = tc.dim("m", example=5), tc.dim("n", example=4)
@@ -140,7 +140,7 @@ def plus(x: f32[m, n], flat: f32[m * n], y: tc.out[f32[m, n]]):
 
 
 def temporaries(program: tc.ProgramDefinition) -> list[str]:
-    lines = [line.strip() for line in to_text(program.ir).splitlines()]
+    lines = [line.strip() for line in calls_text(program.ir).splitlines()]
     return [line for line in lines if line.startswith("temporary")]
 
 
