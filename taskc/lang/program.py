@@ -11,10 +11,10 @@ import numpy as np
 
 from taskc.errors import CompileError
 from taskc.ir.nodes import Variable
-from taskc.ir.program import Program
+from taskc.ir.program import Program, kernels_of
 from taskc.lang.definition import Definition, Example, KernelDefinition, Packs
 from taskc.lang.names import Intrinsic
-from taskc.lang.sizes import Dimension
+from taskc.lang.sizes import Dimension, dim
 from taskc.lang.source import call_site
 from taskc.lang.tracing import Handle, current_trace, tensor_type
 from taskc.lang.values import describe
@@ -42,6 +42,19 @@ class ProgramDefinition(Definition):
             made, dimensions, function=function, example=example, packs=packs, tuples=tuples
         )
         self._kernels = kernels
+
+    @classmethod
+    def of(cls, program: Program, packs: Packs | None = None) -> ProgramDefinition:
+        """A program that no function has made, such as one that was read as text.
+
+        It is held to all that a program's tracing checks; an error has the place of the call.
+        """
+        from taskc.lang.retracing import retrace  # with all that knows calls
+
+        dimensions = {dim(own.name, multiple=own.multiple): own for own in program.dimensions}
+        retrace(program, dimensions)
+        kernels = tuple([KernelDefinition.of(kernel) for kernel in kernels_of(program).values()])
+        return cls(program, dimensions, kernels, packs=packs)
 
     @property
     def kernels(self) -> tuple[KernelDefinition, ...]:

@@ -49,9 +49,10 @@ def traced_call(
     tuples: Mapping[str, tuple[str, ...]],
     args: Sequence[Any],
     keywords: dict[str, Any],
+    site: Location | None = None,
 ) -> Any:
-    """Notes a call with handles; what it returns are handles, too."""
-    call = _TracedCall(trace, called, tuples)
+    """Notes a call with handles, of the running code or at a site; what it returns are handles, too."""
+    call = _TracedCall(trace, called, tuples, site or call_site())
     handles = call.bind(args, keywords)
     call.check_memory()
     trace.calls += call.made()
@@ -63,11 +64,13 @@ def traced_call(
 class _TracedCall:
     """One call of a kernel or a program, as far as it has been looked at."""
 
-    def __init__(self, trace: Trace, called: Callee, tuples: Mapping[str, tuple[str, ...]]) -> None:
+    def __init__(
+        self, trace: Trace, called: Callee, tuples: Mapping[str, tuple[str, ...]], site: Location
+    ) -> None:
         self.trace = trace
         self.called = called
         self.tuples = tuples
-        self.site = call_site()
+        self.site = site
         self.values: dict[str, Value] = {}
         self.sizes: dict[ir.Variable, int | ir.Expression] = {}
         self.inferred_from: dict[ir.Variable, str] = {}

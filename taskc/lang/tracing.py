@@ -166,16 +166,20 @@ class Trace(Sizes):
     def reshaped(self, handle: TensorHandle, shape: Sequence[Any]) -> Handle:
         """`x.reshape(m * n, k)`"""
         site, tensor = call_site(), handle.tensor
-        if tensor.layout is not None:
-            raise CompileError(f"'{tensor.name}' has a layout of its own, and no other shape", site)
-        extents = self._extents(shape, site)
-        if not self.are_equal(product(extents), product(tensor.shape)):
+        return self.view(replace(tensor, shape=self._extents(shape, site), loc=site), tensor)
+
+    def view(self, view: ir.Tensor, tensor: ir.Tensor) -> Handle:
+        """A tensor that is the memory of another, in another shape."""
+        if tensor.layout is not None or view.layout is not None:
+            raise CompileError(
+                f"'{tensor.name}' has a layout of its own, and no other shape", view.loc
+            )
+        if not self.are_equal(product(view.shape), product(tensor.shape)):
             raise CompileError(
                 f"{tensor.name}: {named_type(tensor.dtype, tensor.shape)} has not as many elements"
-                f" as {named_type(tensor.dtype, extents)} for all sizes",
-                site,
+                f" as {named_type(tensor.dtype, view.shape)} for all sizes",
+                view.loc,
             )
-        view = replace(tensor, shape=extents, loc=site)
         self.views[view] = self.memory_of(tensor)
         return self.handle(view)
 
