@@ -7,7 +7,7 @@ on are the results, one for each parameter that is written, in order: in float64
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,9 +19,9 @@ from taskc.driver import signature
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Tensor
 from taskc.ir.signature import inputs_of, is_output
-from taskc.ir.types import DType, TensorType
+from taskc.ir.types import TensorType
 from taskc.lang.definition import Definition
-from taskc.packed import Packed, aligned, empty, pack
+from taskc.packed import aligned, empty, pack
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -93,49 +93,3 @@ def _copy(value: Any) -> Any:
     made = aligned(np.empty, value.size, value.dtype).reshape(value.shape).view(type(value))
     np.copyto(np.asarray(made), np.asarray(value))
     return made
-
-
-def worst_error(definition: Definition, operands: Operands, folder: Path) -> tuple[float, float]:
-    """After a call: how far results are from what should come out, and how far they may be.
-
-    Both are relative to the root mean square of what should come out; of several results, what is worst.
-    """
-    found = [
-        (_error(result, np.load(folder / f"output_{number}.npy")), tolerance(dtype))
-        for number, (result, dtype) in enumerate(results_of(definition, operands))
-    ]
-    return max(found, key=lambda pair: pair[0] - pair[1])
-
-
-def results_of(definition: Definition, operands: Operands) -> Iterator[tuple[Array, DType]]:
-    """What a call has written, in the order of the parameters, elements in their usual order."""
-    given, made = iter(operands.inputs), iter(operands.outputs)
-    for parameter in definition.ir.parameters:
-        value = next(made if is_output(parameter) else given)
-        if isinstance(parameter, Tensor) and parameter.role != "in":
-            yield value.unpack() if isinstance(value, Packed) else value, parameter.dtype
-
-
-def tolerance(dtype: DType) -> float:
-    """What a sum of some thousand products, which was made in f32 or wider, may be off by.
-
-    Products of random signs are as large as the root of their number, and so are their errors.
-    """
-    if not dtype.is_float:
-        return 0.0
-    return float(2.0**-dtype.mantissa_bits) * (256 if dtype.bits >= 32 else 16)
-
-
-def _error(result: Array, expected: Array) -> float:
-    if result.shape != expected.shape:
-        return float("inf")
-    got, wanted = result.astype(np.float64), expected.astype(np.float64)
-    finite = np.isfinite(wanted)
-    if not np.array_equal(got[~finite], wanted[~finite], equal_nan=True):
-        return float("inf")
-    off = np.abs(got[finite] - wanted[finite])
-    if off.size == 0:
-        return 0.0
-    scale = float(np.sqrt(np.mean(np.square(wanted[finite])))) or 1.0
-    worst = float(np.max(off)) / scale
-    return worst if worst == worst else float("inf")

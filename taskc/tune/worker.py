@@ -30,8 +30,9 @@ from taskc.errors import CompileError, InternalError
 from taskc.lang.definition import Definition
 from taskc.machine import machine
 from taskc.tune.disturbances import Watch
-from taskc.tune.operands import operands_of, worst_error
+from taskc.tune.operands import operands_of
 from taskc.tune.parcel import Parcel
+from taskc.tune.results import worst_error
 from taskc.tune.rotation import in_turn, rotated
 from taskc.tune.stages import compiled
 from taskc.tune.timing import Probe, interleaved

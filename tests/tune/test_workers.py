@@ -87,7 +87,7 @@ def test_faults_cost_one_candidate(workers: Workers, tmp_path: Path) -> None:
     wrong = workers.check(doubled("wrong", 2.001), folder)
     assert isinstance(wrong, Failed)
     assert wrong.state == "wrong"
-    assert "3.1e-05 is allowed" in wrong.note
+    assert "1.9e-06 is allowed" in wrong.note
     assert workers.check(doubled("wrong", 2.001), folder, tolerance=0.1) == Checked(
         pytest.approx(1e-3, rel=2)
     )
