@@ -15,9 +15,11 @@ from taskc.lang.definition import Definition
 from taskc.packed import Packed
 from taskc.tune.operands import Array, Operands
 
-# How many of its last bits a value may be off by. Sums of k numbers of random signs are off by about the root of k, and
-# of positive ones by less, but more of them; a value that was rounded a few times is off by a few.
-_OF_SUMS, _OF_ROUNDINGS = 256, 16
+# How many of its last bits a value may be off by. What was rounded a few times is off by a few of them, a sum of k
+# numbers by about the root of k; Winograd's sums of 4608 numbers were seen to be off by 540. One number that is missing
+# in such a sum is a hundredth of it, so there is room to spare, but for narrow types.
+_OF_ROUNDINGS = 16
+_OF_SUMS, _OF_NARROW_SUMS = 1024, 256
 _MOST = 0.9  # zeros are off by 1 or more
 
 
@@ -59,7 +61,13 @@ def tolerance(definition: Definition, dtype: DType) -> float:
                 case ir.Mma(accumulator=tensor, by=by):
                     added.add(tensor.dtype)
                     rounded |= {by} if by else set()
-    return min(_MOST, max(_OF_SUMS * _last_bit(added), _OF_ROUNDINGS * _last_bit(rounded)))
+    narrow = {dtype for dtype in added if dtype.bits < 32}
+    allowed = (
+        _OF_ROUNDINGS * _last_bit(rounded),
+        _OF_SUMS * _last_bit(added - narrow),
+        _OF_NARROW_SUMS * _last_bit(narrow),
+    )
+    return min(_MOST, max(allowed))
 
 
 def _last_bit(dtypes: set[DType]) -> float:
