@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from taskc.errors import CompileError
-from taskc.ir.parser import parse
+from taskc.ir import parse, parse_program
 from taskc.ir.printer import to_text
-from taskc.lang.definition import Definition, KernelDefinition
+from taskc.lang.definition import Definition, KernelDefinition, Packs
+from taskc.lang.program import ProgramDefinition
 
 Pack: TypeAlias = "tuple[int, ...] | Parcel"
 
@@ -19,10 +19,11 @@ Pack: TypeAlias = "tuple[int, ...] | Parcel"
 class Parcel:
     """A definition as data.
 
-    ir     its text at the stage at which its author wrote it, without locations
+    ir     the text of a kernel at the stage at which its author wrote it, or of a program with its kernels
     packs  what parameters are packed from, by name: a shape, or the kernel that packs
 
-    Parcels are equal where what they run is. Documentation, examples and the names of a tuple's parts stay behind.
+    Parcels are equal where what they run is: locations, documentation, examples and the names of a tuple's parts stay
+    behind.
     """
 
     ir: str
@@ -37,26 +38,33 @@ class Parcel:
     def parse(text: str) -> Parcel:
         return _parcel(json.loads(text))
 
-    def definition(self) -> KernelDefinition:
+    def definition(self) -> KernelDefinition | ProgramDefinition:
         """It runs as the one did that this was made of."""
-        packs = {
-            name: pack.definition() if isinstance(pack, Parcel) else pack
-            for name, pack in self.packs.items()
-        }
-        return KernelDefinition.of(parse(self.ir), packs)
+        if self.ir.startswith("program "):
+            return ProgramDefinition.of(parse_program(self.ir), _packs(self))
+        return _kernel(self)
 
     def __hash__(self) -> int:
         return hash(self.text)
 
 
 def parcel_of(definition: Definition) -> Parcel:
-    if not isinstance(definition, KernelDefinition):
-        raise CompileError(f"{definition.described} has no text yet that can be read back")
     packs = {
         name: parcel_of(pack) if isinstance(pack, KernelDefinition) else tuple(map(int, pack))
         for name, pack in definition.packs.items()
     }
     return Parcel(to_text(definition.ir), packs)
+
+
+def _kernel(parcel: Parcel) -> KernelDefinition:
+    return KernelDefinition.of(parse(parcel.ir), _packs(parcel))
+
+
+def _packs(parcel: Parcel) -> Packs:
+    return {
+        name: _kernel(pack) if isinstance(pack, Parcel) else pack
+        for name, pack in parcel.packs.items()
+    }
 
 
 def _data(parcel: Parcel) -> dict[str, Any]:

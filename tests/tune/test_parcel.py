@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import CompileError, f32, u8
+from taskc import f32, u8
 from taskc.backend.cpu.target import cache_key
 from taskc.kernels.convolution import convolution
 from taskc.kernels.matmul import matmul, product
+from taskc.kernels.reductions import reduction
 from taskc.kernels.rows import softmax
 from taskc.kernels.transpose import transpose
 from taskc.tune.parcel import Parcel, parcel_of
@@ -76,12 +77,31 @@ def test_equal_text_is_an_equal_candidate() -> None:
     assert Parcel(packed.ir) != packed
 
 
-def test_a_program_has_no_text_yet() -> None:
-    @tc.program
-    def twice(x: f32[30, 50], y: tc.out[f32[30, 50]]):
-        between = tc.empty(f32[50, 30])
-        transpose((30, 50))(x, out=between)
-        transpose((50, 30))(between, out=y)
+PROGRAMS: dict[str, Callable[[], tc.KernelDefinition | tc.ProgramDefinition]] = {
+    "filters packed": lambda: convolution(1, 9, 9, 6, 12, padding=1, order="NCHW", dtype=f32),
+    "reordered": lambda: convolution(
+        n, 9, 9, 6, 12, groups=2, padding=1, order="NCHW", dtype=f32, packed=True
+    ),
+    "sums in parts": lambda: reduction("sum", (70_001, 3), (0,)),
+}
 
-    with pytest.raises(CompileError, match="the program 'twice' has no text yet"):
-        parcel_of(twice)
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name: str) -> None:
+    program = PROGRAMS[name]()
+    assert isinstance(program, tc.ProgramDefinition)
+    parcel = Parcel.parse(parcel_of(program).text)
+    assert parcel == parcel_of(program)
+    read = parcel.definition()
+    assert isinstance(read, tc.ProgramDefinition)
+    assert parcel_of(read) == parcel
+    assert read.signature == program.signature
+    arguments = list(program.example())
+    results = []
+    for made in (program, read):
+        if made.packs:
+            (pack,) = made.packs.values()
+            arguments[1] = made.pack(*pack.example(), "w")
+        results.append(made(*arguments))
+    assert results[0].any()
+    np.testing.assert_array_equal(*results)
