@@ -25,7 +25,7 @@ from taskc.tune.session import tuned
 from taskc.tune.space import Space
 from taskc.tune.strategies import STRATEGIES
 from taskc.tune.template import Template
-from taskc.tune.texts import parts
+from taskc.tune.texts import said
 from taskc.tune.tuner import Final, Trial, Tuned
 
 TAKES_MORE = True  # options of what is tuned
@@ -307,7 +307,7 @@ def _report(title: str, found: Tuned) -> None:
     if found.finals:
         write_text(columns([_row(found, final) for final in found.finals]))
     else:
-        write(("best: ", "bold"), said(found.space, found.winner))
+        write(("best: ", "bold"), said(found.space.text(found.winner)))
         times = [t.result.seconds for t in tried if t.plan == found.winner and t.result.is_measured]
         if times:
             write(f"{speed(found.space, times[0])}, as measured before")
@@ -328,7 +328,7 @@ def _row(found: Tuned, final: Final) -> tuple[str, ...]:
     if final.plan == found.space.default:
         mark += ", default"
     spread = f"± {50 * final.spread:.1f}%"
-    return mark, speed(found.space, final.seconds), spread, said(found.space, final.plan)
+    return mark, speed(found.space, final.seconds), spread, said(found.space.text(final.plan))
 
 
 def _judgement(model: Judged) -> str:
@@ -344,14 +344,6 @@ def _judgement(model: Judged) -> str:
     if model.learned is not None:
         said += f"; with what is learned from the others: {words(model.learned)}"
     return said
-
-
-def said(space: Space[Any, Any], plan: Any) -> str:
-    """A plan, without what it needn't say."""
-    named = parts(space.text(plan))
-    return f"{type(plan).__name__} " + " ".join(
-        f"{name}={value}" for name, value in named.items() if name != "is"
-    )
 
 
 def as_data(found: Tuned) -> dict[str, Any]:

@@ -22,17 +22,20 @@ FUNCTION = "function "  # before the name of one, among the parts of a text
 _KIND = "is"
 
 
-def text_of(value: Any) -> str:
-    """Of frozen data: numbers, strings, types, mappings, tuples of these, and functions, whose names stand for them."""
-    return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"))
+def text_of(value: Any, *, whole: bool = False) -> str:
+    """Of frozen data: numbers, strings, types, mappings, tuples of these, and functions, whose names stand for them.
+
+    whole  fields that have their defaults are said, too: for people, not a key
+    """
+    return json.dumps(_plain(value, whole), sort_keys=True, separators=(",", ":"))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, whole: bool) -> Any:
     match value:
         case None | bool() | int() | float() | str():
             return value
         case tuple() | list():
-            return [_plain(item) for item in value]
+            return [_plain(item, whole) for item in value]
         case DType():
             return {_KIND: "type", "name": str(value)}
         case Mapping():
@@ -41,9 +44,9 @@ def _plain(value: Any) -> Any:
             return {_KIND: "dim", "multiple": value.multiple}
     if is_dataclass(value) and not isinstance(value, type):
         given = {
-            item.name: _plain(getattr(value, item.name))
+            item.name: _plain(getattr(value, item.name), whole)
             for item in fields(value)
-            if item.compare and getattr(value, item.name) != _default(item)
+            if item.compare and (whole or getattr(value, item.name) != _default(item))
         }
         return {_KIND: type(value).__name__, **given}
     if callable(value):
@@ -96,7 +99,7 @@ def _made(said: Any, types: Names[str, type]) -> Any:
 
 @cache
 def parts(text: str) -> dict[str, Any]:
-    """The choices of a text by name, those within others as `few.depth`."""
+    """The choices of a text by name, those within others as `few.depth`, and a template's as `values.bk`."""
     found: dict[str, Any] = {}
 
     def collect(value: Any, prefix: str) -> None:
@@ -109,7 +112,7 @@ def parts(text: str) -> dict[str, Any]:
             for name, item in value.items():
                 collect(item, f"{prefix}.{name}" if prefix else name)
         elif isinstance(value, list):
-            for name, item in _named(value):
+            for name, item in value if _are_named(value) else enumerate(value):
                 collect(item, f"{prefix}.{name}")
         else:
             found[prefix] = value
@@ -118,11 +121,20 @@ def parts(text: str) -> dict[str, Any]:
     return found
 
 
-def _named(items: list[Any]) -> Iterator[tuple[Any, Any]]:
-    """Of pairs that begin with a name, by these, and of others by their numbers."""
-    for number, item in enumerate(items):
-        match item:
-            case [str(name), value]:
-                yield name, value
-            case _:
-                yield number, item
+def _are_named(items: list[Any]) -> bool:
+    """Whether they are pairs of a name and a value."""
+    return all(
+        isinstance(item, list) and len(item) == 2 and isinstance(item[0], str) for item in items
+    )
+
+
+def said(text: str) -> str:
+    """A plan, or a problem, as people read it: `Panels lanes=16 rows=8`."""
+    named = dict(parts(text))
+    kind = named.pop(_KIND, "")
+    return " ".join([kind, *(f"{short(name)}={value}" for name, value in named.items())])
+
+
+def short(name: str) -> str:
+    """A choice's name as people read it: a template's, and its arguments, by their own names."""
+    return name.removeprefix("values.").removeprefix("given.")
