@@ -7,7 +7,7 @@ from math import prod
 
 from taskc import Machine, TensorType
 from taskc.ir.target import DotInstruction, TileInstruction
-from taskc.kernels.machine_facts import GPU, PROCESSOR, seconds_of_bytes
+from taskc.kernels.machine_facts import GPU, PROCESSOR
 from taskc.tune.space import Work
 
 Types = Iterable[TensorType]
@@ -17,8 +17,9 @@ def work_of_products(
     products: int, multiplied: tuple[object, object, object], operands: Types, machine: Machine
 ) -> Work:
     """Of so many multiply-adds, of numbers of these types, into a sum of the third one."""
-    seconds = products / _products_per_second(multiplied, machine)
-    return Work(2 * products, max(seconds, seconds_of_bytes(_bytes(operands), machine)))
+    facts = PROCESSOR if machine.is_processor else GPU
+    rate = 2 * _products_per_second(multiplied, machine)
+    return Work(2 * products, _bytes(operands), rate, facts.bytes_per_second)
 
 
 def _products_per_second(multiplied: tuple[object, object, object], machine: Machine) -> float:

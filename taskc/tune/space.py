@@ -35,12 +35,19 @@ Candidates = Callable[[Problem, Machine], Iterable[AnyPlan]]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """operations  that a problem takes
-    seconds     that a machine takes at least: for these at its peak, or for the bytes of all operands
-    """
+    """The operations that a problem takes, the bytes of all operands, and how fast a machine is at best with each."""
 
     operations: int
-    seconds: float
+    nbytes: int
+    operations_per_second: float
+    bytes_per_second: float
+
+    @property
+    def seconds(self) -> float:
+        """What the machine takes at least: the roofline."""
+        return max(
+            self.operations / self.operations_per_second, self.nbytes / self.bytes_per_second
+        )
 
 
 @dataclass(frozen=True, slots=True)
