@@ -367,9 +367,9 @@ class Mapping:
         """The owner of each task as text; see `taskc.ir.mapping_picture`."""
         return table(self._pictured)
 
-    def svg(self) -> str:
-        """The owner of each task as a standalone SVG; see `taskc.ir.mapping_picture`."""
-        return svg(self._pictured)
+    def svg(self, most: int = 64) -> str:
+        """The owner of each task as a standalone SVG, of at most so many rows and columns; see `mapping_picture`."""
+        return svg(self._pictured, most)
 
     def _repr_html_(self) -> str:
         return html(self._pictured, str(self))

@@ -41,9 +41,9 @@ def table(owners: Owners) -> str:
     return "\n".join([*_heading(len(owners.shape)), *lines])
 
 
-def svg(owners: Owners) -> str:
-    """A grid of at most 64 × 64 cells, coloured by worker."""
-    rows, is_whole = _grid(owners, 64)
+def svg(owners: Owners, most: int = 64) -> str:
+    """A grid of at most `most` × `most` cells, coloured by worker."""
+    rows, is_whole = _grid(owners, most)
     width = LETTER_WIDTH * (2 + max(len(cell[1]) for row in rows for cell in row if cell))
     shapes = [
         _svg_cell(cell, j * width, i * CELL_HEIGHT, width)
