@@ -92,8 +92,8 @@ def test_all_documents_are_here() -> None:
         "language",
         "measured",
         "passes",
-        "tutorial",
         "tuning",
+        "tutorial",
     ]
 
 

@@ -33,6 +33,7 @@ ELSEWHERE = {
     "tune/test_database.py": "tune/database_file",
     "tune/test_tuner.py": "tune/strategies",
     "tune/test_choose.py": "tune/space tune/versions",
+    "tune/test_report.py": "tune/report_markup tune/report_plots",
     "tune/test_session.py": "tune/bench",
     "commands/test_tune.py": "commands/best",
     # The language is tested by what a kernel says: names, arithmetic, loops and memory.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -21,6 +22,7 @@ from taskc.kernels.convolution.problem import problem_of as convolution_problem
 from taskc.kernels.matmul import MATMUL
 from taskc.kernels.matmul.problem import problem_of as matmul_problem
 from taskc.tune.model import Judged, Quality
+from taskc.tune.report import report
 from taskc.tune.session import tuned
 from taskc.tune.space import Space
 from taskc.tune.strategies import STRATEGIES
@@ -67,12 +69,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--budget", metavar="TIME", type=seconds_of, help="how long it may go on: 30s, 5m"
     )
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="of what is random")
+    parser.add_argument(
+        "--report", metavar="FILE", help="write a page of HTML that shows all plans"
+    )
     parser.add_argument("--afresh", action="store_true", help="measure again what is known")
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     wanted = asked(options.what, options.more)
+    page = None if options.report is None else _writable(Path(options.report))
     exhaustive = options.strategy == "exhaustive"
     with _Shown(wanted.space, wanted.title) as shown:
         found = tuned(
@@ -89,7 +95,20 @@ def run(options: argparse.Namespace) -> int:
         write_text(json.dumps(as_data(found), indent=2))
     else:
         _report(wanted.title, found)
+    if page is not None:
+        page.write_text(report(found, wanted.title), encoding="utf-8")
     return 130 if found.was_interrupted else 0
+
+
+def _writable(path: Path) -> Path:
+    """The path; it is checked before tuning, which takes long."""
+    if path.is_dir():
+        raise UsageError(f"the report can't be written to {path}: it is a folder")
+    if not path.parent.is_dir():
+        raise UsageError(f"the report can't be written to {path}: there is no folder {path.parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UsageError(f"the report can't be written to {path}: permission denied")
+    return path
 
 
 def seconds_of(text: str) -> float:

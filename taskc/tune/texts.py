@@ -8,7 +8,7 @@ A field that has its default is left out: one that is added later leaves the tex
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping as Names
+from collections.abc import Callable, Mapping as Names
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from typing import Any

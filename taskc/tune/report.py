@@ -1,0 +1,361 @@
+"""What tuning found, as a page: all plans that were tried, and what made the best one best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from math import prod
+from statistics import median
+from typing import Any
+
+from taskc.ir.mapping import Mapping
+from taskc.settings import VERSION
+from taskc.tune.report_markup import Markup, cell, joined, number, page, section, table, tag
+from taskc.tune.report_plots import Axis, Dot, bar, legend, plot
+from taskc.tune.space import Work
+from taskc.tune.texts import parts, said, short, text_of
+from taskc.tune.tuner import Plan, Trial, Tuned
+
+_DRAWN_WHOLE = 1024  # tasks of a mapping; of more, the corners
+_CORNERS = 24
+_MOST_VALUES = 8
+
+
+def report(found: Tuned, title: str) -> str:
+    """One page of HTML, which needs no other file and no network."""
+    return page(
+        title,
+        *_head(found),
+        _finals(found),
+        tag("div", _predictions(found), _roofline(found), class_="plots"),
+        _choices(found),
+        _mappings(found.winner),
+        _failures(found),
+        _trials(found),
+    )
+
+
+# --- the result ------------------------------------------------------------------------------
+
+
+def _head(found: Tuned) -> Iterator[Markup]:
+    space, tried = found.space, found.trials
+    yield tag("p", tag("code", f"{space.operator.name}: {said(space.problem_text)}"))
+    yield tag("dl", *(tag("div", tag("dt", name), tag("dd", text)) for name, text in _facts(found)))
+    yield tag("p", "The best plan: ", tag("code", said(space.text(found.winner))))
+    if found.winner != space.default:
+        yield tag("p", "The default: ", tag("code", said(space.text(space.default))))
+    stages = ", ".join(f"{stage} {runs}" for stage, runs in found.stages.items())
+    known = sum(not trial.is_new for trial in tried)
+    yield tag("p", f"{known} of the {len(tried)} were known before. Runs of each stage: {stages}.")
+    for warning in found.warnings:
+        yield tag("p", f"Warning: {warning}", class_="warning")
+    if found.was_interrupted:
+        yield tag("p", "Interrupted: this is what was found until then.", class_="warning")
+
+
+def _facts(found: Tuned) -> Iterator[tuple[str, str]]:
+    space, seconds = found.space, _seconds(found, found.winner)
+    if seconds is not None:
+        yield "best time", _time(seconds)
+        if space.work is not None:
+            yield "speed", f"{_count(_gflops(space.work, seconds))} GFLOP/s"
+            yield "of the roofline", f"{100 * space.work.seconds / seconds:.0f}%"
+    if found.winner == space.default:
+        yield "against the default", "it is the default"
+    elif (gain := _gain(found)) is not None:
+        yield "against the default", f"{gain:.2f} × as fast"
+    failed = sum(not trial.result.is_measured for trial in found.trials)
+    yield "tried", f"{len(found.trials)} of {len(space.plans)} plans"
+    yield "failed", f"{failed}"
+    yield "tuning took", f"{found.seconds:.1f} s"
+    yield "machine", space.machine.name or "unnamed"
+    yield "threads" if space.machine.is_processor else "multiprocessors", f"{space.machine.threads}"
+    yield "taskc", VERSION
+
+
+def _gain(found: Tuned) -> float | None:
+    """How many times as fast as the default the winner is."""
+    if found.default is not None:
+        return found.default.ratio
+    default, best = (_seconds(found, plan) for plan in (found.space.default, found.winner))
+    return None if default is None or best is None else default / best
+
+
+def _finals(found: Tuned) -> Markup:
+    if not found.finals:
+        return section(
+            "Finals",
+            tag("p", "There were none: nothing could be measured, or all was known before."),
+        )
+    rows = (
+        (
+            number(final.seconds, _time),
+            number(final.spread, _half),
+            number(final.ratio, "{:.3f}".format),
+            cell("{:.3f} to {:.3f}".format(*final.quartiles)),
+            cell(_plan(found, final.plan)),
+        )
+        for final in found.finals
+    )
+    return section(
+        "Finals",
+        tag("p", "The best plans and the default ran in turns. A tie goes to the default."),
+        table(("median", "spread", "time over the winner's", "its quartiles", "plan"), rows),
+    )
+
+
+# --- pictures --------------------------------------------------------------------------------
+
+_LEGEND = (("winner", "the winner"), ("default", "the default"), ("", "other plans"))
+
+
+def _predictions(found: Tuned) -> Markup:
+    title = "Time against prediction"
+    shown = _measured(found)
+    if not shown or not _is_predicted(found):
+        return section(title, tag("p", "There are no predictions to compare times with."))
+    values = [value for trial in shown for value in (trial.predicted, trial.result.seconds)]
+    across = Axis.around("predicted", values, _time)
+    up = Axis("measured", across.low, across.high, _time)
+    dots = [
+        Dot(trial.predicted, trial.result.seconds, _kind(found, trial.plan), _pointed(found, trial))
+        for trial in shown
+    ]
+    diagonal = [(across.low, across.low), (across.high, across.high)]
+    return section(
+        title,
+        tag("p", "On the dashed line a plan takes as long as the cost model says."),
+        tag("figure", plot(title, across, up, dots, diagonal, is_dashed=True), legend(*_LEGEND)),
+    )
+
+
+def _pointed(found: Tuned, trial: Trial) -> str:
+    times = f"{_time(trial.result.seconds)}, predicted {_time(trial.predicted)}"
+    return f"{said(found.space.text(trial.plan))}: {times}"
+
+
+def _roofline(found: Tuned) -> Markup:
+    work, title = found.space.work, "Roofline"
+    times = {
+        _kind(found, plan): seconds
+        for plan in (found.space.default, found.winner)
+        if (seconds := _seconds(found, plan)) is not None
+    }
+    if work is None or not (work.operations and work.nbytes and times):
+        return section(title, tag("p", "The work of this problem isn't counted."))
+    intensity, peak = work.operations / work.nbytes, work.operations_per_second / 1e9
+    ridge = work.operations_per_second / work.bytes_per_second
+    speeds = {kind: _gflops(work, seconds) for kind, seconds in times.items()}
+    across = Axis.around(
+        "operations per byte", (intensity / 4, intensity * 4, ridge / 4, ridge * 4), _count
+    )
+    slope = peak * across.low / ridge
+    up = Axis.around("GFLOP/s", (slope, peak, *speeds.values()), _count)
+    dots = [Dot(intensity, y, kind, f"{_count(y)} GFLOP/s") for kind, y in speeds.items()]
+    roof = [(across.low, slope), (ridge, peak), (across.high, peak)]
+    return section(
+        title,
+        tag(
+            "p",
+            f"The problem has {_count(intensity)} operations for each byte of its operands. The machine does at most "
+            f"{_count(peak)} GFLOP/s, and moves at most {_count(work.bytes_per_second / 1e9)} GB/s.",
+        ),
+        tag("figure", plot(title, across, up, dots, roof), legend(*_LEGEND[:2])),
+    )
+
+
+# --- what a choice was worth -----------------------------------------------------------------
+
+
+def _choices(found: Tuned) -> Markup:
+    title = "What each choice was worth"
+    values = _times_by_choice(found)
+    worth = {
+        name: max(map(min, times.values())) / min(map(min, times.values()))
+        for name, times in values.items()
+        if len(times) > 1
+    }
+    if not worth:
+        return section(title, tag("p", "No choice was measured with more than one value."))
+    ordered = sorted(worth, key=worth.__getitem__, reverse=True)
+    fastest = min(trial.result.seconds for trial in _measured(found))
+    return section(
+        title,
+        tag(
+            "p",
+            "For each value the fastest of the plans that have it (the faint bar) and the median of these (the "
+            "strong one), as speeds: the longer, the faster. Beside a choice's name: how many times as long the "
+            "fastest plan of its worst value takes. What else these plans differ in isn't taken out.",
+        ),
+        tag(
+            "div",
+            *(_choice(name, worth[name], values[name], fastest) for name in ordered),
+            class_="choices",
+        ),
+    )
+
+
+def _choice(name: str, worth: float, values: dict[str, list[float]], fastest: float) -> Markup:
+    ordered = sorted(values, key=lambda value: min(values[value]))
+    lines = []
+    for value in ordered[:_MOST_VALUES]:
+        best, middle = min(values[value]), median(values[value])
+        numbers = f" best {_time(best)}, median {_time(middle)}, plans {len(values[value])}"
+        lines.append(tag("div", tag("code", value), tag("span", numbers, class_="few")))
+        lines.append(bar(fastest / best, fastest / middle))
+    left = len(ordered) - _MOST_VALUES
+    if left > 0:
+        lines.append(tag("p", f"{left} slower values are left out", class_="few"))
+    return tag("div", tag("h3", name, tag("span", f" up to {worth:.3g} ×", class_="few")), *lines)
+
+
+def _times_by_choice(found: Tuned) -> dict[str, dict[str, list[float]]]:
+    times: dict[str, dict[str, list[float]]] = {}
+    for trial in _measured(found):
+        for name, value in parts(text_of(trial.plan, whole=True)).items():
+            label = "algorithm" if name == "is" else short(name)
+            of_value = times.setdefault(label, {}).setdefault(f"{value}", [])
+            of_value.append(trial.result.seconds)
+    return times
+
+
+# --- mappings --------------------------------------------------------------------------------
+
+
+def _mappings(plan: Plan) -> Markup:
+    drawn = [
+        tag(
+            "figure",
+            tag("figcaption", f"{name}: ", tag("code", f"{mapping}")),
+            tag("div", _picture(mapping), class_="wide"),
+        )
+        for name, mapping in mappings_of(plan)
+    ]
+    title = "The winner's mappings"
+    if not drawn:
+        return section(title, tag("p", "It has none."))
+    return section(title, tag("p", "Who has which task: worker, or worker:slot."), *drawn)
+
+
+def mappings_of(value: Any, name: str = "") -> Iterator[tuple[str, Mapping]]:
+    """Those of a plan by name, with what it says of itself: fields, a template's choices, properties."""
+    if isinstance(value, Mapping):
+        yield name, value
+    elif isinstance(value, tuple):
+        for item in value:
+            match item:
+                case (str(choice), Mapping() as mapping):
+                    yield choice, mapping
+    elif is_dataclass(value):
+        names = [item.name for item in fields(value)]
+        names += [
+            key for key in dir(value) if isinstance(getattr(type(value), key, None), property)
+        ]
+        for key in names:
+            yield from mappings_of(getattr(value, key), f"{name}.{key}" if name else key)
+
+
+def _picture(mapping: Mapping) -> Markup:
+    is_whole = prod(mapping.iterated[-2:]) <= _DRAWN_WHOLE
+    return Markup(mapping.svg() if is_whole else mapping.svg(_CORNERS))
+
+
+# --- all trials ------------------------------------------------------------------------------
+
+
+def _failures(found: Tuned) -> Markup:
+    """The plans that weren't measured, by the reason."""
+    reasons: dict[tuple[str, str], list[Plan]] = {}
+    for trial in found.trials:
+        if not trial.result.is_measured:
+            reasons.setdefault((trial.result.outcome, trial.result.note), []).append(trial.plan)
+    if not reasons:
+        return section("Failures", tag("p", "There were none."))
+    said_of = (
+        tag(
+            "div",
+            tag("h3", outcome, *([": ", note] if note else [])),
+            tag("ul", *(tag("li", _plan(found, plan)) for plan in plans)),
+        )
+        for (outcome, note), plans in reasons.items()
+    )
+    return section("Failures", *said_of)
+
+
+def _trials(found: Tuned) -> Markup:
+    """The fastest first."""
+    is_predicted = _is_predicted(found)
+    named = "tried, time, spread, samples, predicted, time over that, outcome, plan".split(", ")
+    ordered = sorted(enumerate(found.trials, start=1), key=lambda item: item[1].result.seconds)
+    rows = (
+        _row(found, place, trial, trial.predicted if is_predicted else None)
+        for place, trial in ordered
+    )
+    return section("All trials", table(named, rows, sorts=True))
+
+
+def _row(found: Tuned, place: int, trial: Trial, predicted: float | None) -> tuple[Markup, ...]:
+    result = trial.result
+    seconds, spread = (result.seconds, result.spread) if result.is_measured else (None, None)
+    ratio = None if seconds is None or predicted is None else seconds / predicted
+    return (
+        number(place, str),
+        number(seconds, _time),
+        number(spread, _half),
+        number(result.samples, str),
+        number(predicted, _time),
+        number(ratio, "{:.2f}".format),
+        cell(result.outcome, "" if trial.is_new else ", known before"),
+        cell(_plan(found, trial.plan)),
+    )
+
+
+# --- plans and numbers -----------------------------------------------------------------------
+
+
+def _plan(found: Tuned, plan: Plan) -> Markup:
+    """A plan's choices, and whether it is the winner or the default."""
+    marks = [("winner", found.winner), ("default", found.space.default)]
+    shown = (tag("span", name, " ", class_=f"mark {name}") for name, its in marks if its == plan)
+    return joined((tag("code", said(found.space.text(plan))), *shown))
+
+
+def _kind(found: Tuned, plan: Plan) -> str:
+    return "winner" if plan == found.winner else "default" if plan == found.space.default else ""
+
+
+def _measured(found: Tuned) -> list[Trial]:
+    return [trial for trial in found.trials if trial.result.is_measured]
+
+
+def _is_predicted(found: Tuned) -> bool:
+    """Whether there is a cost model: a template need not have one."""
+    return all(trial.predicted > 0 for trial in found.trials)
+
+
+def _seconds(found: Tuned, plan: Plan) -> float | None:
+    """In the finals, or else as it was tried."""
+    finals = (final.seconds for final in found.finals if final.plan == plan)
+    tried = (trial.result.seconds for trial in _measured(found) if trial.plan == plan)
+    return next(iter((*finals, *tried)), None)
+
+
+def _gflops(work: Work, seconds: float) -> float:
+    return work.operations / seconds / 1e9
+
+
+def _half(spread: float) -> str:
+    return f"± {50 * spread:.1f}%"
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _time(seconds: float) -> str:
+    """`12.3 µs`"""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= 0.9995 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"

@@ -1,0 +1,145 @@
+"""What the report's page is written with: elements whose texts are escaped, tables, and the look of it all.
+
+A page is one file that asks for nothing else: no fonts, no scripts but the few lines below, no network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
+from typing import Any
+
+
+class Markup(str):
+    """HTML, which isn't escaped again."""
+
+    __slots__ = ()
+
+
+def tag(name: str, *inside: str, **attributes: object) -> Markup:
+    """An element. What is no Markup is text, and is escaped; `class_` is the attribute class, `data_key` data-key."""
+    given = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
+        for key, value in attributes.items()
+    )
+    return Markup(f"<{name}{given}>{joined(inside)}</{name}>")
+
+
+def joined(parts: Iterable[str]) -> Markup:
+    return Markup("".join(part if isinstance(part, Markup) else escape(part) for part in parts))
+
+
+def section(title: str, *inside: str) -> Markup:
+    return tag("section", tag("h2", title), *inside)
+
+
+def cell(*inside: str) -> Markup:
+    return tag("td", *inside)
+
+
+def number(value: float | None, text: Callable[[Any], str]) -> Markup:
+    """A table's cell, which is ordered by the value; those without one come last."""
+    shown, key = ("", "") if value is None else (text(value), value)
+    return tag("td", shown, class_="number", data_key=key)
+
+
+def table(
+    headings: Sequence[str], rows: Iterable[Sequence[Markup]], *, sorts: bool = False
+) -> Markup:
+    """If it sorts, it does by the column whose heading is pressed."""
+    head = tag("thead", tag("tr", *(tag("th", heading) for heading in headings)))
+    body = tag("tbody", *(tag("tr", *row) for row in rows))
+    made = tag("table", head, body, **({"class_": "sorts"} if sorts else {}))
+    return tag("div", made, class_="wide")
+
+
+def page(title: str, *inside: str) -> str:
+    head = (
+        '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+    )
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head>{head}{tag("title", title)}<style>{_STYLE}</style></head>\n'
+        f"<body>{tag('main', tag('h1', title), *inside)}<script>{_SCRIPT}</script></body></html>\n"
+    )
+
+
+_STYLE = """
+:root { color-scheme: light dark; --page: #fdfdfc; --ink: #1d2126; --soft: #5a626b; --line: #d5d8dc;
+  --card: #f2f3f4; --dot: #2f6fb7; --winner: #0b7a3b; --default: #b34700; --warning: #8a4b00; }
+@media (prefers-color-scheme: dark) { :root { --page: #14171b; --ink: #e4e7ea; --soft: #9ba4ad; --line: #363c43;
+  --card: #1e2328; --dot: #6ba7ea; --winner: #4cc47f; --default: #f29a4f; --warning: #f0b35a; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--page); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
+main { max-width: 1100px; margin: 0 auto; padding: 1rem; }
+h1 { font-size: 1.5rem; line-height: 1.25; margin: .5rem 0; overflow-wrap: anywhere; }
+h2 { font-size: 1.15rem; margin: 2.2rem 0 .5rem; }
+h3 { font-size: 1rem; margin: 0 0 .3rem; }
+p { margin: .4rem 0; max-width: 75ch; }
+p, figcaption, .legend, .few { color: var(--soft); }
+code { font: .87em ui-monospace, "DejaVu Sans Mono", monospace; overflow-wrap: anywhere; color: var(--ink); }
+dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .6rem; margin: 1rem 0; }
+dl div { background: var(--card); border-radius: 6px; padding: .5rem .7rem; }
+dt { color: var(--soft); font-size: .85rem; }
+dd { margin: 0; font-size: 1.05rem; font-weight: 600; overflow-wrap: anywhere; }
+.warning { color: var(--warning); font-weight: 600; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .9rem; }
+th, td { text-align: left; vertical-align: top; padding: .25rem .7rem .25rem 0; border-bottom: 1px solid var(--line); }
+th { color: var(--soft); font-weight: 600; white-space: nowrap; }
+th button { font: inherit; color: inherit; background: none; border: 0; padding: 0; text-align: left; cursor: pointer; }
+th[aria-sort] button::after { content: " \\25B4"; }
+th[aria-sort=descending] button::after { content: " \\25BE"; }
+.number { white-space: nowrap; font-variant-numeric: tabular-nums; }
+td code { display: block; min-width: 15rem; }
+ul { margin: .2rem 0 1rem; padding-left: 1.2rem; }
+.mark { font-size: .8rem; font-weight: 600; }
+.mark.winner { color: var(--winner); }
+.mark.default { color: var(--default); }
+figure { margin: .8rem 0; }
+.plot { display: block; width: 100%; max-width: 520px; height: auto; }
+.plot text { font: 11px system-ui, sans-serif; fill: var(--soft); }
+.plot line, .plot .frame { stroke: var(--line); fill: none; }
+.plot path { stroke: var(--ink); stroke-width: 1.5; fill: none; }
+.plot .dashed { stroke: var(--soft); stroke-dasharray: 5 4; stroke-width: 1; }
+.dot { fill: var(--dot); fill-opacity: .5; }
+.dot.default { fill: var(--page); fill-opacity: .6; stroke: var(--default); stroke-width: 2.5; }
+.dot.winner { fill: var(--winner); fill-opacity: 1; stroke: var(--page); stroke-width: 1; }
+.legend { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; font-size: .9rem; }
+.legend svg { width: 14px; height: 14px; vertical-align: -2px; margin-right: .3rem; }
+.choices, .plots { display: grid; gap: 1.4rem 2rem; }
+.choices { grid-template-columns: repeat(auto-fill, minmax(min(300px, 100%), 1fr)); }
+.plots { grid-template-columns: repeat(auto-fit, minmax(min(400px, 100%), 1fr)); gap: 0 2rem; }
+.few { font-size: .85rem; }
+.bar { height: 9px; background: var(--card); border-radius: 2px; position: relative; margin: .1rem 0 .45rem; }
+.bar span { position: absolute; inset: 0 auto 0 0; border-radius: 2px; background: var(--dot); opacity: .4; }
+.bar .median { opacity: 1; }
+@media (max-width: 600px) {
+  table, thead, tbody { display: block; }
+  tr { display: grid; grid-template-columns: repeat(4, 1fr); border-bottom: 1px solid var(--line); }
+  th, td { border: 0; white-space: normal; padding-right: .3rem; }
+  th:last-child, td:last-child { grid-column: 1 / -1; }
+  td code { min-width: 0; }
+}
+"""
+
+_SCRIPT = """
+for (const table of document.querySelectorAll("table.sorts")) {
+  const heads = [...table.tHead.rows[0].cells];
+  heads.forEach((head, column) => {
+    const button = document.createElement("button");
+    button.textContent = head.textContent;
+    head.replaceChildren(button);
+    button.onclick = () => {
+      const falls = head.ariaSort === "ascending";
+      heads.forEach(other => other.removeAttribute("aria-sort"));
+      head.ariaSort = falls ? "descending" : "ascending";
+      const key = row => {
+        const {dataset, textContent} = row.cells[column];
+        return "key" in dataset ? Number(dataset.key || Infinity) : textContent;
+      };
+      const rows = [...table.tBodies[0].rows].sort((a, b) => (key(a) > key(b)) - (key(a) < key(b)));
+      table.tBodies[0].append(...(falls ? rows.reverse() : rows));
+    };
+  });
+}
+"""
