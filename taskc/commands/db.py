@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -152,9 +151,11 @@ def _best(options: argparse.Namespace, kept: Database) -> int:
 def _asked(options: argparse.Namespace, kept: Database) -> Iterator[Row]:
     """The rows of an operator, of problems that have all words, and of machines of a name."""
     wanted = set(options.words)
-    for row in kept.rows(operator=options.operator):
-        is_machine = _is_named(row.machine, options.machine)
-        if is_machine and (not wanted or wanted <= set(words(row.problem))):
+    for row in kept.rows():
+        is_asked = options.operator in (None, row.operator) and _is_named(
+            row.machine, options.machine
+        )
+        if is_asked and (not wanted or wanted <= set(words(row.problem))):
             yield row
 
 
@@ -187,12 +188,11 @@ def _export(options: argparse.Namespace, kept: Database) -> int:
 
 
 def _import(options: argparse.Namespace, kept: Database) -> int:
+    is_input = options.file == _STANDARD_INPUT
+    name = 0 if is_input else options.file
     try:
-        if options.file == _STANDARD_INPUT:
-            added = kept.import_lines(_lines(sys.stdin))
-        else:
-            with open(options.file, encoding="utf-8", errors="replace") as file:
-                added = kept.import_lines(_lines(file))
+        with open(name, encoding="utf-8", errors="replace", closefd=not is_input) as file:
+            added = kept.import_lines(_lines(file))
     except RowError as error:
         write_error(f"error: {printable(options.file)}, {error}; nothing is imported")
         return 1

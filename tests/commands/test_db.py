@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import sqlite3
+import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +16,7 @@ import pytest
 import taskc as tc
 from taskc.tune.database import Database, Row
 from taskc.tune.rows import days_ago, now
+from tests.commands.conftest import process
 
 PROBLEM = '{"dtype":{"is":"type","name":"f32"},"is":"Problem","k":64,"m":16,"n":%d}'
 EPYC, XEON = "AMD EPYC 9R14, 2 threads", "Intel Xeon, 32 threads"
@@ -38,6 +39,7 @@ def row(rows: int = 8, n: int = 32, **fields: Any) -> Row:
     return Row(problem=PROBLEM % n, plan=plan, **given)
 
 
+NONE = "there are no such rows\n"
 ROWS = (
     row(8),
     row(6, seconds=1.5e-3),
@@ -106,8 +108,8 @@ def test_best(run: Any, kept: Database) -> None:
 
 @pytest.mark.parametrize("action", ["list", "show", "best"])
 def test_nothing_is_said_to_be_nothing(run: Any, kept: Database, action: str) -> None:
-    assert run("db", action, "conv2d").out == "there are no such rows\n"
-    assert run("db", action, "matmul", "n=33").out == "there are no such rows\n"
+    assert run("db", action, "conv2d").out == NONE
+    assert run("db", action, "matmul", "n=33").out == NONE
     assert run("db", action, "--machine", "GPU", "--json").out == "[]\n"
 
 
@@ -121,20 +123,29 @@ def test_rows_are_carried_to_another_database(
         assert run("db", "export", str(file)).code == 0
         assert file.read_text() == "".join(f"{line}\n" for line in lines)
     exported = run("db", "export").out
-    own = kept.path
+    words = {
+        "output": ("import", "-"),
+        "file": ("import", str(file)),
+        "merge": ("merge", str(kept.path)),
+    }
     monkeypatch.setenv("TASKC_CACHE", str(tmp_path / "another"))
-    for added in ("6 rows added\n", "0 rows added\n"):
-        monkeypatch.setattr(sys, "stdin", io.StringIO(exported))
-        words = {
-            "output": ("import", "-"),
-            "file": ("import", str(file)),
-            "merge": ("merge", str(own)),
-        }
-        ended = run("db", *words[way])
-        assert (ended.code, ended.out, ended.err) == (0, added, "")
+    ended = process("db", *words[way], input=exported)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "6 rows added\n", "")
     assert list(Database().export_lines()) == lines
-    monkeypatch.setattr(sys, "stdin", io.StringIO(exported))
-    assert json.loads(run("db", *words[way], "--json").out) == {"added": 0}
+    ended = process("db", *words[way], "--json", input=exported)
+    assert json.loads(ended.stdout) == {"added": 0}
+
+
+def test_the_standard_input_may_be_anything(kept: Database) -> None:
+    command = [sys.executable, "-m", "taskc", "db", "import", "-"]
+    ended = subprocess.run(command, input=b"\xff\n", capture_output=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(b"error: -, line 1: it isn't JSON")
+
+
+def test_names_may_be_anything(run: Any, kept: Database) -> None:
+    assert run("db", "list", "\udcff", "\udcff", "--machine", "\udcff").out == NONE
+    assert r"of the name \udcff" in run("db", "prune", "--machine", "\udcff").err
 
 
 def test_what_cannot_be_imported_is_told_by_its_line(
@@ -203,6 +214,6 @@ def test_without_a_database_there_are_no_rows(
     run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TASKC_CACHE", str(tmp_path / "cache"))
-    assert run("db", "list").out == "there are no such rows\n"
+    assert run("db", "list").out == NONE
     assert run("db", "export").out == '{"format": 1}\n'
     assert list(tmp_path.iterdir()) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,15 @@ def test_what_another_connection_adds_is_found(database: Database) -> None:
         assert found.seconds == seconds
 
 
+def test_threads_share_a_database(database: Database) -> None:
+    def work(number: int) -> bool:
+        database.add(row(number))
+        return row(number) in database.rows()
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(40)))
+
+
 def test_facts_of_a_machine(database: Database) -> None:
     assert database.fact("a machine", "bandwidth") is None
     database.set_fact("a machine", "bandwidth", 1e10)
@@ -155,13 +165,24 @@ def test_it_lies_in_the_cache_folder_and_is_its_owner_s(
         assert "tuning.sqlite3" in files
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="an open file stays where it is")
 def test_a_file_that_takes_its_place_is_opened(database: Database, tmp_path: Path) -> None:
+    def delete() -> None:
+        for path in tmp_path.glob(f"{database.path.name}*"):
+            path.unlink()
+
     database.add(ROW)
-    for path in tmp_path.iterdir():
-        path.unlink()
+    delete()
     assert database.rows() == []
     database.add(row(1))
     assert database.rows() == Database(database.path).rows() == [row(1)]
+    other = Database(tmp_path / "other.sqlite3")
+    other.add(row(2))
+    other.close()
+    delete()
+    other.path.rename(database.path)
+    database.add(row(3))
+    assert database.rows() == Database(database.path).rows() == [row(2), row(3)]
 
 
 def test_what_taskc_came_with_stands_in(
@@ -240,9 +261,13 @@ def test_a_database_is_brought_to_a_newer_format(
 ) -> None:
     database.add(ROW)
     database.close()
-    grown = (*database_file.FORMATS, ("ALTER TABLE facts ADD COLUMN unit TEXT DEFAULT 'B/s'",))
+    statement = "ALTER TABLE facts ADD COLUMN unit TEXT DEFAULT 'B/s'"
     with monkeypatch.context() as patch:
-        patch.setattr(database_file, "FORMATS", grown)
+        patch.setattr(database_file, "FORMATS", (*database_file.FORMATS, (statement, "stop")))
+        with pytest.raises(DatabaseError, match="syntax error"):
+            Database(database.path).check()  # nothing of a format, or all of it
+    with monkeypatch.context() as patch:
+        patch.setattr(database_file, "FORMATS", (*database_file.FORMATS, (statement,)))
         merged = Database(tmp_path / "merged.sqlite3")
         assert merged.merge(database.path) == 1  # which leaves the file as it is
         assert Database(database.path).rows() == [ROW]
