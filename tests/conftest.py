@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import gc
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from taskc.tune.database import Database
 from tests import guards
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -46,6 +48,15 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 def _guards() -> None:
     """Arrays that compiled code sees have canaries around them: tests/guards.py."""
     guards.install()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _untuned() -> Iterator[None]:
+    """Calls find no plans that somebody has tuned on this machine."""
+    nothing = Database(Path(os.devnull) / "tuning.sqlite3")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("taskc.tune.choose.database", lambda: nothing)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -29,6 +29,7 @@ from taskc.tune.versions import fingerprint, version
 Plan: TypeAlias = Any
 AnySpace: TypeAlias = "Space[Any, Any]"
 
+_LONGEST_NOTE = 500  # characters
 _MOST_IDLE = 1000  # times that a strategy may propose nothing new
 _SAMPLES = (3, 6, 12)  # of all, of the better half of these, of its better half
 _FINALISTS = 3
@@ -210,7 +211,7 @@ class Tuner:
             parcel = parcel_of(self.space.definition(plan))
         except (CompileError, ValueError, TypeError) as error:
             said = str(error).splitlines() or [type(error).__name__]
-            self._note(plan, Outcome("refused", note=said[0]), is_new=True)
+            self._note(plan, Outcome("refused", note=said[0][:_LONGEST_NOTE]), is_new=True)
             return None
         self._parcels[plan] = parcel
         return parcel
