@@ -1,8 +1,8 @@
 """A process that compiles, checks and times kernels given as text: `python -m taskc.tune.worker`.
 
 It says `{}` when it is there, reads requests from its standard input, each a line of JSON, and answers each by a line.
-It ends when its input does.
-A candidate that crashes or hangs takes nothing but this process with it, and `process` starts another.
+It ends when its input does. A candidate that crashes or hangs takes nothing but this process with it, and `process`
+starts another.
 
     {"do": "compile", "parcel": …}
     {"do": "check", "parcel": …, "folder": …, "tolerance": …}

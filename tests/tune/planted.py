@@ -24,6 +24,10 @@ class Planted(Worker):
             libc.fflush(None)
         return made
 
+    def compile(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.definition(Parcel.parse(request["parcel"]))
+        return super().compile(request)
+
 
 if __name__ == "__main__":
     serve(Planted())

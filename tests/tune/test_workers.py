@@ -91,6 +91,8 @@ def test_faults_cost_one_candidate(workers: Workers, tmp_path: Path) -> None:
     assert workers.check(doubled("wrong", 2.001), folder, tolerance=0.1) == Checked(
         pytest.approx(1e-3, rel=2)
     )
+    compiled = workers.compile_all([doubled("first"), doubled("crashes"), doubled("last")])
+    assert [type(found) for found in compiled.values()] == [Compiled, Failed, Compiled]
     broken = Parcel(doubled().ir.replace("y[i]", "y[i + 1]"))
     refused = workers.compile_all([broken])[broken]
     assert isinstance(refused, Failed)
