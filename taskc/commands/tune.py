@@ -22,6 +22,7 @@ from taskc.kernels.convolution.problem import problem_of as convolution_problem
 from taskc.kernels.matmul import MATMUL
 from taskc.kernels.matmul.problem import problem_of as matmul_problem
 from taskc.tune.model import Judged, Quality
+from taskc.tune.ray_workers import ray_workers
 from taskc.tune.report import report
 from taskc.tune.session import tuned
 from taskc.tune.space import Space
@@ -68,6 +69,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget", metavar="TIME", type=seconds_of, help="how long it may go on: 30s, 5m"
     )
+    parser.add_argument(
+        "--workers",
+        metavar="ray://HOST:PORT",
+        help="compile and measure on a Ray cluster (pip install ray)",
+    )
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="of what is random")
     parser.add_argument(
         "--report", metavar="FILE", help="write a page of HTML that shows all plans"
@@ -90,6 +96,7 @@ def run(options: argparse.Namespace) -> int:
             seed=options.seed,
             afresh=options.afresh,
             progress=shown.trial,
+            workers=options.workers and ray_workers(options.workers),
         )
     if options.json:
         write_text(json.dumps(as_data(found), indent=2))

@@ -14,8 +14,9 @@ from taskc.tune.space import Space
 from taskc.tune.strategies import STRATEGIES, Strategy
 from taskc.tune.tuner import Trial, Tuned, Tuner
 from taskc.tune.versions import fingerprint
+from taskc.tune.workers import Workers
 
-OPTIONS = ("strategy", "budget", "most", "seed", "afresh", "progress", "database")
+OPTIONS = ("strategy", "budget", "most", "seed", "afresh", "progress", "database", "workers")
 
 
 def tuned(
@@ -29,6 +30,7 @@ def tuned(
     afresh: bool = False,
     progress: Callable[[Trial], None] = lambda trial: None,
     database: Database | None = None,
+    workers: Workers | None = None,
 ) -> Tuned:
     """Tunes one problem on the machine at hand.
 
@@ -36,6 +38,7 @@ def tuned(
     strategy   a name, or a function as strategies.py has them; if not said, "model" where there are costs
     budget     seconds
     most       plans that are tried
+    workers    that compile, check and time; of this machine, if not said
     afresh     what the database has is measured again
     """
     if strategy is None:
@@ -44,7 +47,7 @@ def tuned(
     rows = database or shared()
     machine = fingerprint(space.machine)
     space = corrected(space, rows.rows(operator=space.operator.name, machine=machine))
-    with WorkerBench(space, seed, reference) as bench:
+    with WorkerBench(space, seed, reference, workers) as bench:
         tuner = Tuner(
             space, bench, rows, chosen,
             most=most, budget=budget, seed=seed, afresh=afresh, progress=progress,

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from statistics import median
+from typing import Any, Protocol
 
 from taskc.machine import machine
 from taskc.settings import cache_folder
@@ -58,6 +59,15 @@ class Timed:
         return median(self.seconds)
 
 
+class AnyProcess(Protocol):
+    """What is asked, and answers: a `Process`, here or elsewhere."""
+
+    def ask(self, request: dict[str, Any], limit: float) -> dict[str, Any] | Failed: ...
+    def wait_until_ready(self) -> None: ...
+    def end(self) -> None: ...
+    def close(self) -> None: ...
+
+
 class Workers:
     """Processes that are there until they are closed, or the parent ends.
 
@@ -66,6 +76,7 @@ class Workers:
     folder     the cache folder of candidates: the parent's own keeps what its calls use
     memory     bytes that a process may have beside what it starts with; None sets no limit
     command    what runs a worker
+    start      makes a process of a command and an environment
     """
 
     def __init__(
@@ -76,6 +87,7 @@ class Workers:
         folder: Path | None = None,
         memory: int | None = None,
         command: Sequence[str] = COMMAND,
+        start: Callable[[Sequence[str], Mapping[str, str]], AnyProcess] = Process,
     ) -> None:
         threads = threads or machine().threads
         environment = dict(os.environ)
@@ -86,7 +98,7 @@ class Workers:
         self.threads = threads
         count = processes or _processors()
         command = [*command, *([] if memory is None else [str(memory)])]
-        self._processes = [Process(command, environment) for _ in range(count)]
+        self._processes = [start(command, environment) for _ in range(count)]
         self._executor = ThreadPoolExecutor(count)
 
     def __enter__(self) -> Workers:
@@ -109,7 +121,7 @@ class Workers:
         limit: float = 60.0,
     ) -> dict[Parcel, Compiled | Failed]:
         """Compiles each once. `on_each` hears of it in this thread as soon as it is done."""
-        idle: SimpleQueue[Process] = SimpleQueue()
+        idle: SimpleQueue[AnyProcess] = SimpleQueue()
         for process in self._processes:
             idle.put(process)
 
