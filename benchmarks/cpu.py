@@ -5,7 +5,7 @@ that isn't installed is named. `--quick` takes fewer shapes and pairs.
 
 Convolutions are a section of their own (convolution_cases.py): `--convolutions` measures them alone, with the
 processor time that each takes to compile. `--untuned` measures, instead of anything else, their plans as they
-are chosen against random ones, which takes long.
+are chosen against random ones, which takes long. `--tune` tunes each problem before.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ THREADS = (1, 2)
 PEERS = ("onnx", "onnxruntime", "torch")
 FLAGS = {
     "convolutions": "these alone",
+    "products": "these alone",
+    "tune": "first tunes each problem on the CPU, and says what that gained",
     "untuned": "the plans of convolutions alone, against random ones: takes long",
 }
 MATMULS = (
@@ -70,6 +72,8 @@ def measure(threads: int, flags: list[str]) -> None:
     from taskc.tune.timing import Probe, pairs
 
     quick = "--quick" in flags
+    if "--tune" in flags:
+        tune(threads, quick, flags)
     probe = Probe(threads)
     peak = probe.gflops()
     print(f"{threads} thread(s): {peak:.0f} GFLOP/s in a loop of fused multiply-adds", flush=True)
@@ -103,6 +107,30 @@ def measure(threads: int, flags: list[str]) -> None:
     Path(os.environ["ROWS"]).write_text(json.dumps(rows))
 
 
+def tune(threads: int, quick: bool, flags: list[str]) -> None:
+    """Tunes what the cases choose from: what they are made of then is what was best."""
+    from statistics import geometric_mean
+    from time import perf_counter
+
+    from taskc.tune.choose import recorded
+    from taskc.tune.session import tuned
+    from taskc.tune.texts import said
+
+    with recorded() as spaces:
+        for _ in sections(threads, quick, flags):
+            pass
+    start, gains = perf_counter(), []
+    for space in spaces.values():
+        found = tuned(space, most=16)
+        gain = found.default.ratio if found.default else 1.0
+        gains.append(gain)
+        print(f"  {gain:.3f} {space.operator.name} {said(space.problem_text)}", flush=True)
+    mean, seconds = geometric_mean(gains), perf_counter() - start
+    print(
+        f"tuned: {len(gains)} problems in {seconds:.0f} s, gain {mean:.3f} in the mean", flush=True
+    )
+
+
 def sections(threads: int, quick: bool, flags: list[str]) -> Iterator[Case]:
     from convolution_cases import convolution_cases, untuned_cases
     from cpu_cases import attention_cases, memory_cases
@@ -111,6 +139,8 @@ def sections(threads: int, quick: bool, flags: list[str]) -> Iterator[Case]:
         return untuned_cases(threads, quick)
     if "--convolutions" in flags:
         return convolution_cases(threads, quick)
+    if "--products" in flags:
+        return products(threads, quick)
     return chain(
         products(threads, quick),
         heights(threads, quick),

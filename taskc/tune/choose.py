@@ -6,6 +6,9 @@ that is legal and its cost is nearly the least; else the one of least cost. Choo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from math import inf, log2
 from typing import Any
 
@@ -23,7 +26,25 @@ _NEARLY = 1.1  # of the least cost
 def choose(operator: Operator[Problem, AnyPlan], problem: Problem, machine: Machine) -> AnyPlan:
     """The plan for a problem on a machine."""
     space = Space(operator, problem, machine)
+    asked = _asked.get()
+    if asked is not None:
+        asked.setdefault((operator.name, space.problem_text), space)
     return _measured(space) or space.default
+
+
+_Spaces = dict[tuple[str, str], Space[Any, Any]]
+_asked: ContextVar[_Spaces | None] = ContextVar("asked", default=None)
+
+
+@contextmanager
+def recorded() -> Iterator[_Spaces]:
+    """What plans are chosen from, each once: to tune all that a program is made of."""
+    spaces: _Spaces = {}
+    token = _asked.set(spaces)
+    try:
+        yield spaces
+    finally:
+        _asked.reset(token)
 
 
 def _measured(space: Space[Problem, AnyPlan]) -> AnyPlan | None:

@@ -11,7 +11,7 @@ import pytest
 import taskc as tc
 from taskc import f16, f32
 from taskc.kernels.matmul import MATMUL, matmul
-from taskc.tune.choose import choose, distance
+from taskc.tune.choose import choose, distance, recorded
 from taskc.tune.database import Database
 from taskc.tune.rows import Row, now
 from taskc.tune.space import Space
@@ -89,3 +89,12 @@ def test_a_template_of_the_library_takes_it(database: Database) -> None:
     keep(database, of, other)
     made = matmul(65, 130, 70).ir
     assert str(made) == str(of.definition(other).ir) != str(before)
+
+
+def test_what_is_chosen_from_is_recorded(database: Database) -> None:
+    with recorded() as spaces:
+        matmul(33, 70, 50)
+        matmul(33, 70, 50)
+        choose(OPERATOR, Problem(40), HERE)
+    matmul(34, 70, 50)
+    assert [space.operator.name for space in spaces.values()] == ["matmul", "step"]
