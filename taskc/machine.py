@@ -1,8 +1,8 @@
-"""What a template asks about the machine at hand, to choose its mappings."""
+"""What a template asks about a machine, to choose its mappings: the one at hand, or any other that is built for."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +11,9 @@ from taskc.ir.types import DType
 from taskc.settings import thread_limit
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+# What isn't known of a processor that isn't here.
+_THREADS = 8
+_OWN_CACHE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,26 +52,42 @@ class Machine:
 
 
 @cache
-def machine(target: str | None = None) -> Machine:
-    """The processor that calls run on; or what is known of a target: `tc.machine("sm_80")`."""
+def machine(target: str | None = None, *, threads: int | None = None) -> Machine:
+    """The processor that calls run on; or what is known of a target, which need not be here.
+
+        tc.machine()                      the machine at hand
+        tc.machine("sm_80")               a GPU
+        tc.machine("avx2", threads=4)     a processor, whose cores have a MiB of cache of their own
+
+    threads  how many blocks run at a time: of a GPU as many as it has multiprocessors, of a processor 8, if not said
+    """
     if target is not None:
-        return _described(target)
+        found = _described(target)
+        return found if threads is None else replace(found, threads=threads)
+    if threads is not None:
+        raise ValueError("TASKC_THREADS says how many threads there are on the machine at hand")
     from taskc.backend.cpu.pool import limit_threads, thread_count
     from taskc.backend.cpu.processor import host
 
     limit_threads(thread_limit())
     processor = host()
-    here, name = TARGETS[processor.target], f"{processor.name} {processor.target}"
-    return Machine(
-        here.warp, here.vectors, thread_count(), _cache_bytes(), here.products, name=name
+    return replace(
+        _described(processor.target),
+        threads=thread_count(),
+        fast_memory=_cache_bytes(),
+        name=f"{processor.name} {processor.target}",
     )
 
 
 def _described(name: str) -> Machine:
     target = TARGETS.get(name)
-    if target is None or target.is_processor:
-        known = ", ".join(name for name, target in TARGETS.items() if not target.is_processor)
-        raise ValueError(f"there is no machine {name!r} to build for; there is {known}")
+    if target is None:
+        raise ValueError(
+            f"there is no machine {name!r} to build for; there is {', '.join(TARGETS)}"
+        )
+    if target.is_processor:
+        vectors, products = target.vectors, target.products
+        return Machine(target.warp, vectors, _THREADS, _OWN_CACHE_BYTES, products, name=name)
     return Machine(
         target.warp,
         THREAD_REGISTERS,
@@ -85,4 +104,4 @@ def _cache_bytes() -> int:
         text = (_CACHES / "index2" / "size").read_text(encoding="ascii").strip()
         return int(text[:-1]) << {"K": 10, "M": 20}[text[-1]]
     except (OSError, ValueError, KeyError):
-        return 1 << 20
+        return _OWN_CACHE_BYTES

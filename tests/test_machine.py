@@ -1,9 +1,10 @@
-"""What templates are told of the machine at hand."""
+"""What templates are told of a machine: of the one at hand, and of others."""
 
 from __future__ import annotations
 
 import pytest
 
+import taskc as tc
 from taskc.backend.cpu import processor
 from taskc.machine import machine
 
@@ -20,3 +21,24 @@ def test_vector_registers(target: str, vectors: int, monkeypatch: pytest.MonkeyP
     made = machine.__wrapped__()
     assert made.registers == vectors
     assert made.is_processor
+
+
+@pytest.mark.parametrize(("target", "vectors"), VECTORS.items())
+def test_a_processor_that_is_not_here(target: str, vectors: int) -> None:
+    made = tc.machine(target)
+    assert made.is_processor
+    assert (made.lanes, made.registers) == (processor.typical(target).lanes, vectors)
+    assert made.name == target
+    assert made.threads == 8
+
+
+def test_its_threads_may_be_said() -> None:
+    assert tc.machine("avx2", threads=64).threads == 64
+    assert tc.machine("sm_90a", threads=114).threads == 114  # of a card with fewer multiprocessors
+    with pytest.raises(ValueError, match="TASKC_THREADS says how many"):
+        tc.machine(threads=1)
+
+
+def test_a_machine_that_nobody_knows() -> None:
+    with pytest.raises(ValueError, match=r"there is no machine 'avx3' .* sm_90a, avx512, .*sse2$"):
+        tc.machine("avx3")

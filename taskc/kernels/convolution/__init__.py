@@ -103,7 +103,7 @@ def convolution(
     total     the type that is summed in, and that bias and scale have: f32, or i32 of integers, if not said; scaled
               integers have them in f32
     result    y's; `dtype` if not said, and `total` of integers and tf32
-    machine   what it is built for, by its mappings: `tc.machine()`, or `tc.machine("sm_80")`
+    machine   what it is built for, by its mappings: `tc.machine()`, `tc.machine("avx2")`, `tc.machine("sm_80")`
     schedule  how, on a processor; `tiling`: elsewhere, of `own`, `depth` and `stages`
     """
     machine = machine or tc.machine()
@@ -129,6 +129,7 @@ def convolution_1d(
     dilation: int = 1,
     order: str = "NHWC",
     filters: str = "OHWI",
+    machine: Machine | None = None,
     schedule: Direct | None = None,
     **options: Any,
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
@@ -136,13 +137,14 @@ def convolution_1d(
 
     padding  zeros on each side, or (left, right). All else is as in `convolution`, without the axis of height
     """
+    machine = machine or tc.machine()
     left, right = (padding, padding) if isinstance(padding, int) else padding
     problem = problem_of(
         images, (1, width), channels, features,
         size=(1, size), stride=(1, stride), padding=(0, left, 0, right), dilation=(1, dilation),
-        order=order, filters=filters, axes=1, **_whole(options),
+        order=order, filters=filters, axes=1, **_whole(options, machine),
     )  # fmt: skip
-    return build(problem, schedule, tc.machine())
+    return build(problem, schedule, machine)
 
 
 def convolution_3d(
@@ -159,6 +161,7 @@ def convolution_3d(
     dilation: int | tuple[int, int, int] = 1,
     order: str = "NHWC",
     filters: str = "OHWI",
+    machine: Machine | None = None,
     schedule: Direct | None = None,
     **options: Any,
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
@@ -168,6 +171,7 @@ def convolution_3d(
     padding  zeros on all sides, of each axis, or (front, above, left, back, below, right). All else is as in
              `convolution`, with the axis of depth before that of height
     """
+    machine = machine or tc.machine()
     sizes, strides, dilations = map(triple, (size, stride, dilation))
     sides = padding if isinstance(padding, tuple) and len(padding) == 6 else triple(padding) * 2
     front, above, left, back, below, right = sides
@@ -175,18 +179,18 @@ def convolution_3d(
         images, (height, width), channels, features,
         size=sizes[1:], stride=strides[1:], padding=(above, left, below, right), dilation=dilations[1:],
         order=order, filters=filters, axes=3,
-        slices=Slices(depth, sizes[0], strides[0], dilations[0], front, back), **_whole(options),
+        slices=Slices(depth, sizes[0], strides[0], dilations[0], front, back), **_whole(options, machine),
     )  # fmt: skip
-    return build(problem, schedule, tc.machine())
+    return build(problem, schedule, machine)
 
 
-def _whole(options: dict[str, Any]) -> dict[str, Any]:
+def _whole(options: dict[str, Any], machine: Machine) -> dict[str, Any]:
     """Options of images of other axes than two, with what isn't said."""
     not_said: dict[str, Any] = {
         "groups": 1, "bias": False, "scale": False, "residual": False, "activation": None,
         "dtype": f16, "total": None, "result": None,
     }  # fmt: skip
-    return {**not_said, **options, "lanes": tc.machine().lanes}
+    return {**not_said, **options, "lanes": machine.lanes}
 
 
 def build(

@@ -74,8 +74,8 @@ def matmul(
     activation   a function of the sum, such as tc.gelu
     result       c's type, where it isn't `total`
     by           tf32: operands of f32 are rounded to that as they are multiplied, on a GPU
-    machine      what it is built for, by its mappings: `tc.machine()`, where calls run, or
-                 `tc.machine("sm_80")`. There long sums may be split; then it is a program
+    machine      what it is built for, by its mappings: `tc.machine()`, where calls run, or another one:
+                 `tc.machine("avx2")`, `tc.machine("sm_80")`. On a GPU long sums may be split; then it is a program
     schedule     how, on a processor; `tiling`: elsewhere
     """
     machine = machine or tc.machine()
@@ -124,6 +124,7 @@ def product(
     scale: bool = False,
     residual: bool = False,
     activation: Activation | None = None,
+    machine: Machine | None = None,
     plan: Packs | None = None,
 ) -> tc.KernelDefinition:
     """A kernel: c[m, n] = activation(a[m, k] @ b[k, n]), by instructions for products of packs.
@@ -135,13 +136,14 @@ def product(
     packed      b comes as `kernel.pack(b)` makes it
     bias        an operand, and so are scale and residual: as in `matmul`
     activation  a function of the sum, such as tc.gelu
+    machine     the processor that it is built for, if it isn't that at hand
     """
     problem = problem_of(
         m, n, k, dtype, right=right or (tc.i8 if dtype is u8 else dtype),
         total=total or (f32 if dtype.is_float else i32), result=result, packed=packed, bias=bias,
         scale=scale, residual=residual, activation=activation,
     )  # fmt: skip
-    return packs(problem, plan or choose(PRODUCT, problem, tc.machine()))
+    return packs(problem, plan or choose(PRODUCT, problem, machine or tc.machine()))
 
 
 def batch_matmul(
@@ -159,11 +161,13 @@ def batch_matmul(
     scale: bool = False,
     residual: bool = False,
     activation: Activation | None = None,
+    machine: Machine | None = None,
     schedule: Panels | None = None,
 ) -> tc.KernelDefinition:
     """A kernel: c[..., m, n] = activation(a[..., m, k] @ b[..., k, n]), with bias, scale and residual.
 
-    batch  what stands in front of the last two axes, of a and of b
+    batch    what stands in front of the last two axes, of a and of b
+    machine  the processor that it is built for, if it isn't that at hand
 
     All else is as in `matmul`; a packed b is the same for all products.
     """
@@ -172,7 +176,7 @@ def batch_matmul(
         bias=bias, scale=scale, residual=residual, activation=activation,
         batch=(tuple(batch[0]), tuple(batch[1])),
     )  # fmt: skip
-    return panels(problem, schedule or choose(BATCH_MATMUL, problem, tc.machine()))
+    return panels(problem, schedule or choose(BATCH_MATMUL, problem, machine or tc.machine()))
 
 
 def _work(problem: Problem, machine: Machine) -> Work:
