@@ -58,7 +58,8 @@ def compile_ahead(job: dict[str, Any]) -> dict[str, Any]:
     target = job["target"]
     kernel = family_of(job).build(tc.machine(target), *job["size"])
     remarks: list[str] = []
-    for taken in driver.compile_ahead(kernel, target):
+    for made in driver.compile_ahead(kernel, target):
+        taken = made.resources
         spilled = taken.spill_stores + taken.spill_loads
         remarks += [f"{spilled} bytes are spilled"] if spilled else []
         remarks += taken.remarks

@@ -75,10 +75,12 @@ class ProgramExamination:
 
     findings  what is wrong, each thing once
     calls     of the program's calls, in order, up to the first with an error
+    results   what the arguments are after these, of the program as its author wrote it
     """
 
     findings: tuple[Finding, ...]
     calls: tuple[Examination, ...]
+    results: tuple[Any, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -142,7 +144,8 @@ def examine_program(
     names = {id(kernel): name for name, kernel in kernels_of(program).items()}
     found: dict[Any, Finding] = {}
     calls: list[Examination] = []
-    for number, launch in enumerate(launches(program, _copies(program, bound)), start=1):
+    values = _copies(program, bound)
+    for number, launch in enumerate(launches(program, values), start=1):
         kernel = launch.call.kernel
         report_call = _behind(f"call {number}, {names[id(kernel)]}: ", progress)
         examination = _examine(kernel, launch.bound, seeds, wanted, report_call)
@@ -154,7 +157,7 @@ def examine_program(
         for value, result in zip(launch.bound.values, examination.results, strict=True):
             if isinstance(value, np.ndarray):
                 value[...] = result
-    return ProgramExamination(tuple(found.values()), tuple(calls))
+    return ProgramExamination(tuple(found.values()), tuple(calls), tuple(values))
 
 
 def _bound(definition: Definition, arguments: Sequence[Any] | None) -> Bound:

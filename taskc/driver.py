@@ -34,7 +34,7 @@ from taskc.places import Device
 from taskc.settings import VERSION, cache_folder, target_name, thread_limit
 
 if TYPE_CHECKING:
-    from taskc.backend.cuda.compiled import Resources
+    from taskc.backend.cuda.compiled import Compiled
 
 Call: TypeAlias = Callable[..., Any]
 
@@ -309,21 +309,23 @@ def _cuda() -> Backend:
 register_target("cuda", _cuda)
 
 
-def compile_ahead(definition: Definition, target: str) -> tuple[Resources, ...]:
-    """Compiles all kernels of a definition for a GPU ("sm_90a") that need not be here, and says what each takes.
+def compile_ahead(definition: Definition, target: str) -> tuple[Compiled, ...]:
+    """Compiles all kernels of a definition for a GPU ("sm_90a") that need not be here.
 
-    The code goes into the cache folder, where calls find it, also on another machine to which the folder was taken.
+    What the assembler says of each is in its `resources`. The code goes into the cache folder, where calls find it,
+    also on another machine to which the folder was taken.
     """
     from taskc.backend.cache import Cache
     from taskc.backend.cuda.compile import compiled
     from taskc.passes.pipeline import lower
 
     version, kept = compiler_version(), Cache(cache_folder() / "cuda")
-    made = [
-        compiled(replace(kernel.ir, target=target), lower, kept, version)
-        for kernel in definition.kernels
-    ]
-    return tuple([one.resources for one in made])
+    return tuple(
+        [
+            compiled(replace(kernel.ir, target=target), lower, kept, version)
+            for kernel in definition.kernels
+        ]
+    )
 
 
 # --- the cache -------------------------------------------------------------------------------

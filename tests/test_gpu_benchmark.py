@@ -12,7 +12,7 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from textwrap import dedent, indent
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -114,13 +114,14 @@ def test_every_family_names_what_there_is(parts: Any) -> None:
 
 def test_what_the_assembler_finds_bad_is_said(parts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     remarks = "(C7514) products are serialized", "(C7508) setmaxnreg is ignored"
-    taken = [Resources(spill_stores=4, spill_loads=8), Resources(remarks=remarks), Resources()]
+    needed = [Resources(spill_stores=4, spill_loads=8), Resources(remarks=remarks), Resources()]
+    made = [SimpleNamespace(resources=resources) for resources in needed]
     ahead = {**job("compile", 100), "target": "sm_90a"}
-    monkeypatch.setattr(driver, "compile_ahead", lambda kernel, target: taken[:2])
+    monkeypatch.setattr(driver, "compile_ahead", lambda kernel, target: made[:2])
     found = parts["work"].compile_ahead(ahead)
     assert found["remarks"] == ["12 bytes are spilled", *remarks]
     assert parts["jobs"].line_of({**ahead, **found}).endswith("; ".join(found["remarks"]))
-    monkeypatch.setattr(driver, "compile_ahead", lambda kernel, target: taken[2:])
+    monkeypatch.setattr(driver, "compile_ahead", lambda kernel, target: made[2:])
     assert parts["work"].compile_ahead(ahead) == {}
 
 

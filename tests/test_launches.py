@@ -354,6 +354,7 @@ def test_a_call_is_checked_on_what_it_gets_from_those_before() -> None:
     told: list[str] = []
     examined = checking.examine_program(by_places(0), progress=told.append, target="sm_80")
     assert [call.bound.values[-1].tolist() for call in examined.calls] == [[0, 1, 2, 3]] * 2
+    assert examined.results[1].tolist() == [0, 1, 2, 3]
     assert told[0] == "call 1, numbers: proving"
     assert told[-1].startswith("call 2, picked: running it after ")
 

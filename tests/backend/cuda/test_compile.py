@@ -240,7 +240,8 @@ def test_a_call_finds_what_was_compiled_ahead(
 ) -> None:
     monkeypatch.setenv("TASKC_CACHE", str(tmp_path))
     (kernel,) = examples.definition("02_transpose.py:transpose").kernels
-    (taken,) = compile_ahead(kernel, "sm_89")
+    (made,) = compile_ahead(kernel, "sm_89")
+    taken = made.resources
     assert taken.registers > 0
     monkeypatch.setattr(compiling, "compile_kernel", None)
     x = np.zeros(tuple(map(int, kernel.ir.parameters[0].shape)), np.float32)
