@@ -39,7 +39,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "device": ("backend.cuda",),
     "checking": ("driver",),
     "mutation": ("checking",),
-    "tune": ("mutation",),
+    "tune": ("mutation", "device"),
     "kernels": ("tune",),
     "graph": ("kernels",),
     "onnx": ("graph",),

@@ -31,6 +31,7 @@ ELSEWHERE = {
     "test_mutation.py": "mutation/changes",
     # What the tuner does is seen in what it finds, by made-up times and by real ones.
     "tune/test_database.py": "tune/database_file",
+    "tune/test_dry.py": "commands/tune_target",
     "tune/test_tuner.py": "tune/strategies",
     "tune/test_choose.py": "tune/space tune/versions",
     "tune/test_report.py": "tune/report_markup tune/report_plots",

@@ -7,7 +7,7 @@ import re
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
-from taskc import Mapping
+from taskc import Mapping, machine
 from taskc.commands.terminal import UsageError, write_text
 from taskc.commands.tune import MORE, asked, speed
 from taskc.ir.types import DTYPES
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    wanted = asked(options.what, options.more)
+    wanted = asked(options.what, options.more, machine())
     space = wanted.space
     row = database().best(space.operator.name, space.problem_text, fingerprint(space.machine))
     plan = choose(space.operator, space.problem, space.machine)

@@ -8,19 +8,21 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from taskc import DType, Machine, f32, machine
+from taskc import DType, Machine, f32
 from taskc.commands.loading import load_module
 from taskc.commands.options import add_json, positive
 from taskc.commands.terminal import Progress, UsageError, columns, many, write, write_text
+from taskc.commands.tune_target import add_target, machine_of, report_dry
 from taskc.ir.types import DTYPES
 from taskc.kernels.convolution import CONVOLUTION
 from taskc.kernels.convolution.problem import problem_of as convolution_problem
 from taskc.kernels.matmul import MATMUL
 from taskc.kernels.matmul.problem import problem_of as matmul_problem
+from taskc.tune.dry import dry_run
 from taskc.tune.model import Judged, Quality
 from taskc.tune.ray_workers import ray_workers
 from taskc.tune.report import report
@@ -40,6 +42,7 @@ Compiles, checks and times plans, and remembers the fastest: later calls take it
   taskc tune matmul --m 1024 --n 1024 --k 1024
   taskc tune conv2d --height 56 --width 56 --channels 64 --features 64 --size 3 --padding 1
   taskc tune my_kernels.py:matmul --m 1024 --n 1024 --k 1024
+  taskc tune matmul --m 1024 --n 1024 --k 1024 --dtype f16 --target cuda:sm_90a --dry-run
 
 What was measured is in the database of `taskc db`; nothing is measured twice, and Ctrl-C loses nothing.
 """
@@ -79,27 +82,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--report", metavar="FILE", help="write a page of HTML that shows all plans"
     )
     parser.add_argument("--afresh", action="store_true", help="measure again what is known")
+    add_target(parser)
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    wanted = asked(options.what, options.more)
+    here = machine_of(options.target, is_dry=options.dry_run)
+    wanted = asked(options.what, options.more, here)
     page = None if options.report is None else _writable(Path(options.report))
     exhaustive = options.strategy == "exhaustive"
     with _Shown(wanted.space, wanted.title) as shown:
-        found = tuned(
-            wanted.space,
-            reference=wanted.reference,
-            strategy=options.strategy,
-            most=options.most or (None if exhaustive else 32),
-            budget=options.budget or float("inf"),
-            seed=options.seed,
-            afresh=options.afresh,
-            progress=shown.trial,
-            workers=options.workers and ray_workers(options.workers),
-        )
+        how: dict[str, Any] = {
+            "strategy": options.strategy,
+            "most": options.most or (None if exhaustive else 32),
+            "budget": options.budget or float("inf"),
+            "seed": options.seed,
+            "progress": shown.trial,
+        }
+        if options.dry_run:
+            found = dry_run(wanted.space, **how)
+        else:
+            workers = options.workers and ray_workers(options.workers)
+            found = tuned(
+                wanted.space,
+                reference=wanted.reference,
+                afresh=options.afresh,
+                workers=workers,
+                **how,
+            )
     if options.json:
-        write_text(json.dumps(as_data(found), indent=2))
+        of_this = {"is_dry": True, "winner": None} if options.dry_run else {}
+        write_text(json.dumps(as_data(found) | of_this, indent=2))
+    elif options.dry_run:
+        report_dry(wanted.title, found, said)
     else:
         _report(wanted.title, found)
     if page is not None:
@@ -143,12 +158,12 @@ class Asked:
     reference: Callable[..., Any] | None = None
 
 
-def asked(what: str, more: Sequence[str]) -> Asked:
+def asked(what: str, more: Sequence[str], here: Machine) -> Asked:
     if what == "matmul":
-        return _matmul(more, machine())
+        return _matmul(more, here)
     if what == "conv2d":
-        return _convolution(more, machine())
-    return _template(what, more)
+        return _convolution(more, here)
+    return _template(what, more, here)
 
 
 class _Options(argparse.ArgumentParser):
@@ -165,6 +180,8 @@ def _matmul(words: Sequence[str], here: Machine) -> Asked:
         parser.add_argument(name, action="store_true")
     given = vars(parser.parse_args(words))
     m, n, k, dtype = (given.pop(name) for name in ("m", "n", "k", "dtype"))
+    if given["packed"] and not here.is_processor:
+        raise UsageError("taskc tune matmul: GPUs take b as it is: --packed is for processors")
     total = f32 if dtype.is_float and dtype.bits < 32 else None
     problem = matmul_problem(m, n, k, dtype, total=total, **given)
     said = _keywords({"dtype": dtype, "total": total, **given}, {"dtype": f32})
@@ -195,7 +212,8 @@ def _convolution(words: Sequence[str], here: Machine) -> Asked:
     images, height, width, channels, features, dtype = (
         given.pop(name) for name in ("images", "height", "width", "channels", "features", "dtype")
     )
-    given |= {"packed": not given.pop("unpacked"), "exact": not given.pop("winograd")}
+    packed = here.is_processor and not given.pop("unpacked")
+    given |= {"packed": packed, "exact": not given.pop("winograd")}
     problem = convolution_problem(
         images, (height, width), channels, features, dtype=dtype,
         lanes=here.lanes, scale=False, activation=None, total=None, result=None, **given,
@@ -238,7 +256,7 @@ def _extents(text: str) -> int | tuple[int, ...]:
     return numbers[0] if len(numbers) == 1 else numbers
 
 
-def _template(what: str, words: Sequence[str]) -> Asked:
+def _template(what: str, words: Sequence[str], here: Machine) -> Asked:
     file, _, name = what.rpartition(":")
     if not file or not Path(file).is_file():
         raise UsageError(f"there is no {what!r} to tune: say matmul, conv2d, or FILE:TEMPLATE")
@@ -250,7 +268,7 @@ def _template(what: str, words: Sequence[str]) -> Asked:
         raise UsageError(f"{file} has no template {name!r}; {offer}")
     arguments = _named_values(words)
     try:
-        space = template.space(**arguments)
+        space = replace(template.space(**arguments), machine=here)
     except TypeError as error:
         raise UsageError(f"{name}: {error}") from None
     said = " ".join(f"{key}={value}" for key, value in arguments.items())
@@ -323,7 +341,9 @@ def _report(title: str, found: Tuned) -> None:
     tried = found.trials
     failed = [trial for trial in tried if not trial.result.is_measured]
     known = sum(not trial.is_new for trial in tried)
-    write((title, "bold"), f", on {found.space.machine.name}, {many(machine().threads, 'thread')}")
+    here = found.space.machine
+    kind = "thread" if here.is_processor else "multiprocessor"
+    write((title, "bold"), f", on {here.name}, {many(here.threads, kind)}")
     write(
         f"{many(len(found.space.plans), 'plan')}: {len(tried)} tried, {known} of them known before, "
         f"{len(failed)} failed; {found.seconds:.1f} s"

@@ -22,6 +22,7 @@ from taskc.ir.rounding import convert
 from taskc.ir.signature import inputs_of, is_output
 from taskc.ir.types import DType, f64
 from taskc.lang.definition import Definition, KernelDefinition
+from taskc.machine import machine
 from taskc.packed import Packed
 from taskc.tune.disturbances import Disturbances
 from taskc.tune.operands import Operands, operands_of, write_operands
@@ -56,7 +57,7 @@ class WorkerBench:
         self._folder = Path(tempfile.mkdtemp(prefix="taskc-tune-"))
         self._seen: list[Disturbances] = []
         try:
-            _write_operands(self._folder, space, seed, reference)
+            prepare(self._folder, space, seed, reference)
         except BaseException:
             self.close()
             raise
@@ -86,13 +87,15 @@ class WorkerBench:
             if not isinstance(found, Failed):
                 self.stages.update(found.seconds.keys())
         return [
-            _failed(found) if isinstance(found, Failed) else Outcome("compiled", digest=found.code)
+            outcome_of(found)
+            if isinstance(found, Failed)
+            else Outcome("compiled", digest=found.code)
             for found in (made[parcel] for parcel in parcels)
         ]
 
     def check(self, parcel: Parcel) -> Outcome:
         found = self._workers.check(parcel, self._folder, limit=self._limit)
-        return _failed(found) if isinstance(found, Failed) else Outcome("right")
+        return outcome_of(found) if isinstance(found, Failed) else Outcome("right")
 
     def time(self, parcel: Parcel, samples: int) -> list[float] | Outcome:
         found = self.race([parcel], samples)
@@ -103,18 +106,21 @@ class WorkerBench:
             parcels, self._folder, samples=samples, limit=self._limit * len(parcels)
         )
         if isinstance(found, Failed):
-            return _failed(found)
+            return outcome_of(found)
         self._seen.append(found[0].disturbances)
         return [list(timed.seconds) for timed in found]
 
 
-def _failed(found: Failed) -> Outcome:
+def outcome_of(found: Failed) -> Outcome:
     return Outcome(found.state, note=found.note)
 
 
-def _write_operands(
-    folder: Path, space: Space[Any, Any], seed: int, reference: Reference | None
+def prepare(
+    folder: Path, space: Space[Any, Any], seed: int = 0, reference: Reference | None = None
 ) -> None:
+    """Puts inputs of a problem into a folder, and what is right, which the processor at hand computes."""
+    if space.machine != machine():
+        space = Space(space.operator, space.problem, machine())
     definition = space.definition(space.default)
     inputs = inputs_for(definition, seed)
     if reference is not None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from taskc.tune.bench import WorkerBench
 from taskc.tune.database import Database, database as shared
+from taskc.tune.gpu_worker import workers_for
 from taskc.tune.model import corrected, judged
 from taskc.tune.space import Space
 from taskc.tune.strategies import STRATEGIES, Strategy
@@ -32,7 +33,7 @@ def tuned(
     database: Database | None = None,
     workers: Workers | None = None,
 ) -> Tuned:
-    """Tunes one problem on the machine at hand.
+    """Tunes one problem on the machine at hand: the processor, or the GPU whose target the space's machine names.
 
     reference  a function of the inputs that says what is right, where the operator has none
     strategy   a name, or a function as strategies.py has them; if not said, "model" where there are costs
@@ -47,6 +48,8 @@ def tuned(
     rows = database or shared()
     machine = fingerprint(space.machine)
     space = corrected(space, rows.rows(operator=space.operator.name, machine=machine))
+    if workers is None and not space.machine.is_processor:
+        workers = workers_for(space.machine.name)
     with WorkerBench(space, seed, reference, workers) as bench:
         tuner = Tuner(
             space, bench, rows, chosen,

@@ -58,6 +58,7 @@ class Operator(Generic[Problem, AnyPlan]):
     kinds    the types of its plans, and of data in them
     work     of a problem on a machine, if it is counted
     is_counted  the costs of plans are seconds, and not only an order
+    smallest   of the problems that a plan computes as it does this one, on its machine, one that can be simulated
     """
 
     name: str
@@ -66,6 +67,7 @@ class Operator(Generic[Problem, AnyPlan]):
     kinds: tuple[type, ...]
     work: Callable[[Problem, Machine], Work] | None = None
     is_counted: bool = True
+    smallest: Callable[[Problem, AnyPlan, Machine], Problem] | None = None
 
     def plan(self, text: str) -> AnyPlan:
         """The plan of a text; a TextError if there is none."""

@@ -26,12 +26,12 @@ _PARENTS = 4
 
 def exhaustive(space: AnySpace, measured: Measured, random: Random) -> Iterator[Sequence[Any]]:
     """All plans, those first that should be fastest."""
-    yield from _batches(space.ranked)
+    yield from batches(space.ranked)
 
 
 def sampled(space: AnySpace, measured: Measured, random: Random) -> Iterator[Sequence[Any]]:
     """Each plan as likely as any other."""
-    yield from _batches(space.sample(len(space.plans), random))
+    yield from batches(space.sample(len(space.plans), random))
 
 
 def evolutionary(space: AnySpace, measured: Measured, random: Random) -> Iterator[Sequence[Any]]:
@@ -58,7 +58,7 @@ def model(space: AnySpace, measured: Measured, random: Random) -> Iterator[Seque
         yield list(dict.fromkeys((*islice(near, _BATCH // 2 - 1), *islice(cheap, 1))))
 
 
-def _batches(plans: Sequence[Any]) -> Iterator[Sequence[Any]]:
+def batches(plans: Sequence[Any]) -> Iterator[Sequence[Any]]:
     for first in range(0, len(plans), _BATCH):
         yield plans[first : first + _BATCH]
 

@@ -132,11 +132,12 @@ class Tuner:
     most      trials, at most; `budget`: seconds after which no further batch begins
     progress  is told of each trial
     afresh    what the database has is measured again
+    database  None remembers nothing
     """
 
     space: AnySpace
     bench: Bench
-    database: Database
+    database: Database | None
     strategy: Strategy
     most: int | None = None
     budget: float = inf
@@ -218,7 +219,7 @@ class Tuner:
 
     def _row(self, plan: Plan) -> Row | None:
         """What the database has of it."""
-        if self.afresh:
+        if self.afresh or self.database is None:
             return None
         return self.database.find(
             self.space.operator.name, self.space.problem_text, self.space.text(plan),
@@ -232,6 +233,8 @@ class Tuner:
         self.progress(trial)
 
     def _keep(self, trial: Trial) -> None:
+        if self.database is None:
+            return
         result, measured = trial.result, trial.result.is_measured
         self.database.add(
             Row(
@@ -287,12 +290,12 @@ class Tuner:
         alive = list(samples)
         for count in _SAMPLES:
             for code in alive:
-                self._count("sample", count)
                 taken = self.bench.time(parcels[code], count)
                 if isinstance(taken, Outcome):
                     del samples[code]
                     yield code, taken
                 else:
+                    self._count("sample", count)
                     samples[code] += taken
             alive = sorted(
                 (code for code in alive if code in samples), key=lambda c: median(samples[c])

@@ -30,7 +30,7 @@ from taskc.errors import CompileError, InternalError
 from taskc.lang.definition import Definition
 from taskc.machine import machine
 from taskc.tune.disturbances import Watch
-from taskc.tune.operands import operands_of
+from taskc.tune.operands import Operands, operands_of
 from taskc.tune.parcel import Parcel
 from taskc.tune.results import worst_error
 from taskc.tune.rotation import in_turn, rotated
@@ -69,7 +69,7 @@ class Worker:
         folder = Path(request["folder"])
         definition = self.definition(Parcel.parse(request["parcel"]))
         operands = operands_of(definition, folder)
-        operands.call_of(definition)()
+        self.call(definition, operands)
         error, allowed = worst_error(definition, operands, folder)
         if request["tolerance"] is not None:
             allowed = request["tolerance"]
@@ -77,6 +77,9 @@ class Worker:
             note = f"an element is off by {error:.1e} of the results' root mean square"
             return failed("wrong", f"{note}, and {allowed:.1e} is allowed")
         return {"error": error}
+
+    def call(self, definition: Definition, operands: Operands) -> None:
+        operands.call_of(definition)()
 
     def time(self, request: Answer) -> Answer:
         folder, samples = Path(request["folder"]), request["samples"]

@@ -5,8 +5,8 @@
         workers.check(parcel, folder)
         workers.time(parcel, folder, samples=15)
 
-Compilations run on all processors. Checks and times are of one process, and nothing is compiled meanwhile: a call
-returns when all that it has started is done.
+Compilations run on all processors, and so does `check_all`. Times are of one process, and nothing is compiled
+meanwhile: a call returns when all that it has started is done.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from statistics import median
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from taskc.machine import machine
 from taskc.settings import cache_folder
@@ -27,15 +27,21 @@ from taskc.tune.disturbances import Disturbances
 from taskc.tune.parcel import Parcel
 from taskc.tune.process import Failed, Process
 
+Answer: TypeAlias = "dict[str, Any] | Failed"
+
 COMMAND = (sys.executable, "-m", "taskc.tune.worker")
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """seconds: of the stages that ran, by name; code: the hash of the machine code."""
+    """seconds  of the stages that ran, by name
+    code     the hash of the machine code
+    note     what is known of it besides
+    """
 
     seconds: Mapping[str, float]
     code: str
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,33 +127,59 @@ class Workers:
         limit: float = 60.0,
     ) -> dict[Parcel, Compiled | Failed]:
         """Compiles each once. `on_each` hears of it in this thread as soon as it is done."""
+        requests = {parcel: {"do": "compile", "parcel": parcel.text} for parcel in parcels}
+        made: dict[Parcel, Compiled | Failed] = {}
+
+        def hear(parcel: Parcel, answer: Answer) -> None:
+            made[parcel] = answer if isinstance(answer, Failed) else Compiled(**answer)
+            on_each(parcel, made[parcel])
+
+        self._ask_all(requests, hear, limit)
+        return made
+
+    def check_all(
+        self, folders: Mapping[Parcel, Path], *, limit: float = 60.0
+    ) -> dict[Parcel, Checked | Failed]:
+        """Checks parcels as `check` does, each on what is in its folder, beside each other."""
+        requests = {parcel: _check(parcel, folder, None) for parcel, folder in folders.items()}
+        found: dict[Parcel, Checked | Failed] = {}
+
+        def hear(parcel: Parcel, answer: Answer) -> None:
+            found[parcel] = answer if isinstance(answer, Failed) else Checked(**answer)
+
+        self._ask_all(requests, hear, limit)
+        return found
+
+    def _ask_all(
+        self,
+        requests: Mapping[Parcel, dict[str, Any]],
+        hear: Callable[[Parcel, Answer], None],
+        limit: float,
+    ) -> None:
+        """Asks all processes. Each answer is heard in this thread as soon as it is there."""
         idle: SimpleQueue[AnyProcess] = SimpleQueue()
         for process in self._processes:
             idle.put(process)
 
-        def compile(parcel: Parcel) -> Compiled | Failed:
+        def ask(request: dict[str, Any]) -> Answer:
             process = idle.get()
             try:
-                answer = process.ask({"do": "compile", "parcel": parcel.text}, limit)
+                return process.ask(request, limit)
             finally:
                 idle.put(process)
-            return answer if isinstance(answer, Failed) else Compiled(**answer)
 
-        made: dict[Parcel, Compiled | Failed] = {}
         futures = {
-            self._executor.submit(compile, parcel): parcel for parcel in dict.fromkeys(parcels)
+            self._executor.submit(ask, request): parcel for parcel, request in requests.items()
         }
         try:
             for future in as_completed(futures):
-                made[futures[future]] = future.result()
-                on_each(futures[future], future.result())
+                hear(futures[future], future.result())
         except BaseException:  # an answer that comes later would be taken for another one's
             for future in futures:
                 future.cancel()
             for process in self._processes:
                 process.end()
             raise
-        return made
 
     def check(
         self, parcel: Parcel, folder: Path, *, tolerance: float | None = None, limit: float = 60.0
@@ -156,8 +188,7 @@ class Workers:
 
         tolerance  that its error may have; by the results' types, if not said
         """
-        request = {"do": "check", "parcel": parcel.text, "folder": str(folder.absolute())}
-        answer = self._processes[0].ask({**request, "tolerance": tolerance}, limit)
+        answer = self._processes[0].ask(_check(parcel, folder, tolerance), limit)
         return answer if isinstance(answer, Failed) else Checked(**answer)
 
     def time(
@@ -205,6 +236,11 @@ class Workers:
             Timed(tuple(own), answer["times"], answer["copies"], disturbances)
             for own in answer["seconds"]
         ]
+
+
+def _check(parcel: Parcel, folder: Path, tolerance: float | None) -> dict[str, Any]:
+    where = str(folder.absolute())
+    return {"do": "check", "parcel": parcel.text, "folder": where, "tolerance": tolerance}
 
 
 def _processors() -> int:

@@ -32,6 +32,7 @@ from taskc.kernels.matmul.plan import (
 )
 from taskc.kernels.matmul.plan_gpu import Tiling, Vectors
 from taskc.kernels.matmul.problem import Activation, Extent, Extents, Problem, problem_of
+from taskc.kernels.matmul.smallest import smallest
 from taskc.kernels.matmul.tiles import tiles
 from taskc.kernels.roofline import work_of_products
 from taskc.tune.choose import choose
@@ -186,7 +187,9 @@ def _work(problem: Problem, machine: Machine) -> Work:
     return work_of_products(products, problem.multiplied, (a, b, *further, c), machine)
 
 
-MATMUL = Operator("matmul", candidates, build, (FewRows, Panels, Tiling, Vectors), _work)
+MATMUL = Operator(
+    "matmul", candidates, build, (FewRows, Panels, Tiling, Vectors), _work, smallest=smallest
+)
 PRODUCT = Operator(
     "product",
     candidates_of_packs,

@@ -1,0 +1,185 @@
+"""A worker for GPUs: it compiles for one that need not be here, and checks on it, or else in the simulator.
+
+python -m taskc.tune.gpu_worker sm_90a simulator
+python -m taskc.tune.gpu_worker sm_90a device
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from functools import partial
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from taskc import device
+from taskc.backend.cuda.compiled import Compiled
+from taskc.checking import examine, examine_program
+from taskc.driver import CheckError, compile_ahead
+from taskc.ir.nodes import Tensor
+from taskc.ir.signature import is_output
+from taskc.lang.definition import Definition, KernelDefinition
+from taskc.lang.program import ProgramDefinition
+from taskc.tune.disturbances import Disturbances
+from taskc.tune.operands import Operands, operands_of
+from taskc.tune.parcel import Parcel
+from taskc.tune.worker import Answer, Worker, failed, serve
+from taskc.tune.workers import Workers
+
+_FILLED = 2  # times the L2 that copies of operands rotate through
+_MOST_COPIES = 64
+_MOST_TIMES = 200
+
+
+class SimulatedWorker(Worker):
+    """It has no GPU: nothing is timed."""
+
+    def __init__(self, target: str) -> None:
+        super().__init__()
+        self.target = target
+
+    def compile(self, request: Answer) -> Answer:
+        start = time.perf_counter()
+        made = compile_ahead(self.definition(Parcel.parse(request["parcel"])), self.target)
+        if spills := [why for one in made for why in _spills(one)]:
+            return failed("refused", "; ".join(spills))
+        digest = hashlib.sha256(b"".join([hashlib.sha256(one.cubin).digest() for one in made]))
+        return {
+            "seconds": {"compile": time.perf_counter() - start},
+            "code": digest.hexdigest(),
+            "note": "; ".join(map(_needs, made)),
+        }
+
+    def call(self, definition: Definition, operands: Operands) -> None:
+        """Runs it as it was written, and lowered: they have to agree, without a race or an access out of bounds."""
+        given = list(operands.inputs)
+        if isinstance(definition, ProgramDefinition):
+            program = examine_program(definition, given, stages=("lean",), target=self.target)
+            findings, results = program.findings, program.results
+        else:
+            assert isinstance(definition, KernelDefinition)
+            kernel = examine(definition, given, stages=("lean",), target=self.target)
+            findings, results = kernel.findings, kernel.results
+        errors = tuple([finding for finding in findings if finding.severity == "error"])
+        if errors:
+            raise CheckError(errors)
+        for (parameter, memory), result in zip(_places(definition, operands), results, strict=True):
+            if isinstance(parameter, Tensor) and parameter.role != "in":
+                np.copyto(memory, result)
+
+
+class DeviceWorker(SimulatedWorker):
+    """It has the first GPU: kernels are checked there, and timed by its events."""
+
+    def call(self, definition: Definition, operands: Operands) -> None:
+        placed = _on_device(operands)
+        placed.call_of(definition)()
+        results: Iterable[Any] = placed.outputs
+        for memory, result in zip(operands.outputs, results, strict=True):
+            np.copyto(memory, result.numpy())
+
+    def time(self, request: Answer) -> Answer:
+        """Samples of all, in turns."""
+        folder, copies = Path(request["folder"]), 1
+        samplers = []
+        for text in request["parcels"]:
+            definition = self.definition(Parcel.parse(text))
+            operands = operands_of(definition, folder)
+            copies = _copies(operands) if request["rotates"] else 1
+            calls = [_on_device(operands).call_of(definition) for _ in range(copies)]
+            samplers.append(_sampler(calls, request["seconds"]))
+        rounds = [[sample() for sample in samplers] for _ in range(request["samples"])]
+        return {
+            "seconds": list(zip(*rounds, strict=True)),
+            "times": 1,
+            "copies": copies,
+            "disturbances": asdict(Disturbances()),
+        }
+
+
+# --- what a kernel needs ---------------------------------------------------------------------
+
+
+def _spills(made: Compiled) -> Iterator[str]:
+    """Registers that go through memory: such a kernel isn't worth a measurement."""
+    spilled = made.resources.spill_stores + made.resources.spill_loads
+    if spilled:
+        yield f"{made.name} spills {spilled} bytes of registers"
+
+
+def _needs(made: Compiled) -> str:
+    needs = made.resources
+    shared = (needs.shared + made.shared) / 1024
+    said = f"{made.threads} threads, {needs.registers} registers, {shared:.0f} KiB of shared memory"
+    return "; ".join((said, *needs.remarks))
+
+
+# --- operands --------------------------------------------------------------------------------
+
+
+def _places(definition: Definition, operands: Operands) -> Iterator[tuple[Any, Any]]:
+    """Parameters, in order, with their arguments."""
+    given, made = iter(operands.inputs), iter(operands.outputs)
+    for parameter in definition.ir.parameters:
+        yield parameter, next(made if is_output(parameter) else given)
+
+
+def _on_device(operands: Operands) -> Operands:
+    def placed(value: Any) -> Any:
+        return device.array(value) if isinstance(value, np.ndarray) else value
+
+    return Operands(tuple(map(placed, operands.inputs)), tuple(map(placed, operands.outputs)))
+
+
+def _copies(operands: Operands) -> int:
+    """So many that none is in the L2 when its turn comes."""
+    wanted = ceil(_FILLED * device.context().cache_bytes / max(1, operands.nbytes))
+    return min(_MOST_COPIES, max(1, wanted))
+
+
+# --- times -----------------------------------------------------------------------------------
+
+
+def _sampler(calls: list[Callable[[], object]], least: float) -> Callable[[], float]:
+    """Takes the seconds of a call: the mean of as many in a graph as take so many seconds at least."""
+
+    def run_all(times: int) -> None:
+        for _ in range(times):
+            for call in calls:
+                call()
+
+    run_all(1)  # loads the code
+    once = _seconds(partial(run_all, 1))
+    times = min(_MOST_TIMES, max(1, ceil(least / max(1e-7, once))))
+    graph = device.Graph(partial(run_all, times))
+    graph.replay()
+    return lambda: _seconds(graph.replay) / (times * len(calls))
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    """That the device takes, by its events."""
+    stream = device.current_stream()
+    start = stream.record()
+    run()
+    end = stream.record()
+    end.synchronize()
+    milliseconds: float = end.since(start)
+    return milliseconds * 1e-3
+
+
+WORKERS = {"simulator": SimulatedWorker, "device": DeviceWorker}
+
+
+def workers_for(target: str, runs_on: str = "device") -> Workers:
+    """Such workers, which run kernels on the "device", or in the "simulator"."""
+    return Workers(command=(sys.executable, "-m", "taskc.tune.gpu_worker", target, runs_on))
+
+
+if __name__ == "__main__":
+    serve(WORKERS[sys.argv[2]](sys.argv[1]))
