@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from taskc import DType, Machine, f32
-from taskc.commands.loading import load_module
+from taskc.commands.loading import load_kernel, load_module
 from taskc.commands.options import add_json, positive
 from taskc.commands.terminal import Progress, UsageError, columns, many, write, write_text
 from taskc.commands.tune_target import add_target, machine_of, report_dry
@@ -22,6 +22,8 @@ from taskc.kernels.convolution import CONVOLUTION
 from taskc.kernels.convolution.problem import problem_of as convolution_problem
 from taskc.kernels.matmul import MATMUL
 from taskc.kernels.matmul.problem import problem_of as matmul_problem
+from taskc.lang.definition import Definition
+from taskc.tune.choose import recorded
 from taskc.tune.dry import dry_run
 from taskc.tune.model import Judged, Quality
 from taskc.tune.ray_workers import ray_workers
@@ -55,7 +57,10 @@ conv2d   --height H --width W --channels C --features F [--images 1] [--size 3] 
          [--dilation 1] [--groups 1] [--order NHWC] [--filters OHWI] [--dtype f32] [--unpacked] [--winograd]
          [--bias] [--residual]
 """
-_OF_TEMPLATES = "FILE:TEMPLATE  --NAME VALUE, for each of its arguments"
+_OF_TEMPLATES = """\
+FILE:TEMPLATE     --NAME VALUE, for each argument of a template with @tc.tune
+FILE:KERNEL       all that a kernel or a program was made of by the library, such as 'net.py:model(128)'
+"""
 MORE = f"what is tuned:\n{_OF_MATMUL}{_OF_CONVOLUTION}{_OF_TEMPLATES}"
 
 
@@ -88,8 +93,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     here = machine_of(options.target, is_dry=options.dry_run)
-    wanted = asked(options.what, options.more, here)
+    wanted = _all_asked(options.what, options.more, here)
     page = None if options.report is None else _writable(Path(options.report))
+    if page is not None and len(wanted) > 1:
+        raise UsageError(f"a report is of one problem, and {options.what} has {len(wanted)}")
+    data, was_interrupted = [], False
+    for one in wanted:
+        found = _tuned(one, options)
+        was_interrupted |= found.was_interrupted
+        if options.json:
+            of_this = {"is_dry": True, "winner": None} if options.dry_run else {}
+            data.append(as_data(found) | of_this)
+        elif options.dry_run:
+            report_dry(one.title, found)
+        else:
+            _report(one.title, found)
+        if page is not None:
+            page.write_text(report(found, one.title), encoding="utf-8")
+        if was_interrupted:
+            break
+    if options.json:
+        write_text(json.dumps(data[0] if len(wanted) == 1 else data, indent=2))
+    return 130 if was_interrupted else 0
+
+
+def _tuned(wanted: Asked, options: argparse.Namespace) -> Tuned:
     exhaustive = options.strategy == "exhaustive"
     with _Shown(wanted.space, wanted.title) as shown:
         how: dict[str, Any] = {
@@ -100,26 +128,9 @@ def run(options: argparse.Namespace) -> int:
             "progress": shown.trial,
         }
         if options.dry_run:
-            found = dry_run(wanted.space, **how)
-        else:
-            workers = options.workers and ray_workers(options.workers)
-            found = tuned(
-                wanted.space,
-                reference=wanted.reference,
-                afresh=options.afresh,
-                workers=workers,
-                **how,
-            )
-    if options.json:
-        of_this = {"is_dry": True, "winner": None} if options.dry_run else {}
-        write_text(json.dumps(as_data(found) | of_this, indent=2))
-    elif options.dry_run:
-        report_dry(wanted.title, found, said)
-    else:
-        _report(wanted.title, found)
-    if page is not None:
-        page.write_text(report(found, wanted.title), encoding="utf-8")
-    return 130 if found.was_interrupted else 0
+            return dry_run(wanted.space, **how)
+        how["workers"] = options.workers and ray_workers(options.workers)
+        return tuned(wanted.space, reference=wanted.reference, afresh=options.afresh, **how)
 
 
 def _writable(path: Path) -> Path:
@@ -153,8 +164,8 @@ class Asked:
 
     title: str
     space: Space[Any, Any]
-    imports: str
-    call: str
+    imports: str = ""
+    call: str = ""
     reference: Callable[..., Any] | None = None
 
 
@@ -164,6 +175,27 @@ def asked(what: str, more: Sequence[str], here: Machine) -> Asked:
     if what == "conv2d":
         return _convolution(more, here)
     return _template(what, more, here)
+
+
+def _all_asked(what: str, more: Sequence[str], here: Machine) -> list[Asked]:
+    """What is tuned: one problem, or all that a kernel or a program of a file chooses plans for."""
+    match = re.fullmatch(r"(.*\.py):(\w+)(\(.*\))?", what, re.DOTALL)
+    if match is None or not Path(match[1]).is_file():
+        return [asked(what, more, here)]
+    with recorded() as spaces:
+        value = getattr(load_module(Path(match[1])), match[2], None)
+        if match[3] is not None:
+            load_kernel(what)
+        elif isinstance(value, Template) or not isinstance(value, Definition):
+            return [asked(what, more, here)]
+    if more:
+        raise UsageError(f"{what} is no template with @tc.tune, and takes no arguments")
+    if not spaces:
+        raise UsageError(f"{what} is made of no operators that have plans to choose from")
+    return [
+        Asked(f"{space.operator.name} {said(space.problem_text)}", replace(space, machine=here))
+        for space in spaces.values()
+    ]
 
 
 class _Options(argparse.ArgumentParser):

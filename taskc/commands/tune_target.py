@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from taskc import Machine, machine
 from taskc.commands.terminal import UsageError, columns, many, write, write_text
 from taskc.device import DeviceError, context
 from taskc.ir.target import GPUS
+from taskc.tune.texts import said
 from taskc.tune.tuner import Trial, Tuned
 
 _DRY = "with --dry-run candidates are compiled and simulated without a GPU"
@@ -45,8 +45,8 @@ def machine_of(target: str, *, is_dry: bool) -> Machine:
     return machine(here.target, threads=here.processors)
 
 
-def report_dry(title: str, found: Tuned, said: Any) -> None:
-    """What was compiled and checked. `said` says a plan."""
+def report_dry(title: str, found: Tuned) -> None:
+    """What was compiled and checked."""
     tried = found.trials
     right = [trial for trial in tried if trial.result.outcome == "not measured"]
     write((title, "bold"), f", for {found.space.machine.name}, dry")
@@ -56,15 +56,16 @@ def report_dry(title: str, found: Tuned, said: Any) -> None:
     )
     for trial in tried:
         if trial not in right:
-            note = f"{said(found.space, trial.plan)}: {trial.result.note}"
+            note = f"{said(found.space.text(trial.plan))}: {trial.result.note}"
             write((f"{trial.result.outcome}: ", "bold red"), note)
-    write_text(columns([_row(found, trial, said) for trial in right]))
+    if right:
+        write_text(columns([_row(found, trial) for trial in right]))
     for warning in found.warnings:
         write(("not measured: ", "bold yellow"), warning)
     if found.was_interrupted:
         write("interrupted")
 
 
-def _row(found: Tuned, trial: Trial, said: Any) -> tuple[str, ...]:
+def _row(found: Tuned, trial: Trial) -> tuple[str, ...]:
     predicted = f"predicted {trial.predicted * 1e6:.3g} us"
-    return predicted, trial.result.note, said(found.space, trial.plan)
+    return predicted, trial.result.note, said(found.space.text(trial.plan))

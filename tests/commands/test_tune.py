@@ -86,6 +86,57 @@ def test_a_template_of_a_file_is_tuned(capsys: pytest.CaptureFixture[str]) -> No
     assert "kernel = matmul(m=20, n=33, k=17, own=repeat(" in capsys.readouterr().out
 
 
+MODEL = """
+import taskc as tc
+from taskc import f32
+from taskc.kernels.matmul import matmul
+from taskc.kernels.rows import softmax
+
+def model(m):
+    scores, weights = matmul(m, 40, 24), softmax(m, 40)
+
+    @tc.program
+    def model(x: f32[m, 24], w: f32[24, 40], y: tc.out[f32[m, 40]]):
+        weights(scores(x, w), y=y)
+
+    return model
+
+@tc.kernel(workers=4)
+def alone(x: f32[4], y: tc.out[f32[4]]):
+    for i in tc.repeat(1) * tc.spatial(4):
+        y[i] = x[i]
+"""
+
+
+def test_all_operators_of_a_program_are_tuned(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], database: Database
+) -> None:
+    file = tmp_path / "net.py"
+    file.write_text(MODEL, encoding="utf-8")
+    assert main(["tune", f"{file}:model(9)", "--most", "2", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert [found["operator"] for found in made] == ["matmul", "rows"]
+    assert {row.operator for row in database.rows()} == {"matmul", "rows"}
+    for words, said in (
+        ([f"{file}:alone"], "is made of no operators that have plans"),
+        ([f"{file}:model(9)", "--m", "3"], "takes no arguments"),
+        ([f"{file}:model(9)", "--report", str(tmp_path / "page")], "a report is of one problem"),
+    ):
+        assert main(["tune", *words]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_a_dry_run_is_for_a_gpu_that_is_not_here(
+    capsys: pytest.CaptureFixture[str], database: Database
+) -> None:
+    words = [*MATMUL, "--dtype", "f16", "--target", "cuda:sm_80", "--most", "1"]
+    assert main(["tune", *words, "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "right in the simulator" in said
+    assert "nothing was timed" in said
+    assert database.rows() == []
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
