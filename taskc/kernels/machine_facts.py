@@ -29,31 +29,32 @@ class ProcessorFacts:
     fused_latency: float = 4  # cycles until a multiply-add's sum may be added to
     registers_to_pick: int = 3  # to a sum, whose lanes are of several groups
     tile_cycles: float = 40  # for beginning and ending a tile of registers
+    panel_tile_cycles: float = 10  # the same of a tile of a GEMM
+    late_share: float = 0.03  # of a block's time, that threads wait for the one which ends last
     # Bytes of a cycle that a core reads from its nearest cache, from its own, and from the one that it shares: of these
     # it reads ahead.
     near_bytes: int = 1 << 15
     near_bytes_per_cycle: float = 64
     own_bytes_per_cycle: float = 32
-    shared_bytes_per_cycle: float = 24
+    shared_bytes_per_cycle: float = 32
     shared_bytes: int = 1 << 25
+    kept_share: float = 0.9  # of a core's own cache, which keeps what is needed again
+    ways: int = 8  # lines in a set of a core's caches
+    missed_cycles: float = 3  # of a step, for a row that the nearest cache doesn't keep
+    rows_ahead: int = 12  # that a core reads ahead side by side
+    late_cycles: float = 0.5  # of a step, for a row beyond these
+    # Rows of a matrix that are read in short runs: cycles for finding a row's page, where a core remembers it, and
+    # where it doesn't; and for a run that is in no cache of its own, since nothing reads that ahead.
+    page_bytes: int = 1 << 12
+    pages_found_fast: int = 2400
+    page_cycles: float = 3
+    search_cycles: float = 70
+    fetch_cycles: float = 24
+    copied_bytes_per_cycle: float = 12  # into a panel
+    overlap_power: float = 3  # what goes on at the same time takes a root of a sum of such powers
 
-    # Shares, by vector registers, of tiles of rows and vectors that leave room for a row of b.
-    tile_shares: dict[int, dict[Extents, float]] = field(
-        default_factory=lambda: {
-            32: {
-                (8, 3): 1.0,
-                (6, 4): 0.99,
-                (12, 2): 0.97,
-                (14, 2): 0.95,
-                (4, 4): 0.9,
-                (2, 8): 0.85,
-                (1, 8): 0.6,
-                (1, 4): 0.5,
-            },
-            16: {(4, 3): 1.0, (6, 2): 1.0, (3, 4): 0.95, (2, 4): 0.85, (1, 8): 0.6, (1, 4): 0.5},
-        }
-    )
-    # The same of tiles that leave room for a pack of b in each vector, one of a, and the sums of signed products.
+    # Shares, by vector registers, of tiles of rows and vectors that leave room for a pack of b in each vector, one of
+    # a, and the sums of signed products.
     pack_tile_shares: dict[int, dict[Extents, float]] = field(
         default_factory=lambda: {
             32: {
@@ -82,13 +83,6 @@ class ProcessorFacts:
 
     blocks_per_thread: int = 4  # so that no thread waits long for another one
     cached_panel_rows: int = 1 << 12  # of b, whose panel stays in a core's own cache
-    # A core finds so many pages of memory fast. Where the rows of b are in more of them, panels beside each other are
-    # filled from some rows before it goes on to the next, unless many rows of a make up for the search.
-    pages_found_fast: int = 1280
-    page_bytes: int = 1 << 12
-    scattered_panel_rows: int = 512
-    scattered_panels: int = 8
-    rows_that_make_up: int = 1 << 10
     # Of a block of few rows; wide rows matter more than the nearest cache.
     cached_sums: int = 1 << 15
     attention_step_keys: int = 128  # whose powers stay in the nearest caches
@@ -101,6 +95,11 @@ class ProcessorFacts:
     # Elements of a row whose powers and the result of the row before stay there, too.
     cached_rows: int = 1 << 13
     transposed_squares: int = 16  # along each side of a block, which share their cache lines
+
+    def beside(self, one: float, other: float) -> float:
+        """Cycles of what a core does at the same time, as far as it can."""
+        power = self.overlap_power
+        return float((one**power + other**power) ** (1 / power))
 
     def rate(self, nbytes: float, machine: Machine) -> float:
         """Bytes of a cycle, where so many are read again and again."""

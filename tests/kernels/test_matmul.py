@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import driver
-from taskc.ir.printer import to_text
-from taskc.kernels.matmul import Panels, matmul
+from taskc import CompileError, driver
+from taskc.kernels.choose import plans
+from taskc.kernels.matmul import Panels, batch_matmul, build, matmul
 from taskc.kernels.matmul.plan import candidates
 from taskc.machine import Machine
 from tests.kernels.conftest import Same
@@ -149,15 +150,14 @@ def test_a_long_sum_is_taken_in_parts(transpose_b: bool) -> None:
     np.testing.assert_array_equal(made, in_order(a, b, tc.f32))
 
 
+@pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("n", [1100, 1031])
-def test_rows_in_many_pages_fill_panels_beside_each_other(n: int) -> None:
+def test_panels_beside_each_other_are_summed_in_order(n: int, in_place: bool) -> None:
     """Sums go by parts of k, in its order: the bits are those of one panel after the other."""
     a, b = operands(19, n, 1301, tc.f32)
-    beside = matmul(19, n, 1301)
+    plan = Panels(8, 2, 24, tc.machine().lanes, 512, 8, in_place=in_place)
+    beside = matmul(19, n, 1301, schedule=plan)
     np.testing.assert_array_equal(beside(a, b), in_order(a, b, tc.f32))
-    parts = "range(0, 1301, 512)"
-    assert parts in to_text(beside.ir)
-    assert parts not in to_text(matmul(19, 200, 1301).ir)  # several rows to a page
 
 
 @pytest.mark.parametrize("transpose_b", [False, True])
@@ -221,6 +221,51 @@ def test_schedules_fit_the_machine() -> None:
                 if isinstance(plan, Panels):
                     assert plan.rows * plan.vectors < machine.registers
                     assert plan.tall % plan.rows == 0
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {"order": (0, 1)},
+        {"depth": 16, "panels": 2},
+        {"in_place": True},
+        {"in_place": True, "order": (0, 1)},
+        {"in_place": True, "depth": 16, "panels": 2},
+    ],
+)
+def test_panels_are_read_and_blocks_ordered_as_a_plan_says(
+    choices: dict[str, Any], packed: bool
+) -> None:
+    plan = Panels(4, 2, 8, tc.machine().lanes, **choices)
+    problem = gemm(21, 70, 50, (tc.f32,) * 3, packed=packed)
+    if packed and plan.in_place:
+        with pytest.raises(CompileError, match="a packed b is read where it lies in any case"):
+            build(problem, plan, tc.machine())
+        return
+    a, b = (np.random.default_rng(0).integers(-3, 4, n).astype("f") for n in ((21, 50), (50, 70)))
+    kernel = build(problem, plan, tc.machine())
+    assert np.array_equal(kernel(a, kernel.pack(b) if packed else b), a @ b)
+
+
+def test_a_batch_is_read_where_it_lies() -> None:
+    plan = Panels(4, 2, 8, tc.machine().lanes, in_place=True)
+    a, b = (
+        np.random.default_rng(0).integers(-3, 4, n).astype("f") for n in ((3, 9, 20), (3, 20, 37))
+    )
+    kernel = batch_matmul(((3,), (3,)), 9, 37, 20, schedule=plan)
+    assert np.array_equal(kernel(a, b), a @ b)
+    with pytest.raises(CompileError, match="summed over all of k"):
+        batch_matmul(((3,), (3,)), 9, 37, 20, schedule=replace(plan, depth=16))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_spaces_are_large_and_what_is_in_them_fits(packed: bool) -> None:
+    for machine in (Machine(16, 32, 2, 1 << 20), Machine(8, 16, 4, 1 << 20)):
+        problem = gemm(1024, 1024, 1024, (tc.f32,) * 3, packed=packed)
+        found = list(plans(candidates, problem, machine))
+        assert len(found) >= 200
+        assert not [plan for plan in found if plan.misfit(problem)]
 
 
 def test_of_tf32_the_low_bits_do_not_count(same_bits: Same) -> None:

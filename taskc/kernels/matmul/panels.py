@@ -4,8 +4,8 @@
 
 says that each of `lanes` workers holds `rows` x `vectors` elements of a tile, a column each of every
 vector: so a step of k is `vectors` loads of b, `rows` scalars of a, and `rows * vectors` fused
-multiply-adds. The panel of b lies in the order in which it is read: put there by each block, or
-specialize of all calls (`packed`).
+multiply-adds. The panel of b lies in the order in which it is read: put there by each block, or ahead
+of all calls (`packed`). Of a few rows of a it may be read where it lies.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from math import ceil
 from typing import Any
 
 import taskc as tc
-from taskc import TensorType, repeat, spatial
+from taskc import CompileError, TensorType, repeat, spatial
 from taskc.kernels.matmul.batches import transposed_panel
 from taskc.kernels.matmul.few_rows import few_rows
 from taskc.kernels.matmul.plan import MOST_ROWS, Panels
@@ -34,18 +34,21 @@ def packed_type(problem: Problem, plan: Panels) -> TensorType:
 
 
 def panels(problem: Problem, plan: Panels) -> tc.KernelDefinition:
+    if misfit := plan.misfit(problem):
+        raise CompileError(f"this plan doesn't fit the product: {misfit}", hint=str(plan))
     m, n, tall, wide = problem.m, problem.n, plan.tall, plan.wide
     panel = _deep(problem, plan) if plan.depth else _whole(problem, plan)
     few = None if plan.few is None else few_rows(problem, plan.few)
     packed = packed_type(problem, plan) if problem.packed else None
     extents = (*problem.counted, problem.height, n)
     by = (*(1 for _ in problem.counted), tall, plan.panels * wide)
-    order = (0, 2, 1) if problem.counted else (1, 0)
+    first = len(problem.counted)
+    order = (*range(first), *(first + axis for axis in plan.order))
 
     @tc.function
     def blocks(a, b, further, c):
         if plan.columns:
-            for row, col in tc.tiles((m, n), by=(tall, plan.columns), order=(1, 0)):
+            for row, col in tc.tiles((m, n), by=(tall, plan.columns), order=plan.order):
                 if few is not None and m <= MOST_ROWS:
                     few(a, b, further, c, col)
                 else:
@@ -80,6 +83,20 @@ def _part(problem: Problem, plan: Panels, depth: Any) -> Function:
     return part
 
 
+def _element(problem: Problem, plan: Panels) -> Function:
+    """An element of what a tile reads: of a panel, or of b."""
+    of_b, is_panel = problem.element_of(problem.batch[1]), problem.packed or not plan.in_place
+
+    @tc.function
+    def element(b, number, q, j):
+        if is_panel:
+            return b[q, j]
+        else:
+            return b[of_b(number, q, j)] if j < problem.n else 0
+
+    return element
+
+
 def _whole(problem: Problem, plan: Panels) -> Function:
     """A panel's part of c, by tiles that are summed over all of k."""
     m, n, k, total, epilogue = problem.height, problem.n, problem.k, problem.total, problem.epilogue
@@ -89,7 +106,7 @@ def _whole(problem: Problem, plan: Panels) -> Function:
         problem.place,
         problem.element_of(problem.batches),
     )
-    operand, part = problem.operand, _part(problem, plan, k)
+    operand, part, element = problem.operand, _part(problem, plan, k), _element(problem, plan)
     # Heights of the last tile, where there are several; of a b that isn't packed `few_rows` takes the smallest m.
     eighths = (0, 2, 3, 4, 5, 6, 8) if problem.packed else (0, 4, 8)
     heights = sorted({rows * eighth // 8 for eighth in eighths})
@@ -100,7 +117,8 @@ def _whole(problem: Problem, plan: Panels) -> Function:
         acc = tc.tile(total, own, 0)
         for q in range(k):
             for i, j in own:
-                acc[i, j] += operand(a, number, row + i, q) * panel[q, first + j].to(total)
+                value = element(panel, number, q, first + j).to(total)
+                acc[i, j] += operand(a, number, row + i, q) * value
         return acc
 
     @tc.function
@@ -132,7 +150,7 @@ def _whole(problem: Problem, plan: Panels) -> Function:
 
     @tc.function
     def whole(a, b, further, c, number, row, col):
-        if problem.packed:
+        if problem.packed or plan.in_place:
             tiles(a, b, further, c, number, row, col, col)
         else:
             panel = part(b, number, 0, col)
@@ -145,20 +163,27 @@ def _deep(problem: Problem, plan: Panels) -> Function:
     """Panels beside each other, some rows of b at a time; their sums wait in memory for the next rows."""
     m, n, k, total, epilogue = problem.m, problem.n, problem.k, problem.total, problem.epilogue
     rows, wide, depth, own = plan.rows, plan.wide, plan.depth, plan.own
-    operand, part = problem.operand, _part(problem, plan, depth)
+    operand, part, element = problem.operand, _part(problem, plan, depth), _element(problem, plan)
 
     @tc.function
-    def add(a, panel, sums, row, first, p, r):
-        """What some rows of a panel add to the sums of a tile."""
+    def add(a, panel, sums, row, first, p, r, at):
+        """What some rows of a panel, from those `at` on, add to the sums of a tile."""
         acc = tc.tile(total, own)
         for i, j in own:
             acc[i, j] = sums[p, r + i, j]
         for q in range(min(depth, k - first)):
             for i, j in own:
-                value = panel[q, j].to(total)
+                value = element(panel, (), at[0] + q, at[1] + j).to(total)
                 acc[i, j] += operand(a, (), row + r + i, first + q) * value
         for i, j in own:
             sums[p, r + i, j] = acc[i, j]
+
+    @tc.function
+    def tiles(a, panel, sums, row, first, p, at):
+        """The same of all tiles of a block."""
+        for r in range(0, plan.tall, rows):
+            if row + r < m:
+                add(a, panel, sums, row, first, p, r, at)
 
     @tc.function
     def deep(a, b, further, c, number, row, col):
@@ -170,10 +195,11 @@ def _deep(problem: Problem, plan: Panels) -> Function:
         for first in range(0, k, depth):
             for p in range(plan.panels):
                 if col + p * wide < n:
-                    panel = part(b, (), first, col + p * wide)
-                    for r in range(0, plan.tall, rows):
-                        if row + r < m:
-                            add(a, panel, sums, row, first, p, r)
+                    if problem.packed or plan.in_place:
+                        tiles(a, b, sums, row, first, p, (first, col + p * wide))
+                    else:
+                        panel = part(b, (), first, col + p * wide)
+                        tiles(a, panel, sums, row, first, p, (0, 0))
         for p in range(plan.panels):
             for r in range(0, plan.tall, rows):
                 for i, j in own:

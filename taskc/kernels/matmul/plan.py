@@ -8,17 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from math import ceil
+from itertools import chain
+from math import ceil, gcd
 
 from taskc import Machine, Mapping, repeat, spatial
 from taskc.ir.target import DotInstruction, TileInstruction
-from taskc.kernels.machine_facts import PROCESSOR, UNMEASURED_SHARE
+from taskc.kernels.machine_facts import PROCESSOR, UNMEASURED_SHARE, Extents
 from taskc.kernels.matmul.plan_gpu import Tiling, Vectors, candidates_gpu
 from taskc.kernels.matmul.problem import Extent, Problem
 from taskc.kernels.owners import VectorTile
 
 MOST_ROWS = 8  # of FewRows: of more, b is worth a copy
 _MANY = 1 << 20  # for an extent that is known only at a call
+
+# Of panels: vectors and rows of tiles, beside as many rows as there is room for; in how many parts rows are, of blocks;
+# rows of b that are summed at a time, and panels beside each other: the first ones are those that are chosen untuned.
+_VECTORS = (3, 4, 2, 6, 1, 5)
+_ROWS = (2, 4, 6, 8, 12)
+_PARTS = (1, 4, 16, 64)
+_DEPTHS = (512, 64)
+_PANELS = (1, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +45,9 @@ class FewRows:
 
     def cost(self, problem: Problem, machine: Machine) -> float:
         """It takes as long as reading b, or as the products."""
-        read = _elements_of_b(problem) * problem.right.nbytes / PROCESSOR.bytes_per_second
+        nbytes = _elements_of_b(problem) * problem.right.nbytes
+        cycles = nbytes / PROCESSOR.rate(nbytes, machine) / machine.threads
+        read = cycles / PROCESSOR.cycles_per_second
         return max(read, _seconds(_size(problem.m) * _size(problem.n), problem, machine))
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[FewRows]:
@@ -54,10 +65,12 @@ class FewRows:
 class Panels(VectorTile):
     """A tile is `rows` x `vectors` * lanes; a block has as many tiles as `tall` rows take.
 
-    depth    rows of b that a panel has at a time; 0: all
-    panels   panels that take turns, where it hasn't all
-    columns  of a block of several panels, whose last tiles have few more rows than are left; 0: a block is a panel
-    few      how, where a call's rows are few: of a problem that doesn't know them
+    depth     rows of b that are summed at a time, for all tiles of a block; their sums wait in its memory; 0: all
+    panels    panels that take turns, where it hasn't all
+    columns   of a block of several panels, whose last tiles have few more rows than are left; 0: a block is a panel
+    few       how, where a call's rows are few: of a problem that doesn't know them
+    in_place  b is read where it lies; else it comes packed, or each block copies its panel
+    order     of blocks: of rows and columns, the slowest first
     """
 
     rows: int
@@ -68,29 +81,92 @@ class Panels(VectorTile):
     panels: int = 1
     columns: int = 0
     few: FewRows | None = None
+    in_place: bool = False
+    order: tuple[int, int] = (1, 0)
+
+    def misfit(self, problem: Problem) -> str | None:
+        """Why it can't be this problem's, if it can't."""
+        if self.tall % self.rows:
+            return f"{self.tall} rows of a block are not tiles of {self.rows}"
+        if self.in_place and problem.transpose_b:
+            return "the rows of a transposed b lie across vectors"
+        if self.in_place and problem.packed:
+            return "a packed b is read where it lies in any case"
+        if self.depth and problem.counted:
+            return "products of a batch are summed over all of k at a time"
+        return None
 
     def cost(self, problem: Problem, machine: Machine) -> float:
-        """It takes as long as the products, with those behind the edges, and as reading b and putting it in order."""
-        share = PROCESSOR.tile_shares[machine.registers].get(
-            (self.rows, self.vectors), UNMEASURED_SHARE
-        )
-        made = _rounded(problem, self.rows, self.wide) / share
-        copied = 3 * _elements_of_b(problem) * problem.right.nbytes / PROCESSOR.bytes_per_second
-        return _seconds(made, problem, machine) + copied
+        """It takes as long as the tiles of all blocks, and the copies of b, in waves of as many blocks as threads: of
+        blocks as they are on average, and at last of a whole one."""
+        height, n, k = _size(problem.height), _size(problem.n), max(1, _size(problem.k))
+        across, below = max(1, ceil(n / self.wide)), max(1, ceil(height / self.tall))
+        tiles, depth = max(1, ceil(height / self.rows)), min(self.depth or k, k)
+        products = self._products(problem, machine, k)
+        cycles = k * self._step(problem, machine, depth, products) + PROCESSOR.panel_tile_cycles
+        if depth < k:
+            waiting = self.tall * self.panels * self.wide * problem.total.nbytes
+            sums = 2 * self.rows * self.wide * problem.total.nbytes
+            cycles += ceil(k / depth) * sums / PROCESSOR.rate(waiting, machine)
+        cycles *= tiles * across
+        if not problem.packed:
+            cycles += across * k * self._fetching(problem, machine, below, products)
+        beside, count = ceil(across / self.panels), _size(problem.products)
+        waves = ceil(below * beside * count / machine.threads)
+        largest = min(1, self.tall / self.rows / tiles) * min(1, self.panels / across)
+        largest *= 1 + PROCESSOR.late_share
+        return cycles * ((waves - 1) / (below * beside) + largest) / PROCESSOR.cycles_per_second
+
+    def _products(self, problem: Problem, machine: Machine, k: int) -> float:
+        """Cycles of a step's products. Rows of a in the same sets of the nearest cache put each other out of it, and
+        only some rows are read ahead from farther away."""
+        sums = self.rows * self.vectors / PROCESSOR.fused_per_cycle
+        step = PROCESSOR.beside(sums, PROCESSOR.fused_latency)
+        if problem.transpose_a:
+            return step
+        row = k * problem.dtype.nbytes
+        kept = _kept_rows(row, PROCESSOR.near_bytes)
+        step += max(0, self.rows - kept) * PROCESSOR.missed_cycles
+        if _size(problem.height) * row > machine.fast_memory * machine.threads:
+            step += max(0, self.rows - PROCESSOR.rows_ahead) * PROCESSOR.late_cycles
+        return step
+
+    def _step(self, problem: Problem, machine: Machine, depth: int, products: float) -> float:
+        """Cycles of a step: of its products, or of reading a row of a panel that was read before."""
+        row = self.wide * problem.right.nbytes
+        if not self.in_place:
+            return max(products, row / PROCESSOR.rate(depth * row, machine))
+        apart = _size(problem.n) * problem.right.nbytes
+        is_kept = depth <= _kept_rows(apart, machine.fast_memory)
+        read = row / PROCESSOR.rate(depth * row if is_kept else machine.fast_memory, machine)
+        return PROCESSOR.beside(products, read + _page_cycles(apart, depth, PROCESSOR.page_cycles))
+
+    def _fetching(self, problem: Problem, machine: Machine, below: int, products: float) -> float:
+        """Cycles for each row of b in a panel: of fetching it for the first time, and of copies. The next blocks of the
+        same columns find it in a core's cache, if that keeps it so long."""
+        k, nbytes = _size(problem.k), problem.right.nbytes
+        row, apart = self.wide * nbytes, _size(problem.n) * nbytes
+        far = max(0, 1 - machine.fast_memory * machine.threads / max(1, k * apart))
+        # Panels that take turns find what the first of them has found.
+        first = (far * PROCESSOR.fetch_cycles + _page_cycles(apart, k, 0)) / self.panels
+        used = k * (row * self.panels + self.tall * problem.dtype.nbytes)
+        is_kept = self.order == (1, 0) and used <= PROCESSOR.kept_share * machine.fast_memory
+        times, copied = 1 if is_kept else below, row / PROCESSOR.copied_bytes_per_cycle
+        if self.in_place:
+            return times * (PROCESSOR.beside(products, first + far * copied) - products)
+        return times * first + below * copied
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[Panels]:
-        for tall in _heights(self.tall, self.rows, problem):
-            if problem.packed or self.columns or problem.batch != ((), ()):
-                yield replace(self, tall=tall)
-                continue
-            for depth in (
-                self.depth,
-                0,
-                PROCESSOR.scattered_panel_rows,
-                PROCESSOR.cached_panel_rows // 2,
-            ):
-                for panels in (self.panels, 1, 2, 4, PROCESSOR.scattered_panels) if depth else (1,):
-                    yield replace(self, tall=tall, depth=depth, panels=panels)
+        """Other orders of blocks, and other depths and panels beside each other."""
+        if self.few is not None or self.columns:
+            return
+        if self.depth == 0 and self.tall < _size(problem.height):
+            yield replace(self, order=(0, 1))
+        beside = ceil(_size(problem.n) / self.wide)
+        for depth in _DEPTHS if self.depth else ():
+            for panels in _PANELS:
+                if panels <= beside and depth < _size(problem.k):
+                    yield replace(self, depth=depth, panels=panels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +199,65 @@ def candidates(problem: Problem, machine: Machine) -> Iterable[Panels | FewRows 
     """The plans of `matmul`."""
     if not machine.is_processor:
         return candidates_gpu(problem, machine)
+    if not isinstance(problem.m, int):
+        return _unknown(problem, machine)
     few: list[FewRows] = []
-    if isinstance(problem.m, int) and problem.m <= MOST_ROWS and not problem.packed:
+    if problem.m <= MOST_ROWS and not problem.packed:
         few = [_few_rows(problem, machine)]
-    return [*few, *[_with_depth(plan, problem, machine) for plan in _panels(problem, machine)]]
+    return chain(few, _known(problem, machine))
 
 
 def candidates_of_batches(problem: Problem, machine: Machine) -> Iterable[Panels]:
-    return _panels(problem, machine)
+    return _known(problem, machine)
+
+
+def _unknown(problem: Problem, machine: Machine) -> Iterator[Panels]:
+    """Panels, for rows that only a call counts: it may have few."""
+    few, k = _few_rows(problem, machine), problem.k
+    is_short = isinstance(k, int) and k <= PROCESSOR.cached_panel_rows
+    depth = 0 if problem.packed or is_short else PROCESSOR.cached_panel_rows // 2
+    for rows, vectors in _tiles_of(problem, machine):
+        plan = Panels(rows, vectors, rows, machine.lanes, depth)
+        columns = ceil(few.columns / plan.wide) * plan.wide
+        yield replace(
+            plan, tall=_tall(problem, plan.own, machine), columns=columns,
+            few=None if problem.packed else replace(few, columns=columns),
+        )  # fmt: skip
+
+
+def _known(problem: Problem, machine: Machine) -> Iterator[Panels]:
+    """Panels, for a number of rows that is known."""
+    height, ways = _size(problem.height), _ways(problem)
+    for rows, vectors in _tiles_of(problem, machine):
+        tiles = max(1, ceil(height / rows))
+        heights = {ceil(tiles / parts) * rows for parts in _PARTS}
+        if not isinstance(problem.height, int):
+            heights = {_tall(problem, repeat(rows, vectors) * spatial(1, machine.lanes), machine)}
+        for tall in sorted(heights):
+            for depth, in_place in ways:
+                yield Panels(rows, vectors, tall, machine.lanes, depth, in_place=in_place)
+
+
+def _tiles_of(problem: Problem, machine: Machine) -> Iterator[Extents]:
+    """Rows and vectors of tiles that leave registers for a row of b: as many rows as these allow, or fewer, or as
+    many as leave none behind the last row."""
+    height = max(1, _size(problem.height))
+    for vectors in _VECTORS:
+        most = min((machine.registers - 1 - vectors) // vectors, height)
+        even = ceil(height / ceil(height / most))
+        exact = {most, even} if isinstance(problem.height, int) else set()
+        for rows in sorted({*exact, *(rows for rows in _ROWS if rows <= most)}, reverse=True):
+            yield rows, vectors
+
+
+def _ways(problem: Problem) -> list[tuple[int, bool]]:
+    """Depths, and whether b is read where it lies."""
+    k, is_known = problem.k, isinstance(problem.k, int)
+    places = (False,) if problem.packed or problem.transpose_b else (False, True)
+    ways = [(0, in_place) for in_place in places if is_known or in_place or problem.counted]
+    if not problem.counted and (not is_known or k > _DEPTHS[0]):
+        ways += [(_DEPTHS[0], in_place) for in_place in places]
+    return ways
 
 
 def candidates_of_packs(problem: Problem, machine: Machine) -> Iterator[Packs]:
@@ -144,13 +271,6 @@ def candidates_of_packs(problem: Problem, machine: Machine) -> Iterator[Packs]:
     for sizes in _tiles(PROCESSOR.pack_tile_shares[machine.registers], machine.registers):
         own = repeat(*sizes) * spatial(1, machine.lanes)
         yield Packs(own, _tall(problem, own, machine), pack, pack)
-
-
-def _panels(problem: Problem, machine: Machine) -> Iterator[Panels]:
-    lanes = machine.lanes
-    for rows, vectors in _tiles(PROCESSOR.tile_shares[machine.registers], machine.registers):
-        plan = Panels(rows, vectors, rows, lanes)
-        yield replace(plan, tall=_tall(problem, plan.own, machine))
 
 
 def _tiles(measured: Iterable[tuple[int, int]], registers: int) -> list[tuple[int, int]]:
@@ -167,34 +287,6 @@ def _tiles(measured: Iterable[tuple[int, int]], registers: int) -> list[tuple[in
                 ),
             )
         )
-    )
-
-
-def _with_depth(plan: Panels, problem: Problem, machine: Machine) -> Panels:
-    """Adds parts of k, where a panel doesn't stay in a cache, and what a problem needs that doesn't know its rows."""
-    m, n, k = problem.m, problem.n, problem.k
-    if not problem.packed and not (isinstance(k, int) and k <= PROCESSOR.cached_panel_rows):
-        plan = replace(plan, depth=PROCESSOR.cached_panel_rows // 2)
-    if not problem.packed and not problem.transpose_b and _is_scattered(problem):
-        most = ceil(n / plan.wide) // (2 * machine.threads)
-        panels = max(1, min(PROCESSOR.scattered_panels, most))
-        plan = replace(plan, depth=PROCESSOR.scattered_panel_rows, panels=panels)
-    if isinstance(m, int):
-        return plan
-    few = _few_rows(problem, machine)
-    columns = ceil(few.columns / plan.wide) * plan.wide
-    few = replace(few, columns=columns)
-    return replace(plan, columns=columns, few=None if problem.packed else few)
-
-
-def _is_scattered(problem: Problem) -> bool:
-    """Whether a panel's rows of b are in more pages than are found fast, for so few rows of a."""
-    m, n, k = problem.m, problem.n, problem.k
-    if not all(isinstance(extent, int) for extent in (m, n, k)) or m > PROCESSOR.rows_that_make_up:
-        return False
-    return bool(
-        k * min(n * problem.dtype.nbytes, PROCESSOR.page_bytes)
-        > PROCESSOR.pages_found_fast * PROCESSOR.page_bytes
     )
 
 
@@ -255,6 +347,19 @@ def _seconds(made: float, problem: Problem, machine: Machine) -> float:
     """The time of so many elements of c, by all threads, each multiplying a vector in a cycle."""
     cycles = made * _size(problem.products) * max(1, _size(problem.k)) / machine.lanes
     return cycles / (machine.threads * PROCESSOR.cycles_per_second)
+
+
+def _page_cycles(apart: int, rows: int, found: float) -> float:
+    """Cycles of finding the page of each of so many rows that are so many bytes apart: `found` if it is found fast."""
+    page = min(1, apart / PROCESSOR.page_bytes)
+    lost = max(0, 1 - PROCESSOR.pages_found_fast / max(1, rows * page))
+    return page * (found + lost * PROCESSOR.search_cycles)
+
+
+def _kept_rows(apart: int, cache: int) -> int:
+    """How many rows have room in a cache for a line of each, that are so many bytes apart."""
+    period = cache // PROCESSOR.ways
+    return PROCESSOR.ways * period // gcd(max(1, apart), period)
 
 
 def _size(extent: Extent) -> int:
