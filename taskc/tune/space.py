@@ -1,7 +1,7 @@
 """What there is to choose from: the plans of an operator for a problem on a machine.
 
-An operator's plan.py has its plans as data: `candidates`, which differ in what they cost, the preferred ones first, and
-the variations of each, which the cost need not tell apart from it. All of them together are the problem's space.
+An operator's plan.py has its plans as data: `candidates`, among which the cost chooses, the preferred ones first, and
+the variations of each, which only tuning looks at. All of them together are the problem's space.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Plan(Protocol):
         """Seconds, from counted work."""
 
     def variations(self, problem: Any, machine: Machine) -> Iterable[Any]:
-        """Valid plans, among them what the cost doesn't tell apart from this one."""
+        """Further valid plans, which differ in what is chosen less often, and cost about the same."""
 
 
 Problem = TypeVar("Problem")

@@ -81,55 +81,60 @@ class Direct:
         return None
 
     def cost(self, problem: Problem, machine: Machine) -> float:
-        """It takes as long as the products of all blocks, or as reading what these are of."""
+        """It takes as long as the products of all blocks, or as reading what these are of, in waves of as many blocks
+        as threads: of blocks as they are on average, and at last of a whole one."""
         lines, columns = self.result_lines(problem)
-        blocks = ceil(lines / self.lines) * ceil(columns / self.columns)
-        blocks *= problem.known_images * ceil(problem.features / self.features)
-        waves = ceil(blocks / machine.threads)
-        cycles = max(self._products(problem), self._reading(problem, machine))
-        return waves * cycles / PROCESSOR.cycles_per_second
+        below, beside = ceil(lines / self.lines), ceil(columns / self.columns)
+        parts = ceil(problem.features / self.features)
+        waves = ceil(problem.known_images * below * beside * parts / machine.threads)
+        whole, rest = divmod(min(self.columns, columns), self.pixels)
+        tiles = whole + bool(rest)
+        rows = ceil(problem.features / self.wide)  # of tiles, by features
+        largest = self.lines * (self.features // self.wide)  # lines of tiles of a block
+        average = lines * rows / (below * parts)
+        products = largest * self._products(problem, whole, rest)
+        cycles = max(products, self._reading(problem, machine, tiles))
+        blocks = 1 + (waves - 1) * average / largest
+        return blocks * cycles / PROCESSOR.cycles_per_second
 
-    def _tiles(self, problem: Problem) -> tuple[int, int]:
-        """The whole tiles of a block in a line, and the pixels of what is left."""
-        return divmod(min(self.columns, self.result_lines(problem)[1]), self.pixels)
-
-    def _products(self, problem: Problem) -> float:
-        """Cycles of a block's fused multiply-adds, and of beginning and ending its tiles."""
-        whole, rest = self._tiles(problem)
+    def _products(self, problem: Problem, whole: int, rest: int) -> float:
+        """Cycles of the fused multiply-adds of a line's tiles, so many of them whole, and of beginning and ending them:
+        the last tile has the pixels of the rest."""
         fused, latency = PROCESSOR.fused_per_cycle, PROCESSOR.fused_latency
         step = whole * max(self.pixels * self.vectors / fused, latency)
         step += max(rest * self.vectors / fused, latency) if rest else 0
         tiles = whole + bool(rest)
-        waits = ceil(problem.group_channels / self.depth) - 1
+        channels = max(1, problem.group_channels)
+        waits = ceil(channels / self.depth) - 1
         ends = tiles * (PROCESSOR.tile_cycles + self.vectors * self.pixels * (3 + 2 * waits))
-        taps = problem.tap_count
-        cycles = max(1, problem.group_channels) * taps * step + ends
-        return cycles * self.lines * ceil(self.features / self.wide)
+        return channels * problem.tap_count * step + ends
 
-    def _reading(self, problem: Problem, machine: Machine) -> float:
+    def _reading(self, problem: Problem, machine: Machine, tiles: int) -> float:
         """Cycles of reading filters: first from where they are from block to block, then line by line, then tile by
         tile, from where those in between have left them; and of reading the image for each of the filters' rows."""
-        whole, rest = self._tiles(problem)
-        size = problem.dtype.nbytes
-        of_feature = max(1, problem.deep) * size
-        part = self.depth * problem.tap_count * size  # of a feature, summed at a time
+        size, channels, rate = problem.dtype.nbytes, problem.group_channels, PROCESSOR.rate
+        taps = problem.tap_count
+        of_feature = max(1, taps * channels) * size
+        part = self.depth * taps * size  # of a feature, summed at a time
         filters = of_feature * self.features
         between = filters if self.order[1] == 1 else of_feature * problem.features
-        again = whole + bool(rest) - 1
-        cycles = filters / PROCESSOR.rate(between, machine)
-        cycles += filters * (self.lines - 1) / PROCESSOR.rate(part * self.features, machine)
-        cycles += filters * self.lines * again / PROCESSOR.rate(part * self.wide, machine)
-        high = (self.lines - 1) * problem.stride[0] + problem.size[0]
-        wide = min(self.columns * problem.stride[1], self.lines_of(problem)[1])
-        seen = high * wide * size
-        rows = ceil(self.features / self.wide)
-        return cycles + seen * problem.group_channels * rows / PROCESSOR.rate(
-            seen * self.depth, machine
-        )
+        cycles = filters / rate(between, machine)
+        cycles += filters * (self.lines - 1) / rate(part * self.features, machine)
+        cycles += filters * self.lines * (tiles - 1) / rate(part * self.wide, machine)
+        seen = (self.lines - 1) * problem.stride[0] + problem.size[0]
+        seen *= min(self.columns * problem.stride[1], self.lines_of(problem)[1]) * size
+        rows = self.features // self.wide
+        return cycles + seen * channels * rows / rate(seen * self.depth, machine)
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[Direct]:
-        if self.features < problem.features:
-            yield replace(self, order=(0, 2, 3, 1))
+        """Fewer features of a block, more lines, and another order of blocks."""
+        lines = self.result_lines(problem)[0]
+        for features in (self.wide, self.features):
+            for high in (self.lines, ceil(lines / 2)):
+                plan = replace(self, features=features, lines=high)
+                yield plan
+                if features < problem.features:
+                    yield replace(plan, order=(0, 2, 3, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,30 +242,30 @@ def candidates(
 
 
 def candidates_of_direct(problem: Problem, machine: Machine) -> Iterator[Direct]:
-    lanes, least = machine.lanes, PROCESSOR.blocks_per_thread * machine.threads
+    lanes, near = machine.lanes, _near(problem)
+    channels = max(1, ceil(problem.group_channels / near)) * near
+    few = [n * near for n in (2, 3, 4) if channels // near % n == 0 and n * near < channels]
+    depths = [channels, *few[-1:]]
+    least = PROCESSOR.blocks_per_thread * machine.threads
     for pixels, vectors, flat in _tiles(problem, machine):
-        wide, near = vectors * lanes, _near(problem)
-        channels = max(1, ceil(problem.group_channels / near)) * near
+        wide = vectors * lanes
         features = max(1, ceil(problem.features / wide)) * wide
         whole = Direct(pixels, vectors, lanes, 1, pixels, features, channels, near, flat)
         extents = whole.result_lines(problem)
-        areas = list(_blocks(extents, pixels, flat))
+        areas = _blocks(extents, pixels, flat)
         # Of lanes of several groups, and of none, it isn't proved block by block which channels they have.
         is_ragged = problem.groups > 1 and problem.features % lanes > 0
-        parts = [whole.features] if is_ragged else _parts_of(whole.features, wide)
+        parts = [features] if is_ragged else _parts_of(features, wide)
         finest = min(parts), areas[0]
-        for features in parts:
+        for part in parts:
             for lines, columns in areas:
-                blocks = (
-                    problem.known_images * ceil(extents[0] / lines) * ceil(extents[1] / columns)
-                )
-                is_coarse = blocks * (whole.features // features) < least
-                if is_coarse and (features, (lines, columns)) != finest:
-                    continue
-                for depth in _parts_of(channels, near):
-                    yield replace(
-                        whole, lines=lines, columns=columns, features=features, depth=depth
-                    )
+                blocks = ceil(extents[0] / lines) * ceil(extents[1] / columns)
+                blocks *= problem.known_images * ceil(features / part)
+                if blocks >= least or (part, (lines, columns)) == finest:
+                    for depth in depths:
+                        yield Direct(
+                            pixels, vectors, lanes, lines, columns, part, depth, near, flat
+                        )
 
 
 def candidates_of_winograd(problem: Problem, machine: Machine) -> Iterator[Winograd]:
@@ -294,7 +299,7 @@ def _tiles(problem: Problem, machine: Machine) -> Iterator[tuple[int, int, bool]
     blocks = max(1, ceil(problem.features / machine.lanes))
     for vectors in (2, 4, 3, 1, 6):
         is_mixed = problem.groups > 1 and problem.group_features % (vectors * machine.lanes) > 0
-        if blocks % vectors or (is_mixed and vectors > 1):
+        if vectors > blocks or (is_mixed and vectors > 1):
             continue
         most = (machine.registers - 1 - vectors) // vectors
         if is_mixed:
@@ -303,27 +308,30 @@ def _tiles(problem: Problem, machine: Machine) -> Iterator[tuple[int, int, bool]
             length = problem.slices.extent * problem.extents[0] * problem.extents[1]
             exact = [pixels for pixels in range(most, 3, -1) if length % pixels == 0]
             yield from ((pixels, vectors, True) for pixels in exact[:3])
+            if exact:
+                continue
         columns = ceil(problem.outputs[1] / problem.spread[1])
         even = ceil(columns / ceil(columns / most))
         exact = [pixels for pixels in range(most, 0, -1) if columns % pixels == 0]
-        for pixels in sorted({even, *exact[:2], min(most, columns)}, reverse=True):
+        few = [pixels for pixels in (4, 8) if pixels < min(most, columns)]
+        for pixels in sorted({even, *exact[:2], *few, min(most, columns)}, reverse=True):
             yield pixels, vectors, False
 
 
 def _parts_of(whole: int, unit: int) -> list[int]:
-    """All, or so many units that divide it."""
-    return [
-        whole,
-        *(n * unit for n in (4, 8, 16, 32) if whole % (n * unit) == 0 and n * unit < whole),
-    ]
+    """All, or some units."""
+    return [whole, *(n * unit for n in (4, 16) if n * unit < whole)]
 
 
-def _blocks(extents: Extents, pixels: int, flat: bool) -> Iterator[Extents]:
+def _blocks(extents: Extents, pixels: int, flat: bool) -> list[Extents]:
     """Lines and columns of a block: some lines whole, or a part of the one that there is."""
     lines, columns = extents
     if flat:
-        yield from (
-            (1, n * pixels) for n in (1, 4, 7, 8, 14, 16, 28, 32, 56) if n * pixels <= columns
-        )
-    else:
-        yield from ((high, columns) for high in (1, 2, 4, 7, 8, 14, 16, 28) if high <= lines)
+        tiles = ceil(columns / pixels)
+        return [(1, n * pixels) for n in sorted({1, *_shares(tiles)})]
+    return [(high, columns) for high in _shares(lines)]
+
+
+def _shares(whole: int) -> list[int]:
+    """One, and parts of all that are much the same."""
+    return sorted({1, ceil(whole / 8)})
