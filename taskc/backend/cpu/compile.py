@@ -19,7 +19,7 @@ from taskc.backend.cpu.math import math_function
 from taskc.backend.cpu.module import module_text, optimized
 from taskc.backend.cpu.pool import pool
 from taskc.backend.cpu.processor import Processor
-from taskc.backend.cpu.unpacking import has_entry, packed_of
+from taskc.backend.cpu.unpacking import BITS, has_entry, packed_of, viewed_of
 from taskc.backend.packing import packed
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
@@ -156,7 +156,16 @@ class Loaded:
             packed_class(TensorType(t.dtype, t.shape, t.layout)) for t in packed_of(self.kernel)
         ]
         types = [tensor.dtype.numpy for tensor in outputs]
-        objects = (np.ndarray, np.empty, sys.intern("out"), failed, *types, *classes)
+        viewed = [
+            np.dtype(dtype.numpy)
+            for tensor in viewed_of(self.kernel)
+            for dtype in (tensor.dtype, BITS[tensor.dtype.name])
+        ]
+        names = sys.intern("out"), sys.intern("dtype")
+        objects = (
+            *(np.ndarray, np.empty, names[0], failed, names[1], np.ndarray.view),
+            *(*types, *classes, *viewed),
+        )
         context = (ctypes.c_void_p * context_size(self.kernel)).from_address(
             self.library["context"]
         )

@@ -2,9 +2,9 @@
 
     PyObject *entry(PyObject *slow, PyObject *const *args, Py_ssize_t count, PyObject *names)
 
-takes contiguous arrays of NumPy that fit the parameters, and Python's own numbers. Anything else, and
-anything wrong, goes to `slow`, which copies, packs, and says what is wrong: a Python callable that takes
-a tuple of all arguments, and None or the names of the last of them.
+takes contiguous arrays of NumPy that fit the parameters, by their bits where buffers can't name the type, and
+Python's own numbers. Anything else, and anything wrong, goes to `slow`, which copies, packs, and says what is
+wrong: a Python callable that takes a tuple of all arguments, and None or the names of the last of them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from taskc.backend.cpu.unpacking import CONTEXT, Unpacking, packed_of, takes_out
+from taskc.backend.cpu.unpacking import CONTEXT, Unpacking, packed_of, takes_out, viewed_of
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Tensor
 from taskc.ir.signature import outputs_of
@@ -20,6 +20,7 @@ from taskc.ir.signature import outputs_of
 _DECLARATIONS = """\
 declare i32 @PyObject_GetBuffer(ptr, ptr, i32)
 declare void @PyBuffer_Release(ptr)
+declare ptr @PyObject_GetAttr(ptr, ptr)
 declare ptr @PyObject_VectorcallDict(ptr, ptr, i64, ptr)
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
@@ -43,8 +44,7 @@ declare double @llvm.fabs.f64(double)
 declare i64 @llvm.abs.i64(i64, i1)
 %buffer = type { ptr, ptr, i64, i64, i32, i32, ptr, ptr, ptr, ptr, ptr }
 """
-# PyObject_VectorcallDict may use the place before the operands.
-_ONE_OPERAND, _TWO_OPERANDS = 1 - 2**63, 2 - 2**63
+_TWO_OPERANDS = 2 - 2**63  # and PyObject_VectorcallDict may use the place before them
 
 # PyObject_Vectorcall would pass names on, but no library has it before Python 3.11.
 _ASK = f"""\
@@ -73,9 +73,9 @@ put:
   %following = add i64 %index, 1
   br label %each
 ask:
-  %first = getelementptr ptr, ptr %pair, i64 1
+  %first = getelementptr ptr, ptr %operands, i64 1
   store ptr %values, ptr %first
-  %second = getelementptr ptr, ptr %pair, i64 2
+  %second = getelementptr ptr, ptr %operands, i64 2
   store ptr %keywords, ptr %second
   %answer = call ptr @PyObject_VectorcallDict(
     ptr %self, ptr %first, i64 {_TWO_OPERANDS}, ptr null)
@@ -87,7 +87,8 @@ nothing:
 
 
 def context_size(kernel: ir.Kernel) -> int:
-    return len(CONTEXT) + len(outputs_of(kernel.parameters)) + len(packed_of(kernel))
+    known = len(CONTEXT) + len(outputs_of(kernel.parameters)) + len(packed_of(kernel))
+    return known + 2 * len(viewed_of(kernel))
 
 
 def entry_text(kernel: ir.Kernel, scratch: int) -> str:
@@ -115,7 +116,7 @@ class _Entry:
             f"  %words = alloca [{len(items) + 1} x i64]",
             *(f"  %view{n} = alloca %buffer" for n in range(len(kernel.parameters))),
             *(f"  %made{n} = alloca ptr" for n in range(len(outputs))),
-            "  %pair = alloca [3 x ptr]",
+            "  %operands = alloca [4 x ptr]",
         ]
         self.code.need_equal("i64", "%count", len(inputs))
         given = self._given(outputs)
@@ -140,6 +141,8 @@ class _Entry:
         for number in range(len(kernel.parameters)):
             if isinstance(kernel.parameters[number], Tensor):
                 self.code.emit(f"call void @PyBuffer_Release(ptr %view{number})")
+        for view in self.code.views:
+            self.code.emit(f"call void @Py_DecRef(ptr {view})")
         self._result(outputs)
         return "\n".join([_DECLARATIONS, *head, *self.code.lines, *self._slow(), "}"])
 
@@ -184,18 +187,8 @@ class _Entry:
                 self.code.need("false")
             made = self.code.new(f"call ptr @PyLong_FromLongLong(i64 {size})")
             self.code.new(f"call i32 @PyTuple_SetItem(ptr {shape}, i64 {index}, ptr {made})")
-        self.code.emit(
-            f"store ptr {shape}, ptr {self.code.new('getelementptr ptr, ptr %pair, i64 1')}"
-        )
         kind = self.code.context(len(CONTEXT) + number)
-        self.code.emit(
-            f"store ptr {kind}, ptr {self.code.new('getelementptr ptr, ptr %pair, i64 2')}"
-        )
-        operands = self.code.new("getelementptr ptr, ptr %pair, i64 1")
-        empty = self.code.context(CONTEXT.index("empty"))
-        fresh = self.code.new(
-            f"call ptr @PyObject_VectorcallDict(ptr {empty}, ptr {operands}, i64 {_TWO_OPERANDS}, ptr null)"
-        )
+        fresh = self.code.call(CONTEXT.index("empty"), shape, kind)
         self.code.emit(f"call void @Py_DecRef(ptr {shape})")
         self.code.need(self.code.new(f"icmp ne ptr {fresh}, null"))
         self.code.emit(f"store ptr {fresh}, ptr %made{number}")
@@ -227,14 +220,7 @@ class _Entry:
         self.code.emit(f"br i1 {fine}, label %fine, label %wrong")
         self.code.start("wrong")
         made = self.code.new(f"call ptr @PyLong_FromLongLong(i64 {number})")
-        self.code.emit(
-            f"store ptr {made}, ptr {self.code.new('getelementptr ptr, ptr %pair, i64 1')}"
-        )
-        operands = self.code.new("getelementptr ptr, ptr %pair, i64 1")
-        failed = self.code.context(CONTEXT.index("failed"))
-        self.code.new(
-            f"call ptr @PyObject_VectorcallDict(ptr {failed}, ptr {operands}, i64 {_ONE_OPERAND}, ptr null)"
-        )
+        self.code.call(CONTEXT.index("failed"), made)
         self.code.emit(f"call void @Py_DecRef(ptr {made})")
         for _, release, _ in reversed(self.code.releases):
             self.code.emit(release)

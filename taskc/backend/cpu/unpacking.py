@@ -12,30 +12,33 @@ from dataclasses import dataclass, field
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Tensor, Variable
 from taskc.ir.signature import outputs_of
-from taskc.ir.types import DType, boolean, f32, f64
+from taskc.ir.types import DType, boolean, f32, f64, u8, u16
 from taskc.packed import slots_of
 
-# What `context` points to, in this order; then the type of each output's elements, and the class of each
-# packed parameter.
-CONTEXT = ("run", "ndarray", "empty", "out", "failed")
+# What `context` points to, in this order; then the type of each output's elements, the class of each packed parameter,
+# and of each that buffers can't name the type of its elements and that of integers as wide.
+CONTEXT = ("run", "ndarray", "empty", "out", "failed", "dtype", "view")
 
 # How buffers name element types. Whether C's `long` has 64 bits, the size of an element tells.
 _FORMATS = {
     "bool": "?", "i8": "b", "i16": "h", "i32": "i", "i64": "lq", "u8": "B", "u16": "H",
     "u32": "I", "u64": "LQ", "f16": "e", "f32": "f", "f64": "d",
 }  # fmt: skip
+# What they don't name, and by which integers its bits are passed on.
+BITS = {"bf16": u16, "f8e4m3": u8, "f8e5m2": u8}
 
 _CONTIGUOUS, _WRITABLE = 0x20 | 0x10 | 0x08 | 0x04, 0x01
 
 
 def has_entry(kernel: ir.Kernel) -> bool:
-    """Whether compiled code can take the arguments: all in plain types that buffers can name.
+    """Whether compiled code can take the arguments: all in types that buffers can name, by their bits if need be.
 
     An output with a layout it takes as `out=`; another call of that kernel isn't for it.
     """
     takes_output = takes_out(kernel)
     for parameter in kernel.parameters:
-        if parameter.dtype.name not in _FORMATS:
+        name, is_array = parameter.dtype.name, isinstance(parameter, Tensor)
+        if name not in _FORMATS and not (is_array and name in BITS):
             return False
         if isinstance(parameter, Tensor):
             is_packed = parameter.layout is not None
@@ -60,6 +63,11 @@ def packed_of(kernel: ir.Kernel) -> list[Tensor]:
     return [p for p in kernel.parameters if isinstance(p, Tensor) and p.layout is not None]
 
 
+def viewed_of(kernel: ir.Kernel) -> list[Tensor]:
+    """The parameters whose elements are of a type that buffers can't name."""
+    return [p for p in kernel.parameters if isinstance(p, Tensor) and p.dtype.name in BITS]
+
+
 @dataclass(slots=True)
 class Unpacking:
     """LLVM IR, line by line, which goes to the label `failing` where something isn't as it has to be.
@@ -67,6 +75,7 @@ class Unpacking:
     sizes      the symbolic dimensions that are known
     addresses  where the arrays lie that were given: a tensor, its address, its bytes
     releases   what has to be given back: a label, how, and the label where it goes on
+    views      arrays that were made of others, for their bits
     """
 
     kernel: ir.Kernel
@@ -76,6 +85,7 @@ class Unpacking:
     sizes: dict[Variable, str] = field(default_factory=dict)
     addresses: list[tuple[Tensor, str, str]] = field(default_factory=list)
     releases: list[tuple[str, str, str]] = field(default_factory=list)
+    views: list[str] = field(default_factory=list)
 
     def emit(self, line: str) -> None:
         self.lines.append(f"  {line}")
@@ -122,6 +132,8 @@ class Unpacking:
             self.need_equal("ptr", kind, self.context(first + laid.index(item)))
         else:
             self.need_equal("ptr", kind, self.context(CONTEXT.index("ndarray")))
+        if item.dtype.name in BITS:
+            value = self._bits(item, value)
         flags = _CONTIGUOUS | (_WRITABLE if item.role != "in" else 0)
         got = self.new(f"call i32 @PyObject_GetBuffer(ptr {value}, ptr {view}, i32 {flags})")
         self.need_equal("i32", got, 0)
@@ -129,13 +141,41 @@ class Unpacking:
         # A slice of a packed array, and what NumPy computes of it, has its class, too.
         layout = item.layout
         extents = item.argument_shape if layout is None else (slots_of(item.shape, layout),)
-        self._check_type(item.dtype, extents, view)
+        self._check_type(BITS.get(item.dtype.name, item.dtype), extents, view)
         address = self.field(view, "ptr", 0)
         start = self.new(f"ptrtoint ptr {address} to i64")
         if item.dtype.nbytes > 1:
             self.need_equal("i64", self.new(f"and i64 {start}, {item.dtype.nbytes - 1}"), 0)
         self.addresses.append((item, start, self.field(view, "i64", 2)))
         self.emit(f"store ptr {address}, ptr {place}")
+
+    def _bits(self, item: Tensor, value: str) -> str:
+        """An array of integers that has the memory of this one."""
+        first = len(CONTEXT) + len(outputs_of(self.kernel.parameters)) + len(packed_of(self.kernel))
+        number = first + 2 * viewed_of(self.kernel).index(item)
+        name = self.context(CONTEXT.index("dtype"))
+        kind = self.new(f"call ptr @PyObject_GetAttr(ptr {value}, ptr {name})")
+        self.need(self.new(f"icmp ne ptr {kind}, null"))
+        self.emit(f"call void @Py_DecRef(ptr {kind})")  # the array has another reference
+        self.need_equal("ptr", kind, self.context(number))
+        integers, ndarray = self.context(number + 1), self.context(CONTEXT.index("ndarray"))
+        made = self.call(CONTEXT.index("view"), value, integers, ndarray)
+        self.need(self.new(f"icmp ne ptr {made}, null"))
+        self.hold(f"call void @Py_DecRef(ptr {made})")
+        self.views.append(made)
+        return made
+
+    def call(self, function: int, *operands: str) -> str:
+        """What a function of the context returns. There is room for three operands, behind a place of its own."""
+        for number, operand in enumerate(operands, start=1):
+            place = self.new(f"getelementptr ptr, ptr %operands, i64 {number}")
+            self.emit(f"store ptr {operand}, ptr {place}")
+        first = self.new("getelementptr ptr, ptr %operands, i64 1")
+        count = len(operands) - 2**63  # the function may use the place before them
+        return self.new(
+            f"call ptr @PyObject_VectorcallDict("
+            f"ptr {self.context(function)}, ptr {first}, i64 {count}, ptr null)"
+        )
 
     def _check_type(self, dtype: DType, extents: Sequence[int | Expression], view: str) -> None:
         text = self.field(view, "ptr", 6)

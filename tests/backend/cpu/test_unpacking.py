@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from tests.backend.cpu.test_entry import X, identity, scale
+from tests.backend.cpu.test_entry import X, identity, n, scale
 
 
 @tc.kernel(workers=4)
@@ -97,6 +97,66 @@ def test_arrays_of_all_kinds(x: Any) -> None:
     told = same(scale, x, 2.0)
     if isinstance(told, list):
         assert told[0][2] == (np.asarray(x) * np.float32(2)).tobytes()
+
+
+B = X.astype(tc.bf16.numpy)
+
+
+@tc.kernel(workers=16)
+def negated(x: tc.bf16[n], y: tc.out[tc.bf16[n]]):
+    for start in tc.tiles(n, by=16):
+        for i in tc.spatial(16):
+            if start + i < n:
+                y[start + i] = -x[start + i]
+
+
+@pytest.mark.parametrize(
+    ("x", "out"),
+    [
+        (B, None),
+        (B, B.copy()),
+        (B[:0], None),
+        (frozen(B.copy()), B.copy()),
+        (B, frozen(B.copy())),
+        (B, B),
+        (B[::2], B[:50].copy()),
+        (B[:97], B.copy()),
+        (B.view(Subclass), None),
+        (B, B.copy().view(Subclass)),
+        (B.view(np.uint16), None),
+        (B, np.empty(100, np.uint16)),
+        (B.astype(np.float16), None),
+        (X, None),
+        (B.reshape(10, 10), None),
+        (np.ones(4, tc.f8e4m3.numpy), None),
+        (None, None),
+    ],
+    ids=lambda x: f"{type(x).__name__} {getattr(x, 'dtype', '')} {getattr(x, 'shape', '')}",
+)
+def test_types_that_buffers_do_not_name(x: Any, out: Any) -> None:
+    """They go by their bits, and integers don't."""
+    told = same(negated, x) if out is None else same(negated, x, out=out)
+    if isinstance(told, list):
+        assert told[0][0] == tc.bf16.numpy
+        assert told[0][2] == (-np.asarray(x)).tobytes()
+
+
+@pytest.mark.parametrize("dtype", [tc.bf16, tc.f8e4m3, tc.f8e5m2], ids=str)
+def test_they_are_taken_by_compiled_code(dtype: tc.DType, monkeypatch: pytest.MonkeyPatch) -> None:
+    laid = dtype[2, 16].laid(tc.repeat(1, 16) * tc.repeat(2, 1))
+
+    @tc.kernel(workers=16)
+    def copied(x: laid, y: tc.out[dtype[2, 16]]):
+        for i, j in tc.repeat(2, 1) * tc.spatial(1, 16):
+            y[i, j] = x[i, j]
+
+    x = np.arange(32).reshape(2, 16).astype(dtype.numpy)
+    packed = tc.pack(x, laid)
+    copied(packed)
+    monkeypatch.setattr(type(copied), "call", None)
+    made = copied(packed)
+    assert made.dtype == dtype.numpy
+    assert made.tobytes() == x.tobytes()
 
 
 def test_memory_maps(tmp_path: Path) -> None:
@@ -220,8 +280,9 @@ def test_nothing_is_lost() -> None:
     """References and memory, over calls that go well and that go wrong at each of the places."""
     x, out, wrong = X.copy(), np.empty(100, np.float32), np.empty(99, np.float32)
     bad = np.full(100, 1e31, np.float32)
-    a = np.zeros(4, np.int32)
+    a, b = np.zeros(4, np.int32), B.copy()
     swap(a)
+    negated(b)
     calls: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
         (scale, (x, 2.0), {}),
         (scale, (x, 2.0), {"out": out}),
@@ -233,6 +294,10 @@ def test_nothing_is_lost() -> None:
         (scale, (x, 2.0), {"out": x}),
         (scale, (bad, 2.0), {}),
         (scale, (bad, 2.0), {"out": out}),
+        (negated, (b,), {}),
+        (negated, (b,), {"out": b.copy()}),
+        (negated, (b,), {"out": b}),
+        (negated, (x,), {"out": b}),
     ]
 
     def rounds(count: int) -> None:
@@ -243,7 +308,8 @@ def test_nothing_is_lost() -> None:
                     kernel(*args, **keywords)
 
     def references() -> list[int]:
-        watched = (x, out, wrong, bad, a, np.float32, np.dtype(np.float32), np.empty, None, scale)
+        types = np.float32, np.dtype(np.float32), b.dtype, np.dtype(np.uint16)
+        watched = (x, out, wrong, bad, a, b, *types, np.empty, np.ndarray.view, None, scale)
         return [sys.getrefcount(item) for item in watched]
 
     rounds(20)
