@@ -89,6 +89,8 @@ class Elementwise(Native):
             return self.convert(self._widened(value), dtype)
         if dtype.is_float:
             return self._narrowed(value, dtype)
+        if dtype.bits < 32:
+            return self._to_short(value, dtype)
         kind = "fptosi" if dtype.kind == "int" else "fptoui"
         result = Value("", dtype, lanes)
         function = f"llvm.{kind}.sat.{suffix_of(dtype, lanes)}.{suffix_of(source, lanes)}"
@@ -96,6 +98,20 @@ class Elementwise(Native):
         return replace(
             result, text=self.builder.pure(f"call {result.type} @{function}({value.typed})")
         )
+
+    def _to_short(self, value: Value, dtype: DType) -> Value:
+        """To an integer of 8 or 16 bits, by way of one of 32: LLVM takes vectors apart to do it at once."""
+        source, lanes = value.dtype, value.lanes
+        ends = (constant(float(end), source, lanes) for end in (dtype.minimum, dtype.maximum))
+        low, high = ends
+        # NaN becomes the least number, which is 0 where there is no sign.
+        kept = self.select(self.binary(">", value, low), value, low)
+        kept = self.select(self.binary("<", kept, high), kept, high)
+        whole = self._cast("fptosi", kept, i32)
+        if dtype.is_signed:
+            zero = constant(0, i32, lanes)
+            whole = self.select(self.unary("isnan", value), zero, whole)
+        return self._cast("trunc", whole, dtype)
 
     def _from_integer(self, value: Value, dtype: DType) -> Value:
         source, lanes = value.dtype, value.lanes

@@ -158,3 +158,20 @@ def of_llvm(name: str) -> str:
     text = (Path(__file__).parent / "llvm" / f"{name}.ll").read_text(encoding="utf-8")
     processor = typical("avx512")
     return str(processor.machine.emit_assembly(llvm.parse_assembly(text)))
+
+
+@pytest.mark.parametrize("processor", NAMES)
+@pytest.mark.parametrize("narrow", [i8, u8, i16, u16], ids=str)
+@pytest.mark.parametrize("wide", [f32, f64, bf16], ids=str)
+def test_floats_beyond_the_ends(wide: DType, narrow: DType, processor: str) -> None:
+    """They become the ends, NaN 0; between, what is behind the point is cut off."""
+    low, high = narrow.minimum, narrow.maximum
+    near = [end + part for end in (low, high, 0) for part in (-1.5, -1, -0.5, 0, 0.5, 1, 1.5)]
+    found = [*near, np.nan, -np.nan, np.inf, -np.inf, -0.0, 1e-30, 3e38, -3e38, 2**31, -(2**31)]
+    with np.errstate(over="ignore"):
+        x = np.array(found, wide.numpy)
+    y = np.zeros(len(x), narrow.numpy)
+    loaded_for(narrowing(len(x), wide, narrow).ir, processor).run([x, y], {})
+    with np.errstate(invalid="ignore"):
+        expected = np.clip(np.trunc(np.nan_to_num(x.astype(np.float64), nan=0)), low, high)
+    np.testing.assert_array_equal(y, expected.astype(narrow.numpy))
