@@ -31,6 +31,9 @@ class ProcessorFacts:
     tile_cycles: float = 40  # for beginning and ending a tile of registers
     panel_tile_cycles: float = 10  # the same of a tile of a GEMM
     late_share: float = 0.03  # of a block's time, that threads wait for the one which ends last
+    broadcast_cycles: float = 1.4  # for a pack of a pixel's channels, on all lanes
+    copy_cycles: float = 3  # for a vector that isn't as wide as a register
+    step_bytes: int = 64  # of a pixel's channels, that are copied to lie beside each other
     # Bytes of a cycle that a core reads from its nearest cache, from its own, and from the one that it shares: of these
     # it reads ahead.
     near_bytes: int = 1 << 15

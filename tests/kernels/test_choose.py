@@ -59,7 +59,7 @@ def attended(length: Any) -> attention.Problem:
 def convolved(groups: int, dtype: tc.DType) -> convolution.Problem:
     return convolution.Problem(
         1, (9, 9), 8, 8, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), groups, "NHWC", "NHWC", "OHWI", None, False,
-        dtype, f32, dtype,
+        dtype, dtype, f32, dtype,
     )  # fmt: skip
 
 

@@ -295,7 +295,8 @@ def test_tilings_fit_the_machine(dtype: tc.DType, target: str) -> None:
     for extent, channels in ((56, 64), (7, 512), (224, 3)):
         problem = Problem(
             1, (extent, extent), channels, 64, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1,
-            "NHWC", "NHWC", "OHWI", None, False, dtype, tc.i32 if dtype is tc.i8 else tc.f32, dtype,
+            "NHWC", "NHWC", "OHWI", None, False,
+            dtype, dtype, tc.i32 if dtype is tc.i8 else tc.f32, dtype,
         )  # fmt: skip
         tiling = least(candidates_of_blocks, problem, machine)
         loaded = tiling.stages * tiling.depth * sum(tiling.own.shape) * dtype.nbytes

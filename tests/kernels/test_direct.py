@@ -60,7 +60,7 @@ def case(of: Problem, seed: int) -> Case:
 
     images = of.images if isinstance(of.images, int) else 2
     x = numbers(of.dtype, images, *of.extents, of.channels)
-    w = numbers(of.dtype, of.features, *of.size, of.group_channels)
+    w = numbers(of.right, of.features, *of.size, of.group_channels)
     where = of.stride, of.padding, of.dilation, of.groups
     y = exact(x.astype(np.float64), w.astype(np.float64), *where)
     sizes = exact(*(np.abs(value.astype(np.float64)) for value in (x, w)), *where)

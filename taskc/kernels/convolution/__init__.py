@@ -3,6 +3,7 @@
 problem.py is what is computed, plan.py and plan_gpu.py how. Each other file is an algorithm:
 
 direct         on processors: tiles of pixels by features in vector registers, filters packed as they are read
+packs          there, too: of 8- and 16-bit numbers, by instructions that multiply packs of them
 winograd       there, too: 3 x 3 by fewer products, where sums need not be of products of what is given
 reordered      there, of NCHW images whose groups are small: by way of blocked ones
 gemm           on GPUs: a program around a GEMM of taskc.kernels.matmul, with copies of what lies badly (copies.py)
@@ -23,8 +24,10 @@ from taskc.kernels.convolution.depthwise import depthwise
 from taskc.kernels.convolution.direct import direct
 from taskc.kernels.convolution.gemm import gemm
 from taskc.kernels.convolution.implicit_gemm import implicit_gemm
+from taskc.kernels.convolution.packs import packs
 from taskc.kernels.convolution.plan import Direct, Winograd, candidates
 from taskc.kernels.convolution.plan_gpu import Blocks, Depthwise
+from taskc.kernels.convolution.plan_packs import Packs
 from taskc.kernels.convolution.problem import Problem, Slices, problem_of
 from taskc.kernels.convolution.reordered import blocked_problem, reordered
 from taskc.kernels.convolution.winograd import winograd
@@ -36,6 +39,7 @@ from taskc.tune.space import Operator, Work
 
 __all__ = [
     "Direct",
+    "Packs",
     "Problem",
     "Tiling",
     "Winograd",
@@ -72,10 +76,11 @@ def convolution(
     in_place: bool = False,
     activation: Any = None,
     dtype: DType = f16,
+    right: DType | None = None,
     total: DType | None = None,
     result: DType | None = None,
     machine: Machine | None = None,
-    schedule: Direct | Winograd | None = None,
+    schedule: Direct | Packs | Winograd | None = None,
     tiling: Tiling | None = None,
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
     """A kernel of x, w, and what else is asked for: y = activation(scale * (x * w) + bias + residual).
@@ -100,6 +105,7 @@ def convolution(
     exact     sums are of products of what is given; False allows Winograd's, faster and less precise (winograd.py)
     groups    each has features // groups features, of channels // groups channels
     bias      a further operand, [features]; scale: another one; residual: one more, of y's shape and type
+    right     w's type, on processors; x's if not said: i8 beside u8 is what machines have instructions for
     total     the type that is summed in, and that bias and scale have: f32, or i32 of integers, if not said; scaled
               integers have them in f32
     result    y's; `dtype` if not said, and `total` of integers and tf32
@@ -112,7 +118,7 @@ def convolution(
         size=size, stride=stride, padding=padding, dilation=dilation, groups=groups, order=order,
         results=results, filters=filters, transposed=transposed, output_padding=output_padding,
         packed=packed, in_place=in_place, exact=exact, bias=bias, scale=scale, residual=residual,
-        activation=activation, dtype=dtype, total=total, result=result, lanes=machine.lanes,
+        activation=activation, dtype=dtype, right=right, total=total, result=result, lanes=machine.lanes,
     )  # fmt: skip
     return build(problem, schedule if machine.is_processor else tiling, machine)
 
@@ -130,7 +136,7 @@ def convolution_1d(
     order: str = "NHWC",
     filters: str = "OHWI",
     machine: Machine | None = None,
-    schedule: Direct | None = None,
+    schedule: Direct | Packs | None = None,
     **options: Any,
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
     """A convolution on processors of images of one axis: x[images, width, channels], or [images, channels, width].
@@ -162,7 +168,7 @@ def convolution_3d(
     order: str = "NHWC",
     filters: str = "OHWI",
     machine: Machine | None = None,
-    schedule: Direct | None = None,
+    schedule: Direct | Packs | None = None,
     **options: Any,
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
     """A convolution on processors of images of three axes: x[images, depth, height, width, channels], or as NCHW
@@ -188,13 +194,13 @@ def _whole(options: dict[str, Any], machine: Machine) -> dict[str, Any]:
     """Options of images of other axes than two, with what isn't said."""
     not_said: dict[str, Any] = {
         "groups": 1, "bias": False, "scale": False, "residual": False, "activation": None,
-        "dtype": f16, "total": None, "result": None,
+        "dtype": f16, "right": None, "total": None, "result": None,
     }  # fmt: skip
     return {**not_said, **options, "lanes": machine.lanes}
 
 
 def build(
-    problem: Problem, plan: Direct | Winograd | Tiling | None, machine: Machine
+    problem: Problem, plan: Direct | Packs | Winograd | Tiling | None, machine: Machine
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
     """Builds it by this plan, or by the one of least cost."""
     if machine.is_processor:
@@ -211,18 +217,22 @@ def build(
         raise CompileError(
             "this machine takes filters and residuals as they are, and images and results of one order, NHWC or NCHW"
         )
+    if problem.right is not problem.dtype:
+        raise CompileError("this machine takes filters and images of one type")
     return _on_gpu(problem, plan, machine)
 
 
 def _on_processor(
-    problem: Problem, plan: Direct | Winograd | None, machine: Machine
+    problem: Problem, plan: Direct | Packs | Winograd | None, machine: Machine
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
-    if problem.has_far_channels and not isinstance(plan, Winograd):
+    if problem.has_far_channels and not isinstance(plan, Winograd | Packs):
         inner = blocked_problem(problem)
         return reordered(problem, plan or choose(CONVOLUTION, inner, machine))
     chosen = choose(CONVOLUTION, problem, machine) if plan is None else plan
     if isinstance(chosen, Winograd):
         return winograd(problem, chosen)
+    if isinstance(chosen, Packs):
+        return packs(problem, chosen)
     assert isinstance(chosen, Direct)
     return direct(problem, chosen)
 
@@ -265,10 +275,10 @@ def _work(problem: Problem, machine: Machine) -> Work:
     known = prod(n for n in places.shape if isinstance(n, int))
     others = problem.group_features if problem.transposed else problem.group_channels
     products = known * taps * others
-    multiplied = problem.dtype, problem.dtype, problem.total
+    multiplied = problem.dtype, problem.right, problem.total
     return work_of_products(products, multiplied, (x, w, *further, y), machine)
 
 
 CONVOLUTION: Operator[Problem, Any] = Operator(
-    "convolution", candidates, build, (Blocks, Depthwise, Direct, Winograd), _work
+    "convolution", candidates, build, (Blocks, Depthwise, Direct, Packs, Winograd), _work
 )

@@ -17,9 +17,10 @@ from math import ceil
 from typing import Any
 
 import taskc as tc
-from taskc import CompileError, Mapping, TensorType, repeat, spatial
+from taskc import CompileError, TensorType, repeat, spatial
 from taskc.kernels.convolution.plan import Direct
 from taskc.kernels.convolution.problem import Problem
+from taskc.kernels.convolution.results import in_lines, store_of
 from taskc.kernels.images import Tiles, tiles_of_line
 
 Function = Callable[..., Any]
@@ -48,7 +49,7 @@ def packed_type(problem: Problem, plan: Direct) -> TensorType:
         1, 1, problem.slices.size * problem.size[0], problem.size[1]
     )
     layout *= repeat(1, near, 1, 1) * repeat(wide, 1, 1, 1)
-    return problem.dtype[layout.shape].laid(layout)
+    return problem.right[layout.shape].laid(layout)
 
 
 def direct(problem: Problem, plan: Direct) -> tc.KernelDefinition | tc.ProgramDefinition:
@@ -106,7 +107,7 @@ def pack_filters(problem: Problem, plan: Direct) -> tc.KernelDefinition:
                 for r in range(made.shape[2]):
                     for s in range(made.shape[3]):
                         for o in spatial(lanes):
-                            value = problem.dtype(0)
+                            value = problem.right(0)
                             if f + o < features and c + q < channels:
                                 value = w[filter_at(f + o, r, s, c + q)]
                             packed[f + o, c + q, r, s] = value
@@ -139,7 +140,7 @@ def _parts(problem: Problem, plan: Direct) -> tuple[_Part, ...]:
 def _tile(problem: Problem, plan: Direct) -> Function:
     """What a block does for a tile, with the channels from c on."""
     total, channels = problem.total, plan.channels_of(problem)
-    summed, store = _summed(problem, plan), _store(problem, plan)
+    summed, store = _summed(problem, plan), store_of(problem, plan.flat)
 
     @tc.function
     def tile(operands, sums, place, slot, c, part):
@@ -148,7 +149,7 @@ def _tile(problem: Problem, plan: Direct) -> Function:
         acc = tc.tile(total, own, 0)
         if sums is None:
             summed(x, w, acc, place, c, part)
-            store(y, acc, further, place, part)
+            store(y, acc, own, further, place, part.phase)
         else:
             if c > 0:
                 for p, o in own:
@@ -158,7 +159,7 @@ def _tile(problem: Problem, plan: Direct) -> Function:
                 for p, o in own:
                     sums[slot, p, o] = acc[p, o]
             else:
-                store(y, acc, further, place, part)
+                store(y, acc, own, further, place, part.phase)
 
     return tile
 
@@ -166,7 +167,7 @@ def _tile(problem: Problem, plan: Direct) -> Function:
 def _across_channels(problem: Problem, plan: Direct) -> Function:
     """What a tap and the channels of a step add to the sums of a tile."""
     total, near, step = problem.total, plan.near, 1 if problem.transposed else problem.stride[1]
-    image_at = _in_lines(plan, problem.image_at, problem.extents[1])
+    image_at = in_lines(plan.flat, problem.image_at, problem.extents[1])
     width = plan.lines_of(problem)[1]
     group_features, group_channels = problem.group_features, problem.group_channels
     # Features of a tile are of one group, or some of them of none.
@@ -243,59 +244,3 @@ def _summed(problem: Problem, plan: Direct) -> Function:
                         across_rows(x, w, acc, row, s * height, d * rows, first + q * near, part)
 
     return summed
-
-
-def _in_lines(plan: Direct, at: Function, width: int) -> Function:
-    """Indices by `at`, from those of lines; `width` is a row's."""
-
-    @tc.function
-    def in_lines(image, i, j, channel):
-        if plan.flat:
-            return at(image, j // width, j % width, channel)
-        else:
-            return at(image, i, j, channel)
-
-    return in_lines
-
-
-def _store(problem: Problem, plan: Direct) -> Function:
-    """Features lie along the lanes of sums. Where pixels do so in memory, tiles are turned first."""
-    features, lanes, epilogue = problem.features, plan.lanes, problem.epilogue
-    stored = problem.stored_features
-    output_at = _in_lines(plan, problem.output_at, problem.outputs[1])
-
-    across, spread = problem.outputs[1], problem.spread[1]
-    is_even = across % spread == 0  # else a phase may have a column less than another
-
-    @tc.function
-    def store(y, acc, further, place, part):
-        image, f, i, j = place
-        for p, o in plan.tile(part.tiles.wide):
-            column = (j + p) * spread + part.phase
-            if f + o < stored and (is_even or column < across):
-                at = output_at(image, i, column, f + o)
-                value = problem.result(0)
-                if f + o < features:
-                    value = epilogue(acc[p, o], further, f + o, at)
-                y[at] = value
-
-    @tc.function
-    def store_turned(y, acc, further, place, part):
-        image, f, i, j = place
-        own = _turned(plan.tile(part.tiles.wide), lanes)
-        turned = tc.tile(problem.total, own)
-        tc.copy(turned, acc)
-        for p, o in own:
-            column = (j + p) * spread + part.phase
-            if f + o < features and (is_even or column < across):
-                at = output_at(image, i, column, f + o)
-                y[at] = epilogue(turned[p, o], further, f + o, at)
-
-    return store_turned if problem.results == "NCHW" else store
-
-
-def _turned(own: Mapping, lanes: int) -> Mapping:
-    """The owners of a tile with its pixels along the lanes."""
-    pixels, features = own.shape
-    turned = repeat(ceil(pixels / lanes), features) * spatial(lanes, 1)
-    return turned.within((pixels, features)) if pixels % lanes else turned

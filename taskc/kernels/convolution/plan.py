@@ -1,4 +1,5 @@
-"""How a convolution is computed, as data: on processors `Direct` or `Winograd`. Plans of GPUs are in plan_gpu.py."""
+"""How a convolution is computed, as data: on processors `Direct` or `Winograd`. `Packs` is in plan_packs.py,
+plans of GPUs are in plan_gpu.py."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from math import ceil
 
 from taskc import Machine, Mapping, repeat, spatial
 from taskc.kernels.convolution.plan_gpu import Blocks, Depthwise, candidates_gpu
+from taskc.kernels.convolution.plan_packs import Packs, candidates_of_packs
 from taskc.kernels.convolution.problem import Problem
 from taskc.kernels.machine_facts import PROCESSOR, Extents
 
@@ -101,8 +103,14 @@ class Direct:
         """Cycles of the fused multiply-adds of a line's tiles, so many of them whole, and of beginning and ending them:
         the last tile has the pixels of the rest."""
         fused, latency = PROCESSOR.fused_per_cycle, PROCESSOR.fused_latency
-        step = whole * max(self.pixels * self.vectors / fused, latency)
-        step += max(rest * self.vectors / fused, latency) if rest else 0
+        # Numbers that aren't of the sums' type are converted before they are multiplied.
+        converts = problem.dtype is not problem.total
+
+        def of_tile(pixels: int) -> float:
+            made = pixels * self.vectors + converts * (pixels + self.vectors)
+            return max(made / fused, latency)
+
+        step = whole * of_tile(self.pixels) + (of_tile(rest) if rest else 0)
         tiles = whole + bool(rest)
         channels = max(1, problem.group_channels)
         waits = ceil(channels / self.depth) - 1
@@ -234,11 +242,12 @@ class Winograd:
 
 def candidates(
     problem: Problem, machine: Machine
-) -> Iterable[Direct | Winograd | Blocks | Depthwise]:
+) -> Iterable[Direct | Packs | Winograd | Blocks | Depthwise]:
     if not machine.is_processor:
         return candidates_gpu(problem, machine)
     others = candidates_of_winograd(problem, machine) if problem.allows_winograd else ()
-    return chain(candidates_of_direct(problem, machine), others)
+    by_packs = candidates_of_packs(problem, machine)
+    return chain(by_packs, candidates_of_direct(problem, machine), others)
 
 
 def candidates_of_direct(problem: Problem, machine: Machine) -> Iterator[Direct]:

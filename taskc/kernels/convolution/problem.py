@@ -52,6 +52,7 @@ class Problem:
     packed  filters come as `pack` makes them
     in_place  the residual is where results go
     exact   sums are of products of what is given, and not, as Winograd's, of others
+    right, total, result  the types of filters, of sums, and of results
     """
 
     images: Extent
@@ -69,6 +70,7 @@ class Problem:
     activation: Any
     bias: bool
     dtype: DType
+    right: DType
     total: DType
     result: DType
     scale: bool = False
@@ -165,7 +167,7 @@ class Problem:
     @property
     def allows_winograd(self) -> bool:
         """Winograd's sums may be taken, and there are some for it."""
-        is_float = self.dtype is self.total and self.dtype in (tc.f32, tc.f64)
+        is_float = self.dtype is self.right is self.total and self.dtype in (tc.f32, tc.f64)
         steps = {*self.stride, *self.dilation, self.groups}
         is_allowed = not (self.exact or self.transposed)
         is_flat = self.axes == 2 and self.size == (3, 3)
@@ -294,7 +296,7 @@ class Problem:
         }
         before, behind = shapes[self.filters]
         axes = {1: (columns,), 2: self.size, 3: (self.slices.size, *self.size)}[self.axes]
-        filters = TensorType(self.dtype, (*before, *axes, *behind))
+        filters = TensorType(self.right, (*before, *axes, *behind))
         if self.axes != 2:
             filters = filters.reshape(*before, rows, columns, *behind)
         return (
@@ -373,9 +375,10 @@ def problem_of(
     images: Extent, extents: tuple[int, int], channels: int, features: int,
     *, size: Pair, stride: Pair, padding: Sides, dilation: Pair, groups: int,
     order: str, filters: str, bias: bool, scale: bool, residual: bool, activation: Any,
-    dtype: DType, total: DType | None, result: DType | None, results: str | None = None, transposed: bool = False,
-    output_padding: Pair = 0, packed: bool = False, in_place: bool = False, exact: bool = True,
-    axes: int = 2, slices: Slices = Slices(), lanes: int = 16,
+    dtype: DType, total: DType | None, result: DType | None, right: DType | None = None,
+    results: str | None = None, transposed: bool = False, output_padding: Pair = 0,
+    packed: bool = False, in_place: bool = False, exact: bool = True, axes: int = 2,
+    slices: Slices = Slices(), lanes: int = 16,
 ) -> Problem:  # fmt: skip
     """The problem of what a user asks for, if there is one."""
     check_orders(order, results or order)
@@ -418,6 +421,7 @@ def problem_of(
         axes=axes,
         slices=slices,
         dtype=dtype,
+        right=right or dtype,
         total=total,
         result=result or (total if dtype.is_integer or dtype is tc.tf32 else dtype),
     )

@@ -47,7 +47,8 @@ def run_emulated(kernel: Any, *given: Any) -> tuple[Any, Any]:
         loaded.run([*given, results[0]], {})
     finally:
         pool().limit(thread_count())
-    report = sim.run(lean, [*given, results[1]])
+    plain = [array.unpack() if isinstance(array, tc.Packed) else array for array in given]
+    report = sim.run(lean, [*plain, results[1]])
     assert report.ok, report
     return results[0], results[1]
 
