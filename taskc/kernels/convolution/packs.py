@@ -1,6 +1,6 @@
 """Convolutions of 8- and 16-bit numbers on processors, by the instruction that the machine has for them.
 
-A block copies what it sees of an image, with the zeros around it, so that a tile's pixels lie at one distance: for each
+A block copies what it sees of an image, with the zeros beside it, so that a tile's pixels lie at one distance: for each
 line of the image and each `near` channels, columns of one phase of the stride beside each other. So for a tap and
 `near` channels a tile of a line's pixels by features is one `tc.mma`, of a part of the copy by a part of the filters,
 which are packed in the order in which tiles read them.
@@ -52,7 +52,7 @@ def packs(problem: Problem, plan: Packs) -> tc.KernelDefinition | tc.ProgramDefi
                 at = part.first + t * part.wide
                 if j + at < columns:
                     acc = tc.tile(problem.total, own, 0)
-                    sum_up(x, w, acc, f, r, at)
+                    sum_up(x, w, acc, (f, i), (r, at))
                     store(y, acc, own, further, (image, f, i, j + at), 0)
 
     @tc.function
@@ -94,31 +94,38 @@ def pack_filters(problem: Problem, plan: Packs) -> tc.KernelDefinition:
 
 
 def _sum_up(problem: Problem, plan: Packs) -> Function:
-    """Adds the products of a tile, whose line and first column in the block's copy are given, to its sums."""
+    """Adds the products of a tile to its sums: of the line i, and `at` a line and a column of the block's copy."""
     seen, near, steps = plan.seen(problem), plan.near, plan.steps_of(problem)
     (rows, columns), dilation, stride = problem.size, problem.dilation, problem.stride
+    high, above = plan.lines_of(problem)[0], problem.padding[0]
 
     @tc.function
-    def sum_up(x, w, acc, f, line, column):
+    def row(x, w, acc, f, r, line, column):
+        """The taps of a filter's row."""
         pixels, wide = acc.shape
+        for s in range(columns):
+            phase = s * dilation[1] % stride[1] // seen.across
+            first = column + s * dilation[1] // stride[1]
+            for step in range(steps):
+                c = step * near
+                tc.mma(
+                    acc,
+                    x[line, step, phase, first : first + pixels, 0:near],
+                    w[r, s, c : c + near, f : f + wide],
+                )
+
+    @tc.function
+    def sum_up(x, w, acc, place, at):
+        f, i = place
         for r in range(rows):
-            down = line + r * dilation[0] // seen.down
-            for s in range(columns):
-                phase = s * dilation[1] % stride[1] // seen.across
-                first = column + s * dilation[1] // stride[1]
-                for step in range(steps):
-                    c = step * near
-                    tc.mma(
-                        acc,
-                        x[down, step, phase, first : first + pixels, 0:near],
-                        w[r, s, c : c + near, f : f + wide],
-                    )
+            if 0 <= i * stride[0] + r * dilation[0] - above < high:
+                row(x, w, acc, f, r, at[0] + r * dilation[0] // seen.down, at[1])
 
     return sum_up
 
 
 def _copy(problem: Problem, plan: Packs) -> Function:
-    """Copies what a block sees of an image. Zeros are around it and fill up the channels of the last step."""
+    """Copies the lines that a block sees of an image. Zeros fill them up, and the channels of the last step."""
     seen, near, channels = plan.seen(problem), plan.near, problem.group_channels
     lines, steps, phases, columns, _ = seen.shape
     (high, wide), (above, left, _, _) = plan.lines_of(problem), problem.padding
@@ -127,19 +134,25 @@ def _copy(problem: Problem, plan: Packs) -> Function:
     own = own.within((near,)) if near % plan.lanes else own
 
     @tc.function
+    def line(x, copied, place, r):
+        image, channel, h, j = place
+        for step in range(steps):
+            for phase in range(phases):
+                for p in range(columns):
+                    column = (j + p) * problem.stride[1] + phase * seen.across - left
+                    for q in own:
+                        c = step * near + q
+                        value = problem.dtype(0)
+                        if 0 <= column < wide and c < channels:
+                            value = x[image_at(image, h, column, channel + c)]
+                        copied[r, step, phase, p, q] = value
+
+    @tc.function
     def copy(x, copied, place):
         image, channel, i, j = place
         for r in range(lines):
             h = i * problem.stride[0] + r * seen.down - above
-            for step in range(steps):
-                for phase in range(phases):
-                    for p in range(columns):
-                        column = (j + p) * problem.stride[1] + phase * seen.across - left
-                        for q in own:
-                            c = step * near + q
-                            value = problem.dtype(0)
-                            if 0 <= h < high and 0 <= column < wide and c < channels:
-                                value = x[image_at(image, h, column, channel + c)]
-                            copied[r, step, phase, p, q] = value
+            if 0 <= h < high:
+                line(x, copied, (image, channel, h, j), r)
 
     return copy
