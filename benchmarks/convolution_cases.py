@@ -22,9 +22,10 @@ from convolution_peers import Array, Operands, in_a_chain, on_arrays, operands_o
 from cpu_cases import Call, Case
 
 import taskc as tc
-from taskc import CompileError, f32
+from taskc import CompileError, DType, f32
 from taskc.backend.cpu.compile import compile_kernel
 from taskc.backend.cpu.processor import host
+from taskc.ir.types import from_numpy
 from taskc.kernels.convolution import build, convolution, convolution_3d
 from taskc.kernels.convolution.plan import candidates
 from taskc.kernels.convolution.problem import problem_of
@@ -76,7 +77,7 @@ def _case(
 ) -> Iterator[Case]:
     operands = operands_of(layer)
     template = convolution_3d if len(layer.extents) == 3 else convolution
-    make = partial(template, *_shape(layer), **_options(layer, is_blocked, is_exact))
+    make = partial(template, *shape_of(layer), **options_of(layer, is_blocked, is_exact))
     made = built(f"{benchmark} {layer}", partial(ours, make, layer, operands, is_blocked))
     if made is None:
         return
@@ -99,11 +100,11 @@ def untuned_cases(threads: int, quick: bool) -> Iterator[Case]:
 def _untuned(layer: Layer) -> Case:
     """The fastest of the random plans are found by a few calls, and then measured in pairs."""
     machine, operands = tc.machine(), operands_of(layer)
-    images, *extents, channels, features = _shape(layer)
+    images, *extents, channels, features = shape_of(layer)
     problem = problem_of(
         images, tuple(extents), channels, features,
         scale=False, total=None, result=None,
-        **_options(layer, is_blocked=True, is_exact=True),
+        **options_of(layer, is_blocked=True, is_exact=True),
     )  # fmt: skip
 
     def by(plan: Any) -> Call:
@@ -129,28 +130,32 @@ def built(case: str, build: Callable[[], Made]) -> Made | None:
 
 
 def ours(
-    make: Callable[[], Definition], layer: Layer, operands: Operands, is_blocked: bool = True
+    make: Callable[[], Definition],
+    layer: Layer,
+    operands: Operands,
+    is_blocked: bool = True,
+    result: DType = f32,
 ) -> Ours:
     """A call on operands that lie as our kernel wants them, made once."""
     kernel = make()
     lie = in_blocks if is_blocked else _two_axes
-    x = operands.x if is_blocked and _is_first(layer) else lie(operands.x)
+    x = operands.x if is_blocked and is_first(layer) else lie(operands.x)
     residual = [lie(array) for array in operands.residual]
     arguments = x, kernel.pack(_two_axes(operands.weights)), operands.bias
     if is_blocked and residual:  # which dies there, in a network
         (y,) = residual
         call = partial(kernel, *arguments, y)
     else:
-        y = np.empty(operands.expected.shape, np.float32)
+        y = np.empty(operands.expected.shape, result.numpy)
         y = tc.empty(_blocked_type(y)) if is_blocked else _two_axes(y)
         call = partial(kernel, *arguments, *residual, out=y)
     call()
 
-    def result() -> Array:
+    def made() -> Array:
         lies = y.unpack()[:, : layer.features] if is_blocked else y
         return np.asarray(lies).reshape(operands.expected.shape)
 
-    return Ours(call, result)
+    return Ours(call, made)
 
 
 def compiled_ms(make: Callable[[], Definition]) -> float:
@@ -162,11 +167,11 @@ def compiled_ms(make: Callable[[], Definition]) -> float:
     return 1e3 * (time.process_time() - start)
 
 
-def _shape(layer: Layer) -> tuple[int, ...]:
+def shape_of(layer: Layer) -> tuple[int, ...]:
     return 1, *_two(layer.extents, 1), layer.channels, layer.features
 
 
-def _options(layer: Layer, is_blocked: bool, is_exact: bool) -> dict[str, Any]:
+def options_of(layer: Layer, is_blocked: bool, is_exact: bool) -> dict[str, Any]:
     """What is said besides, where it isn't what the template takes for granted."""
     options: dict[str, Any] = {
         "size": _two(layer.size, 1), "stride": layer.stride, "padding": _two(layer.padding, 0),
@@ -175,7 +180,7 @@ def _options(layer: Layer, is_blocked: bool, is_exact: bool) -> dict[str, Any]:
     }  # fmt: skip
     if is_blocked:
         options |= {"residual": False, "in_place": layer.residual}
-        options |= {"results": "NCHWc"} if _is_first(layer) else {"order": "NCHWc"}
+        options |= {"results": "NCHWc"} if is_first(layer) else {"order": "NCHWc"}
     if layer.is_transposed:
         options |= {"filters": "IOHW", "transposed": True}
     if not is_exact:
@@ -183,7 +188,7 @@ def _options(layer: Layer, is_blocked: bool, is_exact: bool) -> dict[str, Any]:
     return options
 
 
-def _is_first(layer: Layer) -> bool:
+def is_first(layer: Layer) -> bool:
     """Of a network: its channels don't fill a block, and are read as they come."""
     return layer.channels < tc.machine().lanes
 
@@ -207,4 +212,4 @@ def in_blocks(array: Array) -> Any:
 def _blocked_type(array: Array) -> tc.TensorType:
     from taskc.kernels.convolution import blocked
 
-    return blocked(*array.shape, f32)
+    return blocked(*array.shape, from_numpy(array.dtype))

@@ -3,9 +3,10 @@
 Each number of threads is a process of its own, since the peers' pools are sized when they start. A peer
 that isn't installed is named. `--quick` takes fewer shapes and pairs.
 
-Convolutions are a section of their own (convolution_cases.py): `--convolutions` measures them alone, with the
-processor time that each takes to compile. `--untuned` measures, instead of anything else, their plans as they
-are chosen against random ones, which takes long. `--tune` tunes each problem before.
+Convolutions are a section of their own (convolution_cases.py, and of bf16 and bytes convolution_types.py):
+`--convolutions` measures them alone, with the processor time that each takes to compile. `--untuned` measures,
+instead of anything else, their plans as they are chosen against random ones, which takes long. `--tune` tunes each problem
+before.
 """
 
 from __future__ import annotations
@@ -133,12 +134,13 @@ def tune(threads: int, quick: bool, flags: list[str]) -> None:
 
 def sections(threads: int, quick: bool, flags: list[str]) -> Iterator[Case]:
     from convolution_cases import convolution_cases, untuned_cases
+    from convolution_types import typed_cases
     from cpu_cases import attention_cases, memory_cases
 
     if "--untuned" in flags:
         return untuned_cases(threads, quick)
     if "--convolutions" in flags:
-        return convolution_cases(threads, quick)
+        return chain(convolution_cases(threads, quick), typed_cases(threads, quick))
     if "--products" in flags:
         return products(threads, quick)
     return chain(
@@ -147,6 +149,7 @@ def sections(threads: int, quick: bool, flags: list[str]) -> Iterator[Case]:
         memory_cases(threads, quick),
         attention_cases(threads, quick),
         convolution_cases(threads, quick),
+        typed_cases(threads, quick),
     )
 
 

@@ -198,6 +198,7 @@ def session_of(
     inputs: int = 1,
     domain: str = "",
     opset: int = 20,
+    result: Any = np.float32,
     **attributes: Any,
 ) -> Call | None:
     """One operator in ONNX Runtime, with all optimizations and bound memory; operands but the first ones
@@ -206,16 +207,17 @@ def session_of(
         return None
     import onnx
 
-    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
-    names = ["a", "b", "c"][: len(arrays)]
+    helper = onnx.helper
+    kind = helper.np_dtype_to_tensor_dtype
+    names = list("abcdefghi"[: len(arrays)])
     graph = helper.make_graph(
         [helper.make_node(operator, names, ["y"], domain=domain, **attributes)],
         operator,
         [
-            helper.make_tensor_value_info(name, kind, a.shape)
+            helper.make_tensor_value_info(name, kind(a.dtype), a.shape)
             for name, a in zip(names[:inputs], arrays, strict=False)
         ],
-        [helper.make_tensor_value_info("y", kind, None)],
+        [helper.make_tensor_value_info("y", kind(np.dtype(result)), None)],
         [
             onnx.numpy_helper.from_array(b, name)
             for name, b in zip(names[inputs:], arrays[inputs:], strict=True)
@@ -225,7 +227,7 @@ def session_of(
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid(*pair) for pair in imports])
     model.ir_version = 10
     given = dict(zip(names[:inputs], arrays, strict=False))
-    return bound(session_on(threads, model), given, shape)
+    return bound(session_on(threads, model), given, shape, result)
 
 
 def onnx_found() -> bool:
@@ -247,13 +249,15 @@ def session_on(threads: int, model: Any, profile: str | None = None) -> Any:
     )
 
 
-def bound(session: Any, given: dict[str, np.ndarray], shape: tuple[int, ...]) -> Call:
+def bound(
+    session: Any, given: dict[str, np.ndarray], shape: tuple[int, ...], dtype: Any = np.float32
+) -> Call:
     """A call that writes y into memory of its own, and returns that first."""
-    result = np.empty(shape, np.float32)
+    result = np.empty(shape, dtype)
     binding = session.io_binding()
     for name, array in given.items():
         binding.bind_cpu_input(name, array)
-    binding.bind_output("y", "cpu", 0, np.float32, shape, result.ctypes.data)
+    binding.bind_output("y", "cpu", 0, dtype, shape, result.ctypes.data)
     kept = result, given  # the binding has only their addresses
 
     def run() -> object:
