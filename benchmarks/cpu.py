@@ -5,8 +5,8 @@ that isn't installed is named. `--quick` takes fewer shapes and pairs.
 
 Convolutions are a section of their own (convolution_cases.py, and of bf16 and bytes convolution_types.py):
 `--convolutions` measures them alone, with the processor time that each takes to compile. `--untuned` measures,
-instead of anything else, their plans as they are chosen against random ones, which takes long. `--tune` tunes each problem
-before.
+instead of anything else, their plans as they are chosen against random ones, which takes long. `--tune`
+tunes each problem before.
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ import pytest
 
 import taskc as tc
 from taskc import CompileError, driver
-from taskc.kernels.choose import plans
 from taskc.kernels.matmul import Panels, batch_matmul, build, matmul
 from taskc.kernels.matmul.plan import candidates
 from taskc.machine import Machine
+from taskc.tune.space import plans
 from tests.kernels.conftest import Same
 from tests.kernels.problems import gemm
 

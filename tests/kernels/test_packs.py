@@ -16,11 +16,11 @@ from taskc.backend.cpu.processor import typical
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
 from taskc.ir.target import AVX512_AMX, AVX512_BF16, TARGETS
-from taskc.kernels.choose import choose, plans, sample
 from taskc.kernels.convolution import Packs, build, convolution
 from taskc.kernels.convolution.plan import candidates
 from taskc.kernels.convolution.plan_packs import candidates_of_packs
 from taskc.passes.pipeline import lower
+from taskc.tune.space import least, plans, sample
 from tests.backend.cpu.processors import NAMES
 from tests.backend.cpu.test_tiles import needs_vectors, run_emulated
 from tests.kernels.convolved import problem
@@ -48,6 +48,9 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     ),
     "stem of bytes": (
         (N, 19, 23, 3, 40), {**MIXED, "size": 7, "stride": 2, "padding": 3, "packed": True},
+    ),
+    "few channels": (
+        (1, 6, 23, 5, 20), {"dtype": i8, "size": (2, 3), "dilation": 3, "padding": 4, **BLOCKED},
     ),
     "1x1": ((N, 7, 8, 40, 32), {"dtype": bf16, "size": 1, "packed": True, **BLOCKED}),
     "1x1 strided": ((1, 7, 9, 20, 15), {"dtype": i8, "size": 1, "stride": 2, "results": "NCHWc"}),
@@ -78,7 +81,7 @@ def check_some(shape: Any, options: dict[str, Any], count: int, name: str = "hos
     machine = replace(MACHINES[name], products=ROWS)
     of = problem(shape, options, machine)
     made = case(of, sum(map(ord, str(of.extents))))
-    best = choose(candidates_of_packs, of, machine)
+    best = least(candidates_of_packs, of, machine)
     for plan in {best, *sample(candidates_of_packs, of, machine, count)}:
         check(made, plan, name)
 
@@ -176,9 +179,9 @@ def test_they_are_chosen() -> None:
     for options in TYPES.values():
         for size, groups in ((1, 1), (3, 1), (3, 2)):
             of = problem((1, 14, 14, 64, 64), {**options, "size": size, "groups": groups}, machine)
-            assert isinstance(choose(candidates, of, machine), Packs)
+            assert isinstance(least(candidates, of, machine), Packs)
     depthwise = problem((1, 14, 14, 64, 64), {"dtype": bf16, "groups": 64}, machine)
-    assert not isinstance(choose(candidates, depthwise, machine), Packs)
+    assert not isinstance(least(candidates, depthwise, machine), Packs)
     assert all(
         plan.misfit(of) is None
         for plan in plans(candidates, of, machine)
@@ -195,6 +198,7 @@ PLAN = Packs(tc.repeat(4, 2) * tc.spatial(1, 16), 1, 4, 32, 32, 2)
         ({}, replace(PLAN, flat=True), "rows are one line only of filters of one pixel"),
         ({}, replace(PLAN, features=48), "48 features of a block are not tiles of 32"),
         ({}, replace(PLAN, near=33), "33 channels are not packs of 2"),
+        ({}, replace(PLAN, joined=True), "192 joined channels are no step of 32"),
         ({}, replace(PLAN, columns=2), "a block has rows whole, and not 2 of 4 results"),
         ({"groups": 4}, PLAN, "32 features of a block are not of one group"),
         ({"transposed": True}, PLAN, "it is for images of one or two axes, and not transposed"),

@@ -4,6 +4,8 @@ A block copies what it sees of an image, with the zeros beside it, so that a til
 line of the image and each `near` channels, columns of one phase of the stride beside each other. So for a tap and
 `near` channels a tile of a line's pixels by features is one `tc.mma`, of a part of the copy by a part of the filters,
 which are packed in the order in which tiles read them.
+
+Where channels are few, all taps of a filter's row may be channels of one tap (`joined`): less fills up packs then.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from math import ceil
 from typing import Any
 
 import taskc as tc
-from taskc import CompileError, TensorType, repeat, spatial
+from taskc import CompileError, Mapping, TensorType, repeat, spatial
 from taskc.kernels.convolution.plan_packs import Packs
 from taskc.kernels.convolution.problem import Problem
 from taskc.kernels.convolution.results import in_lines, store_of
@@ -25,7 +27,7 @@ Function = Callable[..., Any]
 def packed_type(problem: Problem, plan: Packs) -> TensorType:
     """Filters [rows, columns, channels, features]: panels of a tile's features, packs of channels; zeros fill up."""
     panels = max(1, ceil(problem.features / plan.wide))
-    rows, columns = problem.size
+    rows, columns = plan.size_of(problem)
     channels = plan.steps_of(problem) * plan.near
     layout = repeat(1, 1, 1, panels) * repeat(rows, columns, channels // plan.pack, plan.wide)
     layout *= repeat(1, 1, plan.pack, 1)
@@ -75,8 +77,9 @@ def packs(problem: Problem, plan: Packs) -> tc.KernelDefinition | tc.ProgramDefi
 def pack_filters(problem: Problem, plan: Packs) -> tc.KernelDefinition:
     """Puts filters into the order in which tiles read them."""
     given, made, lanes = problem.types[1], packed_type(problem, plan), plan.lanes
-    filter_at, features, channels = problem.filter_at, problem.features, problem.group_channels
+    filter_at, features, channels = problem.filter_at, problem.features, plan.channels_of(problem)
     rows, columns, *whole = made.shape
+    tap_of = _tap_of(problem, plan)
 
     @tc.kernel(workers=lanes)
     def pack_filters(w: given, packed: tc.out[made]):
@@ -87,7 +90,8 @@ def pack_filters(problem: Problem, plan: Packs) -> tc.KernelDefinition:
                         for o in spatial(lanes):
                             value = problem.right(0)
                             if f + o < features and c + q < channels:
-                                value = w[filter_at(f + o, r, s, c + q)]
+                                tap, channel = tap_of(s, c + q)
+                                value = w[filter_at(f + o, r, tap, channel)]
                             packed[r, s, c + q, f + o] = value
 
     return pack_filters
@@ -96,7 +100,7 @@ def pack_filters(problem: Problem, plan: Packs) -> tc.KernelDefinition:
 def _sum_up(problem: Problem, plan: Packs) -> Function:
     """Adds the products of a tile to its sums: of the line i, and `at` a line and a column of the block's copy."""
     seen, near, steps = plan.seen(problem), plan.near, plan.steps_of(problem)
-    (rows, columns), dilation, stride = problem.size, problem.dilation, problem.stride
+    (rows, columns), dilation, stride = plan.size_of(problem), problem.dilation, problem.stride
     high, above = plan.lines_of(problem)[0], problem.padding[0]
 
     @tc.function
@@ -124,14 +128,45 @@ def _sum_up(problem: Problem, plan: Packs) -> Function:
     return sum_up
 
 
+def _tap_of(problem: Problem, plan: Packs) -> Function:
+    """The tap of a row and the channel, of those of the plan: joined ones are in the order of an image's numbers."""
+    channels, columns = problem.group_channels, problem.size[1]
+
+    @tc.function
+    def tap_of(tap, channel):
+        if not plan.joined:
+            return tap, channel
+        elif problem.is_nhwc:
+            return channel // channels, channel % channels
+        else:
+            return channel % columns, channel // columns
+
+    return tap_of
+
+
 def _copy(problem: Problem, plan: Packs) -> Function:
     """Copies the lines that a block sees of an image. Zeros fill them up, and the channels of the last step."""
+    seen, high = plan.seen(problem), plan.lines_of(problem)[0]
+    line = _joined_line(problem, plan) if plan.joined else _line(problem, plan)
+
+    @tc.function
+    def copy(x, copied, place):
+        image, channel, i, j = place
+        for r in range(seen.shape[0]):
+            h = i * problem.stride[0] + r * seen.down - problem.padding[0]
+            if 0 <= h < high:
+                line(x, copied, (image, channel, h, j), r)
+
+    return copy
+
+
+def _line(problem: Problem, plan: Packs) -> Function:
+    """Copies the columns of each phase, with their channels beside each other."""
     seen, near, channels = plan.seen(problem), plan.near, problem.group_channels
-    lines, steps, phases, columns, _ = seen.shape
-    (high, wide), (above, left, _, _) = plan.lines_of(problem), problem.padding
+    _, steps, phases, columns, _ = seen.shape
+    wide, left = plan.lines_of(problem)[1], problem.padding[1]
     image_at = in_lines(plan.flat, problem.image_at, problem.extents[1])
-    own = repeat(ceil(near / plan.lanes)) * spatial(plan.lanes)
-    own = own.within((near,)) if near % plan.lanes else own
+    own = _lanes(near, plan)
 
     @tc.function
     def line(x, copied, place, r):
@@ -147,12 +182,47 @@ def _copy(problem: Problem, plan: Packs) -> Function:
                             value = x[image_at(image, h, column, channel + c)]
                         copied[r, step, phase, p, q] = value
 
-    @tc.function
-    def copy(x, copied, place):
-        image, channel, i, j = place
-        for r in range(lines):
-            h = i * problem.stride[0] + r * seen.down - above
-            if 0 <= h < high:
-                line(x, copied, (image, channel, h, j), r)
+    return line
 
-    return copy
+
+def _joined_line(problem: Problem, plan: Packs) -> Function:
+    """Copies what the taps of each result are multiplied by: of neighbours in an image as many as there are."""
+    image_at, tap_of, wide = problem.image_at, _tap_of(problem, plan), problem.extents[1]
+    channels, taps = problem.group_channels, problem.size[1]
+    runs, length = (1, taps * channels) if problem.is_nhwc else (channels, taps)
+    stride, dilation, left = problem.stride[1], problem.dilation[1], problem.padding[1]
+    own, rest = _lanes(length, plan), plan.near - runs * length
+
+    def is_inside(first: int, last: int) -> bool:
+        return first * stride >= left and last * stride + (taps - 1) * dilation - left < wide
+
+    parts = tiles_of_line(plan.seen(problem).shape[3], 1, is_inside)
+
+    @tc.function
+    def result(x, copied, place, r, p, part):
+        image, channel, h, j = place
+        for run in range(runs):
+            for q in own:
+                tap, c = tap_of(0, run * length + q)
+                column = (j + p) * stride + tap * dilation - left
+                value = problem.dtype(0)
+                if part.is_inside or 0 <= column < wide:
+                    value = x[image_at(image, h, column, channel + c)]
+                copied[r, 0, 0, p, run * length + q] = value
+        if rest:
+            for q in _lanes(rest, plan):
+                copied[r, 0, 0, p, runs * length + q] = problem.dtype(0)
+
+    @tc.function
+    def line(x, copied, place, r):
+        for part in tc.static(parts):
+            for p in range(part.first, part.first + part.count):
+                result(x, copied, place, r, p, part)
+
+    return line
+
+
+def _lanes(count: int, plan: Packs) -> Mapping:
+    """The owners of so many numbers beside each other."""
+    own = repeat(ceil(count / plan.lanes)) * spatial(plan.lanes)
+    return own.within((count,)) if count % plan.lanes else own

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import ceil, gcd
+from math import ceil, gcd, prod
 
 from taskc import Machine, Mapping, repeat, spatial
 from taskc.ir.target import DotInstruction, TileInstruction
@@ -30,6 +30,7 @@ class Packs:
     lines, columns  of results, to a block, and `features`
     near    channels that follow one another before the next tap does
     pack    of these, how many lie together in filters
+    joined  all taps of a filter's row are channels of one, and a pixel's are copied for each result beside it
     flat    all rows of an image are one line; a block has a part of it
     order   of blocks: of images, features, lines and columns, the slowest first
     """
@@ -40,6 +41,7 @@ class Packs:
     features: int
     near: int
     pack: int
+    joined: bool = False
     flat: bool = False
     order: tuple[int, int, int, int] = (0, 1, 2, 3)
 
@@ -65,9 +67,18 @@ class Packs:
             return self.own
         return _of_vectors(pixels, self.wide // self.lanes, self.lanes)
 
+    def size_of(self, problem: Problem) -> Extents:
+        """The rows and columns of filters."""
+        rows, columns = problem.size
+        return rows, 1 if self.joined else columns
+
+    def channels_of(self, problem: Problem) -> int:
+        """The channels of a group."""
+        return problem.group_channels * (problem.size[1] if self.joined else 1)
+
     def steps_of(self, problem: Problem) -> int:
         """Steps of `near` channels; of no channels, too, there is one, of zeros."""
-        return max(1, ceil(problem.group_channels / self.near))
+        return max(1, ceil(self.channels_of(problem) / self.near))
 
     def lines_of(self, problem: Problem) -> Extents:
         """The lines of pixels of an image, and their length."""
@@ -87,13 +98,12 @@ class Packs:
         )
         lines = ((self.lines - 1) * problem.stride[0] + problem.covered[0] - 1) // down + 1
         columns = ceil(self.columns / self.pixels) * self.pixels
-        columns += (problem.covered[1] - 1) // problem.stride[1]
-        phases = problem.stride[1] // across
-        return Seen(
-            (lines, self.steps_of(problem), phases, columns, self.near),
-            down,
-            across,
-        )
+        if self.joined:
+            across = problem.stride[1]
+        else:
+            columns += (problem.covered[1] - 1) // problem.stride[1]
+        shape = lines, self.steps_of(problem), problem.stride[1] // across, columns, self.near
+        return Seen(shape, down, across)
 
     def misfit(self, problem: Problem) -> str | None:
         """Why it can't be this problem's, if it can't."""
@@ -105,6 +115,8 @@ class Packs:
             return f"{self.features} features of a block are not tiles of {self.wide}"
         if self.near % self.pack:
             return f"{self.near} channels are not packs of {self.pack}"
+        if self.joined and not 0 < self.channels_of(problem) <= self.near:
+            return f"{self.channels_of(problem)} joined channels are no step of {self.near}"
         if problem.groups > 1 and problem.group_features % self.features:
             return f"{self.features} features of a block are not of one group"
         if not self.flat and self.columns != problem.outputs[1]:
@@ -123,7 +135,7 @@ class Packs:
     def _products(self, problem: Problem, machine: Machine) -> float:
         """Cycles of a block's tiles: of products, or of reading filters from where the tile before has left them."""
         facts = PROCESSOR
-        deep = problem.tap_count * self.steps_of(problem) * self.near
+        deep = prod(self.size_of(problem)) * self.steps_of(problem) * self.near
         share = self._share(machine)
         rows = machine.instructions(problem.dtype, problem.right, problem.total)
         is_signed = any(row.offset for row in rows[:1] if isinstance(row, DotInstruction))
@@ -154,7 +166,10 @@ class Packs:
 
     def _copying(self, problem: Problem) -> float:
         lines, steps, phases, columns, near = self.seen(problem).shape
-        return lines * steps * phases * columns * ceil(near / self.lanes) * PROCESSOR.copy_cycles
+        vectors = ceil(near / self.lanes)
+        if self.joined and not problem.is_nhwc:
+            vectors = problem.group_channels * ceil(problem.size[1] / self.lanes)
+        return lines * steps * phases * columns * vectors * PROCESSOR.copy_cycles
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[Packs]:
         if self.features < problem.features:
@@ -163,14 +178,14 @@ class Packs:
 
 def candidates_of_packs(problem: Problem, machine: Machine) -> Iterator[Packs]:
     """Plans by tile registers, where the machine has some, and by vectors."""
-    for own, pack, near, flat in _tiles(problem, machine):
+    for own, pack, near, joined, flat in _tiles(problem, machine):
         wide = own.shape[1]
         features = max(1, ceil(problem.features / wide)) * wide
         if problem.groups > 1:
             features = problem.group_features
         if features % wide:
             continue
-        whole = Packs(own, 1, 1, features, near, pack, flat)
+        whole = Packs(own, 1, 1, features, near, pack, joined, flat)
         extents = whole.result_lines(problem)
         areas = list(_areas(extents, own.shape[0], flat))
         parts = _parts(features // wide)
@@ -202,23 +217,19 @@ def _areas(extents: Extents, pixels: int, flat: bool) -> Iterator[Extents]:
         yield from ((high, columns) for high in (1, 2, 4, 7, 8, 14, 16, 28) if high <= lines)
 
 
-def _tiles(problem: Problem, machine: Machine) -> Iterator[tuple[Mapping, int, int, bool]]:
-    """The owners of tiles, the channels of a pack and of a step, and whether rows are one line."""
+def _tiles(problem: Problem, machine: Machine) -> Iterator[tuple[Mapping, int, int, bool, bool]]:
+    """The owners of tiles, the channels of a pack and of a step, whether taps are joined, and rows one line."""
     rows = machine.instructions(problem.dtype, problem.right, problem.total)
     length = problem.extents[0] * problem.extents[1]
     lines = [(problem.outputs[1], False), *([(length, True)] if problem.is_pointwise else [])]
-    for row in rows:
-        if isinstance(row, TileInstruction):
-            for sizes in PROCESSOR.tile_register_shares:
-                for _, flat in lines:
-                    own = repeat(*sizes) * row.accumulator_fragment
-                    yield own, row.pack, row.shape[2], flat
+    for row in (row for row in rows if isinstance(row, TileInstruction)):
+        for near, joined in _steps(problem, row.shape[2]):
+            for sizes in PROCESSOR.tile_register_shares if near == row.shape[2] else ():
+                own = repeat(*sizes) * row.accumulator_fragment
+                yield from ((own, row.pack, near, joined, flat) for _, flat in lines)
     dot = next((row for row in rows if isinstance(row, DotInstruction)), None)
     if dot is None:
         return
-    channels = max(1, problem.group_channels)
-    steps = ceil(channels * problem.dtype.nbytes / PROCESSOR.step_bytes)
-    near = ceil(channels / steps / dot.pack) * dot.pack
     spare = 2 if dot.offset else 1  # for a pack of x, and what signed ones take besides
     for vectors in (2, 3, 4, 1):
         most = (machine.registers - spare) // vectors - spare
@@ -226,7 +237,19 @@ def _tiles(problem: Problem, machine: Machine) -> Iterator[tuple[Mapping, int, i
             exact = [pixels for pixels in range(most, 3, -1) if columns % pixels == 0]
             even = ceil(columns / ceil(columns / most))
             for pixels in sorted({even, *exact[:2]}, reverse=True):
-                yield _of_vectors(pixels, vectors, machine.lanes), dot.pack, near, flat
+                own = _of_vectors(pixels, vectors, machine.lanes)
+                for near, joined in _steps(problem, dot.pack):
+                    yield own, dot.pack, near, joined, flat
+
+
+def _steps(problem: Problem, unit: int) -> Iterator[tuple[int, bool]]:
+    """The channels of a step, a number of units, and whether they are all taps' of a row, where these are few."""
+    line = PROCESSOR.step_bytes // problem.dtype.nbytes
+    channels = max(1, problem.group_channels)
+    yield ceil(channels / ceil(channels / line) / unit) * unit, False
+    together = problem.group_channels * problem.size[1]
+    if problem.size[1] > 1 and 0 < together <= line:
+        yield ceil(together / unit) * unit, True
 
 
 def _of_vectors(pixels: int, vectors: int, lanes: int) -> Mapping:
