@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from taskc.backend.cpu.unpacking import CONTEXT, Unpacking, packed_of, takes_out, viewed_of
 from taskc.ir import nodes as ir
-from taskc.ir.nodes import Tensor
+from taskc.ir.nodes import Tensor, Variable
 from taskc.ir.signature import outputs_of
 
 _DECLARATIONS = """\
@@ -42,6 +42,9 @@ declare void @Py_IncRef(ptr)
 @_Py_NoneStruct = external global i8
 declare double @llvm.fabs.f64(double)
 declare i64 @llvm.abs.i64(i64, i1)
+declare {i64, i1} @llvm.sadd.with.overflow.i64(i64, i64)
+declare {i64, i1} @llvm.ssub.with.overflow.i64(i64, i64)
+declare {i64, i1} @llvm.smul.with.overflow.i64(i64, i64)
 %buffer = type { ptr, ptr, i64, i64, i32, i32, ptr, ptr, ptr, ptr, ptr }
 """
 _TWO_OPERANDS = 2 - 2**63  # and PyObject_VectorcallDict may use the place before them
@@ -177,12 +180,16 @@ class _Entry:
             self.code.emit(f"store ptr {array}, ptr %made{number}")
             self.code.emit("br label %placed")
             self.code.start("allocate")
-        shape = self.code.new(f"call ptr @PyTuple_New(i64 {len(item.argument_shape)})")
+        # A dimension that no input has is told by what `out=` gives, or else by none.
+        extents = [
+            None if isinstance(extent, Variable) and extent not in self.code.sizes
+            else self.code.number(extent) for extent in item.argument_shape
+        ]  # fmt: skip
+        shape = self.code.new(f"call ptr @PyTuple_New(i64 {len(extents)})")
         self.code.need(self.code.new(f"icmp ne ptr {shape}, null"))
-        for index, extent in enumerate(item.argument_shape):
-            size = extent if isinstance(extent, int) else self.code.sizes.get(extent)  # type: ignore[arg-type]
+        for index, size in enumerate(extents):
             if size is None:
-                size = 0
+                size = "0"
                 self.code.emit(f"call void @Py_DecRef(ptr {shape})")
                 self.code.need("false")
             made = self.code.new(f"call ptr @PyLong_FromLongLong(i64 {size})")

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Tensor, Variable
-from taskc.ir.signature import outputs_of
+from taskc.ir.rewrite import walk
+from taskc.ir.signature import inputs_of, outputs_of
 from taskc.ir.types import DType, boolean, f32, f64, u8, u16
 from taskc.packed import slots_of
 
@@ -42,14 +44,29 @@ def has_entry(kernel: ir.Kernel) -> bool:
             return False
         if isinstance(parameter, Tensor):
             is_packed = parameter.layout is not None
-            extents = int if is_packed else (int, Variable)
-            if not all(isinstance(extent, extents) for extent in parameter.argument_shape):
+            if is_packed and not all(isinstance(n, int) for n in parameter.argument_shape):
                 return False
             if is_packed and parameter.role == "out" and not takes_output:
                 return False
         elif parameter.dtype not in (f32, f64, boolean) and not parameter.dtype.is_integer:
             return False
+    return _are_told_in_order(kernel)
+
+
+def _are_told_in_order(kernel: ir.Kernel) -> bool:
+    """Whether each extent that is computed is of dimensions that are extents before it, in the order of unpacking."""
+    known: set[Expression] = set()
+    for parameter in (*inputs_of(kernel.parameters), *outputs_of(kernel.parameters)):
+        for extent in parameter.argument_shape if isinstance(parameter, Tensor) else ():
+            if isinstance(extent, Variable):
+                known.add(extent)
+            elif not isinstance(extent, int) and not known.issuperset(_variables(extent)):
+                return False
     return True
+
+
+def _variables(extent: Expression) -> list[Variable]:
+    return [node for node in walk(extent) if isinstance(node, Variable)]
 
 
 def takes_out(kernel: ir.Kernel) -> bool:
@@ -198,16 +215,42 @@ class Unpacking:
             self._extent(extent, size)
 
     def _extent(self, extent: int | Expression, size: str) -> None:
-        if isinstance(extent, int):
-            self.need_equal("i64", size, extent)
-            return
-        assert isinstance(extent, Variable)
-        if extent in self.sizes:
-            self.need_equal("i64", size, self.sizes[extent])
-            return
-        self.sizes[extent] = size
-        if extent.multiple > 1:
-            self.need_equal("i64", self.new(f"urem i64 {size}, {extent.multiple}"), 0)
+        if isinstance(extent, Variable) and extent not in self.sizes:
+            self.sizes[extent] = size
+            if extent.multiple > 1:
+                self.need_equal("i64", self.new(f"urem i64 {size}, {extent.multiple}"), 0)
+        else:
+            self.need_equal("i64", size, self.number(extent))
+
+    def number(self, extent: int | Expression) -> str:
+        """An extent of dimensions that are known; where it is more than i64 counts, it isn't taken."""
+        match extent:
+            case int():
+                return str(extent)
+            case ir.Constant(value=value):
+                return str(int(value))
+            case Variable():
+                return self.sizes[extent]
+            case ir.Cast():
+                return self.number(extent.operand)
+            case ir.Binary(operator="+" | "-" | "*" as operator):
+                name = {"+": "sadd", "-": "ssub", "*": "smul"}[operator]
+                left, right = self.number(extent.left), self.number(extent.right)
+                both = self.new(
+                    f"call {{i64, i1}} @llvm.{name}.with.overflow.i64(i64 {left}, i64 {right})"
+                )
+                self.need_equal("i1", self.new(f"extractvalue {{i64, i1}} {both}, 1"), "false")
+                return self.new(f"extractvalue {{i64, i1}} {both}, 0")
+            case ir.Binary(operator="//" | "%" as operator, right=ir.Constant(value=by)):
+                left = self.number(extent.left)
+                rest = self.new(f"srem i64 {left}, {by}")  # of the sign of what is divided
+                is_below = self.new(f"icmp slt i64 {rest}, 0")
+                more = self.new(f"select i1 {is_below}, i64 {by}, i64 0")
+                modulo = self.new(f"add i64 {rest}, {more}")
+                if operator == "%":
+                    return modulo
+                return self.new(f"sdiv i64 {self.new(f'sub i64 {left}, {modulo}')}, {by}")
+        raise InternalError(f"an extent can't be {type(extent).__name__}")
 
     def scalar(self, item: Variable, value: str, place: str) -> None:
         kind = self.new(f"load ptr, ptr {self.new(f'getelementptr i8, ptr {value}, i64 8')}")

@@ -223,6 +223,50 @@ def test_outputs_that_overlap() -> None:
     same(scale, memory[100:100], 2.0, out=memory[100:100])
 
 
+m, n = tc.dim("m"), tc.dim("n", multiple=2)
+
+
+@tc.kernel(workers=4)
+def windows(x: tc.u8[m, n], z: tc.u8[m + n], y: tc.out[tc.u8[(m - 3) // 2 + 1, n % 3, n * m * 4]]):
+    for i, j, k in tc.tiles(((m - 3) // 2 + 1, n % 3, n * m * 4), by=(1, 1, 4)):
+        for q in tc.spatial(4):
+            if k + q < n * m * 4:
+                y[i, j, k + q] = (i + j + k + q).to(tc.u8)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "more"),
+    [(3, 2, 5), (3, 4, 7), (4, 8, 12), (9, 10, 19), (2, 2, 4), (1, 4, 5), (0, 2, 2), (9, 6, 15), (9, 0, 9),
+     (5, 3, 8), (5, 4, 8), (5, 4, 10), (1 << 62, 0, 1), ((1 << 62) - 1, 0, (1 << 62) - 1)],
+)  # fmt: skip
+def test_extents_that_are_computed(rows: int, columns: int, more: int) -> None:
+    """Also those below 0, and those of so many rows of nothing that products of them wrap around."""
+    x = np.ones((rows, columns), np.uint8)
+    z = np.ones(more if more < 1 << 20 else 0, np.uint8)
+    found = same(windows, x, z)
+    fits = rows >= 1 and columns % 2 == 0 and rows + columns == more == z.size
+    assert isinstance(found, list) == fits
+    if fits:
+        shape = (rows - 3) // 2 + 1, columns % 3, columns * rows * 4
+        assert [made[:2] for made in found] == [(np.uint8, shape)]
+        for out in (np.zeros(shape, np.uint8), np.zeros((*shape[:2], 3), np.uint8)):
+            assert isinstance(same(windows, x, z, out=out), list) == (out.shape == shape)
+
+
+def test_dimensions_that_are_told_later() -> None:
+    """Compiled code takes extents in order, so that other code takes these."""
+
+    @tc.kernel(workers=1)
+    def shifted(x: tc.f32[n + 2], y: tc.f32[n], z: tc.out[tc.f32[n]]):
+        for i in tc.tiles(n, by=1):
+            for _ in tc.spatial(1):
+                z[i] = x[i + 2] + y[i]
+
+    x = np.arange(6, dtype=np.float32)
+    assert shifted(x, x[:4]).tolist() == [2, 4, 6, 8]
+    assert shifted.direct is None
+
+
 def test_several_outputs() -> None:
     def a() -> np.ndarray:
         return np.arange(4, dtype=np.int32)
