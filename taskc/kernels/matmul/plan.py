@@ -120,7 +120,9 @@ class Panels(VectorTile):
     def _products(self, problem: Problem, machine: Machine, k: int) -> float:
         """Cycles of a step's products. Rows of a in the same sets of the nearest cache put each other out of it, and
         only some rows are read ahead from farther away."""
-        sums = self.rows * self.vectors / PROCESSOR.fused_per_cycle
+        # Where there is one panel, it is known which vectors lie behind its edge.
+        vectors = min(self.vectors, max(1, ceil(_size(problem.n) / machine.lanes)))
+        sums = self.rows * (self.vectors if self.depth else vectors) / PROCESSOR.fused_per_cycle
         step = PROCESSOR.beside(sums, PROCESSOR.fused_latency)
         if problem.transpose_a:
             return step
@@ -161,7 +163,7 @@ class Panels(VectorTile):
         if self.few is not None or self.columns:
             return
         if self.depth == 0 and self.tall < _size(problem.height):
-            yield replace(self, order=(0, 1))
+            yield replace(self, order=(self.order[1], self.order[0]))
         beside = ceil(_size(problem.n) / self.wide)
         for depth in _DEPTHS if self.depth else ():
             for panels in _PANELS:
@@ -228,6 +230,9 @@ def _unknown(problem: Problem, machine: Machine) -> Iterator[Panels]:
 def _known(problem: Problem, machine: Machine) -> Iterator[Panels]:
     """Panels, for a number of rows that is known."""
     height, ways = _size(problem.height), _ways(problem)
+    # Where all of b stays in the cores' caches, neighbours in c are made one after another.
+    nbytes = _elements_of_b(problem) * problem.right.nbytes
+    is_near = nbytes <= machine.fast_memory * machine.threads
     for rows, vectors in _tiles_of(problem, machine):
         tiles = max(1, ceil(height / rows))
         heights = {ceil(tiles / parts) * rows for parts in _PARTS}
@@ -235,7 +240,11 @@ def _known(problem: Problem, machine: Machine) -> Iterator[Panels]:
             heights = {_tall(problem, repeat(rows, vectors) * spatial(1, machine.lanes), machine)}
         for tall in sorted(heights):
             for depth, in_place in ways:
-                yield Panels(rows, vectors, tall, machine.lanes, depth, in_place=in_place)
+                by_rows = is_near and tall < height and depth == 0 and (in_place or problem.packed)
+                order = (0, 1) if by_rows else (1, 0)
+                yield Panels(
+                    rows, vectors, tall, machine.lanes, depth, in_place=in_place, order=order
+                )
 
 
 def _tiles_of(problem: Problem, machine: Machine) -> Iterator[Extents]:
