@@ -1,76 +1,130 @@
 """The tuner: how good the plans are that it finds, and those that are chosen without it.
 
-Workloads are drawn by a seed that was there before the cost model was made for any of them.
+All plans of a workload are measured once, and their seconds kept: what the cost model chooses, and what a search
+finds, are looked up there. A figure is the best plan's time, as a fraction: 1 is as fast.
+
+    python benchmarks/tuning.py FOLDER [NUMBER ...]
+
+measures the workloads whose tables the folder doesn't have, all or those of these numbers, and shows the figures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from math import log
+from pathlib import Path
 from random import Random
+from statistics import fmean, geometric_mean, median, quantiles
+from time import perf_counter
 from typing import Any
 
-from taskc import f32
-from taskc.kernels.convolution.problem import problem_of as convolution_problem
-from taskc.kernels.matmul.problem import problem_of as matmul_problem
+import numpy as np
+from tuning_cases import Workload, ordinary, workloads
+from tuning_tables import Measured
 
-SEED = 14
-EACH = 5  # GEMMs and convolutions
-WORK = 1 << 23, 1 << 30  # multiply-adds, the least and the most
+import taskc as tc
+from taskc.kernels.choose import choose, plans
 
-
-@dataclass(frozen=True)
-class Workload:
-    name: str
-    problem: Any
-    work: int  # multiply-adds
+MEASUREMENTS = 16  # of a search
+REPLAYS = 200  # of random ones
+DIVERSE = 10  # of a search's measurements: the first
+LIKENESS = 0.2  # of plans that differ in one choice; of two, that to the power of two
+TRUSTED = 1.0  # how much a prediction counts, beside what was measured of a plan like it
 
 
-def workloads() -> list[Workload]:
-    """Those that figures are about."""
-    random = Random(SEED)
-    return [*_some(_gemms(random)), *_some(_convolutions(random))]
+def main() -> None:
+    folder, wanted = Path(sys.argv[1]), {int(number) for number in sys.argv[2:]}
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn, found = workloads(), []
+    for number, workload in enumerate([*drawn, *ordinary()]):
+        file = folder / f"{number}.json"
+        if (number in wanted or not wanted) and not file.exists():
+            file.write_text(json.dumps(measured(workload)))
+        if file.exists() and (number in wanted or not wanted):
+            figures = judged(workload, json.loads(file.read_text()))
+            print(workload.name, *[f"{name} {n:.3f}" for name, n in figures.items()], sep="  ")
+            found += [figures] if number < len(drawn) else []
+    for name in ("untuned", "searched", "random") if found else ():
+        values = [figures[name] for figures in found]
+        print(f"{name}: {min(values):.3f} at least, {geometric_mean(values):.3f} in the mean")
 
 
-def _some(drawn: Iterator[Workload]) -> list[Workload]:
-    """The first ones whose work is neither little nor much."""
-    fitting = (one for one in drawn if WORK[0] <= one.work <= WORK[1])
-    return [next(fitting) for _ in range(EACH)]
+def measured(workload: Workload) -> dict[str, float]:
+    """The seconds of all plans, by their texts."""
+    start = perf_counter()
+    space = list(plans(workload.candidates, workload.problem, tc.machine()))
+    table = Measured(workload, workload.operands()).table(space)
+    print(f"{workload.name}: {len(space)} plans in {perf_counter() - start:.0f} s", flush=True)
+    return table
 
 
-def _gemms(random: Random) -> Iterator[Workload]:
-    """Few rows and many, square and skinny ones; b is given as it is, or packed."""
-    while True:
-        m, n, k = (_extent(random, 4, 4096) for _ in range(3))
-        packed = random.random() < 0.5
-        problem = matmul_problem(m, n, k, f32, packed=packed)
-        name = f"{m}x{n}x{k}" + ", b packed" * packed
-        yield Workload(name, problem, m * n * k)
+def judged(workload: Workload, table: dict[str, float]) -> dict[str, float]:
+    """plans     how many
+    median    of all
+    untuned   what is chosen
+    searched  what is found by a few measurements, from predictions
+    random    what is found by as many at random, by the best tenth of such searches
+    rank      the correlation of ranks, predicted and measured
+    error     of predictions: the mean of absolute ones, relative to what was measured
+    """
+    machine, problem = tc.machine(), workload.problem
+    space = [plan for plan in plans(workload.candidates, problem, machine) if str(plan) in table]
+    seconds = np.array([table[str(plan)] for plan in space])
+    predicted = np.array([plan.cost(problem, machine) for plan in space])
+    best, times = seconds.min(), list(seconds)
+    chosen = table[str(choose(workload.candidates, problem, machine))]
+    random = [min(Random(n).sample(times, min(MEASUREMENTS, len(times)))) for n in range(REPLAYS)]
+    searched = search(space, predicted, times.__getitem__, MEASUREMENTS)
+    return {
+        "plans": len(space),
+        "median": best / median(times),
+        "untuned": best / chosen,
+        "searched": best / min(searched.values()),
+        "random": best / quantiles(random, n=10)[0],
+        "rank": np.corrcoef(np.argsort(np.argsort(predicted)), np.argsort(np.argsort(seconds)))[
+            0, 1
+        ],
+        "error": fmean(abs(predicted / seconds - 1)),
+    }
 
 
-def _convolutions(random: Random) -> Iterator[Workload]:
-    """Images in blocks, as they are between the kernels of a network, and filters packed ahead."""
-    while True:
-        side = random.choice((7, 10, 14, 19, 28, 38, 56, 75, 112))
-        channels, features = (_extent(random, 16, 1024) for _ in range(2))
-        size, stride = random.choice((1, 3, 3, 5)), random.choice((1, 1, 2))
-        problem = convolution_problem(
-            1, (side, side), channels, features, size=size, stride=stride, padding=size // 2, dilation=1,
-            groups=1, order="NCHWc", filters="OIHW", packed=True, bias=True, scale=False, residual=False,
-            activation=None, dtype=f32, total=None, result=None,
-        )  # fmt: skip
-        rows, columns = problem.outputs
-        name = f"{side}x{side}x{channels}->{features} {size}x{size}/{stride}"
-        yield Workload(name, problem, rows * columns * features * problem.deep)
+def search(
+    space: list[Any], predicted: Any, measure: Callable[[int], float], most: int
+) -> dict[int, float]:
+    """Measures at most so many plans, one after another: that of the least prediction, corrected by what was measured
+    of plans that are like it. The first ones differ in several choices."""
+    choices = choices_of(space)
+    logarithms = np.log(predicted)
+    wrong, weight = np.zeros(len(space)), np.full(len(space), TRUSTED)
+    found: dict[int, float] = {}
+    apart = np.full(len(space), choices.shape[1])  # in how many choices from the nearest one
+    while len(found) < min(most, len(space)):
+        usual = fmean([log(time) - logarithms[n] for n, time in found.items()]) if found else 0
+        corrected = logarithms + (wrong + TRUSTED * usual) / weight
+        is_left = apart > (1 if len(found) < DIVERSE else 0)
+        corrected[~is_left if is_left.any() else apart == 0] = np.inf
+        best = int(np.argmin(corrected))
+        found[best] = measure(best)
+        distance = (choices != choices[best]).sum(1)
+        apart = np.minimum(apart, distance)
+        near = LIKENESS**distance
+        wrong += near * (log(found[best]) - logarithms[best])
+        weight += near
+    return found
 
 
-def _extent(random: Random, least: int, most: int) -> int:
-    """Its logarithm is as likely as any other; every second one is a multiple of a power of two."""
-    extent = round(least * (most / least) ** random.random())
-    unit = random.choice((1, 8, 16, 64)) if random.random() < 0.5 else 1
-    return max(least, extent // unit * unit)
+def choices_of(space: list[Any]) -> Any:
+    """A row of texts for each plan."""
+    rows = [
+        [type(plan).__name__, *[str(getattr(plan, choice.name)) for choice in fields(plan)]]
+        for plan in space
+    ]
+    longest = max(map(len, rows))
+    return np.array([row + [""] * (longest - len(row)) for row in rows])
 
 
 if __name__ == "__main__":
-    for workload in workloads():
-        print(f"{workload.name}: {workload.work / 1e6:.0f} million multiply-adds")
+    main()
