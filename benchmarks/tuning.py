@@ -22,11 +22,11 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from taskc.kernels.choose import choose, plans
 from tuning_cases import Workload, ordinary, workloads
 from tuning_tables import Measured
 
 import taskc as tc
-from taskc.kernels.choose import choose, plans
 
 MEASUREMENTS = 16  # of a search
 REPLAYS = 200  # of random ones

@@ -10,8 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from taskc.tune.database import Database
-from tests import guards
+from taskc.tune import database
+
+# Nothing that somebody has tuned or measured on this machine changes what tests build: this comes before any operator.
+_NOTHING = database.Database(Path(os.devnull) / "tuning.sqlite3")
+database.database = lambda: _NOTHING  # type: ignore[assignment]
+
+from tests import guards  # noqa: E402
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -48,15 +53,6 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 def _guards() -> None:
     """Arrays that compiled code sees have canaries around them: tests/guards.py."""
     guards.install()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _untuned() -> Iterator[None]:
-    """Calls find no plans that somebody has tuned on this machine."""
-    nothing = Database(Path(os.devnull) / "tuning.sqlite3")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("taskc.tune.choose.database", lambda: nothing)
-        yield
 
 
 @pytest.fixture(autouse=True)

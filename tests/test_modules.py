@@ -36,7 +36,7 @@ ELSEWHERE = {
     "tune/test_choose.py": "tune/space tune/versions",
     "tune/test_report.py": "tune/report_markup tune/report_plots",
     "tune/test_session.py": "tune/bench",
-    "commands/test_tune.py": "commands/best",
+    "commands/test_tune.py": "commands/best tune/calibrate",
     # The language is tested by what a kernel says: names, arithmetic, loops and memory.
     "lang/test_expressions.py": "lang/builtins lang/operators",
     "lang/test_statements.py": "lang/context lang/conversions lang/memory lang/parser",

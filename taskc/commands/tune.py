@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from taskc import DType, Machine, f32
+from taskc import DType, Machine, f32, machine
 from taskc.commands.loading import load_kernel, load_module
 from taskc.commands.options import add_json, positive
 from taskc.commands.terminal import Progress, UsageError, columns, many, write, write_text
@@ -23,7 +23,9 @@ from taskc.kernels.convolution.problem import problem_of as convolution_problem
 from taskc.kernels.matmul import MATMUL
 from taskc.kernels.matmul.problem import problem_of as matmul_problem
 from taskc.lang.definition import Definition
+from taskc.tune.calibrate import measured_facts
 from taskc.tune.choose import recorded
+from taskc.tune.database import database
 from taskc.tune.dry import dry_run
 from taskc.tune.model import Judged, Quality
 from taskc.tune.ray_workers import ray_workers
@@ -34,6 +36,7 @@ from taskc.tune.strategies import STRATEGIES
 from taskc.tune.template import Template
 from taskc.tune.texts import said
 from taskc.tune.tuner import Final, Trial, Tuned
+from taskc.tune.versions import fingerprint
 
 TAKES_MORE = True  # options of what is tuned
 
@@ -66,7 +69,14 @@ MORE = f"what is tuned:\n{_OF_MATMUL}{_OF_CONVOLUTION}{_OF_TEMPLATES}"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = MORE
-    parser.add_argument("what", metavar="WHAT", help="matmul, conv2d, or FILE:TEMPLATE")
+    parser.add_argument(
+        "what", metavar="WHAT", nargs="?", help="matmul, conv2d, FILE:TEMPLATE or FILE:KERNEL"
+    )
+    parser.add_argument(
+        "--calibrate",
+        action="store_true",
+        help="measure the rates of this processor that costs count with, in place of anything else",
+    )
     parser.add_argument(
         "--strategy", choices=tuple(STRATEGIES), metavar="S",
         help=f"how plans are searched: {', '.join(STRATEGIES)} (default: model, where there is a cost model)",
@@ -92,6 +102,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.calibrate:
+        return _calibrate(options)
+    if options.what is None:
+        raise UsageError("say what is tuned: matmul, conv2d, or FILE:TEMPLATE")
     here = machine_of(options.target, is_dry=options.dry_run)
     wanted = _all_asked(options.what, options.more, here)
     page = None if options.report is None else _writable(Path(options.report))
@@ -115,6 +129,22 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         write_text(json.dumps(data[0] if len(wanted) == 1 else data, indent=2))
     return 130 if was_interrupted else 0
+
+
+def _calibrate(options: argparse.Namespace) -> int:
+    if options.what is not None or options.more:
+        raise UsageError("--calibrate stands alone: it measures the processor")
+    with Progress() as line:
+        found = measured_facts(lambda part: line(f"calibrating: {part}"))
+    here = fingerprint(machine())
+    for name, value in found.items():
+        database().set_fact(here, name, value)
+    if options.json:
+        write_text(json.dumps({"machine": here, "facts": found}, indent=2))
+        return 0
+    write(("calibrated: ", "bold"), here)
+    write_text(columns([(name, f"{value:.4g}") for name, value in found.items()], right=(1,)))
+    return 0
 
 
 def _tuned(wanted: Asked, options: argparse.Namespace) -> Tuned:

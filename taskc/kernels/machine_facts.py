@@ -11,9 +11,13 @@ guesses. A share is how much of the peak a tile of registers reaches where nothi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
-from taskc import Machine
+from taskc import Machine, machine
+from taskc.tune.database import database
+from taskc.tune.versions import fingerprint
 
 UNMEASURED_SHARE = 0.01  # of what no table has, so that tuning meets it last
 
@@ -201,7 +205,15 @@ class GpuFacts:
     longest_run_bytes: int = 1 << 15
 
 
-PROCESSOR = ProcessorFacts()
+def with_measured(facts: ProcessorFacts, measured: Mapping[str, float]) -> ProcessorFacts:
+    """The facts, with what was measured of a machine in their place."""
+    known = {item.name for item in fields(facts)}
+    taken: dict[str, Any] = {name: value for name, value in measured.items() if name in known}
+    return replace(facts, **taken)
+
+
+# Measured ones are in the database, if this machine was calibrated.
+PROCESSOR = with_measured(ProcessorFacts(), database().facts(fingerprint(machine())))
 GPU = GpuFacts()
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from taskc.cli import main
+from taskc.kernels.machine_facts import ProcessorFacts, with_measured
 from taskc.tune.database import Database
 
 MATMUL = ["matmul", "--m", "33", "--n", "70", "--k", "50"]
@@ -37,6 +38,7 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
         "taskc.tune.choose.database",
         "taskc.tune.session.shared",
         "taskc.commands.best.database",
+        "taskc.commands.tune.database",
     ):
         monkeypatch.setattr(user, lambda: made)
     return made
@@ -187,3 +189,24 @@ def test_what_is_no_time(text: str) -> None:
 
     with pytest.raises(argparse.ArgumentTypeError, match="is no time"):
         seconds_of(text)
+
+
+def test_a_processor_is_calibrated(
+    capsys: pytest.CaptureFixture[str], database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("taskc.tune.calibrate._LEAST_BYTES", 1 << 22)
+    assert main(["tune", "--calibrate", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    facts = database.facts(said["machine"])
+    assert facts == said["facts"]
+    assert 5e8 < facts["cycles_per_second"] < 1e10
+    assert 0.2 < facts["fused_per_cycle"] < 5
+    assert facts["near_bytes_per_cycle"] > facts["shared_bytes_per_cycle"] > 0
+    made = with_measured(ProcessorFacts(), {**facts, "other": 1.0})
+    assert made.bytes_per_second == facts["bytes_per_second"]
+    assert made.near_bytes == ProcessorFacts().near_bytes
+    for words in (["matmul"], ["--m", "3"]):
+        assert main(["tune", "--calibrate", *words]) == 2
+        assert "--calibrate stands alone" in capsys.readouterr().err
+    assert main(["tune"]) == 2
+    assert "say what is tuned" in capsys.readouterr().err

@@ -223,14 +223,18 @@ def test_outputs_that_overlap() -> None:
     same(scale, memory[100:100], 2.0, out=memory[100:100])
 
 
-m, n = tc.dim("m"), tc.dim("n", multiple=2)
+high, wide = tc.dim("m"), tc.dim("n", multiple=2)
 
 
 @tc.kernel(workers=4)
-def windows(x: tc.u8[m, n], z: tc.u8[m + n], y: tc.out[tc.u8[(m - 3) // 2 + 1, n % 3, n * m * 4]]):
-    for i, j, k in tc.tiles(((m - 3) // 2 + 1, n % 3, n * m * 4), by=(1, 1, 4)):
+def windows(
+    x: tc.u8[high, wide],
+    z: tc.u8[high + wide],
+    y: tc.out[tc.u8[(high - 3) // 2 + 1, wide % 3, wide * high * 4]],
+):
+    for i, j, k in tc.tiles(((high - 3) // 2 + 1, wide % 3, wide * high * 4), by=(1, 1, 4)):
         for q in tc.spatial(4):
-            if k + q < n * m * 4:
+            if k + q < wide * high * 4:
                 y[i, j, k + q] = (i + j + k + q).to(tc.u8)
 
 
@@ -257,8 +261,8 @@ def test_dimensions_that_are_told_later() -> None:
     """Compiled code takes extents in order, so that other code takes these."""
 
     @tc.kernel(workers=1)
-    def shifted(x: tc.f32[n + 2], y: tc.f32[n], z: tc.out[tc.f32[n]]):
-        for i in tc.tiles(n, by=1):
+    def shifted(x: tc.f32[wide + 2], y: tc.f32[wide], z: tc.out[tc.f32[wide]]):
+        for i in tc.tiles(wide, by=1):
             for _ in tc.spatial(1):
                 z[i] = x[i + 2] + y[i]
 
