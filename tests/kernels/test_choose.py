@@ -71,6 +71,7 @@ OTHERS = [
     (convolution_plans, convolved(8, f32), HERE),
     (convolution_plans, convolved(2, f16), tc.machine("sm_80")),
     (convolution_plans, convolved(8, f16), tc.machine("sm_90a")),
+    (convolution_plans, convolved(1, f16), tc.machine("sm_90a")),
 ]
 
 

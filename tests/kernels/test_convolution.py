@@ -13,11 +13,12 @@ from taskc import repeat, spatial
 from taskc.backend.cuda.compile import compile_many
 from taskc.checking import for_target
 from taskc.ir import nodes as ir
+from taskc.ir.printer import to_text
 from taskc.ir.rewrite import walk
-from taskc.kernels.convolution import Problem, Tiling, convolution
+from taskc.kernels.convolution import CONVOLUTION, Problem, Tiling, build, convolution
 from taskc.kernels.convolution.plan_gpu import candidates_of_blocks
 from taskc.passes.pipeline import lower
-from taskc.tune.space import least
+from taskc.tune.space import Space, least
 from tests.kernels.convolved import exact
 from tests.kernels.simulated import simulated
 
@@ -234,6 +235,22 @@ def test_few_pixels_are_split_over_what_is_summed() -> None:
     loads = [node for node in walk(partial.body) if isinstance(node, ir.Do)]
     assert {"tma.load.pixels", "tma.load"} <= {load.operation for load in loads}
     assert any(load.operation.startswith("wgmma.m64n56") for load in loads)  # 49 pixels: columns
+
+
+def test_a_plan_of_a_gpu_is_that_of_a_gemm() -> None:
+    """One that is found by its text builds what is built by its tiling."""
+    machine = tc.machine("sm_90a")
+    problem = Problem(
+        1, (14, 14), 64, 64, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1,
+        "NHWC", "NHWC", "OHWI", None, False, tc.f16, tc.f32, tc.f16,
+    )  # fmt: skip
+    space = Space(CONVOLUTION, problem, machine)
+    plan = space.ranked[-1]
+    assert plan != space.default
+    assert CONVOLUTION.plan(space.text(plan)) == plan
+    by_plan, by_tiling = (build(problem, how, machine) for how in (plan, plan.tiling))
+    texts = [[to_text(kernel.ir) for kernel in made.kernels] for made in (by_plan, by_tiling)]
+    assert texts[0] == texts[1]
 
 
 @pytest.mark.parametrize("dtype", [tc.bf16, tc.f32, tc.tf32, tc.i8])

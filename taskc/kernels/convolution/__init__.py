@@ -26,13 +26,14 @@ from taskc.kernels.convolution.gemm import gemm
 from taskc.kernels.convolution.implicit_gemm import implicit_gemm
 from taskc.kernels.convolution.packs import packs
 from taskc.kernels.convolution.plan import Direct, Winograd, candidates
-from taskc.kernels.convolution.plan_gpu import Blocks, Depthwise
+from taskc.kernels.convolution.plan_gpu import Blocks, Depthwise, Gemm
 from taskc.kernels.convolution.plan_packs import Packs
 from taskc.kernels.convolution.problem import Problem, Slices, problem_of
 from taskc.kernels.convolution.reordered import blocked_problem, reordered
 from taskc.kernels.convolution.winograd import winograd
 from taskc.kernels.images import Extent, blocked, triple
 from taskc.kernels.matmul import Tiling
+from taskc.kernels.matmul.plan_gpu import Vectors
 from taskc.kernels.roofline import work_of_products
 from taskc.tune.choose import choose
 from taskc.tune.space import Operator, Work
@@ -49,6 +50,8 @@ __all__ = [
     "convolution_1d",
     "convolution_3d",
 ]
+
+OfGpu = Gemm | Blocks | Depthwise | Tiling
 
 
 def convolution(
@@ -200,13 +203,13 @@ def _whole(options: dict[str, Any], machine: Machine) -> dict[str, Any]:
 
 
 def build(
-    problem: Problem, plan: Direct | Packs | Winograd | Tiling | None, machine: Machine
+    problem: Problem, plan: Direct | Packs | Winograd | OfGpu | None, machine: Machine
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
     """Builds it by this plan, or by the one of least cost."""
     if machine.is_processor:
-        assert not isinstance(plan, Tiling)
+        assert plan is None or isinstance(plan, Direct | Winograd)
         return _on_processor(problem, plan, machine)
-    assert plan is None or isinstance(plan, Tiling)
+    assert not isinstance(plan, Direct | Winograd)
     if (
         problem.packed
         or problem.in_place
@@ -238,15 +241,21 @@ def _on_processor(
 
 
 def _on_gpu(
-    problem: Problem, tiling: Tiling | None, machine: Machine
+    problem: Problem, plan: OfGpu | None, machine: Machine
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
-    is_depthwise = problem.group_channels == 1 and tiling is None
-    if problem.groups == 1 and problem.channels and not is_depthwise:
-        return gemm(problem, machine, tiling)
-    if is_depthwise or (problem.is_nhwc and problem.is_ohwi):
-        return _of_groups(problem, tiling, machine)
+    if isinstance(plan, Tiling):
+        is_whole = problem.groups == 1 and problem.channels > 0
+        plan = Gemm(plan) if is_whole else Blocks(plan.own, plan.depth, plan.stages)
+    plan = plan or choose(CONVOLUTION, problem, machine)
+    if isinstance(plan, Gemm):
+        return gemm(problem, plan, machine)
+    if isinstance(plan, Depthwise):
+        return depthwise(problem, plan)
+    assert isinstance(plan, Blocks)
+    if problem.is_nhwc and problem.is_ohwi:
+        return implicit_gemm(problem, plan)
     inner = replace(problem, order="NHWC", results="NHWC", filters="OHWI")
-    kernel = _of_groups(inner, tiling, machine)
+    kernel = implicit_gemm(inner, plan)
 
     def convolve(x: Any, w: Any, further: tuple[Any, ...], y: Any) -> None:
         images, weights, _, results = inner.types
@@ -255,16 +264,6 @@ def _on_gpu(
         kernel(x, w, *further, out=y.reshape(*results.shape))
 
     return with_copies(problem, inner, convolve, machine)
-
-
-def _of_groups(problem: Problem, tiling: Tiling | None, machine: Machine) -> tc.KernelDefinition:
-    if tiling is not None:
-        return implicit_gemm(problem, Blocks(tiling.own, tiling.depth, tiling.stages))
-    plan = choose(CONVOLUTION, problem, machine)
-    if isinstance(plan, Depthwise):
-        return depthwise(problem, plan)
-    assert isinstance(plan, Blocks)
-    return implicit_gemm(problem, plan)
 
 
 def _work(problem: Problem, machine: Machine) -> Work:
@@ -280,5 +279,9 @@ def _work(problem: Problem, machine: Machine) -> Work:
 
 
 CONVOLUTION: Operator[Problem, Any] = Operator(
-    "convolution", candidates, build, (Blocks, Depthwise, Direct, Packs, Winograd), _work
+    "convolution",
+    candidates,
+    build,
+    (Blocks, Depthwise, Direct, Gemm, Packs, Tiling, Vectors, Winograd),
+    _work,
 )

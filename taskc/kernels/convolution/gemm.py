@@ -1,34 +1,21 @@
-"""Convolutions on GPUs as programs around a GEMM, whose left operand is never laid out in memory.
-
-    y[pixel, feature] = x[pixel, q] * w[feature, q]
-
-Pixels are numbered through all images, and q goes through the taps of a filter, and through the channels of
-each. Filters and results are matrices as they lie; what a step takes of x is gathered from where the filter
-covers it, with zeros for the padding. Where a filter covers one pixel, x is a matrix, too.
-"""
+"""Convolutions on GPUs as programs around a GEMM of gathered.py, with copies of what doesn't lie as it should."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import taskc as tc
 from taskc import Machine
 from taskc.kernels import matmul
-from taskc.kernels.convolution.copies import own, shaped_residual, with_copies
+from taskc.kernels.convolution.copies import shaped_residual, with_copies
+from taskc.kernels.convolution.gathered import as_it_lies, product_of
+from taskc.kernels.convolution.plan_gpu import Gemm
 from taskc.kernels.convolution.problem import Problem
-from taskc.kernels.matmul.plan_gpu import Tiling
-from taskc.kernels.matmul.problem import Gathered
-from taskc.kernels.padding import pitch
 
 
-def gemm(problem: Problem, machine: Machine, tiling: Tiling | None) -> tc.ProgramDefinition:
-    inner = replace(
-        problem, channels=_whole_accesses(problem), order="NHWC", results="NHWC", filters="OHWI"
-    )
-    product = _product(inner, machine, tiling)
+def gemm(problem: Problem, plan: Gemm, machine: Machine) -> tc.ProgramDefinition:
+    inner = as_it_lies(problem)
+    product: Any = matmul.build(product_of(problem), plan.tiling, machine)
     rows = problem.images * problem.extents[0] * problem.extents[1]
     results = problem.pixels, problem.features
 
@@ -39,76 +26,3 @@ def gemm(problem: Problem, machine: Machine, tiling: Tiling | None) -> tc.Progra
         product(x.reshape(*shape), w, *further, out=y.reshape(*results))
 
     return with_copies(problem, inner, multiply, machine)
-
-
-def _whole_accesses(problem: Problem) -> int:
-    """The channels with those that fill up accesses of 8 bytes, where that is enough, or of 16."""
-    size = problem.dtype.nbytes
-    if problem.channels * size <= 8 and not problem.is_pointwise:
-        return 8 // size
-    return int(pitch(problem.channels, problem.dtype))
-
-
-def _product(problem: Problem, machine: Machine, tiling: Tiling | None) -> Any:
-    """The product of x as it is, and of w and y as matrices; of x, too, where a filter covers one pixel."""
-    pixels = own(problem.pixels) if problem.is_pointwise else problem.pixels
-    product = matmul.Problem(
-        m=pixels, n=problem.features, k=problem.deep, dtype=problem.dtype, right=problem.dtype,
-        total=problem.total, result=problem.result, transpose_b=True, bias=problem.bias,
-        scale=problem.scale, residual=problem.residual, activation=problem.activation,
-        gathered=None if problem.is_pointwise else _gathered(problem),
-    )  # fmt: skip
-    return matmul.build(product, tiling, machine)
-
-
-def _travels_in_bulk(problem: Problem) -> bool:
-    """Whether bulk copies of pixels take what a filter covers: whole lines of channels, and taps that aren't far."""
-    reach = max(problem.covered[0], problem.covered[1], *problem.padding)
-    return (
-        problem.channels * problem.dtype.nbytes % 128 == 0
-        and problem.outputs[1] > 1
-        and reach <= 128
-    )
-
-
-def _gathered(problem: Problem) -> Gathered:
-    type_ = problem.types[0]
-    return Gathered(type_, partial(_load, problem), _travels_in_bulk(problem))
-
-
-def _load(problem: Problem, tall: int, depth: int) -> Callable[..., Any]:
-    """The surroundings of so many pixels, for some steps of q: a function of x, the first pixel and the first step."""
-    channels, across, deep = problem.channels, problem.size[1], problem.deep
-    outputs = problem.outputs[0] * problem.outputs[1]
-    row_of, column_of = problem.taps
-    is_of_one_tap = channels % depth == 0
-
-    # Where the j-th of the steps from q on is. Of one tap, that is the same for all of them.
-
-    @tc.function
-    def tap(q, j):
-        return q // channels if is_of_one_tap else (q + j) // channels
-
-    @tc.function
-    def channel(q, j):
-        return q % channels + j if is_of_one_tap else (q + j) % channels
-
-    @tc.function
-    def covered(x, pixel, q, j):
-        """What the filter covers of a pixel's surroundings."""
-        return (
-            x[
-                pixel // outputs,
-                row_of(pixel, tap(q, j) // across),
-                column_of(pixel, tap(q, j) % across),
-                channel(q, j),
-            ]
-            if q + j < deep
-            else 0
-        )
-
-    @tc.function
-    def load(x, row, q):
-        return tc.load((tall, depth), lambda i, j: covered(x, row + i, q, j), fill=0)
-
-    return load

@@ -9,7 +9,7 @@ from itertools import chain
 from math import ceil
 
 from taskc import Machine, Mapping, repeat, spatial
-from taskc.kernels.convolution.plan_gpu import Blocks, Depthwise, candidates_gpu
+from taskc.kernels.convolution.plan_gpu import Blocks, Depthwise, Gemm, candidates_gpu
 from taskc.kernels.convolution.plan_packs import Packs, candidates_of_packs
 from taskc.kernels.convolution.problem import Problem
 from taskc.kernels.machine_facts import PROCESSOR, Extents
@@ -242,7 +242,7 @@ class Winograd:
 
 def candidates(
     problem: Problem, machine: Machine
-) -> Iterable[Direct | Packs | Winograd | Blocks | Depthwise]:
+) -> Iterable[Direct | Packs | Winograd | Gemm | Blocks | Depthwise]:
     if not machine.is_processor:
         return candidates_gpu(problem, machine)
     others = candidates_of_winograd(problem, machine) if problem.allows_winograd else ()

@@ -1,4 +1,4 @@
-"""How a convolution of groups is computed on GPUs, as data: `Blocks` of an implicit GEMM, or `Depthwise`."""
+"""How a convolution is computed on GPUs, as data: by a `Gemm`; of groups by `Blocks` of one, or `Depthwise`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from functools import cache
 from math import ceil
 
 from taskc import DType, Machine, Mapping, repeat, spatial
+from taskc.kernels.convolution.gathered import product_of
 from taskc.kernels.convolution.problem import Problem
 from taskc.kernels.machine_facts import GPU, UNMEASURED_SHARE, Tiles
+from taskc.kernels.matmul.plan_gpu import Tiling, Vectors, candidates_gpu as candidates_of_product
 
 _STAGES = 4
 _MOST_COLUMNS = 128  # of a warpgroup's instruction
@@ -18,6 +20,20 @@ _TALL = (
     (((1, 4), (1, 4)), ((4, 1), (2, 4)), 0.55),
     (((1, 2), (1, 1)), ((2, 1), (1, 1)), 0.25),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """A product of what a filter covers and the filters, by this tiling."""
+
+    tiling: Tiling | Vectors
+
+    def cost(self, problem: Problem, machine: Machine) -> float:
+        return self.tiling.cost(product_of(problem), machine)
+
+    def variations(self, problem: Problem, machine: Machine) -> Iterator[Gemm]:
+        for tiling in self.tiling.variations(product_of(problem), machine):
+            yield Gemm(tiling)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +85,11 @@ class Depthwise:
                 yield replace(self, warps=warps, each=each)
 
 
-def candidates_gpu(problem: Problem, machine: Machine) -> Iterable[Blocks | Depthwise]:
+def candidates_gpu(problem: Problem, machine: Machine) -> Iterable[Gemm | Blocks | Depthwise]:
     if problem.group_channels == 1:
         return [Depthwise(4, 4, machine.lanes)]
+    if problem.groups == 1 and problem.channels:
+        return map(Gemm, candidates_of_product(product_of(problem), machine))
     return candidates_of_blocks(problem, machine)
 
 

@@ -224,6 +224,7 @@ def test_outputs_that_overlap() -> None:
 
 
 high, wide = tc.dim("m"), tc.dim("n", multiple=2)
+computed = (high - 3) // 2 + 1, wide % 3, wide * high * 4
 
 
 @tc.kernel(workers=4)
