@@ -34,7 +34,6 @@ class ProcessorFacts:
     registers_to_pick: int = 3  # to a sum, whose lanes are of several groups
     tile_cycles: float = 40  # for beginning and ending a tile of registers
     panel_tile_cycles: float = 10  # the same of a tile of a GEMM
-    late_share: float = 0.03  # of a block's time, that threads wait for the one which ends last
     broadcast_cycles: float = 1.4  # for a pack of a pixel's channels, on all lanes
     copy_cycles: float = 3  # for a vector that isn't as wide as a register
     step_bytes: int = 64  # of a pixel's channels, that are copied to lie beside each other

@@ -25,7 +25,7 @@ _MANY = 1 << 20  # for an extent that is known only at a call
 # rows of b that are summed at a time, and panels beside each other: the first ones are those that are chosen untuned.
 _VECTORS = (3, 4, 2, 6, 1, 5)
 _ROWS = (2, 4, 6, 8, 12)
-_PARTS = (1, 4, 16, 64)
+_PARTS = (4, 1, 16, 64)
 _DEPTHS = (512, 64)
 _PANELS = (1, 8)
 
@@ -114,7 +114,6 @@ class Panels(VectorTile):
         beside, count = ceil(across / self.panels), _size(problem.products)
         waves = ceil(below * beside * count / machine.threads)
         largest = min(1, self.tall / self.rows / tiles) * min(1, self.panels / across)
-        largest *= 1 + PROCESSOR.late_share
         return cycles * ((waves - 1) / (below * beside) + largest) / PROCESSOR.cycles_per_second
 
     def _products(self, problem: Problem, machine: Machine, k: int) -> float:
@@ -235,10 +234,11 @@ def _known(problem: Problem, machine: Machine) -> Iterator[Panels]:
     is_near = nbytes <= machine.fast_memory * machine.threads
     for rows, vectors in _tiles_of(problem, machine):
         tiles = max(1, ceil(height / rows))
-        heights = {ceil(tiles / parts) * rows for parts in _PARTS}
+        heights = dict.fromkeys(ceil(tiles / parts) * rows for parts in _PARTS)
         if not isinstance(problem.height, int):
-            heights = {_tall(problem, repeat(rows, vectors) * spatial(1, machine.lanes), machine)}
-        for tall in sorted(heights):
+            own = repeat(rows, vectors) * spatial(1, machine.lanes)
+            heights = dict.fromkeys([_tall(problem, own, machine)])
+        for tall in heights:
             for depth, in_place in ways:
                 by_rows = is_near and tall < height and depth == 0 and (in_place or problem.packed)
                 order = (0, 1) if by_rows else (1, 0)
