@@ -242,7 +242,7 @@ def test_a_plan_of_a_gpu_is_that_of_a_gemm() -> None:
     machine = tc.machine("sm_90a")
     problem = Problem(
         1, (14, 14), 64, 64, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1,
-        "NHWC", "NHWC", "OHWI", None, False, tc.f16, tc.f32, tc.f16,
+        "NHWC", "NHWC", "OHWI", None, False, tc.f16, tc.f16, tc.f32, tc.f16,
     )  # fmt: skip
     space = Space(CONVOLUTION, problem, machine)
     plan = space.ranked[-1]

@@ -207,9 +207,9 @@ def build(
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
     """Builds it by this plan, or by the one of least cost."""
     if machine.is_processor:
-        assert plan is None or isinstance(plan, Direct | Winograd)
+        assert plan is None or isinstance(plan, Direct | Packs | Winograd)
         return _on_processor(problem, plan, machine)
-    assert not isinstance(plan, Direct | Winograd)
+    assert not isinstance(plan, Direct | Packs | Winograd)
     if (
         problem.packed
         or problem.in_place
