@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
-from dataclasses import fields
-from math import log
+from math import inf
 from pathlib import Path
 from random import Random
 from statistics import fmean, geometric_mean, median, quantiles
@@ -22,17 +20,15 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from taskc.kernels.choose import choose, plans
 from tuning_cases import Workload, ordinary, workloads
 from tuning_tables import Measured
 
 import taskc as tc
+from taskc.tune.space import Operator, Space, least, plans
+from taskc.tune.strategies import model
 
 MEASUREMENTS = 16  # of a search
 REPLAYS = 200  # of random ones
-DIVERSE = 10  # of a search's measurements: the first
-LIKENESS = 0.2  # of plans that differ in one choice; of two, that to the power of two
-TRUSTED = 1.0  # how much a prediction counts, beside what was measured of a plan like it
 
 
 def main() -> None:
@@ -75,14 +71,15 @@ def judged(workload: Workload, table: dict[str, float]) -> dict[str, float]:
     seconds = np.array([table[str(plan)] for plan in space])
     predicted = np.array([plan.cost(problem, machine) for plan in space])
     best, times = seconds.min(), list(seconds)
-    chosen = table[str(choose(workload.candidates, problem, machine))]
+    chosen = table[str(least(workload.candidates, problem, machine))]
     random = [min(Random(n).sample(times, min(MEASUREMENTS, len(times)))) for n in range(REPLAYS)]
-    searched = search(space, predicted, times.__getitem__, MEASUREMENTS)
+    operator = Operator("workload", workload.candidates, workload.build, ())
+    finds = searched(Space(operator, problem, machine), table)
     return {
         "plans": len(space),
         "median": best / median(times),
         "untuned": best / chosen,
-        "searched": best / min(searched.values()),
+        "searched": best / min(finds.values()),
         "random": best / quantiles(random, n=10)[0],
         "rank": np.corrcoef(np.argsort(np.argsort(predicted)), np.argsort(np.argsort(seconds)))[
             0, 1
@@ -91,39 +88,16 @@ def judged(workload: Workload, table: dict[str, float]) -> dict[str, float]:
     }
 
 
-def search(
-    space: list[Any], predicted: Any, measure: Callable[[int], float], most: int
-) -> dict[int, float]:
-    """Measures at most so many plans, one after another: that of the least prediction, corrected by what was measured
-    of plans that are like it. The first ones differ in several choices."""
-    choices = choices_of(space)
-    logarithms = np.log(predicted)
-    wrong, weight = np.zeros(len(space)), np.full(len(space), TRUSTED)
-    found: dict[int, float] = {}
-    apart = np.full(len(space), choices.shape[1])  # in how many choices from the nearest one
-    while len(found) < min(most, len(space)):
-        usual = fmean([log(time) - logarithms[n] for n, time in found.items()]) if found else 0
-        corrected = logarithms + (wrong + TRUSTED * usual) / weight
-        is_left = apart > (1 if len(found) < DIVERSE else 0)
-        corrected[~is_left if is_left.any() else apart == 0] = np.inf
-        best = int(np.argmin(corrected))
-        found[best] = measure(best)
-        distance = (choices != choices[best]).sum(1)
-        apart = np.minimum(apart, distance)
-        near = LIKENESS**distance
-        wrong += near * (log(found[best]) - logarithms[best])
-        weight += near
+def searched(space: Space[Any, Any], table: dict[str, float]) -> dict[Any, float]:
+    """What the default strategy finds by so many measurements: the default plan is the first of them."""
+    found = {space.default: table[str(space.default)]}
+    for proposed in model(space, found, Random(0)):
+        for plan in proposed:
+            if len(found) == MEASUREMENTS:
+                return found
+            if plan not in found:
+                found[plan] = table.get(str(plan), inf)
     return found
-
-
-def choices_of(space: list[Any]) -> Any:
-    """A row of texts for each plan."""
-    rows = [
-        [type(plan).__name__, *[str(getattr(plan, choice.name)) for choice in fields(plan)]]
-        for plan in space
-    ]
-    longest = max(map(len, rows))
-    return np.array([row + [""] * (longest - len(row)) for row in rows])
 
 
 if __name__ == "__main__":

@@ -15,12 +15,12 @@ from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
-from pairs import Call, seconds
 from tuning_cases import Operands, Workload
 
 import taskc as tc
 from taskc.ir.printer import to_text
 from taskc.packed import Packed
+from taskc.tune.timing import Call, seconds
 
 SAMPLE = 1e-3  # seconds, of calls
 SAMPLES, MORE = 5, 20  # of each plan, and of each of the best, in turns

@@ -11,10 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
+from math import inf, log
 from random import Random
+from statistics import fmean
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from taskc.tune.space import Space
+from taskc.tune.texts import parts
 
 AnySpace: TypeAlias = "Space[Any, Any]"
 Measured: TypeAlias = Mapping[Any, float]
@@ -22,6 +27,15 @@ Strategy: TypeAlias = Callable[[AnySpace, Measured, Random], Iterator[Sequence[A
 
 _BATCH = 8
 _PARENTS = 4
+
+# Of `model`: proposals that are measured together, and how many of the first ones differ from each other; how much a
+# plan counts for one that differs in one choice, and the cost itself beside it.
+_TOGETHER = 2
+_DIVERSE = 10
+_LIKENESS = 0.2
+_TRUSTED = 1.0
+_FAILED = 1.0  # as if it took so much longer, as a logarithm
+_INSTANT = 1e-12  # seconds
 
 
 def exhaustive(space: AnySpace, measured: Measured, random: Random) -> Iterator[Sequence[Any]]:
@@ -48,14 +62,68 @@ def evolutionary(space: AnySpace, measured: Measured, random: Random) -> Iterato
 
 
 def model(space: AnySpace, measured: Measured, random: Random) -> Iterator[Sequence[Any]]:
-    """Plans of least cost, and of each kind that there is the best; then neighbours of what was fastest."""
-    kinds = {type(plan): plan for plan in reversed(space.ranked)}
-    yield list(dict.fromkeys((*space.ranked[:_BATCH], *kinds.values())))
-    while len(measured) < len(space.plans):
-        best = min(measured, key=measured.__getitem__)
-        near = (plan for plan in space.neighbours(best) if plan not in measured)
-        cheap = (plan for plan in space.ranked if plan not in measured)
-        yield list(dict.fromkeys((*islice(near, _BATCH // 2 - 1), *islice(cheap, 1))))
+    """Plans of least cost, where costs are corrected by what was measured of plans that are like them.
+
+    The first ones differ from each other in several choices.
+    """
+    search = _Search(space)
+    while True:
+        for plan, seconds in measured.items():
+            search.learn(plan, seconds)
+        proposed = search.proposals()
+        if not proposed:
+            return
+        yield proposed
+
+
+class _Search:
+    """What is known of each plan, by its place: `apart` is from the nearest one that was proposed, in choices."""
+
+    def __init__(self, space: AnySpace) -> None:
+        self.plans = space.plans
+        self.places = {plan: place for place, plan in enumerate(self.plans)}
+        self.choices = _choices(space)
+        self.costs = np.log([max(space.predicted(plan), _INSTANT) for plan in self.plans])
+        self.wrong = np.zeros(len(self.plans))
+        self.weight = np.full(len(self.plans), _TRUSTED)
+        self.apart = np.full(len(self.plans), self.choices.shape[1])
+        self.errors: dict[int, float] = {}
+
+    def learn(self, plan: Any, seconds: float) -> None:
+        """How far the cost is off, for this plan and, less so, for those that are like it."""
+        place = self.places[plan]
+        if place not in self.errors:
+            error = log(seconds) - self.costs[place] if seconds < inf else _FAILED
+            self.errors[place] = error
+            likeness = _LIKENESS ** self._distances(place)
+            self.wrong += likeness * error
+            self.weight += likeness
+            self.apart = np.minimum(self.apart, self._distances(place))
+
+    def proposals(self) -> list[Any]:
+        return [self._proposal() for _ in range(min(_TOGETHER, int((self.apart > 0).sum())))]
+
+    def _proposal(self) -> Any:
+        usual = fmean(self.errors.values()) if self.errors else 0.0
+        corrected = self.costs + (self.wrong + _TRUSTED * usual) / self.weight
+        is_left = self.apart > (1 if (self.apart == 0).sum() < _DIVERSE else 0)
+        if not is_left.any():
+            is_left = self.apart > 0
+        corrected[~is_left] = inf
+        place = int(np.argmin(corrected))
+        self.apart = np.minimum(self.apart, self._distances(place))
+        return self.plans[place]
+
+    def _distances(self, place: int) -> Any:
+        """In how many choices all plans differ from this one."""
+        return (self.choices != self.choices[place]).sum(1)
+
+
+def _choices(space: AnySpace) -> Any:
+    """A row of texts for each plan, of its choices."""
+    named = [parts(space.text(plan)) for plan in space.plans]
+    names = sorted({name for row in named for name in row})
+    return np.array([[str(row.get(name)) for name in names] for row in named])
 
 
 def batches(plans: Sequence[Any]) -> Iterator[Sequence[Any]]:
