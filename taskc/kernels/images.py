@@ -35,7 +35,7 @@ def blocked(
 def images_type(
     dtype: DType,
     images: Extent,
-    extents: tuple[int, int],
+    extents: tuple[Extent, Extent],
     channels: int,
     order: str,
     lanes: int,

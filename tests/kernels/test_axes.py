@@ -39,7 +39,10 @@ def exact(x: Array, w: Array, stride: Any, sides: Any, dilation: Any, groups: in
     return made
 
 
-def check(make: Any, extents: Any, size: Any, order: str, packed: bool, **options: Any) -> None:
+def check(
+    make: Any, extents: Any, size: Any, order: str, packed: bool, asked: Any = None, **options: Any
+) -> None:
+    """`asked` are the extents that the kernel is made for, if they aren't numbers."""
     axes, channels, features = len(extents), 6, 10
     groups = options.get("groups", 1)
     random = np.random.default_rng(0)
@@ -47,7 +50,7 @@ def check(make: Any, extents: Any, size: Any, order: str, packed: bool, **option
     w = random.standard_normal((features, channels // groups, *size)).astype(np.float32)
     b = random.standard_normal(features).astype(np.float32)
     kernel = make(
-        2, *extents, channels, features, size=size if axes > 1 else size[0], order=order,
+        2, *(asked or extents), channels, features, size=size if axes > 1 else size[0], order=order,
         filters="OIHW", packed=packed, bias=True, dtype=f32, **options,
     )  # fmt: skip
     last = (0, *range(2, axes + 2), 1)
@@ -113,3 +116,16 @@ def test_what_is_refused() -> None:
         convolution_3d(1, 8, 8, 8, 4, 4, transposed=True)
     with pytest.raises(tc.CompileError, match="does not fit"):
         convolution_3d(1, 2, 8, 8, 4, 4)
+
+
+@pytest.mark.parametrize("order", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("size", [1, 3])
+def test_heights_and_widths_of_a_call(order: str, size: int) -> None:
+    height, width = tc.dim("height"), tc.dim("width")
+    options: dict[str, Any] = {"padding": size // 2, "packed": True}
+    for length in (1, 130):
+        check(convolution_1d, (length,), (size,), order, asked=(width,), **options)
+    for extents, asked in (
+        ((3, 1, 40), (3, height, width)), ((3, 5, 4), (3, height, 4)), ((2, 4, 7), (2, 4, width)),
+    ):  # fmt: skip
+        check(convolution_3d, extents, (size,) * 3, order, asked=asked, **options)

@@ -88,8 +88,11 @@ def case(of: Problem, seed: int) -> Case:
 
 
 def check(case: Case, plan: Any, name: str = "host") -> None:
+    check_call(case, build(case.problem, plan, MACHINES[name]), str(plan), name)
+
+
+def check_call(case: Case, definition: Any, plan: str, name: str = "host") -> None:
     of = case.problem
-    definition = build(of, plan, MACHINES[name])
     arguments = [case.x, given_filters(case.w, of, definition), *case.further]
     if of.in_place:
         arguments[-1] = arguments[-1].copy()  # the residual

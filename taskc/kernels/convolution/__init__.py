@@ -5,7 +5,7 @@ problem.py is what is computed, plan.py and plan_gpu.py how. Each other file is 
 direct         on processors: tiles of pixels by features in vector registers, filters packed as they are read
 packs          there, too: of 8- and 16-bit numbers, by instructions that multiply packs of them
 winograd       there, too: 3 x 3 by fewer products, where sums need not be of products of what is given
-reordered      there, of NCHW images whose groups are small: by way of blocked ones
+reordered      there, of NCHW images whose groups are small: by way of blocked ones, or of NHWC
 gemm           on GPUs: a program around a GEMM of taskc.kernels.matmul, with copies of what lies badly (copies.py)
 implicit_gemm  on GPUs, of groups: products of matrices, one of which is gathered as it is loaded
 depthwise      on GPUs, where every feature has a channel of its own, so that there is no product of matrices
@@ -29,7 +29,7 @@ from taskc.kernels.convolution.plan import Direct, Winograd, candidates
 from taskc.kernels.convolution.plan_gpu import Blocks, Depthwise, Gemm
 from taskc.kernels.convolution.plan_packs import Packs
 from taskc.kernels.convolution.problem import Problem, Slices, problem_of
-from taskc.kernels.convolution.reordered import blocked_problem, reordered
+from taskc.kernels.convolution.reordered import reordered, reordered_problem
 from taskc.kernels.convolution.winograd import winograd
 from taskc.kernels.images import Extent, blocked, triple
 from taskc.kernels.matmul import Tiling
@@ -56,8 +56,8 @@ OfGpu = Gemm | Blocks | Depthwise | Tiling
 
 def convolution(
     images: Extent,
-    height: int,
-    width: int,
+    height: Extent,
+    width: Extent,
     channels: int,
     features: int,
     *,
@@ -97,6 +97,9 @@ def convolution(
 
         IOHW: w[channels, features // groups, rows, columns], of transposed ones
 
+    images, height and width may each be a `taskc.dim`, the latter two on processors, of NHWC and NCHW, and not of
+    transposed ones: Winograd's sums are not for them.
+
     y has the order `results`, which is x's if not said. An extent of the filter, a stride and a dilation are numbers
     for both axes, or pairs.
 
@@ -128,7 +131,7 @@ def convolution(
 
 def convolution_1d(
     images: Extent,
-    width: int,
+    width: Extent,
     channels: int,
     features: int,
     *,
@@ -159,8 +162,8 @@ def convolution_1d(
 def convolution_3d(
     images: Extent,
     depth: int,
-    height: int,
-    width: int,
+    height: Extent,
+    width: Extent,
     channels: int,
     features: int,
     *,
@@ -222,6 +225,8 @@ def build(
         )
     if problem.right is not problem.dtype:
         raise CompileError("this machine takes filters and images of one type")
+    if not problem.is_sized:
+        raise CompileError("heights and widths are numbers on this machine")
     return _on_gpu(problem, plan, machine)
 
 
@@ -229,8 +234,8 @@ def _on_processor(
     problem: Problem, plan: Direct | Packs | Winograd | None, machine: Machine
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
     if problem.has_far_channels and not isinstance(plan, Winograd | Packs):
-        inner = blocked_problem(problem)
-        return reordered(problem, plan or choose(CONVOLUTION, inner, machine))
+        inner = reordered_problem(problem)
+        return reordered(problem, plan or choose(CONVOLUTION, inner, machine), machine)
     chosen = choose(CONVOLUTION, problem, machine) if plan is None else plan
     if isinstance(chosen, Winograd):
         return winograd(problem, chosen)

@@ -6,13 +6,14 @@ A step, of one channel and one tap, is `vectors` loads of filters, `pixels` numb
 all lanes, and a fused multiply-add for each of their pairs. So images may lie in any order, results with their features
 beside each other; filters are packed in the order in which tiles read them. Zeros around an image are never read: the
 tiles of a row that reach over its ends are code of their own. Where a filter covers one pixel, all rows of an
-image may be one line.
+image may be one line. Where the width is known only at a call, so are these tiles: what lies inside of them goes by few
+pixels, tap by tap.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
@@ -24,6 +25,7 @@ from taskc.kernels.convolution.results import in_lines, store_of
 from taskc.kernels.images import Tiles, tiles_of_line
 
 Function = Callable[..., Any]
+_FEW = 2  # pixels of an edge, whose taps are inside together or are looked at one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +35,19 @@ class _Part:
     taps    columns of the filter, each with how far it moves a pixel's column in the image
     phase   of every `spread`-th result, the first
     before  tiles of other phases before these
+    is_open   where the line ends is known only at a call
     """
 
     tiles: Tiles
     taps: tuple[tuple[int, int], ...]
     phase: int = 0
     before: int = 0
+    is_open: bool = False
+
+    @property
+    def inside(self) -> _Part:
+        """The same of tiles whose taps all lie in the image."""
+        return replace(self, tiles=replace(self.tiles, is_inside=True))
 
 
 def packed_type(problem: Problem, plan: Direct) -> TensorType:
@@ -55,6 +64,8 @@ def packed_type(problem: Problem, plan: Direct) -> TensorType:
 def direct(problem: Problem, plan: Direct) -> tc.KernelDefinition | tc.ProgramDefinition:
     if misfit := plan.misfit(problem):
         raise CompileError(f"this plan doesn't fit the convolution: {misfit}", hint=str(plan))
+    if plan.flat and not problem.is_sized:
+        problem = problem.in_one_line
     lines, columns = plan.result_lines(problem)
     tile, channels = _tile(problem, plan), plan.channels_of(problem)
     features, parts = problem.stored_features, _parts(problem, plan)
@@ -118,9 +129,11 @@ def pack_filters(problem: Problem, plan: Direct) -> tc.KernelDefinition:
 def _parts(problem: Problem, plan: Direct) -> tuple[_Part, ...]:
     """The tiles of a block's part of a line."""
     columns, (_, width) = plan.result_lines(problem)[1], plan.lines_of(problem)
-    if plan.flat:
-        count = ceil(plan.columns / plan.pixels)
-        return (_Part(Tiles(0, count, 0, plan.pixels, True), ((0, 0),)),)
+    is_open = not isinstance(columns, int)
+    if plan.flat or is_open:
+        taps = ((0, 0),) if plan.flat else tuple(problem.taps_of(0))
+        tiles = Tiles(0, ceil(plan.columns / plan.pixels), 0, plan.pixels, not is_open)
+        return (_Part(tiles, taps, is_open=is_open),)
     step, found = 1 if problem.transposed else problem.stride[1], []
     for phase in range(problem.spread[1]):
         taps = tuple(problem.taps_of(phase))
@@ -137,10 +150,17 @@ def _parts(problem: Problem, plan: Direct) -> tuple[_Part, ...]:
     return tuple(found)
 
 
+def _are_rows_apart(problem: Problem, plan: Direct) -> bool:
+    """A line of the plan is rows that images have one by one."""
+    return plan.flat and problem.axes_given is None
+
+
 def _tile(problem: Problem, plan: Direct) -> Function:
     """What a block does for a tile, with the channels from c on."""
     total, channels = problem.total, plan.channels_of(problem)
-    summed, store = _summed(problem, plan), store_of(problem, plan.flat)
+    is_open = any(part.is_open for part in _parts(problem, plan))
+    summed = _summed(problem, plan)
+    store = store_of(problem, _are_rows_apart(problem, plan), overhang=is_open)
 
     @tc.function
     def tile(operands, sums, place, slot, c, part):
@@ -165,9 +185,9 @@ def _tile(problem: Problem, plan: Direct) -> Function:
 
 
 def _across_channels(problem: Problem, plan: Direct) -> Function:
-    """What a tap and the channels of a step add to the sums of a tile."""
+    """What a tap and the channels of a step add to the sums of a tile, or of `count` of its pixels."""
     total, near, step = problem.total, plan.near, 1 if problem.transposed else problem.stride[1]
-    image_at = in_lines(plan.flat, problem.image_at, problem.extents[1])
+    image_at = in_lines(_are_rows_apart(problem, plan), problem.image_at, problem.extents[1])
     width = plan.lines_of(problem)[1]
     group_features, group_channels = problem.group_features, problem.group_channels
     # Features of a tile are of one group, or some of them of none.
@@ -175,39 +195,64 @@ def _across_channels(problem: Problem, plan: Direct) -> Function:
     is_whole = problem.features % plan.wide == 0
 
     @tc.function
-    def add(x, w, acc, place, h, tap, offset, c, part):
+    def add(x, w, acc, place, h, tap, offset, c, pixels):
         """One channel and tap."""
         image, f, r, j = place
-        for p, o in plan.tile(part.tiles.wide):
-            column = (j + p) * step + offset
+        first, count, is_inside = pixels
+        for p, o in plan.tile(count):
+            column = (j + first + p) * step + offset
             is_own = is_alike or is_whole or f + o < problem.features
-            if (part.tiles.is_inside or 0 <= column < width) and is_own:
+            if (is_inside or 0 <= column < width) and is_own:
                 group = (f if is_alike else f + o) // group_features
                 number = x[image_at(image, h, column, group * group_channels + c)].to(total)
-                acc[p, o] += number * w[f + o, c, r, tap].to(total)
+                acc[first + p, o] += number * w[f + o, c, r, tap].to(total)
 
     @tc.function
-    def across_channels(x, w, acc, place, h, tap, offset, first, part):
+    def of_pixels(x, w, acc, place, h, tap, offset, first, pixels):
+        """All channels of a step; `pixels` are the first one, how many, and whether the tap is inside for all."""
         if is_alike:
             for c in range(near):
-                add(x, w, acc, place, h, tap, offset, first + c, part)
+                add(x, w, acc, place, h, tap, offset, first + c, pixels)
         else:
             # Constants, so that it is known which of a few neighbours each lane takes.
             for c in tc.static(range(near)):
-                add(x, w, acc, place, h, tap, offset, first + c, part)
+                add(x, w, acc, place, h, tap, offset, first + c, pixels)
+
+    @tc.function
+    def of_edge(x, w, acc, place, h, tap, offset, c, wide):
+        """Those of the pixels whose tap is inside: of a few at once, or else one by one."""
+        column = place[3] * step + offset
+        for first in tc.static(range(0, wide, _FEW)):
+            few = min(_FEW, wide - first)
+            if column + first * step >= 0 and column + (first + few - 1) * step < width:
+                of_pixels(x, w, acc, place, h, tap, offset, c, (first, few, True))
+            elif few > 1:
+                for p in tc.static(range(first, first + few)):
+                    if 0 <= column + p * step < width:
+                        of_pixels(x, w, acc, place, h, tap, offset, c, (p, 1, True))
+
+    @tc.function
+    def across_channels(x, w, acc, place, h, tap, offset, c, part):
+        wide, is_inside = part.tiles.wide, part.tiles.is_inside
+        if part.is_open and not is_inside:
+            of_edge(x, w, acc, place, h, tap, offset, c, wide)
+        else:
+            of_pixels(x, w, acc, place, h, tap, offset, c, (0, wide, is_inside))
 
     return across_channels
 
 
 def _summed(problem: Problem, plan: Direct) -> Function:
     near, height, slices = plan.near, problem.extents[0], problem.slices
+    step, width = problem.stride[1], plan.lines_of(problem)[1]
     rows, result_rows = problem.size[0], problem.outputs[0]
     steps = ceil(min(plan.depth, problem.group_channels) / near)
     across_channels = _across_channels(problem, plan)
 
     @tc.function
     def across_columns(x, w, acc, place, h, first, part):
-        if not part.tiles.is_inside or problem.transposed:  # which taps lie outside is constant
+        is_constant = not (part.tiles.is_inside or part.is_open)  # which taps lie outside
+        if is_constant or problem.transposed:
             for tap, offset in tc.static(part.taps):
                 across_channels(x, w, acc, place, h, tap, offset, first, part)
         else:
@@ -231,7 +276,7 @@ def _summed(problem: Problem, plan: Direct) -> Function:
                     across_columns(x, w, acc, (image, f, tap + r, j), depth + h, first, part)
 
     @tc.function
-    def summed(x, w, acc, place, first, part):
+    def across_depth(x, w, acc, place, first, part):
         image, f, i, j = place
         for q in range(steps):
             if problem.axes < 3:
@@ -242,5 +287,18 @@ def _summed(problem: Problem, plan: Direct) -> Function:
                     s = i // result_rows * slices.stride + d * slices.dilation - slices.front
                     if 0 <= s < slices.extent:
                         across_rows(x, w, acc, row, s * height, d * rows, first + q * near, part)
+
+    @tc.function
+    def summed(x, w, acc, place, first, part):
+        if part.is_open:
+            offsets = tc.static([offset for _, offset in part.taps])
+            left = place[3] * step + min(offsets)
+            right = (place[3] + part.tiles.wide - 1) * step + max(offsets)
+            if left >= 0 and right < width:
+                across_depth(x, w, acc, place, first, tc.static(part.inside))
+            else:
+                across_depth(x, w, acc, place, first, part)
+        else:
+            across_depth(x, w, acc, place, first, part)
 
     return summed

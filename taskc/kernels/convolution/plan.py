@@ -12,6 +12,7 @@ from taskc import Machine, Mapping, repeat, spatial
 from taskc.kernels.convolution.plan_gpu import Blocks, Depthwise, Gemm, candidates_gpu
 from taskc.kernels.convolution.plan_packs import Packs, candidates_of_packs
 from taskc.kernels.convolution.problem import Problem
+from taskc.kernels.images import Extent
 from taskc.kernels.machine_facts import PROCESSOR, Extents
 
 # Cycles of Winograd's transforms of a tile's vectors: 12 times 13 sums of pixels, 10 times 10 of results, and 36 loads.
@@ -53,17 +54,18 @@ class Direct:
         """A tile of so many pixels."""
         return repeat(pixels, self.vectors) * spatial(1, self.lanes)
 
-    def lines_of(self, problem: Problem) -> tuple[int, int]:
+    def lines_of(self, problem: Problem) -> tuple[Extent, Extent]:
         """The lines of pixels of an image, and their length."""
         height, width = problem.slices.extent * problem.extents[0], problem.extents[1]
         return (1, height * width) if self.flat else (height, width)
 
-    def result_lines(self, problem: Problem) -> tuple[int, int]:
+    def result_lines(self, problem: Problem) -> tuple[Extent, Extent]:
         """Those of results, and their length, of every `spread`-th column."""
         lines, columns = problem.outputs
         if self.flat:
             return self.lines_of(problem)
-        return problem.slices.outputs * lines, ceil(columns / problem.spread[1])
+        spread = problem.spread[1]
+        return problem.slices.outputs * lines, (columns + spread - 1) // spread
 
     def channels_of(self, problem: Problem) -> int:
         """Those of a group, with what fills up a step; of none, too, there is a step, that adds nothing."""
@@ -78,14 +80,19 @@ class Direct:
             return f"{self.features} features of a block are not tiles of {self.wide}"
         if channels % self.depth or self.depth % self.near:
             return f"{channels} channels are not parts of {self.depth}, in steps of {self.near}"
-        if self.columns < columns and not self.flat:
+        if not isinstance(columns, int):
+            if self.columns % self.pixels:
+                return f"{self.columns} columns of a block are not tiles of {self.pixels}"
+        elif self.columns < columns and not self.flat:
             return f"a block has rows whole, and not {self.columns} of {columns} results"
         return None
 
     def cost(self, problem: Problem, machine: Machine) -> float:
         """It takes as long as the products of all blocks, or as reading what these are of, in waves of as many blocks
         as threads: of blocks as they are on average, and at last of a whole one."""
-        lines, columns = self.result_lines(problem)
+        problem = problem.assumed
+        extents: Extents = self.result_lines(problem)
+        lines, columns = extents
         below, beside = ceil(lines / self.lines), ceil(columns / self.columns)
         parts = ceil(problem.features / self.features)
         waves = ceil(problem.known_images * below * beside * parts / machine.threads)
@@ -130,13 +137,14 @@ class Direct:
         cycles += filters * (self.lines - 1) / rate(part * self.features, machine)
         cycles += filters * self.lines * (tiles - 1) / rate(part * self.wide, machine)
         seen = (self.lines - 1) * problem.stride[0] + problem.size[0]
-        seen *= min(self.columns * problem.stride[1], self.lines_of(problem)[1]) * size
+        wide: int = min(self.columns * problem.stride[1], self.lines_of(problem)[1])
+        seen *= wide * size
         rows = self.features // self.wide
         return cycles + seen * channels * rows / rate(seen * self.depth, machine)
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[Direct]:
         """Fewer features of a block, more lines, and another order of blocks."""
-        lines = self.result_lines(problem)[0]
+        lines = self.result_lines(problem.assumed)[0]
         for features in (self.wide, self.features):
             for high in (self.lines, ceil(lines / 2)):
                 plan = replace(self, features=features, lines=high)
@@ -256,12 +264,15 @@ def candidates_of_direct(problem: Problem, machine: Machine) -> Iterator[Direct]
     few = [n * near for n in (2, 3, 4) if channels // near % n == 0 and n * near < channels]
     depths = [channels, *few[-1:]]
     least = PROCESSOR.blocks_per_thread * machine.threads
+    assumed = problem.assumed
     for pixels, vectors, flat in _tiles(problem, machine):
         wide = vectors * lanes
         features = max(1, ceil(problem.features / wide)) * wide
         whole = Direct(pixels, vectors, lanes, 1, pixels, features, channels, near, flat)
-        extents = whole.result_lines(problem)
+        extents = whole.result_lines(assumed)
         areas = _blocks(extents, pixels, flat)
+        if not problem.is_sized:
+            areas = [(lines, ceil(columns / pixels) * pixels) for lines, columns in areas]
         # Of lanes of several groups, and of none, it isn't proved block by block which channels they have.
         is_ragged = problem.groups > 1 and problem.features % lanes > 0
         parts = [features] if is_ragged else _parts_of(features, wide)
@@ -306,13 +317,22 @@ def _near(problem: Problem) -> int:
 def _tiles(problem: Problem, machine: Machine) -> Iterator[tuple[int, int, bool]]:
     """Pixels and vectors, whose sums leave room for a row of filters and a number of the image; and flat or not."""
     blocks = max(1, ceil(problem.features / machine.lanes))
-    for vectors in (2, 4, 3, 1, 6):
+    for vectors in (2, 4, 3, 1, 6) if problem.is_sized else (4, 3, 2, 1):
         is_mixed = problem.groups > 1 and problem.group_features % (vectors * machine.lanes) > 0
         if vectors > blocks or (is_mixed and vectors > 1):
             continue
         most = (machine.registers - 1 - vectors) // vectors
         if is_mixed:
             most //= PROCESSOR.registers_to_pick  # for what lanes take their own channel from
+        if not problem.is_sized:
+            # Wide tiles leave much of a line to its last one, which goes by few pixels.
+            for pixels in (
+                pixels for pixels in (12, 8, 6, 4) if pixels <= min(most, 24 // vectors)
+            ):
+                if problem.is_pointwise:
+                    yield pixels, vectors, True
+                yield pixels, vectors, False
+            continue
         if problem.is_pointwise:
             length = problem.slices.extent * problem.extents[0] * problem.extents[1]
             exact = [pixels for pixels in range(most, 3, -1) if length % pixels == 0]

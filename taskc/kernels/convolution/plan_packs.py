@@ -107,6 +107,8 @@ class Packs:
 
     def misfit(self, problem: Problem) -> str | None:
         """Why it can't be this problem's, if it can't."""
+        if not problem.is_sized:
+            return "it is for heights and widths that are numbers"
         if problem.transposed or problem.axes > 2:
             return "it is for images of one or two axes, and not transposed"
         if self.flat and not problem.is_pointwise:
@@ -177,7 +179,9 @@ class Packs:
 
 
 def candidates_of_packs(problem: Problem, machine: Machine) -> Iterator[Packs]:
-    """Plans by tile registers, where the machine has some, and by vectors."""
+    """Plans by tile registers, where the machine has some, and by vectors, for heights and widths that are numbers."""
+    if not problem.is_sized:
+        return
     for own, pack, near, joined, flat in _tiles(problem, machine):
         wide = own.shape[1]
         features = max(1, ceil(problem.features / wide)) * wide

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import taskc as tc
@@ -21,6 +21,7 @@ from taskc.kernels.images import (
 )
 
 _MANY = 1 << 17  # pixels, where they are known only at a call
+_SIDE = 56  # height and width, there
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +54,11 @@ class Problem:
     in_place  the residual is where results go
     exact   sums are of products of what is given, and not, as Winograd's, of others
     right, total, result  the types of filters, of sums, and of results
+    axes_given  the extents that callers have, where all rows are one here
     """
 
     images: Extent
-    extents: tuple[int, int]
+    extents: tuple[Extent, Extent]
     channels: int
     features: int
     size: tuple[int, int]
@@ -83,6 +85,7 @@ class Problem:
     exact: bool = True
     axes: int = 2
     slices: Slices = Slices()
+    axes_given: tuple[Extent, ...] | None = None
 
     @property
     def is_ohwi(self) -> bool:
@@ -108,12 +111,12 @@ class Problem:
         return down, right
 
     @property
-    def padded(self) -> tuple[int, int]:
+    def padded(self) -> tuple[Extent, Extent]:
         above, left, below, right = self.padding
         return self.extents[0] + above + below, self.extents[1] + left + right
 
     @property
-    def outputs(self) -> tuple[int, int]:
+    def outputs(self) -> tuple[Extent, Extent]:
         if self.transposed:
             above, left, below, right = self.padding
             axes = zip(
@@ -141,6 +144,25 @@ class Problem:
                 yield tap, offset
             elif (phase - offset) % self.stride[1] == 0:
                 yield tap, (phase - offset) // self.stride[1]
+
+    @property
+    def is_sized(self) -> bool:
+        """Height and width are numbers, and not known only at a call."""
+        return all(isinstance(extent, int) for extent in self.extents)
+
+    @property
+    def assumed(self) -> Problem:
+        """The problem with a number for each height and width, for plans."""
+        height, width = (n if isinstance(n, int) else _SIDE for n in self.extents)
+        return replace(self, extents=(height, width))
+
+    @property
+    def in_one_line(self) -> Problem:
+        """The same of pixels one by one, whose rows are one."""
+        height, width = self.extents
+        given = {1: (width,), 2: self.extents, 3: (self.slices.extent, height, width)}[self.axes]
+        length = self.slices.extent * height * width
+        return replace(self, extents=(1, length), slices=Slices(), axes_given=given)
 
     @property
     def known_images(self) -> int:
@@ -171,7 +193,7 @@ class Problem:
         steps = {*self.stride, *self.dilation, self.groups}
         is_allowed = not (self.exact or self.transposed)
         is_flat = self.axes == 2 and self.size == (3, 3)
-        return is_allowed and is_float and is_flat and steps == {1}
+        return is_allowed and is_float and is_flat and steps == {1} and self.is_sized
 
     @property
     def has_far_channels(self) -> bool:
@@ -186,15 +208,17 @@ class Problem:
         return self.size == self.stride == (1, 1) and not any(self.padding) and is_whole
 
     def images_of(
-        self, dtype: DType, slices: int, extents: tuple[int, int], channels: int, order: str
+        self, dtype: DType, slices: int, extents: tuple[Extent, Extent], channels: int, order: str
     ) -> TensorType:
         height, width = extents
         seen = images_type(
             dtype, self.images, (slices * height, width), channels, order, self.lanes
         )
-        if self.axes == 2:
-            return seen
-        axes = (width,) if self.axes == 1 else (slices, height, width)
+        axes = self.axes_given
+        if axes is None:
+            if self.axes == 2:
+                return seen
+            axes = (width,) if self.axes == 1 else (slices, height, width)
         given = (*axes, channels) if order == "NHWC" else (channels, *axes)
         return TensorType(dtype, (self.images, *given)).reshape(*seen.shape)
 
@@ -372,7 +396,7 @@ class Problem:
 
 
 def problem_of(
-    images: Extent, extents: tuple[int, int], channels: int, features: int,
+    images: Extent, extents: tuple[Extent, Extent], channels: int, features: int,
     *, size: Pair, stride: Pair, padding: Sides, dilation: Pair, groups: int,
     order: str, filters: str, bias: bool, scale: bool, residual: bool, activation: Any,
     dtype: DType, total: DType | None, result: DType | None, right: DType | None = None,
@@ -384,6 +408,11 @@ def problem_of(
     check_orders(order, results or order)
     if axes != 2 and "NCHWc" in (order, results):
         raise CompileError("only images of two axes are blocked")
+    if not all(isinstance(extent, int) for extent in extents):
+        if "NCHWc" in (order, results):
+            raise CompileError("heights and widths of blocked images are numbers")
+        if transposed:
+            raise CompileError("heights and widths of transposed convolutions are numbers")
     if axes == 3 and transposed:
         raise CompileError("convolutions of three axes are not transposed yet")
     known = ("OHWI", "OIHW", "IOHW") if transposed else ("OHWI", "OIHW")
@@ -430,7 +459,8 @@ def problem_of(
             f"a filter of {problem.size}, strides of {problem.stride} and dilations of {problem.dilation}:"
             " all are 1 or more"
         )
-    if min(problem.slices.outputs, *problem.outputs) < 1:
+    outputs = (problem.slices.outputs, *problem.outputs)
+    if min([extent for extent in outputs if isinstance(extent, int)]) < 1:
         raise CompileError(
             f"a filter that covers {problem.covered} does not fit into {problem.padded}",
             hint="these are heights and widths, with dilation and padding",

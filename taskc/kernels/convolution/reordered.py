@@ -1,7 +1,8 @@
 """Convolutions on processors of NCHW images in groups so small that lanes take channels of their own.
 
 Of NCHW these are far apart. So a kernel puts images into blocks first, whose channels lie beside each other: it loads
-squares of channels by pixels with pixels along the lanes, turns them, and stores them.
+squares of channels by pixels with pixels along the lanes, turns them, and stores them. Where height or width is known
+only at a call there are no blocks, and images become NHWC.
 """
 
 from __future__ import annotations
@@ -10,26 +11,44 @@ from dataclasses import replace
 from typing import Any
 
 import taskc as tc
-from taskc import repeat, spatial
+from taskc import Machine, repeat, spatial
 from taskc.kernels.convolution.direct import direct, pack_filters
 from taskc.kernels.convolution.plan import Direct
 from taskc.kernels.convolution.problem import Problem
+from taskc.kernels.transpose import transpose
 
 
-def blocked_problem(problem: Problem) -> Problem:
-    """The convolution of blocked images."""
-    return replace(problem, order="NCHWc", packed=True)
+def reordered_problem(problem: Problem) -> Problem:
+    """The convolution of images in another order."""
+    return replace(problem, order="NCHWc" if problem.is_sized else "NHWC", packed=True)
 
 
-def reordered(problem: Problem, plan: Direct) -> tc.ProgramDefinition:
-    """The convolution of blocked images by a plan of it, with the kernel before it that makes them."""
-    inner = blocked_problem(problem)
-    kernel, packing, blocks = direct(inner, plan), pack_filters(inner, plan), in_blocks(problem)
+def reordered(problem: Problem, plan: Direct, machine: Machine) -> tc.ProgramDefinition:
+    """The convolution of images in another order, by a plan of it, with the kernel before it that puts them there."""
+    inner = reordered_problem(problem)
+    order = in_blocks(problem) if problem.is_sized else in_pixels(problem, machine)
+    kernel, packing = direct(inner, plan), pack_filters(inner, plan)
 
     def steps(x: Any, w: Any, further: tuple[Any, ...], y: Any) -> None:
-        kernel(blocks(x), w if problem.packed else packing(w), *further, y=y)
+        kernel(order(x), w if problem.packed else packing(w), *further, y=y)
 
     return problem.program(steps, packing if problem.packed else None)
+
+
+def in_pixels(problem: Problem, machine: Machine) -> tc.ProgramDefinition:
+    """NCHW images as NHWC."""
+    given, made = problem.types[0], replace(problem, order="NHWC").types[0]
+    images, channels, height, width = given.shape
+    turn = transpose(
+        (images, channels, tc.dim("pixels")), (0, 2, 1), dtype=problem.dtype, machine=machine
+    )
+
+    @tc.program
+    def in_pixels(x: given, y: tc.out[made]):
+        pixels = height * width
+        turn(x.reshape(images, channels, pixels), out=y.reshape(images, pixels, channels))
+
+    return in_pixels
 
 
 def in_blocks(problem: Problem) -> tc.KernelDefinition:

@@ -9,11 +9,12 @@ from typing import Any
 import taskc as tc
 from taskc import Mapping, repeat, spatial
 from taskc.kernels.convolution.problem import Problem
+from taskc.kernels.images import Extent
 
 Function = Callable[..., Any]
 
 
-def in_lines(flat: bool, at: Function, width: int) -> Function:
+def in_lines(flat: bool, at: Function, width: Extent) -> Function:
     """Indices by `at`, from those of lines: `width` is a row's, and where rows are one line they are `flat`."""
 
     @tc.function
@@ -38,7 +39,7 @@ def store_of(problem: Problem, flat: bool, *, overhang: bool = False) -> Functio
     (height, width), spread = problem.outputs, problem.spread[1]
     across = problem.slices.outputs * height * width if flat else width
     # Else a phase may have a column less than another.
-    is_even = across % spread == 0 and not overhang
+    is_even = not overhang and across % spread == 0
 
     @tc.function
     def store(y, acc, own, further, place, phase):
