@@ -82,9 +82,9 @@ def numbers(shape: Any, dtype: tc.DType) -> Any:
 
 def check(
     operator: str, shape: Any, order: str = "NCHW", target: str | None = None, *, images: Any = None,
-    x: Any = None, machine: Any = None, stages: Any = ("parsed", "lean"), **options: Any,
+    x: Any = None, machine: Any = None, stages: Any = ("parsed", "lean"), kernel: Any = None, **options: Any,
 ) -> None:  # fmt: skip
-    """A shape is that of NCHW."""
+    """A shape is that of NCHW; `kernel` is there, if it was made before for this and other shapes."""
     dtype, make = options.get("dtype", f32), max_pool if operator == "max" else average_pool
     machine = machine or tc.machine(target)
     count, channels, *extents = shape
@@ -92,7 +92,8 @@ def check(
     wide = x.astype(np.float64)
     expected = exact(operator, wide, options)
     images = count if images is None else images
-    kernel = make(images, *extents, channels, order=order, machine=machine, **options)
+    if kernel is None:
+        kernel = make(images, *extents, channels, order=order, machine=machine, **options)
     arguments = [given(x, order, dtype, machine)]
     if target is None:
         made = np.asarray(kernel(*arguments)).astype(np.float64)
@@ -298,3 +299,53 @@ def test_cubins(target: str) -> None:
     for one in compile_many([lower(for_target(kernel.ir, target)) for kernel in kernels]):
         taken = one.resources
         assert (taken.spill_stores, taken.spill_loads, taken.stack) == (0, 0, 0)
+
+
+HEIGHT, WIDTH = tc.dim("height"), tc.dim("width")
+
+
+@pytest.mark.parametrize("order", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("operator", ["max", "average"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"size": 3, "stride": 2, "padding": 1},
+        {"size": (2, 3), "stride": (1, 3), "padding": (0, 1, 1, 2), "ceil_mode": True},
+        {"size": 2, "dilation": 3, "dtype": f16},
+        {"size": (1, 40), "stride": 1, "padding": (0, 20)},
+    ],
+    ids=str,
+)
+def test_one_kernel_takes_all_sizes(operator: str, order: str, options: Any) -> None:
+    make = max_pool if operator == "max" else average_pool
+    kernel = make(2, HEIGHT, WIDTH, 21, order=order, **options)
+    for extents in ((4, 5), (7, 9), (13, 131), (5, 66)):
+        check(operator, (2, 21, *extents), order, kernel=kernel, **options)
+
+
+@pytest.mark.parametrize("order", ["NHWC", "NCHW"])
+def test_one_extent_of_all_sizes(order: str) -> None:
+    options = {"size": 3, "stride": 2, "padding": 1}
+    low, narrow = (
+        max_pool(2, *extents, 5, order=order, **options) for extents in ((7, WIDTH), (HEIGHT, 9))
+    )
+    for size in (1, 9, 70):
+        check("max", (2, 5, 7, size), order, kernel=low, **options)
+        check("max", (2, 5, size, 9), order, kernel=narrow, **options)
+
+
+@pytest.mark.parametrize("order", ["NHWC", "NCHW"])
+def test_whole_images_of_all_sizes(order: str) -> None:
+    for make, expected in ((global_max_pool, np.max), (global_average_pool, np.mean)):
+        kernel = make(2, HEIGHT, WIDTH, 5, order=order)
+        for height, width in ((1, 1), (3, 7), (40, 23)):
+            x = numbers((2, 5, height, width), f32)
+            made = kernel(given(x, order)).reshape(2, 5)
+            np.testing.assert_allclose(made, expected(x, (2, 3)), 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize("extents", [(HEIGHT, 9), (9, WIDTH)], ids=str)
+def test_blocks_and_gpus_take_numbers(extents: Any) -> None:
+    for options in ({"order": "NCHWc"}, {"machine": tc.machine("sm_80")}):
+        with pytest.raises(tc.CompileError, match="heights and widths are numbers"):
+            max_pool(1, *extents, 16, size=2, **options)

@@ -40,8 +40,8 @@ Definition = KernelDefinition | ProgramDefinition
 
 def max_pool(
     images: Extent,
-    height: int,
-    width: int,
+    height: Extent,
+    width: Extent,
     channels: int,
     *,
     size: Pair,
@@ -59,6 +59,8 @@ def max_pool(
         NHWC: x[images, height, width, channels]      NCHW: x[images, channels, height, width]
 
         NCHWc: `taskc.kernels.convolution.blocked(images, channels, height, width)`, on processors
+
+    images, height and width may each be a `taskc.dim`, the latter two on processors, of NHWC and NCHW.
 
     A window is `size` pixels, `dilation` apart; the next one begins `stride` further, which is `size` if not said.
     These are numbers for both axes, or pairs.
@@ -80,8 +82,8 @@ def max_pool(
 
 def average_pool(
     images: Extent,
-    height: int,
-    width: int,
+    height: Extent,
+    width: Extent,
     channels: int,
     *,
     size: Pair,
@@ -112,8 +114,8 @@ def average_pool(
 
 def global_max_pool(
     images: Extent,
-    height: int,
-    width: int,
+    height: Extent,
+    width: Extent,
     channels: int,
     *,
     order: str = "NHWC",
@@ -130,8 +132,8 @@ def global_max_pool(
 
 def global_average_pool(
     images: Extent,
-    height: int,
-    width: int,
+    height: Extent,
+    width: Extent,
     channels: int,
     *,
     order: str = "NHWC",
@@ -146,7 +148,7 @@ def global_average_pool(
 def _global(
     operator: str,
     images: Extent,
-    extents: tuple[int, int],
+    extents: tuple[Extent, Extent],
     channels: int,
     order: str,
     results: str | None,
@@ -156,7 +158,7 @@ def _global(
     machine = machine or tc.machine()
     problem = problem_of(
         operator, images, extents, channels, dtype,
-        size=extents, order=order, results=results, lanes=machine.lanes,
+        size=extents, stride=1, order=order, results=results, lanes=machine.lanes,
     )  # fmt: skip
     return build(problem, None, machine)
 
@@ -169,6 +171,8 @@ def build(problem: Problem, plan: Plan | None, machine: Machine) -> Definition:
             f"there is no pooling of {problem.order} to {problem.results} on this machine",
             hint="NCHWc is for processors, and from NCHW to there `taskc.pack` goes",
         )
+    if not problem.is_sized and (is_blocked or not machine.is_processor):
+        raise CompileError("heights and widths are numbers of blocked images, and on this machine")
     if plan is None and problem.is_global and not is_blocked:
         return whole(problem, machine)
     plan = plan or choose(POOLING, problem, machine)

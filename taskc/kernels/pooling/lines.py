@@ -4,12 +4,14 @@
 
 The columns that a tile's windows see are folded first, each down its window's rows, and then a window's columns. So
 neighbouring windows share what they have in common, and each number is read once. Nothing around an image is read: rows
-outside are left out, and the tiles of a line that reach over its ends are code of their own.
+outside are left out, and the tiles of a line that reach over its ends are code of their own. Where the
+width is known only at a call, so are these tiles.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import taskc as tc
@@ -23,7 +25,22 @@ def lines(problem: Problem, plan: Lines) -> KernelDefinition:
     given, made, (rows, columns) = problem.given, problem.made, problem.outputs
     stored = channels_of(made, problem.results)
     tile = _tile(problem, plan)
-    parts = tiles_of_line(columns, plan.pixels, lambda a, b: problem.is_inside(1, a, b))
+    is_open = not isinstance(columns, int)  # known only at a call
+    parts = () if is_open else tiles_of_line(columns, plan.pixels, partial(problem.is_inside, 1))
+
+    @tc.function
+    def line(x, y, image, channel, i):
+        if is_open:
+            for j in range(0, columns, plan.pixels):
+                for c in range(0, plan.channels, plan.wide):
+                    if channel + c < stored:
+                        tile(x, y, image, channel + c, i, j, plan.pixels, None)
+        for part in tc.static(parts):
+            for t in range(part.count):
+                j = part.first + t * part.wide
+                for c in range(0, plan.channels, plan.wide):
+                    if channel + c < stored:
+                        tile(x, y, image, channel + c, i, j, part.wide, part.is_inside)
 
     @tc.kernel(workers=plan.lanes)
     def pool(x: given, y: tc.out[made]):
@@ -31,12 +48,7 @@ def lines(problem: Problem, plan: Lines) -> KernelDefinition:
         for image, channel, row in tc.tiles(shape, by=by):
             for r in range(plan.lines):
                 if row + r < rows:
-                    for part in tc.static(parts):
-                        for t in range(part.count):
-                            j = part.first + t * part.wide
-                            for c in range(0, plan.channels, plan.wide):
-                                if channel + c < stored:
-                                    tile(x, y, image, channel + c, row + r, j, part)
+                    line(x, y, image, channel, row + r)
 
     return pool
 
@@ -48,20 +60,33 @@ def _tile(problem: Problem, plan: Lines) -> Callable[..., Any]:
     taps = min(across, plan.taps)
     fold_columns, apart = _fold_columns(problem, plan), problem.dilation[1] // plan.unit(problem)
 
+    columns, width, left = problem.outputs[1], problem.extents[1], problem.padding[1]
+
     @tc.function
-    def tile(x, y, image, channel, i, j, part):
-        own = plan.tile(part.wide)
+    def seen_columns(x, seen, folds, image, channel, i, j, first, is_inside):
+        """What a tile's windows see, which is inside the image, or not, or it is known only at a call (None)."""
+        start = j * right + first * problem.dilation[1] - left
+        if is_inside is not None:
+            fold_columns(x, seen, folds, image, channel, i, j, first, is_inside)
+        elif start >= 0 and start + (folds.shape[0] - 1) * plan.unit(problem) < width:
+            fold_columns(x, seen, folds, image, channel, i, j, first, True)
+        else:
+            fold_columns(x, seen, folds, image, channel, i, j, first, False)
+
+    @tc.function
+    def tile(x, y, image, channel, i, j, pixels, is_inside):
+        own = plan.tile(pixels)
         found = tc.tile(wide, own, start)
         for first in tc.static(range(0, across, taps)):
-            folds = plan.tile((part.wide - 1) * right + (taps - 1) * apart + 1)
+            folds = plan.tile((pixels - 1) * right + (taps - 1) * apart + 1)
             seen = tc.tile(wide, folds, start)
-            fold_columns(x, seen, folds, image, channel, i, j, first, part.is_inside)
+            seen_columns(x, seen, folds, image, channel, i, j, first, is_inside)
             for s in tc.static(range(taps)):
                 for p, o in own:
                     value = seen[p * right + s * apart, o]
                     found[p, o] = value if first + s == 0 else folded(found[p, o], value)
         for p, o in own:
-            if channel + o < stored:
+            if channel + o < stored and (is_inside is not None or j + p < columns):
                 value = finished(found[p, o], i, j + p)
                 is_one = channel + o < problem.channels
                 y[output_at(image, i, j + p, channel + o)] = value if is_one else 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import ceil, prod
 
 from taskc import Machine, Mapping, repeat, spatial
-from taskc.kernels.machine_facts import PROCESSOR, seconds_of_bytes
+from taskc.kernels.machine_facts import PROCESSOR, Extents, seconds_of_bytes
 from taskc.kernels.owners import boxes_of, owners_of_boxes, width
 from taskc.kernels.pooling.problem import Problem
 
@@ -42,7 +42,9 @@ class Lines:
 
     def cost(self, problem: Problem, machine: Machine) -> float:
         """As long as memory takes, or as the steps of all tiles do, whose registers wait for each other."""
-        (rows, columns), (taps, across) = problem.outputs, problem.size
+        problem = problem.assumed
+        made: Extents = problem.outputs
+        (rows, columns), (taps, across) = made, problem.size
         channels = max(1, ceil(problem.channels / self.channels))
         blocks = _images(problem) * channels * ceil(rows / self.lines)
         tiles = ceil(columns / self.pixels) * ceil(self.channels / self.wide) * self.lines
@@ -60,11 +62,15 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Planes:
-    """On processors: a block has `lines` of results of one channel, folded by vectors of lanes along them."""
+    """On processors: a block has `lines` of results of one channel, folded by vectors of lanes along them.
+
+    columns  of results, to a block, where they aren't all
+    """
 
     vectors: int
     lanes: int
     lines: int
+    columns: int | None = None
 
     @property
     def own(self) -> Mapping:
@@ -72,11 +78,14 @@ class Planes:
 
     def cost(self, problem: Problem, machine: Machine) -> float:
         """As long as memory takes, or as the steps of all vectors do."""
-        (rows, columns), (taps, across) = problem.outputs, problem.size
+        problem = problem.assumed
+        made: Extents = problem.outputs
+        (rows, columns), (taps, across) = made, problem.size
         blocks = _images(problem) * max(1, problem.channels) * ceil(rows / self.lines)
         wide = self.vectors * self.lanes
         step = max(self.vectors, PROCESSOR.fused_latency)
-        steps = ceil(problem.extents[1] / wide) * taps + ceil(columns / wide) * across
+        width: int = problem.extents[1]
+        steps = ceil(width / wide) * taps + ceil(columns / wide) * across
         cycles = ceil(blocks / machine.threads) * self.lines * steps * step
         return max(_seconds(problem, machine), cycles / PROCESSOR.cycles_per_second)
 
@@ -111,6 +120,8 @@ def candidates(problem: Problem, machine: Machine) -> Iterator[Lines | Planes | 
 
 def _candidates_of_planes(problem: Problem, machine: Machine) -> Iterator[Planes]:
     """As many lines as the nearest cache keeps and leave blocks enough, and no more vectors than a line fills."""
+    is_open = not isinstance(problem.outputs[1], int)
+    problem = problem.assumed
     rows, columns = problem.outputs
     cached = PROCESSOR.near_bytes // 2 // (problem.seen(columns) * problem.wide.nbytes)
     least = PROCESSOR.blocks_per_thread * machine.threads
@@ -119,11 +130,12 @@ def _candidates_of_planes(problem: Problem, machine: Machine) -> Iterator[Planes
     lines = ceil(rows / ceil(rows / lines))
     for vectors in (4, 2, 1):
         if vectors == 1 or vectors // 2 * machine.lanes < problem.extents[1]:
-            yield Planes(vectors, machine.lanes, lines)
+            yield Planes(vectors, machine.lanes, lines, columns if is_open else None)
 
 
 def _candidates_of_lines(problem: Problem, machine: Machine) -> Iterator[Lines]:
     """Channels that lie beside each other are one block's; few lines, so that blocks are enough for all threads."""
+    problem = problem.assumed
     rows = problem.outputs[0]
     blocks = max(1, ceil(problem.channels / machine.lanes))
     for vectors, pixels, taps in _tiles(problem, machine):

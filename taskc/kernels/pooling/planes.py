@@ -16,9 +16,12 @@ from taskc.kernels.pooling.problem import Problem
 
 
 def planes(problem: Problem, plan: Planes) -> KernelDefinition:
+    if plan.columns is not None:
+        return _parts_of_lines(problem, plan)
     given, made, rows, own = problem.given, problem.made, problem.outputs[0], plan.own
     shape, length = (problem.images, problem.channels, rows), problem.seen(problem.outputs[1])
-    fold_rows, fold_columns = _fold_rows(problem, plan), _fold_columns(problem, plan)
+    fold_rows = _fold_rows(problem, plan)
+    fold_columns = _fold_columns(problem, plan, problem.outputs[1])
 
     @tc.kernel(workers=plan.lanes)
     def pool(x: given, y: tc.out[made]):
@@ -33,7 +36,46 @@ def planes(problem: Problem, plan: Planes) -> KernelDefinition:
                     fold_rows(x, folds, r, image, channel, row + r)
             for r in range(plan.lines):
                 if row + r < rows:
-                    fold_columns(folds, r, y, image, channel, row + r)
+                    fold_columns(folds, r, y, image, channel, row + r, 0)
+
+    return pool
+
+
+def _parts_of_lines(problem: Problem, plan: Planes) -> KernelDefinition:
+    """A block has a part of some lines, in the middle or at an end."""
+    assert plan.columns is not None
+    given, made, (rows, columns), own = problem.given, problem.made, problem.outputs, plan.own
+    (height, width), (above, left) = problem.extents, problem.padding[:2]
+    (down, right), step, length = problem.stride, problem.dilation[0], problem.seen(plan.columns)
+    fold_columns = _fold_columns(problem, plan, plan.columns)
+
+    @tc.function
+    def fold_rows(x, folds, line, image, channel, i, start):
+        for q in range(0, length, own.shape[0]):
+            found = tc.tile(problem.wide, own, problem.start)
+            for r in range(problem.size[0]):
+                h = i * down + r * step - above
+                if 0 <= h < height:
+                    for (o,) in own:
+                        column = start + q + o
+                        if 0 <= column < width:
+                            value = x[image, channel, h, column].to(problem.wide)
+                            found[o] = problem.folded(found[o], value)
+            for (o,) in own:
+                if q + o < length:
+                    folds[line, q + o] = found[o]
+
+    @tc.kernel(workers=plan.lanes)
+    def pool(x: given, y: tc.out[made]):
+        shape = problem.images, problem.channels, rows, columns
+        for image, channel, row, j in tc.tiles(shape, by=(1, 1, plan.lines, plan.columns)):
+            folds = tc.shared(problem.wide[plan.lines, length])
+            for r in range(plan.lines):
+                if row + r < rows:
+                    fold_rows(x, folds, r, image, channel, row + r, j * right - left)
+            for r in range(plan.lines):
+                if row + r < rows:
+                    fold_columns(folds, r, y, image, channel, row + r, j)
 
     return pool
 
@@ -61,13 +103,14 @@ def _fold_rows(problem: Problem, plan: Planes) -> Callable[..., Any]:
     return fold_rows
 
 
-def _fold_columns(problem: Problem, plan: Planes) -> Callable[..., Any]:
-    columns, right, apart = problem.outputs[1], problem.stride[1], problem.dilation[1]
+def _fold_columns(problem: Problem, plan: Planes, columns: int) -> Callable[..., Any]:
+    """Of so many results of a line, from the first on."""
+    whole, right, apart = problem.outputs[1], problem.stride[1], problem.dilation[1]
     wide, own, start = problem.wide, plan.own, problem.start
     folded, finished, output_at = problem.folded, problem.finished, problem.output_at
 
     @tc.function
-    def fold_columns(folds, line, y, image, channel, i):
+    def fold_columns(folds, line, y, image, channel, i, first):
         for j in range(0, columns, own.shape[0]):
             found = tc.tile(wide, own, start)
             for s in range(problem.size[1]):
@@ -75,7 +118,8 @@ def _fold_columns(problem: Problem, plan: Planes) -> Callable[..., Any]:
                     if j + o < columns:
                         found[o] = folded(found[o], folds[line, (j + o) * right + s * apart])
             for (o,) in own:
-                if j + o < columns:
-                    y[output_at(image, i, j + o, channel)] = finished(found[o], i, j + o)
+                at = first + j + o
+                if j + o < columns and at < whole:
+                    y[output_at(image, i, at, channel)] = finished(found[o], i, at)
 
     return fold_columns

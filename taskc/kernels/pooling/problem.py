@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import taskc as tc
@@ -19,6 +19,8 @@ from taskc.kernels.images import (
     sides,
 )
 
+_SIDE = 56  # height and width, where they are known only at a call
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
@@ -33,13 +35,13 @@ class Problem:
 
     operator: str
     images: Extent
-    extents: tuple[int, int]
+    extents: tuple[Extent, Extent]
     channels: int
     size: tuple[int, int]
     stride: tuple[int, int]
     padding: tuple[int, int, int, int]
     dilation: tuple[int, int]
-    outputs: tuple[int, int]
+    outputs: tuple[Extent, Extent]
     order: str
     results: str
     lanes: int
@@ -71,7 +73,25 @@ class Problem:
     @property
     def is_global(self) -> bool:
         """Each result is of a whole image."""
-        return self.size == self.extents and not any(self.padding)
+        # What is known only at a call compares with nothing but itself.
+        is_whole = self.size == self.extents if self.is_sized else self.size is self.extents
+        return is_whole and not any(self.padding)
+
+    @property
+    def is_sized(self) -> bool:
+        """Height and width are numbers, and not known only at a call."""
+        return all(isinstance(extent, int) for extent in self.extents)
+
+    @property
+    def assumed(self) -> Problem:
+        """The problem with a number for each height and width, for plans."""
+        if self.is_sized:
+            return self
+        (height, width), (rows, columns) = (
+            [n if isinstance(n, int) else _SIDE for n in both]
+            for both in (self.extents, self.outputs)
+        )
+        return replace(self, extents=(height, width), outputs=(rows, columns))
 
     @property
     def wide(self) -> DType:
@@ -128,7 +148,11 @@ class Problem:
         if self.counts_padding:
             low, high = -before, high + after
         last = self.outputs[axis] - 1
-        is_alike = before + low <= 0 and last * stride - before + (taps - 1) * step < high
+        is_alike = (
+            isinstance(last, int)
+            and before + low <= 0
+            and last * stride - before + (taps - 1) * step < high
+        )
 
         @tc.function
         def counted(number):
@@ -143,8 +167,8 @@ class Problem:
 
 
 def problem_of(
-    operator: str, images: Extent, extents: tuple[int, int], channels: int, dtype: DType,
-    *, size: Pair, stride: Pair | None = None, padding: Sides = 0, dilation: Pair = 1, ceil_mode: bool = False,
+    operator: str, images: Extent, extents: tuple[Extent, Extent], channels: int, dtype: DType,
+    *, size: Any, stride: Pair | None = None, padding: Sides = 0, dilation: Pair = 1, ceil_mode: bool = False,
     counts_padding: bool = False, order: str, results: str | None = None, lanes: int,
 ) -> Problem:  # fmt: skip
     """The problem of what a user asks for, if there is one."""
@@ -153,14 +177,14 @@ def problem_of(
         raise CompileError(f"there is no {operator} pooling of {dtype}")
     taps, apart, around = pair(size), pair(dilation), sides(padding)
     steps = taps if stride is None else pair(stride)
-    if min(*taps, *apart, *steps) < 1 or min(around) < 0:
+    if min(_numbers(*taps, *apart, *steps)) < 1 or min(around) < 0:
         raise CompileError("extents of windows, strides and dilations begin at 1, padding at 0")
     axes = range(2)
     outputs = [
         _windows(extents[n], taps[n], steps[n], apart[n], (around[n], around[n + 2]), ceil_mode)
         for n in axes
     ]
-    if min(outputs) < 1:
+    if min(_numbers(*outputs, 1)) < 1:
         covered = tuple((taps[n] - 1) * apart[n] + 1 for n in axes)
         padded = tuple(extents[n] + around[n] + around[n + 2] for n in axes)
         raise CompileError(
@@ -185,12 +209,18 @@ def problem_of(
     )
 
 
+def _numbers(*extents: Extent) -> list[int]:
+    return [extent for extent in extents if isinstance(extent, int)]
+
+
 def _windows(
-    extent: int, taps: int, stride: int, step: int, around: tuple[int, int], is_ceil: bool
-) -> int:
+    extent: Extent, taps: Extent, stride: int, step: int, around: tuple[int, int], is_ceil: bool
+) -> Extent:
     """How many windows there are along an axis; each begins in the image, or in the padding before it."""
-    left = extent + sum(around) - (taps - 1) * step - 1
+    before, after = around
+    covered = (taps - 1) * step + 1
     if not is_ceil:
-        return left // stride + 1
-    count = -(-left // stride) + 1
-    return count - 1 if (count - 1) * stride >= extent + around[0] else count
+        return (extent + before + after - covered) // stride + 1
+    # One more that ends beyond the padding, if it doesn't begin there: the same for all extents.
+    beyond = after + stride - covered
+    return (extent + before + min(beyond, max(0, beyond - stride)) + stride - 1) // stride
