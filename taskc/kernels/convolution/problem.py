@@ -153,6 +153,8 @@ class Problem:
     @property
     def assumed(self) -> Problem:
         """The problem with a number for each height and width, for plans."""
+        if self.is_sized:
+            return self
         height, width = (n if isinstance(n, int) else _SIDE for n in self.extents)
         return replace(self, extents=(height, width))
 
