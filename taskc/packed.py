@@ -52,12 +52,17 @@ class Packed(np.ndarray[Any, Any], Laid):
 
 
 def pack(array: Array, type: TensorType) -> Packed:
-    """A copy of an array with its elements where `type`'s layout puts them."""
+    """A copy of an array with its elements where `type`'s layout puts them.
+
+    Extents that aren't numbers are the array's.
+    """
     if type.layout is None:
         raise TypeError(f"{type} has no layout to pack an array into; say {type}.laid(…)")
-    if any(not isinstance(extent, int) for extent in type.shape):
-        raise TypeError(f"an array is packed for a shape that is known, and {type} isn't")
     array = np.asarray(array)
+    if array.ndim == type.rank:
+        pairs = zip(type.shape, array.shape, strict=True)
+        shape = tuple(n if isinstance(n, int) else size for n, size in pairs)
+        type = TensorType(type.dtype, shape, type.layout)
     if array.shape != type.shape or array.dtype != type.dtype.numpy:
         raise TypeError(f"{array.dtype}[{', '.join(map(str, array.shape))}] is no {type}")
     made = empty(type)

@@ -248,6 +248,23 @@ def test_blocked_results_are_the_next_images() -> None:
     np.testing.assert_array_equal(results_of(last, "NCHWc", 20), expected)
 
 
+def test_blocked_images_of_any_number_are_packed() -> None:
+    """By the type that has its number of images from a call; the other extents have to be the array's."""
+    x = np.arange(3 * HERE.lanes * 6).reshape(3, HERE.lanes, 2, 3).astype(np.float32)
+    w = np.ones((HERE.lanes, 1, 1, HERE.lanes), np.float32)
+    kernel = convolution(
+        N, 2, 3, HERE.lanes, HERE.lanes, size=1, order="NCHWc", dtype=f32, packed=True
+    )
+    kind = blocked(N, HERE.lanes, 2, 3)
+    for images in (3, 1, 0):
+        made = kernel(tc.pack(x[:images], kind), kernel.pack(w))
+        total = x[:images].sum(1, keepdims=True)
+        np.testing.assert_array_equal(made, np.broadcast_to(total, made.shape), strict=True)
+    for other in (x[:, :, :1], x[0], x.astype(np.float64)):
+        with pytest.raises(TypeError, match="is no f32"):
+            tc.pack(other, kind)
+
+
 SHAPES = [(1, 14, 14, 64, 64), (1, 1, 1, 1, 1), (3, 7, 31, 48, 17), (N, 2, 40, 12, 120)]
 
 
