@@ -11,7 +11,7 @@ import pytest
 
 import taskc as tc
 from taskc import bf16, f32, i8
-from taskc.kernels.convolution import Direct, build, convolution
+from taskc.kernels.convolution import Direct, Packs, build, convolution
 from taskc.kernels.convolution.plan import candidates
 from taskc.kernels.convolution.problem import Problem
 from taskc.tune.space import least, sample
@@ -40,6 +40,7 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "groups of 40": ((1, H, W, 24, 120), {"groups": 3, "size": (1, 3), "padding": 1}),
     "i8": ((1, H, W, 5, 17), {"dtype": i8, "padding": 1, "bias": True}),
 }  # fmt: skip
+OF_PACKS = Packs(tc.repeat(4, 1) * tc.spatial(1, 16), 1, 8, 16, 8, 2)
 SIZES = [(13, 17), (1, 1), (2, 61), (7, 2), (5, 36)]
 
 
@@ -112,6 +113,7 @@ def test_there_is_no_result_of_images_that_are_too_small() -> None:
         ({"transposed": True}, "heights and widths of transposed convolutions are numbers"),
         ({"machine": tc.machine("sm_80")}, "heights and widths are numbers on this machine"),
         ({"schedule": Direct(4, 1, 16, 1, 10, 16, 8, 8)}, "10 columns of a block are not tiles of 4"),
+        ({"schedule": OF_PACKS}, "it is for heights and widths that are numbers"),
     ],
     ids=str,
 )  # fmt: skip
