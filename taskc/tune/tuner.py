@@ -150,11 +150,13 @@ class Tuner:
     _by_text: dict[str, Outcome] = field(default_factory=dict)
     _by_code: dict[str, Outcome] = field(default_factory=dict)
     _known: set[str] = field(default_factory=set)  # texts that the database had
+    _kept: set[str] = field(default_factory=set)  # plans that it had
 
     def run(self) -> Tuned:
         """Ctrl-C ends it with the best so far."""
         start, was_interrupted = time.monotonic(), False
         finals: list[Final] = []
+        self._recall()
         try:
             for batch in self._batches(start):
                 self._try(batch)
@@ -193,10 +195,6 @@ class Tuner:
             if parcel is None:
                 continue
             digest = digest_of(parcel)
-            row = None if digest in self._by_text else self._row(plan)
-            if row is not None and row.digest == digest:
-                self._by_text[digest] = _outcome_of(row)
-                self._known.add(digest)
             if digest in self._by_text:
                 self._note(plan, self._by_text[digest], is_new=digest not in self._known)
             else:
@@ -217,18 +215,25 @@ class Tuner:
         self._parcels[plan] = parcel
         return parcel
 
-    def _row(self, plan: Plan) -> Row | None:
-        """What the database has of it."""
+    def _recall(self) -> None:
+        """What the database has of this problem, by the texts that were measured."""
         if self.afresh or self.database is None:
-            return None
-        return self.database.find(
-            self.space.operator.name, self.space.problem_text, self.space.text(plan),
-            fingerprint(self.space.machine), version(),
-        )  # fmt: skip
+            return
+        rows = self.database.rows(
+            operator=self.space.operator.name,
+            problem=self.space.problem_text,
+            machine=fingerprint(self.space.machine),
+            version=version(),
+        )
+        for row in rows:
+            self._kept.add(row.plan)
+            if row.digest:
+                self._by_text[row.digest] = _outcome_of(row)
+        self._known = set(self._by_text)
 
     def _note(self, plan: Plan, outcome: Outcome, *, is_new: bool) -> None:
         trial = self.trials[plan] = Trial(plan, self.space.predicted(plan), outcome, is_new)
-        if is_new or self._row(plan) is None:
+        if is_new or self.space.text(plan) not in self._kept:
             self._keep(trial)
         self.progress(trial)
 
