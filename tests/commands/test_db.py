@@ -54,6 +54,7 @@ def kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Database:
     """Five rows."""
     monkeypatch.setenv("TASKC_CACHE", str(tmp_path / "cache"))
     database = Database()
+    monkeypatch.setattr("taskc.commands.db.database", lambda: database)
     for each in ROWS:
         database.add(each)
     database.set_fact(EPYC, "bandwidth", 2e10)
