@@ -151,7 +151,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Call
 
 def test_what_pads_an_output_is_left_alone() -> None:
     with guards.absent():
-        fresh = tc.kernel(workers=8)(raised.function)
+        fresh = tc.KernelDefinition.of(raised.ir)
         x = tc.pack(VALUES, PITCHED)
         fresh(x, 1.0)
     np.testing.assert_array_equal(x.unpack(), VALUES + 1)

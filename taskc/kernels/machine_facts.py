@@ -211,8 +211,18 @@ def with_measured(facts: ProcessorFacts, measured: Mapping[str, float]) -> Proce
     return replace(facts, **taken)
 
 
-# Measured ones are in the database, if this machine was calibrated.
-PROCESSOR = with_measured(ProcessorFacts(), database().facts(fingerprint(machine())))
+def _calibrated() -> Mapping[str, float]:
+    """What was measured of the processor at hand, if it ever was: where none is, LLVM need not be there."""
+    known = database()
+    if not known.path.exists():
+        return {}
+    try:
+        return known.facts(fingerprint(machine()))
+    except ImportError:
+        return {}
+
+
+PROCESSOR = with_measured(ProcessorFacts(), _calibrated())
 GPU = GpuFacts()
 
 

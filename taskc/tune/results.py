@@ -61,6 +61,8 @@ def tolerance(definition: Definition, dtype: DType) -> float:
                 case ir.Mma(accumulator=tensor, by=by):
                     added.add(tensor.dtype)
                     rounded |= {by} if by else set()
+                case _:  # it adds nothing
+                    pass
     narrow = {dtype for dtype in added if dtype.bits < 32}
     allowed = (
         _OF_ROUNDINGS * _last_bit(rounded),

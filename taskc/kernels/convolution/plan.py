@@ -100,7 +100,7 @@ class Direct:
         tiles = whole + bool(rest)
         rows = ceil(problem.features / self.wide)  # of tiles, by features
         largest = self.lines * (self.features // self.wide)  # lines of tiles of a block
-        average = lines * rows / (below * parts)
+        average = lines * rows / max(1, below * parts)
         products = largest * self._products(problem, whole, rest)
         cycles = max(products, self._reading(problem, machine, tiles))
         blocks = 1 + (waves - 1) * average / largest

@@ -112,7 +112,7 @@ def test_more_than_2_to_the_31_elements(tmp_path: Path) -> None:
 
 def test_a_call_is_quick() -> None:
     """Hardly anything of it is Python's, from the second call on."""
-    quick = tc.kernel(workers=16)(scale.function)
+    quick = tc.KernelDefinition.of(scale.ir)
     x, out = X[:64].copy(), np.empty(64, np.float32)
     with guards.absent():
         quick(x, 2.0, out=out)
