@@ -19,15 +19,15 @@ import numpy as np
 from taskc.errors import CompileError
 from taskc.ir.nodes import Tensor
 from taskc.ir.rounding import convert
-from taskc.ir.signature import inputs_of, is_output
+from taskc.ir.signature import inputs_of
 from taskc.ir.types import DType, f64
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.machine import machine
-from taskc.packed import Packed
 from taskc.tune.disturbances import Disturbances
-from taskc.tune.operands import Operands, operands_of, write_operands
+from taskc.tune.operands import operands_of, write_operands
 from taskc.tune.parcel import Parcel
 from taskc.tune.process import Failed
+from taskc.tune.results import results_of
 from taskc.tune.space import Space
 from taskc.tune.tuner import Outcome
 from taskc.tune.workers import Workers
@@ -171,18 +171,4 @@ def _computed(definition: Definition, inputs: Sequence[Any], folder: Path) -> li
     write_operands(folder, own, [])
     operands = operands_of(definition, folder)
     operands.call_of(definition)()
-    return [
-        value.unpack() if isinstance(value, Packed) else value
-        for value in _written(definition, operands)
-    ]
-
-
-def _written(definition: Definition, operands: Operands) -> list[Any]:
-    """What a call writes, in the order of the parameters."""
-    given, made = iter(operands.inputs), iter(operands.outputs)
-    found = []
-    for parameter in definition.ir.parameters:
-        value = next(made if is_output(parameter) else given)
-        if isinstance(parameter, Tensor) and parameter.role != "in":
-            found.append(value)
-    return found
+    return [value for value, _ in results_of(definition, operands)]

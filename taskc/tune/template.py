@@ -6,7 +6,7 @@ def matmul(m, n, k, *, bk=8, stages=2):
     return kernel
 
 matmul(1024, 1024, 1024)                 # a kernel: by the choices that were measured as best, else the defaults
-matmul(1024, 1024, 1024, bk=16)          # what a call says itself isn't chosen
+matmul(1024, 1024, 1024, bk=16)          # what a call says itself isn't chosen: all else is as by default
 matmul.tune(1024, 1024, 1024)            # measures, and returns what was found
 """
 
@@ -82,12 +82,12 @@ class Template:
         self.operator = Operator(name, _candidates, _build, (Choices,), None, cost is not None)
 
     def __call__(self, *args: Any, **keywords: Any) -> Definition:
-        """By the choices that the call makes itself, and for others by those that were measured as best."""
+        """By the choices that were measured as best; where a call makes some itself, by the defaults of the others."""
         said = {name: keywords.pop(name) for name in list(keywords) if name in self.choices}
-        if not said:
-            plan = choose(self.operator, self.arguments(*args, **keywords), machine())
-            said = dict(plan.values)
-        return self.function(*args, **keywords, **said)
+        if said:
+            return self.function(*args, **keywords, **{**self.defaults(), **said})
+        plan = choose(self.operator, self.arguments(*args, **keywords), machine())
+        return self.function(*args, **keywords, **dict(plan.values))
 
     def space(self, *args: Any, **keywords: Any) -> Space[Arguments, Choices]:
         """All choices for a call."""

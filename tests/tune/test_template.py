@@ -63,6 +63,27 @@ def test_without_defaults_it_is_the_first(database: Database) -> None:
     assert dict(made.space(37).default.values) == {"width": 4}
 
 
+def test_what_a_call_leaves_out_is_as_by_default(database: Database) -> None:
+    @tc.tune(width=[4, 2], unroll=[2, 1])
+    def made(n, *, width, unroll):  # type: ignore[no-untyped-def]
+        return scaled(n, 1.0, width=width, unroll=unroll)
+
+    assert str(made(37, unroll=1).ir) == str(scaled(37, 1.0, width=4, unroll=1).ir)
+
+
+def test_of_another_text_nothing_is_known() -> None:
+    def one(n, *, width=1):  # type: ignore[no-untyped-def]
+        return scaled(n, 1.0, width=width)
+
+    def other(n, *, width=1):  # type: ignore[no-untyped-def]
+        return scaled(n, 2.0, width=width)
+
+    texts = [
+        tc.tune(width=[1, 2])(function).space(37).problem_text for function in (one, one, other)
+    ]
+    assert texts[0] == texts[1] != texts[2]
+
+
 def test_what_goes_together() -> None:
     assert plans(template(), 37, 2.0) == {(a, b) for a in (1, 2, 4) for b in (1, 2)}
     few = template(where=lambda width, unroll: width * unroll <= 4)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -9,8 +11,9 @@ from typing import Any
 import pytest
 
 from taskc.tune.database import Database
+from taskc.tune.parcel import Parcel
 from taskc.tune.strategies import STRATEGIES, Strategy
-from taskc.tune.tuner import Trial, Tuned, Tuner
+from taskc.tune.tuner import Outcome, Trial, Tuned, Tuner
 from tests.tune.synthetic import FakeBench, Step, space
 
 
@@ -98,9 +101,36 @@ def test_what_fails_is_recorded_and_the_run_goes_on(tmp_path: Path, outcome: str
 
 
 def test_a_tie_goes_to_the_default(tmp_path: Path) -> None:
+    """All others are a little faster, by less than the noise."""
     here = space()
-    found, _ = tune(tmp_path, bench=FakeBench(here, lambda plan: 1e-3, noise=0.01))
+
+    def nearly(plan: Step) -> float:
+        return 1e-3 if (plan.width, plan.unroll) == (8, 1) else 0.998e-3
+
+    found, _ = tune(tmp_path, bench=FakeBench(here, nearly, noise=0.02))
     assert found.winner == here.default
+    assert min(final.seconds for final in found.finals[1:]) < found.finals[0].seconds
+
+
+def test_plans_of_one_code_are_one_candidate(tmp_path: Path) -> None:
+    class SameCode(FakeBench):
+        def compile(self, parcels: Sequence[Parcel]) -> list[Outcome]:
+            made = super().compile(parcels)
+            return [replace(outcome, digest="the same") for outcome in made]
+
+    found, bench = tune(tmp_path, bench=SameCode(space(), truth))
+    assert len([what for what, _ in bench.asked if what == "check"]) == 1
+    assert len({trial.result.seconds for trial in found.trials if trial.result.is_measured}) == 1
+
+
+def test_slow_plans_are_timed_less(tmp_path: Path) -> None:
+    _, bench = tune(tmp_path)
+    samples = dict.fromkeys(bench.plans.values(), 0)
+    for what, plan in bench.asked:
+        samples[plan] += what == "time"
+    best = next(plan for plan in samples if (plan.width, plan.unroll) == BEST)
+    assert samples[best] == 3 + 6 + 12
+    assert samples[max(samples, key=truth)] == 3
 
 
 def test_a_limit_and_a_budget(tmp_path: Path) -> None:
