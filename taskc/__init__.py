@@ -82,7 +82,7 @@ from taskc.lang.names import (
     where,
     worker,
 )
-from taskc.lang.program import ProgramDefinition, empty, program
+from taskc.lang.program import ProgramDefinition, compute, constant, empty, program, trace
 from taskc.lang.sizes import dim
 from taskc.machine import Machine, machine
 from taskc.packed import Packed, pack
@@ -126,6 +126,8 @@ __all__ = [
     "cdiv",
     "ceil",
     "check",
+    "compute",
+    "constant",
     "copy",
     "cos",
     "cuda",
@@ -182,6 +184,7 @@ __all__ = [
     "tf32",
     "tile",
     "tiles",
+    "trace",
     "trunc",
     "tune",
     "u8",

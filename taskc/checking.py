@@ -19,7 +19,7 @@ import numpy as np
 
 from taskc.arguments import Bound
 from taskc.backend import sim
-from taskc.driver import signature
+from taskc.driver import scheduled, signature
 from taskc.errors import CompileError, Finding, InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import MATH_FUNCTIONS
@@ -139,14 +139,14 @@ def examine_program(
     comes after a call with an error would be examined on numbers without a meaning, and isn't.
     """
     wanted = _wanted(stages)
-    program = map_kernels(definition.ir, lambda kernel: for_target(kernel, target))
+    program = map_kernels(scheduled(definition)[0], lambda kernel: for_target(kernel, target))
     bound = _bound(definition, arguments)
     names = {id(kernel): name for name, kernel in kernels_of(program).items()}
     found: dict[Any, Finding] = {}
     calls: list[Examination] = []
     values = _copies(program, bound)
     for number, launch in enumerate(launches(program, values), start=1):
-        kernel = launch.call.kernel
+        kernel = launch.kernel
         report_call = _behind(f"call {number}, {names[id(kernel)]}: ", progress)
         examination = _examine(kernel, launch.bound, seeds, wanted, report_call)
         for finding in examination.findings:
@@ -279,6 +279,7 @@ class _Examination:
             report = sim.run(
                 kernel,
                 values,
+                dimensions=self.bound.dimensions,
                 seed=seed,
                 statistics=is_last and seed is None,
                 shared_limit=TARGETS[kernel.target].shared_bytes,

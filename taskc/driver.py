@@ -26,10 +26,13 @@ from taskc.errors import CompileError, Finding, Location
 from taskc.ir import nodes as ir
 from taskc.ir.depth import deep
 from taskc.ir.nodes import Kernel
+from taskc.ir.program import Program, kernels_of
 from taskc.ir.rewrite import walk
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.lang.program import ProgramDefinition
 from taskc.launches import launches, on_host
+from taskc.machine import machine
+from taskc.passes.programs.schedule import schedule
 from taskc.places import Device
 from taskc.settings import VERSION, cache_folder, target_name, thread_limit
 
@@ -113,11 +116,11 @@ def call(
     bound = signature(definition).bind(args, keywords, alignment, place)
     with place or nullcontext():
         if isinstance(definition, ProgramDefinition):
-            kernels = {id(kernel.ir): kernel for kernel in definition.kernels}
+            program, kernels = scheduled(definition)
             empty = place.empty if place else on_host
-            with packed(definition.ir.parameters, bound.values) as values:
-                steps = launches(definition.ir, values, empty)
-                _run_all([(kernels[id(step.call.kernel)], step.bound) for step in steps], wanted)
+            with packed(program.parameters, bound.values) as values:
+                steps = launches(program, values, empty)
+                _run_all([(kernels[id(step.kernel)], step.bound) for step in steps], wanted)
         elif isinstance(definition, KernelDefinition):
             (runner,) = _run_all([(definition, bound)], wanted)
             if target is None:
@@ -182,6 +185,20 @@ def compile(
     return entry.once((target, facts)).runner(find_target(target), definition.ir, facts)
 
 
+def scheduled(definition: ProgramDefinition) -> tuple[Program, dict[int, KernelDefinition]]:
+    """A program of kernels alone, and their definitions by the identity of their IR."""
+    entry = _entry(definition)
+    if entry.scheduled is None:
+        program = schedule(definition.ir, machine().lanes)
+        known = {id(kernel.ir): kernel for kernel in definition.kernels}
+        kernels = {
+            id(kernel): known.get(id(kernel)) or KernelDefinition.of(kernel)
+            for kernel in kernels_of(program).values()
+        }
+        entry.scheduled = program, kernels
+    return entry.scheduled
+
+
 def signature(definition: Definition) -> Signature:
     return _entry(definition).signature
 
@@ -219,7 +236,7 @@ def _simulator() -> Backend:
 
         def run(bound: Bound) -> None:
             with unpacked(kernel.parameters, bound.values) as values:
-                report = sim.run(proved, values, on_print=_print)
+                report = sim.run(proved, values, dimensions=bound.dimensions, on_print=_print)
                 errors = tuple([f for f in report.findings if f.severity == "error"])
                 if errors:
                     raise CheckError(errors)
@@ -359,6 +376,7 @@ class _Entry:
     target: str
     shortened: list[Runner] = field(default_factory=list)
     compiled: dict[Hashable, _Once] = field(default_factory=dict)
+    scheduled: tuple[Program, dict[int, KernelDefinition]] | None = None
 
     def once(self, key: Hashable) -> _Once:
         return self.compiled.get(key) or self.compiled.setdefault(key, _Once())

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from taskc.arguments import ArgumentError, Bound
 from taskc.ir.extents import extent_value
-from taskc.ir.nodes import Constant, Expression, Tensor, Variable
+from taskc.ir.nodes import Constant, Expression, Kernel, Tensor, Variable
 from taskc.ir.printer import expression_text
 from taskc.ir.program import Call, Program, bind_dimensions
 from taskc.ir.rounding import as_storage
@@ -28,6 +29,11 @@ class Launch:
 
     call: Call
     bound: Bound
+
+    @property
+    def kernel(self) -> Kernel:
+        assert isinstance(self.call.callee, Kernel)  # a program that runs has no computations
+        return self.call.callee
 
 
 def in_usual_order(described: TensorType) -> Any:
@@ -58,8 +64,12 @@ def launches(
     for tensor in program.temporaries:
         shape = _shape(program, tensor, sizes)
         arrays[tensor] = empty(TensorType(tensor.dtype, shape, tensor.layout))
-    for view, tensor in program.views:
-        arrays[view] = arrays[tensor].reshape(_shape(program, view, sizes))
+    arrays |= dict(program.constants)
+    for view in program.views:
+        shape = _shape(program, view.tensor, sizes)
+        start = extent_value(view.offset, sizes)
+        memory = arrays[view.of].reshape(-1)[start : start + prod(shape)]
+        arrays[view.tensor] = memory.reshape(shape)
     return tuple([Launch(call, _bound(program, call, arrays, sizes)) for call in program.calls])
 
 
@@ -81,17 +91,19 @@ def _bound(
     program: Program, call: Call, arrays: dict[Tensor, Any], sizes: dict[Variable, Any]
 ) -> Bound:
     values = []
-    for parameter, argument in zip(call.kernel.parameters, call.arguments, strict=True):
+    for parameter, argument in zip(call.callee.parameters, call.arguments, strict=True):
         if isinstance(argument, Tensor):
             values.append(arrays[argument])
             continue
         number = _number(argument, sizes)
         problem = misfit(number, parameter.dtype) if isinstance(number, int) else None
         if problem is not None:
-            what = f"argument '{parameter.name}' of {call.kernel.name}()"
+            what = f"argument '{parameter.name}' of {call.callee.name}()"
             raise ArgumentError(f"{program.name}(): {what}, {expression_text(argument)}, {problem}")
         values.append(as_storage(number, parameter.dtype)[()])
-    dimensions = bind_dimensions(call.kernel.parameters, [*map(shape_of, values)])
+    dimensions = bind_dimensions(call.callee.parameters, [*map(shape_of, values)])
+    # A computation has the program's own, which no argument need tell.
+    dimensions |= {own: int(sizes[own]) for own in call.callee.dimensions if own in sizes}
     return Bound(tuple(values), dimensions, None)
 
 

@@ -109,7 +109,7 @@ def test_sizes_are_computed_at_the_call() -> None:
     assert windows(np.zeros(7, np.float32)).tolist() == [14, 16, 18, 20, 22, 24, 26]
     (launch,) = launches(windows.ir, [np.zeros(3, np.float32), np.zeros(3, np.int64)])
     assert launch.bound.values[:2] == (6, -2)
-    assert launch.bound.dimensions == {launch.call.kernel.dimensions[0]: 3}
+    assert launch.bound.dimensions == {launch.kernel.dimensions[0]: 3}
 
 
 def test_a_size_that_is_out_of_range_is_an_error_before_anything_runs() -> None:

@@ -14,6 +14,7 @@ from taskc.checking import Examination, ProgramExamination, examine, examine_pro
 from taskc.commands.loading import example_of, load_kernel
 from taskc.commands.options import add_json, add_kernel, add_seeds, add_target
 from taskc.commands.terminal import Part, Progress, many, write, write_finding, write_text
+from taskc.driver import scheduled
 from taskc.errors import Finding
 from taskc.ir import nodes as ir
 from taskc.ir.program import kernels_of
@@ -79,8 +80,11 @@ def _examined(
             whole = examine_program(
                 definition, arguments, seeds, target=options.target, progress=show
             )
-            names = {id(kernel): name for name, kernel in kernels_of(definition.ir).items()}
-            kernels = [call.kernel for call in definition.ir.calls]
+            program, _ = scheduled(definition)
+            names = {id(kernel): name for name, kernel in kernels_of(program).items()}
+            kernels = [
+                kernel for call in program.calls if isinstance(kernel := call.callee, ir.Kernel)
+            ]
             return whole, [
                 (names[id(kernel)], part, summarize(kernel, part))
                 for kernel, part in zip(kernels, whole.calls, strict=False)

@@ -11,10 +11,12 @@ from taskc.checking import for_target
 from taskc.commands.loading import example_of, load_kernel
 from taskc.commands.options import add_json, add_kernel, add_seeds, add_target
 from taskc.commands.terminal import Progress, columns, many, write, write_text
-from taskc.driver import signature
+from taskc.driver import scheduled, signature
 from taskc.errors import Finding
 from taskc.ir.nodes import Kernel
 from taskc.ir.program import Program, map_kernels
+from taskc.lang.definition import KernelDefinition
+from taskc.lang.program import ProgramDefinition
 from taskc.mutation import EXAMPLES, Mutant, mutate
 
 ENOUGH = 0.95  # of the mutants that are not proved equivalent have to be reported
@@ -37,9 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     definition = load_kernel(options.kernel)
     mutated: Kernel | Program
-    if isinstance(definition.ir, Program):
-        mutated = map_kernels(definition.ir, lambda kernel: for_target(kernel, options.target))
+    if isinstance(definition, ProgramDefinition):
+        program, _ = scheduled(definition)
+        mutated = map_kernels(program, lambda kernel: for_target(kernel, options.target))
     else:
+        assert isinstance(definition, KernelDefinition)
         mutated = for_target(definition.ir, options.target)
     called = signature(definition)
     inputs = [called.bind(example_of(definition, *which), {}).values for which in EXAMPLES]

@@ -20,7 +20,7 @@ from taskc.ir.parser import kernel_of, signature
 from taskc.ir.parser_names import Node
 from taskc.ir.parser_statements import Statements
 from taskc.ir.parser_text import location, syntax_tree
-from taskc.ir.program import Call, Program
+from taskc.ir.program import Call, Program, View
 from taskc.ir.rewrite import walk
 from taskc.ir.signature import Parameter, inputs_of, is_output, outputs_of
 from taskc.ir.types import TensorType, i64
@@ -46,7 +46,7 @@ class _Reader:
         self.kernels: dict[str, ir.Kernel] = {}
         self.dimensions: tuple[ir.Variable, ...] = ()
         self.temporaries: list[ir.Tensor] = []
-        self.views: dict[ir.Tensor, ir.Tensor] = {}
+        self.views: dict[ir.Tensor, View] = {}
         self.calls: list[Call] = []
 
     def program(self, tree: Node, kernels: list[Node]) -> Program:
@@ -70,7 +70,7 @@ class _Reader:
             dimensions=self.dimensions,
             temporaries=tuple(self.temporaries),
             calls=tuple(self.calls),
-            views=tuple(self.views.items()),
+            views=tuple(self.views.values()),
             loc=self.names.location(name),
         )
 
@@ -81,7 +81,7 @@ class _Reader:
         self.kernels[kernel.name] = kernel
 
     def check_all_are_called(self, kernels: list[Node]) -> None:
-        called = {id(call.kernel) for call in self.calls}
+        called = {id(call.callee) for call in self.calls}
         for kernel, tree in zip(self.kernels.values(), kernels, strict=True):
             if id(kernel) not in called:
                 raise self.names.error(f"no call is one of {kernel.name}", tree.children[0])
@@ -98,12 +98,12 @@ class _Reader:
         of = self.names.find(tree.children[2], ir.Tensor)
         if of in self.views:
             raise self.names.error(
-                f"{of} is a view, too", tree.children[2], f"it is one of {self.views[of]}"
+                f"{of} is a view, too", tree.children[2], f"it is one of {self.views[of].of}"
             )
         view = self.tensor(tree)
         if view.dtype is not of.dtype:
             raise self.names.error(f"{of} is of {of.dtype}, and its view too", tree.children[1])
-        self.views[view] = of
+        self.views[view] = View(view, of)
 
     def tensor(self, tree: Node) -> ir.Tensor:
         name, kind = tree.children[:2]

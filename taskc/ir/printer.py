@@ -25,7 +25,7 @@ from taskc.ir.depth import deeply
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import Expression, Statement
 from taskc.ir.printer_expressions import Expressions, Named, joined
-from taskc.ir.program import Call, Program, kernels_of
+from taskc.ir.program import Call, Computation, Program, callees_of, digest_of
 from taskc.ir.rewrite import walk
 from taskc.ir.signature import is_output
 from taskc.ir.text_rules import (
@@ -42,17 +42,19 @@ _SCOPE_WORDS = {ir.BARRIER: "mbarrier"}
 
 
 @deeply
-def to_text(printed: ir.Kernel | Program) -> str:
-    """A kernel, or a program and below it its kernels, as text; a newline at its end."""
+def to_text(printed: ir.Kernel | Computation | Program) -> str:
+    """A kernel, or a program and below it what it calls, as text; a newline at its end."""
     if isinstance(printed, ir.Kernel):
         return _Printer(printed).kernel(printed)
-    kernels = [replace(kernel, name=name) for name, kernel in kernels_of(printed).items()]
-    return "\n".join([calls_text(printed), *map(to_text, kernels)])
+    if isinstance(printed, Computation):
+        return _Printer(None).computation(printed)
+    callees = [replace(callee, name=name) for name, callee in callees_of(printed).items()]
+    return "\n".join([calls_text(printed), *map(to_text, callees)])
 
 
 @deeply
 def calls_text(program: Program) -> str:
-    """A program without its kernels, as text; a newline at its end."""
+    """A program without what it calls, as text; a newline at its end."""
     return _Printer(None).program(program)
 
 
@@ -100,7 +102,9 @@ class _Printer:
         meaning = self.text(snippet.meaning, None, 0)
         return f"snippet {self.text.name(snippet)}({parameters}) = {meaning} as {_quoted(snippet.text)}"
 
-    def header(self, word: str, printed: ir.Kernel | Program, options: str = "") -> str:
+    def header(
+        self, word: str, printed: ir.Kernel | Computation | Program, options: str = ""
+    ) -> str:
         name = printed.name if printed.name.isidentifier() else _quoted(printed.name)
         dimensions = ", ".join([self.text.binder(d) for d in printed.dimensions])
         name += f"[{dimensions}]" if dimensions else ""
@@ -139,21 +143,31 @@ class _Printer:
     def program(self, program: Program) -> str:
         self.text.taken |= RESERVED
         lines = [self.header("program", program)]
+        for tensor, memory in program.constants:
+            kind = self.text.type(tensor)
+            lines.append(f'    constant {self.text.name(tensor)}: {kind} = "{digest_of(memory)}"')
         for tensor in program.temporaries:
             lines.append(f"    temporary {self.text.name(tensor)}: {self.text.type(tensor)}")
-        for view, tensor in program.views:
-            lines.append(
-                f"    view {self.text.name(view)}: {self.text.type(view)} of {self.text.name(tensor)}"
-            )
-        names = {id(kernel): name for name, kernel in kernels_of(program).items()}
-        lines += [f"    {names[id(call.kernel)]}({self.call(call)})" for call in program.calls]
+        for view in program.views:
+            name, of = self.text.name(view.tensor), self.text.name(view.of)
+            place = "" if view.offset == 0 else f" at {self.text.extent(view.offset)}"
+            lines.append(f"    view {name}: {self.text.type(view.tensor)} of {of}{place}")
+        names = {id(callee): name for name, callee in callees_of(program).items()}
+        lines += [f"    {names[id(call.callee)]}({self.call(call)})" for call in program.calls]
         return "\n".join([*lines, *([] if lines[1:] else ["    pass"]), ""])
+
+    def computation(self, computation: Computation) -> str:
+        first = self.header("computation", computation)
+        output = self.text.name(computation.output)
+        variables = ", ".join(map(self.text.name, computation.variables))
+        value = self.text(computation.value, computation.output.dtype, 0)
+        return f"{first}\n    {output}[{variables}] = {value}\n"
 
     def call(self, call: Call) -> str:
         """The arguments: inputs in order, and the outputs."""
         inputs: list[str] = []
         outputs: list[str] = []
-        for parameter, argument in zip(call.kernel.parameters, call.arguments, strict=True):
+        for parameter, argument in zip(call.callee.parameters, call.arguments, strict=True):
             if isinstance(argument, ir.Tensor):
                 text = self.text.name(argument)
             else:

@@ -1,14 +1,22 @@
-"""Programs: calls of kernels, one after another, on parameters and temporaries.
+"""Programs: calls of kernels and computations, one after another, on parameters, constants and temporaries.
 
-    program    ::= Program(name, parameters, dimensions, temporaries, calls, views)
-    call       ::= Call(kernel, arguments)
-    argument   ::= Tensor                          for a tensor: a parameter, a temporary or a view
-                 | expression                      for a scalar: of the program's scalars and dimensions
+    program     ::= Program(name, parameters, dimensions, constants, temporaries, calls, views)
+    call        ::= Call(callee, arguments)
+    callee      ::= Kernel | Computation
+    computation ::= Computation(name, parameters, dimensions, variables, value)
+    argument    ::= Tensor                         for a tensor: a parameter, a constant, a temporary or a view
+                  | expression                     for a scalar: of the program's scalars and dimensions
+    view        ::= View(tensor, of, offset)
 
 A program is straight: what chose its calls was constant. Calls take effect one after another, each as a
-call of its kernel would. A temporary is uninitialized memory that lives from the program's start to its
-end; its extents are expressions of the program's dimensions. A view is the memory of a parameter or a
-temporary, row-major, in another shape of as many elements. A program inside a program has been inlined.
+call of its callee would. A temporary is uninitialized memory that lives from the program's start to its
+end; its extents are expressions of the program's dimensions. A constant is memory that is there before any
+call, and that none writes. A view is row-major memory of another tensor from an element on. A program inside
+a program has been inlined.
+
+A computation is an index expression without a schedule: for all indices of its output, which is the last of
+its parameters, output[variables] = value. Its inputs are only read, each index in bounds. Its dimensions are
+those of the program that calls it, the same variables: no argument has to tell them.
 
 What holds of every program that can be called, since tracing has checked it:
 
@@ -20,58 +28,112 @@ What holds of every program that can be called, since tracing has checked it:
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import numpy as np
 
 from taskc.errors import NOWHERE, Location
 from taskc.ir.nodes import Expression, Kernel, Tensor, Variable
 from taskc.ir.text_rules import PROGRAM_WORDS, identifier
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Computation:
+    """output[variables] = value for every element of the output, as the head of this file says."""
+
+    name: str
+    parameters: tuple[Tensor | Variable, ...]
+    dimensions: tuple[Variable, ...]
+    variables: tuple[Variable, ...]
+    value: Expression
+    loc: Location = field(default=NOWHERE, repr=False, kw_only=True)
+
+    @property
+    def output(self) -> Tensor:
+        output = self.parameters[-1]
+        assert isinstance(output, Tensor)
+        return output
+
+
+Callee: TypeAlias = Kernel | Computation
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a kernel; `arguments` are one for each of its parameters, outputs too."""
+    """A call; `arguments` are one for each of the callee's parameters, outputs too."""
 
-    kernel: Kernel
+    callee: Callee
     arguments: tuple[Tensor | Expression, ...]
     loc: Location = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
+class View:
+    """Memory of `of`, a parameter, a constant or a temporary, from the element `offset` on."""
+
+    tensor: Tensor
+    of: Tensor
+    offset: int | Expression = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
-    """Calls of kernels, as the head of this file says. Parameters and dimensions are those of a kernel."""
+    """Calls, as the head of this file says. Parameters and dimensions are those of a kernel.
+
+    constants  and the memory of each: its elements row-major, or as its layout has them
+    """
 
     name: str
     parameters: tuple[Tensor | Variable, ...]
     dimensions: tuple[Variable, ...]
     temporaries: tuple[Tensor, ...]
     calls: tuple[Call, ...]
-    views: tuple[tuple[Tensor, Tensor], ...] = ()  # and what each is a view of
+    views: tuple[View, ...] = ()
+    constants: tuple[tuple[Tensor, np.ndarray], ...] = field(default=(), compare=False, repr=False)
     loc: Location = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
 
-def kernels_of(program: Program) -> dict[str, Kernel]:
-    """The kernels that a program calls, each once, in the order of their first calls.
+def digest_of(memory: np.ndarray) -> str:
+    """What stands for a constant's elements in a program's text."""
+    return hashlib.sha256(np.ascontiguousarray(memory).view(np.uint8).data).hexdigest()[:32]
 
-    The names are their own; the second kernel that is called `copy` is `copy_1`. No name is a word of the text.
+
+def callees_of(program: Program) -> dict[str, Callee]:
+    """What a program calls, each once, in the order of the first calls.
+
+    The names are their own; the second one that is called `copy` is `copy_1`. No name is a word of the text.
     """
-    named: dict[str, Kernel] = {}
+    named: dict[str, Callee] = {}
+    seen: set[int] = set()
     for call in program.calls:
-        if not any(call.kernel is kernel for kernel in named.values()):
-            base = name = identifier(call.kernel.name)
+        if id(call.callee) not in seen:
+            seen.add(id(call.callee))
+            base = name = identifier(call.callee.name)
             number = 0
             while name in named or name in PROGRAM_WORDS:
                 number += 1
                 name = f"{base}_{number}"
-            named[name] = call.kernel
+            named[name] = call.callee
     return named
 
 
-def map_kernels(program: Program, change: Callable[[Kernel], Kernel]) -> Program:
-    """The program with its kernels exchanged: one that is called twice is still one."""
-    made = {id(kernel): change(kernel) for kernel in kernels_of(program).values()}
-    calls = [replace(call, kernel=made[id(call.kernel)]) for call in program.calls]
+def kernels_of(program: Program) -> dict[str, Kernel]:
+    """The kernels among what a program calls, by the same names."""
+    return {name: it for name, it in callees_of(program).items() if isinstance(it, Kernel)}
+
+
+def map_callees(program: Program, change: Callable[[Callee], Callee]) -> Program:
+    """The program with its callees exchanged: one that is called twice is still one."""
+    made = {id(callee): change(callee) for callee in callees_of(program).values()}
+    calls = [replace(call, callee=made[id(call.callee)]) for call in program.calls]
     return replace(program, calls=tuple(calls))
+
+
+def map_kernels(program: Program, change: Callable[[Kernel], Kernel]) -> Program:
+    return map_callees(program, lambda it: change(it) if isinstance(it, Kernel) else it)
 
 
 def bind_dimensions(

@@ -63,6 +63,7 @@ class Context:
     definitions  what the Lets of index arithmetic over unchanging names stand for
     lazy     why nothing may be executed before the current expression, or None
     peers    what is another block's memory
+    capture  what a value from around the function is to it
     target   the name that the current statement assigns
     root     the expression that is the current statement's whole right-hand side
     """
@@ -99,6 +100,7 @@ class Context:
         self.root: ast.expr | None = None
         self.definitions: dict[ir.Variable, ir.Expression] = {}
         self.nonnegative: set[ir.Variable] = set()
+        self.capture: Callable[[Value], Value] = lambda value: value
         self.results: set[ir.Variable] = set()  # of operations, not yet named by a statement
         self.fixed: dict[ir.Variable, str] = {}  # variables that no statement may assign
         self.divergent: dict[ir.Tensor, Location] = {}  # private memory written in a mapping loop
@@ -287,6 +289,7 @@ class Context:
 
     def symbolic(self, value: Value) -> Value:
         """A constant from outside, with its symbolic dimensions as variables of this kernel."""
+        value = self.capture(value)
         if isinstance(value, Size):
             return value.over(self.symbol)
         if type(value) in (tuple, list) and any(isinstance(item, Size) for item in value):

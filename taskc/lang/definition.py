@@ -92,7 +92,7 @@ class Definition(Described, ABC):
         if trace is not None:
             from taskc.lang.traced_call import traced_call  # only programs need it
 
-            returned = traced_call(trace, self.ir, self.tuples, args, keywords)
+            returned = traced_call(trace, self.ir, self.tuples, args, keywords, pack=self.pack)
             trace.kernels |= {id(kernel.ir): kernel for kernel in self.kernels}
             return returned
         refuse_handles((*args, *keywords.values()))

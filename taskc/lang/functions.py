@@ -11,7 +11,7 @@ from types import FunctionType
 from typing import Any
 
 from taskc.errors import CompileError
-from taskc.lang.source import Source, source_of
+from taskc.lang.source import Source, lambda_source, source_of
 from taskc.lang.values import Described, describe
 
 
@@ -55,6 +55,8 @@ class FunctionDefinition(Described):
 
     @property
     def source(self) -> Source:
+        if self.__name__ == "<lambda>":
+            return lambda_source(self.function)
         return source_of(self.function, f"function '{self.__name__}'")
 
     @property

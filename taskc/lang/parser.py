@@ -23,7 +23,7 @@ from taskc.lang.sizes import Dimension
 from taskc.lang.source import source_of
 from taskc.lang.statements import STATEMENTS
 
-_EVALUATORS = {
+EVALUATORS = {
     **EXPRESSIONS,
     **OPERATORS,
     ast.Call: call_with(HANDLERS, BUILTINS),
@@ -31,7 +31,7 @@ _EVALUATORS = {
     ast.GeneratorExp: comprehension,
     **REFUSED_EXPRESSIONS,
 }
-_EXECUTORS = {**STATEMENTS, **ASSIGNMENTS, ast.For: for_loop, **REFUSED_STATEMENTS}
+EXECUTORS = {**STATEMENTS, **ASSIGNMENTS, ast.For: for_loop, **REFUSED_STATEMENTS}
 
 
 def parse_kernel(
@@ -50,7 +50,7 @@ def parse_kernel(
     source = source_of(function, f"kernel '{name}'")
     loc = source.head()
     outside = Outside(function, around)
-    context = Context(name, workers, is_cuda_kernel, target or "generic", _EVALUATORS, _EXECUTORS)
+    context = Context(name, workers, is_cuda_kernel, target or "generic", EVALUATORS, EXECUTORS)
     context.frames.append(Frame(source, outside, []))
     parameters = declared(context, function, outside, source, f"kernel '{name}'")
     dimensions = tuple(context.dimensions.values())

@@ -1,4 +1,4 @@
-"""`@tc.program`: a Python function over tensors, traced once into calls of kernels."""
+"""`@tc.program`: a Python function over tensors, traced once into calls of kernels and computations."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from taskc.errors import CompileError
 from taskc.ir.nodes import Variable
 from taskc.ir.program import Program, kernels_of
+from taskc.ir.types import TensorType, from_numpy
 from taskc.lang.definition import Definition, Example, KernelDefinition, Packs
 from taskc.lang.names import Intrinsic
 from taskc.lang.sizes import Dimension, dim
@@ -106,6 +107,67 @@ def _empty(kind: object) -> Handle | np.ndarray[Any, Any]:
 
 
 empty = Intrinsic("empty", _empty)
+
+
+def compute(
+    shape: Any, function: Callable[..., Any], *, name: str | None = None, out: Any = None
+) -> Handle:
+    """In a program, a tensor whose elements are what a function of their indices gives.
+
+        y = tc.compute((m, n), lambda i, j: tc.gelu(x[i, j] + bias[j]))
+
+    function  a lambda or a @tc.function of one expression, or of one with named parts. It is parsed, never run; the
+              program's tensors and sizes, and Python's constants, may be named in it. Its type is the result's
+    out       an output or a temporary to write instead of a new one
+    """
+    from taskc.lang.computations import computation_of  # with all that knows the language
+    from taskc.lang.traced_call import traced_call
+
+    site, trace = call_site(), current_trace()
+    if trace is None:
+        raise CompileError("tc.compute is for the body of a @tc.program", site)
+    extents = shape if isinstance(shape, (tuple, list)) else (shape,)
+    named = name or str(getattr(function, "__name__", "compute"))
+    called = "compute" if named == "<lambda>" else named
+    try:
+        made, given = computation_of(trace, trace.extents(extents, site), function, called, site)
+    except CompileError as error:
+        raise error.with_traceback(None) from error.__cause__
+    returned: Handle = traced_call(
+        trace, made, {}, given, {} if out is None else {"out": out}, site
+    )
+    return returned
+
+
+def constant(array: Any) -> Handle:
+    """In a program, an array that is known now. It isn't copied: nobody may change it later."""
+    site, trace = call_site(), current_trace()
+    if trace is None:
+        raise CompileError("tc.constant is for the body of a @tc.program", site)
+    array = np.asarray(array)
+    try:
+        dtype = from_numpy(array.dtype)
+    except ValueError:
+        raise CompileError(
+            f"there is no element type for an array of {array.dtype}", site
+        ) from None
+    # A scalar stays one: NumPy makes an array of one axis of what has none.
+    whole = array if array.ndim == 0 else np.ascontiguousarray(array)
+    return trace.constant(whole, TensorType(dtype, array.shape), site)
+
+
+def trace(
+    name: str, inputs: Mapping[str, TensorType], body: Callable[..., Any]
+) -> ProgramDefinition:
+    """The program of a function that is called with a handle for each input, and returns handles.
+
+    What it returns are the outputs: a handle, called `out`, or a dictionary of them by name. What isn't a temporary of
+    its own, but an input, a constant, a part of something or returned twice, is copied.
+    """
+    from taskc.lang.traced_program import traced_body  # with all that knows the language
+
+    made, dimensions, kernels = traced_body(name, inputs, body, call_site())
+    return ProgramDefinition(made, dimensions, kernels)
 
 
 def _made(

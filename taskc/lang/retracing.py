@@ -24,8 +24,8 @@ def retrace(program: Program, dimensions: dict[Dimension, Variable]) -> None:
         if problem is not None:
             raise CompileError(problem, tensor.loc)
         trace.temporary(tensor)
-    for view, tensor in program.views:
-        trace.view(view, tensor)
+    for view in program.views:
+        trace.view(view.tensor, view.of, view.offset)
     for call in program.calls:
         _retrace(trace, call)
     trace.finish()
@@ -34,9 +34,9 @@ def retrace(program: Program, dimensions: dict[Dimension, Variable]) -> None:
 def _retrace(trace: Trace, call: Call) -> None:
     inputs: list[Any] = []
     outputs: list[Any] = []
-    for parameter, argument in zip(call.kernel.parameters, call.arguments, strict=True):
+    for parameter, argument in zip(call.callee.parameters, call.arguments, strict=True):
         (outputs if is_output(parameter) else inputs).append(_value(trace, argument))
-    traced_call(trace, call.kernel, {}, inputs, {"out": tuple(outputs)}, call.loc)
+    traced_call(trace, call.callee, {}, inputs, {"out": tuple(outputs)}, call.loc)
 
 
 def _value(trace: Trace, argument: Tensor | Expression) -> Any:

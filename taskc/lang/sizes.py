@@ -158,7 +158,7 @@ class Sizes:
 
     def __init__(self, name: str, dimensions: dict[Dimension, Variable]) -> None:
         self.name = name
-        self._variables = dimensions
+        self.variables = dimensions
         self._scope = _scope(dimensions.values())
 
     def expression(self, value: Number) -> Expression:
@@ -166,18 +166,18 @@ class Sizes:
         return value.over(self._variable) if isinstance(value, Size) else build.index(int(value))
 
     def _variable(self, dimension: Dimension) -> Variable:
-        if dimension not in self._variables:
+        if dimension not in self.variables:
             raise CompileError(
                 f"the dimension '{dimension}' is not an extent of any parameter of '{self.name}'",
                 call_site(),
                 "its size is learned from the arguments of a call",
             )
-        return self._variables[dimension]
+        return self.variables[dimension]
 
     def number(self, expression: Expression) -> Number:
         """An expression as the program's Python sees it."""
-        own = {variable: dimension.variable for dimension, variable in self._variables.items()}
-        dimensions = {dimension.variable: dimension for dimension in self._variables}
+        own = {variable: dimension.variable for dimension, variable in self.variables.items()}
+        dimensions = {dimension.variable: dimension for dimension in self.variables}
         return _number(substitute(expression, own), dimensions)
 
     def extent(self, expression: Expression) -> int | Expression:

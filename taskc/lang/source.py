@@ -200,6 +200,74 @@ def _definition(block: list[str], name: str) -> ast.FunctionDef | None:
     return found if 1 in (found.lineno, *(part.lineno for part in found.decorator_list)) else None
 
 
+# --- lambdas ---------------------------------------------------------------------------------
+
+_modules: dict[str, tuple[int, list[ast.Lambda]]] = {}
+
+
+def lambda_source(function: FunctionType) -> Source:
+    """The source of a lambda: its body is what a function of one `return` would have.
+
+    A lambda is found by its line, its parameters and, from Python 3.11 on, its column.
+    """
+    code = function.__code__
+    known = _parsed.get(id(code))
+    if known is not None and known[0] is code:
+        return known[1]
+    file, line = code.co_filename, code.co_firstlineno
+    place = os.path.abspath(file) if os.path.exists(file) else file
+    linecache.checkcache(file)
+    lines = linecache.getlines(file, function.__globals__)
+    names = code.co_varnames[: code.co_argcount]
+    found = [
+        node
+        for node in _lambdas(file, lines)
+        if node.lineno == line and tuple(arg.arg for arg in node.args.args) == names
+    ]
+    if len(found) > 1 and sys.version_info >= (3, 11):
+        columns = {(at[0], at[2]) for at in code.co_positions() if at[0] and at[2] is not None}
+        inside = [
+            node
+            for node in found
+            if all(_holds(node, row, column) for row, column in columns if row)
+        ]
+        found = inside[-1:]  # the innermost: an outer one holds it, too
+    if len(found) != 1:
+        problem = "isn't there" if not found else "has others like it beside it"
+        raise CompileError(
+            f"the source of a lambda can't be read: it {problem} at line {line} of {file!r}",
+            Location(place, line, 0, line, 0),
+            "write it with 'def', as a @tc.function",
+        )
+    (node,) = found
+    body = ast.copy_location(ast.Return(node.body), node.body)
+    tree = ast.FunctionDef(name="lambda", args=node.args, body=[body], decorator_list=[])
+    source = Source(place, lines, 1, ast.copy_location(tree, node))
+    if len(_parsed) >= _LIMIT:
+        _parsed.clear()
+    _parsed[id(code)] = code, source
+    return source
+
+
+def _lambdas(file: str, lines: list[str]) -> list[ast.Lambda]:
+    """Those of a file, outer ones before inner ones."""
+    text = "".join(lines)
+    known = _modules.get(file)
+    if known is None or known[0] != hash(text):
+        try:
+            tree = ast.parse(text)
+        except SyntaxError:
+            return []
+        known = hash(text), [node for node in ast.walk(tree) if isinstance(node, ast.Lambda)]
+        _modules[file] = known
+    return known[1]
+
+
+def _holds(node: ast.Lambda, line: int, column: int) -> bool:
+    start = (node.lineno, node.col_offset)
+    return start <= (line, column) < (node.end_lineno or 0, node.end_col_offset or 0)
+
+
 # --- where running Python is -----------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ and that a size fits a scalar of fewer bits, is left to the call.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -20,8 +20,8 @@ from taskc.ir.build import index, subtract
 from taskc.ir.extents import shifted_dimension
 from taskc.ir.mapping import repeat
 from taskc.ir.printer_expressions import extent_text
-from taskc.ir.program import Call, Program
-from taskc.ir.rewrite import substitute, walk
+from taskc.ir.program import Call, Callee as Called, Computation, Program
+from taskc.ir.rewrite import replace_tensors, substitute, walk
 from taskc.ir.rounding import as_storage
 from taskc.ir.signature import (
     MatchError,
@@ -33,13 +33,15 @@ from taskc.ir.signature import (
     named_type,
     outputs_of,
 )
-from taskc.ir.types import i64
+from taskc.ir.types import TensorType, i64
 from taskc.lang.sizes import Size
 from taskc.lang.source import assigned_names, call_site
 from taskc.lang.tracing import Handle, ScalarHandle, TensorHandle, Trace
 from taskc.lang.values import describe
+from taskc.packed import Packed
 
-Callee: TypeAlias = "ir.Kernel | Program"
+Callee: TypeAlias = "Called | Program"
+Pack: TypeAlias = Callable[[Any, str], Any]
 Value: TypeAlias = "ir.Tensor | ir.Expression"
 
 
@@ -50,9 +52,13 @@ def traced_call(
     args: Sequence[Any],
     keywords: dict[str, Any],
     site: Location | None = None,
+    pack: Pack | None = None,
 ) -> Any:
-    """Notes a call with handles, of the running code or at a site; what it returns are handles, too."""
-    call = _TracedCall(trace, called, tuples, site or call_site())
+    """Notes a call with handles, of the running code or at a site; what it returns are handles, too.
+
+    pack  makes of an array, given a parameter's name, what that takes
+    """
+    call = _TracedCall(trace, called, tuples, site or call_site(), pack)
     handles = call.bind(args, keywords)
     call.check_memory()
     trace.calls += call.made()
@@ -65,14 +71,22 @@ class _TracedCall:
     """One call of a kernel or a program, as far as it has been looked at."""
 
     def __init__(
-        self, trace: Trace, called: Callee, tuples: Mapping[str, tuple[str, ...]], site: Location
+        self,
+        trace: Trace,
+        called: Callee,
+        tuples: Mapping[str, tuple[str, ...]],
+        site: Location,
+        pack: Pack | None,
     ) -> None:
         self.trace = trace
         self.called = called
         self.tuples = tuples
         self.site = site
+        self.pack = pack
         self.values: dict[str, Value] = {}
-        self.sizes: dict[ir.Variable, int | ir.Expression] = {}
+        # A computation has the program's own dimensions.
+        own = called.dimensions if isinstance(called, Computation) else ()
+        self.sizes: dict[ir.Variable, int | ir.Expression] = {size: size for size in own}
         self.inferred_from: dict[ir.Variable, str] = {}
         self.computed: list[tuple[ir.Tensor, ir.Expression, int | ir.Expression, ir.Tensor]] = []
 
@@ -142,18 +156,16 @@ class _TracedCall:
 
     def _tensor(self, parameter: ir.Tensor, value: Any) -> ir.Tensor:
         expected = _expected(parameter)
+        if isinstance(value, np.ndarray) and parameter.role == "in":
+            value = self._constant(parameter, value)
         if not isinstance(value, TensorHandle):
-            is_array = hasattr(value, "__dlpack__")
-            hint = "make it a parameter of the program" if is_array else None
-            if isinstance(value, tuple):
-                hint = "its parts are passed one by one: *name"
-            raise self.error(
-                parameter,
-                f"{expected}, a tensor of the program, not"
-                f" {'an array' if is_array else describe(value)}",
-                hint,
-            )
-        tensor = value.tensor
+            hint = "its parts are passed one by one: *name" if isinstance(value, tuple) else None
+            what = "an array" if hasattr(value, "__dlpack__") else describe(value)
+            raise self.error(parameter, f"{expected}, a tensor of the program, not {what}", hint)
+        array = self.trace.constants.get(value.tensor)
+        if array is not None and value.tensor.layout is None and parameter.layout is not None:
+            value = self._constant(parameter, array)
+        tensor: ir.Tensor = value.tensor
         if tensor.dtype is not parameter.dtype or len(tensor.shape) != len(
             parameter.argument_shape
         ):
@@ -162,6 +174,29 @@ class _TracedCall:
             self._extent(parameter, wanted, extent, tensor)
         self._check_layout(parameter, tensor)
         return tensor
+
+    def _constant(self, parameter: ir.Tensor, array: np.ndarray[Any, Any]) -> Handle:
+        """An array as a constant of the program: as it is, or packed where the parameter has a layout."""
+        trace, dtype = self.trace, parameter.dtype
+        if array.dtype != dtype.numpy:
+            raise self.error(parameter, f"{_expected(parameter)}, not an array of {array.dtype}")
+        if parameter.layout is None:
+            kind = TensorType(dtype, array.shape)
+            return trace.constant(np.ascontiguousarray(array), kind, self.site)
+        if not isinstance(array, Packed):
+            assert self.pack is not None  # a callee without a definition has no such parameter
+            key = id(array), parameter.layout, parameter.argument_shape
+            known = trace.packed.get(key)
+            if known is not None:
+                return known[1]
+            try:
+                made = self.pack(array, parameter.name)
+            except TypeError as error:
+                raise self.error(parameter, f"can't be packed: {error}") from None
+            found = trace.constant(made, made.type, self.site)
+            trace.packed[key] = array, found
+            return found
+        return trace.constant(array, array.type, self.site)
 
     def _check_owner(self, handle: Handle) -> None:
         if handle.trace is not self.trace:
@@ -294,6 +329,15 @@ class _TracedCall:
                 parameter, f"is read, and no call has written {what} before", hint, note
             )
         for parameter, tensor in self.arguments("out", "inout"):
+            if tensor in trace.constants:
+                raise self.error(parameter, f"is written, and '{tensor.name}' is constant")
+            value = self.values[parameter.name]
+            assert isinstance(value, ir.Tensor)
+            if trace.is_part(value) and tensor not in trace.written:
+                raise self.error(
+                    parameter,
+                    f"is a part of '{tensor.name}', and no call has written all of it before",
+                )
             if tensor in given and tensor.role == "in":
                 raise self.error(
                     parameter,
@@ -344,6 +388,10 @@ class _TracedCall:
             else:
                 assert not isinstance(value, ir.Tensor)
                 scalars[parameter] = value
+        for constant, array in program.constants:
+            tensors[constant] = constant
+            self.trace.constants[constant] = array
+            self.trace.written.setdefault(constant, self.site)
         for temporary in program.temporaries:
             extents = [self._size(extent, scalars) for extent in temporary.shape]
             lowest = min([extent for extent in extents if isinstance(extent, int)], default=0)
@@ -352,21 +400,52 @@ class _TracedCall:
                 raise CompileError(f"{program.name}(): {problem}", self.site)
             tensors[temporary] = replace(temporary, shape=tuple(extents))
             self.trace.temporaries.append(tensors[temporary])
-        for view, tensor in program.views:
-            seen = tuple([self._size(extent, scalars) for extent in view.shape])
-            tensors[view] = replace(view, shape=seen)
-            self.trace.views[tensors[view]] = self.trace.memory_of(tensors[tensor])
+        for view in program.views:
+            seen = tuple([self._size(extent, scalars) for extent in view.tensor.shape])
+            tensors[view.tensor] = replace(view.tensor, shape=seen)
+            offset = self._size(view.offset, scalars)
+            self.trace.view(tensors[view.tensor], tensors[view.of], offset)
+        computed: dict[int, Called] = {}
         calls = []
         for call in program.calls:
             arguments: list[Value] = []
-            for parameter, argument in zip(call.kernel.parameters, call.arguments, strict=True):
+            for parameter, argument in zip(call.callee.parameters, call.arguments, strict=True):
                 if isinstance(argument, ir.Tensor):
                     arguments.append(tensors[argument])
                 else:
-                    what = f"{program.name}(): argument '{parameter.name}' of {call.kernel.name}()"
+                    what = f"{program.name}(): argument '{parameter.name}' of {call.callee.name}()"
                     arguments.append(self._number(what, argument, scalars))
-            calls.append(Call(call.kernel, tuple(arguments), loc=call.loc))
+            callee = call.callee
+            if isinstance(callee, Computation) and callee.dimensions:
+                made = computed.get(id(callee)) or self._inlined_computation(callee, scalars)
+                callee = computed[id(callee)] = made
+            calls.append(Call(callee, tuple(arguments), loc=call.loc))
         return calls
+
+    def _inlined_computation(
+        self, computation: Computation, scalars: dict[ir.Variable, ir.Expression]
+    ) -> Computation:
+        """A computation with the sizes of this program."""
+        tensors = {
+            tensor: replace(
+                tensor, shape=tuple([self._size(extent, scalars) for extent in tensor.shape])
+            )
+            for tensor in computation.parameters
+            if isinstance(tensor, ir.Tensor)
+        }
+        own = {size: scalars[size] for size in computation.dimensions}
+        value = substitute(replace_tensors(computation.value, tensors), own)
+        parameters = [
+            tensors[item] if isinstance(item, ir.Tensor) else item
+            for item in computation.parameters
+        ]
+        known = {node for size in own.values() for node in walk(size)}
+        return replace(
+            computation,
+            parameters=tuple(parameters),
+            dimensions=tuple([own for own in self.trace.variables.values() if own in known]),
+            value=value,
+        )
 
     def _size(
         self, extent: int | ir.Expression, scalars: dict[ir.Variable, ir.Expression]

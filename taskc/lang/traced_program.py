@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import FunctionType, TracebackType
 from typing import Any
 
 from taskc.errors import NOWHERE, CompileError, Location
+from taskc.ir import nodes as ir
 from taskc.ir.nodes import Tensor, Variable
 from taskc.ir.program import Program, kernels_of
+from taskc.ir.text_rules import identifier
+from taskc.ir.types import TensorType, i64
 from taskc.lang.context import Context, Frame
 from taskc.lang.definition import KernelDefinition
 from taskc.lang.functions import Outside
 from taskc.lang.parameters import Parameters, declared
-from taskc.lang.sizes import Dimension, tracing
+from taskc.lang.sizes import Dimension, Size, tracing
 from taskc.lang.source import Source, running, source_of
-from taskc.lang.tracing import Trace
-from taskc.lang.values import describe
+from taskc.lang.tracing import Handle, TensorHandle, Trace
+from taskc.lang.values import describe, layout_of
 
 
 def traced(
@@ -41,17 +46,99 @@ def traced(
             )
     _run(function, trace, source, parameters)
     trace.finish()
+    made, kernels = _program(trace, source.head())
+    return made, context.dimensions, kernels, parameters.tuples
+
+
+def _program(trace: Trace, loc: Location) -> tuple[Program, tuple[KernelDefinition, ...]]:
     made = Program(
-        name=name,
-        parameters=parameters.each,
-        dimensions=tuple(context.dimensions.values()),
+        name=trace.name,
+        parameters=trace.parameters,
+        dimensions=tuple(trace.variables.values()),
         temporaries=tuple(trace.temporaries),
         calls=tuple(trace.calls),
-        views=tuple(trace.views.items()),
-        loc=source.head(),
+        views=tuple(trace.views.values()),
+        constants=tuple(trace.constants.items()),
+        loc=loc,
     )
-    kernels = tuple([trace.kernels[id(kernel)] for kernel in kernels_of(made).values()])
-    return made, context.dimensions, kernels, parameters.tuples
+    return made, tuple([trace.kernels[id(kernel)] for kernel in kernels_of(made).values()])
+
+
+def traced_body(
+    name: str, inputs: Mapping[str, TensorType], body: Callable[..., Any], site: Location
+) -> tuple[Program, dict[Dimension, Variable], tuple[KernelDefinition, ...]]:
+    """The program of a function that returns its outputs."""
+    dimensions: dict[Dimension, Variable] = {}
+    parameters = []
+    for given, kind in inputs.items():
+        shape = [_extent(extent, dimensions) for extent in kind.shape]
+        parameters.append(
+            Tensor(given, kind.dtype, tuple(shape), ir.GLOBAL, layout_of(kind), loc=site)
+        )
+    trace = Trace(identifier(name), parameters, dimensions)
+    token = tracing.set(trace)
+    try:
+        returned = body(*map(trace.handle, parameters))
+        named = returned if isinstance(returned, dict) else {"out": returned}
+        outputs: dict[Tensor, Tensor] = {}  # by the temporary that each was
+        for output, handle in named.items():
+            if output in inputs or not str(output).isidentifier():
+                raise CompileError(
+                    f"{output!r} can't name an output: it is an input's name or none", site
+                )
+            _add_output(trace, output, handle, outputs, site)
+    finally:
+        tracing.reset(token)
+    trace.parameters += tuple(outputs.values())
+    made, kernels = _program(trace, site)
+    return made, dimensions, kernels
+
+
+def _extent(extent: Any, dimensions: dict[Dimension, Variable]) -> Any:
+    """An extent of an input, over variables of the program."""
+
+    def variable_of(dimension: Dimension) -> Variable:
+        return dimensions.setdefault(dimension, Variable(dimension.name, i64, dimension.multiple))
+
+    return extent.over(variable_of) if isinstance(extent, Size) else extent
+
+
+def _add_output(
+    trace: Trace, name: str, handle: object, outputs: dict[Tensor, Tensor], site: Location
+) -> None:
+    """Makes a parameter of what is returned: of the temporary itself where one call makes it, or else of a copy."""
+    if not isinstance(handle, TensorHandle) or handle.trace is not trace:
+        raise CompileError(f"the output '{name}' is {describe(handle)}, and no tensor of it", site)
+    tensor = handle.tensor
+    if tensor in outputs:
+        handle = trace.handle(outputs[tensor])
+        assert isinstance(handle, TensorHandle)
+        tensor = handle.tensor
+    uses = [
+        parameter
+        for call in trace.calls
+        for parameter, argument in zip(call.callee.parameters, call.arguments, strict=True)
+        if argument is tensor and isinstance(parameter, Tensor) and parameter.role != "in"
+    ]
+    is_own = tensor in trace.temporaries and len(uses) == 1 and uses[0].role == "out"
+    if not is_own or any(view.of is tensor for view in trace.views.values()):
+        tensor = _copied(trace, handle)
+    output = replace(tensor, name=name, role="out")
+    trace.temporaries.remove(tensor)
+    trace.calls[:] = [
+        replace(call, arguments=tuple([output if it is tensor else it for it in call.arguments]))
+        for call in trace.calls
+    ]
+    trace.written[output] = trace.written.pop(tensor)
+    outputs[tensor] = output
+
+
+def _copied(trace: Trace, handle: TensorHandle) -> Tensor:
+    from taskc.lang.program import compute
+
+    made: Handle = compute(handle.shape, lambda *at: handle[at], name="copy")
+    assert isinstance(made, TensorHandle)
+    return made.tensor
 
 
 def _run(function: FunctionType, trace: Trace, source: Source, parameters: Parameters) -> None:

@@ -1,4 +1,4 @@
-"""Tracing: a program's body runs once, with handles for tensors, and each call of a kernel is noted.
+"""Tracing: a program's body runs once, with handles for tensors, and each call is noted.
 
 Handles have no values. All that can be wrong with a call is found at its line, in `taskc.lang.traced_call`.
 """
@@ -9,10 +9,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
+import numpy as np
+
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
-from taskc.ir.build import index, product
-from taskc.ir.program import Call
+from taskc.ir.build import add, index, product
+from taskc.ir.program import Call, View
 from taskc.ir.signature import Parameter, named_type, outputs_of
 from taskc.ir.types import DType, TensorType
 from taskc.lang.names import ParameterType
@@ -64,15 +66,15 @@ def _computes(self: Handle, *rest: object) -> NoReturn:
     raise CompileError(
         f"'{self.name}' can't be computed with: in a program only kernels compute",
         call_site(),
-        "call a kernel that does it",
+        "call a kernel that does it, or say what each element is: tc.compute(shape, lambda i: ...)",
     )
 
 
 def _takes_part(self: Handle, *rest: object) -> NoReturn:
     raise CompileError(
-        f"'{self.name}' is passed as a whole: in a program it has no elements and no slices",
+        f"'{self.name}' is no memory to write to, and has no parts that can be asked for",
         call_site(),
-        "take the part in a kernel",
+        "x[t] and x[a:b] are parts of a tensor, which kernels read",
     )
 
 
@@ -83,7 +85,7 @@ _REFUSALS = {
         " rmatmul and rand or ror xor rxor lshift rlshift rshift rrshift neg pos abs invert round"
         " eq ne lt le gt ge array_ufunc array_function"
     ),
-    _takes_part: "getitem setitem contains",
+    _takes_part: "setitem contains",
 }
 for _refuse, _names in _REFUSALS.items():
     for _name in _names.split():
@@ -109,9 +111,13 @@ class TensorHandle(Handle):
         """The same memory, row by row, with other extents: `x.reshape(m * n, k)`."""
         return self.trace.reshaped(self, shape)
 
+    def __getitem__(self, key: Any) -> Handle:
+        """A part of the leading axes, without a copy: `x[t]`, `x[a:b]`, `x[t, a:b]`."""
+        return self.trace.sliced(self, key)
+
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(
-            f"a tensor of a program has .shape, .dtype and .reshape, and no .{name}"
+            f"a tensor of a program has .shape, .dtype, .reshape and slices, and no .{name}"
         )
 
 
@@ -129,6 +135,8 @@ class ScalarHandle(Handle):
     def dtype(self) -> DType:
         return self.variable.dtype
 
+    __getitem__ = _takes_part
+
 
 class Trace(Sizes):
     """A program whose body is running: its calls so far, and what they have written, where."""
@@ -142,7 +150,9 @@ class Trace(Sizes):
         super().__init__(name, dimensions)
         self.parameters = tuple(parameters)
         self.temporaries: list[ir.Tensor] = []
-        self.views: dict[ir.Tensor, ir.Tensor] = {}  # of what each is another shape
+        self.views: dict[ir.Tensor, View] = {}
+        self.constants: dict[ir.Tensor, np.ndarray[Any, Any]] = {}
+        self.packed: dict[Any, tuple[Any, Handle]] = {}  # constants by what was packed, and how
         self.calls: list[Call] = []
         self.kernels: dict[int, Any] = {}  # their definitions, by the identity of their IR
         self.written: dict[ir.Tensor, Location] = {}
@@ -156,7 +166,7 @@ class Trace(Sizes):
         """`tc.empty(type)`"""
         site = call_site()
         kind = tensor_type(kind, site)
-        shape = self._extents(kind.shape, site)
+        shape = self.extents(kind.shape, site)
         if problem := layout_problem(replace(kind, shape=shape)):
             raise CompileError(problem, site)
         (name,) = assigned_names(site, ("temporary",))
@@ -166,28 +176,103 @@ class Trace(Sizes):
     def reshaped(self, handle: TensorHandle, shape: Sequence[Any]) -> Handle:
         """`x.reshape(m * n, k)`"""
         site, tensor = call_site(), handle.tensor
-        return self.view(replace(tensor, shape=self._extents(shape, site), loc=site), tensor)
-
-    def view(self, view: ir.Tensor, tensor: ir.Tensor) -> Handle:
-        """A tensor that is the memory of another, in another shape."""
-        if tensor.layout is not None or view.layout is not None:
-            raise CompileError(
-                f"'{tensor.name}' has a layout of its own, and no other shape", view.loc
-            )
+        view = replace(tensor, shape=self.extents(shape, site), role="in", loc=site)
         if not self.are_equal(product(view.shape), product(tensor.shape)):
             raise CompileError(
                 f"{tensor.name}: {named_type(tensor.dtype, tensor.shape)} has not as many elements"
                 f" as {named_type(tensor.dtype, view.shape)} for all sizes",
                 view.loc,
             )
-        self.views[view] = self.memory_of(tensor)
+        return self.view(view, tensor, 0)
+
+    def sliced(self, handle: TensorHandle, key: Any) -> Handle:
+        """`x[t]`, `x[a:b]`: indices of the leading axes, and then perhaps a range of the next one."""
+        site, tensor = call_site(), handle.tensor
+        parts = key if isinstance(key, tuple) else (key,)
+        *first, last = parts
+        start = stop = None
+        if isinstance(last, slice):
+            if last.step not in (None, 1):
+                raise CompileError("a slice of a tensor has no step", site)
+            start, stop = last.start, last.stop
+        else:
+            first.append(last)
+        rank = len(tensor.shape)
+        taken = len(first) + isinstance(last, slice)
+        if taken > rank or not all(isinstance(part, (int, Size)) for part in first):
+            raise CompileError(
+                f"'{handle.name}' has {rank} axes, and a part of it is indices of the leading ones and then"
+                " perhaps a range",
+                site,
+            )
+        offset: Any = 0
+        for axis, part in enumerate(first):
+            at = self._within(handle, axis, part, 1, site)
+            offset = offset + at * self.number(product(tensor.shape[axis + 1 :]))
+        shape = list(tensor.shape[len(first) :])
+        if isinstance(last, slice):
+            axis, extent = len(first), handle.shape[len(first)]
+            low = self._within(handle, axis, 0 if start is None else start, 0, site)
+            high = self._within(handle, axis, extent if stop is None else stop, 0, site)
+            if not _surely(self, high - low):
+                raise CompileError(f"this part of '{handle.name}' ends before it begins", site)
+            shape[0] = self.extent(self.expression(high - low))
+            offset = offset + low * self.number(product(tensor.shape[axis + 1 :]))
+        (name,) = assigned_names(site, (tensor.name,))
+        view = ir.Tensor(name, tensor.dtype, tuple(shape), ir.GLOBAL, tensor.layout, loc=site)
+        return self.view(view, tensor, self.extent(self.expression(offset)))
+
+    def _within(self, handle: TensorHandle, axis: int, at: Any, size: int, site: Location) -> Any:
+        """A place on an axis with so many elements behind it, for all sizes."""
+        extent = handle.shape[axis]
+        if not isinstance(at, (int, Size)):
+            raise CompileError(
+                f"a place in a tensor is an integer or a size, not {describe(at)}", site
+            )
+        if isinstance(at, int) and at < 0:
+            at = extent + at
+        if not (_surely(self, at) and _surely(self, extent - at - size)):
+            raise CompileError(
+                f"{at} isn't surely a place on axis {axis} of '{handle.name}', of {extent}", site
+            )
+        return at
+
+    def view(self, view: ir.Tensor, tensor: ir.Tensor, offset: int | ir.Expression) -> Handle:
+        """A tensor that is memory of another, from an element of it on."""
+        if tensor.layout is not None or view.layout is not None:
+            raise CompileError(
+                f"'{tensor.name}' has a layout of its own, and no other shape and no parts",
+                view.loc,
+            )
+        under = self.views.get(tensor)
+        if under is not None:
+            tensor = under.of
+            offset = self.extent(add(index(offset), index(under.offset)))
+        self.views[view] = View(view, tensor, offset)
         return self.handle(view)
 
     def memory_of(self, tensor: ir.Tensor) -> ir.Tensor:
-        """The parameter or temporary that a tensor is, whatever its shape."""
-        return self.views.get(tensor, tensor)
+        """The parameter, constant or temporary that a tensor is or is a part of."""
+        view = self.views.get(tensor)
+        return tensor if view is None else view.of
 
-    def _extents(self, extents: Sequence[Any], site: Location) -> tuple[int | ir.Expression, ...]:
+    def is_part(self, tensor: ir.Tensor) -> bool:
+        """It isn't all of its memory."""
+        view = self.views.get(tensor)
+        if view is None:
+            return False
+        return not self.are_equal(product(tensor.shape), product(view.of.shape))
+
+    def constant(self, array: np.ndarray[Any, Any], kind: TensorType, site: Location) -> Handle:
+        """Memory that holds an array, or packed an array's elements."""
+        (name,) = assigned_names(site, ("constant",))
+        shape = tuple([int(extent) for extent in kind.shape])
+        tensor = ir.Tensor(name, kind.dtype, shape, ir.GLOBAL, layout_of(kind), loc=site)
+        self.constants[tensor] = array
+        self.written[tensor] = site
+        return self.handle(tensor)
+
+    def extents(self, extents: Sequence[Any], site: Location) -> tuple[int | ir.Expression, ...]:
         for extent in extents:
             if not isinstance(extent, (int, Size)):
                 raise CompileError(
@@ -209,6 +294,12 @@ class Trace(Sizes):
                     output.loc,
                     f"pass it as the output of a call: kernel(..., out={output.name})",
                 )
+
+
+def _surely(trace: Sizes, size: Any) -> bool:
+    """Whether a size is 0 or more, whatever the dimensions are."""
+    low = trace.interval(trace.linear_difference(trace.expression(size), 0)).low
+    return low is not None and low >= 0
 
 
 def current_trace() -> Trace | None:

@@ -142,11 +142,19 @@ def _run(
     if isinstance(whole, Kernel):
         return _first_error(run(instead, values, seed=seed, until_error=True)), values
     for launch in launches(whole, values):
-        if launch.call.kernel is kernel:
-            report = run(instead, launch.bound.values, seed=seed, until_error=True)
+        if launch.kernel is kernel:
+            report = run(
+                instead,
+                launch.bound.values,
+                dimensions=launch.bound.dimensions,
+                seed=seed,
+                until_error=True,
+            )
             error = _first_error(report)
         else:
-            error = _first_error(run(launch.call.kernel, launch.bound.values))
+            error = _first_error(
+                run(launch.kernel, launch.bound.values, dimensions=launch.bound.dimensions)
+            )
         if error is not None:
             return error, values
     return None, values

@@ -75,13 +75,14 @@ def test_all_that_programs_have_is_read_back() -> None:
     assert (n.multiple, m.multiple) == (4, 1)
     x, left, _, rate, flag, total, out = program.parameters
     temporary, padded, _nothing = program.temporaries
-    (x_1, seen), (_, of_total) = program.views
+    first_view, second_view = program.views
+    x_1, seen, of_total = first_view.tensor, first_view.of, second_view.of
     assert (seen, of_total, total.role, x_1.shape[0].dtype) == (x, total, "out", i64)  # type: ignore[union-attr]
     assert padded.layout is not None
     assert (padded.layout.shape, padded.shape) == ((8, 6), (8, 5))
     first, second, third, fourth, *_ = program.calls
     assert list(kernels_of(program)) == ["fill", "scale", "fill_1", "store"]
-    assert first.kernel is fourth.kernel
+    assert first.callee is fourth.callee
     assert first.arguments[0] is n
     assert isinstance(first.arguments[1], ir.Cast)
     assert first.arguments[1].operand.dtype is i64
@@ -98,8 +99,8 @@ def test_what_is_read_has_its_place() -> None:
     program = parse_program(TEXT, file="whole.txt")
     places = [
         program.loc, *(item.loc for item in program.parameters), program.calls[1].loc,
-        *(item.loc for item in program.temporaries), program.views[1][0].loc,
-        program.calls[1].kernel.loc, program.calls[1].kernel.body.loc,
+        *(item.loc for item in program.temporaries), program.views[1].tensor.loc,
+        program.calls[1].callee.loc, kernels_of(program)["scale"].body.loc,
     ]  # fmt: skip
     assert [place.file for place in places] == ["whole.txt"] * len(places)
     assert [place.text for place in places] == [lines[place.line - 1] for place in places]

@@ -71,7 +71,7 @@ def _launches(
 ) -> Iterator[tuple[ir.Kernel, Sequence[Any]]]:
     if isinstance(called, Program):
         for launch in launches(called, values, _unknown):
-            yield launch.call.kernel, launch.bound.values
+            yield launch.kernel, launch.bound.values
     else:
         yield called, values
 

@@ -116,7 +116,7 @@ def called(definition: Any, arguments: list[Any], name: str) -> Any:
         bound.returned.reshape(-1).view(np.uint8)[...] = 0xFF
     steps = [(definition.ir, bound)]
     if isinstance(definition, tc.ProgramDefinition):
-        steps = [(one.call.kernel, one.bound) for one in launches(definition.ir, bound.values)]
+        steps = [(one.kernel, one.bound) for one in launches(definition.ir, bound.values)]
     for kernel, one in steps:
         loaded_for(kernel, name).run(one.values, one.dimensions)
     return arguments[-1] if bound.returned is None else bound.returned

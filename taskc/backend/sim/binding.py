@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,14 +16,16 @@ from taskc.ir.extents import extent_value, size_in_bytes
 
 
 def bind_arguments(
-    run: Run, arguments: Sequence[Any]
+    run: Run, arguments: Sequence[Any], dimensions: Mapping[ir.Variable, int]
 ) -> tuple[dict[ir.Variable, Any], list[tuple[Array, Memory]]]:
     """What scalars and dimensions stand for, and the arrays that take results from memories.
 
     The parameters' memories and shapes go into `run`.
     """
     kernel = run.kernel
-    bound: dict[ir.Variable, Any] = {}
+    bound: dict[ir.Variable, Any] = {
+        size: size.dtype.numpy.type(number) for size, number in dimensions.items()
+    }
     results: list[tuple[Array, Memory]] = []
     if len(arguments) != len(kernel.parameters):
         raise CompileError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from math import prod
 from typing import Any
@@ -47,6 +47,7 @@ def run(
     kernel: ir.Kernel,
     arguments: Sequence[Any],
     *,
+    dimensions: Mapping[ir.Variable, int] | None = None,
     seed: int | None = None,
     statistics: bool = False,
     stop_at: int = 20,
@@ -59,6 +60,7 @@ def run(
     """Executes a kernel of any stage on NumPy arrays, in place, and reports what is wrong with it.
 
     arguments     one for each parameter: arrays of the storage type, and numbers
+    dimensions    those that no argument's shape tells
     seed          of the schedule, where warps run by themselves; forces that form
     statistics    measure how each access meets the memory: `Report.accesses`, and warnings
     stop_at       how many findings are kept
@@ -71,7 +73,9 @@ def run(
     """
     findings = Findings(stop_at, until_error=until_error)
     with np.errstate(all="ignore"):
-        simulation = Simulation(kernel, arguments, findings, on_print or (lambda line: None), seed)
+        simulation = Simulation(
+            kernel, arguments, findings, on_print or (lambda line: None), seed, dimensions
+        )
         simulation.state.statistics = statistics
         if on_stop is None and is_attended():
             on_stop = open_debugger
@@ -93,12 +97,13 @@ class Simulation:
         findings: Findings,
         on_print: Callable[[str], None],
         seed: int | None,
+        dimensions: Mapping[ir.Variable, int] | None = None,
     ) -> None:
         self.kernel = kernel
         self.seed = seed
         shapes: dict[ir.Tensor, tuple[int, ...]] = {}
         self.state = Run(kernel, findings, shapes, on_print)
-        self.bound, self.results = bind_arguments(self.state, arguments)
+        self.bound, self.results = bind_arguments(self.state, arguments, dimensions or {})
         self.allocated: list[ir.Tensor] = []
         self._examine()
         self.state.remote = analysis.remote_tensors(self.nodes)

@@ -1,0 +1,152 @@
+"""`tc.compute`: an index expression over the tensors of a program that is being traced.
+
+Its function is parsed as the language's expressions are, never run. What it closes over is constant, but for the
+program's tensors and scalars, which become the computation's parameters.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from types import FunctionType
+from typing import Any
+
+from taskc.errors import CompileError, Location
+from taskc.ir import nodes as ir
+from taskc.ir.depth import deep
+from taskc.ir.program import Computation
+from taskc.ir.rewrite import substitute, walk
+from taskc.lang.context import Context, Frame, Scope
+from taskc.lang.conversions import scalar
+from taskc.lang.functions import FunctionDefinition, Outside
+from taskc.lang.parser import EVALUATORS, EXECUTORS
+from taskc.lang.tracing import Handle, ScalarHandle, TensorHandle, Trace
+from taskc.lang.values import Value, counted, describe
+
+_WHAT = "a computation"
+
+
+class Captured:
+    """What a computation takes from the program around it, and as which of its parameters."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.parameters: dict[ir.Tensor | ir.Variable, ir.Tensor | ir.Variable] = {}
+
+    def value(self, value: Value) -> Value:
+        """A value from around the function, with parameters in place of handles."""
+        if type(value) in (tuple, list):
+            return type(value)(map(self.value, value))
+        if not isinstance(value, Handle):
+            return value
+        if value.trace is not self.trace:
+            raise CompileError(f"'{value.name}' belongs to another program, '{value.trace.name}'")
+        given: ir.Tensor | ir.Variable
+        if isinstance(value, ScalarHandle):
+            given = value.variable
+            own: ir.Tensor | ir.Variable = ir.Variable(given.name, given.dtype)
+        else:
+            assert isinstance(value, TensorHandle)
+            given = value.tensor
+            own = ir.Tensor(given.name, given.dtype, given.shape, ir.GLOBAL, given.layout)
+        return self.parameters.setdefault(given, own)
+
+
+def computation_of(
+    trace: Trace,
+    shape: Sequence[int | ir.Expression],
+    function: Callable[..., Any],
+    name: str,
+    site: Location,
+) -> tuple[Computation, list[Handle]]:
+    """The computation that a function describes for each element, and what it is given."""
+    definition = function if isinstance(function, FunctionDefinition) else None
+    if definition is None:
+        if not isinstance(function, FunctionType):
+            raise CompileError(
+                f"tc.compute takes a lambda or a @tc.function, and this is {describe(function)}",
+                site,
+            )
+        definition = FunctionDefinition(function)
+    captured = Captured(trace)
+    context = Context(name, 1, False, "generic", EVALUATORS, EXECUTORS)
+    context.capture = captured.value
+    context.dimensions = dict(trace.variables)
+    context.nonnegative.update(context.dimensions.values())
+    with deep(site):
+        variables, value = _evaluated(context, definition, len(shape), site)
+    used = [own for own in captured.parameters.values() if own in _names(value)]
+    sizes = _names(value) | _extents(used, shape)
+    dimensions = [own for own in trace.variables.values() if own in sizes]
+    output = ir.Tensor(_other_than(used, "out"), value.dtype, tuple(shape), ir.GLOBAL, role="out")
+    made = Computation(name, (*used, output), tuple(dimensions), variables, value, loc=site)
+    handles = [trace.handle(given) for given, own in captured.parameters.items() if own in used]
+    return made, handles
+
+
+def _evaluated(
+    context: Context, definition: FunctionDefinition, rank: int, site: Location
+) -> tuple[tuple[ir.Variable, ...], ir.Expression]:
+    """An element's value, and the indices that it is of."""
+    source = definition.source
+    names, rest = definition.parameters
+    if rank != len(names) and (rest is None or rank < len(names)):
+        raise CompileError(
+            f"the result has {counted(rank, 'dimension')}, and the function"
+            f" {counted(len(names), 'parameter')}{' or more' if rest else ''}",
+            site,
+        )
+    named = [*names, *[f"{rest}_{n}" for n in range(rank - len(names))]]
+    variables = tuple([ir.Variable(name) for name in named])
+    context.nonnegative.update(variables)
+    values: dict[str, Value] = dict(zip(names, variables, strict=False))
+    if rest is not None:
+        values[rest] = variables[len(names) :]
+    # The innermost function returns; the program's would be around it.
+    context.frames += [Frame(source, {}, []), Frame(source, Outside(definition.function), [])]
+    context.in_move = True
+    body = source.tree.body[-1]
+    has_docstring = ast.get_docstring(source.tree, clean=False) is not None
+    context.run(source.tree.body[has_docstring:], Scope(values))
+    result = scalar(context, context.frame.result, body)
+    return variables, _without_names(context, result, body)
+
+
+def _without_names(context: Context, value: ir.Expression, body: ast.stmt) -> ir.Expression:
+    """An expression with what its statements have named in it; they may do nothing else."""
+    named: dict[ir.Variable, ir.Expression] = {}
+    for statement in context.block:
+        if not isinstance(statement, ir.Let):
+            raise context.error(
+                f"{_WHAT} is one expression, and this function does more than name parts of it",
+                body,
+                "what has loops or changes a value is a kernel",
+            )
+        named[statement.variable] = substitute(statement.value, named)
+    return substitute(value, named)
+
+
+def _names(value: ir.Expression) -> set[Any]:
+    """The variables and the tensors in an expression."""
+    found: set[Any] = set()
+    for node in walk(value):
+        if isinstance(node, ir.Variable):
+            found.add(node)
+        elif isinstance(node, ir.Read):
+            found.add(node.tensor)
+    return found
+
+
+def _extents(
+    parameters: Sequence[ir.Tensor | ir.Variable], shape: Sequence[int | ir.Expression]
+) -> set[ir.Variable]:
+    shapes = [own.shape for own in parameters if isinstance(own, ir.Tensor)]
+    extents = [n for extents in (*shapes, shape) for n in extents if not isinstance(n, int)]
+    return {node for extent in extents for node in walk(extent) if isinstance(node, ir.Variable)}
+
+
+def _other_than(parameters: Sequence[ir.Tensor | ir.Variable], name: str) -> str:
+    taken = {own.name for own in parameters}
+    while name in taken:
+        name += "_"
+    return name

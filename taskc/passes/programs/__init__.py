@@ -1,0 +1,1 @@
+"""Passes over programs: Program -> Program, one a file."""
