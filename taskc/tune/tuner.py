@@ -151,6 +151,7 @@ class Tuner:
     _by_code: dict[str, Outcome] = field(default_factory=dict)
     _known: set[str] = field(default_factory=set)  # texts that the database had
     _kept: set[str] = field(default_factory=set)  # plans that it had
+    _chosen: set[str] = field(default_factory=set)  # and what tuning had chosen of them
 
     def run(self) -> Tuned:
         """Ctrl-C ends it with the best so far."""
@@ -172,8 +173,12 @@ class Tuner:
     # --- batches -----------------------------------------------------------------------------
 
     def _batches(self, start: float) -> Iterator[list[Plan]]:
-        """The default first, so that all else is compared with it; then what the strategy says."""
-        yield [self.space.default]
+        """The default first, so that all else is compared with it, and what was chosen before; then the strategy's."""
+        chosen = self._chosen
+        before = (
+            [plan for plan in self.space.plans if self.space.text(plan) in chosen] if chosen else []
+        )
+        yield list(dict.fromkeys([self.space.default, *before]))
         measured, last, idle = _Seconds(self.trials), time.monotonic(), 0
         for proposed in self.strategy(self.space, measured, Random(self.seed)):
             left = None if self.most is None else self.most - len(self.trials)
@@ -227,6 +232,8 @@ class Tuner:
         )
         for row in rows:
             self._kept.add(row.plan)
+            if row.outcome == "chosen":
+                self._chosen.add(row.plan)
             if row.digest:
                 self._by_text[row.digest] = _outcome_of(row)
         self._known = set(self._by_text)

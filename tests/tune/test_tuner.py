@@ -160,6 +160,13 @@ def test_default_alone_fails(tmp_path: Path) -> None:
     assert (found.winner.width, found.winner.unroll) == BEST
 
 
+def test_what_was_chosen_before_is_among_a_few_trials(tmp_path: Path) -> None:
+    first, _ = tune(tmp_path)
+    found, _ = tune(tmp_path, "random", most=2, seed=3)
+    assert found.winner == first.winner
+    assert len(found.trials) == 2
+
+
 @pytest.mark.parametrize("name", sorted(STRATEGIES))
 def test_strategies_find_good_plans(name: str, tmp_path: Path) -> None:
     found, _ = tune(tmp_path, name, most=30, seed=5)
