@@ -57,19 +57,24 @@ class Ours:
 
 def convolution_cases(threads: int, quick: bool) -> Iterator[Case]:
     few = slice(2) if quick else slice(None)
-    for layer in resnet50()[few]:
-        yield from _case("convolution, chain", layer, threads)
+    yield from network_cases(threads, quick)
     for layer in winograd()[few]:
         yield from _case("convolution, chain, exact=False", layer, threads, is_exact=False)
     for layer in resnet50()[few]:
         yield from _case("convolution, arrays", layer, threads, is_blocked=False)
-    for layer in separable()[few]:
-        yield from _case("depthwise and 1x1, chain", layer, threads)
     forms = others()
     for layer in (forms[0], forms[-1]) if quick else forms:
         # Those that have no blocked images are on arrays.
         is_blocked = len(layer.size) == 2 and not layer.is_transposed
         yield from _case("other convolutions", layer, threads, is_blocked=is_blocked)
+
+
+def network_cases(threads: int, quick: bool) -> Iterator[Case]:
+    few = slice(2) if quick else slice(None)
+    for layer in resnet50()[few]:
+        yield from _case("convolution, chain", layer, threads)
+    for layer in separable()[few]:
+        yield from _case("depthwise and 1x1, chain", layer, threads)
 
 
 def _case(

@@ -4,9 +4,9 @@ Each number of threads is a process of its own, since the peers' pools are sized
 that isn't installed is named. `--quick` takes fewer shapes and pairs.
 
 Convolutions are a section of their own (convolution_cases.py, and of bf16 and bytes convolution_types.py):
-`--convolutions` measures them alone, with the processor time that each takes to compile. `--untuned` measures,
-instead of anything else, their plans as they are chosen against random ones, which takes long. `--tune`
-tunes each problem before.
+`--convolutions` measures them alone, with the processor time that each takes to compile; `--networks` those
+of two networks. `--untuned` measures, instead of anything else, their plans as they are chosen against random ones,
+which takes long. `--tune` tunes each problem before.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ THREADS = (1, 2)
 PEERS = ("onnx", "onnxruntime", "torch")
 FLAGS = {
     "convolutions": "these alone",
+    "networks": "those of ResNet-50 and MobileNetV2 alone, in f32 and in a chain",
     "products": "these alone",
     "tune": "first tunes each problem on the CPU, and says what that gained",
     "untuned": "the plans of convolutions alone, against random ones: takes long",
@@ -133,12 +134,14 @@ def tune(threads: int, quick: bool, flags: list[str]) -> None:
 
 
 def sections(threads: int, quick: bool, flags: list[str]) -> Iterator[Case]:
-    from convolution_cases import convolution_cases, untuned_cases
+    from convolution_cases import convolution_cases, network_cases, untuned_cases
     from convolution_types import typed_cases
     from cpu_cases import attention_cases, memory_cases
 
     if "--untuned" in flags:
         return untuned_cases(threads, quick)
+    if "--networks" in flags:
+        return network_cases(threads, quick)
     if "--convolutions" in flags:
         return chain(convolution_cases(threads, quick), typed_cases(threads, quick))
     if "--products" in flags:
