@@ -82,7 +82,7 @@ from taskc.lang.names import (
     where,
     worker,
 )
-from taskc.lang.program import ProgramDefinition, compute, constant, empty, program, trace
+from taskc.lang.program import ProgramDefinition, compute, constant, empty, program, steps, trace
 from taskc.lang.sizes import dim
 from taskc.machine import Machine, machine
 from taskc.packed import Packed, pack
@@ -177,6 +177,7 @@ __all__ = [
     "spatial",
     "sqrt",
     "static",
+    "steps",
     "store",
     "sync",
     "tan",

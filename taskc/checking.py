@@ -74,13 +74,15 @@ class ProgramExamination:
     """What a program has shown.
 
     findings  what is wrong, each thing once
-    calls     of the program's calls, in order, up to the first with an error
+    calls     of the program's calls, in order, up to the first with an error; of a loop's in each step
     results   what the arguments are after these, of the program as its author wrote it
+    called    what calls are of, those too that were left out: its name in the program's text, and the kernel
     """
 
     findings: tuple[Finding, ...]
     calls: tuple[Examination, ...]
     results: tuple[Any, ...] = ()
+    called: tuple[tuple[str, ir.Kernel], ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -145,7 +147,8 @@ def examine_program(
     found: dict[Any, Finding] = {}
     calls: list[Examination] = []
     values = _copies(program, bound)
-    for number, launch in enumerate(launches(program, values), start=1):
+    launched = launches(program, values)
+    for number, launch in enumerate(launched, start=1):
         kernel = launch.kernel
         report_call = _behind(f"call {number}, {names[id(kernel)]}: ", progress)
         examination = _examine(kernel, launch.bound, seeds, wanted, report_call)
@@ -157,7 +160,8 @@ def examine_program(
         for value, result in zip(launch.bound.values, examination.results, strict=True):
             if isinstance(value, np.ndarray):
                 value[...] = result
-    return ProgramExamination(tuple(found.values()), tuple(calls), tuple(values))
+    called = tuple([(names[id(launch.kernel)], launch.kernel) for launch in launched])
+    return ProgramExamination(tuple(found.values()), tuple(calls), tuple(values), called)
 
 
 def _bound(definition: Definition, arguments: Sequence[Any] | None) -> Bound:

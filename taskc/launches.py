@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
@@ -13,7 +13,7 @@ from taskc.arguments import ArgumentError, Bound
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Constant, Expression, Kernel, Tensor, Variable
 from taskc.ir.printer import expression_text
-from taskc.ir.program import Call, Program, bind_dimensions
+from taskc.ir.program import Call, Program, Step, View, bind_dimensions, views_by_loop
 from taskc.ir.rounding import as_storage
 from taskc.ir.signature import misfit
 from taskc.ir.types import TensorType
@@ -65,12 +65,30 @@ def launches(
         shape = _shape(program, tensor, sizes)
         arrays[tensor] = empty(TensorType(tensor.dtype, shape, tensor.layout))
     arrays |= dict(program.constants)
-    for view in program.views:
+    return tuple(_unrolled(program, program.calls, None, views_by_loop(program), arrays, sizes))
+
+
+def _unrolled(
+    program: Program,
+    steps: Sequence[Step],
+    number: Variable | None,
+    views: Mapping[Variable | None, Sequence[View]],
+    arrays: dict[Tensor, Any],
+    sizes: dict[Variable, Any],
+) -> Iterator[Launch]:
+    """The calls of steps with the parts that theirs are; `number` is that of the innermost loop's step."""
+    for view in views.get(number, ()):
         shape = _shape(program, view.tensor, sizes)
         start = extent_value(view.offset, sizes)
         memory = arrays[view.of].reshape(-1)[start : start + prod(shape)]
         arrays[view.tensor] = memory.reshape(shape)
-    return tuple([Launch(call, _bound(program, call, arrays, sizes)) for call in program.calls])
+    for step in steps:
+        if isinstance(step, Call):
+            yield Launch(step, _bound(program, step, arrays, sizes))
+            continue
+        for turn in range(extent_value(step.count, sizes)):
+            sizes[step.variable] = turn
+            yield from _unrolled(program, step.body, step.variable, views, arrays, sizes)
 
 
 def _shape(program: Program, tensor: Tensor, sizes: dict[Variable, Any]) -> tuple[int, ...]:

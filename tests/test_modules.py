@@ -22,6 +22,7 @@ ELSEWHERE = {
     "ir/test_text.py": "ir/parser_expressions ir/parser_names ir/parser_statements ir/text_rules"
     " ir/printer_expressions",
     "ir/test_parser.py": "ir/parser_text",
+    "ir/test_parser_programs.py": "ir/parser_computations",
     "ir/test_verify.py": "ir/nodes ir/specification ir/verify_expressions ir/verify_rules",
     "ir/test_affine.py": "ir/divisions",
     "ir/test_mapping.py": "ir/cached ir/mapping_forms ir/mapping_split",
@@ -43,7 +44,8 @@ ELSEWHERE = {
     "lang/test_blocks.py": "lang/callbacks lang/folds lang/values lang/views",
     "lang/test_definition.py": "lang/cuda lang/names",
     "lang/test_rejections.py": "lang/refusals",
-    "lang/test_program.py": "ir/program lang/traced_call lang/traced_program lang/tracing",
+    "lang/test_program.py": "ir/program lang/inlining lang/traced_call lang/traced_program lang/tracing",
+    "lang/test_compute.py": "lang/computations",
     "lang/test_parameters.py": "ir/signature lang/calls",
     "lang/test_snippets.py": "ir/ptx",
     # The proofs' parts: what they say of a whole program.

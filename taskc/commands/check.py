@@ -14,10 +14,8 @@ from taskc.checking import Examination, ProgramExamination, examine, examine_pro
 from taskc.commands.loading import example_of, load_kernel
 from taskc.commands.options import add_json, add_kernel, add_seeds, add_target
 from taskc.commands.terminal import Part, Progress, many, write, write_finding, write_text
-from taskc.driver import scheduled
 from taskc.errors import Finding
 from taskc.ir import nodes as ir
-from taskc.ir.program import kernels_of
 from taskc.ir.rewrite import walk
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.lang.program import ProgramDefinition
@@ -56,8 +54,9 @@ def run(options: argparse.Namespace) -> int:
         write_finding(str(finding))
     margin = ""
     if isinstance(definition, ProgramDefinition):
-        count = many(len(definition.ir.calls), "call")
-        if len(calls) < len(definition.ir.calls):
+        assert isinstance(examined, ProgramExamination)
+        count = many(len(examined.called), "call")
+        if len(calls) < len(examined.called):
             count = f"{len(calls)} of {count}"
         write((options.kernel, "bold"), ": ", _result(examined.findings), f", {count}")
         margin = "  "
@@ -80,14 +79,9 @@ def _examined(
             whole = examine_program(
                 definition, arguments, seeds, target=options.target, progress=show
             )
-            program, _ = scheduled(definition)
-            names = {id(kernel): name for name, kernel in kernels_of(program).items()}
-            kernels = [
-                kernel for call in program.calls if isinstance(kernel := call.callee, ir.Kernel)
-            ]
             return whole, [
-                (names[id(kernel)], part, summarize(kernel, part))
-                for kernel, part in zip(kernels, whole.calls, strict=False)
+                (name, part, summarize(kernel, part))
+                for (name, kernel), part in zip(whole.called, whole.calls, strict=False)
             ]
         assert isinstance(definition, KernelDefinition)
         one = examine(definition, arguments, seeds, target=options.target, progress=show)

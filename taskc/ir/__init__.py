@@ -6,6 +6,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+
     from taskc.ir.compare import program_difference, same_program
     from taskc.ir.nodes import Kernel
     from taskc.ir.printer import calls_text, expression_text, statement_text, to_text
@@ -48,8 +52,13 @@ def parse(text: str, file: str = "<ir>") -> Kernel:
     return parse_text(text, file)
 
 
-def parse_program(text: str, file: str = "<ir>") -> Program:
-    """The program that a text describes, with its kernels; a CompileError tells where it can't be one."""
+def parse_program(
+    text: str, file: str = "<ir>", constants: Mapping[str, np.ndarray] | None = None
+) -> Program:
+    """The program that a text describes, with what it calls; a CompileError tells where it can't be one.
+
+    constants  the memory of each by what stands for it in the text
+    """
     from taskc.ir.parser_programs import parse_program as parse_text
 
-    return parse_text(text, file)
+    return parse_text(text, file, constants)

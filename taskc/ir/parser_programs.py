@@ -1,57 +1,67 @@
-"""Reading the text of a program: its calls, and below them the kernels that they name.
+"""Reading the text of a program: its steps, and below them what they call.
 
-    parse_program(text) -> Program
+    parse_program(text, constants) -> Program
 
 The grammar is that of kernels, ir.lark. A scalar's number has the type of the parameter that it is for, and an
-extent is an i64. That the calls fit their kernels for all sizes, and read what was written, is for
-`taskc.lang.program` to see, where a program is made that can be called.
+extent is an i64. A computation's dimensions are the program's and its loops', by their names. That the calls fit
+what they call for all sizes, and read what was written, is for `taskc.lang.program` to see, where a program is made
+that can be called.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+import numpy as np
 from lark import Token, Tree
 
 from taskc.ir import nodes as ir
 from taskc.ir.depth import deep
 from taskc.ir.nodes import Expression
 from taskc.ir.parser import kernel_of, signature
+from taskc.ir.parser_computations import computation_of
 from taskc.ir.parser_names import Node
 from taskc.ir.parser_statements import Statements
 from taskc.ir.parser_text import location, syntax_tree
-from taskc.ir.program import Call, Program, View
+from taskc.ir.program import Call, Callee, Loop, Program, Step, View, memory_problem
 from taskc.ir.rewrite import walk
 from taskc.ir.signature import Parameter, inputs_of, is_output, outputs_of
 from taskc.ir.types import TensorType, i64
 
 _SIZE_OPERATORS = ("+", "-", "*", "//", "%")
+_SIZES = f"it is computed from dimensions and integers by {' '.join(_SIZE_OPERATORS)}"
+
+Constants = Mapping[str, np.ndarray]
 
 
-def parse_program(text: str, file: str = "<ir>") -> Program:
-    """The program that a text describes; a CompileError tells where it can't be one."""
+def parse_program(text: str, file: str = "<ir>", constants: Constants | None = None) -> Program:
+    """The program that a text describes; a CompileError tells where it can't be one.
+
+    constants  the memory of each by what stands for it in the text, its `digest_of`
+    """
     with deep(location(text.splitlines(), file, 1, 1)):
-        tree, *kernels = syntax_tree(text, file, "program_text").children
-        return _Reader(text, file).program(tree, kernels)
+        tree, *callees = syntax_tree(text, file, "program_text").children
+        return _Reader(text, file, constants or {}).program(tree, callees)
 
 
 class _Reader:
     """What has been read of a program so far."""
 
-    def __init__(self, text: str, file: str) -> None:
+    def __init__(self, text: str, file: str, known: Constants) -> None:
         self.text = text
         self.file = file
+        self.known = known
         self.statements = Statements(text, file)
         self.names = self.statements.names
-        self.kernels: dict[str, ir.Kernel] = {}
+        self.callees: dict[str, Callee] = {}
+        self.called: set[str] = set()
         self.dimensions: tuple[ir.Variable, ...] = ()
+        self.loops: dict[str, ir.Variable] = {}
+        self.constants: dict[ir.Tensor, np.ndarray] = {}
         self.temporaries: list[ir.Tensor] = []
         self.views: dict[ir.Tensor, View] = {}
-        self.calls: list[Call] = []
 
-    def program(self, tree: Node, kernels: list[Node]) -> Program:
-        for kernel in kernels:
-            self.kernel(kernel)
+    def program(self, tree: Node, callees: list[Node]) -> Program:
         name, *parts, steps = tree.children
         self.dimensions, parameters = signature(self.statements, parts)
         for variable in self.dimensions:
@@ -61,49 +71,88 @@ class _Reader:
         for parameter, part in zip(parameters, declared, strict=True):
             if isinstance(parameter, ir.Tensor):
                 self.check_tensor(parameter, part)
-        for step in steps.children:
-            _STEPS[step.data](self, step)
-        self.check_all_are_called(kernels)
+        self.find_loops(steps)
+        for callee in callees:
+            self.callee(callee)
+        calls = self.steps(steps)
+        for found, callee in zip(self.callees, callees, strict=True):
+            if found not in self.called:
+                raise self.names.error(f"no call is one of {found}", callee.children[0])
         return Program(
             name=self.names.title(name),
             parameters=parameters,
             dimensions=self.dimensions,
             temporaries=tuple(self.temporaries),
-            calls=tuple(self.calls),
+            calls=calls,
             views=tuple(self.views.values()),
+            constants=tuple(self.constants.items()),
             loc=self.names.location(name),
         )
 
-    def kernel(self, tree: Node) -> None:
-        kernel = kernel_of(Statements(self.text, self.file), tree)
-        if kernel.name in self.kernels:
-            raise self.names.error(f"two kernels are called {kernel.name}", tree.children[0])
-        self.kernels[kernel.name] = kernel
+    # --- what is called ---
 
-    def check_all_are_called(self, kernels: list[Node]) -> None:
-        called = {id(call.callee) for call in self.calls}
-        for kernel, tree in zip(self.kernels.values(), kernels, strict=True):
-            if id(kernel) not in called:
-                raise self.names.error(f"no call is one of {kernel.name}", tree.children[0])
+    def find_loops(self, steps: Node) -> None:
+        """The variables of all loops, which computations below may name."""
+        for step in steps.children:
+            if step.data == "loop":
+                name, _, body = step.children
+                if name in self.loops or name in self.names.bound:
+                    raise self.names.error(f"{name} is bound already", name)
+                self.loops[name] = ir.Variable(str(name), i64, loc=self.names.location(name))
+                self.find_loops(body)
+
+    def callee(self, tree: Node) -> None:
+        statements = Statements(self.text, self.file)
+        found: Callee
+        if tree.data == "kernel":
+            found = kernel_of(statements, tree)
+        else:
+            sizes = {own.name: own for own in self.dimensions}
+            found = computation_of(statements, tree, sizes | self.loops)
+        if found.name in self.callees:
+            raise self.names.error(f"two callees are called {found.name}", tree.children[0])
+        self.callees[found.name] = found
 
     # --- what stands in a program ---
 
+    def steps(self, tree: Node) -> tuple[Step, ...]:
+        found = [_STEPS[step.data](self, step) for step in tree.children]
+        return tuple([step for step in found if step is not None])
+
     def pass_(self, tree: Node) -> None:
         pass
+
+    def constant(self, tree: Node) -> None:
+        tensor, text = self.tensor(tree), tree.children[2]
+        memory = self.known.get(self.names.string(text))
+        if memory is None:
+            raise self.names.error(
+                f"the elements of {tensor} aren't given",
+                text,
+                "a program's text stands for them by a digest: parse_program(text, constants={digest: array})",
+            )
+        kind = TensorType(tensor.dtype, tensor.shape, tensor.layout)
+        if not all(isinstance(extent, int) for extent in tensor.shape):
+            raise self.names.error("the extents of a constant are numbers", tree.children[1])
+        problem = memory_problem(kind, memory)
+        if problem is not None:
+            raise self.names.error(f"{tensor} is a {kind}, and {problem}", text)
+        self.constants[tensor] = memory
 
     def temporary(self, tree: Node) -> None:
         self.temporaries.append(self.tensor(tree))
 
     def view(self, tree: Node) -> None:
-        of = self.names.find(tree.children[2], ir.Tensor)
+        _, kind, seen, *place = tree.children
+        of = self.names.find(seen, ir.Tensor)
         if of in self.views:
-            raise self.names.error(
-                f"{of} is a view, too", tree.children[2], f"it is one of {self.views[of].of}"
-            )
+            message = f"{of} is a view, too"
+            raise self.names.error(message, seen, f"it is one of {self.views[of].of}")
         view = self.tensor(tree)
         if view.dtype is not of.dtype:
-            raise self.names.error(f"{of} is of {of.dtype}, and its view too", tree.children[1])
-        self.views[view] = View(view, of)
+            raise self.names.error(f"{of} is of {of.dtype}, and its view too", kind)
+        offset = self.size(place[0]) if place else 0
+        self.views[view] = View(view, of, offset)
 
     def tensor(self, tree: Node) -> ir.Tensor:
         name, kind = tree.children[:2]
@@ -111,18 +160,26 @@ class _Reader:
         self.check_tensor(tensor, kind)
         return self.names.define(name, tensor)
 
-    def kernel_call(self, tree: Node) -> None:
+    def loop(self, tree: Node) -> Loop:
+        name, count, body = tree.children
+        times, variable = self.size(count), self.loops[name]
+        with self.names.nested():
+            self.names.define(name, variable)
+            steps = self.steps(body)
+        return Loop(variable, times, steps, loc=self.names.location(tree))
+
+    def call(self, tree: Node) -> Call:
         name, *given = tree.children
-        kernel = self.kernels.get(name)
-        if kernel is None:
+        callee = self.callees.get(name)
+        if callee is None:
             raise self.names.error(f"there is no kernel {name}", name)
         outputs = self.outputs(given.pop()) if given and _is_outputs(given[-1]) else []
         misplaced = next(filter(_is_outputs, given), None)
         if misplaced is not None:
             raise self.names.error("outputs come last, as out=…", misplaced)
         for kind, wanted, found in (
-            ("input", inputs_of(kernel.parameters), given),
-            ("output", outputs_of(kernel.parameters), outputs),
+            ("input", inputs_of(callee.parameters), given),
+            ("output", outputs_of(callee.parameters), outputs),
         ):
             if len(wanted) != len(found):
                 plural = "" if len(wanted) == 1 else "s"
@@ -131,10 +188,11 @@ class _Reader:
         arguments = tuple(
             [
                 self.argument(parameter, (outputs if is_output(parameter) else given).pop(0))
-                for parameter in kernel.parameters
+                for parameter in callee.parameters
             ]
         )
-        self.calls.append(Call(kernel, arguments, loc=self.names.location(tree)))
+        self.called.add(callee.name)
+        return Call(callee, arguments, loc=self.names.location(tree))
 
     def outputs(self, tree: Node) -> list[Node]:
         if tree.children[0] != "out":
@@ -157,6 +215,13 @@ class _Reader:
 
     # --- sizes ---
 
+    def size(self, tree: Node) -> int | Expression:
+        value = self.statements.expression(tree, i64)
+        if value.dtype is not i64:
+            raise self.names.error("this is no size", tree, _SIZES)
+        self.check_size(value, tree)
+        return int(value.value) if isinstance(value, ir.Constant) else value
+
     def check_tensor(self, tensor: ir.Tensor, tree: Node) -> None:
         if (tensor.given, tensor.swizzle, tensor.offset) != (None, None, None):
             message = "a tensor of a program has a shape and perhaps a layout, and nothing else"
@@ -171,8 +236,7 @@ class _Reader:
 
     def check_size(self, size: Expression, tree: Node) -> None:
         if not all(map(self.is_of_size, walk(size))):
-            hint = f"it is computed from dimensions and integers by {' '.join(_SIZE_OPERATORS)}"
-            raise self.names.error("this is no size", tree, hint)
+            raise self.names.error("this is no size", tree, _SIZES)
 
     def is_of_size(self, node: object) -> bool:
         match node:
@@ -180,13 +244,18 @@ class _Reader:
                 return node.operator in _SIZE_OPERATORS
             case ir.Constant():
                 return node.dtype is i64
-        return node in self.dimensions
+        return node in self.dimensions or node in self.loops.values()
 
 
 def _is_outputs(tree: Node) -> bool:
     return isinstance(tree, Tree) and tree.data == "outputs"
 
 
-_STEPS: dict[str, Callable[[_Reader, Node], None]] = {
-    name: getattr(_Reader, name) for name in ("pass_", "temporary", "view", "kernel_call")
+_STEPS: dict[str, Callable[[_Reader, Node], Step | None]] = {
+    "pass_": _Reader.pass_,
+    "constant": _Reader.constant,
+    "temporary": _Reader.temporary,
+    "view": _Reader.view,
+    "call_step": _Reader.call,
+    "loop": _Reader.loop,
 }

@@ -16,7 +16,7 @@ snippets at the top of the body, though none of them is a statement. Notes and l
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping as Dictionary
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +25,16 @@ from taskc.ir.depth import deeply
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import Expression, Statement
 from taskc.ir.printer_expressions import Expressions, Named, joined
-from taskc.ir.program import Call, Computation, Program, callees_of, digest_of
+from taskc.ir.program import (
+    Call,
+    Computation,
+    Program,
+    Step,
+    View,
+    callees_of,
+    digest_of,
+    views_by_loop,
+)
 from taskc.ir.rewrite import walk
 from taskc.ir.signature import is_output
 from taskc.ir.text_rules import (
@@ -48,8 +57,15 @@ def to_text(printed: ir.Kernel | Computation | Program) -> str:
         return _Printer(printed).kernel(printed)
     if isinstance(printed, Computation):
         return _Printer(None).computation(printed)
-    callees = [replace(callee, name=name) for name, callee in callees_of(printed).items()]
-    return "\n".join([calls_text(printed), *map(to_text, callees)])
+    printer = _Printer(None)
+    parts = [printer.program(printed)]
+    for name, callee in callees_of(printed).items():
+        if isinstance(callee, ir.Kernel):
+            parts.append(to_text(replace(callee, name=name)))
+        else:
+            sizes = {size: printer.text.name(size) for size in callee.dimensions}
+            parts.append(_Printer(None, sizes).computation(replace(callee, name=name)))
+    return "\n".join(parts)
 
 
 @deeply
@@ -71,8 +87,13 @@ def expression_text(expression: Expression) -> str:
 
 
 class _Printer:
-    def __init__(self, kernel: ir.Kernel | None) -> None:
+    def __init__(
+        self, kernel: ir.Kernel | None, names: dict[ir.Variable, str] | None = None
+    ) -> None:
         self.text = Expressions(kernel)
+        for variable, name in (names or {}).items():
+            self.text.names[variable] = name
+            self.text.taken.add(name)
         self.rings: list[ir.Ring] = []  # those that await the declaration of their tensors
         self.declared: set[Named] = set()
 
@@ -148,15 +169,37 @@ class _Printer:
             lines.append(f'    constant {self.text.name(tensor)}: {kind} = "{digest_of(memory)}"')
         for tensor in program.temporaries:
             lines.append(f"    temporary {self.text.name(tensor)}: {self.text.type(tensor)}")
-        for view in program.views:
-            name, of = self.text.name(view.tensor), self.text.name(view.of)
-            place = "" if view.offset == 0 else f" at {self.text.extent(view.offset)}"
-            lines.append(f"    view {name}: {self.text.type(view.tensor)} of {of}{place}")
+        views = views_by_loop(program)
         names = {id(callee): name for name, callee in callees_of(program).items()}
-        lines += [f"    {names[id(call.callee)]}({self.call(call)})" for call in program.calls]
+        lines += self.views(views.get(None, ()), "    ")
+        lines += self.steps(program.calls, names, views, "    ")
         return "\n".join([*lines, *([] if lines[1:] else ["    pass"]), ""])
 
+    def views(self, views: Iterable[View], indent: str) -> Iterator[str]:
+        for view in views:
+            name, of = self.text.name(view.tensor), self.text.name(view.of)
+            place = "" if view.offset == 0 else f" at {self.text.extent(view.offset)}"
+            yield f"{indent}view {name}: {self.text.type(view.tensor)} of {of}{place}"
+
+    def steps(
+        self,
+        steps: Iterable[Step],
+        names: Dictionary[int, str],
+        views: Dictionary[ir.Variable | None, list[View]],
+        indent: str,
+    ) -> Iterator[str]:
+        for step in steps:
+            if isinstance(step, Call):
+                yield f"{indent}{names[id(step.callee)]}({self.call(step)})"
+                continue
+            variable, inner = self.text.name(step.variable), indent + "    "
+            yield f"{indent}for {variable} in steps({self.text.extent(step.count)}):"
+            body = [*self.views(views.get(step.variable, ()), inner)]
+            body += self.steps(step.body, names, views, inner)
+            yield from body or [f"{inner}pass"]
+
     def computation(self, computation: Computation) -> str:
+        self.text.taken |= RESERVED
         first = self.header("computation", computation)
         output = self.text.name(computation.output)
         variables = ", ".join(map(self.text.name, computation.variables))

@@ -1,35 +1,40 @@
 """Programs: calls of kernels and computations, one after another, on parameters, constants and temporaries.
 
     program     ::= Program(name, parameters, dimensions, constants, temporaries, calls, views)
-    call        ::= Call(callee, arguments)
+    calls       ::= step*
+    step        ::= Call(callee, arguments) | Loop(variable, count, body)
+    body        ::= step*
     callee      ::= Kernel | Computation
     computation ::= Computation(name, parameters, dimensions, variables, value)
     argument    ::= Tensor                         for a tensor: a parameter, a constant, a temporary or a view
                   | expression                     for a scalar: of the program's scalars and dimensions
     view        ::= View(tensor, of, offset)
 
-A program is straight: what chose its calls was constant. Calls take effect one after another, each as a
-call of its callee would. A temporary is uninitialized memory that lives from the program's start to its
-end; its extents are expressions of the program's dimensions. A constant is memory that is there before any
-call, and that none writes. A view is row-major memory of another tensor from an element on. A program inside
-a program has been inlined.
+What chose a program's steps was constant. They take effect one after another: a call as a call of its callee
+would, a loop as its body for each number of its variable, from 0 to before its count, which is 0 or more. The
+variable is known in the body, where it is a size as the dimensions are. A temporary is uninitialized memory that
+lives from the program's start to its end; its extents are expressions of the program's dimensions. A constant is
+memory that is there before any call, and that none writes. A view is row-major memory of another tensor from an
+element on; where that is said by loops' variables it is another part in each step. A program inside a program has
+been inlined.
 
 A computation is an index expression without a schedule: for all indices of its output, which is the last of
 its parameters, output[variables] = value. Its inputs are only read, each index in bounds. Its dimensions are
-those of the program that calls it, the same variables: no argument has to tell them.
+those of the program that calls it and the variables of loops around the call, the same ones: no argument has to
+tell them.
 
 What holds of every program that can be called, since tracing has checked it:
 
 - an argument has its parameter's type, shape and layout, for all sizes of the dimensions;
-- what a call reads was written by a call before, or by the caller;
-- what a call writes is no other argument of it; an input is never written, and an output is the
-  `out` of exactly one call.
+- what a call reads was written by calls before, in earlier steps of a loop too, or by the caller;
+- what a call writes overlaps no other argument of it; an input is never written, and each element of an output
+  is one of the `out` of exactly one call.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -37,7 +42,9 @@ import numpy as np
 
 from taskc.errors import NOWHERE, Location
 from taskc.ir.nodes import Expression, Kernel, Tensor, Variable
+from taskc.ir.rewrite import walk
 from taskc.ir.text_rules import PROGRAM_WORDS, identifier
+from taskc.ir.types import TensorType
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,6 +78,19 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Loop:
+    """The steps of `body` for each number of `variable` from 0 to `count` - 1, in order."""
+
+    variable: Variable
+    count: int | Expression
+    body: tuple[Step, ...]
+    loc: Location = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
+
+
+Step: TypeAlias = "Call | Loop"
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """Memory of `of`, a parameter, a constant or a temporary, from the element `offset` on."""
 
@@ -90,7 +110,7 @@ class Program:
     parameters: tuple[Tensor | Variable, ...]
     dimensions: tuple[Variable, ...]
     temporaries: tuple[Tensor, ...]
-    calls: tuple[Call, ...]
+    calls: tuple[Step, ...]
     views: tuple[View, ...] = ()
     constants: tuple[tuple[Tensor, np.ndarray], ...] = field(default=(), compare=False, repr=False)
     loc: Location = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
@@ -101,6 +121,61 @@ def digest_of(memory: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(memory).view(np.uint8).data).hexdigest()[:32]
 
 
+def memory_problem(kind: TensorType, memory: np.ndarray) -> str | None:
+    """Why memory can't be that of a constant of a type, or None."""
+    own = getattr(memory, "type", None)
+    if kind.layout is not None or own is not None:
+        return None if own == kind else f"what is given is {own or 'an array without a layout'}"
+    if memory.dtype != kind.dtype.numpy or memory.shape != kind.shape:
+        return f"what is given is an array of {memory.dtype}{list(memory.shape)}"
+    return None
+
+
+def calls_of(steps: Sequence[Step]) -> Iterator[Call]:
+    """The calls among steps and in their bodies, as the text has them."""
+    for step in steps:
+        if isinstance(step, Loop):
+            yield from calls_of(step.body)
+        else:
+            yield step
+
+
+def loops_of(steps: Sequence[Step]) -> Iterator[Loop]:
+    """The loops among steps and in their bodies, outer ones first."""
+    for step in steps:
+        if isinstance(step, Loop):
+            yield step
+            yield from loops_of(step.body)
+
+
+def map_calls(steps: Sequence[Step], change: Callable[[Call], Call]) -> tuple[Step, ...]:
+    """Steps with their calls exchanged, those in bodies too."""
+    return tuple(
+        [
+            replace(step, body=map_calls(step.body, change))
+            if isinstance(step, Loop)
+            else change(step)
+            for step in steps
+        ]
+    )
+
+
+def views_by_loop(program: Program) -> dict[Variable | None, list[View]]:
+    """The views that are the same in all steps, and by its variable those that a loop's step decides last."""
+    order = {loop.variable: depth for depth, loop in enumerate(loops_of(program.calls))}
+    found: dict[Variable | None, list[View]] = {}
+    for view in program.views:
+        inside = [node for node in _sizes_in(view) if node in order]
+        found.setdefault(max(inside, key=order.__getitem__, default=None), []).append(view)
+    return found
+
+
+def _sizes_in(view: View) -> Iterator[Variable]:
+    for size in (view.offset, *view.tensor.shape):
+        if not isinstance(size, int):
+            yield from [node for node in walk(size) if isinstance(node, Variable)]
+
+
 def callees_of(program: Program) -> dict[str, Callee]:
     """What a program calls, each once, in the order of the first calls.
 
@@ -108,7 +183,7 @@ def callees_of(program: Program) -> dict[str, Callee]:
     """
     named: dict[str, Callee] = {}
     seen: set[int] = set()
-    for call in program.calls:
+    for call in calls_of(program.calls):
         if id(call.callee) not in seen:
             seen.add(id(call.callee))
             base = name = identifier(call.callee.name)
@@ -128,8 +203,11 @@ def kernels_of(program: Program) -> dict[str, Kernel]:
 def map_callees(program: Program, change: Callable[[Callee], Callee]) -> Program:
     """The program with its callees exchanged: one that is called twice is still one."""
     made = {id(callee): change(callee) for callee in callees_of(program).values()}
-    calls = [replace(call, callee=made[id(call.callee)]) for call in program.calls]
-    return replace(program, calls=tuple(calls))
+
+    def changed(call: Call) -> Call:
+        return replace(call, callee=made[id(call.callee)])
+
+    return replace(program, calls=map_calls(program.calls, changed))
 
 
 def map_kernels(program: Program, change: Callable[[Kernel], Kernel]) -> Program:

@@ -20,6 +20,9 @@ from taskc.lang.context import Context, Frame, Scope
 from taskc.lang.conversions import scalar
 from taskc.lang.functions import FunctionDefinition, Outside
 from taskc.lang.parser import EVALUATORS, EXECUTORS
+from taskc.lang.sizes import Size
+from taskc.lang.source import call_site
+from taskc.lang.traced_call import traced_call
 from taskc.lang.tracing import Handle, ScalarHandle, TensorHandle, Trace
 from taskc.lang.values import Value, counted, describe
 
@@ -37,10 +40,17 @@ class Captured:
         """A value from around the function, with parameters in place of handles."""
         if type(value) in (tuple, list):
             return type(value)(map(self.value, value))
+        if isinstance(value, Size):
+            self.trace.expression(value)  # which the program has to know
         if not isinstance(value, Handle):
             return value
         if value.trace is not self.trace:
-            raise CompileError(f"'{value.name}' belongs to another program, '{value.trace.name}'")
+            raise CompileError(
+                f"'{value.name}' belongs to program '{value.trace.name}', and this computation is in"
+                f" '{self.trace.name}'",
+                call_site(),
+                "pass it as a parameter",
+            )
         given: ir.Tensor | ir.Variable
         if isinstance(value, ScalarHandle):
             given = value.variable
@@ -50,6 +60,21 @@ class Captured:
             given = value.tensor
             own = ir.Tensor(given.name, given.dtype, given.shape, ir.GLOBAL, given.layout)
         return self.parameters.setdefault(given, own)
+
+
+def traced_computation(
+    trace: Trace,
+    shape: Sequence[int | ir.Expression],
+    function: Callable[..., Any],
+    name: str,
+    site: Location,
+    out: Any = None,
+) -> Handle:
+    """Notes a computation, which writes `out` or a temporary."""
+    made, given = computation_of(trace, shape, function, name, site)
+    keywords = {} if out is None else {"out": out}
+    returned: Handle = traced_call(trace, made, {}, given, keywords, site)
+    return returned
 
 
 def computation_of(

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType
 from typing import Any, overload
 
 import numpy as np
 
-from taskc.errors import CompileError
-from taskc.ir.nodes import Variable
-from taskc.ir.program import Program, kernels_of
-from taskc.ir.types import TensorType, from_numpy
+from taskc.errors import CompileError, Location
+from taskc.ir.nodes import Expression, Variable
+from taskc.ir.program import Program, calls_of, kernels_of
+from taskc.ir.types import TensorType, from_numpy, i64
 from taskc.lang.definition import Definition, Example, KernelDefinition, Packs
 from taskc.lang.names import Intrinsic
 from taskc.lang.sizes import Dimension, dim
 from taskc.lang.source import call_site
-from taskc.lang.tracing import Handle, current_trace, tensor_type
+from taskc.lang.tracing import Handle, Trace, current_trace, tensor_type
 from taskc.lang.values import describe
 from taskc.packed import empty as allocated
 
@@ -62,7 +63,7 @@ class ProgramDefinition(Definition):
         return self._kernels
 
     def __repr__(self) -> str:
-        count = len(self.ir.calls)
+        count = len([*calls_of(self.ir.calls)])
         return f"<tc.program {self.signature}, {count} call{'' if count == 1 else 's'}>"
 
 
@@ -120,8 +121,7 @@ def compute(
               program's tensors and sizes, and Python's constants, may be named in it. Its type is the result's
     out       an output or a temporary to write instead of a new one
     """
-    from taskc.lang.computations import computation_of  # with all that knows the language
-    from taskc.lang.traced_call import traced_call
+    from taskc.lang.computations import traced_computation  # with all that knows the language
 
     site, trace = call_site(), current_trace()
     if trace is None:
@@ -130,13 +130,30 @@ def compute(
     named = name or str(getattr(function, "__name__", "compute"))
     called = "compute" if named == "<lambda>" else named
     try:
-        made, given = computation_of(trace, trace.extents(extents, site), function, called, site)
+        return traced_computation(trace, trace.extents(extents, site), function, called, site, out)
     except CompileError as error:
         raise error.with_traceback(None) from error.__cause__
-    returned: Handle = traced_call(
-        trace, made, {}, given, {} if out is None else {"out": out}, site
-    )
-    return returned
+
+
+def steps(count: Any) -> Iterator[Any]:
+    """In a program, a loop: `for t in tc.steps(n):` runs its body, traced once, for each number t from 0 to n - 1.
+
+    The number is a size: it may say which part of a tensor is meant, `x[t]`, be a scalar's value, and stand in
+    computations. The body may read what was written before the loop, earlier in the body, or by the steps before.
+    """
+    site, trace = call_site(), current_trace()
+    if trace is None:
+        raise CompileError("tc.steps is for the body of a @tc.program", site)
+    (times,) = trace.extents((count,), site)
+    named = re.search(r"for\s+([^\W\d]\w*)\s+in\s*$", site.text[: max(site.column - 1, 0)])
+    return _loop(trace, Variable(named[1] if named else "step", i64), times, site)
+
+
+def _loop(
+    trace: Trace, variable: Variable, count: int | Expression, site: Location
+) -> Iterator[Any]:
+    yield trace.begin_loop(variable, count, site)
+    trace.end_loop()
 
 
 def constant(array: Any) -> Handle:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Tensor, Variable
-from taskc.ir.program import Call, Program
-from taskc.ir.signature import is_output
+from taskc.ir.printer_expressions import extent_text
+from taskc.ir.program import Call, Computation, Program, Step, View, memory_problem, views_by_loop
+from taskc.ir.signature import is_output, named_type
 from taskc.ir.types import TensorType
 from taskc.lang.sizes import Dimension
 from taskc.lang.traced_call import traced_call
@@ -18,20 +20,60 @@ from taskc.lang.values import layout_problem
 
 def retrace(program: Program, dimensions: dict[Dimension, Variable]) -> None:
     """Refuses what no function could have been traced into, with the place of the call."""
-    trace = Trace(program.name, program.parameters, dimensions)
+    trace = Trace(program.name, program.parameters, dict(dimensions))
     for tensor in program.temporaries:
         problem = layout_problem(TensorType(tensor.dtype, tensor.shape, tensor.layout))
         if problem is not None:
             raise CompileError(problem, tensor.loc)
         trace.temporary(tensor)
-    for view in program.views:
-        trace.view(view.tensor, view.of, view.offset)
-    for call in program.calls:
-        _retrace(trace, call)
+    for tensor, memory in program.constants:
+        problem = memory_problem(TensorType(tensor.dtype, tensor.shape, tensor.layout), memory)
+        if problem is not None:
+            raise CompileError(f"the memory of '{tensor.name}': {problem}", tensor.loc)
+        trace.constants[tensor] = memory
+    _retrace_steps(trace, program.calls, None, views_by_loop(program))
     trace.finish()
 
 
+def _retrace_steps(
+    trace: Trace,
+    steps: Sequence[Step],
+    number: Variable | None,
+    views: Mapping[Variable | None, Sequence[View]],
+) -> None:
+    for view in views.get(number, ()):
+        _retrace_view(trace, view)
+    for step in steps:
+        if isinstance(step, Call):
+            _retrace(trace, step)
+        else:
+            trace.begin_loop(step.variable, step.count, step.loc)
+            _retrace_steps(trace, step.body, step.variable, views)
+            trace.end_loop()
+
+
+def _retrace_view(trace: Trace, view: View) -> None:
+    tensor, of = view.tensor, view.of
+    trace.view(tensor, of, view.offset)
+    span, whole = trace.span(tensor, tensor.loc), trace.span(of, of.loc)
+    if not (trace.is_natural(span.low) and trace.is_natural(whole.high - span.high)):
+        place = "" if view.offset == 0 else f" at {extent_text(view.offset)}"
+        raise CompileError(
+            f"{named_type(tensor.dtype, tensor.shape)}{place} isn't surely a part of {of.name}:"
+            f" {named_type(of.dtype, of.shape)}",
+            tensor.loc,
+        )
+
+
 def _retrace(trace: Trace, call: Call) -> None:
+    callee = call.callee
+    if isinstance(callee, Computation):
+        missing = [size for size in callee.dimensions if size not in trace.variables.values()]
+        if missing:
+            raise CompileError(
+                f"{callee.name}() is of {missing[0]}, a loop's step that this call isn't in",
+                call.loc,
+            )
     inputs: list[Any] = []
     outputs: list[Any] = []
     for parameter, argument in zip(call.callee.parameters, call.arguments, strict=True):

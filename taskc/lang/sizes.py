@@ -25,6 +25,7 @@ from taskc.ir.printer import expression_text
 from taskc.ir.rewrite import substitute, walk
 from taskc.ir.types import i64
 from taskc.lang.source import call_site
+from taskc.lang.steps import Steps
 
 Number: TypeAlias = "int | Size"
 
@@ -153,12 +154,19 @@ def dim(name: str, *, multiple: int = 1, example: int | None = None) -> Dimensio
     return Dimension(Variable(name, i64, multiple), example)
 
 
+class StepNumber(Dimension):
+    """The number of a loop's step, from 0 on; a size in the loop's body."""
+
+    __slots__ = ()
+
+
 class Sizes:
     """What a program that is being traced knows of its sizes."""
 
     def __init__(self, name: str, dimensions: dict[Dimension, Variable]) -> None:
         self.name = name
-        self.variables = dimensions
+        self.variables = dimensions  # and those of the loops whose bodies are running
+        self.loops: list[Steps] = []
         self._scope = _scope(dimensions.values())
 
     def expression(self, value: Number) -> Expression:
@@ -167,12 +175,32 @@ class Sizes:
 
     def _variable(self, dimension: Dimension) -> Variable:
         if dimension not in self.variables:
+            if isinstance(dimension, StepNumber):
+                raise CompileError(
+                    f"'{dimension}' is the number of a loop's step, and its loop is over",
+                    call_site(),
+                )
             raise CompileError(
                 f"the dimension '{dimension}' is not an extent of any parameter of '{self.name}'",
                 call_site(),
                 "its size is learned from the arguments of a call",
             )
         return self.variables[dimension]
+
+    def enter(self, variable: Variable, count: int | Expression) -> Size:
+        """The body of a loop begins; what stands for the step's number."""
+        dimension = StepNumber(Variable(variable.name, i64), 0)
+        steps = Steps(self._scope, variable, count)
+        self._scope.bind(variable, ZERO, steps.count - 1)
+        self.variables[dimension] = variable
+        self.loops.append(steps)
+        return dimension
+
+    def leave(self) -> None:
+        """The body of the innermost loop ends, and its number is no more."""
+        variable = self.loops.pop().variable
+        number = next(size for size, own in self.variables.items() if own is variable)
+        del self.variables[number]
 
     def number(self, expression: Expression) -> Number:
         """An expression as the program's Python sees it."""
@@ -192,8 +220,25 @@ class Sizes:
     def linear_difference(self, left: int | Expression, right: int | Expression) -> Affine:
         return self._scope.form(build.index(left)) - self._scope.form(build.index(right))
 
+    def form(self, size: int | Expression) -> Affine:
+        return self._scope.form(build.index(size))
+
     def interval(self, form: Affine) -> Interval:
-        return self._scope.interval_of(form)
+        """Where a form lies for all sizes: what grows with a step's number is least in the first step."""
+        found = self._scope.interval_of(form)
+        if None not in found:
+            return found
+        for steps in reversed(self.loops):
+            slope = steps.slope(form)
+            if slope:
+                ends = steps.first(form), steps.last(form)
+                low, high = ends if slope > 0 else ends[::-1]
+                return found.meet(Interval(self.interval(low).low, self.interval(high).high))
+        return found
+
+    def is_natural(self, form: Affine) -> bool:
+        """It is 0 or more for all sizes."""
+        return (not form.terms and form.constant >= 0) or _above(self.interval(form), 0)
 
     def divides(self, divisor: int, extent: int | Expression) -> bool:
         """Whether an extent is a multiple of `divisor` for all sizes."""
@@ -230,7 +275,7 @@ def _below(interval: Interval, most: int) -> bool:
     return interval.high is not None and interval.high <= most
 
 
-def _is_size(value: object) -> bool:
+def is_size(value: object) -> bool:
     return isinstance(value, (int, np.integer, Size)) and not isinstance(value, bool)
 
 
@@ -256,7 +301,7 @@ def _number(expression: Expression, known: Mapping[Variable, Dimension]) -> Numb
 
 
 def _compute(operator: str, left: Any, right: Any) -> Any:
-    if not (_is_size(left) and _is_size(right)):
+    if not (is_size(left) and is_size(right)):
         return NotImplemented
     if operator in ("//", "%") and (isinstance(right, Size) or right < 1):
         raise CompileError(
@@ -275,7 +320,7 @@ def _compute(operator: str, left: Any, right: Any) -> Any:
 
 def _compare(operator: str, left: Any, right: Any) -> Any:
     trace = tracing.get()
-    if trace is None or not (_is_size(left) and _is_size(right)):
+    if trace is None or not (is_size(left) and is_size(right)):
         return NotImplemented
     form = trace.linear_difference(trace.expression(left), trace.expression(right))
     difference = trace.interval(form)

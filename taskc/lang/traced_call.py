@@ -9,7 +9,6 @@ and that a size fits a scalar of fewer bits, is left to the call.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,8 +19,8 @@ from taskc.ir.build import index, subtract
 from taskc.ir.extents import shifted_dimension
 from taskc.ir.mapping import repeat
 from taskc.ir.printer_expressions import extent_text
-from taskc.ir.program import Call, Callee as Called, Computation, Program
-from taskc.ir.rewrite import replace_tensors, substitute, walk
+from taskc.ir.program import Call, Callee as Called, Computation, Program, Step
+from taskc.ir.rewrite import substitute, walk
 from taskc.ir.rounding import as_storage
 from taskc.ir.signature import (
     MatchError,
@@ -34,6 +33,7 @@ from taskc.ir.signature import (
     outputs_of,
 )
 from taskc.ir.types import TensorType, i64
+from taskc.lang.inlining import Inlining
 from taskc.lang.sizes import Size
 from taskc.lang.source import assigned_names, call_site
 from taskc.lang.tracing import Handle, ScalarHandle, TensorHandle, Trace
@@ -62,8 +62,8 @@ def traced_call(
     handles = call.bind(args, keywords)
     call.check_memory()
     trace.calls += call.made()
-    for output in call.written:
-        trace.written.setdefault(output, call.site)
+    for _, value in call.arguments("out"):
+        trace.written.add(trace.memory_of(value), trace.span(value, call.site))
     return None if not handles else handles[0] if len(handles) == 1 else tuple(handles)
 
 
@@ -166,6 +166,7 @@ class _TracedCall:
         if array is not None and value.tensor.layout is None and parameter.layout is not None:
             value = self._constant(parameter, array)
         tensor: ir.Tensor = value.tensor
+        self.trace.check_is_there(tensor, self.site)
         if tensor.dtype is not parameter.dtype or len(tensor.shape) != len(
             parameter.argument_shape
         ):
@@ -250,7 +251,9 @@ class _TracedCall:
         hint = None
         if not difference.is_constant:
             hint = "they have to be equal for all sizes; the same tc.dim in both would say so"
-        reason = f"{_expected(parameter)} with {extent_text(wanted)} = {extent_text(known)}{where}"
+        reason = _expected(parameter)
+        if wanted is not known:  # a computation has the program's own
+            reason += f" with {extent_text(wanted)} = {extent_text(known)}{where}"
         raise self.error(parameter, f"{reason}, not {_typed(tensor)}", hint)
 
     def _check_computed(self, outputs: Sequence[ir.Tensor]) -> None:
@@ -275,7 +278,8 @@ class _TracedCall:
                 if extent is node:
                     problem = f"has the extent {node}, which no argument tells; pass it as out="
                 raise self.error(parameter, problem)
-        return self._size(extent, {variable: index(n) for variable, n in self.sizes.items()})
+        sizes = {variable: index(n) for variable, n in self.sizes.items()}
+        return self.trace.extent(substitute(extent, sizes))
 
     def _check_layout(self, parameter: ir.Tensor, tensor: ir.Tensor) -> None:
         if not _same_layout(parameter, tensor):
@@ -302,85 +306,92 @@ class _TracedCall:
     # What it reads and writes.
 
     def arguments(self, *roles: str) -> list[tuple[ir.Tensor, ir.Tensor]]:
-        """The tensor parameters of some roles, with the memory that they are given."""
+        """The tensor parameters of some roles, with what they are given."""
         found = []
         for parameter in self.called.parameters:
             if isinstance(parameter, ir.Tensor) and parameter.role in roles:
                 value = self.values[parameter.name]
                 assert isinstance(value, ir.Tensor)
-                found.append((parameter, self.trace.memory_of(value)))
+                found.append((parameter, value))
         return found
-
-    @property
-    def written(self) -> list[ir.Tensor]:
-        return [tensor for _, tensor in self.arguments("out", "inout")]
 
     def check_memory(self) -> None:
         """Checks that what is read has been written, and that what is written may be."""
-        trace = self.trace
-        given = {item for item in trace.parameters if isinstance(item, ir.Tensor)}
-        for parameter, tensor in self.arguments("in", "inout"):
-            if tensor in trace.written or (tensor in given and tensor.role != "out"):
-                continue
-            what = f"the output '{tensor.name}'" if tensor in given else f"'{tensor.name}'"
-            hint = "it starts uninitialized: let a kernel fill it first, as its tc.out"
-            note = ("it is made here", tensor.loc)
-            raise self.error(
-                parameter, f"is read, and no call has written {what} before", hint, note
-            )
-        for parameter, tensor in self.arguments("out", "inout"):
-            if tensor in trace.constants:
-                raise self.error(parameter, f"is written, and '{tensor.name}' is constant")
-            value = self.values[parameter.name]
-            assert isinstance(value, ir.Tensor)
-            if trace.is_part(value) and tensor not in trace.written:
-                raise self.error(
-                    parameter,
-                    f"is a part of '{tensor.name}', and no call has written all of it before",
-                )
-            if tensor in given and tensor.role == "in":
-                raise self.error(
-                    parameter,
-                    f"is written, and '{tensor.name}' is an input of program '{trace.name}'",
-                    f"declare it tc.inout[{_typed(tensor)}], or write to tc.empty({_typed(tensor)})",
-                    ("it is declared here", tensor.loc),
-                )
-        for parameter, tensor in self.arguments("out"):
-            if tensor in given and tensor.role == "out" and tensor in trace.written:
-                raise self.error(
-                    parameter,
-                    f"is written, and the output '{tensor.name}' has been written before",
-                    f"use a temporary for the first result, or declare '{tensor.name}' tc.inout",
-                    ("it was written here", trace.written[tensor]),
-                )
+        for parameter, value in self.arguments("in", "inout"):
+            self._check_read(parameter, value)
+        for parameter, value in self.arguments("out", "inout"):
+            self._check_written(parameter, value)
         self._check_overlap()
 
+    def _check_read(self, parameter: ir.Tensor, value: ir.Tensor) -> None:
+        trace, memory = self.trace, self.trace.memory_of(value)
+        is_given = memory in trace.parameters
+        span = trace.span(value, self.site)
+        if memory in trace.constants or (is_given and memory.role != "out"):
+            return
+        if trace.written.has(memory, span):
+            return
+        what = f"the output '{memory.name}'" if is_given else f"'{memory.name}'"
+        if trace.written.of(memory):
+            problem = (
+                f"is read, and calls before have written only parts of {what}, as far as is known"
+            )
+        else:
+            problem = f"is read, and no call has written {what} before"
+        hint = "it starts uninitialized: let a kernel fill it first, as its tc.out"
+        note = ("it is made here", memory.loc)
+        trace.written.need(memory, span, self.error(parameter, problem, hint, note))
+
+    def _check_written(self, parameter: ir.Tensor, value: ir.Tensor) -> None:
+        trace, memory = self.trace, self.trace.memory_of(value)
+        if memory in trace.constants:
+            raise self.error(parameter, f"is written, and '{memory.name}' is constant")
+        if memory not in trace.parameters:
+            return
+        if memory.role == "in":
+            raise self.error(
+                parameter,
+                f"is written, and '{memory.name}' is an input of program '{trace.name}'",
+                f"declare it tc.inout[{_typed(memory)}], or write to tc.empty({_typed(memory)})",
+                ("it is declared here", memory.loc),
+            )
+        if memory.role == "out" and parameter.role == "out":
+            before = trace.written.overlapping(memory, trace.span(value, self.site))
+            if before is not None:
+                raise self.error(
+                    parameter,
+                    f"is written, and the output '{memory.name}' has been written before",
+                    f"use a temporary for the first result, or declare '{memory.name}' tc.inout",
+                    ("it was written here", before.site),
+                )
+
     def _check_overlap(self) -> None:
-        everything = self.arguments("in", "out", "inout")
-        for number, (first, tensor) in enumerate(everything):
+        trace, everything = self.trace, self.arguments("in", "out", "inout")
+        for number, (first, value) in enumerate(everything):
             for second, other in everything[number + 1 :]:
-                written, overlapping = (first, second) if first.role != "in" else (second, first)
-                if tensor is other and written.role != "in":
+                memory = trace.memory_of(value)
+                if memory is not trace.memory_of(other) or {first.role, second.role} == {"in"}:
+                    continue
+                one, another = trace.span(value, self.site), trace.span(other, self.site)
+                if not trace.written.are_apart(one, another):
+                    written, overlapping = (
+                        (first, second) if first.role != "in" else (second, first)
+                    )
                     raise self.error(
                         written,
-                        f"is written, and '{tensor.name}' is also given for '{overlapping.name}'",
+                        f"is written, and '{memory.name}' is also given for '{overlapping.name}'",
                     )
 
     # What it becomes.
 
-    def made(self) -> list[Call]:
-        """The call; of a program, its calls on the arguments of this one."""
-        if isinstance(self.called, Program):
-            return self._inlined(self.called)
-        arguments = [self.values[item.name] for item in self.called.parameters]
-        return [Call(self.called, tuple(arguments), loc=self.site)]
-
-    def _inlined(self, program: Program) -> list[Call]:
-        scalars: dict[ir.Variable, ir.Expression] = {
-            variable: index(size) for variable, size in self.sizes.items()
-        }
+    def made(self) -> Sequence[Step]:
+        """The call; of a program, its steps on the arguments of this one."""
+        if not isinstance(self.called, Program):
+            arguments = [self.values[item.name] for item in self.called.parameters]
+            return (Call(self.called, tuple(arguments), loc=self.site),)
+        scalars = {variable: index(size) for variable, size in self.sizes.items()}
         tensors: dict[ir.Tensor, ir.Tensor] = {}
-        for parameter in program.parameters:
+        for parameter in self.called.parameters:
             value = self.values[parameter.name]
             if isinstance(parameter, ir.Tensor):
                 assert isinstance(value, ir.Tensor)
@@ -388,85 +399,7 @@ class _TracedCall:
             else:
                 assert not isinstance(value, ir.Tensor)
                 scalars[parameter] = value
-        for constant, array in program.constants:
-            tensors[constant] = constant
-            self.trace.constants[constant] = array
-            self.trace.written.setdefault(constant, self.site)
-        for temporary in program.temporaries:
-            extents = [self._size(extent, scalars) for extent in temporary.shape]
-            lowest = min([extent for extent in extents if isinstance(extent, int)], default=0)
-            if lowest < 0:
-                problem = f"the temporary '{temporary.name}' would have the extent {lowest}"
-                raise CompileError(f"{program.name}(): {problem}", self.site)
-            tensors[temporary] = replace(temporary, shape=tuple(extents))
-            self.trace.temporaries.append(tensors[temporary])
-        for view in program.views:
-            seen = tuple([self._size(extent, scalars) for extent in view.tensor.shape])
-            tensors[view.tensor] = replace(view.tensor, shape=seen)
-            offset = self._size(view.offset, scalars)
-            self.trace.view(tensors[view.tensor], tensors[view.of], offset)
-        computed: dict[int, Called] = {}
-        calls = []
-        for call in program.calls:
-            arguments: list[Value] = []
-            for parameter, argument in zip(call.callee.parameters, call.arguments, strict=True):
-                if isinstance(argument, ir.Tensor):
-                    arguments.append(tensors[argument])
-                else:
-                    what = f"{program.name}(): argument '{parameter.name}' of {call.callee.name}()"
-                    arguments.append(self._number(what, argument, scalars))
-            callee = call.callee
-            if isinstance(callee, Computation) and callee.dimensions:
-                made = computed.get(id(callee)) or self._inlined_computation(callee, scalars)
-                callee = computed[id(callee)] = made
-            calls.append(Call(callee, tuple(arguments), loc=call.loc))
-        return calls
-
-    def _inlined_computation(
-        self, computation: Computation, scalars: dict[ir.Variable, ir.Expression]
-    ) -> Computation:
-        """A computation with the sizes of this program."""
-        tensors = {
-            tensor: replace(
-                tensor, shape=tuple([self._size(extent, scalars) for extent in tensor.shape])
-            )
-            for tensor in computation.parameters
-            if isinstance(tensor, ir.Tensor)
-        }
-        own = {size: scalars[size] for size in computation.dimensions}
-        value = substitute(replace_tensors(computation.value, tensors), own)
-        parameters = [
-            tensors[item] if isinstance(item, ir.Tensor) else item
-            for item in computation.parameters
-        ]
-        known = {node for size in own.values() for node in walk(size)}
-        return replace(
-            computation,
-            parameters=tuple(parameters),
-            dimensions=tuple([own for own in self.trace.variables.values() if own in known]),
-            value=value,
-        )
-
-    def _size(
-        self, extent: int | ir.Expression, scalars: dict[ir.Variable, ir.Expression]
-    ) -> int | ir.Expression:
-        return self.trace.extent(substitute(index(extent), scalars))
-
-    def _number(
-        self, what: str, argument: ir.Expression, scalars: dict[ir.Variable, ir.Expression]
-    ) -> ir.Expression:
-        """A scalar that is passed on; a size may have become a number."""
-        argument = substitute(argument, scalars)
-        if not isinstance(argument, (ir.Cast, ir.Binary)):
-            return argument
-        size = argument.operand if isinstance(argument, ir.Cast) else argument
-        number = self.trace.extent(size)
-        if not isinstance(number, int):
-            return argument
-        problem = misfit(number, argument.dtype)
-        if problem is not None:
-            raise CompileError(f"{what} {problem}", self.site)
-        return ir.Constant(number, argument.dtype)
+        return Inlining(self.trace, self.called, tensors, scalars, self.site).made()
 
 
 def _expected(parameter: ir.Tensor) -> str:

@@ -10,16 +10,17 @@ from typing import Any
 from taskc.errors import NOWHERE, CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Tensor, Variable
-from taskc.ir.program import Program, kernels_of
+from taskc.ir.program import Call, Program, kernels_of, map_calls
 from taskc.ir.text_rules import identifier
 from taskc.ir.types import TensorType, i64
+from taskc.lang.computations import traced_computation
 from taskc.lang.context import Context, Frame
 from taskc.lang.definition import KernelDefinition
 from taskc.lang.functions import Outside
 from taskc.lang.parameters import Parameters, declared
 from taskc.lang.sizes import Dimension, Size, tracing
 from taskc.lang.source import Source, running, source_of
-from taskc.lang.tracing import Handle, TensorHandle, Trace
+from taskc.lang.tracing import TensorHandle, Trace
 from taskc.lang.values import describe, layout_of
 
 
@@ -79,6 +80,7 @@ def traced_body(
     token = tracing.set(trace)
     try:
         returned = body(*map(trace.handle, parameters))
+        trace.finish()
         named = returned if isinstance(returned, dict) else {"out": returned}
         outputs: dict[Tensor, Tensor] = {}  # by the temporary that each was
         for output, handle in named.items():
@@ -106,7 +108,7 @@ def _extent(extent: Any, dimensions: dict[Dimension, Variable]) -> Any:
 def _add_output(
     trace: Trace, name: str, handle: object, outputs: dict[Tensor, Tensor], site: Location
 ) -> None:
-    """Makes a parameter of what is returned: of the temporary itself where one call makes it, or else of a copy."""
+    """Makes a parameter of what is returned: of a temporary whose elements one call each makes, or else of a copy."""
     if not isinstance(handle, TensorHandle) or handle.trace is not trace:
         raise CompileError(f"the output '{name}' is {describe(handle)}, and no tensor of it", site)
     tensor = handle.tensor
@@ -114,29 +116,28 @@ def _add_output(
         handle = trace.handle(outputs[tensor])
         assert isinstance(handle, TensorHandle)
         tensor = handle.tensor
-    uses = [
-        parameter
-        for call in trace.calls
-        for parameter, argument in zip(call.callee.parameters, call.arguments, strict=True)
-        if argument is tensor and isinstance(parameter, Tensor) and parameter.role != "in"
-    ]
-    is_own = tensor in trace.temporaries and len(uses) == 1 and uses[0].role == "out"
-    if not is_own or any(view.of is tensor for view in trace.views.values()):
-        tensor = _copied(trace, handle)
+    whole = trace.span(tensor, site)
+    is_own = tensor in trace.temporaries and trace.written.has(tensor, whole)
+    if not is_own or tensor in trace.written.repeated:
+        tensor = _copied(trace, handle, site)
     output = replace(tensor, name=name, role="out")
     trace.temporaries.remove(tensor)
-    trace.calls[:] = [
-        replace(call, arguments=tuple([output if it is tensor else it for it in call.arguments]))
-        for call in trace.calls
-    ]
-    trace.written[output] = trace.written.pop(tensor)
+    trace.calls = [*map_calls(trace.calls, lambda call: _exchanged(call, tensor, output))]
+    for view in trace.views.values():
+        if view.of is tensor:
+            trace.views[view.tensor] = replace(view, of=output)
+    trace.written.rename(tensor, output)
     outputs[tensor] = output
 
 
-def _copied(trace: Trace, handle: TensorHandle) -> Tensor:
-    from taskc.lang.program import compute
+def _exchanged(call: Call, old: Tensor, new: Tensor) -> Call:
+    if old not in call.arguments:
+        return call
+    return replace(call, arguments=tuple([new if it is old else it for it in call.arguments]))
 
-    made: Handle = compute(handle.shape, lambda *at: handle[at], name="copy")
+
+def _copied(trace: Trace, handle: TensorHandle, site: Location) -> Tensor:
+    made = traced_computation(trace, handle.tensor.shape, lambda *at: handle[at], "copy", site)
     assert isinstance(made, TensorHandle)
     return made.tensor
 

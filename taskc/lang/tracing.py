@@ -14,13 +14,16 @@ import numpy as np
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import add, index, product
-from taskc.ir.program import Call, View
+from taskc.ir.printer_expressions import extent_text
+from taskc.ir.program import Loop, Step, View
+from taskc.ir.rewrite import walk
 from taskc.ir.signature import Parameter, named_type, outputs_of
 from taskc.ir.types import DType, TensorType
 from taskc.lang.names import ParameterType
-from taskc.lang.sizes import Size, Sizes, tracing
+from taskc.lang.sizes import Size, Sizes, is_size, tracing
 from taskc.lang.source import assigned_names, call_site
 from taskc.lang.values import Described, describe, layout_of, layout_problem
+from taskc.lang.written import Span, Written
 
 
 def tensor_type(kind: object, site: Location) -> TensorType:
@@ -153,9 +156,13 @@ class Trace(Sizes):
         self.views: dict[ir.Tensor, View] = {}
         self.constants: dict[ir.Tensor, np.ndarray[Any, Any]] = {}
         self.packed: dict[Any, tuple[Any, Handle]] = {}  # constants by what was packed, and how
-        self.calls: list[Call] = []
+        self.calls: list[Step] = []  # of the innermost loop's body
+        self.opened: list[tuple[Loop, list[Step]]] = []  # the loops around, and what is before each
+        self.ended: dict[
+            ir.Tensor, ir.Variable
+        ] = {}  # views that steps of an ended loop had, and its variable
         self.kernels: dict[int, Any] = {}  # their definitions, by the identity of their IR
-        self.written: dict[ir.Tensor, Location] = {}
+        self.written = Written(self)
 
     def handle(self, named: Parameter) -> Handle:
         if isinstance(named, ir.Variable):
@@ -199,7 +206,7 @@ class Trace(Sizes):
             first.append(last)
         rank = len(tensor.shape)
         taken = len(first) + isinstance(last, slice)
-        if taken > rank or not all(isinstance(part, (int, Size)) for part in first):
+        if taken > rank or not all(map(is_size, first)):
             raise CompileError(
                 f"'{handle.name}' has {rank} axes, and a part of it is indices of the leading ones and then"
                 " perhaps a range",
@@ -225,11 +232,11 @@ class Trace(Sizes):
     def _within(self, handle: TensorHandle, axis: int, at: Any, size: int, site: Location) -> Any:
         """A place on an axis with so many elements behind it, for all sizes."""
         extent = handle.shape[axis]
-        if not isinstance(at, (int, Size)):
+        if not is_size(at):
             raise CompileError(
                 f"a place in a tensor is an integer or a size, not {describe(at)}", site
             )
-        if isinstance(at, int) and at < 0:
+        if not isinstance(at, Size) and at < 0:
             at = extent + at
         if not (_surely(self, at) and _surely(self, extent - at - size)):
             raise CompileError(
@@ -244,6 +251,7 @@ class Trace(Sizes):
                 f"'{tensor.name}' has a layout of its own, and no other shape and no parts",
                 view.loc,
             )
+        self.check_is_there(tensor, view.loc)
         under = self.views.get(tensor)
         if under is not None:
             tensor = under.of
@@ -256,12 +264,11 @@ class Trace(Sizes):
         view = self.views.get(tensor)
         return tensor if view is None else view.of
 
-    def is_part(self, tensor: ir.Tensor) -> bool:
-        """It isn't all of its memory."""
+    def span(self, tensor: ir.Tensor, site: Location) -> Span:
+        """What a tensor takes of its memory."""
         view = self.views.get(tensor)
-        if view is None:
-            return False
-        return not self.are_equal(product(tensor.shape), product(view.of.shape))
+        low = self.form(0 if view is None else view.offset)
+        return Span(low, low + self.form(product(tensor.shape)), site)
 
     def constant(self, array: np.ndarray[Any, Any], kind: TensorType, site: Location) -> Handle:
         """Memory that holds an array, or packed an array's elements."""
@@ -269,12 +276,11 @@ class Trace(Sizes):
         shape = tuple([int(extent) for extent in kind.shape])
         tensor = ir.Tensor(name, kind.dtype, shape, ir.GLOBAL, layout_of(kind), loc=site)
         self.constants[tensor] = array
-        self.written[tensor] = site
         return self.handle(tensor)
 
     def extents(self, extents: Sequence[Any], site: Location) -> tuple[int | ir.Expression, ...]:
         for extent in extents:
-            if not isinstance(extent, (int, Size)):
+            if not is_size(extent):
                 raise CompileError(
                     "an extent is an integer, a tc.dim or computed from some, and this is"
                     f" {describe(extent)}",
@@ -283,23 +289,92 @@ class Trace(Sizes):
         return tuple([self.extent(self.expression(extent)) for extent in extents])
 
     def temporary(self, tensor: ir.Tensor) -> Handle:
+        moving = [number for extent in tensor.shape for number in self._numbers_in(extent)]
+        if moving:
+            raise CompileError(
+                f"the temporary '{tensor.name}' would have another size in each step of {moving[0]}",
+                tensor.loc,
+                "make one of the largest size before the loop, and take a part of it",
+            )
         self.temporaries.append(tensor)
         return self.handle(tensor)
 
-    def finish(self) -> None:
+    def _numbers_in(self, size: int | ir.Expression) -> list[ir.Variable]:
+        """The numbers of loops' steps that a size depends on."""
+        numbers = [steps.variable for steps in self.loops]
+        return [number for number in numbers if number in walk(index(size))]
+
+    # --- loops ---
+
+    def begin_loop(self, variable: ir.Variable, count: int | ir.Expression, site: Location) -> Size:
+        """What comes is the body of a loop; the number of its step."""
+        if not self.is_natural(self.form(count)):
+            raise CompileError(f"{extent_text(count)} steps aren't surely 0 or more", site)
+        self.opened.append((Loop(variable, count, (), loc=site), self.calls))
+        self.calls = []
+        self.written = Written(self, self.written)
+        return self.enter(variable, count)
+
+    def end_loop(self) -> None:
+        loop, outer_calls = self.opened.pop()
+        outer = self.written.outer
+        assert outer is not None
+        self.written.end(self.loops[-1])
+        self.written = outer
+        self.check_outputs()
+        for tensor, view in self.views.items():
+            if any(loop.variable in self._numbers_in(n) for n in (view.offset, *tensor.shape)):
+                self.ended[tensor] = loop.variable
+        self.leave()
+        self.calls = [*outer_calls, replace(loop, body=tuple(self.calls))]
+
+    def check_is_there(self, tensor: ir.Tensor, site: Location) -> None:
+        """Raises an error for a part that steps of a loop had which is over."""
+        if tensor in self.ended:
+            raise CompileError(
+                f"'{tensor.name}' is another part in each step of {self.ended[tensor]}, and that loop is over",
+                site,
+                notes=(("it is made here", tensor.loc),),
+            )
+
+    # --- outputs ---
+
+    def check_outputs(self) -> None:
+        """Raises an error for an output that more than one call may have written."""
         for output in outputs_of(self.parameters):
-            if output not in self.written:
+            if output in self.written.repeated:
                 raise CompileError(
-                    f"no call writes the output '{output.name}' of program '{self.name}'",
-                    output.loc,
-                    f"pass it as the output of a call: kernel(..., out={output.name})",
+                    f"steps of a loop write the output '{output.name}' more than once",
+                    self.written.repeated[output],
+                    f"use a temporary, or declare '{output.name}' tc.inout",
                 )
+
+    def finish(self) -> None:
+        if self.opened:
+            raise CompileError(
+                "this loop isn't run to its end: a break or a return leaves it",
+                self.opened[-1][0].loc,
+                "what ends a loop has to be known while it is traced; or else it is in a kernel",
+            )
+        for output in outputs_of(self.parameters):
+            if self.written.has(output, self.span(output, output.loc)):
+                continue
+            if self.written.of(output):
+                raise CompileError(
+                    f"calls write parts of the output '{output.name}' of program '{self.name}', and surely"
+                    " no more",
+                    output.loc,
+                )
+            raise CompileError(
+                f"no call writes the output '{output.name}' of program '{self.name}'",
+                output.loc,
+                f"pass it as the output of a call: kernel(..., out={output.name})",
+            )
 
 
 def _surely(trace: Sizes, size: Any) -> bool:
     """Whether a size is 0 or more, whatever the dimensions are."""
-    low = trace.interval(trace.linear_difference(trace.expression(size), 0)).low
-    return low is not None and low >= 0
+    return trace.is_natural(trace.form(trace.expression(size)))
 
 
 def current_trace() -> Trace | None:

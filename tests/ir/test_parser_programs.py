@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from taskc.errors import CompileError
 from taskc.ir import calls_text, nodes as ir, parse_program, to_text
-from taskc.ir.program import Call, Program, kernels_of
+from taskc.ir.mapping import repeat
+from taskc.ir.program import Call, Computation, Loop, Program, digest_of, kernels_of
 from taskc.ir.types import f16, f32, i32, i64
+from taskc.ir.verify_programs import verify_program
+from taskc.packed import pack
 
 TEXT = """\
 program whole[n multiple=4, m](
@@ -110,6 +115,138 @@ def test_what_is_read_has_its_place() -> None:
     assert found[-3:] == ["single", "scale", "high[0] = f64(3.0).to(f16)"]
 
 
+LOOPS = """\
+program loops[n](x: f32[n, 8], y: out f32[n, 8], z: out f32[n, 3]):
+    constant w: f32[8] = "4f05df05f8da9356bd66425351f166a5"
+    constant one: f32[()] = "47dc540c94ceb704a23875c11273e16b"
+    constant tiled: f32[2, 3].laid(repeat(2, 3, order=(1, 0))) = "2b3db5f4ad4f0b4a4d5d7b8a4b2f3bb5"
+    temporary h: f32[8]
+    start(w, one, out=h)
+    for t in steps(n):
+        view x_1: f32[8] of x at t * 8
+        view y_1: f32[8] of y at (n - 1 - t) * 8
+        add(x_1, h, 1, out=y_1)
+        for s in steps(3):
+            view z_1: f32[()] of z at t * 3 + s
+            mark(out=z_1)
+    for t_1 in steps(4):
+        pass
+    use(tiled)
+
+computation start(w: f32[8], one: f32[()], out: out f32[8]):
+    out[i] = w[i] + one
+
+computation add[t](x: f32[8], h: f32[8], by: i32, out: out f32[8]):
+    out[i] = select(i < t, x[i] + h[7 - i], by.to(f32))
+
+computation "mark"[s, t](out: out f32[()]):
+    out[] = (s + t).to(f32)
+
+kernel use(w: f32[2, 3].laid(repeat(2, 3, order=(1, 0)))) workers=4 stage=parsed:
+    pass
+"""
+
+
+def constants() -> dict[str, Any]:
+    tiled = pack(np.ones((2, 3), np.float32), f32[2, 3].laid(repeat(2, 3, order=(1, 0))))
+    arrays = [np.ones(8, np.float32), np.array(2, np.float32), tiled]
+    return {digest_of(array): array for array in arrays}
+
+
+def with_digests(text: str) -> str:
+    digests = iter(constants())
+    return re.sub(r'"[0-9a-f]{32}"', lambda _: f'"{next(digests)}"', text)
+
+
+def test_constants_computations_and_loops_are_read_back() -> None:
+    text = with_digests(LOOPS)
+    program = parse_program(text, constants=constants())
+    assert to_text(program) == text.replace('"mark"', "mark")
+    verify_program(program)
+    (n,) = program.dimensions
+    _, loop, other, _ = program.calls
+    assert isinstance(loop, Loop)
+    assert isinstance(other, Loop)
+    add, inner = loop.body
+    assert isinstance(add, Call)
+    assert isinstance(inner, Loop)
+    assert (loop.count, inner.count, other.body) == (n, 3, ())
+    assert add.callee.dimensions == (loop.variable,)
+    (mark,) = inner.body
+    assert isinstance(mark, Call)
+    assert mark.callee.dimensions == (inner.variable, loop.variable)
+    assert isinstance(mark.callee, Computation)
+    assert mark.callee.variables == ()
+    assert [view.offset == 0 for view in program.views] == [False] * 3
+    assert [memory.size for _, memory in program.constants] == [8, 1, 6]
+    assert loop.loc.text == "    for t in steps(n):"
+
+
+COMPUTATION = """
+computation c[n](x: f32[n], s: i32, out: out f32[n]):
+    out[i] = x[i] * s.to(f32)
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "column", "message"),
+    [
+        ("c[n]", "c[k]", 4, 15, "the program has no dimension and no loop of k"),
+        ("c[n]", "c", 4, 22, "nothing is called n here"),
+        ("out: out f32[n]", "out: f32[n]", 4, 13, "a computation has inputs and scalars, and last"),
+        ("x: f32[n], s", "x: inout f32[n], s", 4, 13, "a computation has inputs and scalars, and last"),
+        ("x: f32[n], s: i32, out: out f32[n]", "out: out f32[n], x: f32[n], s: i32", 4, 13, "a computation has"),
+        ("out[i] =", "x[i] =", 5, 5, "a computation writes its output, out"),
+        ("out[i] =", "out[i, j] =", 5, 5, "out has rank 1, not 2"),
+        ("out[i] =", "out[] =", 5, 5, "out has rank 1, not 0"),
+        ("out[i] =", "out[i + 1] =", 5, 11, "expected ',', ':', ']' or 'multiple', not '+'"),
+        ("out[i] =", "out[x] =", 5, 9, "x is bound already"),
+        ("x[i] * s.to(f32)", "s", 5, 14, "out is of f32, and this of i32"),
+        ("x[i] * s.to(f32)", "out[i]", 5, 14, "out is written, and not read"),
+        ("x[i] * s.to(f32)", "y[i]", 5, 14, "nothing is called y here"),
+        ("x[i] * s.to(f32)", "x[i]\n    pass", 6, 5, "expected the end of the block, not 'pass'"),
+        (COMPUTATION, COMPUTATION * 2, 7, 13, "two callees are called c"),
+    ],
+)  # fmt: skip
+def test_errors_in_computations(old: str, new: str, line: int, column: int, message: str) -> None:
+    text = HEAD + "    c(x, a, out=y)\n" + COMPUTATION
+    parse_program(text)
+    with pytest.raises(CompileError) as caught:
+        parse_program(text.replace(old, new))
+    error = caught.value
+    assert error.message.startswith(message)
+    assert (error.location.line, error.location.column) == (line, column)
+
+
+@pytest.mark.parametrize(
+    ("body", "line", "column", "message"),
+    [
+        ('    constant w: f32[8] = "no"\n', 2, 26, "the elements of w aren't given"),
+        ('    constant w: f32[9] = "eight"\n', 2, 26, "w is a f32[9], and what is given is an array of float32[8]"),
+        ('    constant w: f16[8] = "eight"\n', 2, 26, "w is a f16[8], and what is given is an array of float32[8]"),
+        ('    constant w: f32[n] = "eight"\n', 2, 17, "the extents of a constant are numbers"),
+        (
+            '    constant w: f32[8].laid(repeat(8)) = "eight"\n', 2, 42,
+            "w is a f32[8].laid(repeat(8)), and what is given is an array without a layout",
+        ),
+        ("    for n in steps(3):\n        pass\n", 2, 9, "n is bound already"),
+        ("    for t in steps(3):\n        pass\n    for t in steps(3):\n        pass\n", 4, 9, "t is bound already"),
+        ("    for t in steps(t):\n        pass\n", 2, 20, "nothing is called t here"),
+        ("    for t in steps(a):\n        pass\n", 2, 20, "this is no size"),
+        ("    for t in range(3):\n        pass\n", 2, 14, "expected 'steps', not 'range'"),
+        ("    for t in steps(3):\n        pass\n    temporary u: f32[t]\n", 4, 22, "nothing is called t here"),
+        ("    view v: f32[1] of x at a\n", 2, 28, "this is no size"),
+        ("    view v: f32[1] of x at n / 2\n", 2, 28, "this is no size"),
+    ],
+)  # fmt: skip
+def test_errors_in_constants_and_loops(body: str, line: int, column: int, message: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        parse_program(HEAD + body, constants={"eight": np.zeros(8, np.float32)})
+    error = caught.value
+    assert error.message.startswith(message)
+    assert (error.location.line, error.location.column) == (line, column)
+
+
 def kernel(name: str, *parameters: ir.Tensor | ir.Variable) -> ir.Kernel:
     return ir.Kernel(name, parameters, (), 1, ir.Sequence(()))
 
@@ -120,6 +257,7 @@ def kernel(name: str, *parameters: ir.Tensor | ir.Variable) -> ir.Kernel:
         ("view", "temporary", "pass"),
         ("copy", "copy", "copy_1"),
         ("a b", "a-b", "for"),
+        ("constant", "computation", "steps"),
         ("program",),
     ],
 )
@@ -214,8 +352,11 @@ def test_errors_say_what_and_where(body: str, line: int, column: int, message: s
         ),
         ("program p(x: f32[8].reshape(2, 4)):\n    pass\n", "a tensor of a program has a shape"),
         ("program p(x: f32[8], x: f32[8]):\n    pass\n", "x is bound already"),
-        (f"program p():\n    f()\n{KERNEL}{KERNEL}", "two kernels are called f"),
-        (f"program p():\n    f()\n{KERNEL}x", "expected 'kernel' or the end of the text, not 'x'"),
+        (f"program p():\n    f()\n{KERNEL}{KERNEL}", "two callees are called f"),
+        (
+            f"program p():\n    f()\n{KERNEL}x",
+            "expected 'computation', 'kernel' or the end of the text, not 'x'",
+        ),
         (f"program p():\n    f()\n{KERNEL.replace('pass', 'x = y')}", "nothing is called x here"),
     ],
 )

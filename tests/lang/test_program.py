@@ -406,7 +406,9 @@ def test_handles_show_what_they_are() -> None:
     def program(x: f32[m], s: f16):
         seen.extend([repr(x), repr(s), repr(m + 1), str(x.shape)])
         assert s.dtype is f16
-        with pytest.raises(AttributeError, match=r"has .shape, .dtype and .reshape, and no .T"):
+        with pytest.raises(
+            AttributeError, match=r"has .shape, .dtype, .reshape and slices, and no .T"
+        ):
             copy(x.T)
 
     assert seen[0] == "<'x' of program 'program'>"

@@ -159,11 +159,25 @@ kernel add[q](x: f32[q], by: i64, y: out f32[q]) workers=4 stage=parsed:
         ),
         ("add(t, 3, out=y)", "add(x, 3, out=t)", 1, 50, "no call writes the output 'y'"),
         (
-            "t: f32[n]",
-            "t: f32[n + 1]",
+            "f32[1, n] of t",
+            "f32[1, n + 1] of t",
             4,
             10,
-            "t: f32[n + 1] has not as many elements as f32[1, n]",
+            "f32[1, n + 1] isn't surely a part of t: f32[n]",
+        ),
+        (
+            "f32[1, n] of t",
+            "f32[1, n - 1] of t at 2",
+            4,
+            10,
+            "f32[1, n - 1] at 2 isn't surely a part of t: f32[n]",
+        ),
+        (
+            "f32[1, n] of t",
+            "f32[n] of t at n - n - 1",
+            4,
+            10,
+            "f32[n] at n - n - 1 isn't surely a part of t: f32[n]",
         ),
         ("t: f32[n]", "t: f16[n]", 4, 13, "t is of f16, and its view too"),
         (

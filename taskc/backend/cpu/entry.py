@@ -137,6 +137,9 @@ class _Entry:
             self.code.tensor(item, value, f"%view{places[item]}", place)
         for dimension in kernel.dimensions:
             place = self.code.new(f"getelementptr i64, ptr %words, i64 {places[dimension]}")
+            if dimension not in self.code.sizes:  # no argument tells it: only a program calls this
+                self.code.need("false")
+                continue
             self.code.emit(f"store i64 {self.code.sizes[dimension]}, ptr {place}")
         # An array that is made here overlaps no other.
         self.code.overlaps(inputs if given == "false" else kernel.parameters)

@@ -1,0 +1,163 @@
+"""Whether a program and the computations that it calls keep their rules; run after each pass over programs, in tests.
+
+verify_program(program)      returns, or raises InternalError: a pass is wrong, not the user
+
+computations  The last parameter is the output and the others are inputs and scalars. There is an index
+              for each axis of the output. What is computed has the output's type and reads inputs alone.
+names         A tensor of a program is a parameter, a constant, a temporary or a view, and is one of them
+              once; a view is of no view. A loop's variable is bound by one loop, and used in its body; a
+              computation's dimensions are those that are known where it is called.
+calls         There is an argument for each parameter: a tensor of its type and rank for a tensor, and a
+              number of its type for a scalar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from taskc.errors import InternalError
+from taskc.ir import nodes as ir
+from taskc.ir.build import ZERO, index
+from taskc.ir.depth import deeply
+from taskc.ir.printer import calls_text, to_text
+from taskc.ir.program import (
+    Call,
+    Computation,
+    Loop,
+    Program,
+    Step,
+    callees_of,
+    views_by_loop,
+)
+from taskc.ir.rewrite import walk
+from taskc.ir.verify import verify
+
+
+def verify_computation(computation: Computation) -> None:
+    """Raises an InternalError that names the broken rule."""
+    output = computation.parameters[-1] if computation.parameters else None
+    if not isinstance(output, ir.Tensor) or output.role != "out":
+        raise InternalError(f"{computation.name}: a computation's last parameter is its output")
+    for parameter in computation.parameters[:-1]:
+        if isinstance(parameter, ir.Tensor) and parameter.role != "in":
+            raise _broken(computation, f"{parameter} is an input of a computation, and only read")
+    if len(computation.variables) != len(output.shape):
+        raise _broken(computation, f"there is an index for each axis of {output}")
+    if any(isinstance(node, ir.Read) and node.tensor is output for node in walk(computation.value)):
+        raise _broken(computation, f"the output {output} is written, and not read")
+    # The rest are the rules of expressions: of a kernel that stores each element.
+    body: ir.Statement = ir.Store(
+        output, computation.variables, computation.value, loc=computation.loc
+    )
+    for variable, extent in zip(
+        reversed(computation.variables), reversed(output.shape), strict=True
+    ):
+        body = ir.For(variable, ZERO, index(extent), 1, body)
+    parameters, dimensions = computation.parameters, computation.dimensions
+    verify(ir.Kernel(computation.name, parameters, dimensions, 1, body))
+
+
+def _broken(computation: Computation, rule: str) -> InternalError:
+    return InternalError(f"{computation.name}: {rule}", to_text(computation))
+
+
+@deeply
+def verify_program(program: Program) -> None:
+    """Raises an InternalError that names the broken rule, with the program's text."""
+    for callee in callees_of(program).values():
+        if isinstance(callee, Computation):
+            verify_computation(callee)
+    _Verifier(program).run()
+
+
+class _Verifier:
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.views = views_by_loop(program)
+        self.sizes: set[ir.Variable] = set()  # that are known where the verifier is
+        self.scalars: set[ir.Variable] = set()
+        self.tensors: set[ir.Tensor] = set()
+        self.bound: set[ir.Variable] = set()
+
+    def need(self, holds: bool, rule: str) -> None:
+        if not holds:
+            raise InternalError(f"{self.program.name}: {rule}", calls_text(self.program))
+
+    def run(self) -> None:
+        program = self.program
+        for dimension in program.dimensions:
+            self.bind(dimension)
+        for parameter in program.parameters:
+            if isinstance(parameter, ir.Tensor):
+                self.tensor(parameter)
+            else:
+                self.scalars.add(parameter)
+        for constant, _ in program.constants:
+            self.need(all(isinstance(n, int) for n in constant.shape), f"{constant} is constant")
+            self.tensor(constant)
+        for temporary in program.temporaries:
+            self.tensor(temporary)
+        self.body(None, program.calls)
+
+    def bind(self, size: ir.Variable) -> None:
+        self.need(size not in self.bound, f"{size} is bound once")
+        self.bound.add(size)
+        self.sizes.add(size)
+
+    def tensor(self, tensor: ir.Tensor) -> None:
+        self.need(tensor not in self.tensors, f"{tensor} is declared once")
+        self.size(*tensor.shape)
+        self.tensors.add(tensor)
+
+    def size(self, *sizes: int | ir.Expression) -> None:
+        for size in sizes:
+            for variable in _variables(size):
+                self.need(variable in self.sizes, f"the size {variable} is known where it is used")
+
+    def body(self, variable: ir.Variable | None, steps: tuple[Step, ...]) -> None:
+        """Steps with the views that are theirs, whose names end with them."""
+        views = self.views.get(variable, [])
+        seen = {view.tensor for view in self.program.views}
+        for view in views:
+            known = view.of in self.tensors and view.of not in seen
+            self.need(known, f"{view.tensor} is memory of a parameter, constant or temporary")
+            self.need(view.tensor.dtype is view.of.dtype, f"{view.tensor} has its memory's type")
+            self.size(view.offset)
+            self.tensor(view.tensor)
+        for step in steps:
+            if isinstance(step, Loop):
+                self.size(step.count)
+                self.bind(step.variable)
+                self.body(step.variable, step.body)
+                self.sizes.discard(step.variable)
+            else:
+                self.call(step)
+        if variable is not None:
+            self.tensors.difference_update([view.tensor for view in views])
+
+    def call(self, call: Call) -> None:
+        callee = call.callee
+        count = len(callee.parameters)
+        if len(call.arguments) != count:  # such a program has no text
+            raise InternalError(f"{self.program.name}: {callee.name} has {count} parameters")
+        for parameter, argument in zip(callee.parameters, call.arguments, strict=True):
+            what = f"{callee.name}'s {parameter}"
+            self.need(argument.dtype is parameter.dtype, f"{what} gets what is of its type")
+            if isinstance(parameter, ir.Tensor):
+                known = isinstance(argument, ir.Tensor) and argument in self.tensors
+                self.need(known, f"{what} gets a tensor that is known")
+                assert isinstance(argument, ir.Tensor)
+                same = len(argument.shape) == len(parameter.argument_shape)
+                self.need(same, f"{what} gets a tensor of its rank")
+            else:
+                assert not isinstance(argument, ir.Tensor)
+                known = all(one in self.sizes | self.scalars for one in _variables(argument))
+                self.need(known, f"{what} gets a number that is known")
+        if isinstance(callee, Computation):
+            known = self.sizes.issuperset(callee.dimensions)
+            self.need(known, f"{callee.name} has sizes that are known where it is called")
+
+
+def _variables(size: int | ir.Expression) -> Iterator[ir.Variable]:
+    if not isinstance(size, int):
+        yield from [node for node in walk(size) if isinstance(node, ir.Variable)]

@@ -1,0 +1,254 @@
+"""Loops of programs: bodies traced once, what they read and write, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import taskc as tc
+from taskc import f32, i64
+from taskc.errors import CompileError
+from taskc.ir import calls_text, parse_program, to_text
+from taskc.ir.program import Loop
+from taskc.ir.verify_programs import verify_program
+from tests.lang.notebook import cell, indented
+from tests.lang.test_written import checked, doubled, halved, numbers
+
+m, n, k, q = tc.dim("m"), tc.dim("n"), tc.dim("k"), tc.dim("q")
+
+
+@tc.kernel(workers=4)
+def added(x: f32[q], z: f32[q], by: i64, y: tc.out[f32[q]]):
+    for start in tc.tiles(q, by=4):
+        for i in tc.spatial(4):
+            if start + i < q:
+                y[start + i] = x[start + i] + z[start + i] + by.to(f32)
+
+
+@tc.program
+def sums(x: f32[n, k], y: tc.out[f32[n + 1, k]]):
+    """Each row of y is the one before it, x's row, and its number."""
+    tc.compute(k, lambda j: f32(0.0), out=y[0])
+    for t in tc.steps(n):
+        added(x[t], y[t], t, out=y[t + 1])
+
+
+def expected_sums(x: Any) -> Any:
+    with_numbers = x + np.arange(len(x), dtype=np.float32)[:, None]
+    return np.concatenate([0 * x[:1], np.cumsum(with_numbers, 0, np.float32)])
+
+
+def test_a_recurrence_over_parts_of_its_output() -> None:
+    x = numbers(4, 3)
+    assert checked(sums)(x).tolist() == expected_sums(x).tolist()
+    assert sums(numbers(0, 3)).tolist() == [[0, 0, 0]]
+    _, loop = sums.ir.calls
+    assert isinstance(loop, Loop)
+    assert len(loop.body) == 1
+    assert repr(sums).endswith(", 2 calls>")
+
+
+def test_the_text_of_a_loop() -> None:
+    assert calls_text(sums.ir).splitlines() == [
+        "program sums[n, k](x: f32[n, k], y: out f32[n + 1, k]):",
+        "    view y_1: f32[k] of y",
+        "    compute(out=y_1)",
+        "    for t in steps(n):",
+        "        view x_1: f32[k] of x at t * k",
+        "        view y_2: f32[k] of y at t * k",
+        "        view y_3: f32[k] of y at (t + 1) * k",
+        "        added(x_1, y_2, t, out=y_3)",
+    ]
+
+
+def test_a_state_that_each_step_updates() -> None:
+    def body(x: Any) -> Any:
+        state = tc.compute(3, lambda j: f32(1.0))
+        for t in tc.steps(n):
+            row = x[n - 1 - t]
+            after = tc.compute(3, lambda j: state[j] * 2.0 + row[j] + t.to(f32))
+            doubled(after, out=state)
+            halved(state)
+        return state
+
+    program = checked(tc.trace("p", {"x": f32[n, 3]}, body))
+    x, state = numbers(4, 3), np.ones(3, np.float32)
+    for t in range(4):
+        state = state * 2 + x[3 - t] + t
+    assert program(x).tolist() == state.tolist()
+    assert program(numbers(0, 3)).tolist() == [1, 1, 1]
+
+
+def test_backwards_and_in_two_directions() -> None:
+    @tc.program
+    def program(x: f32[n, 2], y: tc.out[f32[n, 2]], z: tc.out[f32[n, 2, 2]]):
+        for t in tc.steps(n):
+            doubled(x[t], out=y[n - 1 - t])
+        for t in tc.steps(n):
+            doubled(x[t], out=z[t, 0])
+            doubled(y[t], out=z[t, 1])
+
+    x = numbers(3, 2)
+    y, z = checked(program)(x)
+    assert y.tolist() == (2 * x[::-1]).tolist()
+    assert z.tolist() == np.stack([2 * x, 4 * x[::-1]], 1).tolist()
+
+
+def test_a_loop_in_a_loop() -> None:
+    @tc.program
+    def program(x: f32[m, n, 2], y: tc.out[f32[m, n, 2]], last: tc.out[f32[2]]):
+        state = tc.compute(2, lambda i: f32(0.0))
+        for a in tc.steps(m):
+            for b in tc.steps(n):
+                after = added(x[a, b], state, a * 10 + b)
+                doubled(after, out=state)
+                doubled(after, out=y[a, b])
+        doubled(y.reshape(m * n * 2)[0:0], out=tc.empty(f32[0]))
+        doubled(state, out=last)
+
+    x, state = numbers(2, 3, 2), np.zeros(2, np.float32)
+    y = np.zeros_like(x)
+    for a in range(2):
+        for b in range(3):
+            state = (x[a, b] + state + (a * 10 + b)) * 2
+            y[a, b] = state
+    found, last = checked(program)(x)
+    assert found.tolist() == y.tolist()
+    assert last.tolist() == (state * 2).tolist()
+
+
+def test_a_number_of_steps_that_is_known() -> None:
+    def body(x: Any) -> Any:
+        y = tc.empty(f32[4, 2])
+        for t in tc.steps(4):
+            assert t < 4
+            assert t >= 0
+            assert t - 4 != 0
+            doubled(x, out=y[t])
+        last = tc.empty(f32[2])
+        for _ in tc.steps(2):
+            doubled(x, out=last)
+        return {"y": y, "last": doubled(last)}
+
+    program = checked(tc.trace("p", {"x": f32[2]}, body))
+    y, last = program(numbers(2))
+    assert y.tolist() == [[0, 2]] * 4
+    assert last.tolist() == [0, 4]
+
+
+def test_programs_with_loops_in_programs() -> None:
+    @tc.program
+    def outer(x: f32[m, 2, 3], y: tc.out[f32[m, 3, 3]], z: tc.out[f32[3, 3]]):
+        for t in tc.steps(m):
+            sums(x[t], out=y[t])
+        w = tc.constant(numbers(2, 3))
+        sums(w, out=z)
+
+    x = numbers(2, 2, 3)
+    y, z = checked_with_constants(outer)(x)
+    assert y.tolist() == np.stack([expected_sums(one) for one in x]).tolist()
+    assert z.tolist() == expected_sums(numbers(2, 3)).tolist()
+    loops = [step for step in outer.ir.calls if isinstance(step, Loop)]
+    inner = [step for step in loops[0].body if isinstance(step, Loop)]
+    assert len({loops[0].variable, loops[1].variable, inner[0].variable}) == 3
+
+
+def checked_with_constants(program: tc.ProgramDefinition) -> tc.ProgramDefinition:
+    from taskc.ir.program import digest_of
+
+    verify_program(program.ir)
+    known = {digest_of(memory): memory for _, memory in program.ir.constants}
+    text = to_text(program.ir)
+    again = tc.ProgramDefinition.of(parse_program(text, constants=known))
+    assert to_text(again.ir) == text
+    return again
+
+
+def test_the_checker_goes_through_all_steps() -> None:
+    assert tc.check(sums, (numbers(3, 2),)) == ()
+
+
+HEADER = """\
+n = tc.dim("n")
+@tc.program
+def p(x: f32[n, 2], y: tc.out[f32[n, 2]], w: tc.out[f32[2]], s: i32):
+"""
+FILLED = "doubled(x[t], out=y[t])\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "line", "part", "message"),
+    [
+        (
+            "for t in tc.steps(n):\n    doubled(x[t], out=w)", 5, "doubled(x[t], out=w)",
+            "steps of a loop write the output 'w' more than once",
+        ),
+        (
+            "for t in tc.steps(n):\n    doubled(x[t], out=y[t])\n    doubled(x[t], out=y[n - 1 - t])", 6, None,
+            "doubled(): output 'y' is written, and the output 'y' has been written before",
+        ),
+        (
+            "h = tc.empty(f32[2])\nfor t in tc.steps(n):\n    doubled(x[t], out=h)\ndoubled(h, out=w)", 7,
+            "doubled(h, out=w)",
+            "doubled(): argument 'x' is read, and no call has written 'h' before",
+        ),
+        (
+            "h = tc.empty(f32[2])\nfor t in tc.steps(n):\n    doubled(h, out=y[t])\n    doubled(x[t], out=h)", 6,
+            "doubled(h, out=y[t])",
+            "doubled(): argument 'x' is read, and no call has written 'h' before",
+        ),
+        (
+            "for t in tc.steps(n):\n    doubled(x[t], out=y[t])\ndoubled(y[t], out=w)", 6, "y[t]",
+            "'t' is the number of a loop's step, and its loop is over",
+        ),
+        (
+            "for t in tc.steps(n):\n    last = x[t]\n    doubled(last, out=y[t])\ndoubled(last, out=w)", 7,
+            "doubled(last, out=w)",
+            "'last' is another part in each step of t, and that loop is over",
+        ),
+        (
+            "for t in tc.steps(n):\n    last = x[t]\n    doubled(last, out=y[t])\nlast.reshape(1, 2)", 7,
+            "last.reshape(1, 2)",
+            "'last' is another part in each step of t, and that loop is over",
+        ),
+        (
+            "for t in tc.steps(n):\n    doubled(x[:t].reshape(2 * t))", 5, "doubled(x[:t].reshape(2 * t))",
+            "the temporary 'y' would have another size in each step of t",
+        ),
+        (
+            "for t in tc.steps(n):\n    x[t + 1]", 5, "x[t + 1]",
+            "t + 1 isn't surely a place on axis 0 of 'x', of n",
+        ),
+        (
+            "for t in tc.steps(n + 1):\n    x[t]", 5, "x[t]",
+            "t isn't surely a place on axis 0 of 'x', of n",
+        ),
+        (
+            "for t in tc.steps(n):\n    if t == 0: pass", 5, "t == 0",
+            "whether t == 0 is known only when the program is called",
+        ),
+        (
+            "for t in tc.steps(n):\n    doubled(x[t], out=y[t])\n    break", 4, "tc.steps(n)",
+            "this loop isn't run to its end: a break or a return leaves it",
+        ),
+        ("for t in tc.steps(n - 1): pass", 4, "tc.steps(n - 1)", "n - 1 steps aren't surely 0 or more"),
+        ("for t in tc.steps(-1): pass", 4, "tc.steps(-1)", "-1 steps aren't surely 0 or more"),
+        ("for t in tc.steps(s): pass", 4, "tc.steps(s)", "an extent is an integer, a tc.dim or computed from some"),
+    ],
+)  # fmt: skip
+def test_refused(body: str, line: int, part: str | None, message: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        cell(HEADER + indented(body), "p.py", doubled=doubled)
+    error = caught.value
+    assert error.message.startswith(message)
+    place = error.location
+    assert place.line == line
+    if part is not None:
+        assert place.text[place.column - 1 : place.end_column - 1] == part
+
+
+def test_steps_outside_a_program() -> None:
+    with pytest.raises(CompileError, match=r"tc\.steps is for the body of a @tc\.program"):
+        tc.steps(3)
