@@ -225,12 +225,9 @@ def lambda_source(function: FunctionType) -> Source:
         if node.lineno == line and tuple(arg.arg for arg in node.args.args) == names
     ]
     if len(found) > 1 and sys.version_info >= (3, 11):
-        columns = {(at[0], at[2]) for at in code.co_positions() if at[0] and at[2] is not None}
-        inside = [
-            node
-            for node in found
-            if all(_holds(node, row, column) for row, column in columns if row)
-        ]
+        # Instructions that no text stands for lie where the line begins, and have no extent.
+        places = [at for at in code.co_positions() if None not in at and at[2:] != (0, 0)]
+        inside = [node for node in found if all(_holds(node, at[0], at[2]) for at in places)]
         found = inside[-1:]  # the innermost: an outer one holds it, too
     if len(found) != 1:
         problem = "isn't there" if not found else "has others like it beside it"
@@ -263,7 +260,9 @@ def _lambdas(file: str, lines: list[str]) -> list[ast.Lambda]:
     return known[1]
 
 
-def _holds(node: ast.Lambda, line: int, column: int) -> bool:
+def _holds(node: ast.Lambda, line: int | None, column: int | None) -> bool:
+    assert line is not None
+    assert column is not None
     start = (node.lineno, node.col_offset)
     return start <= (line, column) < (node.end_lineno or 0, node.end_col_offset or 0)
 
