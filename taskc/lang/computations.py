@@ -27,6 +27,7 @@ from taskc.lang.tracing import Handle, ScalarHandle, TensorHandle, Trace
 from taskc.lang.values import Value, counted, describe
 
 _WHAT = "a computation"
+_OUTPUT = "out"
 
 
 class Captured:
@@ -51,15 +52,18 @@ class Captured:
                 call_site(),
                 "pass it as a parameter",
             )
-        given: ir.Tensor | ir.Variable
-        if isinstance(value, ScalarHandle):
-            given = value.variable
-            own: ir.Tensor | ir.Variable = ir.Variable(given.name, given.dtype)
-        else:
-            assert isinstance(value, TensorHandle)
-            given = value.tensor
-            own = ir.Tensor(given.name, given.dtype, given.shape, ir.GLOBAL, given.layout)
-        return self.parameters.setdefault(given, own)
+        assert isinstance(value, ScalarHandle | TensorHandle)
+        given = value.variable if isinstance(value, ScalarHandle) else value.tensor
+        if given not in self.parameters:
+            taken = {_OUTPUT, *[own.name for own in self.parameters.values()]}
+            name = given.name
+            while name in taken:
+                name += "_"
+            own: ir.Tensor | ir.Variable = ir.Variable(name, given.dtype)
+            if isinstance(given, ir.Tensor):
+                own = ir.Tensor(name, given.dtype, given.shape, ir.GLOBAL, given.layout)
+            self.parameters[given] = own
+        return self.parameters[given]
 
 
 def traced_computation(
@@ -103,7 +107,7 @@ def computation_of(
     used = [own for own in captured.parameters.values() if own in _names(value)]
     sizes = _names(value) | _extents(used, shape)
     dimensions = [own for own in trace.variables.values() if own in sizes]
-    output = ir.Tensor(_other_than(used, "out"), value.dtype, tuple(shape), ir.GLOBAL, role="out")
+    output = ir.Tensor(_OUTPUT, value.dtype, tuple(shape), ir.GLOBAL, role="out")
     made = Computation(name, (*used, output), tuple(dimensions), variables, value, loc=site)
     handles = [trace.handle(given) for given, own in captured.parameters.items() if own in used]
     return made, handles
@@ -168,10 +172,3 @@ def _extents(
     shapes = [own.shape for own in parameters if isinstance(own, ir.Tensor)]
     extents = [n for extents in (*shapes, shape) for n in extents if not isinstance(n, int)]
     return {node for extent in extents for node in walk(extent) if isinstance(node, ir.Variable)}
-
-
-def _other_than(parameters: Sequence[ir.Tensor | ir.Variable], name: str) -> str:
-    taken = {own.name for own in parameters}
-    while name in taken:
-        name += "_"
-    return name

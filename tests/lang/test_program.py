@@ -445,3 +445,17 @@ def test_examples_are_as_those_of_kernels() -> None:
 
     with pytest.raises(CompileError, match="has 0 arguments, and the program takes 1: x"):
         wrong.example()
+
+
+def test_what_a_computation_takes_has_names_of_its_own() -> None:
+    """Two of its inputs may be called the same in the program."""
+
+    def times(x: Any, by: float) -> Any:
+        return tc.compute((4,), lambda i: x[i] * by)
+
+    @tc.program
+    def program(x: tc.f32[4], y: tc.out[tc.f32[4]]):
+        first, second = times(x, 2.0), times(x, 5.0)
+        tc.compute((4,), lambda i: first[i] - second[i], out=y)
+
+    assert program(np.float32([1, 2, 3, 4])).tolist() == [-3, -6, -9, -12]
