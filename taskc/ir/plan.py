@@ -1,0 +1,86 @@
+"""Plans: a program at sizes that are known, as the numbers that its calls are made with.
+
+    plan ::= Plan(calls, arena, alive)
+    call ::= PlannedCall(kernel, words)
+    word ::= Given(parameter, offset) | Constant(number, offset) | InArena(offset) | int
+
+A word is what a kernel gets for one of its parameters, then for one of its dimensions: an address, or the bits of
+a scalar. A plan is plain data: it names nothing but by numbers, and depends on no machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from taskc.ir.nodes import Expression, Tensor, Variable
+from taskc.ir.program import Program
+from taskc.ir.rewrite import walk
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """So many bytes behind where the program's parameter of this number begins; a scalar's own bits."""
+
+    parameter: int
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """So many bytes behind where the program's constant of this number begins."""
+
+    number: int
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class InArena:
+    """So many bytes behind where the memory of temporaries begins."""
+
+    offset: int
+
+
+Word: TypeAlias = "Given | Constant | InArena | int"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCall:
+    """`kernel` is its number among those that the program calls, in the order of their first calls."""
+
+    kernel: int
+    words: tuple[Word, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """arena  bytes that all temporaries take
+    alive  the most bytes of temporaries that are alive at once: no arena is smaller
+    """
+
+    calls: tuple[PlannedCall, ...]
+    arena: int
+    alive: int
+
+
+def deciding(program: Program) -> tuple[Variable, ...]:
+    """What a plan depends on: the dimensions, and those scalars that anything is computed of.
+
+    A scalar that calls only hand on is a word like an address.
+    """
+    scalars = {item for item in program.parameters if isinstance(item, Variable)}
+    computed: list[int | Expression | Tensor] = [
+        argument
+        for call in program.calls
+        for argument in call.arguments
+        if not isinstance(argument, Tensor | Variable)
+    ]
+    for view in program.views:
+        computed += [view.offset, *view.tensor.shape]
+    used = {
+        node
+        for expression in computed
+        if not isinstance(expression, int | Tensor)
+        for node in walk(expression)
+    }
+    return (*program.dimensions, *[item for item in program.parameters if item in scalars & used])
