@@ -1,6 +1,6 @@
 """A kernel and a target make something that runs; what has been made is kept.
 
-A program runs as its kernels do, one after another.
+A program runs as its kernels do, one after another: where a target takes whole programs, by one call.
 
 A call runs where its arrays lie: on a CUDA device if they are on one, else on the CPU, in compiled code; a kernel
 of `tc.cuda` then in the simulator. TASKC_TARGET names another target: `sim` proves every kernel, and runs it with
@@ -32,8 +32,10 @@ from taskc.lang.definition import Definition, KernelDefinition
 from taskc.lang.program import ProgramDefinition
 from taskc.launches import launches, on_host
 from taskc.machine import machine
+from taskc.passes.programs.lifetimes import blocks_of
 from taskc.passes.programs.schedule import schedule
 from taskc.places import Device
+from taskc.planning import plan
 from taskc.settings import VERSION, cache_folder, target_name, thread_limit
 
 if TYPE_CHECKING:
@@ -49,10 +51,12 @@ class Runner:
     run     runs it on arguments that were checked
     direct  makes what is called with a call's own arguments and checks them itself; those that it
             doesn't take it hands to the function given. None where there is no such way
+    code    what the target's programs are made of
     """
 
     run: Callable[[Bound], None]
     direct: Callable[[Call], Call | None] = lambda otherwise: None
+    code: Any = None
 
 
 class StreamDevice(Device, Protocol):
@@ -82,12 +86,15 @@ class Backend:
              that is a multiple of 16): one is made for each that occurs. Finite in number.
     alignment  at what multiples of bytes an argument starts
     place      the device of arrays that lie on one; None where the target can't take such
+    program    makes a runner of a whole program, given those of its kernels in the order of their first calls;
+               None where the target runs them one by one
     """
 
     compile: Callable[[Kernel, Hashable], Runner]
     facts: Callable[[Kernel, Bound], Hashable] = lambda kernel, bound: ()
     alignment: int = ALIGNMENT
     place: Callable[[list[Any]], StreamDevice | None] = lambda arrays: None
+    program: Callable[[Program, list[Runner]], Runner] | None = None
 
 
 def call(
@@ -114,18 +121,30 @@ def call(
     place = find_target(wanted).place(arrays) if wanted and arrays else None
     alignment = _alignment(definition, wanted)
     bound = signature(definition).bind(args, keywords, alignment, place)
+    runner: Runner | None = None
     with place or nullcontext():
         if isinstance(definition, ProgramDefinition):
-            program, kernels = scheduled(definition)
-            empty = place.empty if place else on_host
-            with packed(program.parameters, bound.values) as values:
-                steps = launches(program, values, empty)
-                _run_all([(kernels[id(step.kernel)], step.bound) for step in steps], wanted)
+            runner = whole_program(definition, wanted)
+            if runner is not None:
+                runner.run(bound)
+            else:
+                _run_launches(definition, bound, wanted, place)
         elif isinstance(definition, KernelDefinition):
             (runner,) = _run_all([(definition, bound)], wanted)
-            if target is None:
-                _shorten(definition, runner)
+        if target is None and runner is not None:
+            _shorten(definition, runner)
     return bound.returned
+
+
+def _run_launches(
+    definition: ProgramDefinition, bound: Bound, target: str | None, place: Device | None
+) -> None:
+    """Runs a program's kernels one by one."""
+    program, kernels = scheduled(definition)
+    empty = place.empty if place else on_host
+    with packed(program.parameters, bound.values) as values:
+        steps = launches(program, values, empty)
+        _run_all([(kernels[id(step.kernel)], step.bound) for step in steps], target)
 
 
 def _on_cuda(args: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
@@ -137,7 +156,7 @@ def _on_cuda(args: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
     return found
 
 
-def _shorten(definition: KernelDefinition, runner: Runner) -> None:
+def _shorten(definition: Definition, runner: Runner) -> None:
     """Has later calls go to what the runner makes for them, and from there to where they went before."""
     entry = _entry(definition)
     if runner not in entry.shortened:
@@ -182,7 +201,34 @@ def compile(
     """
     entry = _entry(definition)
     target = target or entry.target
-    return entry.once((target, facts)).runner(find_target(target), definition.ir, facts)
+
+    def make() -> Runner:
+        with deep(definition.ir.loc):
+            return find_target(target).compile(definition.ir, facts)
+
+    return entry.once((target, facts)).runner(make)
+
+
+def whole_program(definition: ProgramDefinition, target: str | None = None) -> Runner | None:
+    """What runs a program by one call, where all of its kernels run on a target that can: made once, then kept."""
+    kernels = [*scheduled(definition)[1].values()]
+    names = {target or target_name(_entry(kernel).target) for kernel in kernels}
+    if len(names) != 1:
+        return None
+    (name,) = names
+    backend = find_target(name)
+    make = backend.program
+    if make is None:
+        return None
+    entry = _entry(definition)
+    return entry.once((name, "program")).runner(
+        lambda: make(scheduled(definition)[0], _compile_all(kernels, name))
+    )
+
+
+def _compile_all(kernels: list[KernelDefinition], target: str) -> list[Runner]:
+    """Compiles kernels, equal ones once."""
+    return [compile(kernel, target) for kernel in kernels]
 
 
 def scheduled(definition: ProgramDefinition) -> tuple[Program, dict[int, KernelDefinition]]:
@@ -274,9 +320,27 @@ def _processor() -> Backend:
             if number:
                 failed(number)
 
-        return Runner(run, direct=lambda otherwise: loaded.entry(otherwise, failed))
+        return Runner(run, lambda otherwise: loaded.entry(otherwise, failed), loaded)
 
-    return Backend(compile, alignment=1)
+    def program(made: Program, runners: list[Runner]) -> Runner:
+        kernels, blocks = [*kernels_of(made).values()], blocks_of(made)
+        loaded = cpu.LoadedProgram(
+            made, [runner.code for runner in runners], lambda sizes: plan(made, blocks, sizes)
+        )
+
+        def failed(number: int) -> None:
+            callee = made.calls[number >> 32].callee
+            (code,) = [it.code for it, own in zip(runners, kernels, strict=True) if own is callee]
+            _assertion_failed(*code.compiled.asserts[(number & 0xFFFFFFFF) - 1])
+
+        def run(bound: Bound) -> None:
+            number = loaded.run(bound.values, bound.dimensions)
+            if number:
+                failed(number)
+
+        return Runner(run, lambda otherwise: loaded.entry(otherwise, failed), loaded)
+
+    return Backend(compile, alignment=1, program=program)
 
 
 register_target("cpu", _processor)
@@ -355,12 +419,11 @@ class _Once:
     lock: threading.Lock = field(default_factory=threading.Lock)
     made: Runner | None = None
 
-    def runner(self, target: Backend, kernel: Kernel, facts: Hashable) -> Runner:
+    def runner(self, make: Callable[[], Runner]) -> Runner:
         if self.made is None:
             with self.lock:
                 if self.made is None:
-                    with deep(kernel.loc):
-                        self.made = target.compile(kernel, facts)
+                    self.made = make()
         return self.made
 
 

@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from taskc.backend.cpu import compile as compiling
+from taskc.backend.cpu import compile as compiling, program as programs
 from taskc.backend.cpu.compile import Compiled, Loaded
 from taskc.backend.cpu.pool import Pool, pool
 from taskc.ir import nodes as ir
@@ -35,6 +35,10 @@ _CANARY = 0xA7
 _RUN = ctypes.CFUNCTYPE(
     ctypes.c_int32,
     *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_bool),
+)
+_STEP = ctypes.CFUNCTYPE(
+    None,
+    *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_bool),
 )
 _RAN = 0  # what the pool returns
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -126,15 +130,16 @@ def install() -> None:
 
     Loaded.__init__ = make_known  # type: ignore[method-assign]
     _installed.append(_Guarding(pool()))
-    compiling.pool = lambda: _installed[0]  # type: ignore[assignment, return-value]
+    compiling.pool = programs.pool = lambda: _installed[0]  # type: ignore[assignment, return-value]
 
 
 @contextmanager
 def absent() -> Iterator[None]:
     """Kernels that are loaded inside run as they do for users: for tests of time."""
-    stands_in, compiling.pool = compiling.pool, pool
+    stands_in = compiling.pool
+    compiling.pool = programs.pool = pool
     yield
-    compiling.pool = stands_in
+    compiling.pool = programs.pool = stands_in
 
 
 class _Guarding:
@@ -142,19 +147,23 @@ class _Guarding:
 
     def __init__(self, behind: Pool) -> None:
         self._pool = behind
-        self._plain = _RUN(behind.run)
-        self._guarded = _RUN(self._run)
+        plain, step = _RUN(behind.run), _STEP(behind.step)
+        self._guarded = _RUN(lambda *call: self._run(plain, *call))
+        self._step = _STEP(lambda *call: self._run(step, *call))
         self.run = ctypes.cast(self._guarded, ctypes.c_void_p).value
+        self.step = ctypes.cast(self._step, ctypes.c_void_p).value
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._pool, name)
 
-    def _run(self, job: int, blocks: int, words: int, scratch: int, share: bool) -> int:
+    def _run(
+        self, run: Any, job: int, blocks: int, words: int, scratch: int | None, share: bool
+    ) -> int:
         known = _known.get(job)
         copies = {} if known is None or not blocks else known.copies(words)
         for place, copy in copies.items():
             _word(words, place).value = copy.address
-        status: int = self._plain(job, blocks, words, scratch, share)
+        status: int = run(job, blocks, words, scratch, share) or _RAN
         for place, copy in copies.items():
             _word(words, place).value = copy.original
         if known is not None and status == _RAN:
@@ -198,6 +207,7 @@ class _Known:
                 _found.append(
                     f"'{kernel.name}', {copy.parameter.name} of {copy.size} bytes: {wrong}"
                 )
+        for copy in copies.values():  # in a program an output may take an input's place
             if not (failed and copy.parameter.role == "out"):
                 copy.copy_back()
 

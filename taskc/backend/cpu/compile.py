@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -14,12 +13,13 @@ import numpy as np
 from taskc.backend.cpu import jit
 from taskc.backend.cpu.cost import count_text
 from taskc.backend.cpu.emit import Emitter, emitted
-from taskc.backend.cpu.entry import context_size, entry_text
+from taskc.backend.cpu.entry import call_of_kernel, entry_text
+from taskc.backend.cpu.function import python_function
 from taskc.backend.cpu.math import math_function
 from taskc.backend.cpu.module import module_text, optimized
 from taskc.backend.cpu.pool import pool
 from taskc.backend.cpu.processor import Processor
-from taskc.backend.cpu.unpacking import BITS, has_entry, packed_of, viewed_of
+from taskc.backend.cpu.unpacking import Called, has_entry
 from taskc.backend.packing import packed
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
@@ -27,9 +27,6 @@ from taskc.ir.depth import deeply
 from taskc.ir.extents import size_in_bytes
 from taskc.ir.nodes import Tensor
 from taskc.ir.rewrite import map_children, substitute, walk
-from taskc.ir.signature import outputs_of
-from taskc.ir.types import TensorType
-from taskc.packed import packed_class
 
 _MOST = 1 << 28  # bytes of one array of a block or of a worker: a vector of 16 has 4 GiB
 
@@ -76,8 +73,28 @@ def llvm_text(lean: ir.Kernel, processor: Processor) -> tuple[str, Emitter]:
     parts = [block]
     parts.append(count_text(lean, emitter.values.vectors))
     if has_entry(lean):
-        parts.append(entry_text(lean, emitter.privates.scratch))
+        parts.append(entry_text(lean, call_of_kernel(lean, emitter.privates.scratch)))
     return module_text(lean, processor, parts), emitter
+
+
+def words_of(
+    called: Called, values: Sequence[Any], dimensions: dict[ir.Variable, int]
+) -> np.ndarray[Any, Any]:
+    """What compiled code is given: eight bytes for each parameter and dimension, and the last for its answer."""
+    words = np.zeros(len(values) + len(dimensions) + 1, np.int64)
+    for number, (parameter, value) in enumerate(zip(called.parameters, values, strict=True)):
+        if isinstance(parameter, Tensor):
+            words[number] = value.ctypes.data
+        else:
+            scalar = np.asarray(value, parameter.dtype.numpy)
+            if not parameter.dtype.is_float:  # all of the word, by which plans are found
+                scalar = scalar.astype(np.int64)
+            words[number : number + 1].view(np.uint8)[: scalar.nbytes] = np.frombuffer(
+                scalar.tobytes(), np.uint8
+            )
+    for number, dimension in enumerate(called.dimensions, start=len(values)):
+        words[number] = dimensions[dimension]
+    return words
 
 
 def in_plain_words(kernel: ir.Kernel) -> ir.Kernel:
@@ -116,19 +133,7 @@ class Loaded:
             return self._run_on(passed, dimensions)
 
     def _run_on(self, values: Sequence[Any], dimensions: dict[ir.Variable, int]) -> int:
-        words = np.zeros(len(values) + len(dimensions) + 1, np.int64)
-        for number, (parameter, value) in enumerate(
-            zip(self.kernel.parameters, values, strict=True)
-        ):
-            if isinstance(parameter, Tensor):
-                words[number] = value.ctypes.data
-            else:
-                scalar = np.asarray(value, parameter.dtype.numpy)
-                words[number : number + 1].view(np.uint8)[: scalar.nbytes] = np.frombuffer(
-                    scalar.tobytes(), np.uint8
-                )
-        for number, dimension in enumerate(self.kernel.dimensions, start=len(values)):
-            words[number] = dimensions[dimension]
+        words = words_of(self.kernel, values, dimensions)
         signed = self._count(words.ctypes.data)
         if self._run is None:
             self._run = ctypes.CFUNCTYPE(
@@ -149,86 +154,9 @@ class Loaded:
 
         What it doesn't take it hands to `slow`; `failed` raises what an assertion says.
         """
-        if not self.compiled.has_entry or not _objects_are_plain():
+        if not self.compiled.has_entry:
             return None
-        outputs = outputs_of(self.kernel.parameters)
-        classes = [
-            packed_class(TensorType(t.dtype, t.shape, t.layout)) for t in packed_of(self.kernel)
-        ]
-        types = [tensor.dtype.numpy for tensor in outputs]
-        viewed = [
-            np.dtype(dtype.numpy)
-            for tensor in viewed_of(self.kernel)
-            for dtype in (tensor.dtype, BITS[tensor.dtype.name])
-        ]
-        names = sys.intern("out"), sys.intern("dtype")
-        objects = (
-            *(np.ndarray, np.empty, names[0], failed, names[1], np.ndarray.view),
-            *(*types, *classes, *viewed),
-        )
-        context = (ctypes.c_void_p * context_size(self.kernel)).from_address(
-            self.library["context"]
-        )
-        context[0] = pool().run
-        for number, item in enumerate(objects, start=1):
-            context[number] = id(item)
-        needs = self.library, objects
-        return _builtin(self.kernel.name, self.library["entry"], _Slow(slow, needs))
-
-
-class _MethodDefinition(ctypes.Structure):
-    """PyMethodDef."""
-
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("documentation", ctypes.c_char_p),
-    )
-
-
-_FASTCALL, _KEYWORDS = 0x80, 0x02
-
-
-class _Slow:
-    """What compiled code hands a call to. It also holds what that code needs, for as long."""
-
-    __slots__ = ("definition", "needs", "slow")
-
-    def __init__(self, slow: Callable[..., Any], needs: object) -> None:
-        self.slow = slow
-        self.needs = needs
-        self.definition: _MethodDefinition | None = None
-
-    def __call__(self, values: tuple[Any, ...], names: tuple[str, ...] | None) -> Any:
-        """Compiled code calls it with all arguments, and the names of the last of them."""
-        count = len(values) - len(names or ())
-        keywords = dict(zip(names or (), values[count:], strict=True))
-        return self.slow(*values[:count], **keywords)
-
-
-def _objects_are_plain() -> bool:
-    """Whether an object is what compiled code takes it for: a count of references, then its type.
-
-    So it is in CPython, but not where threads run without its lock, nor where it traces references.
-    """
-    if sys.implementation.name != "cpython" or sys.maxsize < 1 << 62:
-        return False
-    if object.__basicsize__ != 16:
-        return False
-    probe = object()
-    return ctypes.c_void_p.from_address(id(probe) + 8).value == id(object)
-
-
-def _builtin(name: str, address: int, slow: _Slow) -> Callable[..., Any]:
-    """The C function at an address as a Python function, with `slow` as its self."""
-    definition = _MethodDefinition(name.encode(), address, _FASTCALL | _KEYWORDS, None)
-    slow.definition = definition  # to which Python keeps a pointer
-    make = ctypes.pythonapi.PyCFunction_NewEx
-    make.restype = ctypes.py_object
-    make.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
-    function: Callable[..., Any] = make(ctypes.addressof(definition), slow, None)
-    return function
+        return python_function(self.kernel, self.library, [pool().run], slow, failed)
 
 
 def refuse(kernel: ir.Kernel) -> None:

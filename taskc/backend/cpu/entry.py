@@ -12,9 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from taskc.backend.cpu.unpacking import CONTEXT, Unpacking, packed_of, takes_out, viewed_of
-from taskc.ir import nodes as ir
-from taskc.ir.nodes import Tensor, Variable
+from taskc.backend.cpu.unpacking import (
+    CONTEXT,
+    Called,
+    Unpacking,
+    packed_of,
+    takes_out,
+    viewed_of,
+)
+from taskc.ir.nodes import Kernel, Tensor, Variable
+from taskc.ir.program import Program
 from taskc.ir.signature import outputs_of
 
 _DECLARATIONS = """\
@@ -89,35 +96,86 @@ nothing:
 """
 
 
-def context_size(kernel: ir.Kernel) -> int:
-    known = len(CONTEXT) + len(outputs_of(kernel.parameters)) + len(packed_of(kernel))
-    return known + 2 * len(viewed_of(kernel))
+def context_size(called: Called) -> int:
+    known = len(CONTEXT) + len(outputs_of(called.parameters)) + len(packed_of(called))
+    return known + 2 * len(viewed_of(called))
 
 
-def entry_text(kernel: ir.Kernel, scratch: int) -> str:
-    return _Entry(kernel, scratch, Unpacking(kernel)).text()
+def call_of_kernel(kernel: Kernel, scratch: int) -> str:
+    """`call` for a kernel whose blocks have so many bytes of shared memory."""
+    status = len(kernel.parameters) + len(kernel.dimensions)
+    return f"""\
+define internal i64 @call(ptr %words) {{
+  %status = getelementptr i64, ptr %words, i64 {status}
+  store i64 0, ptr %status
+  %signed = call i64 @count(ptr %words)
+  %share = icmp sgt i64 %signed, 0
+  %blocks = call i64 @llvm.abs.i64(i64 %signed, i1 false)
+  %run = load ptr, ptr @context
+  %state = call ptr @PyEval_SaveThread()
+  %result = call i32 %run(ptr @job, i64 %blocks, ptr %words, i64 {scratch}, i1 %share)
+  call void @PyEval_RestoreThread(ptr %state)
+  %ran = icmp eq i32 %result, 0
+  %number = load i64, ptr %status
+  %code = select i1 %ran, i64 %number, i64 -1
+  ret i64 %code
+}}"""
+
+
+def call_of_program(program: Program) -> str:
+    """`call` for a program, which is run as program.ll says; a frame is taken while Python's lock is held."""
+    place = "getelementptr (ptr, ptr @context, i64 {})"
+    begin, kept = map(place.format, range(context_size(program), context_size(program) + 2))
+    return f"""\
+define internal i64 @call(ptr %words) {{
+  %begin = load ptr, ptr {begin}
+  %program = load ptr, ptr {kept}
+  %frame = call ptr %begin(ptr %program, ptr %words)
+  %is_there = icmp ne ptr %frame, null
+  br i1 %is_there, label %run, label %missing
+run:
+  %run_program = load ptr, ptr @context
+  %state = call ptr @PyEval_SaveThread()
+  %code = call i64 %run_program(ptr %frame)
+  call void @PyEval_RestoreThread(ptr %state)
+  ret i64 %code
+missing:
+  ret i64 -1
+}}"""
+
+
+def entry_text(called: Called, call: str, addresses: int = 1) -> str:
+    """`entry`, which hands the words of all arguments to `call`.
+
+    call       a function that returns 0, the number of an assertion that failed, or less than 0 where it hasn't run
+    addresses  how many it needs of the context
+    """
+    return _Entry(called, call, addresses, Unpacking(called)).text()
 
 
 @dataclass(slots=True)
 class _Entry:
-    """`code` is the function as far as it is written; `scratch`, bytes of a block's shared memory."""
+    """`code` is the function as far as it is written."""
 
-    kernel: ir.Kernel
-    scratch: int
+    called: Called
+    call: str
+    addresses: int
     code: Unpacking
 
     def text(self) -> str:
-        kernel = self.kernel
-        outputs = outputs_of(kernel.parameters)
-        inputs = [item for item in kernel.parameters if item not in outputs]
-        items = [*kernel.parameters, *kernel.dimensions]
+        called = self.called
+        outputs = outputs_of(called.parameters)
+        inputs = [item for item in called.parameters if item not in outputs]
+        items = [*called.parameters, *called.dimensions]
         places = {item: number for number, item in enumerate(items)}
+        size = context_size(called) + self.addresses - 1
         head = [
-            f"@context = global [{context_size(kernel)} x ptr] zeroinitializer",
+            f"@context = global [{size} x ptr] zeroinitializer",
+            self.call,
             "define ptr @entry(ptr %self, ptr %args, i64 %count, ptr %names) {",
             "start:",
             f"  %words = alloca [{len(items) + 1} x i64]",
-            *(f"  %view{n} = alloca %buffer" for n in range(len(kernel.parameters))),
+            *(f"  %view{n} = alloca %buffer" for n in range(len(called.parameters))),
             *(f"  %made{n} = alloca ptr" for n in range(len(outputs))),
             "  %operands = alloca [4 x ptr]",
         ]
@@ -135,17 +193,17 @@ class _Entry:
             place = self.code.new(f"getelementptr i64, ptr %words, i64 {places[item]}")
             value = self._output(item, number, given)
             self.code.tensor(item, value, f"%view{places[item]}", place)
-        for dimension in kernel.dimensions:
+        for dimension in called.dimensions:
             place = self.code.new(f"getelementptr i64, ptr %words, i64 {places[dimension]}")
             if dimension not in self.code.sizes:  # no argument tells it: only a program calls this
                 self.code.need("false")
                 continue
             self.code.emit(f"store i64 {self.code.sizes[dimension]}, ptr {place}")
         # An array that is made here overlaps no other.
-        self.code.overlaps(inputs if given == "false" else kernel.parameters)
-        self._run(len(items))
-        for number in range(len(kernel.parameters)):
-            if isinstance(kernel.parameters[number], Tensor):
+        self.code.overlaps(inputs if given == "false" else called.parameters)
+        self._run()
+        for number in range(len(called.parameters)):
+            if isinstance(called.parameters[number], Tensor):
                 self.code.emit(f"call void @PyBuffer_Release(ptr %view{number})")
         for view in self.code.views:
             self.code.emit(f"call void @Py_DecRef(ptr {view})")
@@ -155,7 +213,7 @@ class _Entry:
     def _given(self, outputs: Sequence[Tensor]) -> str:
         """Whether `out=` is the one keyword, as an i1; no other is taken."""
         none = self.code.new("icmp eq ptr %names, null")
-        if not takes_out(self.kernel):
+        if not takes_out(self.called):
             self.code.need(none)
             return "false"
         self.code.emit(f"br i1 {none}, label %positional, label %keyword")
@@ -209,20 +267,10 @@ class _Entry:
         self.code.hold(f"call void @Py_DecRef(ptr {array})")
         return array
 
-    def _run(self, items: int) -> None:
-        status = self.code.new(f"getelementptr i64, ptr %words, i64 {items}")
-        self.code.emit(f"store i64 0, ptr {status}")
-        signed = self.code.new("call i64 @count(ptr %words)")
-        share = self.code.new(f"icmp sgt i64 {signed}, 0")
-        blocks = self.code.new(f"call i64 @llvm.abs.i64(i64 {signed}, i1 false)")
-        run = self.code.context(CONTEXT.index("run"))
-        state = self.code.new("call ptr @PyEval_SaveThread()")
-        result = self.code.new(
-            f"call i32 {run}(ptr @job, i64 {blocks}, ptr %words, i64 {self.scratch}, i1 {share})"
-        )
-        self.code.emit(f"call void @PyEval_RestoreThread(ptr {state})")
-        self.code.need_equal("i32", result, 0)
-        self._fail_if(self.code.new(f"load i64, ptr {status}"))
+    def _run(self) -> None:
+        code = self.code.new("call i64 @call(ptr %words)")
+        self.code.need(self.code.new(f"icmp sge i64 {code}, 0"))
+        self._fail_if(code)
 
     def _fail_if(self, number: str) -> None:
         """What `failed` raises for the number of an assertion; 0 is none."""

@@ -39,8 +39,7 @@ def module_text(kernel: ir.Kernel, processor: Processor, parts: Sequence[str]) -
     ]
     return "\n".join(
         [
-            f'target triple = "{processor.triple}"',
-            f'target datalayout = "{processor.layout}"',
+            head_text(processor),
             "@nowhere = internal global [1024 x i8] zeroinitializer, align 64",
             *lines,
             *bodies,
@@ -51,6 +50,10 @@ def module_text(kernel: ir.Kernel, processor: Processor, parts: Sequence[str]) -
             "",
         ]
     )
+
+
+def head_text(processor: Processor) -> str:
+    return f'target triple = "{processor.triple}"\ntarget datalayout = "{processor.layout}"'
 
 
 @cache

@@ -156,15 +156,25 @@ refuse:
   call void @release()
   ret i32 1
 choose:
-  %helpers = load i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 10)
-  %some = icmp ne i32 %helpers, 0
-  %forks = and i1 %shared, %some
-  br i1 %forks, label %fork, label %serial
-serial:
   %scratches = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 12)
   %scratch = load ptr, ptr %scratches
+  call void @step(ptr %job, i64 %blocks, ptr %arguments, ptr %scratch, i1 %share)
+  call void @release()
+  ret i32 0
+}
+
+; Runs a job for who has the pool, on all threads if it is to be shared; one who hasn't may say that it isn't.
+define void @step(ptr %job, i64 %blocks, ptr %arguments, ptr %scratch, i1 %share) {
+  %many = icmp sgt i64 %blocks, 1
+  %shared = and i1 %many, %share
+  br i1 %shared, label %choose, label %serial
+choose:
+  %helpers = load i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 10)
+  %some = icmp ne i32 %helpers, 0
+  br i1 %some, label %fork, label %serial
+serial:
   call void %job(i64 0, i64 %blocks, ptr %arguments, ptr %scratch)
-  br label %finish
+  ret void
 fork:
   store ptr %job, ptr getelementptr (%pool, ptr @pool, i32 0, i32 4)
   store ptr %arguments, ptr getelementptr (%pool, ptr @pool, i32 0, i32 5)
@@ -197,7 +207,7 @@ wait:
   %now = load atomic i64, ptr @pool acquire, align 64
   %active = and i64 %now, 2147483647
   %over = icmp eq i64 %active, 0
-  br i1 %over, label %finish, label %look
+  br i1 %over, label %end, label %look
 look:
   %long = icmp ugt i64 %spins, 3000
   br i1 %long, label %yield, label %spin
@@ -208,8 +218,7 @@ spin:
 yield:
   %y = call i32 @sched_yield()
   br label %wait
-finish:
-  call void @release()
-  ret i32 0
+end:
+  ret void
 }
 declare i64 @llvm.umax.i64(i64, i64)

@@ -1,8 +1,8 @@
 """The thread pool (fork-join), which runs blocks: how many, when they start, what they are given.
 
-pool.ll is what they do. They are made at the first call that needs them, again in the child of a fork, and
-live as long as the process: they never touch Python, so that its exit doesn't wait for them, and signals
-are left to Python's own threads.
+pool.ll is what they do, and program.ll how many jobs are run at one go. They are made at the first call that
+needs them, again in the child of a fork, and live as long as the process: they never touch Python, so that its exit
+doesn't wait for them, and signals are left to Python's own threads.
 """
 
 from __future__ import annotations
@@ -21,10 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from taskc.backend.cache import Cache, key_of
 from taskc.backend.cpu import jit
-from taskc.backend.cpu.module import optimized
-from taskc.backend.cpu.processor import host
+from taskc.backend.cpu.kept import object_of
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}  # the system call
 _PAUSE = {"x86_64": "pause", "aarch64": "yield", "arm64": "yield"}
@@ -150,8 +148,9 @@ def container_limit(folder: Path) -> int | None:
 
 
 def pool_text(system: str, machine: str) -> str:
-    """pool.ll, and what it needs of a system and a processor."""
-    text = (files("taskc.backend.cpu") / "pool.ll").read_text(encoding="utf-8")
+    """pool.ll and program.ll, and what they need of a system and a processor."""
+    folder = files("taskc.backend.cpu")
+    text = "".join([(folder / name).read_text("utf-8") for name in ("pool.ll", "program.ll")])
     rest = _ASLEEP.format(_FUTEX[machine]) if has_futex(system, machine) else _NAPPING
     pause = f'call void asm sideeffect "{_PAUSE[machine]}", ""()' if machine in _PAUSE else ""
     return f"{text}{rest}\ndefine internal void @pause() {{\n  {pause}\n  ret void\n}}\n"
@@ -161,36 +160,17 @@ def has_futex(system: str, machine: str) -> bool:
     return system == "linux" and machine in _FUTEX
 
 
-def _code() -> bytes:
-    """The pool as an object, from the cache if it is there."""
-    processor = host()
-    text = pool_text(sys.platform, platform.machine())
-    cache, version = _kept[0] if _kept else (None, "")
-    key = key_of("pool", text, processor.fingerprint, version)
-    found = cache and cache.get(key)
-    if not found:
-        found = processor.machine.emit_object(optimized(text, processor))
-        if cache is not None:
-            cache.put(key, found)
-    return bytes(found)
-
-
-_kept: list[tuple[Cache, str]] = []
-
-
-def keep_code(cache: Cache, version: str) -> None:
-    """Says where the pool's own code is kept, under the version of what makes it."""
-    _kept[:] = [(cache, version)]
-
-
 class Pool:
     def __init__(self) -> None:
         names: tuple[str, ...] = ("pool", "run", "helper", "claim", "release")
+        names += ("step", "begin", "run_program")
         self._keeps_apart = has_futex(sys.platform, platform.machine())
         if self._keeps_apart:
             names += ("masks", "processors", "handles", "handled", "avoided")
-        self.library = jit.load_object(_code(), "taskc.pool", names)
+        text = pool_text(sys.platform, platform.machine())
+        self.library = jit.load_object(object_of("pool", text), "taskc.pool", names)
         self.run = self.library["run"]
+        self.step = self.library["step"]
         self._memory = _Pool.from_address(self.library["pool"])
         self._claim = ctypes.CFUNCTYPE(None)(self.library["claim"])
         self._release = ctypes.CFUNCTYPE(None)(self.library["release"])

@@ -7,13 +7,15 @@ from dataclasses import replace
 
 from taskc.backend.cache import Cache, key_of
 from taskc.backend.cpu.compile import Compiled, Loaded, compile_kernel, refuse
-from taskc.backend.cpu.pool import keep_code, limit_threads
+from taskc.backend.cpu.kept import keep_code
+from taskc.backend.cpu.pool import limit_threads
 from taskc.backend.cpu.processor import host
+from taskc.backend.cpu.program import LoadedProgram
 from taskc.ir import nodes as ir
 from taskc.ir.printer import to_text
 from taskc.ir.rewrite import walk
 
-__all__ = ["cache_key", "keep_code", "limit_threads", "load"]
+__all__ = ["LoadedProgram", "cache_key", "keep_code", "limit_threads", "load"]
 
 Lower = Callable[[ir.Kernel], ir.Kernel]
 

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
-from taskc.ir.nodes import Expression, Tensor, Variable
+from taskc.ir.nodes import Expression, Kernel, Tensor, Variable
+from taskc.ir.program import Program
 from taskc.ir.rewrite import walk
 from taskc.ir.signature import inputs_of, outputs_of
 from taskc.ir.types import DType, boolean, f32, f64, u8, u16
 from taskc.packed import slots_of
+
+# What has parameters, and dimensions that they tell.
+Called: TypeAlias = "Kernel | Program"
 
 # What `context` points to, in this order; then the type of each output's elements, the class of each packed parameter,
 # and of each that buffers can't name the type of its elements and that of integers as wide.
@@ -32,13 +37,13 @@ BITS = {"bf16": u16, "f8e4m3": u8, "f8e5m2": u8}
 _CONTIGUOUS, _WRITABLE = 0x20 | 0x10 | 0x08 | 0x04, 0x01
 
 
-def has_entry(kernel: ir.Kernel) -> bool:
+def has_entry(called: Called) -> bool:
     """Whether compiled code can take the arguments: all in types that buffers can name, by their bits if need be.
 
     An output with a layout it takes as `out=`; another call of that kernel isn't for it.
     """
-    takes_output = takes_out(kernel)
-    for parameter in kernel.parameters:
+    takes_output = takes_out(called)
+    for parameter in called.parameters:
         name, is_array = parameter.dtype.name, isinstance(parameter, Tensor)
         if name not in _FORMATS and not (is_array and name in BITS):
             return False
@@ -50,13 +55,13 @@ def has_entry(kernel: ir.Kernel) -> bool:
                 return False
         elif parameter.dtype not in (f32, f64, boolean) and not parameter.dtype.is_integer:
             return False
-    return _are_told_in_order(kernel)
+    return _are_told_in_order(called)
 
 
-def _are_told_in_order(kernel: ir.Kernel) -> bool:
+def _are_told_in_order(called: Called) -> bool:
     """Whether each extent that is computed is of dimensions that are extents before it, in the order of unpacking."""
     known: set[Expression] = set()
-    for parameter in (*inputs_of(kernel.parameters), *outputs_of(kernel.parameters)):
+    for parameter in (*inputs_of(called.parameters), *outputs_of(called.parameters)):
         for extent in parameter.argument_shape if isinstance(parameter, Tensor) else ():
             if isinstance(extent, Variable):
                 known.add(extent)
@@ -69,20 +74,20 @@ def _variables(extent: Expression) -> list[Variable]:
     return [node for node in walk(extent) if isinstance(node, Variable)]
 
 
-def takes_out(kernel: ir.Kernel) -> bool:
+def takes_out(called: Called) -> bool:
     """Whether `out=` is the kernel's one output, and no input's name."""
-    is_free = all(parameter.name != "out" for parameter in kernel.parameters)
-    return is_free and len(outputs_of(kernel.parameters)) == 1
+    is_free = all(parameter.name != "out" for parameter in called.parameters)
+    return is_free and len(outputs_of(called.parameters)) == 1
 
 
-def packed_of(kernel: ir.Kernel) -> list[Tensor]:
+def packed_of(called: Called) -> list[Tensor]:
     """The parameters that have a layout: compiled code takes arrays that were packed for it."""
-    return [p for p in kernel.parameters if isinstance(p, Tensor) and p.layout is not None]
+    return [p for p in called.parameters if isinstance(p, Tensor) and p.layout is not None]
 
 
-def viewed_of(kernel: ir.Kernel) -> list[Tensor]:
+def viewed_of(called: Called) -> list[Tensor]:
     """The parameters whose elements are of a type that buffers can't name."""
-    return [p for p in kernel.parameters if isinstance(p, Tensor) and p.dtype.name in BITS]
+    return [p for p in called.parameters if isinstance(p, Tensor) and p.dtype.name in BITS]
 
 
 @dataclass(slots=True)
@@ -95,7 +100,7 @@ class Unpacking:
     views      arrays that were made of others, for their bits
     """
 
-    kernel: ir.Kernel
+    called: Called
     lines: list[str] = field(default_factory=list)
     names: int = 0
     failing: str = "slow"
@@ -143,9 +148,9 @@ class Unpacking:
     def tensor(self, item: Tensor, value: str, view: str, place: str) -> None:
         type_place = self.new(f"getelementptr i8, ptr {value}, i64 8")
         kind = self.new(f"load ptr, ptr {type_place}")
-        laid = packed_of(self.kernel)
+        laid = packed_of(self.called)
         if item in laid:
-            first = len(CONTEXT) + len(outputs_of(self.kernel.parameters))
+            first = len(CONTEXT) + len(outputs_of(self.called.parameters))
             self.need_equal("ptr", kind, self.context(first + laid.index(item)))
         else:
             self.need_equal("ptr", kind, self.context(CONTEXT.index("ndarray")))
@@ -168,8 +173,8 @@ class Unpacking:
 
     def _bits(self, item: Tensor, value: str) -> str:
         """An array of integers that has the memory of this one."""
-        first = len(CONTEXT) + len(outputs_of(self.kernel.parameters)) + len(packed_of(self.kernel))
-        number = first + 2 * viewed_of(self.kernel).index(item)
+        first = len(CONTEXT) + len(outputs_of(self.called.parameters)) + len(packed_of(self.called))
+        number = first + 2 * viewed_of(self.called).index(item)
         name = self.context(CONTEXT.index("dtype"))
         kind = self.new(f"call ptr @PyObject_GetAttr(ptr {value}, ptr {name})")
         self.need(self.new(f"icmp ne ptr {kind}, null"))
@@ -257,7 +262,7 @@ class Unpacking:
         if item.dtype is boolean:
             self.need_equal("ptr", kind, "@PyBool_Type")
             holds = self.new(f"icmp eq ptr {value}, @_Py_TrueStruct")
-            self.emit(f"store i8 {self.new(f'zext i1 {holds} to i8')}, ptr {place}")
+            self.emit(f"store i64 {self.new(f'zext i1 {holds} to i64')}, ptr {place}")
         elif item.dtype.is_float:
             self.need_equal("ptr", kind, "@PyFloat_Type")
             number = self.new(f"call double @PyFloat_AsDouble(ptr {value})")
@@ -277,7 +282,7 @@ class Unpacking:
             error = self.new("call ptr @PyErr_Occurred()")  # it doesn't fit 64 bits
             self.need(self.new(f"icmp eq ptr {error}, null"))
             self._integer(item.dtype, number)
-            self.emit(f"store i{item.dtype.bits} {self._narrow(number, item.dtype)}, ptr {place}")
+            self.emit(f"store i64 {number}, ptr {place}")
 
     def _integer(self, dtype: DType, number: str) -> None:
         if dtype.bits < 64:
@@ -286,9 +291,6 @@ class Unpacking:
             self.need(self.new(f"and i1 {low}, {high}"))
         elif dtype.kind == "uint":
             self.need(self.new(f"icmp sge i64 {number}, 0"))
-
-    def _narrow(self, number: str, dtype: DType) -> str:
-        return number if dtype.bits == 64 else self.new(f"trunc i64 {number} to i{dtype.bits}")
 
     def overlaps(self, given: Sequence[Tensor | Variable]) -> None:
         """Checks that none of these arrays that is written overlaps another."""

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc.backend.cpu import compile as compiling
+from taskc.backend.cpu import function as functions
 from tests import guards
 from tests.counting import instructions
 
@@ -76,10 +76,10 @@ def test_a_warm_kernel_is_traced_in_a_program() -> None:
 def test_other_kinds_of_python(strange: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if strange == "header":
         monkeypatch.setattr(
-            compiling.ctypes.c_void_p, "from_address", lambda place: ctypes.c_int64(0)
+            functions.ctypes.c_void_p, "from_address", lambda place: ctypes.c_int64(0)
         )
     else:
-        monkeypatch.setattr(compiling.sys.implementation, "name", "pypy")
+        monkeypatch.setattr(functions.sys.implementation, "name", "pypy")
     kernel = identity(tc.i32)
     assert kernel(3).tolist() == [3]
     assert kernel.direct is None

@@ -1,0 +1,110 @@
+"""Compiled code as a function of Python."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from taskc.backend.cpu.entry import context_size
+from taskc.backend.cpu.jit import Library
+from taskc.backend.cpu.unpacking import BITS, Called, packed_of, viewed_of
+from taskc.ir.signature import outputs_of
+from taskc.ir.types import TensorType
+from taskc.packed import packed_class
+
+
+def python_function(
+    called: Called,
+    library: Library,
+    addresses: Sequence[int],
+    slow: Callable[..., Any],
+    failed: Callable[[int], Any],
+    needs: object = None,
+) -> Callable[..., Any] | None:
+    """The `entry` of a library; None where objects aren't what compiled code takes them for.
+
+    addresses  what its `call` takes out of the context: the first is in its first place, the others behind all else
+    slow       takes a call that compiled code doesn't
+    failed     raises what an assertion says
+    needs      what that code needs to be there
+    """
+    if not _objects_are_plain():
+        return None
+    outputs = outputs_of(called.parameters)
+    classes = [packed_class(TensorType(t.dtype, t.shape, t.layout)) for t in packed_of(called)]
+    types = [tensor.dtype.numpy for tensor in outputs]
+    viewed = [
+        np.dtype(dtype.numpy)
+        for tensor in viewed_of(called)
+        for dtype in (tensor.dtype, BITS[tensor.dtype.name])
+    ]
+    names = sys.intern("out"), sys.intern("dtype")
+    objects = (
+        *(np.ndarray, np.empty, names[0], failed, names[1], np.ndarray.view),
+        *(*types, *classes, *viewed),
+    )
+    words = (addresses[0], *map(id, objects), *addresses[1:])
+    assert len(words) == context_size(called) + len(addresses) - 1
+    context = (ctypes.c_void_p * len(words)).from_address(library["context"])
+    for number, word in enumerate(words):
+        context[number] = word
+    return _builtin(called.name, library["entry"], _Slow(slow, (library, objects, needs)))
+
+
+class _MethodDefinition(ctypes.Structure):
+    """PyMethodDef."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("documentation", ctypes.c_char_p),
+    )
+
+
+_FASTCALL, _KEYWORDS = 0x80, 0x02
+
+
+class _Slow:
+    """What compiled code hands a call to. It also holds what that code needs, for as long."""
+
+    __slots__ = ("definition", "needs", "slow")
+
+    def __init__(self, slow: Callable[..., Any], needs: object) -> None:
+        self.slow = slow
+        self.needs = needs
+        self.definition: _MethodDefinition | None = None
+
+    def __call__(self, values: tuple[Any, ...], names: tuple[str, ...] | None) -> Any:
+        """Compiled code calls it with all arguments, and the names of the last of them."""
+        count = len(values) - len(names or ())
+        keywords = dict(zip(names or (), values[count:], strict=True))
+        return self.slow(*values[:count], **keywords)
+
+
+def _objects_are_plain() -> bool:
+    """Whether an object is what compiled code takes it for: a count of references, then its type.
+
+    So it is in CPython, but not where threads run without its lock, nor where it traces references.
+    """
+    if sys.implementation.name != "cpython" or sys.maxsize < 1 << 62:
+        return False
+    if object.__basicsize__ != 16:
+        return False
+    probe = object()
+    return ctypes.c_void_p.from_address(id(probe) + 8).value == id(object)
+
+
+def _builtin(name: str, address: int, slow: _Slow) -> Callable[..., Any]:
+    """The C function at an address as a Python function, with `slow` as its self."""
+    definition = _MethodDefinition(name.encode(), address, _FASTCALL | _KEYWORDS, None)
+    slow.definition = definition  # to which Python keeps a pointer
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype = ctypes.py_object
+    make.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+    function: Callable[..., Any] = make(ctypes.addressof(definition), slow, None)
+    return function

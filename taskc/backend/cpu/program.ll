@@ -1,0 +1,266 @@
+; A program's calls, one after another, as one piece of work: who runs it has the pool until the last one ends.
+;
+; A program has plans, one for each set of sizes that occurred, and arenas. A plan has frames: the words of all of its
+; calls. A call of the program takes a frame and an arena that nobody has, and puts its own addresses among the words.
+; program.py makes all of these, and says what is free to go: a plan only leaves the list while nobody looks it up.
+
+%program = type { ptr, ptr }                       ; plans, arenas
+%plan = type { ptr, i64, ptr, i64, ptr, i64, ptr, i64, ptr }
+  ; 0 next; 1 how many words, and 2 pairs of a word's number and what it is at these sizes; 3 bytes of the arena;
+  ; 4 frames; 5 how many words are given by the caller, and 6 triples of a word, what is given and an offset;
+  ; 7 how many words lie in the arena, and 8 pairs of a word and an offset
+%kept = type { ptr, i64, i64 }                     ; what frames and arenas begin with: next, busy, bytes
+%arena = type { %kept, ptr }                       ; its memory
+%frame = type { %kept, ptr, i64, ptr, i64, ptr, ptr, ptr }
+  ; 1 words; 2 how many calls, and 3 each; 4 bytes of scratch; 5 @step; 6 the arena; 7 the memory that words lie in
+%call = type { ptr, ptr, ptr, ptr }                ; job, count, words, the word of a failed assertion
+
+; Takes one of so many bytes from a list, or none.
+define internal ptr @take(ptr %first, i64 %bytes) {
+  br label %look
+look:
+  %item = phi ptr [ %first, %0 ], [ %next, %other ]
+  %is_end = icmp eq ptr %item, null
+  br i1 %is_end, label %end, label %size
+size:
+  %size_place = getelementptr %kept, ptr %item, i32 0, i32 2
+  %size_there = load i64, ptr %size_place
+  %is_large = icmp uge i64 %size_there, %bytes
+  br i1 %is_large, label %try, label %other
+try:
+  %busy = getelementptr %kept, ptr %item, i32 0, i32 1
+  %pair = cmpxchg ptr %busy, i64 0, i64 1 acquire monotonic
+  %mine = extractvalue { i64, i1 } %pair, 1
+  br i1 %mine, label %end, label %other
+other:
+  %next = load ptr, ptr %item
+  br label %look
+end:
+  ret ptr %item
+}
+
+define internal void @give_back(ptr %item) {
+  %busy = getelementptr %kept, ptr %item, i32 0, i32 1
+  store atomic i64 0, ptr %busy release, align 8
+  ret void
+}
+
+; The plan for the sizes among the words that are given, or none.
+define internal ptr @find(ptr %first, ptr %given) {
+  br label %look
+look:
+  %plan = phi ptr [ %first, %0 ], [ %next, %other ]
+  %is_end = icmp eq ptr %plan, null
+  br i1 %is_end, label %end, label %start
+start:
+  %count_place = getelementptr %plan, ptr %plan, i32 0, i32 1
+  %count = load i64, ptr %count_place
+  %pairs_place = getelementptr %plan, ptr %plan, i32 0, i32 2
+  %pairs = load ptr, ptr %pairs_place
+  br label %compare
+compare:
+  %k = phi i64 [ 0, %start ], [ %following, %each ]
+  %more = icmp ult i64 %k, %count
+  br i1 %more, label %each, label %end
+each:
+  %pair = getelementptr [2 x i64], ptr %pairs, i64 %k
+  %number = load i64, ptr %pair
+  %wanted_place = getelementptr i64, ptr %pair, i64 1
+  %wanted = load i64, ptr %wanted_place
+  %word_place = getelementptr i64, ptr %given, i64 %number
+  %word = load i64, ptr %word_place
+  %following = add i64 %k, 1
+  %same = icmp eq i64 %word, %wanted
+  br i1 %same, label %compare, label %other
+other:
+  %next = load ptr, ptr %plan
+  br label %look
+end:
+  ret ptr %plan
+}
+
+; Puts what is given among the words.
+define internal void @patch(ptr %words, i64 %count, ptr %triples, ptr %given) {
+  br label %look
+look:
+  %k = phi i64 [ 0, %0 ], [ %following, %each ]
+  %more = icmp ult i64 %k, %count
+  br i1 %more, label %each, label %end
+each:
+  %triple = getelementptr [3 x i64], ptr %triples, i64 %k
+  %number = load i64, ptr %triple
+  %from_place = getelementptr i64, ptr %triple, i64 1
+  %from = load i64, ptr %from_place
+  %offset_place = getelementptr i64, ptr %triple, i64 2
+  %offset = load i64, ptr %offset_place
+  %given_place = getelementptr i64, ptr %given, i64 %from
+  %start = load i64, ptr %given_place
+  %word = add i64 %start, %offset
+  %place = getelementptr i64, ptr %words, i64 %number
+  store i64 %word, ptr %place
+  %following = add i64 %k, 1
+  br label %look
+end:
+  ret void
+}
+
+; Puts addresses in an arena among the words.
+define internal void @move(ptr %words, i64 %count, ptr %pairs, i64 %memory) {
+  br label %look
+look:
+  %k = phi i64 [ 0, %0 ], [ %following, %each ]
+  %more = icmp ult i64 %k, %count
+  br i1 %more, label %each, label %end
+each:
+  %pair = getelementptr [2 x i64], ptr %pairs, i64 %k
+  %number = load i64, ptr %pair
+  %offset_place = getelementptr i64, ptr %pair, i64 1
+  %offset = load i64, ptr %offset_place
+  %word = add i64 %memory, %offset
+  %place = getelementptr i64, ptr %words, i64 %number
+  store i64 %word, ptr %place
+  %following = add i64 %k, 1
+  br label %look
+end:
+  ret void
+}
+
+; A frame that is ready to be run with these words, one for each parameter and dimension of the program; none where
+; something is missing: a plan for these sizes, a frame or an arena.
+define ptr @begin(ptr %program, ptr %given) {
+  %plans = load ptr, ptr %program
+  %plan = call ptr @find(ptr %plans, ptr %given)
+  %known = icmp ne ptr %plan, null
+  br i1 %known, label %planned, label %none
+planned:
+  %frames_place = getelementptr %plan, ptr %plan, i32 0, i32 4
+  %frames = load ptr, ptr %frames_place
+  %frame = call ptr @take(ptr %frames, i64 0)
+  %framed = icmp ne ptr %frame, null
+  br i1 %framed, label %room, label %none
+room:
+  %bytes_place = getelementptr %plan, ptr %plan, i32 0, i32 3
+  %bytes = load i64, ptr %bytes_place
+  %arenas_place = getelementptr %program, ptr %program, i32 0, i32 1
+  %arenas = load ptr, ptr %arenas_place
+  %arena = call ptr @take(ptr %arenas, i64 %bytes)
+  %roomy = icmp ne ptr %arena, null
+  br i1 %roomy, label %fill, label %give_back
+give_back:
+  call void @give_back(ptr %frame)
+  br label %none
+none:
+  ret ptr null
+fill:
+  %words_place = getelementptr %frame, ptr %frame, i32 0, i32 1
+  %words = load ptr, ptr %words_place
+  %patches_place = getelementptr %plan, ptr %plan, i32 0, i32 5
+  %patches = load i64, ptr %patches_place
+  %triples_place = getelementptr %plan, ptr %plan, i32 0, i32 6
+  %triples = load ptr, ptr %triples_place
+  call void @patch(ptr %words, i64 %patches, ptr %triples, ptr %given)
+  %arena_place = getelementptr %frame, ptr %frame, i32 0, i32 6
+  store ptr %arena, ptr %arena_place
+  %memory_place = getelementptr %arena, ptr %arena, i32 0, i32 1
+  %memory = load i64, ptr %memory_place
+  %before_place = getelementptr %frame, ptr %frame, i32 0, i32 7
+  %before = load i64, ptr %before_place
+  %stays = icmp eq i64 %before, %memory
+  br i1 %stays, label %ready, label %move
+move:
+  store i64 %memory, ptr %before_place
+  %moves_place = getelementptr %plan, ptr %plan, i32 0, i32 7
+  %moves = load i64, ptr %moves_place
+  %pairs_place = getelementptr %plan, ptr %plan, i32 0, i32 8
+  %pairs = load ptr, ptr %pairs_place
+  call void @move(ptr %words, i64 %moves, ptr %pairs, i64 %memory)
+  br label %ready
+ready:
+  ret ptr %frame
+}
+
+; Runs a frame's calls, and gives it back. The result is 0; -1 where the pool has to be set up first; -2 without
+; memory; or the number of an assertion that failed, and in the upper half that of its call, which is the last one.
+define i64 @run_program(ptr %frame) {
+  %bytes_place = getelementptr %frame, ptr %frame, i32 0, i32 4
+  %bytes = load i64, ptr %bytes_place
+  %mine = call i1 @try()
+  br i1 %mine, label %owner, label %other
+owner:
+  %ready = load i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 11)
+  %is_ready = icmp ne i32 %ready, 0
+  %has = load i64, ptr getelementptr (%pool, ptr @pool, i32 0, i32 13)
+  %enough = icmp ule i64 %bytes, %has
+  %can = and i1 %is_ready, %enough
+  br i1 %can, label %pooled, label %refuse
+refuse:
+  call void @release()
+  br label %end
+pooled:
+  %scratches = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 12)
+  %scratch = load ptr, ptr %scratches
+  %result = call i64 @run_calls(ptr %frame, ptr %scratch, i1 true)
+  call void @release()
+  br label %end
+other:                            ; another thread has the pool: all of it is done here
+  %bare = icmp eq i64 %bytes, 0
+  br i1 %bare, label %alone, label %allocate
+allocate:
+  %up = add i64 %bytes, 64
+  %rounded = and i64 %up, -64
+  %block = call ptr @aligned_alloc(i64 64, i64 %rounded)
+  %failed = icmp eq ptr %block, null
+  br i1 %failed, label %end, label %alone
+alone:
+  %own = phi ptr [ null, %other ], [ %block, %allocate ]
+  %done = call i64 @run_calls(ptr %frame, ptr %own, i1 false)
+  call void @free(ptr %own)
+  br label %end
+end:
+  %code = phi i64 [ -1, %refuse ], [ %result, %pooled ], [ -2, %allocate ], [ %done, %alone ]
+  %arena_place = getelementptr %frame, ptr %frame, i32 0, i32 6
+  %arena = load ptr, ptr %arena_place
+  call void @give_back(ptr %arena)
+  call void @give_back(ptr %frame)
+  ret i64 %code
+}
+
+define internal i64 @run_calls(ptr %frame, ptr %scratch, i1 %is_shared) {
+  %count_place = getelementptr %frame, ptr %frame, i32 0, i32 2
+  %count = load i64, ptr %count_place
+  %calls_place = getelementptr %frame, ptr %frame, i32 0, i32 3
+  %calls = load ptr, ptr %calls_place
+  %step_place = getelementptr %frame, ptr %frame, i32 0, i32 5
+  %step = load ptr, ptr %step_place
+  br label %look
+look:
+  %k = phi i64 [ 0, %0 ], [ %following, %each ]
+  %more = icmp ult i64 %k, %count
+  br i1 %more, label %each, label %fine
+each:
+  %call = getelementptr %call, ptr %calls, i64 %k
+  %job = load ptr, ptr %call
+  %blocks_of_place = getelementptr %call, ptr %call, i32 0, i32 1
+  %blocks_of = load ptr, ptr %blocks_of_place
+  %words_place = getelementptr %call, ptr %call, i32 0, i32 2
+  %words = load ptr, ptr %words_place
+  %status_place = getelementptr %call, ptr %call, i32 0, i32 3
+  %status = load ptr, ptr %status_place
+  %signed = call i64 %blocks_of(ptr %words)
+  %is_much = icmp sgt i64 %signed, 0
+  %share = and i1 %is_much, %is_shared
+  %blocks = call i64 @llvm.abs.i64(i64 %signed, i1 false)
+  call void %step(ptr %job, i64 %blocks, ptr %words, ptr %scratch, i1 %share)
+  %number = load i64, ptr %status
+  %following = add i64 %k, 1
+  %holds = icmp eq i64 %number, 0
+  br i1 %holds, label %look, label %wrong
+wrong:
+  store i64 0, ptr %status
+  %high = shl i64 %k, 32
+  %code = or i64 %high, %number
+  ret i64 %code
+fine:
+  ret i64 0
+}
+declare i64 @llvm.abs.i64(i64, i1)

@@ -1,0 +1,277 @@
+"""A program in this process: its plans as memory that program.ll goes through, and the arenas of its calls.
+
+A plan and what belongs to it is made where a call finds none that is free: for sizes that are new, and for as many
+calls as are made at the same time. All of it goes with the program.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from taskc.backend.cpu import jit
+from taskc.backend.cpu.compile import Loaded, words_of
+from taskc.backend.cpu.entry import call_of_program, entry_text
+from taskc.backend.cpu.function import python_function
+from taskc.backend.cpu.kept import object_of
+from taskc.backend.cpu.module import head_text
+from taskc.backend.cpu.pool import pool
+from taskc.backend.cpu.processor import host
+from taskc.backend.cpu.unpacking import has_entry
+from taskc.backend.packing import packed
+from taskc.ir import nodes as ir
+from taskc.ir.plan import Constant, Given, InArena, Plan, deciding
+from taskc.ir.program import Program
+
+_MOST_PLANS = 256  # sets of sizes: with one more, all are made anew
+_PAGE = 4096
+_NOT_READY, _NO_MEMORY = -1, -2  # what run_program returns
+
+_lock = threading.Lock()
+
+
+def _forget_lock() -> None:
+    """Whoever has it in the parent of a fork isn't in the child."""
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_lock)
+
+
+class _Memory(ctypes.Structure):
+    """What program.ll reads by its address. It isn't moved, and what addresses in it point to is kept beside it."""
+
+    @property
+    def address(self) -> int:
+        return ctypes.addressof(self)
+
+
+class _ProgramMemory(_Memory):
+    """%program."""
+
+    _fields_ = (("plans", ctypes.c_void_p), ("arenas", ctypes.c_void_p))
+
+
+class _PlanMemory(_Memory):
+    """%plan."""
+
+    _fields_ = (
+        ("next", ctypes.c_void_p),
+        ("keys", ctypes.c_int64), ("key", ctypes.c_void_p),
+        ("bytes", ctypes.c_int64), ("frames", ctypes.c_void_p),
+        ("patches", ctypes.c_int64), ("patch", ctypes.c_void_p),
+        ("moves", ctypes.c_int64), ("move", ctypes.c_void_p),
+    )  # fmt: skip
+
+
+_KEPT = (("next", ctypes.c_void_p), ("busy", ctypes.c_int64), ("bytes", ctypes.c_int64))
+
+
+class _ArenaMemory(_Memory):
+    """%arena."""
+
+    _fields_ = (*_KEPT, ("memory", ctypes.c_void_p))
+
+
+class _FrameMemory(_Memory):
+    """%frame."""
+
+    _fields_ = (
+        *_KEPT,
+        ("words", ctypes.c_void_p),
+        ("count", ctypes.c_int64), ("calls", ctypes.c_void_p),
+        ("scratch", ctypes.c_int64), ("step", ctypes.c_void_p),
+        ("arena", ctypes.c_void_p), ("moved", ctypes.c_void_p),
+    )  # fmt: skip
+
+
+class Arena:
+    """Memory for the temporaries of one call at a time, from a page's beginning on."""
+
+    def __init__(self, size: int) -> None:
+        self.memory = np.empty(size + _PAGE, np.uint8)
+        self.node = _ArenaMemory(bytes=size)
+        self.node.memory = -(-self.memory.ctypes.data // _PAGE) * _PAGE
+
+
+class _Frame:
+    """The words of all calls of a plan, for one call of the program at a time."""
+
+    def __init__(self, plan: _LoadedPlan, step: int) -> None:
+        self.words = plan.words.copy()
+        starts = self.words.ctypes.data + 8 * plan.starts
+        self.calls = np.stack([plan.code[0], plan.code[1], starts[:-1], starts[1:] - 8], axis=1)
+        self.node = _FrameMemory(
+            words=self.words.ctypes.data,
+            count=len(self.calls),
+            calls=self.calls.ctypes.data,
+            scratch=plan.scratch,
+            step=step,
+        )
+
+
+class _LoadedPlan:
+    """A plan's words, as far as no call changes them, and where calls do.
+
+    starts  of each call's words, which end with one for the number of an assertion; and where all of them end
+    """
+
+    def __init__(
+        self, plan: Plan, kernels: Sequence[Loaded], constants: Sequence[int], key: np.ndarray
+    ) -> None:
+        used = [kernels[call.kernel] for call in plan.calls]
+        self.scratch = max((loaded.compiled.scratch for loaded in used), default=0)
+        self.code = np.array(
+            [[it.library[name] for it in used] for name in ("job", "count")], np.int64
+        )
+        self.starts = np.cumsum([0, *[len(call.words) + 1 for call in plan.calls]])
+        self.words = np.zeros(self.starts[-1], np.uint64)
+        given: list[tuple[int, int, int]] = []
+        moved: list[tuple[int, int]] = []
+        for start, call in zip(self.starts, plan.calls, strict=False):
+            for number, word in enumerate(call.words, start=int(start)):
+                match word:
+                    case Given():
+                        given.append((number, word.parameter, word.offset))
+                    case InArena():
+                        moved.append((number, word.offset))
+                    case Constant():
+                        self.words[number] = constants[word.number] + word.offset
+                    case int():
+                        self.words[number] = word % 2**64
+        self.frames: list[_Frame] = []
+        self.key, self.given, self.moved = key, _table(given, 3), _table(moved, 2)
+        self.node = _PlanMemory(
+            keys=len(self.key), key=self.key.ctypes.data, bytes=plan.arena,
+            patches=len(given), patch=self.given.ctypes.data,
+            moves=len(moved), move=self.moved.ctypes.data,
+        )  # fmt: skip
+
+    def add_frame(self, step: int) -> None:
+        frame = _Frame(self, step)
+        frame.node.next = self.node.frames
+        self.frames.append(frame)
+        self.node.frames = frame.node.address
+
+    @property
+    def is_idle(self) -> bool:
+        return not any(frame.node.busy for frame in self.frames)
+
+
+def _table(rows: Sequence[tuple[int, ...]], columns: int) -> np.ndarray:
+    return np.array(rows, np.int64).reshape(-1, columns)
+
+
+class LoadedProgram:
+    """A program of kernels, each of them loaded.
+
+    kernels  in the order in which a plan counts them
+    planned  makes the plan for sizes of what it depends on
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        kernels: Sequence[Loaded],
+        planned: Callable[[Mapping[ir.Variable, Any]], Plan],
+    ) -> None:
+        self.program = program
+        self.kernels = kernels
+        self.arenas: list[Arena] = []
+        self._planned = planned
+        self._constants = [np.ascontiguousarray(memory) for _, memory in program.constants]
+        items = [*program.parameters, *program.dimensions]
+        self._deciding = [(items.index(item), item) for item in deciding(program)]
+        self._plans: dict[tuple[int, ...], _LoadedPlan] = {}
+        self._left: list[_LoadedPlan] = []  # the list of plans, and still busy
+        self._node = _ProgramMemory()
+        # They come together with the threads, when there is something to run.
+        self._begin: Callable[[int, int], int | None] | None = None
+        self._run: Callable[[int], int] | None = None
+
+    def run(self, values: Sequence[Any], dimensions: dict[ir.Variable, int]) -> int:
+        """Runs it on arguments that fit: 0, or the assertion that failed, and in the upper half its call."""
+        with packed(self.program.parameters, values) as passed:
+            words = words_of(self.program, passed, dimensions)
+            while True:
+                code = self._run_frame(self._ready(words))
+                if code == _NO_MEMORY:
+                    raise MemoryError("no scratch memory")
+                if code != _NOT_READY:
+                    return code
+                most = max((loaded.compiled.scratch for loaded in self.kernels), default=0)
+                pool().prepare(most)
+
+    def _run_frame(self, frame: int) -> int:
+        if self._run is None:
+            address = pool().library["run_program"]
+            self._run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address)
+        return self._run(frame)
+
+    def _ready(self, words: np.ndarray) -> int:
+        """A frame for these words. Who has one free sooner may be another thread: then there is one more."""
+        if self._begin is None:
+            kind = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+            self._begin = kind(pool().library["begin"])
+        while True:
+            with _lock:
+                frame = self._begin(self._node.address, words.ctypes.data)
+                if frame:
+                    return frame
+                self._make_room(words)
+
+    def _make_room(self, words: np.ndarray) -> None:
+        """Makes what the last attempt has missed."""
+        key = tuple([int(words[number]) for number, _ in self._deciding])
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._add_plan(key)
+        if all(frame.node.busy for frame in plan.frames):
+            plan.add_frame(pool().step)
+        size = plan.node.bytes
+        if all(arena.node.busy or arena.node.bytes < size for arena in self.arenas):
+            self._add_arena(size)
+
+    def _add_plan(self, key: tuple[int, ...]) -> _LoadedPlan:
+        sizes = {item: size for (_, item), size in zip(self._deciding, key, strict=True)}
+        planned = self._planned(sizes)
+        if len(self._plans) >= _MOST_PLANS:
+            self._node.plans = None  # from now on nobody finds one of them
+            self._left = [it for it in (*self._left, *self._plans.values()) if not it.is_idle]
+            self._plans.clear()
+        constants = [memory.ctypes.data for memory in self._constants]
+        pairs = [(number, size) for (number, _), size in zip(self._deciding, key, strict=True)]
+        plan = _LoadedPlan(planned, self.kernels, constants, _table(pairs, 2))
+        plan.node.next = self._node.plans
+        self._plans[key] = plan
+        self._node.plans = plan.node.address
+        return plan
+
+    def _add_arena(self, size: int) -> None:
+        """A larger one makes the smaller ones go that nobody has."""
+        self._node.arenas = None
+        self.arenas = [arena for arena in self.arenas if arena.node.busy]
+        self.arenas.append(Arena(size))
+        for arena, following in zip(self.arenas, [*self.arenas[1:], None], strict=True):
+            arena.node.next = following and following.node.address
+        self._node.arenas = self.arenas[0].node.address
+
+    def entry(
+        self, slow: Callable[..., Any], failed: Callable[[int], Any]
+    ) -> Callable[..., Any] | None:
+        """A function of Python in compiled code, as of a kernel; it finds its plan in compiled code, too."""
+        if not has_entry(self.program):
+            return None
+        addresses = [pool().library[name] for name in ("run_program", "begin")]
+        addresses.append(self._node.address)
+        text = entry_text(self.program, call_of_program(self.program), len(addresses))
+        code = object_of("program", f"{head_text(host())}\n{text}\n", optimize=False)
+        library = jit.load_object(code, self.program.name, ["entry", "context"])
+        return python_function(self.program, library, addresses, slow, failed, needs=self)
