@@ -1,0 +1,164 @@
+"""What programs cost beyond their kernels: a program's own call, small kernels in it, and edges between large ones.
+
+    python benchmarks/programs.py [--quick] [--json FILE]
+
+The peer of a program is its kernels called one after another, in arrays that are there already: a ratio of 1 says
+that what lies between them costs nothing. Each number of threads is a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from report import Row, finish, parse_options
+
+import taskc as tc
+from taskc import f32, spatial
+
+THREADS = (1, 2)
+CALLS = 200
+# Images and channels; of the features of each layer every one is read by the next.
+BLOCKED = ((1, 64, 56, 56), (1, 256, 14, 14))
+
+Case = tuple[str, str, Callable[[], object], str, Callable[[], object], int]
+
+
+@tc.kernel(workers=16)
+def add(a: f32[16], b: f32[16], c: tc.out[f32[16]]):
+    for i in spatial(16):
+        c[i] = a[i] + b[i]
+
+
+def small() -> Iterator[Case]:
+    """A program of one small kernel against that, and of many: each of their calls."""
+
+    @tc.program
+    def one(a: f32[16], b: f32[16], c: tc.out[f32[16]]):
+        add(a, b, out=c)
+
+    @tc.program
+    def many(a: f32[16], b: f32[16], c: tc.out[f32[16]]):
+        t = add(a, b)
+        for _ in range(CALLS - 2):
+            t = add(t, b)
+        add(t, b, out=c)
+
+    a, b, c = (np.ones(16, np.float32) for _ in range(3))
+    kernel = partial(add, a, b, out=c)
+
+    def called() -> None:
+        for _ in range(CALLS):
+            kernel()
+
+    yield (
+        "own call",
+        "one kernel of 16 elements",
+        partial(one, a, b, out=c),
+        "the kernel",
+        kernel,
+        1,
+    )
+    case = f"{CALLS} kernels of 16 elements, each"
+    yield "small kernels", case, partial(many, a, b, out=c), "called from Python", called, CALLS
+
+
+def edges() -> Iterator[Case]:
+    """Three convolutions whose images are blocked, against the three kernels."""
+    from taskc.kernels.convolution import blocked, convolution
+
+    for images, channels, height, width in BLOCKED:
+        kind = blocked(images, channels, height, width)
+        convolutions = [
+            convolution(
+                images, height, width, channels, channels,
+                size=size, padding=size // 2, order="NCHWc", packed=True, dtype=f32,
+            )
+            for size in (1, 3, 1)
+        ]  # fmt: skip
+        random = np.random.default_rng(0)
+        x = tc.pack(random.standard_normal((images, channels, height, width), np.float32), kind)
+        weights = [
+            kernel.pack(random.standard_normal((channels, size, size, channels), np.float32))
+            for kernel, size in zip(convolutions, (1, 3, 1), strict=True)
+        ]
+        yield chained(convolutions, kind, x, weights, f"{channels} x {height} x {width}")
+
+
+def chained(kernels: list[Any], kind: Any, x: Any, weights: list[Any], shape: str) -> Case:
+    @tc.program
+    def program(x: kind, y: tc.out[kind]):
+        first, second, third = kernels
+        third(second(first(x, weights[0]), weights[1]), weights[2], out=y)
+
+    between = [tc.empty(kind) for _ in range(4)]
+    calls = [
+        partial(kernel, given, w, out=made)
+        for kernel, given, w, made in zip(
+            kernels, [x, *between], weights, between[:3], strict=False
+        )
+    ]
+
+    def called() -> None:
+        for call in calls:
+            call()
+
+    called()
+    program(x, out=between[3])
+    assert np.array_equal(between[2], between[3])
+    return (
+        "edges",
+        f"three convolutions, {shape}",
+        partial(program, x, out=between[3]),
+        "its kernels",
+        called,
+        1,
+    )
+
+
+def measure(threads: int, quick: bool) -> None:
+    """Writes the rows of one number of threads to the file that the environment names."""
+    from taskc.tune.timing import Probe, pairs
+
+    probe = Probe(threads)
+    rows = []
+    for section in (small, edges):
+        for benchmark, case, ours, peer, theirs, parts in section():
+            found = pairs(ours, theirs, probe, budget=0.5 if quick else 3.0)
+            row = Row(
+                benchmark, case, threads, found.ours / parts, peer, found.theirs / parts, found.ratio,
+                quartiles=found.quartiles, kept=found.kept, discarded=found.discarded,
+            )  # fmt: skip
+            rows.append(asdict(row))
+    Path(os.environ["ROWS"]).write_text(json.dumps(rows))
+
+
+def main() -> None:
+    if "--threads" in sys.argv:
+        measure(int(sys.argv[sys.argv.index("--threads") + 1]), "--quick" in sys.argv)
+        return
+    options = parse_options(__doc__ or "")
+    rows: list[Row] = []
+    for threads in THREADS:
+        if threads > (os.cpu_count() or 1):
+            continue
+        with TemporaryDirectory() as folder:
+            file = Path(folder) / "rows.json"
+            environment = os.environ | {"TASKC_THREADS": str(threads), "ROWS": str(file)}
+            command = [sys.executable, __file__, "--threads", str(threads)]
+            subprocess.run(command + ["--quick"] * options.quick, env=environment, check=True)
+            rows += [Row(**row) for row in json.loads(file.read_text())]
+    finish(rows, options.json)
+
+
+if __name__ == "__main__":
+    main()
