@@ -14,12 +14,14 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from taskc.arguments import ALIGNMENT, Bound, Signature
+from taskc.backend.code_text import code_text
 from taskc.backend.packing import packed, unpacked
 from taskc.dlpack import is_on_cuda
 from taskc.errors import CompileError, Finding, Location
@@ -227,8 +229,15 @@ def whole_program(definition: ProgramDefinition, target: str | None = None) -> R
 
 
 def _compile_all(kernels: list[KernelDefinition], target: str) -> list[Runner]:
-    """Compiles kernels, equal ones once."""
-    return [compile(kernel, target) for kernel in kernels]
+    """Compiles kernels on all cores, equal ones once: while one is in LLVM, Python may be at another."""
+    texts = [code_text(kernel.ir) for kernel in kernels]
+    first: dict[str, KernelDefinition] = {}
+    for text, kernel in zip(texts, kernels, strict=True):
+        first.setdefault(text, kernel)
+    with ThreadPoolExecutor(machine().threads) as executor:
+        runners = executor.map(lambda it: compile(it, target), first.values())
+        made = dict(zip(first, runners, strict=True))
+    return [made[text] for text in texts]
 
 
 def scheduled(definition: ProgramDefinition) -> tuple[Program, dict[int, KernelDefinition]]:

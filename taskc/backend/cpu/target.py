@@ -6,14 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from taskc.backend.cache import Cache, key_of
+from taskc.backend.code_text import code_text
 from taskc.backend.cpu.compile import Compiled, Loaded, compile_kernel, refuse
 from taskc.backend.cpu.kept import keep_code
 from taskc.backend.cpu.pool import limit_threads
 from taskc.backend.cpu.processor import host
 from taskc.backend.cpu.program import LoadedProgram
 from taskc.ir import nodes as ir
-from taskc.ir.printer import to_text
-from taskc.ir.rewrite import walk
 
 __all__ = ["LoadedProgram", "cache_key", "keep_code", "limit_threads", "load"]
 
@@ -39,5 +38,4 @@ def load(kernel: ir.Kernel, lower: Lower, cache: Cache, version: str) -> Loaded:
 
 def cache_key(kernel: ir.Kernel, version: str) -> str:
     """Where a kernel's code is in the cache: at stage parsed, or at any other."""
-    places = [node.loc for node in walk(kernel.body) if isinstance(node, ir.Assert)]
-    return key_of(to_text(kernel), repr(places), host().fingerprint, version)
+    return key_of(code_text(kernel), host().fingerprint, version)

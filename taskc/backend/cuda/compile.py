@@ -14,13 +14,12 @@ from os import cpu_count
 from typing import Any
 
 from taskc.backend.cache import Cache, key_of
+from taskc.backend.code_text import code_text
 from taskc.backend.cuda.compiled import Compiled, Resources
 from taskc.backend.cuda.emit import emit
 from taskc.backend.cuda.source import Source
 from taskc.errors import NOWHERE, CompileError, InternalError, Location
 from taskc.ir import nodes as ir
-from taskc.ir.printer import to_text
-from taskc.ir.rewrite import walk
 
 _OPTIONS = (
     "--std=c++17",
@@ -74,8 +73,7 @@ def compiled(
     lower    takes it to stage lean
     version  of everything that compiles
     """
-    places = [node.loc for node in walk(kernel.body) if isinstance(node, ir.Assert)]
-    key = key_of(to_text(kernel), repr(places), kernel.target, nvrtc_version(), version)
+    key = key_of(code_text(kernel), kernel.target, nvrtc_version(), version)
     kept = cache.get(key)
     if kept is not None:
         return Compiled.from_bytes(kept)

@@ -16,6 +16,7 @@ from taskc import driver, f32, i64
 from taskc.backend.cpu import program as programs
 from taskc.backend.cpu.pool import pool, thread_count
 from taskc.backend.cpu.program import LoadedProgram
+from taskc.backend.cpu.target import load
 from tests import guards
 from tests.backend.cpu.test_pool import succeeds
 from tests.counting import instructions
@@ -72,6 +73,36 @@ def test_later_calls_are_compiled_code_s() -> None:
     assert y.tolist() == [4, 5, 6]
     assert instructions(lambda: quick(x, 2.0, out=y)) < 100
     assert instructions(lambda: quick.call(x, 2.0, out=y)) > 1000
+
+
+@pytest.mark.skipif(tc.machine().threads < 2, reason="two processors are needed")
+def test_kernels_are_compiled_at_one_time_and_equal_ones_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    together = threading.Barrier(2)
+    names = []
+
+    def waiting(kernel: Any, *rest: Any) -> Any:
+        names.append(kernel.name)
+        together.wait(60)
+        return load(kernel, *rest)
+
+    monkeypatch.setattr("taskc.backend.cpu.target.load", waiting)
+
+    def adding(by: float) -> tc.KernelDefinition:
+        @tc.kernel(workers=4)
+        def adds(x: f32[4], y: tc.out[f32[4]]):
+            for i in tc.spatial(4):
+                y[i] = x[i] + by
+
+        return adds
+
+    @tc.program
+    def program(x: f32[4], y: tc.out[f32[4]]):
+        adding(1.5)(adding(2.5)(adding(1.5)(x)), out=y)
+
+    assert program(f(1, 2, 3, 4)).tolist() == [6.5, 7.5, 8.5, 9.5]
+    assert names == ["adds", "adds"]
 
 
 def test_each_set_of_sizes_has_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
