@@ -332,14 +332,13 @@ def _processor() -> Backend:
         return Runner(run, lambda otherwise: loaded.entry(otherwise, failed), loaded)
 
     def program(made: Program, runners: list[Runner]) -> Runner:
-        kernels, blocks = [*kernels_of(made).values()], blocks_of(made)
+        blocks = blocks_of(made)
         loaded = cpu.LoadedProgram(
             made, [runner.code for runner in runners], lambda sizes: plan(made, blocks, sizes)
         )
 
         def failed(number: int) -> None:
-            callee = made.calls[number >> 32].callee
-            (code,) = [it.code for it, own in zip(runners, kernels, strict=True) if own is callee]
+            code = runners[number >> 32].code
             _assertion_failed(*code.compiled.asserts[(number & 0xFFFFFFFF) - 1])
 
         def run(bound: Bound) -> None:

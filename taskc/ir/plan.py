@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from taskc.ir.nodes import Expression, Tensor, Variable
-from taskc.ir.program import Program
+from taskc.ir.program import Program, calls_of, loops_of
 from taskc.ir.rewrite import walk
 
 
@@ -71,10 +71,11 @@ def deciding(program: Program) -> tuple[Variable, ...]:
     scalars = {item for item in program.parameters if isinstance(item, Variable)}
     computed: list[int | Expression | Tensor] = [
         argument
-        for call in program.calls
+        for call in calls_of(program.calls)
         for argument in call.arguments
         if not isinstance(argument, Tensor | Variable)
     ]
+    computed += [loop.count for loop in loops_of(program.calls)]
     for view in program.views:
         computed += [view.offset, *view.tensor.shape]
     used = {

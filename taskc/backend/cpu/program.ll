@@ -13,7 +13,7 @@
 %arena = type { %kept, ptr }                       ; its memory
 %frame = type { %kept, ptr, i64, ptr, i64, ptr, ptr, ptr }
   ; 1 words; 2 how many calls, and 3 each; 4 bytes of scratch; 5 @step; 6 the arena; 7 the memory that words lie in
-%call = type { ptr, ptr, ptr, ptr }                ; job, count, words, the word of a failed assertion
+%call = type { ptr, ptr, ptr, ptr, i64 }           ; job, count, words, the word of a failed assertion, kernel
 
 ; Takes one of so many bytes from a list, or none.
 define internal ptr @take(ptr %first, i64 %bytes) {
@@ -180,7 +180,7 @@ ready:
 }
 
 ; Runs a frame's calls, and gives it back. The result is 0; -1 where the pool has to be set up first; -2 without
-; memory; or the number of an assertion that failed, and in the upper half that of its call, which is the last one.
+; memory; or the number of an assertion that failed, and in the upper half that of its kernel.
 define i64 @run_program(ptr %frame) {
   %bytes_place = getelementptr %frame, ptr %frame, i32 0, i32 4
   %bytes = load i64, ptr %bytes_place
@@ -257,7 +257,9 @@ each:
   br i1 %holds, label %look, label %wrong
 wrong:
   store i64 0, ptr %status
-  %high = shl i64 %k, 32
+  %kernel_place = getelementptr %call, ptr %call, i32 0, i32 4
+  %kernel = load i64, ptr %kernel_place
+  %high = shl i64 %kernel, 32
   %code = or i64 %high, %number
   ret i64 %code
 fine:

@@ -107,7 +107,8 @@ class _Frame:
     def __init__(self, plan: _LoadedPlan, step: int) -> None:
         self.words = plan.words.copy()
         starts = self.words.ctypes.data + 8 * plan.starts
-        self.calls = np.stack([plan.code[0], plan.code[1], starts[:-1], starts[1:] - 8], axis=1)
+        job, count, kernel = plan.code
+        self.calls = np.stack([job, count, starts[:-1], starts[1:] - 8, kernel], axis=1)
         self.node = _FrameMemory(
             words=self.words.ctypes.data,
             count=len(self.calls),
@@ -128,9 +129,8 @@ class _LoadedPlan:
     ) -> None:
         used = [kernels[call.kernel] for call in plan.calls]
         self.scratch = max((loaded.compiled.scratch for loaded in used), default=0)
-        self.code = np.array(
-            [[it.library[name] for it in used] for name in ("job", "count")], np.int64
-        )
+        code = [[it.library[name] for it in used] for name in ("job", "count")]
+        self.code = np.array([*code, [call.kernel for call in plan.calls]], np.int64)
         self.starts = np.cumsum([0, *[len(call.words) + 1 for call in plan.calls]])
         self.words = np.zeros(self.starts[-1], np.uint64)
         given: list[tuple[int, int, int]] = []
@@ -197,7 +197,7 @@ class LoadedProgram:
         self._run: Callable[[int], int] | None = None
 
     def run(self, values: Sequence[Any], dimensions: dict[ir.Variable, int]) -> int:
-        """Runs it on arguments that fit: 0, or the assertion that failed, and in the upper half its call."""
+        """Runs it on arguments that fit: 0, or the assertion that failed, and in the upper half its kernel."""
         with packed(self.program.parameters, values) as passed:
             words = words_of(self.program, passed, dimensions)
             while True:
