@@ -141,7 +141,9 @@ def examine_program(
     comes after a call with an error would be examined on numbers without a meaning, and isn't.
     """
     wanted = _wanted(stages)
-    program = map_kernels(scheduled(definition)[0], lambda kernel: for_target(kernel, target))
+    program = map_kernels(
+        scheduled(definition, target)[0], lambda kernel: for_target(kernel, target)
+    )
     bound = _bound(definition, arguments)
     names = {id(kernel): name for name, kernel in kernels_of(program).items()}
     found: dict[Any, Finding] = {}

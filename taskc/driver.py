@@ -90,6 +90,7 @@ class Backend:
     place      the device of arrays that lie on one; None where the target can't take such
     program    makes a runner of a whole program, given those of its kernels in the order of their first calls;
                None where the target runs them one by one
+    machine    for which machine programs are scheduled that run there; None: for the processor at hand
     """
 
     compile: Callable[[Kernel, Hashable], Runner]
@@ -97,6 +98,7 @@ class Backend:
     alignment: int = ALIGNMENT
     place: Callable[[list[Any]], StreamDevice | None] = lambda arrays: None
     program: Callable[[Program, list[Runner]], Runner] | None = None
+    machine: Callable[[list[Any]], str | None] = lambda arrays: None
 
 
 def call(
@@ -130,7 +132,8 @@ def call(
             if runner is not None:
                 runner.run(bound)
             else:
-                _run_launches(definition, bound, wanted, place)
+                backend = find_target(wanted or target_name(_COMPUTATIONS))
+                _run_launches(definition, bound, wanted, place, backend.machine(arrays))
         elif isinstance(definition, KernelDefinition):
             (runner,) = _run_all([(definition, bound)], wanted)
         if target is None and runner is not None:
@@ -139,10 +142,14 @@ def call(
 
 
 def _run_launches(
-    definition: ProgramDefinition, bound: Bound, target: str | None, place: Device | None
+    definition: ProgramDefinition,
+    bound: Bound,
+    target: str | None,
+    place: Device | None,
+    machine_name: str | None,
 ) -> None:
     """Runs a program's kernels one by one."""
-    program, kernels = scheduled(definition)
+    program, kernels = scheduled(definition, machine_name)
     empty = place.empty if place else on_host
     with packed(program.parameters, bound.values) as values:
         steps = launches(program, values, empty)
@@ -168,8 +175,12 @@ def _shorten(definition: Definition, runner: Runner) -> None:
 
 def _alignment(definition: Definition, target: str | None) -> int:
     """What all kernels of a definition ask of where arguments start."""
-    names = {target or target_name(_entry(kernel).target) for kernel in definition.kernels}
-    return max((find_target(name).alignment for name in names), default=1)
+    homes = {_COMPUTATIONS, *(_entry(kernel).target for kernel in definition.kernels)}
+    names = {target} if target else set(map(target_name, homes))
+    return max(find_target(name).alignment for name in names)
+
+
+_COMPUTATIONS = "cpu"  # where they run if nobody says
 
 
 def default_target(kernel: Kernel) -> str:
@@ -240,18 +251,23 @@ def _compile_all(kernels: list[KernelDefinition], target: str) -> list[Runner]:
     return [made[text] for text in texts]
 
 
-def scheduled(definition: ProgramDefinition) -> tuple[Program, dict[int, KernelDefinition]]:
-    """A program of kernels alone, and their definitions by the identity of their IR."""
-    entry = _entry(definition)
-    if entry.scheduled is None:
-        program = schedule(definition.ir, machine().lanes)
+def scheduled(
+    definition: ProgramDefinition, machine_name: str | None = None
+) -> tuple[Program, dict[int, KernelDefinition]]:
+    """A program of kernels alone, and their definitions by the identity of their IR.
+
+    machine_name  what its computations are scheduled for, if not the processor at hand
+    """
+    made = _entry(definition).scheduled
+    if machine_name not in made:
+        program = schedule(definition.ir, machine(machine_name))
         known = {id(kernel.ir): kernel for kernel in definition.kernels}
         kernels = {
             id(kernel): known.get(id(kernel)) or KernelDefinition.of(kernel)
             for kernel in kernels_of(program).values()
         }
-        entry.scheduled = program, kernels
-    return entry.scheduled
+        made[machine_name] = program, kernels
+    return made[machine_name]
 
 
 def signature(definition: Definition) -> Signature:
@@ -392,7 +408,7 @@ def _cuda() -> Backend:
     def device(kernel: Kernel, bound: Bound) -> int:
         return cuda.device_of(bound.values)
 
-    return Backend(compile, facts=device, place=cuda.DeviceStream)
+    return Backend(compile, device, place=cuda.DeviceStream, machine=cuda.machine_of)
 
 
 register_target("cuda", _cuda)
@@ -409,11 +425,11 @@ def compile_ahead(definition: Definition, target: str) -> tuple[Compiled, ...]:
     from taskc.passes.pipeline import lower
 
     version, kept = compiler_version(), Cache(cache_folder() / "cuda")
+    kernels = definition.kernels
+    if isinstance(definition, ProgramDefinition):
+        kernels = tuple(scheduled(definition, target)[1].values())
     return tuple(
-        [
-            compiled(replace(kernel.ir, target=target), lower, kept, version)
-            for kernel in definition.kernels
-        ]
+        [compiled(replace(kernel.ir, target=target), lower, kept, version) for kernel in kernels]
     )
 
 
@@ -441,13 +457,16 @@ class _Entry:
 
     target     where a kernel's calls run if nobody says
     shortened  whose own way to be called is in use
+    scheduled  of a program, by the machine that it is for
     """
 
     signature: Signature
     target: str
     shortened: list[Runner] = field(default_factory=list)
     compiled: dict[Hashable, _Once] = field(default_factory=dict)
-    scheduled: tuple[Program, dict[int, KernelDefinition]] | None = None
+    scheduled: dict[str | None, tuple[Program, dict[int, KernelDefinition]]] = field(
+        default_factory=dict
+    )
 
     def once(self, key: Hashable) -> _Once:
         return self.compiled.get(key) or self.compiled.setdefault(key, _Once())

@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     definition = load_kernel(options.kernel)
     mutated: Kernel | Program
     if isinstance(definition, ProgramDefinition):
-        program, _ = scheduled(definition)
+        program, _ = scheduled(definition, options.target)
         mutated = map_kernels(program, lambda kernel: for_target(kernel, options.target))
     else:
         assert isinstance(definition, KernelDefinition)
