@@ -28,7 +28,7 @@ from taskc.errors import CompileError, Finding, Location
 from taskc.ir import nodes as ir
 from taskc.ir.depth import deep
 from taskc.ir.nodes import Kernel
-from taskc.ir.program import Program, kernels_of
+from taskc.ir.program import Program, callees_of, kernels_of
 from taskc.ir.rewrite import walk
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.lang.program import ProgramDefinition
@@ -260,7 +260,9 @@ def scheduled(
     """
     made = _entry(definition).scheduled
     if machine_name not in made:
-        program = schedule(definition.ir, machine(machine_name))
+        program = definition.ir
+        if len(kernels_of(program)) < len(callees_of(program)):
+            program = schedule(program, machine(machine_name))
         known = {id(kernel.ir): kernel for kernel in definition.kernels}
         kernels = {
             id(kernel): known.get(id(kernel)) or KernelDefinition.of(kernel)

@@ -33,6 +33,10 @@ from taskc.ir.types import i64
 Offsets = tuple[int, ...]
 
 
+# Comparisons as `difference < 0` or `difference < 1`, or their opposites.
+_ORDERED = {"<": 0, ">=": 0, "<=": 1, ">": 1}
+
+
 @dataclass(frozen=True, slots=True)
 class LaneForm:
     """offsets: each lane's value minus lane 0's, or None. Lane 0's value is the remainder, but for multiples of the
@@ -147,7 +151,13 @@ class LaneForms:
                 return self._uniform_if(self.form(index))
             case ir.Unary(operand=operand):
                 return self._uniform_if(self.form(operand))
-            case ir.Binary(left=left, right=right):
+            case ir.Binary(operator=operator, left=left, right=right):
+                if (
+                    operator in _ORDERED
+                    and left.dtype is i64
+                    and self._is_same(operator, left, right)
+                ):
+                    return self.uniform()
                 return self._uniform_if(self.form(left), self.form(right))
             case ir.Fused(left=left, right=right, addend=addend):
                 return self._uniform_if(*map(self.form, (left, right, addend)))
@@ -156,6 +166,17 @@ class LaneForms:
             case ir.Inline(operands=operands):
                 return self._uniform_if(*map(self.form, operands))
         return VARYING
+
+    def _is_same(self, operator: str, left: Expression, right: Expression) -> bool:
+        """Whether a comparison says the same on all lanes: where what is compared with lies between vectors.
+
+        With lane 0's difference a multiple k of the divisor, and what is left, k alone decides then.
+        """
+        difference = self._binary("-", left, right)
+        if difference.offsets is None or difference.divisor == 0:
+            return False
+        first = difference.remainder - _ORDERED[operator]
+        return len({(first + offset) // difference.divisor for offset in difference.offsets}) == 1
 
     def _wrapped(self, form: LaneForm) -> LaneForm:
         """What is left of a form where the number may have wrapped."""

@@ -104,14 +104,15 @@ def squares(computation: Computation, turned: Turned, machine: Machine) -> ir.Ke
     by = [1] * len(output.shape)
     by[turned.across], by[turned.last] = tall * side, wide * side
     first = [Variable(f"{axis.name}_first") for axis in computation.variables]
-    p, q = Variable("p"), Variable("q")
+    loops = [(turned.across, Variable("p"), tall), (turned.last, Variable("q"), wide)]
     place: list[Expression] = list(first)
-    place[turned.across] = add(first[turned.across], multiply(p, side))
-    place[turned.last] = add(first[turned.last], multiply(q, side))
-    square = _Square(computation, turned, side, place, machine.is_processor)
+    for axis, variable, count in loops:
+        place[axis] = add(first[axis], multiply(variable, side) if count > 1 else 0)
+    square = _Square(computation, turned, side, place, tuple(by), machine.is_processor)
     body: Statement = square.body()
-    for variable, count in ((p, tall), (q, wide)):
-        body = ir.For(variable, index(0), index(count), 1, body, loc=loc)
+    for _, variable, count in loops:
+        if count > 1:
+            body = ir.For(variable, index(0), index(count), 1, body, loc=loc)
     grid = ir.Grid(tuple(first), output.shape, tuple(by), body, loc=loc)
     return kernel_by(computation, square.rows.workers, grid)
 
@@ -135,12 +136,13 @@ def _squares_of_block(
 
 @dataclass(frozen=True, slots=True)
 class _Square:
-    """One square of the output, whose first element is at `place`."""
+    """One square of the output, whose first element is at `place`, in a block's box of size `by`."""
 
     computation: Computation
     turned: Turned
     side: int
     place: list[Expression]
+    by: tuple[int, ...]
     is_processor: bool
 
     @property
@@ -170,9 +172,7 @@ class _Square:
         return place
 
     def _inside(self, place: list[Expression]) -> Expression | None:
-        axes = (self.turned.last, self.turned.across)
-        shape = [self.computation.output.shape[axis] for axis in axes]
-        return inside([place[axis] for axis in axes], shape, (self.side, self.side))
+        return inside(place, self.computation.output.shape, self.by)
 
     def _filled(self, read: ir.Read) -> tuple[list[Statement], Tensor]:
         """A square of what is read, a row for each place along the last axis."""

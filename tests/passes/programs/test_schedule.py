@@ -222,6 +222,7 @@ CASES: dict[str, tuple[Body, Shape, tuple[np.ndarray, ...]]] = {
     "turned": (_turned, (40, 70), (array(70, 40), array(70))),
     "turned, whole squares": (_turned, (32, 64), (array(64, 32), array(64))),
     "turned, long": (_turned, (300, 290), (array(290, 300), array(290))),
+    "turned, not whole blocks": (_turned, (272, 272), (array(272, 272), array(272))),
     "turned and not": (_turned_and_not, (20, 35), (array(35, 20), array(20, 35))),
     "NCHW to NHWC": (_turned_inside, (2, 5, 6, 18), (array(2, 18, 5, 6),)),
     "NCHW to NHWC, three": (_turned_inside, (2, 5, 6, 3), (array(2, 3, 5, 6),)),
