@@ -199,3 +199,19 @@ def test_numbers_that_wrap() -> None:
     assert a.tolist() == [(i - 4) % 2**64 // 4 for i in numbers]
     assert b.tolist() == [(i - 3) % 2**64 % 3 for i in numbers]
     assert c.tolist() == [(p * 48 - 2**32 + i) // 3 for i in numbers]
+
+
+@pytest.mark.parametrize("operator", ["<", "<=", ">", ">="])
+@pytest.mark.parametrize("left", [W, binary("+", binary("*", dim, 2), W), binary("*", W, -3)])
+def test_comparisons_that_no_vector_straddles_are_uniform(operator: str, left: Expression) -> None:
+    forms = LaneForms(kernel_of(48), 8)
+    uniform = 0
+    for number in range(-150, 60):
+        comparison = binary(operator, left, number)
+        is_uniform = forms.is_uniform(comparison)
+        uniform += is_uniform
+        for size in (0, 12, 24):
+            values = evaluate(comparison, {worker: np.arange(48), dim: np.asarray(size)})
+            same = all(len(set(lanes)) == 1 for lanes in values.reshape(6, 8).tolist())
+            assert same or not is_uniform
+    assert uniform > 20
