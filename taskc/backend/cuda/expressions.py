@@ -119,7 +119,7 @@ class Expressions:
     def element(self, tensor: Tensor, indices: tuple[Expression, ...]) -> str:
         name = self.names[tensor]
         if not indices:
-            return name
+            return f"{name}[0]" if tensor.scope == ir.GLOBAL else name
         return f"{name}[{self.offset(tensor, indices)}]"
 
     def offset(self, tensor: Tensor, indices: tuple[Expression, ...]) -> str:
@@ -133,8 +133,6 @@ class Expressions:
 
     def address(self, place: Expression) -> str:
         assert isinstance(place, ir.Address)
-        if not place.indices:
-            return f"&{self.names[place.tensor]}"
         return f"&{self.element(place.tensor, place.indices)}"
 
     # Operators.

@@ -17,7 +17,7 @@ import pytest
 import taskc as tc
 from taskc import boolean, f8e4m3, f16, f32, f64, i8, i32, i64, repeat, u8
 from taskc.checking import check
-from taskc.driver import CheckError, call, scheduled
+from taskc.driver import CheckError, call, compile_ahead, scheduled
 from taskc.ir.printer import to_text
 from taskc.ir.program import Computation, kernels_of
 from taskc.ir.rewrite import replace_tensors
@@ -511,3 +511,11 @@ def test_texts(name: str, target: str, golden: Callable[[str, str], None]) -> No
     program, _ = scheduled(program_of(body, shape, inputs), target)
     (kernel,) = kernels_of(program).values()
     golden(f"schedule_{name.replace(' ', '_')}_{target}", to_text(kernel))
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("name", ["no axis", "turned bool", "some rows by data"])
+def test_gpus_have_code_without_spills(name: str, target: str) -> None:
+    body, shape, inputs = CASES[name]
+    for made in compile_ahead(program_of(body, shape, inputs), target):
+        assert made.resources.spill_stores == 0
