@@ -108,9 +108,11 @@ def _owners_on_processor(output: Tensor, machine: Machine) -> Mapping:
         free //= lanes[axis]
     left = max(1, elements_of_block(output.shape, machine) // machine.lanes)
     for axis, extent in order:
-        vectors[axis] = min(left, ceil(extent / lanes[axis])) if isinstance(extent, int) else left
-        vectors[axis] = max(1, vectors[axis])
-        left //= vectors[axis]
+        vectors[axis] = left
+        if isinstance(extent, int):
+            needed = max(1, ceil(extent / lanes[axis]))
+            vectors[axis] = ceil(needed / ceil(needed / left))  # blocks of one size
+        left = max(1, left // vectors[axis])
     slowest_first = [axis for axis, _ in reversed(order)]
     return repeat(*vectors, order=slowest_first) * spatial(*lanes, order=slowest_first)
 
