@@ -35,7 +35,7 @@ from taskc.lang.program import ProgramDefinition
 from taskc.launches import launches, on_host
 from taskc.machine import machine
 from taskc.passes.programs.lifetimes import blocks_of
-from taskc.passes.programs.schedule import schedule
+from taskc.passes.programs.pipeline import lower_program
 from taskc.places import Device
 from taskc.planning import plan
 from taskc.settings import VERSION, cache_folder, target_name, thread_limit
@@ -262,7 +262,7 @@ def scheduled(
     if machine_name not in made:
         program = definition.ir
         if len(kernels_of(program)) < len(callees_of(program)):
-            program = schedule(program, machine(machine_name))
+            program = lower_program(program, machine(machine_name))
         known = {id(kernel.ir): kernel for kernel in definition.kernels}
         kernels = {
             id(kernel): known.get(id(kernel)) or KernelDefinition.of(kernel)

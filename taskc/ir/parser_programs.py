@@ -173,6 +173,8 @@ class _Reader:
         callee = self.callees.get(name)
         if callee is None:
             raise self.names.error(f"there is no kernel {name}", name)
+        is_apart = bool(given) and isinstance(given[-1], Tree) and given[-1].data == "apart"
+        given = given[: len(given) - is_apart]
         outputs = self.outputs(given.pop()) if given and _is_outputs(given[-1]) else []
         misplaced = next(filter(_is_outputs, given), None)
         if misplaced is not None:
@@ -192,7 +194,7 @@ class _Reader:
             ]
         )
         self.called.add(callee.name)
-        return Call(callee, arguments, loc=self.names.location(tree))
+        return Call(callee, arguments, is_apart, loc=self.names.location(tree))
 
     def outputs(self, tree: Node) -> list[Node]:
         if tree.children[0] != "out":

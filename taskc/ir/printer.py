@@ -190,7 +190,7 @@ class _Printer:
     ) -> Iterator[str]:
         for step in steps:
             if isinstance(step, Call):
-                yield f"{indent}{names[id(step.callee)]}({self.call(step)})"
+                yield f"{indent}{names[id(step.callee)]}{self.call(step)}"
                 continue
             variable, inner = self.text.name(step.variable), indent + "    "
             yield f"{indent}for {variable} in steps({self.text.extent(step.count)}):"
@@ -207,7 +207,7 @@ class _Printer:
         return f"{first}\n    {output}[{variables}] = {value}\n"
 
     def call(self, call: Call) -> str:
-        """The arguments: inputs in order, and the outputs."""
+        """The arguments: inputs in order, and the outputs; and whether it stays apart."""
         inputs: list[str] = []
         outputs: list[str] = []
         for parameter, argument in zip(call.callee.parameters, call.arguments, strict=True):
@@ -218,7 +218,7 @@ class _Printer:
             (outputs if is_output(parameter) else inputs).append(text)
         if outputs:
             inputs.append(f"out={joined(outputs)}")
-        return ", ".join(inputs)
+        return f"({', '.join(inputs)}){' apart' if call.apart else ''}"
 
     # --- statements ---
 

@@ -2,7 +2,7 @@
 
     program     ::= Program(name, parameters, dimensions, constants, temporaries, calls, views)
     calls       ::= step*
-    step        ::= Call(callee, arguments) | Loop(variable, count, body)
+    step        ::= Call(callee, arguments, apart) | Loop(variable, count, body)
     body        ::= step*
     callee      ::= Kernel | Computation
     computation ::= Computation(name, parameters, dimensions, variables, value)
@@ -70,10 +70,14 @@ Callee: TypeAlias = Kernel | Computation
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call; `arguments` are one for each of the callee's parameters, outputs too."""
+    """A call; `arguments` are one for each of the callee's parameters, outputs too.
+
+    apart  it stays a call of its own: no pass makes one of it and another
+    """
 
     callee: Callee
     arguments: tuple[Tensor | Expression, ...]
+    apart: bool = False
     loc: Location = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
 

@@ -71,7 +71,7 @@ class ProgramDefinition(Definition):
 def program(function: Callable[..., Any], /) -> ProgramDefinition: ...
 @overload
 def program(
-    *, example: Example | None = None, packs: Packs | None = None
+    *, example: Example | None = None, packs: Packs | None = None, fuse: bool = True
 ) -> Callable[[Callable[..., Any]], ProgramDefinition]: ...
 def program(
     function: Callable[..., Any] | None = None,
@@ -79,15 +79,18 @@ def program(
     *,
     example: Example | None = None,
     packs: Packs | None = None,
+    fuse: bool = True,
 ) -> ProgramDefinition | Callable[[Callable[..., Any]], ProgramDefinition]:
     """A program: its body runs once, now, with handles for tensors, and calls kernels.
 
     example  a function of a NumPy generator that gives the arguments to check it with
     packs    what `program.pack` makes of a parameter, as of a kernel
+    fuse     whether a call may become one with another; where not, each stays as it is written, also in the programs
+             that call this one
     """
     if function is not None:
-        return _made(function, example, packs, sys._getframe(1).f_locals)
-    return lambda function: _made(function, example, packs, sys._getframe(1).f_locals)
+        return _made(function, example, packs, fuse, sys._getframe(1).f_locals)
+    return lambda function: _made(function, example, packs, fuse, sys._getframe(1).f_locals)
 
 
 def _empty(kind: object) -> Handle | np.ndarray[Any, Any]:
@@ -191,6 +194,7 @@ def _made(
     function: Callable[..., Any],
     example: Example | None,
     packs: Packs | None,
+    fuse: bool,
     around: dict[str, Any],
 ) -> ProgramDefinition:
     if not isinstance(function, FunctionType):
@@ -198,7 +202,7 @@ def _made(
     from taskc.lang.traced_program import traced  # with all that knows the language
 
     try:
-        made, dimensions, kernels, tuples = traced(function, around)
+        made, dimensions, kernels, tuples = traced(function, around, fuse)
     except CompileError as error:  # its location says where; our own frames would bury it
         raise error.with_traceback(None) from error.__cause__
     return ProgramDefinition(

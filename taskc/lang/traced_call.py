@@ -388,7 +388,7 @@ class _TracedCall:
         """The call; of a program, its steps on the arguments of this one."""
         if not isinstance(self.called, Program):
             arguments = [self.values[item.name] for item in self.called.parameters]
-            return (Call(self.called, tuple(arguments), loc=self.site),)
+            return (Call(self.called, tuple(arguments), self.trace.apart, loc=self.site),)
         scalars = {variable: index(size) for variable, size in self.sizes.items()}
         tensors: dict[ir.Tensor, ir.Tensor] = {}
         for parameter in self.called.parameters:

@@ -25,7 +25,7 @@ from taskc.lang.values import describe, layout_of
 
 
 def traced(
-    function: FunctionType, around: dict[str, Any]
+    function: FunctionType, around: dict[str, Any], fuse: bool = True
 ) -> tuple[
     Program, dict[Dimension, Variable], tuple[KernelDefinition, ...], dict[str, tuple[str, ...]]
 ]:
@@ -38,6 +38,7 @@ def traced(
     context.frames.append(Frame(source, outside, []))
     parameters = declared(context, function, outside, source, what)
     trace = Trace(name, parameters.each, dict(context.dimensions))
+    trace.apart = not fuse
     for item in parameters.each:
         if isinstance(item, Tensor) and item.given is not None:
             raise CompileError(

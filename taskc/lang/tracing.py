@@ -157,10 +157,10 @@ class Trace(Sizes):
         self.constants: dict[ir.Tensor, np.ndarray[Any, Any]] = {}
         self.packed: dict[Any, tuple[Any, Handle]] = {}  # constants by what was packed, and how
         self.calls: list[Step] = []  # of the innermost loop's body
+        self.apart = False  # its calls are
         self.opened: list[tuple[Loop, list[Step]]] = []  # the loops around, and what is before each
-        self.ended: dict[
-            ir.Tensor, ir.Variable
-        ] = {}  # views that steps of an ended loop had, and its variable
+        # Views that steps of an ended loop had, and its variable.
+        self.ended: dict[ir.Tensor, ir.Variable] = {}
         self.kernels: dict[int, Any] = {}  # their definitions, by the identity of their IR
         self.written = Written(self)
 

@@ -325,7 +325,7 @@ def test_numbers_keep_the_types_of_their_parameters() -> None:
         ("    view z: f32[n] of x\n    view w: f32[n] of z\n", 3, 23, "z is a view, too"),
         ("    view z: f32[n] at x\n", 2, 20, "expected '.' or 'of', not 'at'"),
         ("    grid i in 8 by 8:\n        pass\n", 2, 10, "expected '(', not 'i'"),
-        ("    f(x, a, out=y) x\n", 2, 20, "expected the end of the line, not 'x'"),
+        ("    f(x, a, out=y) x\n", 2, 20, "expected 'apart' or the end of the line, not 'x'"),
         ("    pass\n", 4, 8, "no call is one of f"),
     ],
 )

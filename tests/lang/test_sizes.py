@@ -171,7 +171,7 @@ def test_a_program_learns_a_dimension_from_a_computed_extent() -> None:
     with pytest.raises(ArgumentError, match=r"output 'y' would have the extent rows - 2 = -1"):
         program(x[:1])
 
-    @tc.program
+    @tc.program(fuse=False)
     def unused(x: f32[rows]):
         sums(x)
 

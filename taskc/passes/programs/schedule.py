@@ -45,7 +45,7 @@ def kernel_of(computation: Computation, machine: Machine) -> ir.Kernel:
         computation = fewest_axes(computation)
         kernel = _fast(computation, machine)
         if bounds_findings(collect(kernel)):
-            return _boxes(computation, machine, all_held=True)
+            return boxes(computation, machine, all_held=True)
         return kernel
 
 
@@ -56,10 +56,10 @@ def _fast(computation: Computation, machine: Machine) -> ir.Kernel:
     computation, period = long_axes(computation, machine.lanes)
     if period > 1 and machine.is_processor:
         return runs(computation, period, machine)
-    return _boxes(computation, machine)
+    return boxes(computation, machine)
 
 
-def _boxes(computation: Computation, machine: Machine, *, all_held: bool = False) -> ir.Kernel:
+def boxes(computation: Computation, machine: Machine, *, all_held: bool = False) -> ir.Kernel:
     output, loc = computation.output, computation.loc
     own = owners_of(computation, machine)
     first = [Variable(f"{axis.name}_first") for axis in computation.variables]

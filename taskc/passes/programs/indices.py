@@ -1,0 +1,128 @@
+"""Row-major memory that is seen in two shapes: where an element of one is in the other.
+
+x: f32[6, 4] as f32[24]:           at[t] is x[t // 4, t % 4]
+x: f32[6, 4] as f32[3, 4] from 8:  at[i, j] is x[i + 2, j]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product as pairs
+
+from taskc.ir.affine import constant_difference
+from taskc.ir.build import ZERO, add, digits_of, floor_divide, index, multiply, product, total
+from taskc.ir.extents import are_as_many
+from taskc.ir.nodes import Expression, Variable
+
+Extent = int | Expression
+Indices = tuple[Expression, ...]
+
+
+def seen_in(
+    at: Sequence[Expression], shape: Sequence[Extent], whole: Sequence[Extent], offset: object = 0
+) -> Indices | None:
+    """Where an element of a view is in the whole; None where that takes more than constants to tell.
+
+    offset  the element of the whole at which the view starts
+    """
+    if 0 in (*shape, *whole) or not isinstance(offset, int):
+        return None
+    if not offset and are_as_many(shape, whole):
+        groups = _groups(shape, whole)
+        return None if groups is None else _regrouped(at, shape, whole, groups)
+    return _part(at, shape, whole, offset)
+
+
+def _regrouped(
+    at: Sequence[Expression],
+    shape: Sequence[Extent],
+    whole: Sequence[Extent],
+    groups: Sequence[tuple[slice, slice]],
+) -> Indices | None:
+    found: list[Expression] = []
+    for own, other in groups:
+        digits = _digits(_flat(at[own], shape[own]), whole[other])
+        if digits is None:
+            return None
+        found += digits
+    return tuple(found)
+
+
+def _groups(
+    shape: Sequence[Extent], whole: Sequence[Extent]
+) -> tuple[tuple[slice, slice], ...] | None:
+    """Neighbouring axes of one that are as many elements as neighbouring axes of the other, first axes first."""
+    found: list[tuple[slice, slice]] = []
+    end, other_end = len(shape), len(whole)
+    while end or other_end:
+        for taken, other_taken in _fewest_first(end, other_end):
+            own, other = slice(end - taken, end), slice(other_end - other_taken, other_end)
+            if are_as_many(shape[own], whole[other]):
+                break
+        else:
+            return None
+        found.append((own, other))
+        end, other_end = own.start, other.start
+    return tuple(found[::-1])
+
+
+def _fewest_first(most: int, other_most: int) -> Iterator[tuple[int, int]]:
+    """How many axes of each are taken: one of each is tried before one of one, an extent of 1."""
+    counts = [*pairs(range(most + 1), range(other_most + 1))][1:]
+    yield from sorted(counts, key=lambda taken: (sum(taken) + (0 in taken) * 2, taken))
+
+
+def _part(
+    at: Sequence[Expression], shape: Sequence[Extent], whole: Sequence[Extent], offset: int
+) -> Indices | None:
+    """Of a part of the leading axes: the last axes are the same ones."""
+    same = 0
+    while same < min(len(shape), len(whole)) and are_as_many(
+        shape[-1 - same :][:1], whole[-1 - same :][:1]
+    ):
+        same += 1
+    for axes in range(same, -1, -1):
+        stride = product(whole[len(whole) - axes :])
+        first = floor_divide(index(offset), stride) if offset else ZERO
+        if are_as_many([multiply(first, stride)], [offset]):
+            own, other = len(shape) - axes, len(whole) - axes
+            digits = _digits(add(_flat(at[:own], shape[:own]), first), whole[:other])
+            return None if digits is None else (*digits, *at[own:])
+    return None
+
+
+def _flat(at: Sequence[Expression], shape: Sequence[Extent]) -> Expression:
+    return total([multiply(place, product(shape[axis + 1 :])) for axis, place in enumerate(at)])
+
+
+def _digits(number: Expression, shape: Sequence[Extent]) -> list[Expression] | None:
+    """The indices of an element in axes of which all but the first have constant extents."""
+    if not shape:
+        return []
+    sizes = [extent if isinstance(extent, int) else None for extent in shape]
+    if None in sizes[1:]:
+        return None
+    return digits_of(number, [size or 0 for size in sizes])
+
+
+def is_same_number(
+    at: Sequence[Expression],
+    shape: Sequence[Extent],
+    other: Sequence[Expression],
+    other_shape: Sequence[Extent],
+) -> bool:
+    """Two elements have surely as many elements before them, row by row."""
+    return constant_difference(_flat(at, shape), _flat(other, other_shape)) == 0
+
+
+def bijection(
+    at: Sequence[Expression], shape: Sequence[Extent], variables: Sequence[Variable]
+) -> dict[Variable, int] | None:
+    """The axis of each variable, where the indices are variables, each once, and else zeros of axes of one element."""
+    axes: dict[Variable, int] = {}
+    for axis, place in enumerate(at):
+        if isinstance(place, Variable) and place in variables and place not in axes:
+            axes[place] = axis
+        elif not (place == ZERO and shape[axis] == 1):
+            return None
+    return axes

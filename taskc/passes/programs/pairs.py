@@ -1,0 +1,81 @@
+"""A kernel and a computation as one kernel: made once for calls that are alike, and only where it is proved."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from taskc.ir.nodes import Kernel, Tensor
+from taskc.ir.program import Call, Callee
+from taskc.passes.programs.calls import Calls, Joined
+from taskc.passes.programs.proving import kernel_problem
+from taskc.passes.programs.sized import sizes_of
+
+logger = logging.getLogger(__name__)
+
+
+class UnfusedError(Exception):
+    """Why two callees stay two."""
+
+
+def is_fusible_kernel(call: Call | None) -> bool:
+    """A kernel above barriers, whose sizes the call tells."""
+    return (
+        call is not None
+        and not call.apart
+        and isinstance(call.callee, Kernel)
+        and call.callee.stage == "parsed"
+        and sizes_of(call) is not None
+    )
+
+
+Made = tuple[Kernel, Joined]
+
+
+class Pairs:
+    """The kernels that were made of two callees, by these and by how what they are given coincides."""
+
+    def __init__(self, calls: Calls) -> None:
+        self.calls = calls
+        self.made: dict[object, tuple[Callee, Callee, Made | None]] = {}
+
+    def call(self, kept: Call, added: Call, what: object, make: Callable[[], Made]) -> Call | None:
+        """The call of what `make` returns, if that is proved.
+
+        what  else than the two calls the kernel depends on
+        """
+        key = (id(kept.callee), id(added.callee), what, _pattern(self.calls, kept, added))
+        if key not in self.made:
+            self.made[key] = kept.callee, added.callee, _proved(make, kept, added)
+        made = self.made[key][-1]
+        if made is None:
+            return None
+        kernel, joined = made
+        arguments = [(kept, added)[side].arguments[place] for side, place in joined.sources]
+        return Call(kernel, tuple(arguments), loc=kept.loc)
+
+
+def _proved(make: Callable[[], Made], kept: Call, added: Call) -> Made | None:
+    about = f"{kept.callee.name} and {added.callee.name} stay two calls"
+    try:
+        kernel, joined = make()
+    except UnfusedError as reason:
+        logger.debug("%s: %s", about, reason)
+        return None
+    problem = kernel_problem(kernel)
+    if problem is not None:
+        logger.debug("%s: it isn't proved that this is right: %s", about, problem)
+        return None
+    return kernel, joined
+
+
+def _pattern(calls: Calls, *both: Call) -> tuple[object, ...]:
+    """The sizes, and which of the tensors are the same ones, or parts of the same memory."""
+    given = [it for call in both for it in call.arguments if isinstance(it, Tensor)]
+    tensors: dict[Tensor, int] = {}
+    found: list[object] = [tuple((sizes_of(call) or {}).values()) for call in both]
+    for tensor in given:
+        view = calls.view(tensor)
+        same = [tensors.setdefault(it, len(tensors)) for it in (tensor, view.of)]
+        found.append((*same, view.offset, tensor.shape))
+    return tuple(found)

@@ -1,0 +1,43 @@
+"""The table of contents of the passes over programs: which run, in which order, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from taskc.ir.program import Program
+from taskc.passes.programs.blocks import Machine
+from taskc.passes.programs.drop_dead import drop_dead
+from taskc.passes.programs.fuse_computations import fuse_computations
+from taskc.passes.programs.fuse_into_loads import fuse_into_loads
+from taskc.passes.programs.fuse_into_stores import fuse_into_stores
+from taskc.passes.programs.schedule import schedule
+
+Pass = Callable[[Program], Program]
+
+
+def passes(is_processor: bool) -> tuple[Pass, ...]:
+    return (
+        # A reader that nobody reads would keep a value in memory, or have it computed twice.
+        drop_dead,
+        # A kernel takes a chain of computations as one: it is proved once, and not for each of them.
+        fuse_computations,
+        # An element is stored once and may be read often: what stands between two kernels is better the first one's.
+        fuse_into_stores,
+        partial(fuse_into_loads, is_processor=is_processor),
+        # Nobody names the temporaries that values went through.
+        drop_dead,
+    )
+
+
+def fused(program: Program, is_processor: bool = True) -> Program:
+    """The program with calls that became one; computations that are left over have no schedule yet."""
+    for run in passes(is_processor):
+        program = run(program)
+    return program
+
+
+def lower_program(program: Program, machine: Machine) -> Program:
+    """A program of kernels alone, for a machine."""
+    # An expression is easier to put into another one than a kernel is: those that are left over come last.
+    return schedule(fused(program, machine.is_processor), machine)

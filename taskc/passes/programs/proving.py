@@ -1,0 +1,30 @@
+"""What is made of two callees is proved again, as what an author writes is; where it can't be, they stay two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from taskc.errors import CompileError
+from taskc.ir.nodes import Kernel
+from taskc.ir.program import Computation
+from taskc.passes.programs.schedule import boxes
+from taskc.passes.prove import findings
+
+
+@dataclass(frozen=True, slots=True)
+class _AnyMachine:
+    """Indices are in bounds on one machine as on another."""
+
+    lanes: int = 16
+    threads: int = 1
+    is_processor: bool = True
+
+
+def kernel_problem(kernel: Kernel) -> CompileError | None:
+    """The first thing that can't be proved of a kernel."""
+    return next(iter(findings(kernel)), None)
+
+
+def computation_problem(computation: Computation) -> CompileError | None:
+    """The first index of a computation that isn't proved to be in bounds."""
+    return kernel_problem(boxes(computation, _AnyMachine(), all_held=True))

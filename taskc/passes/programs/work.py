@@ -1,0 +1,63 @@
+"""How much work an expression is, and what memory costs beside it: what decides whether to compute a value again.
+
+Counted are the operations of an element, the elements, and the bytes that are not moved; a size that only a call
+tells counts as a typical one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from taskc.ir import nodes as ir
+from taskc.ir.extents import extent_value
+from taskc.ir.nodes import Expression, Tensor, Variable
+from taskc.ir.rewrite import expressions, operands_first, walk
+
+# Operations in the time that a byte takes to memory and back: those of a core and a vector, about, with what else a
+# fused kernel then does worse.
+_OPERATIONS_PER_BYTE = 4
+TYPICAL_SIZE = 512
+_SIMPLE = frozenset({"-", "not", "~", "abs", "floor", "ceil", "trunc", "isnan"})
+_DIVISIONS = frozenset({"/", "//", "%"})
+
+
+def operations_of(value: Expression) -> int:
+    """The operations of one evaluation, each distinct part once; an index that is a sum is not worth counting."""
+    count = 0
+    for node in operands_first(value):
+        match node:
+            case ir.Unary():
+                count += 1 if node.operator in _SIMPLE else 16
+            case ir.Binary():
+                count += 4 if node.operator in _DIVISIONS else 16 if node.operator == "pow" else 1
+            case ir.Constant() | Variable():
+                pass
+            case _:
+                count += 1
+    return count
+
+
+def size_of(value: Expression) -> int:
+    """The parts of an expression, those that it has several times as often: the size of its text."""
+    sizes: dict[int, int] = {}
+    for node in operands_first(value):
+        sizes[id(node)] = 1 + sum([sizes[id(part)] for part in expressions(node)])
+    return sizes[id(value)]
+
+
+def elements_of(shape: Sequence[int | Expression]) -> int:
+    return prod([size_at_a_call(extent) for extent in shape])
+
+
+def size_at_a_call(extent: int | Expression) -> int:
+    if isinstance(extent, int):
+        return extent
+    sizes = {node: TYPICAL_SIZE for node in walk(extent) if isinstance(node, Variable)}
+    return max(0, extent_value(extent, sizes))
+
+
+def is_worth(repeated: int, operations: int, memory: Tensor, passes: int) -> bool:
+    """Whether to evaluate a value `repeated` times more, so that the memory need not be gone over `passes` times."""
+    moved = elements_of(memory.shape) * memory.dtype.nbytes * passes
+    return repeated * operations <= moved * _OPERATIONS_PER_BYTE

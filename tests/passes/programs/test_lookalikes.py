@@ -1,0 +1,18 @@
+"""What must not be fused isn't, and gives what it gives."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.passes.programs.lookalikes import LOOKALIKES
+from tests.passes.programs.running import check
+
+
+@pytest.mark.parametrize("name", LOOKALIKES)
+def test_it_stays_as_it_is(name: str) -> None:
+    definition = LOOKALIKES[name]()
+    assert len(check(definition).calls) == len(definition.ir.calls)
+
+
+def test_there_are_twenty_of_them() -> None:
+    assert len(LOOKALIKES) >= 20
