@@ -20,10 +20,12 @@ from taskc.ir.printer import calls_text, to_text
 from taskc.ir.program import kernels_of
 from taskc.ir.target import GPUS, TARGETS
 from taskc.passes.pipeline import Step, lower, lower_steps
+from taskc.passes.programs.pipeline import fused
 
 _NATIVE = ("llvm", "asm")  # what follows the last stage on the CPU
 _CUDA = ("cuda", "ptx", "sass", "resources")  # and on a GPU, of which none is needed to show it
 _DEFAULT_GPU = "sm_90a"
+_FUSED = "fused"  # a stage of programs, before those of their kernels
 
 SUMMARY = "the program at a stage of its lowering"
 DESCRIPTION = """\
@@ -36,10 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_kernel(parser)
     parser.add_argument(
         "--stage",
-        choices=(*ir.STAGES, *_NATIVE, *_CUDA),
+        choices=(_FUSED, *ir.STAGES, *_NATIVE, *_CUDA),
         metavar="NAME",
         help=f"the end of a stage: {', '.join(ir.STAGES)}; or what the CPU runs: {', '.join(_NATIVE)}; or"
-        f" what a GPU does: {', '.join(_CUDA)}",
+        f" what a GPU does: {', '.join(_CUDA)}; of a program: {_FUSED}",
     )
     parser.add_argument("--all", action="store_true", help="after every pass, with its time")
     parser.add_argument("--diff", action="store_true", help="what each pass changes")
@@ -49,7 +51,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     shown = load_kernel(options.kernel).ir
     if isinstance(shown, ir.Kernel):
+        if options.stage == _FUSED:
+            raise UsageError(f"--stage {_FUSED} is for programs, and this is a kernel")
         _show(shown, options)
+        return 0
+    if options.stage == _FUSED:
+        if options.all or options.diff:
+            raise UsageError(f"--stage {_FUSED} goes with neither --all nor --diff")
+        processors = [name for name, target in TARGETS.items() if target.is_processor]
+        shown = fused(shown, options.target in (None, *processors))
+        write_text(to_text(shown))
+        for kernel in kernels_of(shown).values():
+            _write_notes(kernel)
         return 0
     write_text(calls_text(shown))
     for name, kernel in kernels_of(shown).items():
@@ -71,6 +84,10 @@ def _show(kernel: ir.Kernel, options: argparse.Namespace) -> None:
     else:
         kernel = lower(kernel, options.stage or kernel.stage)
         write_text(to_text(kernel))
+    _write_notes(kernel)
+
+
+def _write_notes(kernel: ir.Kernel) -> None:
     for note in dict.fromkeys(kernel.notes):
         write_finding(str(Finding("note", "note", *note)))
 
@@ -134,8 +151,7 @@ def _show_cuda(kernel: ir.Kernel, options: argparse.Namespace) -> None:
                 write(f"{name:13} {value}")
             for remark in taken.remarks:
                 write_finding(f"note: {remark}")
-    for note in dict.fromkeys(kernel.notes):
-        write_finding(str(Finding("note", "note", *note)))
+    _write_notes(kernel)
     write_finding(f"note: {source.name} for {source.arch}")
 
 
