@@ -43,8 +43,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "mutation": ("checking",),
     "tune": ("mutation", "device"),
     "kernels": ("tune",),
-    "graph": ("kernels",),
-    "onnx": ("graph",),
+    "onnx": ("kernels",),
     "commands": ("onnx",),
     "cli": ("commands",),
     "": ("cli", "device"),
@@ -52,7 +51,7 @@ BELOW: dict[str, tuple[str, ...]] = {
 }
 
 # An operator is written against the public names, like a user's; so is what stands on operators.
-USE_PUBLIC_NAMES = {"kernels", "graph", "onnx", "commands", "cli"}
+USE_PUBLIC_NAMES = {"kernels", "onnx", "commands", "cli"}
 
 # Third-party modules that may be imported at module level only in the part given.
 HOMES = {"cuda": "backend.cuda", "llvmlite": "backend.cpu", "onnx": "onnx"}

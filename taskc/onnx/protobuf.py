@@ -1,0 +1,45 @@
+"""The classes of ONNX's protobuf and its tables of operators: the one place that imports the package onnx."""
+
+from __future__ import annotations
+
+from taskc.errors import CompileError
+
+try:
+    from onnx import (
+        IR_VERSION,
+        AttributeProto,
+        FunctionProto,
+        GraphProto,
+        ModelProto,
+        NodeProto,
+        TensorProto,
+        TensorShapeProto,
+        TypeProto,
+        ValueInfoProto,
+        defs,
+    )
+except ImportError as error:
+    raise CompileError(
+        "reading an ONNX model needs the Python package onnx",
+        hint="pip install 'taskc-compiler[onnx]'",
+    ) from error
+
+__all__ = [
+    "IR_VERSION",
+    "AttributeProto",
+    "FunctionProto",
+    "GraphProto",
+    "ModelProto",
+    "NodeProto",
+    "TensorProto",
+    "TensorShapeProto",
+    "TypeProto",
+    "ValueInfoProto",
+    "defs",
+    "text",
+]
+
+
+def text(value: str | bytes) -> str:
+    """A string of a protobuf, which the package gives as bytes where they aren't UTF-8."""
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value

@@ -1,0 +1,212 @@
+"""A model as a graph of operators: a file, bytes or a ModelProto.
+
+A model is read in two steps. This file takes the protobuf apart: what it says is there afterwards as graphs and
+functions, as written. `resolve.py` makes one graph of them, in which nothing is left to find out.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+
+from taskc.errors import NOWHERE, CompileError, Location
+
+from .attributes import attribute_of
+from .external import Folder
+from .graph import Array, Graph, Node, Value
+from .protobuf import (
+    IR_VERSION,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorShapeProto,
+    ValueInfoProto,
+    text,
+)
+from .resolve import IsKnown, in_onnx, resolve
+from .schemas import NEWEST, OLDEST, body_of
+from .tensors import COMPUTED, array_of, check_extents, element_type
+from .written import Attribute, Function, Key, Part, WrittenGraph, WrittenNode
+
+
+def read(model: str | os.PathLike[str] | bytes | ModelProto, is_known: IsKnown = in_onnx) -> Graph:
+    """The graph of a model; `is_known` says of an operator, a domain and a version whether it needn't be expanded."""
+    proto, where, folder = load(model)
+    if not proto.HasField("graph"):
+        raise CompileError("this is no ONNX model: it has no graph", where)
+    if proto.ir_version > IR_VERSION:
+        message = f"the model is written in version {proto.ir_version} of ONNX's format"
+        raise CompileError(message, where, f"taskc reads versions up to {IR_VERSION}")
+    functions: dict[Key, Function] = {}
+    for function in proto.functions:
+        key, made = function_of(function, where, folder)
+        if key in functions:
+            raise CompileError(f"the model defines the function {key[1]} twice", where)
+        functions[key] = made
+    reader = _Reader(_opsets(proto, where), where, folder)
+
+    def body(node: Node, attributes: dict[str, Attribute]) -> Function | None:
+        found = body_of(node.operator, node.version, node.domain)
+        return function_of(found, where, folder)[1] if found is not None else None
+
+    return resolve(reader.graph(proto.graph), functions, body, is_known, where)
+
+
+def load(
+    model: str | os.PathLike[str] | bytes | ModelProto,
+) -> tuple[ModelProto, Location, Folder]:
+    """A model's protobuf, the file that messages name, and the folder of its external data."""
+    if isinstance(model, ModelProto):
+        return model, NOWHERE, Folder(None)
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return _parsed(bytes(model), NOWHERE), NOWHERE, Folder(None)
+    path = Path(model)
+    where = Location(str(path), 0, 0, 0, 0)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise CompileError(f"the model can't be read: {error.strerror}", where) from None
+    return _parsed(data, where), where, Folder(path.parent)
+
+
+def _parsed(data: bytes, where: Location) -> ModelProto:
+    try:
+        proto: ModelProto = ModelProto.FromString(data)
+    except DecodeError:
+        message = "this is no ONNX model, or one that is damaged: its bytes are no ModelProto"
+        raise CompileError(message, where) from None
+    return proto
+
+
+def _opsets(proto: ModelProto | FunctionProto, where: Location) -> dict[str, int]:
+    """The version of each operator set by its domain."""
+    found: dict[str, int] = {}
+    for entry in proto.opset_import:
+        domain = domain_of(entry.domain)
+        if found.setdefault(domain, entry.version) != entry.version:
+            raise CompileError(f"two versions of the operator set '{domain}' are imported", where)
+    if not OLDEST <= found.get("", NEWEST) <= NEWEST:
+        message = f"the model uses opset {found['']} of ONNX"
+        raise CompileError(message, where, f"taskc reads opsets {OLDEST} to {NEWEST}")
+    return found
+
+
+def domain_of(domain: str) -> str:
+    """ONNX's own domain has two names."""
+    found = text(domain)
+    return "" if found == "ai.onnx" else found
+
+
+def function_of(proto: FunctionProto, where: Location, folder: Folder) -> tuple[Key, Function]:
+    """A function's name, domain and overload, and what it computes."""
+    reader = _Reader(_opsets(proto, where), where, folder)
+    defaults = {}
+    for entry in proto.attribute_proto:
+        name = text(entry.name)
+        part = Part(f"the default of attribute '{name}' of the function {text(proto.name)}", where)
+        defaults[name] = attribute_of(entry, part, folder, reader.graph)
+    function = Function(
+        text(proto.name),
+        tuple(map(text, proto.input)),
+        tuple(map(text, proto.output)),
+        tuple(map(reader.node, proto.node)),
+        defaults,
+    )
+    return (domain_of(proto.domain), text(proto.name), text(proto.overload)), function
+
+
+class _Reader:
+    """Takes graphs apart whose nodes are read by the same operator sets."""
+
+    def __init__(self, opsets: dict[str, int], where: Location, folder: Folder) -> None:
+        self._opsets = opsets
+        self._where = where
+        self._folder = folder
+
+    def graph(self, proto: GraphProto) -> WrittenGraph:
+        if proto.sparse_initializer:
+            raise CompileError(
+                "the model has sparse initializers, which taskc doesn't read", self._where
+            )
+        inputs = [self._input(value) for value in proto.input]
+        values = {text(value.name): _value(value) for value in proto.value_info}
+        values |= {text(value.name): _value(value) for value in proto.output}
+        values |= {value.name: value for value in inputs}
+        constants: dict[str, Array] = {}
+        for tensor in proto.initializer:
+            name = text(tensor.name)
+            if name in constants:
+                raise CompileError(f"there are two initializers named '{name}'", self._where)
+            part = Part(f"the initializer '{name}'", self._where)
+            constants[name] = array_of(tensor, part, self._folder)
+        return WrittenGraph(
+            text(proto.name),
+            tuple(value for value in inputs if value.name not in constants),
+            tuple(text(value.name) for value in proto.output),
+            tuple(map(self.node, proto.node)),
+            constants,
+            values,
+        )
+
+    def node(self, proto: NodeProto) -> WrittenNode:
+        domain = domain_of(proto.domain)
+        node = Node(
+            text(proto.op_type),
+            tuple(map(text, proto.input)),
+            tuple(map(text, proto.output)),
+            {},
+            self._opsets.get(domain, 0),
+            domain,
+            text(proto.name),
+            self._where,
+        )
+        if domain not in self._opsets:
+            named = f"'{domain}'" if domain else "of ONNX"
+            raise node.error(
+                f"the model doesn't say which version of the operator set {named} it uses"
+            )
+        attributes: dict[str, Attribute] = {}
+        for entry in proto.attribute:
+            name = text(entry.name)
+            if name in attributes:
+                raise node.error(f"it has two attributes '{name}'")
+            part = Part(f"{node.title}: its attribute '{name}'", self._where)
+            attributes[name] = attribute_of(entry, part, self._folder, self.graph)
+        return WrittenNode(node, attributes, text(proto.overload))
+
+    def _input(self, proto: ValueInfoProto) -> Value:
+        """An input, which is a tensor of a type that taskc computes with, if its type is said at all."""
+        name = text(proto.name)
+        part = Part(f"the input '{name}'", self._where)
+        kind = proto.type.WhichOneof("value")
+        if kind is None:
+            return Value(name)
+        if kind != "tensor_type":
+            what = kind.removesuffix("_type").replace("_", " ")
+            raise part.error(f"is a {what}; taskc takes tensors")
+        if proto.type.tensor_type.elem_type:
+            element_type(proto.type.tensor_type.elem_type, part)
+        found = _value(proto)
+        if found.shape is not None:
+            check_extents(tuple(n for n in found.shape if isinstance(n, int)), part)
+        return found
+
+
+def _value(proto: ValueInfoProto) -> Value:
+    """What a model says of a tensor."""
+    name = text(proto.name)
+    tensor = proto.type.tensor_type
+    number = tensor.elem_type
+    dtype = element_type(number, Part(name, NOWHERE)) if number in COMPUTED else None
+    if not tensor.HasField("shape"):
+        return Value(name, dtype)
+    return Value(name, dtype, tuple(map(_extent, tensor.shape.dim)))
+
+
+def _extent(proto: TensorShapeProto.Dimension) -> int | str | None:
+    if proto.HasField("dim_value"):
+        return proto.dim_value if proto.dim_value >= 0 else None
+    return text(proto.dim_param) or None

@@ -1,0 +1,280 @@
+"""One graph of a model's graphs and functions, in which every name and operator is known.
+
+Functions are inlined, and so are operators that ONNX defines by others, where taskc hasn't them itself; Constant nodes
+become constants; nodes are sorted; names, operators and attributes are checked.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from taskc.errors import CompileError, Location
+
+from . import schemas
+from .constants import constant_of
+from .graph import Array, Graph, Node
+from .order import in_order
+from .written import Attribute, Function, Key, Reference, WrittenGraph, WrittenNode
+
+IsKnown: TypeAlias = Callable[[str, str, int], bool]
+
+_MOST_NODES = 500_000
+_DEEPEST = 64
+
+
+def in_onnx(operator: str, domain: str, version: int) -> bool:
+    """Whether an operator is in ONNX's own tables."""
+    return schemas.schema_of(operator, version, domain) is not None
+
+
+def resolve(
+    written: WrittenGraph,
+    functions: dict[Key, Function],
+    body_of: Callable[[Node, dict[str, Attribute]], Function | None],
+    is_known: IsKnown,
+    where: Location,
+) -> Graph:
+    """The graph; `body_of` gives what ONNX defines a node by, if it does."""
+    resolver = _Resolver(functions, body_of, is_known, where, {*_all_names(written)})
+    graph = resolver.graph(written, None, {}, ())
+    if resolver.unknown:
+        raise CompileError(_unknown(resolver.unknown), where)
+    return graph
+
+
+def _all_names(written: WrittenGraph) -> Iterable[str]:
+    yield from written.names
+    for node in written.nodes:
+        for graph in node.graphs:
+            yield from _all_names(graph)
+
+
+def _unknown(unknown: dict[tuple[str, str, int], list[Node]]) -> str:
+    lines = ["the model has operators that taskc doesn't know:"]
+    for (operator, domain, version), nodes in sorted(unknown.items()):
+        of = domain or "ONNX"
+        count = f"{len(nodes)} nodes, the first is the" if len(nodes) > 1 else "the"
+        lines.append(f"  {operator} (of {of}, opset {version}): {count} {nodes[0].title}")
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What names mean at one place of the model.
+
+    outer   the scope of the graph around; the body of a function has none
+    prefix  what the names of a function's body begin with where it is inlined
+    given   the attributes of the node that the function is inlined for
+    calls   the functions that are being inlined
+    """
+
+    outer: _Scope | None
+    nodes: list[Node]
+    constants: dict[str, Array]
+    given: dict[str, Attribute]
+    calls: tuple[Function, ...]
+    prefix: str = ""
+    names: dict[str, str] = field(default_factory=dict)
+
+    def find(self, name: str) -> str | None:
+        """The name in the graph that is made; "" for an input that a call leaves out."""
+        scope: _Scope | None = self
+        while scope is not None:
+            if name in scope.names:
+                return scope.names[name]
+            scope = scope.outer
+        return "" if name == "" else None
+
+    @property
+    def visible(self) -> Iterable[str]:
+        return [*self.names, *(self.outer.visible if self.outer else ())]
+
+
+@dataclass(slots=True)
+class _Resolver:
+    functions: dict[Key, Function]
+    body_of: Callable[[Node, dict[str, Attribute]], Function | None]
+    is_known: IsKnown
+    where: Location
+    taken: set[str]  # names that mean something somewhere
+    unknown: dict[tuple[str, str, int], list[Node]] = field(default_factory=dict)
+    repeats: dict[str, int] = field(default_factory=dict)
+    count: int = 0
+
+    def graph(
+        self,
+        written: WrittenGraph,
+        outer: _Scope | None,
+        given: dict[str, Attribute],
+        calls: tuple[Function, ...],
+    ) -> Graph:
+        scope = _Scope(outer, [], {}, given, calls, outer.prefix if outer else "")
+        for name in (*(value.name for value in written.inputs), *written.constants):
+            if not name:
+                raise CompileError(
+                    "the model has an input or initializer without a name", self.where
+                )
+            if name in scope.names:
+                raise CompileError(f"the model has two inputs named '{name}'", self.where)
+            hides = outer is not None and outer.find(name) is not None
+            new = hides or bool(scope.prefix)
+            scope.names[name] = self.fresh(scope.prefix + name) if new else name
+        for name, array in written.constants.items():
+            scope.constants[scope.names[name]] = array
+        self.nodes(written.nodes, scope, {})
+        outputs = []
+        for name in written.outputs:
+            found = scope.find(name)
+            if not found:
+                message = f"no node makes the output '{name}' of {_called(written)}"
+                raise CompileError(message, self.where, _close(name, scope))
+            outputs.append(found)
+        values = {
+            scope.names[name]: replace(value, name=scope.names[name])
+            for name, value in written.values.items()
+            if name in scope.names
+        }
+        inputs = (replace(value, name=scope.names[value.name]) for value in written.inputs)
+        nodes = tuple(scope.nodes)
+        return Graph(written.name, tuple(inputs), tuple(outputs), nodes, scope.constants, values)
+
+    def nodes(self, written: tuple[WrittenNode, ...], scope: _Scope, bound: dict[str, str]) -> None:
+        """Add nodes to the graph that is made; `bound` has what some of the tensors they make are to be called."""
+        for item in written:
+            for name in filter(None, item.node.outputs):
+                if name in scope.names or (scope.outer and scope.outer.find(name) is not None):
+                    raise item.node.error(f"its output '{name}' is made elsewhere, too")
+                inlined = bool(scope.prefix)
+                scope.names[name] = bound.get(name) or (
+                    self.fresh(scope.prefix + name) if inlined else name
+                )
+        for item in in_order(written):
+            self.node(item, scope)
+
+    def node(self, written: WrittenNode, scope: _Scope) -> None:
+        self.count += 1
+        if self.count > _MOST_NODES:
+            message = f"the model has more than {_MOST_NODES} nodes when its functions are inlined"
+            raise CompileError(message, self.where)
+        node = written.node
+        inputs = []
+        for name in node.inputs:
+            found = scope.find(name)
+            if found is None:
+                raise node.error(f"nothing makes its input '{name}'", _close(name, scope))
+            inputs.append(found)
+        node = replace(
+            node,
+            inputs=tuple(inputs),
+            outputs=tuple(scope.names[name] if name else "" for name in node.outputs),
+            name=scope.prefix + node.name if node.name else "",
+        )
+        attributes = _looked_up(written.attributes, scope)
+        function = self.functions.get((node.domain, node.operator, written.overload))
+        if function is not None:
+            self.inline(function, node, attributes, scope)
+            return
+        schema = schemas.schema_of(node.operator, node.version, node.domain)
+        if schema is not None:
+            attributes = schemas.complete(node, attributes, schema)
+        if node.operator == "Constant" and not node.domain:
+            scope.constants[node.outputs[0]] = constant_of(node, attributes)
+            return
+        if self.is_known(node.operator, node.domain, node.version):
+            values = {name: self.value(item.value, scope) for name, item in attributes.items()}
+            scope.nodes.append(replace(node, attributes=values))
+            return
+        function = self.body_of(node, attributes) if schema is not None else None
+        if function is not None:
+            self.inline(function, node, attributes, scope)
+            return
+        key = (node.operator, node.domain, node.version)
+        self.unknown.setdefault(key, []).append(node)
+
+    def value(self, value: object, scope: _Scope) -> object:
+        match value:
+            case WrittenGraph():
+                return self.graph(value, scope, scope.given, scope.calls)
+            case list():
+                return [self.value(item, scope) for item in value]
+        return value
+
+    def inline(
+        self, function: Function, node: Node, attributes: dict[str, Attribute], scope: _Scope
+    ) -> None:
+        """Add the nodes of a function's body for a node that calls it."""
+        _check_call(function, node, scope)
+        label = node.name or next(filter(None, node.outputs), node.operator)
+        inner = _Scope(
+            None,
+            scope.nodes,
+            scope.constants,
+            {**function.defaults, **attributes},
+            (*scope.calls, function),
+            f"{label}/",
+            dict.fromkeys(function.inputs, "")
+            | dict(zip(function.inputs, node.inputs, strict=False)),
+        )
+        bound: dict[str, str] = {}
+        copied: list[tuple[str, str]] = []
+        for formal, name in zip(function.outputs, node.outputs, strict=False):
+            if name and (formal in function.inputs or formal in bound):
+                copied.append((formal, name))
+            elif name:
+                bound[formal] = name
+        self.nodes(function.nodes, inner, bound)
+        for formal in [*bound, *(formal for formal, _ in copied)]:
+            if not inner.find(formal):
+                raise node.error(f"the function {function.name} doesn't make its output '{formal}'")
+        for formal, name in copied:
+            made = Node(
+                "Identity", (inner.names[formal],), (name,), {}, schemas.NEWEST, "", "", self.where
+            )
+            scope.nodes.append(made)
+
+    def fresh(self, name: str) -> str:
+        """A name that nothing else has."""
+        found = name
+        while found in self.taken:
+            self.repeats[name] = self.repeats.get(name, 1) + 1
+            found = f"{name}_{self.repeats[name]}"
+        self.taken.add(found)
+        return found
+
+
+def _check_call(function: Function, node: Node, scope: _Scope) -> None:
+    if function in scope.calls:
+        raise node.error(f"the function {function.name} calls itself")
+    if len(scope.calls) >= _DEEPEST:
+        raise node.error(f"functions call each other more than {_DEEPEST} deep")
+    if len(node.inputs) > len(function.inputs):
+        raise node.error(
+            f"it has {len(node.inputs)} inputs, but its function {len(function.inputs)}"
+        )
+    if len(node.outputs) > len(function.outputs):
+        raise node.error(
+            f"it has {len(node.outputs)} outputs, but its function {len(function.outputs)}"
+        )
+
+
+def _looked_up(attributes: dict[str, Attribute], scope: _Scope) -> dict[str, Attribute]:
+    """Attributes with those of the call in the place of references; one that the call hasn't is left out."""
+    found = {}
+    for name, attribute in attributes.items():
+        if not isinstance(attribute.value, Reference):
+            found[name] = attribute
+        elif attribute.value.name in scope.given:
+            found[name] = scope.given[attribute.value.name]
+    return found
+
+
+def _called(graph: WrittenGraph) -> str:
+    return f"the graph '{graph.name}'" if graph.name else "the graph"
+
+
+def _close(name: str, scope: _Scope) -> str | None:
+    close = difflib.get_close_matches(name, scope.visible, 1)
+    return f"did you mean '{close[0]}'?" if close else None

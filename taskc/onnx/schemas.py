@@ -1,0 +1,132 @@
+"""What ONNX's tables say of its operators: inputs, attributes with their defaults, and bodies of functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from taskc.errors import NOWHERE, InternalError
+
+from .attributes import attribute_of, type_name
+from .external import Folder
+from .graph import Node
+from .protobuf import AttributeProto, FunctionProto, GraphProto, defs
+from .written import Attribute, Part, WrittenGraph
+
+OLDEST = 7
+NEWEST = defs.onnx_opset_version()
+
+
+@dataclass(frozen=True, slots=True)
+class Formal:
+    """An attribute that an operator has: its type's number in AttributeProto, and its default."""
+
+    type: int
+    required: bool
+    default: Attribute | None
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """One version of an operator.
+
+    required  for each input whether it has to be there; those past the end are as the last
+    """
+
+    inputs: tuple[str, ...]
+    required: tuple[bool, ...]
+    counts: tuple[int, int]
+    output_counts: tuple[int, int]
+    attributes: dict[str, Formal]
+
+
+@cache
+def schema_of(operator: str, version: int, domain: str) -> Schema | None:
+    """The operator as the version of its operator set has it; None if it hasn't."""
+    try:
+        found = defs.get_schema(operator, version, domain)
+    except defs.SchemaError:
+        return None
+    if found.deprecated:
+        return None
+    single = defs.OpSchema.FormalParameterOption.Single
+    return Schema(
+        tuple(formal.name for formal in found.inputs),
+        tuple(formal.option == single for formal in found.inputs),
+        (found.min_input, found.max_input),
+        (found.min_output, found.max_output),
+        {name: _formal(attribute) for name, attribute in sorted(found.attributes.items())},
+    )
+
+
+def _formal(attribute: defs.OpSchema.Attribute) -> Formal:
+    default = attribute.default_value
+    given = default.type != AttributeProto.UNDEFINED
+    return Formal(
+        attribute.type.value,
+        attribute.required,
+        attribute_of(default, Part("a default", NOWHERE), Folder(None), _no_graph)
+        if given
+        else None,
+    )
+
+
+def _no_graph(graph: GraphProto) -> WrittenGraph:
+    raise InternalError("an attribute's default is a graph")
+
+
+def complete(node: Node, attributes: dict[str, Attribute], schema: Schema) -> dict[str, Attribute]:
+    """The node's attributes with the defaults of those that it leaves out, after a check of the node."""
+    _check_count(node, "input", len(node.inputs), schema.counts)
+    _check_count(node, "output", len(node.outputs), schema.output_counts)
+    for index, (name, required) in enumerate(zip(schema.inputs, schema.required, strict=True)):
+        if required and not (index < len(node.inputs) and node.inputs[index]):
+            raise node.error(f"its input {index}, {name}, is missing")
+    for name, given in attributes.items():
+        formal = schema.attributes.get(name)
+        if formal is None:
+            if name.startswith("__"):  # a note of who wrote the model
+                continue
+            has = ", ".join(sorted(schema.attributes)) or "none"
+            raise node.error(
+                f"it has no attribute '{name}' in opset {node.version}", f"it has {has}"
+            )
+        if given.type != formal.type:
+            kinds = f"{type_name(given.type)}, not {type_name(formal.type)}"
+            raise node.error(f"its attribute '{name}' is of type {kinds}")
+    for name, formal in schema.attributes.items():
+        if formal.required and name not in attributes:
+            raise node.error(f"its attribute '{name}' is missing")
+    defaults = {
+        name: formal.default for name, formal in schema.attributes.items() if formal.default
+    }
+    return dict(sorted({**defaults, **attributes}.items()))
+
+
+def _check_count(node: Node, what: str, count: int, limits: tuple[int, int]) -> None:
+    least, most = limits
+    if least <= count <= most:
+        return
+    takes = (
+        f"{least}"
+        if least == most
+        else f"at least {least}"
+        if most > 2**30
+        else f"{least} to {most}"
+    )
+    verb = "takes" if what == "input" else "makes"
+    raise node.error(f"it has {count} {what}s, but {verb} {takes}")
+
+
+def body_of(operator: str, version: int, domain: str) -> FunctionProto | None:
+    """The operators that ONNX defines this one by, if it does.
+
+    A body says itself which operator sets its nodes are read by; of several it is the latest up to this version.
+    """
+    found = defs.get_schema(operator, version, domain)
+    versions = sorted(found.function_opset_versions)
+    if not versions:
+        return None
+    known = [number for number in versions if number <= version] or versions[:1]
+    body: FunctionProto = FunctionProto.FromString(found.get_function_with_opset_version(known[-1]))
+    return body
