@@ -9,7 +9,7 @@ from .protobuf import AttributeProto, GraphProto, text
 from .tensors import array_of
 from .written import Attribute, Part, Reference, WrittenGraph
 
-_FIELDS: dict[int, str] = {
+FIELDS: dict[int, str] = {
     AttributeProto.FLOAT: "f",
     AttributeProto.INT: "i",
     AttributeProto.STRING: "s",
@@ -26,7 +26,7 @@ _FIELDS: dict[int, str] = {
     AttributeProto.TYPE_PROTOS: "type_protos",
 }
 _LISTS = {"floats", "ints", "strings", "tensors", "graphs", "sparse_tensors", "type_protos"}
-_SINGLE = sorted(set(_FIELDS.values()) - _LISTS)
+_SINGLE = sorted(set(FIELDS.values()) - _LISTS)
 
 
 def type_name(number: int) -> str:
@@ -47,7 +47,7 @@ def attribute_of(
     number = attribute.type or _written(attribute)
     if attribute.ref_attr_name:
         return Attribute(number, Reference(text(attribute.ref_attr_name)))
-    field = _FIELDS.get(number, "")
+    field = FIELDS.get(number, "")
     others = [name for name in _filled(attribute) if name != field]
     if others:
         raise part.error(f"is of type {type_name(number)}, but has {', '.join(others)}")
@@ -84,7 +84,7 @@ def _filled(attribute: AttributeProto) -> list[str]:
 def _written(attribute: AttributeProto) -> int:
     """The type of an attribute that doesn't name it, as in the oldest models; 0 if nothing says."""
     filled = _filled(attribute)
-    numbers = {field: number for number, field in _FIELDS.items()}
+    numbers = {field: number for number, field in FIELDS.items()}
     return numbers[filled[0]] if len(filled) == 1 else 0
 
 

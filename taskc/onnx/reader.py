@@ -35,6 +35,13 @@ from .written import Attribute, Function, Key, Part, WrittenGraph, WrittenNode
 def read(model: str | os.PathLike[str] | bytes | ModelProto, is_known: IsKnown = in_onnx) -> Graph:
     """The graph of a model; `is_known` says of an operator, a domain and a version whether it needn't be expanded."""
     proto, where, folder = load(model)
+    return read_proto(proto, where, folder, is_known)
+
+
+def read_proto(
+    proto: ModelProto, where: Location, folder: Folder, is_known: IsKnown = in_onnx
+) -> Graph:
+    """The graph of a model that is loaded."""
     if not proto.HasField("graph"):
         raise CompileError("this is no ONNX model: it has no graph", where)
     if proto.ir_version > IR_VERSION:
@@ -48,8 +55,8 @@ def read(model: str | os.PathLike[str] | bytes | ModelProto, is_known: IsKnown =
         functions[key] = made
     reader = _Reader(_opsets(proto, where), where, folder)
 
-    def body(node: Node, attributes: dict[str, Attribute]) -> Function | None:
-        found = body_of(node.operator, node.version, node.domain)
+    def body(node: Node, attributes: dict[str, Attribute], types: list[Value]) -> Function | None:
+        found = body_of(node, attributes, types)
         return function_of(found, where, folder)[1] if found is not None else None
 
     return resolve(reader.graph(proto.graph), functions, body, is_known, where)

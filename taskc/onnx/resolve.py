@@ -12,17 +12,22 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from taskc.errors import CompileError, Location
+from taskc.ir.types import DTYPES
 
 from . import schemas
 from .constants import constant_of
-from .graph import Array, Graph, Node
+from .graph import Array, Graph, Node, Value
 from .order import in_order
 from .written import Attribute, Function, Key, Reference, WrittenGraph, WrittenNode
 
 IsKnown: TypeAlias = Callable[[str, str, int], bool]
+BodyOf: TypeAlias = "Callable[[Node, dict[str, Attribute], list[Value]], Function | None]"
 
 _MOST_NODES = 500_000
-_DEEPEST = 64
+_DEEPEST = (
+    24  # calls of functions within each other; graphs in graphs are at most 33, by the protobuf
+)
+_LONGEST_PREFIX = 200
 
 
 def in_onnx(operator: str, domain: str, version: int) -> bool:
@@ -33,13 +38,13 @@ def in_onnx(operator: str, domain: str, version: int) -> bool:
 def resolve(
     written: WrittenGraph,
     functions: dict[Key, Function],
-    body_of: Callable[[Node, dict[str, Attribute]], Function | None],
+    body_of: BodyOf,
     is_known: IsKnown,
     where: Location,
 ) -> Graph:
-    """The graph; `body_of` gives what ONNX defines a node by, if it does."""
+    """The graph; `body_of` gives what ONNX defines a node of some input types by, if it does."""
     resolver = _Resolver(functions, body_of, is_known, where, {*_all_names(written)})
-    graph = resolver.graph(written, None, {}, ())
+    graph = resolver.graph(written, None)
     if resolver.unknown:
         raise CompileError(_unknown(resolver.unknown), where)
     return graph
@@ -65,18 +70,19 @@ def _unknown(unknown: dict[tuple[str, str, int], list[Node]]) -> str:
 class _Scope:
     """What names mean at one place of the model.
 
+    nodes   of the graph that is made, and beside them its constants
     outer   the scope of the graph around; the body of a function has none
     prefix  what the names of a function's body begin with where it is inlined
     given   the attributes of the node that the function is inlined for
-    calls   the functions that are being inlined
+    depth   how many graphs and functions are around
     """
 
-    outer: _Scope | None
     nodes: list[Node]
     constants: dict[str, Array]
-    given: dict[str, Attribute]
-    calls: tuple[Function, ...]
+    outer: _Scope | None = None
     prefix: str = ""
+    given: dict[str, Attribute] = field(default_factory=dict)
+    depth: int = 0
     names: dict[str, str] = field(default_factory=dict)
 
     def find(self, name: str) -> str | None:
@@ -96,61 +102,72 @@ class _Scope:
 @dataclass(slots=True)
 class _Resolver:
     functions: dict[Key, Function]
-    body_of: Callable[[Node, dict[str, Attribute]], Function | None]
+    body_of: BodyOf
     is_known: IsKnown
     where: Location
     taken: set[str]  # names that mean something somewhere
     unknown: dict[tuple[str, str, int], list[Node]] = field(default_factory=dict)
+    types: dict[str, Value] = field(default_factory=dict)
     repeats: dict[str, int] = field(default_factory=dict)
     count: int = 0
 
-    def graph(
-        self,
-        written: WrittenGraph,
-        outer: _Scope | None,
-        given: dict[str, Attribute],
-        calls: tuple[Function, ...],
-    ) -> Graph:
-        scope = _Scope(outer, [], {}, given, calls, outer.prefix if outer else "")
-        for name in (*(value.name for value in written.inputs), *written.constants):
-            if not name:
-                raise CompileError(
-                    "the model has an input or initializer without a name", self.where
-                )
-            if name in scope.names:
-                raise CompileError(f"the model has two inputs named '{name}'", self.where)
-            hides = outer is not None and outer.find(name) is not None
-            new = hides or bool(scope.prefix)
-            scope.names[name] = self.fresh(scope.prefix + name) if new else name
+    def graph(self, written: WrittenGraph, outer: _Scope | None) -> Graph:
+        scope = _Scope([], {})
+        if outer is not None:
+            scope = _Scope([], {}, outer, outer.prefix, outer.given, outer.depth + 1)
+        self.name_inputs(written, scope)
+        self.name_outputs(written.nodes, scope, {})
         for name, array in written.constants.items():
-            scope.constants[scope.names[name]] = array
-        self.nodes(written.nodes, scope, {})
+            self.constant(scope.names[name], array, scope)
+        inputs = tuple(replace(item, name=scope.names[item.name]) for item in written.inputs)
+        said = {
+            scope.names[name]: value
+            for name, value in written.values.items()
+            if name in scope.names
+        }
+        values = {name: replace(value, name=name) for name, value in said.items()}
+        self.types.update(values)
+        self.add(written.nodes, scope)
         outputs = []
         for name in written.outputs:
             found = scope.find(name)
             if not found:
-                message = f"no node makes the output '{name}' of {_called(written)}"
+                message = f"nothing makes the output '{name}' of the graph '{written.name}'"
                 raise CompileError(message, self.where, _close(name, scope))
             outputs.append(found)
-        values = {
-            scope.names[name]: replace(value, name=scope.names[name])
-            for name, value in written.values.items()
-            if name in scope.names
-        }
-        inputs = (replace(value, name=scope.names[value.name]) for value in written.inputs)
-        nodes = tuple(scope.nodes)
-        return Graph(written.name, tuple(inputs), tuple(outputs), nodes, scope.constants, values)
+        return Graph(
+            written.name, inputs, tuple(outputs), tuple(scope.nodes), scope.constants, values
+        )
 
-    def nodes(self, written: tuple[WrittenNode, ...], scope: _Scope, bound: dict[str, str]) -> None:
-        """Add nodes to the graph that is made; `bound` has what some of the tensors they make are to be called."""
+    def name_inputs(self, written: WrittenGraph, scope: _Scope) -> None:
+        """Give names to a graph's inputs and constants, which may hide names of the graphs around."""
+        for name in (*(value.name for value in written.inputs), *written.constants):
+            if not name:
+                message = f"the graph '{written.name}' has an input or initializer without a name"
+                raise CompileError(message, self.where)
+            if name in scope.names:
+                raise CompileError(
+                    f"the graph '{written.name}' has two inputs '{name}'", self.where
+                )
+            hides = scope.outer is not None and scope.outer.find(name) is not None
+            scope.names[name] = self.fresh(scope.prefix + name) if hides or scope.prefix else name
+
+    def name_outputs(
+        self, written: tuple[WrittenNode, ...], scope: _Scope, bound: dict[str, str]
+    ) -> None:
+        """Give names to what nodes make; `bound` has those that it is called by around an inlined function."""
         for item in written:
             for name in filter(None, item.node.outputs):
                 if name in scope.names or (scope.outer and scope.outer.find(name) is not None):
-                    raise item.node.error(f"its output '{name}' is made elsewhere, too")
-                inlined = bool(scope.prefix)
-                scope.names[name] = bound.get(name) or (
-                    self.fresh(scope.prefix + name) if inlined else name
-                )
+                    raise item.node.error(f"something else makes its output '{name}', too")
+                if name in bound:
+                    scope.names[name] = bound[name]
+                else:
+                    new = scope.prefix + name
+                    scope.names[name] = self.fresh(new) if scope.prefix else name
+
+    def add(self, written: tuple[WrittenNode, ...], scope: _Scope) -> None:
+        """Add nodes to the graph that is made."""
         for item in in_order(written):
             self.node(item, scope)
 
@@ -172,7 +189,7 @@ class _Resolver:
             outputs=tuple(scope.names[name] if name else "" for name in node.outputs),
             name=scope.prefix + node.name if node.name else "",
         )
-        attributes = _looked_up(written.attributes, scope)
+        attributes = self.attributes(written.attributes, scope)
         function = self.functions.get((node.domain, node.operator, written.overload))
         if function is not None:
             self.inline(function, node, attributes, scope)
@@ -180,24 +197,43 @@ class _Resolver:
         schema = schemas.schema_of(node.operator, node.version, node.domain)
         if schema is not None:
             attributes = schemas.complete(node, attributes, schema)
+        is_operator = schema is not None or node.domain != ""
         if node.operator == "Constant" and not node.domain:
-            scope.constants[node.outputs[0]] = constant_of(node, attributes)
-            return
-        if self.is_known(node.operator, node.domain, node.version):
-            values = {name: self.value(item.value, scope) for name, item in attributes.items()}
+            self.constant(node.outputs[0], constant_of(node, attributes), scope)
+        elif is_operator and self.is_known(node.operator, node.domain, node.version):
+            values = {name: attribute.value for name, attribute in attributes.items()}
             scope.nodes.append(replace(node, attributes=values))
-            return
-        function = self.body_of(node, attributes) if schema is not None else None
-        if function is not None:
+        elif schema is not None and (function := self.defined(node, attributes)) is not None:
             self.inline(function, node, attributes, scope)
-            return
-        key = (node.operator, node.domain, node.version)
-        self.unknown.setdefault(key, []).append(node)
+        else:
+            key = (node.operator, node.domain, node.version)
+            self.unknown.setdefault(key, []).append(node)
+
+    def defined(self, node: Node, attributes: dict[str, Attribute]) -> Function | None:
+        """What ONNX defines a node by, if it does."""
+        return self.body_of(
+            node, attributes, [self.types.get(name, Value(name)) for name in node.inputs]
+        )
+
+    def constant(self, name: str, array: Array, scope: _Scope) -> None:
+        scope.constants[name] = array
+        dtype = next((dtype for dtype in DTYPES.values() if dtype.numpy == array.dtype), None)
+        self.types[name] = Value(name, dtype, array.shape)
+
+    def attributes(self, written: dict[str, Attribute], scope: _Scope) -> dict[str, Attribute]:
+        """Attributes with those of a call in the place of references; one that the call hasn't is left out."""
+        found = {}
+        for name, attribute in written.items():
+            if not isinstance(attribute.value, Reference):
+                found[name] = replace(attribute, value=self.value(attribute.value, scope))
+            elif attribute.value.name in scope.given:
+                found[name] = scope.given[attribute.value.name]
+        return found
 
     def value(self, value: object, scope: _Scope) -> object:
         match value:
             case WrittenGraph():
-                return self.graph(value, scope, scope.given, scope.calls)
+                return self.graph(value, scope)
             case list():
                 return [self.value(item, scope) for item in value]
         return value
@@ -209,12 +245,12 @@ class _Resolver:
         _check_call(function, node, scope)
         label = node.name or next(filter(None, node.outputs), node.operator)
         inner = _Scope(
-            None,
             scope.nodes,
             scope.constants,
+            None,
+            f"{label[-_LONGEST_PREFIX:]}/",
             {**function.defaults, **attributes},
-            (*scope.calls, function),
-            f"{label}/",
+            scope.depth + 1,
             dict.fromkeys(function.inputs, "")
             | dict(zip(function.inputs, node.inputs, strict=False)),
         )
@@ -225,7 +261,8 @@ class _Resolver:
                 copied.append((formal, name))
             elif name:
                 bound[formal] = name
-        self.nodes(function.nodes, inner, bound)
+        self.name_outputs(function.nodes, inner, bound)
+        self.add(function.nodes, inner)
         for formal in [*bound, *(formal for formal, _ in copied)]:
             if not inner.find(formal):
                 raise node.error(f"the function {function.name} doesn't make its output '{formal}'")
@@ -246,10 +283,9 @@ class _Resolver:
 
 
 def _check_call(function: Function, node: Node, scope: _Scope) -> None:
-    if function in scope.calls:
-        raise node.error(f"the function {function.name} calls itself")
-    if len(scope.calls) >= _DEEPEST:
-        raise node.error(f"functions call each other more than {_DEEPEST} deep")
+    if scope.depth >= _DEEPEST:
+        message = f"its function {function.name} lies {_DEEPEST} deep in graphs and functions"
+        raise node.error(message, "a function may not call itself")
     if len(node.inputs) > len(function.inputs):
         raise node.error(
             f"it has {len(node.inputs)} inputs, but its function {len(function.inputs)}"
@@ -258,21 +294,6 @@ def _check_call(function: Function, node: Node, scope: _Scope) -> None:
         raise node.error(
             f"it has {len(node.outputs)} outputs, but its function {len(function.outputs)}"
         )
-
-
-def _looked_up(attributes: dict[str, Attribute], scope: _Scope) -> dict[str, Attribute]:
-    """Attributes with those of the call in the place of references; one that the call hasn't is left out."""
-    found = {}
-    for name, attribute in attributes.items():
-        if not isinstance(attribute.value, Reference):
-            found[name] = attribute
-        elif attribute.value.name in scope.given:
-            found[name] = scope.given[attribute.value.name]
-    return found
-
-
-def _called(graph: WrittenGraph) -> str:
-    return f"the graph '{graph.name}'" if graph.name else "the graph"
 
 
 def _close(name: str, scope: _Scope) -> str | None:

@@ -9,8 +9,9 @@ from taskc.errors import NOWHERE, InternalError
 
 from .attributes import attribute_of, type_name
 from .external import Folder
-from .graph import Node
+from .graph import Node, Value
 from .protobuf import AttributeProto, FunctionProto, GraphProto, defs
+from .writer import node_proto, type_proto
 from .written import Attribute, Part, WrittenGraph
 
 OLDEST = 7
@@ -118,15 +119,30 @@ def _check_count(node: Node, what: str, count: int, limits: tuple[int, int]) -> 
     raise node.error(f"it has {count} {what}s, but {verb} {takes}")
 
 
-def body_of(operator: str, version: int, domain: str) -> FunctionProto | None:
-    """The operators that ONNX defines this one by, if it does.
+def body_of(
+    node: Node, attributes: dict[str, Attribute], types: list[Value]
+) -> FunctionProto | None:
+    """The operators that ONNX defines this node by, if it does; `types` are of its inputs.
 
-    A body says itself which operator sets its nodes are read by; of several it is the latest up to this version.
+    A body says itself which operator sets its nodes are read by; of several it is the latest up to the node's version.
+    Some bodies depend on the node's attributes and types.
     """
-    found = defs.get_schema(operator, version, domain)
-    versions = sorted(found.function_opset_versions)
-    if not versions:
-        return None
-    known = [number for number in versions if number <= version] or versions[:1]
-    body: FunctionProto = FunctionProto.FromString(found.get_function_with_opset_version(known[-1]))
-    return body
+    found = defs.get_schema(node.operator, node.version, node.domain)
+    if version := _version(found.function_opset_versions, node):
+        return _function(found.get_function_with_opset_version(version))
+    if version := _version(found.context_dependent_function_opset_versions, node):
+        proto = node_proto(node, attributes).SerializeToString()
+        kinds = [type_proto(value).SerializeToString() for value in types]
+        body = found.get_context_dependent_function_with_opset_version(version, proto, kinds)
+        return _function(body) if body else None
+    return None
+
+
+def _version(versions: list[int], node: Node) -> int:
+    """The latest of a body's versions that is none of a later operator set, else the first; 0 if there is none."""
+    return max((v for v in versions if v <= node.version), default=min(versions, default=0))
+
+
+def _function(data: bytes) -> FunctionProto:
+    proto: FunctionProto = FunctionProto.FromString(data)
+    return proto

@@ -11,6 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from taskc.errors import Location
 from taskc.ir.types import DTYPES, DType
 
 from .external import Folder
@@ -42,15 +43,7 @@ _PACKED: dict[int, tuple[int, np.dtype[Any]]] = {
     TensorProto.INT2: (2, np.dtype(ml_dtypes.int2)),
     TensorProto.UINT2: (2, np.dtype(ml_dtypes.uint2)),
 }
-_FIELDS = (
-    "float_data",
-    "int32_data",
-    "int64_data",
-    "double_data",
-    "uint64_data",
-    "string_data",
-    "raw_data",
-)
+_FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
 _FIELD_OF: dict[int, str] = {
     TensorProto.FLOAT: "float_data",
     TensorProto.DOUBLE: "double_data",
@@ -60,7 +53,6 @@ _FIELD_OF: dict[int, str] = {
 }  # of all others "int32_data"
 _MAXIMUM_RANK = 32  # of NumPy 1
 _ADDRESSABLE = 2**62
-
 
 _SUPPORTED = f"taskc computes with {', '.join(COMPUTED.values())}"
 
@@ -84,43 +76,58 @@ def check_extents(shape: tuple[int, ...], part: Part) -> None:
 
 def array_of(tensor: TensorProto, part: Part, folder: Folder) -> Array:
     """The array, which can't be written to. A tensor of 4-bit or 2-bit integers gives one of ml_dtypes' types."""
-    shape = tuple(tensor.dims)
-    check_extents(shape, part)
-    if tensor.HasField("segment"):
-        raise part.error("is a segment of a tensor, which taskc doesn't read")
-    count = prod(shape)
+    data, count, stored = _data(tensor, part, folder)
     if tensor.data_type in _PACKED:
-        bits, dtype = _PACKED[tensor.data_type]
-        places = np.dtype(np.uint8)
-        data = _data(tensor, (count * bits + 7) // 8, places, part, folder)
-        array = _unpacked(np.frombuffer(data, places), bits, count, dtype)
+        array = _unpacked(np.frombuffer(data, stored), count, *_PACKED[tensor.data_type])
+    elif tensor.data_type == TensorProto.BOOL:
+        array = np.frombuffer(data, np.uint8) != 0  # NumPy trusts that what is true is 1
     else:
-        dtype = element_type(tensor.data_type, part).numpy
-        data = _data(tensor, count, dtype, part, folder)
-        array = np.frombuffer(data, dtype.newbyteorder("<")).astype(dtype, copy=False)
-        if dtype.kind == "b":  # any byte but 0 is true, and NumPy trusts that it is 1
-            array = np.frombuffer(data, np.uint8) != 0
-    array = array.reshape(shape)
+        array = np.frombuffer(data, stored.newbyteorder("<")).astype(stored, copy=False)
+    array = array.reshape(tuple(tensor.dims))
     array.flags.writeable = False
     return array
 
 
-def _data(
-    tensor: TensorProto, count: int, stored: np.dtype[Any], part: Part, folder: Folder
-) -> bytes:
-    """The tensor's `count` items of type `stored`, little-endian."""
-    nbytes = count * stored.itemsize
+def take_in(tensor: TensorProto, where: Location, folder: Folder) -> None:
+    """Bring a tensor's elements into the model from the file that they are in, if they are in one."""
+    if tensor.data_location == TensorProto.EXTERNAL:
+        part = Part(f"the tensor '{text(tensor.name)}'", where)
+        tensor.raw_data = _data(tensor, part, folder)[0]
+        tensor.ClearField("external_data")
+        tensor.ClearField("data_location")
+
+
+def _data(tensor: TensorProto, part: Part, folder: Folder) -> tuple[bytes, int, np.dtype[Any]]:
+    """A tensor's bytes, little-endian, the number of its elements, and the type of what they are stored in."""
+    shape = tuple(tensor.dims)
+    check_extents(shape, part)
+    if tensor.HasField("segment"):
+        raise part.error("is a segment of a tensor, which taskc doesn't read")
+    count = stores = prod(shape)
+    if tensor.data_type in _PACKED:
+        bits, _ = _PACKED[tensor.data_type]
+        stored = np.dtype(np.uint8)
+        stores = (count * bits + 7) // 8
+    else:
+        stored = element_type(tensor.data_type, part).numpy
+    nbytes = stores * stored.itemsize
     if tensor.data_location == TensorProto.EXTERNAL:
         entries = {text(entry.key): text(entry.value) for entry in tensor.external_data}
-        return folder.read(entries, nbytes, part)
-    filled = [name for name in _FIELDS if len(getattr(tensor, name))]
+        return folder.read(entries, nbytes, part), count, stored
+    return _inside(tensor, stores, stored, part), count, stored
+
+
+def _inside(tensor: TensorProto, count: int, stored: np.dtype[Any], part: Part) -> bytes:
+    """The `count` items of type `stored` that a tensor has in one of its fields."""
+    raw: bytes = tensor.raw_data
+    filled = [name for name in _FIELDS if len(getattr(tensor, name))] + ["raw_data"] * bool(raw)
     if len(filled) > 1:
         raise part.error(f"has its elements twice: in {' and in '.join(filled)}")
-    if filled == ["raw_data"]:
-        found: bytes = tensor.raw_data
-        if len(found) != nbytes:
-            raise part.error(f"has {len(found)} bytes, but its shape asks for {nbytes}")
-        return found
+    if raw:
+        nbytes = count * stored.itemsize
+        if len(raw) != nbytes:
+            raise part.error(f"has {len(raw)} bytes, but its shape asks for {nbytes}")
+        return raw
     field = _FIELD_OF.get(tensor.data_type, "int32_data")
     if filled not in ([], [field]):
         raise part.error(f"has its elements in {filled[0]}; of its type they are in {field}")
@@ -142,7 +149,7 @@ def _typed(items: Any, stored: np.dtype[Any], part: Part) -> bytes:
     return np.array(items, bits.newbyteorder("<")).tobytes()
 
 
-def _unpacked(data: Array, bits: int, count: int, dtype: np.dtype[Any]) -> Array:
+def _unpacked(data: Array, count: int, bits: int, dtype: np.dtype[Any]) -> Array:
     """Integers of less than 8 bits, of which a byte has the first in its lowest bits."""
     places = np.arange(0, 8, bits, dtype=np.uint8)
     values = ((data[:, None] >> places) & ((1 << bits) - 1)).reshape(-1)[:count].astype(np.int8)
