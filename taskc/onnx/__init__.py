@@ -2,3 +2,8 @@
 
 `graph.py` has the graph, `reader.py` makes it from a model, `extract.py` cuts a part out of one.
 """
+
+from .extract import extract, extract_model
+from .graph import Graph, Node, Value
+
+__all__ = ["Graph", "Node", "Value", "extract", "extract_model"]

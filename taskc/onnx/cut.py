@@ -1,0 +1,144 @@
+"""The protobuf of a part of a model: the nodes and initializers that make some of its tensors from others."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
+
+from taskc.errors import CompileError, Location
+
+from .protobuf import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, text
+
+
+def cut(
+    proto: ModelProto,
+    where: Location,
+    inputs: Sequence[str] | None,
+    outputs: Sequence[str] | None,
+) -> ModelProto:
+    """The part of a model between the named tensors; where none are named, its outputs, and what inputs these need."""
+    graph = proto.graph
+    weights = {text(tensor.name): tensor for tensor in graph.initializer}
+    if outputs is None:
+        outputs = [text(value.name) for value in graph.output]
+    own = [text(value.name) for value in graph.input]
+    made = (text(name) for node in graph.node for name in node.output if name)
+    _check_names([*(inputs or ()), *outputs], {*own, *weights, *made}, where)
+    nodes, needed = _needed(graph, {*(inputs or ())}, outputs)
+    ends = [name for name in own if name in needed and name not in weights]
+    if inputs is None:
+        inputs = ends
+    elif ends:
+        listed = ", ".join(f"'{name}'" for name in ends)
+        message = f"the outputs need what isn't among the inputs: {listed}"
+        raise CompileError(message, where, "add it, or tensors that are made from it")
+    return _model(
+        proto, inputs, outputs, nodes, [weights[name] for name in weights if name in needed]
+    )
+
+
+def _check_names(given: Iterable[str], names: set[str], where: Location) -> None:
+    for name in given:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, 1)
+            hint = f"did you mean '{close[0]}'?" if close else None
+            raise CompileError(f"the model has no tensor '{name}'", where, hint)
+
+
+def _needed(
+    graph: GraphProto, inputs: set[str], outputs: Sequence[str]
+) -> tuple[list[NodeProto], set[str]]:
+    """The nodes that make the outputs from the inputs, and the other tensors that these need."""
+    makers = {text(name): at for at, node in enumerate(graph.node) for name in node.output if name}
+    kept: set[int] = set()
+    others: set[str] = set()
+    wanted = [*outputs]
+    while wanted:
+        name = wanted.pop()
+        if name in inputs:
+            continue
+        if name not in makers:
+            others.add(name)
+        elif makers[name] not in kept:
+            kept.add(makers[name])
+            wanted += _reads(graph.node[makers[name]])
+    return [graph.node[at] for at in sorted(kept)], others
+
+
+def _reads(node: NodeProto) -> set[str]:
+    """A node's inputs, and what its graphs use of the graphs around."""
+    found = {text(name) for name in node.input if name}
+    for graph in _graphs(node):
+        made = {text(item.name) for item in (*graph.input, *graph.initializer)}
+        made.update(text(name) for inner in graph.node for name in inner.output)
+        used = {text(value.name) for value in graph.output}.union(*map(_reads, graph.node))
+        found |= used - made
+    return found
+
+
+def _graphs(node: NodeProto) -> Iterator[GraphProto]:
+    for attribute in node.attribute:
+        yield from attribute.graphs
+        if attribute.HasField("g"):
+            yield attribute.g
+
+
+def _model(
+    whole: ModelProto,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    nodes: list[NodeProto],
+    weights: list[TensorProto],
+) -> ModelProto:
+    """A model of parts of the whole."""
+    graph = whole.graph
+    said = {text(item.name): item for item in (*graph.value_info, *graph.input, *graph.output)}
+    for tensor in graph.initializer:
+        value = ValueInfoProto(name=text(tensor.name))
+        value.type.tensor_type.elem_type = tensor.data_type
+        value.type.tensor_type.shape.dim.extend(
+            value.type.tensor_type.shape.Dimension(dim_value=n) for n in tensor.dims
+        )
+        said.setdefault(value.name, value)
+
+    def values(names: Iterable[str]) -> list[ValueInfoProto]:
+        return [said.get(name) or ValueInfoProto(name=name) for name in names]
+
+    nodes = [_without(node, {*inputs}) for node in nodes]
+    made = [text(name) for node in nodes for name in node.output]
+    return ModelProto(
+        ir_version=whole.ir_version,
+        opset_import=whole.opset_import,
+        functions=whole.functions,
+        graph=GraphProto(
+            name=text(graph.name),
+            node=nodes,
+            initializer=weights,
+            input=values(inputs),
+            output=values(outputs),
+            value_info=[said[name] for name in made if name in said and name not in outputs],
+        ),
+    )
+
+
+def _without(node: NodeProto, inputs: set[str]) -> NodeProto:
+    """A node that makes, beside what is needed of it, no input of the part: that goes by another name, unused."""
+    names = [text(name) for name in node.output]
+    if inputs.isdisjoint(names):
+        return node
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    copy.output[:] = [f"{name}/unused" if name in inputs else name for name in names]
+    return copy
+
+
+def tensors_of(graph: GraphProto) -> Iterator[TensorProto]:
+    """All tensors that a graph's nodes and initializers have."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            yield from attribute.tensors
+            if attribute.HasField("t"):
+                yield attribute.t
+        for inner in _graphs(node):
+            yield from tensors_of(inner)
