@@ -23,10 +23,8 @@ from .written import Attribute, Function, Key, Reference, WrittenGraph, WrittenN
 IsKnown: TypeAlias = Callable[[str, str, int], bool]
 BodyOf: TypeAlias = "Callable[[Node, dict[str, Attribute], list[Value]], Function | None]"
 
-_MOST_NODES = 500_000
-_DEEPEST = (
-    24  # calls of functions within each other; graphs in graphs are at most 33, by the protobuf
-)
+MOST_NODES = 200_000
+_DEEPEST = 40
 _LONGEST_PREFIX = 200
 
 
@@ -173,8 +171,8 @@ class _Resolver:
 
     def node(self, written: WrittenNode, scope: _Scope) -> None:
         self.count += 1
-        if self.count > _MOST_NODES:
-            message = f"the model has more than {_MOST_NODES} nodes when its functions are inlined"
+        if self.count > MOST_NODES:
+            message = f"the model has more than {MOST_NODES} nodes when its functions are inlined"
             raise CompileError(message, self.where)
         node = written.node
         inputs = []

@@ -1,10 +1,18 @@
 from __future__ import annotations
 
-from onnx import helper
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    NodeProto,
+    TensorProto,
+    ValueInfoProto,
+    helper,
+)
 
 from taskc.onnx.reader import read
 
-from .models import model, tensor
+from .models import OPSET, model, tensor
 
 node = helper.make_node
 
@@ -35,3 +43,267 @@ def test_a_known_operator_stays_and_another_is_expanded() -> None:
     expanded = read(mish, lambda operator, domain, version: operator != "Mish")
     assert [item.operator for item in expanded.nodes] == ["Softplus", "Tanh", "Mul"]
     assert expanded.nodes[-1].outputs == ("y",)
+
+
+def function(
+    name: str,
+    inputs: list[str],
+    outputs: list[str],
+    nodes: list[NodeProto],
+    *,
+    attributes: tuple[str, ...] = (),
+    defaults: tuple[AttributeProto, ...] = (),
+    opset: int = OPSET,
+) -> FunctionProto:
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("own", 1)]
+    return helper.make_function(
+        "own", name, inputs, outputs, nodes, opsets, [*attributes], [*defaults]
+    )
+
+
+def refers(item: NodeProto, attribute: str, to: str, type: int) -> NodeProto:
+    """The node with an attribute that the call of its function has."""
+    item.attribute.add(name=attribute, ref_attr_name=to, type=type)
+    return item
+
+
+def of_functions(nodes: list[NodeProto], *functions: FunctionProto) -> str:
+    """The text of a graph from x to y, of nodes that call functions."""
+    inputs = [tensor("x", 4)]
+    found = read(model(nodes, inputs, ["y"], domains=("own",), functions=functions))
+    return "\n".join(str(found).splitlines()[1:])
+
+
+def test_functions_are_inlined_with_names_of_their_own() -> None:
+    inner = function("Inner", ["v"], ["r"], [node("Neg", ["v"], ["t"]), node("Abs", ["t"], ["r"])])
+    calls = [node("Inner", ["v"], ["t"], domain="own"), node("Inner", ["t"], ["r"], domain="own")]
+    outer = function("Outer", ["v"], ["r"], calls)
+    nodes = [
+        node("Outer", ["x"], ["t"], domain="own"),
+        node("Outer", ["t"], ["y"], domain="own", name="b"),
+    ]
+    assert of_functions(nodes, inner, outer) == (
+        "  t/t/t = Neg(x)\n"
+        "  t/t = Abs(t/t/t)\n"
+        "  t/t_2 = Neg(t/t)\n"
+        "  t = Abs(t/t_2)\n"
+        "  b/t/t = Neg(t)\n"
+        "  b/t = Abs(b/t/t)\n"
+        "  y/t = Neg(b/t)\n"
+        "  y = Abs(y/t)"
+    )
+
+
+def test_attributes_of_a_call_reach_the_body() -> None:
+    elu = refers(node("Elu", ["v"], ["e"]), "alpha", "scale", AttributeProto.FLOAT)
+    softmax = refers(node("Softmax", ["e"], ["r"]), "axis", "axis", AttributeProto.INT)
+    body = function(
+        "F",
+        ["v"],
+        ["r"],
+        [elu, softmax],
+        attributes=("axis",),
+        defaults=(helper.make_attribute("scale", 0.5),),
+    )
+    assert of_functions([node("F", ["x"], ["y"], domain="own", axis=0)], body) == (
+        "  y/e = Elu(x, alpha=0.5)\n  y = Softmax(y/e, axis=0)"
+    )
+    # What the call leaves out, the body's node leaves out: it has the operator's own default.
+    assert of_functions([node("F", ["x"], ["y"], domain="own", scale=2.0)], body) == (
+        "  y/e = Elu(x, alpha=2.0)\n  y = Softmax(y/e, axis=-1)"
+    )
+
+
+def test_inputs_and_outputs_that_a_call_leaves_out() -> None:
+    body = function(
+        "F",
+        ["v", "low", "high"],
+        ["r", "s"],
+        [node("Clip", ["v", "low", "high"], ["r"]), node("Neg", ["r"], ["s"])],
+    )
+    nodes = [node("F", ["x", "", "x"], ["", "y"], domain="own")]
+    assert of_functions(nodes, body) == "  y/r = Clip(x, -, x)\n  y = Neg(y/r)"
+
+
+def test_outputs_of_a_function_that_are_its_inputs_or_the_same() -> None:
+    body = function("F", ["v"], ["v", "r", "r"], [node("Neg", ["v"], ["r"])])
+    nodes = [node("F", ["x"], ["a", "b", "c"], domain="own"), node("Sum", ["a", "b", "c"], ["y"])]
+    assert of_functions(nodes, body) == (
+        "  b = Neg(x)\n  a = Identity(x)\n  c = Identity(b)\n  y = Sum(a, b, c)"
+    )
+
+
+def test_overloads_and_operator_sets_of_functions() -> None:
+    old = function("F", ["v"], ["r"], [node("Neg", ["v"], ["r"])], opset=13)
+    new = function("F", ["v"], ["r"], [node("Abs", ["v"], ["r"])])
+    new.overload = "other"
+    nodes = [
+        node("F", ["x"], ["t"], domain="own"),
+        node("F", ["t"], ["y"], domain="own", overload="other"),
+    ]
+    found = read(model(nodes, [tensor("x", 4)], ["y"], domains=("own",), functions=(old, new)))
+    assert [(item.operator, item.version) for item in found.nodes] == [("Neg", 13), ("Abs", OPSET)]
+
+
+def test_constants_of_functions() -> None:
+    constant = refers(node("Constant", [], ["c"]), "value_int", "n", AttributeProto.INT)
+    body = function(
+        "F", ["v"], ["r"], [constant, node("Pow", ["v", "c"], ["r"])], attributes=("n",)
+    )
+    nodes = [node("F", ["x"], ["t"], domain="own", n=2), node("F", ["t"], ["y"], domain="own", n=3)]
+    assert of_functions(nodes, body) == (
+        "  t/c = int64 2\n  y/c = int64 3\n  t = Pow(x, t/c)\n  y = Pow(t, y/c)"
+    )
+
+
+def test_bodies_that_depend_on_their_node() -> None:
+    """NegativeLogLikelihoodLoss has one for each reduction, with and without weights."""
+
+    def operators(reduction: str) -> set[str]:
+        loss = node("NegativeLogLikelihoodLoss", ["x", "t"], ["y"], reduction=reduction)
+        inputs = [tensor("x", 3, 5), tensor("t", 3, type=TensorProto.INT64)]
+        found = read(model([loss], inputs, ["y"]), lambda name, domain, version: "Loss" not in name)
+        return {item.operator for item in found.nodes}
+
+    assert "ReduceMean" in operators("mean")
+    assert "ReduceMean" not in operators("none")
+
+
+def body(name: str, inputs: list[str], nodes: list[NodeProto], outputs: list[str]) -> GraphProto:
+    values = [ValueInfoProto(name=item) for item in inputs]
+    return helper.make_graph(nodes, name, values, [ValueInfoProto(name=item) for item in outputs])
+
+
+def test_graphs_in_attributes_close_over_names_around_them() -> None:
+    then = body("then", [], [node("Neg", ["late"], ["made"])], ["made"])
+    inner = body("inner", [], [node("Add", ["x", "made"], ["sum"])], ["sum"])
+    other = body(
+        "other",
+        [],
+        [
+            node("Abs", ["x"], ["made"]),
+            node("If", ["flag"], ["deep"], then_branch=inner, else_branch=inner),
+        ],
+        ["deep"],
+    )
+    choice = node("If", ["flag"], ["y"], then_branch=then, else_branch=other)
+    inputs = [tensor("x", 4), tensor("flag", type=TensorProto.BOOL)]
+    found = read(model([choice, node("Relu", ["x"], ["late"])], inputs, ["y"]))
+    assert [item.operator for item in found.nodes] == ["Relu", "If"]
+    assert {*found.nodes[1].reads} == {"flag", "late", "x"}
+    assert str(found.nodes[1].attributes["else_branch"]) == (
+        "other() -> deep\n"
+        "  made = Abs(x)\n"
+        "  deep = If(flag, else_branch=inner, then_branch=inner)\n"
+        "    inner() -> sum\n"
+        "      sum = Add(x, made)\n"
+        "    inner() -> sum\n"
+        "      sum = Add(x, made)"
+    )
+
+
+def test_an_input_of_a_graph_that_hides_a_name_gets_another() -> None:
+    loop = body("loop", ["i", "keep", "x"], [node("Neg", ["x"], ["next"])], ["keep", "next"])
+    call = node("Loop", ["n", "", "x"], ["y"], body=loop)
+    found = read(model([call], [tensor("x", 4), tensor("n", type=TensorProto.INT64)], ["y"]))
+    assert str(found.nodes[0].attributes["body"]) == (
+        "loop(i: ?, keep: ?, x_2: ?) -> keep, next\n  next = Neg(x_2)"
+    )
+
+
+def test_graphs_in_functions() -> None:
+    """A body's graph sees the body's names, and one that the call gives sees the names around the call."""
+    own = body("own", [], [node("Neg", ["t"], ["u"])], ["u"])
+    choice = node("If", ["v"], ["r"], then_branch=own)
+    refers(choice, "else_branch", "other", AttributeProto.GRAPH)
+    made = function("F", ["v"], ["r"], [node("Not", ["v"], ["t"]), choice], attributes=("other",))
+    given = body("given", [], [node("Abs", ["t"], ["u"])], ["u"])
+    nodes = [node("Exp", ["x"], ["t"]), node("F", ["x"], ["y"], domain="own", other=given)]
+    assert of_functions(nodes, made) == (
+        "  t = Exp(x)\n"
+        "  y/t = Not(x)\n"
+        "  y = If(x, else_branch=given, then_branch=own)\n"
+        "    given() -> u\n"
+        "      u = Abs(t)\n"
+        "    own() -> y/u\n"
+        "      y/u = Neg(y/t)"
+    )
+
+
+def test_inputs_that_have_initializers_are_constants() -> None:
+    weights = TensorProto(name="w", data_type=1, dims=[1], float_data=[2.0])
+    proto = model(
+        [node("Add", ["x", "w"], ["y"])],
+        [tensor("x", 4), tensor("w", 1)],
+        ["y"],
+        initializer=[weights],
+    )
+    for version in (3, 10):
+        proto.ir_version = version
+        found = read(proto)
+        assert [value.name for value in found.inputs] == ["x"]
+        assert found.constants["w"].tolist() == [2.0]
+
+
+def test_constants_of_each_kind() -> None:
+    nodes = [
+        node("Constant", [], ["a"], value_float=0.1),
+        node("Constant", [], ["b"], value_floats=[0.5, 2.0]),
+        node("Constant", [], ["c"], value_int=-3),
+        node("Constant", [], ["d"], value_ints=[2**40]),
+    ]
+    found = read(model(nodes, [], ["a", "b", "c", "d"]))
+    assert str(found) == (
+        "main() -> a, b, c, d\n"
+        "  a = float32 0.10000000149011612\n"
+        "  b = float32 [0.5, 2.0]\n"
+        "  c = int64 -3\n"
+        "  d = int64 [1099511627776]"
+    )
+
+
+def test_what_the_model_says_of_its_tensors() -> None:
+    said = [tensor("t", "n", None), helper.make_tensor_sequence_value_info("other", 1, None)]
+    proto = model(
+        [node("Relu", ["x"], ["t"]), node("Relu", ["t"], ["y"])],
+        [tensor("x", "n", 0, -1)],
+        ["y"],
+        value_info=said,
+    )
+    values = read(proto).values
+    assert [str(value) for value in values.values()] == ["t: f32[n, ?]", "y: ?", "x: f32[n, 0, ?]"]
+
+
+def test_operator_sets_that_no_node_is_of() -> None:
+    proto = model(
+        [node("Relu", ["x"], ["y"], domain="ai.onnx")],
+        [tensor("x", 4)],
+        ["y"],
+        domains=("Paddle", "ai.onnx.ml"),
+    )
+    (found,) = read(proto).nodes
+    assert (found.domain, found.version) == ("", OPSET)
+
+
+def test_custom_operators_stay_as_they_are() -> None:
+    proto = model(
+        [node("Mine", ["x"], ["y", ""], domain="own", a=b"\xff", b="text")],
+        [tensor("x", 4)],
+        ["y"],
+        domains=("own",),
+    )
+    (found,) = read(
+        proto, lambda operator, domain, version: (operator, domain) == ("Mine", "own")
+    ).nodes
+    assert (found.operator, found.version, found.outputs) == ("Mine", 1, ("y", ""))
+    assert found.attributes == {"a": b"\xff", "b": "text"}
+
+
+def test_attributes_without_a_type_and_with_nothing_written() -> None:
+    """The oldest models give no types, and some writers leave out zeros."""
+    proto = model([node("Softmax", ["x"], ["y"])], [tensor("x", 4)], ["y"], opset=11)
+    attribute = proto.graph.node[0].attribute.add(name="axis", i=2)
+    assert read(proto).nodes[0].attributes == {"axis": 2}
+    attribute.ClearField("i")
+    attribute.type = AttributeProto.INT
+    assert read(proto).nodes[0].attributes == {"axis": 0}
