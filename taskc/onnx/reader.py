@@ -31,6 +31,8 @@ from .schemas import NEWEST, OLDEST, body_of
 from .tensors import COMPUTED, array_of, check_extents, element_type
 from .written import Attribute, Function, Key, Part, WrittenGraph, WrittenNode
 
+_DEEPEST = 40
+
 
 def read(model: str | os.PathLike[str] | bytes | ModelProto, is_known: IsKnown = in_onnx) -> Graph:
     """The graph of a model; `is_known` says of an operator, a domain and a version whether it needn't be expanded."""
@@ -93,6 +95,9 @@ def _opsets(proto: ModelProto | FunctionProto, where: Location) -> dict[str, int
     found: dict[str, int] = {}
     for entry in proto.opset_import:
         domain = domain_of(entry.domain)
+        if not 0 < entry.version < 2**31:
+            message = f"the model uses version {entry.version} of the operator set '{domain}'"
+            raise CompileError(message, where, "versions count from 1")
         if found.setdefault(domain, entry.version) != entry.version:
             raise CompileError(f"two versions of the operator set '{domain}' are imported", where)
     if not OLDEST <= found.get("", NEWEST) <= NEWEST:
@@ -132,8 +137,19 @@ class _Reader:
         self._opsets = opsets
         self._where = where
         self._folder = folder
+        self._depth = 0
 
     def graph(self, proto: GraphProto) -> WrittenGraph:
+        if self._depth > _DEEPEST:
+            message = f"the model's graphs lie more than {_DEEPEST} deep within each other"
+            raise CompileError(message, self._where)
+        self._depth += 1
+        try:
+            return self._written(proto)
+        finally:
+            self._depth -= 1
+
+    def _written(self, proto: GraphProto) -> WrittenGraph:
         if proto.sparse_initializer:
             raise CompileError(
                 "the model has sparse initializers, which taskc doesn't read", self._where

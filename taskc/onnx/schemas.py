@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
 from taskc.errors import NOWHERE, InternalError
 
@@ -16,6 +16,7 @@ from .written import Attribute, Part, WrittenGraph
 
 OLDEST = 7
 NEWEST = defs.onnx_opset_version()
+_UNBOUNDED = 2**31 - 1  # how the tables say that a number of inputs or outputs has no end
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Schema:
     attributes: dict[str, Formal]
 
 
-@cache
+@lru_cache(maxsize=4096)
 def schema_of(operator: str, version: int, domain: str) -> Schema | None:
     """The operator as the version of its operator set has it; None if it hasn't."""
     try:
@@ -108,13 +109,9 @@ def _check_count(node: Node, what: str, count: int, limits: tuple[int, int]) -> 
     least, most = limits
     if least <= count <= most:
         return
-    takes = (
-        f"{least}"
-        if least == most
-        else f"at least {least}"
-        if most > 2**30
-        else f"{least} to {most}"
-    )
+    takes = str(least) if least == most else f"{least} to {most}"
+    if most >= _UNBOUNDED:
+        takes = f"at least {least}"
     verb = "takes" if what == "input" else "makes"
     raise node.error(f"it has {count} {what}s, but {verb} {takes}")
 
@@ -133,8 +130,16 @@ def body_of(
     if version := _version(found.context_dependent_function_opset_versions, node):
         proto = node_proto(node, attributes).SerializeToString()
         kinds = [type_proto(value).SerializeToString() for value in types]
-        body = found.get_context_dependent_function_with_opset_version(version, proto, kinds)
-        return _function(body) if body else None
+        try:
+            body = found.get_context_dependent_function_with_opset_version(version, proto, kinds)
+        except (RuntimeError, ValueError, defs.SchemaError) as error:
+            raise node.error(f"ONNX can't say what defines it: {error}") from None
+        if not body:
+            message = (
+                "what defines it depends on the types of its inputs, which the model doesn't say"
+            )
+            raise node.error(message, "run ONNX's shape inference on the model")
+        return _function(body)
     return None
 
 

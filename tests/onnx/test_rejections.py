@@ -21,6 +21,7 @@ from onnx import (
 from taskc import CompileError
 from taskc.onnx import resolve
 from taskc.onnx.reader import read
+from taskc.onnx.resolve import in_onnx
 
 from .models import OPSET, model, tensor
 
@@ -66,9 +67,9 @@ def sparse() -> ModelProto:
     return proto
 
 
-def imported_twice() -> ModelProto:
+def imported(domain: str, version: int) -> ModelProto:
     proto = from_x(node("Relu", ["x"], ["y"]))
-    proto.opset_import.append(helper.make_opsetid("ai.onnx", OPSET - 1))
+    proto.opset_import.append(helper.make_opsetid(domain, version))
     return proto
 
 
@@ -118,11 +119,20 @@ CASES: dict[str, tuple[Callable[[], ModelProto | bytes], str, str | None]] = {
         "taskc reads opsets 7 to 28",
     ),
     "opset too new": (
-        lambda: from_x(node("Relu", ["x"], ["y"]), opset=2**40),
-        "the model uses opset 1099511627776 of ONNX",
+        lambda: from_x(node("Relu", ["x"], ["y"]), opset=29),
+        "the model uses opset 29 of ONNX",
         "taskc reads opsets 7 to 28",
     ),
-    "opset twice": (imported_twice, "two versions of the operator set '' are imported", None),
+    "opset of a domain": (
+        lambda: imported("own", 2**40),
+        "the model uses version 1099511627776 of the operator set 'own'",
+        "versions count from 1",
+    ),
+    "opset twice": (
+        lambda: imported("ai.onnx", OPSET - 1),
+        "two versions of the operator set '' are imported",
+        None,
+    ),
     "no opset": (
         without_an_operator_set,
         "Relu node 'n': the model doesn't say which version of the operator set of ONNX it uses",
@@ -302,6 +312,15 @@ CASES: dict[str, tuple[Callable[[], ModelProto | bytes], str, str | None]] = {
         "Constant node 'n': it makes strings, which taskc doesn't compute with",
         None,
     ),
+    "body by types that nobody knows": (
+        lambda: from_x(
+            node("Relu", ["x"], ["t"]),
+            node("NegativeLogLikelihoodLoss", ["t", "t"], ["y"], name="n"),
+        ),
+        "NegativeLogLikelihoodLoss node 'n': what defines it depends on the types of its inputs, which the model"
+        " doesn't say",
+        "run ONNX's shape inference on the model",
+    ),
     "function twice": (defined_twice, "the model defines the function F twice", None),
     "function that calls itself": (
         lambda: called(["x"], ["y"], [node("F", ["v"], ["r"], domain="own")]),
@@ -335,8 +354,26 @@ CASES: dict[str, tuple[Callable[[], ModelProto | bytes], str, str | None]] = {
 def test_refused(case: str) -> None:
     make, message, hint = CASES[case]
     with pytest.raises(CompileError) as error:
-        read(make())
+        read(
+            make(),
+            lambda operator, domain, version: (
+                in_onnx(operator, domain, version) and "Loss" not in operator
+            ),
+        )
     assert (error.value.message, error.value.hint) == (message, hint)
+
+
+def test_graphs_within_graphs_without_end() -> None:
+    """What is parsed lies at most 33 deep, but a ModelProto may be made deeper."""
+    proto = from_x(node("Relu", ["x"], ["y"]))
+    inner = proto.graph
+    for _ in range(60):
+        inner.node.append(node("If", ["x"], ["r"]))
+        inner = inner.node[-1].attribute.add(name="then_branch", type=AttributeProto.GRAPH).g
+    with pytest.raises(CompileError, match="graphs lie more than 40 deep within each other"):
+        read(proto)
+    with pytest.raises(CompileError, match="its bytes are no ModelProto"):
+        read(proto.SerializeToString())
 
 
 def test_functions_that_grow_without_end_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
