@@ -17,6 +17,8 @@ _TYPES = {
 
 def constant_of(node: Node, attributes: dict[str, Attribute]) -> Array:
     """The array of a Constant node, which has one of several attributes for it."""
+    if not node.outputs[0]:
+        raise node.error("its output has no name")
     if len(attributes) != 1:
         has = ", ".join(attributes) or "none"
         raise node.error(f"it needs one attribute that says its value, and has {has}")

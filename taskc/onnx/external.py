@@ -38,12 +38,8 @@ class Folder:
         outside = part.error(f"is in '{location}', which isn't below the model's folder")
         if not location or "\0" in location or Path(location).is_absolute():
             raise outside
-        try:
-            file = (self.path / location).resolve()
-            inside = file.is_relative_to(self.path.resolve())
-        except (OSError, RuntimeError):  # a circle of links
-            raise outside from None
-        if not inside:
+        file = Path(os.path.realpath(self.path / location))
+        if not file.is_relative_to(os.path.realpath(self.path)):
             raise outside
         return file
 

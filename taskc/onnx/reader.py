@@ -28,7 +28,7 @@ from .protobuf import (
 )
 from .resolve import IsKnown, in_onnx, resolve
 from .schemas import NEWEST, OLDEST, body_of
-from .tensors import COMPUTED, array_of, check_extents, element_type
+from .tensors import array_of, check_extents, dtype_of, element_type
 from .written import Attribute, Function, Key, Part, WrittenGraph, WrittenNode
 
 _DEEPEST = 40
@@ -115,6 +115,10 @@ def domain_of(domain: str) -> str:
 def function_of(proto: FunctionProto, where: Location, folder: Folder) -> tuple[Key, Function]:
     """A function's name, domain and overload, and what it computes."""
     reader = _Reader(_opsets(proto, where), where, folder)
+    inputs = tuple(map(text, proto.input))
+    if "" in inputs or len({*inputs}) < len(inputs):
+        message = f"the function {text(proto.name)} needs a name of its own for each input"
+        raise CompileError(message, where)
     defaults = {}
     for entry in proto.attribute_proto:
         name = text(entry.name)
@@ -122,7 +126,7 @@ def function_of(proto: FunctionProto, where: Location, folder: Folder) -> tuple[
         defaults[name] = attribute_of(entry, part, folder, reader.graph)
     function = Function(
         text(proto.name),
-        tuple(map(text, proto.input)),
+        inputs,
         tuple(map(text, proto.output)),
         tuple(map(reader.node, proto.node)),
         defaults,
@@ -222,8 +226,7 @@ def _value(proto: ValueInfoProto) -> Value:
     """What a model says of a tensor."""
     name = text(proto.name)
     tensor = proto.type.tensor_type
-    number = tensor.elem_type
-    dtype = element_type(number, Part(name, NOWHERE)) if number in COMPUTED else None
+    dtype = dtype_of(tensor.elem_type)
     if not tensor.HasField("shape"):
         return Value(name, dtype)
     return Value(name, dtype, tuple(map(_extent, tensor.shape.dim)))

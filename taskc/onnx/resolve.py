@@ -65,21 +65,33 @@ def _unknown(unknown: dict[tuple[str, str, int], list[Node]]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class _Made:
+    """A graph that is being made, and what is known of the tensors that it may use."""
+
+    nodes: list[Node] = field(default_factory=list)
+    constants: dict[str, Array] = field(default_factory=dict)
+    types: dict[str, Value] = field(default_factory=dict)
+
+    def add_constant(self, name: str, array: Array) -> None:
+        self.constants[name] = array
+        dtype = next((dtype for dtype in DTYPES.values() if dtype.numpy == array.dtype), None)
+        self.types[name] = Value(name, dtype, array.shape)
+
+
+@dataclass(frozen=True, slots=True)
 class _Scope:
     """What names mean at one place of the model.
 
-    nodes   of the graph that is made, and beside them its constants
     outer   the scope of the graph around; the body of a function has none
     prefix  what the names of a function's body begin with where it is inlined
-    given   the attributes of the node that the function is inlined for
+    given   the attributes of the node that the function is inlined for; None outside of functions
     depth   how many graphs and functions are around
     """
 
-    nodes: list[Node]
-    constants: dict[str, Array]
+    made: _Made
     outer: _Scope | None = None
     prefix: str = ""
-    given: dict[str, Attribute] = field(default_factory=dict)
+    given: dict[str, Attribute] | None = None
     depth: int = 0
     names: dict[str, str] = field(default_factory=dict)
 
@@ -105,26 +117,24 @@ class _Resolver:
     where: Location
     taken: set[str]  # names that mean something somewhere
     unknown: dict[tuple[str, str, int], list[Node]] = field(default_factory=dict)
-    types: dict[str, Value] = field(default_factory=dict)
     repeats: dict[str, int] = field(default_factory=dict)
     count: int = 0
 
     def graph(self, written: WrittenGraph, outer: _Scope | None) -> Graph:
-        scope = _Scope([], {})
+        scope = _Scope(_Made())
         if outer is not None:
-            scope = _Scope([], {}, outer, outer.prefix, outer.given, outer.depth + 1)
+            made = _Made(types={**outer.made.types})
+            scope = _Scope(made, outer, outer.prefix, outer.given, outer.depth + 1)
         self.name_inputs(written, scope)
         self.name_outputs(written.nodes, scope, {})
-        for name, array in written.constants.items():
-            self.constant(scope.names[name], array, scope)
-        inputs = tuple(replace(item, name=scope.names[item.name]) for item in written.inputs)
-        said = {
-            scope.names[name]: value
+        values = {
+            scope.names[name]: replace(value, name=scope.names[name])
             for name, value in written.values.items()
             if name in scope.names
         }
-        values = {name: replace(value, name=name) for name, value in said.items()}
-        self.types.update(values)
+        scope.made.types.update(values)
+        for name, array in written.constants.items():
+            scope.made.add_constant(scope.names[name], array)
         self.add(written.nodes, scope)
         outputs = []
         for name in written.outputs:
@@ -133,9 +143,9 @@ class _Resolver:
                 message = f"nothing makes the output '{name}' of the graph '{written.name}'"
                 raise CompileError(message, self.where, _close(name, scope))
             outputs.append(found)
-        return Graph(
-            written.name, inputs, tuple(outputs), tuple(scope.nodes), scope.constants, values
-        )
+        inputs = tuple(replace(item, name=scope.names[item.name]) for item in written.inputs)
+        nodes = tuple(scope.made.nodes)
+        return Graph(written.name, inputs, tuple(outputs), nodes, scope.made.constants, values)
 
     def name_inputs(self, written: WrittenGraph, scope: _Scope) -> None:
         """Give names to a graph's inputs and constants, which may hide names of the graphs around."""
@@ -158,11 +168,8 @@ class _Resolver:
             for name in filter(None, item.node.outputs):
                 if name in scope.names or (scope.outer and scope.outer.find(name) is not None):
                     raise item.node.error(f"something else makes its output '{name}', too")
-                if name in bound:
-                    scope.names[name] = bound[name]
-                else:
-                    new = scope.prefix + name
-                    scope.names[name] = self.fresh(new) if scope.prefix else name
+                own = self.fresh if scope.prefix else str
+                scope.names[name] = bound.get(name) or own(scope.prefix + name)
 
     def add(self, written: tuple[WrittenNode, ...], scope: _Scope) -> None:
         """Add nodes to the graph that is made."""
@@ -187,7 +194,7 @@ class _Resolver:
             outputs=tuple(scope.names[name] if name else "" for name in node.outputs),
             name=scope.prefix + node.name if node.name else "",
         )
-        attributes = self.attributes(written.attributes, scope)
+        attributes = self.attributes(node, written.attributes, scope)
         function = self.functions.get((node.domain, node.operator, written.overload))
         if function is not None:
             self.inline(function, node, attributes, scope)
@@ -197,33 +204,33 @@ class _Resolver:
             attributes = schemas.complete(node, attributes, schema)
         is_operator = schema is not None or node.domain != ""
         if node.operator == "Constant" and not node.domain:
-            self.constant(node.outputs[0], constant_of(node, attributes), scope)
+            scope.made.add_constant(node.outputs[0], constant_of(node, attributes))
         elif is_operator and self.is_known(node.operator, node.domain, node.version):
             values = {name: attribute.value for name, attribute in attributes.items()}
-            scope.nodes.append(replace(node, attributes=values))
-        elif schema is not None and (function := self.defined(node, attributes)) is not None:
+            scope.made.nodes.append(replace(node, attributes=values))
+        elif schema is not None and (function := self.defined(node, attributes, scope)):
             self.inline(function, node, attributes, scope)
         else:
             key = (node.operator, node.domain, node.version)
             self.unknown.setdefault(key, []).append(node)
 
-    def defined(self, node: Node, attributes: dict[str, Attribute]) -> Function | None:
+    def defined(
+        self, node: Node, attributes: dict[str, Attribute], scope: _Scope
+    ) -> Function | None:
         """What ONNX defines a node by, if it does."""
-        return self.body_of(
-            node, attributes, [self.types.get(name, Value(name)) for name in node.inputs]
-        )
+        types = [scope.made.types.get(name, Value(name)) for name in node.inputs]
+        return self.body_of(node, attributes, types)
 
-    def constant(self, name: str, array: Array, scope: _Scope) -> None:
-        scope.constants[name] = array
-        dtype = next((dtype for dtype in DTYPES.values() if dtype.numpy == array.dtype), None)
-        self.types[name] = Value(name, dtype, array.shape)
-
-    def attributes(self, written: dict[str, Attribute], scope: _Scope) -> dict[str, Attribute]:
+    def attributes(
+        self, node: Node, written: dict[str, Attribute], scope: _Scope
+    ) -> dict[str, Attribute]:
         """Attributes with those of a call in the place of references; one that the call hasn't is left out."""
         found = {}
         for name, attribute in written.items():
             if not isinstance(attribute.value, Reference):
                 found[name] = replace(attribute, value=self.value(attribute.value, scope))
+            elif scope.given is None:
+                raise node.error(f"its attribute '{name}' is a function's, and it is in none")
             elif attribute.value.name in scope.given:
                 found[name] = scope.given[attribute.value.name]
         return found
@@ -243,8 +250,7 @@ class _Resolver:
         _check_call(function, node, scope)
         label = node.name or next(filter(None, node.outputs), node.operator)
         inner = _Scope(
-            scope.nodes,
-            scope.constants,
+            scope.made,
             None,
             f"{label[-_LONGEST_PREFIX:]}/",
             {**function.defaults, **attributes},
@@ -268,7 +274,7 @@ class _Resolver:
             made = Node(
                 "Identity", (inner.names[formal],), (name,), {}, schemas.NEWEST, "", "", self.where
             )
-            scope.nodes.append(made)
+            scope.made.nodes.append(made)
 
     def fresh(self, name: str) -> str:
         """A name that nothing else has."""

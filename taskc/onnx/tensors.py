@@ -57,11 +57,17 @@ _ADDRESSABLE = 2**62
 _SUPPORTED = f"taskc computes with {', '.join(COMPUTED.values())}"
 
 
+def dtype_of(number: int) -> DType | None:
+    """The element type that a model gives by its number in TensorProto, if taskc has it."""
+    return DTYPES[COMPUTED[number]] if number in COMPUTED else None
+
+
 def element_type(number: int, part: Part) -> DType:
-    """The element type that a model gives by its number in TensorProto; `part` is what has it."""
-    if number not in COMPUTED:
+    """The same of a part of the model that needs to have one."""
+    dtype = dtype_of(number)
+    if dtype is None:
         raise part.error(f"has elements of type {_type_name(number)}", _SUPPORTED)
-    return DTYPES[COMPUTED[number]]
+    return dtype
 
 
 def check_extents(shape: tuple[int, ...], part: Part) -> None:

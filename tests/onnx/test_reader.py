@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from onnx import (
     AttributeProto,
     FunctionProto,
@@ -10,6 +11,7 @@ from onnx import (
     helper,
 )
 
+from taskc import CompileError
 from taskc.onnx.reader import read
 
 from .models import OPSET, model, tensor
@@ -167,6 +169,20 @@ def test_bodies_that_depend_on_their_node() -> None:
 
     assert "ReduceMean" in operators("mean")
     assert "ReduceMean" not in operators("none")
+
+
+def test_what_one_branch_says_of_its_tensors_is_not_said_of_another_s() -> None:
+    loss = node("NegativeLogLikelihoodLoss", ["t", "labels"], ["r"])
+    said = body("said", [], [node("Abs", ["x"], ["t"]), loss], ["r"])
+    said.value_info.append(tensor("t", 2, 3))
+    unsaid = body("unsaid", [], [node("Abs", ["x"], ["t"]), loss], ["r"])
+    choice = node("If", ["flag"], ["y"], then_branch=said, else_branch=unsaid)
+    inputs = [tensor("x", 2, 3), tensor("labels", 2, type=TensorProto.INT64)]
+    inputs.append(tensor("flag", type=TensorProto.BOOL))
+    with pytest.raises(CompileError, match="depends on the types of its inputs"):
+        read(
+            model([choice], inputs, ["y"]), lambda operator, domain, version: "Loss" not in operator
+        )
 
 
 def body(name: str, inputs: list[str], nodes: list[NodeProto], outputs: list[str]) -> GraphProto:

@@ -40,10 +40,12 @@ def attributed(
     return from_x(item)
 
 
-def called(inputs: list[str], outputs: list[str], body: list[NodeProto]) -> ModelProto:
-    """A call of a function from v to r."""
+def called(
+    inputs: list[str], outputs: list[str], body: list[NodeProto], formals: tuple[str, ...] = ("v",)
+) -> ModelProto:
+    """A call of a function that makes r."""
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("own", 1)]
-    function = helper.make_function("own", "F", ["v"], ["r"], body, opsets)
+    function = helper.make_function("own", "F", [*formals], ["r"], body, opsets)
     call = node("F", inputs, outputs, domain="own", name="call")
     return from_x(call, outputs=tuple(outputs), domains=("own",), functions=(function,))
 
@@ -320,6 +322,23 @@ CASES: dict[str, tuple[Callable[[], ModelProto | bytes], str, str | None]] = {
         "NegativeLogLikelihoodLoss node 'n': what defines it depends on the types of its inputs, which the model"
         " doesn't say",
         "run ONNX's shape inference on the model",
+    ),
+    "attribute of a function outside of one": (
+        lambda: attributed(
+            "Elu", AttributeProto(name="alpha", ref_attr_name="a", type=AttributeProto.FLOAT)
+        ),
+        "Elu node 'n': its attribute 'alpha' is a function's, and it is in none",
+        None,
+    ),
+    "constant without a name": (
+        lambda: from_x(node("Constant", [], [""], name="n", value_int=1)),
+        "Constant node 'n': its output has no name",
+        None,
+    ),
+    "function with two inputs of a name": (
+        lambda: called(["x"], ["y"], [node("Neg", ["v"], ["r"])], formals=("v", "v")),
+        "the function F needs a name of its own for each input",
+        None,
     ),
     "function twice": (defined_twice, "the model defines the function F twice", None),
     "function that calls itself": (
