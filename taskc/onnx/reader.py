@@ -100,7 +100,7 @@ def _opsets(proto: ModelProto | FunctionProto, where: Location) -> dict[str, int
             raise CompileError(message, where, "versions count from 1")
         if found.setdefault(domain, entry.version) != entry.version:
             raise CompileError(f"two versions of the operator set '{domain}' are imported", where)
-    if not OLDEST <= found.get("", NEWEST) <= NEWEST:
+    if found.get("", OLDEST) > NEWEST:
         message = f"the model uses opset {found['']} of ONNX"
         raise CompileError(message, where, f"taskc reads opsets {OLDEST} to {NEWEST}")
     return found
@@ -213,7 +213,7 @@ class _Reader:
             return Value(name)
         if kind != "tensor_type":
             what = kind.removesuffix("_type").replace("_", " ")
-            raise part.error(f"is a {what}; taskc takes tensors")
+            raise part.error(f"is of type {what}; taskc takes tensors")
         if proto.type.tensor_type.elem_type:
             element_type(proto.type.tensor_type.elem_type, part)
         found = _value(proto)

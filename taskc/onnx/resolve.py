@@ -199,6 +199,7 @@ class _Resolver:
         if function is not None:
             self.inline(function, node, attributes, scope)
             return
+        node = schemas.at_least_oldest(node)
         schema = schemas.schema_of(node.operator, node.version, node.domain)
         if schema is not None:
             attributes = schemas.complete(node, attributes, schema)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from taskc.errors import NOWHERE, InternalError
@@ -32,9 +32,11 @@ class Formal:
 class Schema:
     """One version of an operator.
 
+    since     the version that it came with
     required  for each input whether it has to be there; those past the end are as the last
     """
 
+    since: int
     inputs: tuple[str, ...]
     required: tuple[bool, ...]
     counts: tuple[int, int]
@@ -53,6 +55,7 @@ def schema_of(operator: str, version: int, domain: str) -> Schema | None:
         return None
     single = defs.OpSchema.FormalParameterOption.Single
     return Schema(
+        found.since_version,
         tuple(formal.name for formal in found.inputs),
         tuple(formal.option == single for formal in found.inputs),
         (found.min_input, found.max_input),
@@ -75,6 +78,17 @@ def _formal(attribute: defs.OpSchema.Attribute) -> Formal:
 
 def _no_graph(graph: GraphProto) -> WrittenGraph:
     raise InternalError("an attribute's default is a graph")
+
+
+def at_least_oldest(node: Node) -> Node:
+    """The node of an older operator set by the oldest that taskc reads, if its operator is the same in both."""
+    if node.domain or node.version >= OLDEST:
+        return node
+    now, then = (schema_of(node.operator, version, "") for version in (OLDEST, node.version))
+    if now is not None and (then is None or then.since != now.since):
+        message = f"the model is of opset {node.version}, and this operator isn't the same since"
+        raise node.error(message, f"taskc reads opsets {OLDEST} to {NEWEST}")
+    return replace(node, version=OLDEST)
 
 
 def complete(node: Node, attributes: dict[str, Attribute], schema: Schema) -> dict[str, Attribute]:

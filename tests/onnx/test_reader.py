@@ -301,6 +301,13 @@ def test_operator_sets_that_no_node_is_of() -> None:
     assert (found.domain, found.version) == ("", OPSET)
 
 
+def test_operators_of_older_sets_that_are_still_the_same() -> None:
+    proto = model(
+        [node("Not", ["x"], ["t"]), node("Not", ["t"], ["y"])], [tensor("x", 4)], ["y"], opset=1
+    )
+    assert [item.version for item in read(proto).nodes] == [7, 7]
+
+
 def test_custom_operators_stay_as_they_are() -> None:
     proto = model(
         [node("Mine", ["x"], ["y", ""], domain="own", a=b"\xff", b="text")],

@@ -116,8 +116,8 @@ CASES: dict[str, tuple[Callable[[], ModelProto | bytes], str, str | None]] = {
         "taskc reads versions up to 14",
     ),
     "opset too old": (
-        lambda: from_x(node("Relu", ["x"], ["y"]), opset=6),
-        "the model uses opset 6 of ONNX",
+        lambda: from_x(node("Add", ["x", "x"], ["y"], name="n"), opset=6),
+        "Add node 'n': the model is of opset 6, and this operator isn't the same since",
         "taskc reads opsets 7 to 28",
     ),
     "opset too new": (
@@ -153,7 +153,7 @@ CASES: dict[str, tuple[Callable[[], ModelProto | bytes], str, str | None]] = {
     ),
     "sequence": (
         lambda: model([], [SEQUENCE], ["x"]),
-        "the input 'x' is a sequence; taskc takes tensors",
+        "the input 'x' is of type sequence; taskc takes tensors",
         None,
     ),
     "huge input": (
