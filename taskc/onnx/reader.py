@@ -55,11 +55,16 @@ def read_proto(
         if key in functions:
             raise CompileError(f"the model defines the function {key[1]} twice", where)
         functions[key] = made
-    reader = _Reader(_opsets(proto, where), where, folder)
+    opsets = _opsets(proto, where)
+    reader = _Reader(opsets, where, folder)
 
     def body(node: Node, attributes: dict[str, Attribute], types: list[Value]) -> Function | None:
         found = body_of(node, attributes, types)
-        return function_of(found, where, folder)[1] if found is not None else None
+        if found is None:
+            return None
+        if not any(entry.domain == "" for entry in found.opset_import):
+            found.opset_import.add(version=opsets.get("", NEWEST))
+        return function_of(found, where, folder)[1]
 
     return resolve(reader.graph(proto.graph), functions, body, is_known, where)
 

@@ -72,6 +72,10 @@ class _Made:
     constants: dict[str, Array] = field(default_factory=dict)
     types: dict[str, Value] = field(default_factory=dict)
 
+    def types_of(self, node: Node) -> list[Value]:
+        """What is known of a node's inputs."""
+        return [self.types.get(name, Value(name)) for name in node.inputs]
+
     def add_constant(self, name: str, array: Array) -> None:
         self.constants[name] = array
         dtype = next((dtype for dtype in DTYPES.values() if dtype.numpy == array.dtype), None)
@@ -209,18 +213,16 @@ class _Resolver:
         elif is_operator and self.is_known(node.operator, node.domain, node.version):
             values = {name: attribute.value for name, attribute in attributes.items()}
             scope.made.nodes.append(replace(node, attributes=values))
-        elif schema is not None and (function := self.defined(node, attributes, scope)):
+            if schema is not None:
+                for value in schemas.made_types(node, schema, scope.made.types_of(node)):
+                    scope.made.types.setdefault(value.name, value)
+        elif schema is not None and (
+            function := self.body_of(node, attributes, scope.made.types_of(node))
+        ):
             self.inline(function, node, attributes, scope)
         else:
             key = (node.operator, node.domain, node.version)
             self.unknown.setdefault(key, []).append(node)
-
-    def defined(
-        self, node: Node, attributes: dict[str, Attribute], scope: _Scope
-    ) -> Function | None:
-        """What ONNX defines a node by, if it does."""
-        types = [scope.made.types.get(name, Value(name)) for name in node.inputs]
-        return self.body_of(node, attributes, types)
 
     def attributes(
         self, node: Node, written: dict[str, Attribute], scope: _Scope

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from taskc.errors import NOWHERE, InternalError
 
-from .attributes import attribute_of, type_name
+from .attributes import FIELDS, attribute_of, type_name
 from .external import Folder
 from .graph import Node, Value
 from .protobuf import AttributeProto, FunctionProto, GraphProto, defs
-from .writer import node_proto, type_proto
+from .writer import PLAIN, node_proto, type_proto
 from .written import Attribute, Part, WrittenGraph
 
 OLDEST = 7
@@ -34,11 +35,14 @@ class Schema:
 
     since     the version that it came with
     required  for each input whether it has to be there; those past the end are as the last
+    types     of each input, and of each output in `output_types`: what has the same name has the same element type
     """
 
     since: int
     inputs: tuple[str, ...]
     required: tuple[bool, ...]
+    types: tuple[str, ...]
+    output_types: tuple[str, ...]
     counts: tuple[int, int]
     output_counts: tuple[int, int]
     attributes: dict[str, Formal]
@@ -58,6 +62,8 @@ def schema_of(operator: str, version: int, domain: str) -> Schema | None:
         found.since_version,
         tuple(formal.name for formal in found.inputs),
         tuple(formal.option == single for formal in found.inputs),
+        tuple(formal.type_str for formal in found.inputs),
+        tuple(formal.type_str for formal in found.outputs),
         (found.min_input, found.max_input),
         (found.min_output, found.max_output),
         {name: _formal(attribute) for name, attribute in sorted(found.attributes.items())},
@@ -119,6 +125,19 @@ def complete(node: Node, attributes: dict[str, Attribute], schema: Schema) -> di
     return dict(sorted({**defaults, **attributes}.items()))
 
 
+def made_types(node: Node, schema: Schema, types: list[Value]) -> Iterator[Value]:
+    """What is known of a node's outputs from its inputs alone: those that have an input's element type."""
+    known = {
+        schema.types[min(at, len(schema.types) - 1)]: value.dtype
+        for at, value in enumerate(types)
+        if value.dtype is not None
+    }
+    for at, name in enumerate(node.outputs):
+        dtype = known.get(schema.output_types[min(at, len(schema.output_types) - 1)])
+        if name and dtype is not None:
+            yield Value(name, dtype)
+
+
 def _check_count(node: Node, what: str, count: int, limits: tuple[int, int]) -> None:
     least, most = limits
     if least <= count <= most:
@@ -142,6 +161,8 @@ def body_of(
     if version := _version(found.function_opset_versions, node):
         return _function(found.get_function_with_opset_version(version))
     if version := _version(found.context_dependent_function_opset_versions, node):
+        if any(FIELDS[attribute.type] not in PLAIN for attribute in attributes.values()):
+            return None
         proto = node_proto(node, attributes).SerializeToString()
         kinds = [type_proto(value).SerializeToString() for value in types]
         try:

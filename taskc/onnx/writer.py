@@ -10,19 +10,24 @@ from .written import Attribute
 
 _NUMBERS = {name: number for number, name in COMPUTED.items()}
 
+PLAIN = {
+    "f",
+    "i",
+    "s",
+    "floats",
+    "ints",
+    "strings",
+}  # fields of attributes: numbers, strings, lists of them
+
 
 def node_proto(node: Node, attributes: dict[str, Attribute]) -> NodeProto:
-    """A node; of its attributes those that are numbers, strings, or lists of them."""
+    """A node whose attributes are plain."""
     return NodeProto(
         op_type=node.operator,
         domain=node.domain,
         input=node.inputs,
         output=node.outputs,
-        attribute=[
-            _attribute(name, attribute)
-            for name, attribute in attributes.items()
-            if FIELDS[attribute.type] in ("f", "i", "s", "floats", "ints", "strings")
-        ],
+        attribute=[_attribute(name, attribute) for name, attribute in attributes.items()],
     )
 
 

@@ -171,11 +171,36 @@ def test_bodies_that_depend_on_their_node() -> None:
     assert "ReduceMean" not in operators("none")
 
 
+def test_element_types_that_follow_from_others_are_known_where_a_body_depends_on_them() -> None:
+    """The body of SoftmaxCrossEntropyLoss has a NegativeLogLikelihoodLoss of what its own nodes make."""
+    loss = node("SoftmaxCrossEntropyLoss", ["x", "labels"], ["y"])
+    inputs = [tensor("x", 2, 3), tensor("labels", 2, type=TensorProto.INT64)]
+    found = read(
+        model([loss], inputs, ["y"]), lambda operator, domain, version: "Loss" not in operator
+    )
+    assert "LogSoftmax" in {item.operator for item in found.nodes}
+    assert found.nodes[-1].outputs == ("y",)
+
+
+def test_a_body_that_would_leave_out_a_graph_is_not_used() -> None:
+    """ONNX writes the body of FlexAttention with the graph inside of it, but is only told of plain attributes."""
+    scores = body("scores", ["s"], [node("Neg", ["s"], ["r"])], ["r"])
+    attention = node(
+        "FlexAttention", ["x", "x", "x"], ["y"], domain="ai.onnx.preview", score_mod=scores
+    )
+    flex = model(
+        [attention], [tensor("x", 1, 2, 3, 4)], ["y"], domains=("ai.onnx.preview",), opset=26
+    )
+    with pytest.raises(CompileError, match=r"doesn't know:\n  FlexAttention \(of ai.onnx.preview"):
+        read(flex, lambda operator, domain, version: not domain)
+
+
 def test_what_one_branch_says_of_its_tensors_is_not_said_of_another_s() -> None:
     loss = node("NegativeLogLikelihoodLoss", ["t", "labels"], ["r"])
-    said = body("said", [], [node("Abs", ["x"], ["t"]), loss], ["r"])
+    cast = node("Cast", ["x"], ["t"], to=TensorProto.FLOAT)
+    said = body("said", [], [cast, loss], ["r"])
     said.value_info.append(tensor("t", 2, 3))
-    unsaid = body("unsaid", [], [node("Abs", ["x"], ["t"]), loss], ["r"])
+    unsaid = body("unsaid", [], [cast, loss], ["r"])
     choice = node("If", ["flag"], ["y"], then_branch=said, else_branch=unsaid)
     inputs = [tensor("x", 2, 3), tensor("labels", 2, type=TensorProto.INT64)]
     inputs.append(tensor("flag", type=TensorProto.BOOL))

@@ -316,7 +316,7 @@ CASES: dict[str, tuple[Callable[[], ModelProto | bytes], str, str | None]] = {
     ),
     "body by types that nobody knows": (
         lambda: from_x(
-            node("Relu", ["x"], ["t"]),
+            node("Cast", ["x"], ["t"], to=1),
             node("NegativeLogLikelihoodLoss", ["t", "t"], ["y"], name="n"),
         ),
         "NegativeLogLikelihoodLoss node 'n': what defines it depends on the types of its inputs, which the model"
