@@ -89,6 +89,16 @@ def test_a_name_that_is_not_there(ends: tuple[list[str], list[str]]) -> None:
     )
 
 
+def test_weights_that_are_inputs_too_are_not_asked_for() -> None:
+    """As in the oldest models."""
+    whole = chain()
+    whole.graph.input.append(tensor("w", 4))
+    for inputs in (None, ["x"]):
+        part = extract(whole, inputs, ["a"])
+        assert [value.name for value in part.inputs] == ["x"]
+        assert part.constants.keys() == {"w"}
+
+
 def test_functions_come_along() -> None:
     twice = helper.make_function(
         "own",

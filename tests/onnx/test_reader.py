@@ -116,6 +116,16 @@ def test_attributes_of_a_call_reach_the_body() -> None:
     )
 
 
+def test_nodes_of_a_function_are_named_by_its_call() -> None:
+    inner = function(
+        "F", ["v"], ["r"], [node("Neg", ["v"], ["t"], name="n"), node("Abs", ["t"], ["r"])]
+    )
+    nodes = [node("F", ["x"], ["y"], domain="own", name="call")]
+    found = read(model(nodes, [tensor("x", 4)], ["y"], domains=("own",), functions=(inner,)))
+    assert [item.name for item in found.nodes] == ["call/n", ""]
+    assert [item.title for item in found.nodes] == ["Neg node 'call/n'", "Abs node that makes 'y'"]
+
+
 def test_inputs_and_outputs_that_a_call_leaves_out() -> None:
     body = function(
         "F",
@@ -201,7 +211,9 @@ def test_what_one_branch_says_of_its_tensors_is_not_said_of_another_s() -> None:
     said = body("said", [], [cast, loss], ["r"])
     said.value_info.append(tensor("t", 2, 3))
     unsaid = body("unsaid", [], [cast, loss], ["r"])
-    choice = node("If", ["flag"], ["y"], then_branch=said, else_branch=unsaid)
+    choice = node(
+        "If", ["flag"], ["y"], then_branch=unsaid, else_branch=said
+    )  # which come by their names
     inputs = [tensor("x", 2, 3), tensor("labels", 2, type=TensorProto.INT64)]
     inputs.append(tensor("flag", type=TensorProto.BOOL))
     with pytest.raises(CompileError, match="depends on the types of its inputs"):
@@ -271,6 +283,75 @@ def test_graphs_in_functions() -> None:
     )
 
 
+def test_names_in_a_function_s_graphs_hide_none_around_the_call() -> None:
+    """The loop's x is its own, and its v is the x of the call."""
+    loop = body("loop", ["i", "go", "x"], [node("Add", ["x", "v"], ["next"])], ["go", "next"])
+    made = function("F", ["v", "n"], ["r"], [node("Loop", ["n", "", "v"], ["r"], body=loop)])
+    inputs = [tensor("x", 4), tensor("n", type=TensorProto.INT64)]
+    call = node("F", ["x", "n"], ["y"], domain="own")
+    (found,) = read(model([call], inputs, ["y"], domains=("own",), functions=(made,))).nodes
+    assert str(found.attributes["body"]) == (
+        "loop(y/i: ?, y/go: ?, y/x: ?) -> y/go, y/next\n  y/next = Add(y/x, x)"
+    )
+
+
+def test_attributes_of_a_call_reach_the_graphs_of_the_body() -> None:
+    branch = body(
+        "b", [], [refers(node("Elu", ["v"], ["e"]), "alpha", "a", AttributeProto.FLOAT)], ["e"]
+    )
+    choice = node("If", ["v"], ["r"], then_branch=branch, else_branch=branch)
+    made = function("F", ["v"], ["r"], [choice], attributes=("a",))
+    text = of_functions([node("F", ["x"], ["y"], domain="own", a=0.25)], made)
+    assert text.count("Elu(x, alpha=0.25)") == 2
+
+
+def test_nodes_keep_their_order_where_they_can() -> None:
+    """Only the first has to wait, for the fourth."""
+    nodes = [node("Neg", ["d"], ["a"]), *(node("Abs", ["x"], [name]) for name in "bcdef")]
+    found = read(model([*nodes, node("Sum", [*"abcdef"], ["y"])], [tensor("x", 4)], ["y"]))
+    assert [item.outputs[0] for item in found.nodes] == [*"bcdaef", "y"]
+
+
+def test_a_branch_may_give_what_is_around_it() -> None:
+    branch = body("branch", [], [], ["t"])
+    choice = node("If", ["flag"], ["y"], then_branch=branch, else_branch=branch)
+    inputs = [tensor("x", 4), tensor("flag", type=TensorProto.BOOL)]
+    found = read(model([choice, node("Abs", ["x"], ["t"])], inputs, ["y"]))
+    assert [item.operator for item in found.nodes] == ["Abs", "If"]
+    assert {*found.nodes[1].reads} == {"flag", "t"}
+
+
+def test_types_around_a_graph_are_known_in_it() -> None:
+    loss = body("loss", [], [node("NegativeLogLikelihoodLoss", ["x", "labels"], ["r"])], ["r"])
+    choice = node("If", ["flag"], ["y"], then_branch=loss, else_branch=loss)
+    inputs = [tensor("x", 2, 3), tensor("labels", 2, type=TensorProto.INT64)]
+    inputs.append(tensor("flag", type=TensorProto.BOOL))
+    (found,) = read(
+        model([choice], inputs, ["y"]), lambda operator, domain, version: "Loss" not in operator
+    ).nodes
+    assert all(len(graph.nodes) > 1 for graph in found.graphs)
+
+
+def test_bodies_are_of_the_model_s_operator_set_if_they_can_be() -> None:
+    """MeanVarianceNormalization has bodies by opset 13 and 18; that of FlexAttention doesn't say an opset."""
+
+    def versions(operator: str, count: int, domain: str, opset: int) -> set[int]:
+        inputs = ["x"] * count
+        proto = model(
+            [node(operator, inputs, ["y"], domain=domain)],
+            [tensor("x", 1, 2, 3, 4)],
+            ["y"],
+            domains=("ai.onnx.preview",),
+            opset=opset,
+        )
+        found = read(proto, lambda name, domain, version: name != operator)
+        return {item.version for item in found.nodes}
+
+    assert versions("MeanVarianceNormalization", 1, "", 13) == {13}
+    assert versions("MeanVarianceNormalization", 1, "", 21) == {18}
+    assert versions("FlexAttention", 3, "ai.onnx.preview", 25) == {25}
+
+
 def test_inputs_that_have_initializers_are_constants() -> None:
     weights = TensorProto(name="w", data_type=1, dims=[1], float_data=[2.0])
     proto = model(
@@ -301,6 +382,7 @@ def test_constants_of_each_kind() -> None:
         "  c = int64 -3\n"
         "  d = int64 [1099511627776]"
     )
+    assert not any(array.flags.writeable for array in found.constants.values())
 
 
 def test_what_the_model_says_of_its_tensors() -> None:
@@ -345,6 +427,11 @@ def test_custom_operators_stay_as_they_are() -> None:
     ).nodes
     assert (found.operator, found.version, found.outputs) == ("Mine", 1, ("y", ""))
     assert found.attributes == {"a": b"\xff", "b": "text"}
+
+
+def test_notes_of_who_wrote_the_model_are_no_attributes_of_an_operator() -> None:
+    found = read(model([node("Relu", ["x"], ["y"], __note="a")], [tensor("x", 4)], ["y"]))
+    assert found.nodes[0].operator == "Relu"
 
 
 def test_attributes_without_a_type_and_with_nothing_written() -> None:

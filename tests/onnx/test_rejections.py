@@ -395,6 +395,28 @@ def test_graphs_within_graphs_without_end() -> None:
         read(proto.SerializeToString())
 
 
+def test_functions_that_call_themselves_within_graphs() -> None:
+    inner = graph(node("F", ["v"], ["r12"], domain="own"), outputs=("r12",))
+    for at in range(12, 0, -1):
+        made = f"r{at - 1}"
+        branches = {"then_branch": inner, "else_branch": graph(outputs=("v",))}
+        inner = graph(node("If", ["v"], [made], **branches), outputs=(made,))
+    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("own", 1)]
+    nodes = [node("If", ["v"], ["r"], then_branch=inner, else_branch=inner)]
+    function = helper.make_function("own", "F", ["v"], ["r"], nodes, opsets)
+    call = node("F", ["x"], ["y"], domain="own")
+    with pytest.raises(CompileError, match="its function F lies 40 deep in graphs and functions"):
+        read(from_x(call, domains=("own",), functions=(function,)))
+
+
+def test_an_operator_of_onnx_s_own_set_that_is_not_in_it_is_unknown_whoever_knows_it() -> None:
+    proto = from_x(node("Upsample", ["x", "x"], ["y"], name="n"))
+    with pytest.raises(
+        CompileError, match=r"Upsample \(of ONNX, opset 21\): the Upsample node 'n'"
+    ):
+        read(proto, lambda operator, domain, version: True)
+
+
 def test_functions_that_grow_without_end_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of 30 functions calls the next one twice: a billion nodes in a few hundred bytes."""
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("own", 1)]
