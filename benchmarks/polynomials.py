@@ -179,6 +179,22 @@ POLYNOMIALS = (
         {24: 7, 53: 15},
     ),
     Polynomial(
+        "ASIN",
+        "asin(x) = x + x z p(z), z = x * x, |x| <= 1/2",
+        lambda z: (mp.asin(mp.sqrt(z)) / mp.sqrt(z) - 1) / z,
+        lambda z: z * mp.sqrt(z) / mp.asin(mp.sqrt(z)),
+        both(Real(0), Real("0.25")),
+        {24: 5, 53: 12},
+    ),
+    Polynomial(
+        "ATAN",
+        "atan(x) = x + x z p(z), |x| <= 1",
+        lambda z: (mp.atan(mp.sqrt(z)) / mp.sqrt(z) - 1) / z,
+        lambda z: z * mp.sqrt(z) / mp.atan(mp.sqrt(z)),
+        both(Real(0), Real(1)),
+        {24: 9, 53: 20},
+    ),
+    Polynomial(
         "ERF",
         "erf(x) = x + x p(z), z = x * x, |x| <= 1",
         lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1,

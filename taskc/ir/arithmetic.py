@@ -126,13 +126,23 @@ UNARY_OPERATORS: dict[str, Operator] = {
     "rsqrt": Operator(_FLOATS, lambda x: 1 / np.sqrt(x)),
     "exp": Operator(_FLOATS, np.exp),
     "exp2": Operator(_FLOATS, np.exp2),
+    "expm1": Operator(_FLOATS, np.expm1),
     "fast_exp2": Operator(_FLOATS, np.exp2),  # see docs/language.md
     "log": Operator(_FLOATS, np.log),
     "log2": Operator(_FLOATS, np.log2),
+    "log1p": Operator(_FLOATS, np.log1p),
     "sin": Operator(_FLOATS, np.sin),
     "cos": Operator(_FLOATS, np.cos),
     "tan": Operator(_FLOATS, np.tan),
+    "asin": Operator(_FLOATS, np.arcsin),
+    "acos": Operator(_FLOATS, np.arccos),
+    "atan": Operator(_FLOATS, np.arctan),
+    "sinh": Operator(_FLOATS, np.sinh),
+    "cosh": Operator(_FLOATS, np.cosh),
     "tanh": Operator(_FLOATS, np.tanh),
+    "asinh": Operator(_FLOATS, np.arcsinh),
+    "acosh": Operator(_FLOATS, np.arccosh),
+    "atanh": Operator(_FLOATS, np.arctanh),
     "sigmoid": Operator(_FLOATS, _sigmoid),
     "erf": Operator(_FLOATS, erf),
     "gelu": Operator(_FLOATS, _gelu),  # x * Phi(x), not the tanh approximation
@@ -140,7 +150,9 @@ UNARY_OPERATORS: dict[str, Operator] = {
 
 # Computed in f64 and rounded to the type; a backend is bound to an error, not to these bits.
 MATH_FUNCTIONS: frozenset[str] = frozenset(
-    {"pow", "rsqrt", "exp", "exp2", "fast_exp2", "log", "log2", "sin", "cos", "tan", "tanh"}
+    {"pow", "rsqrt", "exp", "exp2", "fast_exp2", "expm1", "log", "log2", "log1p"}
+    | {"sin", "cos", "tan", "asin", "acos", "atan"}
+    | {"sinh", "cosh", "tanh", "asinh", "acosh", "atanh"}
     | {"sigmoid", "erf", "gelu"}
 )
 

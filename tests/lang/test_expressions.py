@@ -103,7 +103,10 @@ def test_expression(expression: str, expected: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    "exp exp2 log log2 sin cos tan tanh sqrt rsqrt sigmoid erf gelu floor ceil trunc isnan".split(),
+    (
+        "exp exp2 expm1 log log2 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh"
+        " sqrt rsqrt sigmoid erf gelu floor ceil trunc isnan"
+    ).split(),
 )
 def test_elementwise_functions(name: str) -> None:
     assert value_text(f"tc.{name}(s)") == f"{name}(s)"

@@ -43,8 +43,10 @@ _EXTREMA = {"min": "minimum", "max": "maximum"}
 # Of f64; with an f behind it, of f32.
 _FUNCTIONS = {
     "floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc", "abs": "fabs", "sqrt": "sqrt",
-    "pow": "pow", "rsqrt": "rsqrt", "exp": "exp", "exp2": "exp2", "log": "log", "log2": "log2",
-    "sin": "sin", "cos": "cos", "tan": "tan", "tanh": "tanh", "erf": "erf",
+    "pow": "pow", "rsqrt": "rsqrt", "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2",
+    "log1p": "log1p", "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan",
+    "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "asinh", "acosh": "acosh", "atanh": "atanh",
+    "erf": "erf",
 }  # fmt: skip
 _OF_THE_PRELUDE = ("sigmoid", "gelu", "fast_exp2")
 

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from taskc.backend.cpu.builder import Value
 from taskc.backend.cpu.elementwise import Elementwise
 from taskc.backend.cpu.math.error import erf, gelu
-from taskc.backend.cpu.math.exponential import exp, exp2, sigmoid, tanh
-from taskc.backend.cpu.math.logarithm import log, log2, pow
+from taskc.backend.cpu.math.exponential import cosh, exp, exp2, expm1, sigmoid, sinh, tanh
+from taskc.backend.cpu.math.inverse import acos, acosh, asin, asinh, atan, atanh
+from taskc.backend.cpu.math.logarithm import log, log1p, log2, pow
 from taskc.backend.cpu.math.notation import Term
 from taskc.backend.cpu.math.trigonometric import cos, sin, tan
 from taskc.ir.types import bf16, f16, f32
@@ -29,12 +30,22 @@ _FUNCTIONS: dict[str, Callable[..., Term]] = {
     "exp": exp,
     "exp2": exp2,
     "fast_exp2": exp2,
+    "expm1": expm1,
     "log": log,
     "log2": log2,
+    "log1p": log1p,
     "sin": sin,
     "cos": cos,
     "tan": tan,
+    "asin": asin,
+    "acos": acos,
+    "atan": atan,
+    "sinh": sinh,
+    "cosh": cosh,
     "tanh": tanh,
+    "asinh": asinh,
+    "acosh": acosh,
+    "atanh": atanh,
     "sigmoid": sigmoid,
     "erf": erf,
     "gelu": gelu,

@@ -1,4 +1,4 @@
-"""exp, exp2, and what is made of them: sigmoid, tanh."""
+"""exp, exp2, expm1, and what is made of them: sigmoid, sinh, cosh, tanh."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from taskc.ir.types import DType, f32, f64
 # Beyond these the results of exp and exp2 are 0 and infinity.
 _EXP_RANGE = {f32: (-104.0, 89.0), f64: (-746.0, 710.0)}
 _EXP2_RANGE = {f32: (-151.0, 129.0), f64: (-1076.0, 1025.0)}
+# From the first on exp differs from -1 by less than half an ulp of 1; half of exp of the second is infinite.
+_EXPM1_RANGE = {f32: (-20.0, 89.5), f64: (-40.0, 710.6)}
 # exp of it is so large that 1 more makes no difference to a quotient.
 _TANH_END = {f32: 20.0, f64: 40.0}
 
@@ -73,6 +75,44 @@ def sigmoid(x: Term) -> Term:
     """1 / (1 + exp(-x)); below 0 exp(x) / (1 + exp(x)), which doesn't overflow."""
     power = exp(-abs(x))
     return (x < 0).select(power, power.of(1)).divided_by_sum(1, power)
+
+
+def expm1(x: Term) -> Term:
+    """exp(x) - 1, four times its quarter; what is so small that this is x would lose digits in a quarter."""
+    more, power = _quartered(x.clamped(*_EXPM1_RANGE[x.dtype]))
+    return _is_tiny(x).select(x, more.fused(power, power - 0.25) * 4)
+
+
+def sinh(x: Term) -> Term:
+    """(m + q) / 2, where m = exp(|x|) - 1 and q = m / (m + 1); below 1 m - m q / 2, which counts q's rounding less.
+
+    All of it by quarters of m and q, which don't overflow.
+    """
+    size = abs(x)
+    more, power = _quartered(size.clamped(high=_EXPM1_RANGE[x.dtype][1]))
+    m = more.fused(power, power - 0.25)
+    q = m / m.fused(4, 1)
+    half = (size < 1).select(m.fused(q * -2, m) * 2, m + q)
+    return _is_tiny(x).select(x, (half * 2).signed_as(x))
+
+
+def cosh(x: Term) -> Term:
+    """(p + 1 / p) / 2, where p = exp(|x|), of a quarter of p."""
+    more, power = _quartered(abs(x).clamped(high=_EXPM1_RANGE[x.dtype][1]))
+    quarter = more.fused(power, power)
+    return quarter.fused(2, 0.125 / quarter)
+
+
+def _quartered(x: Term) -> tuple[Term, Term]:
+    """A number near 0 and a power of two: exp(x) is 1 more than the first times four of the second."""
+    more, shifted = reduced(x)
+    power = ((shifted.bits() - (bias(x.dtype) + 2)) << x.dtype.mantissa_bits).as_float()
+    return more, power
+
+
+def _is_tiny(x: Term) -> Term:
+    """Whether x**2 / 2 is less than a quarter of an ulp of x."""
+    return abs(x) < 2.0 ** -(x.dtype.mantissa_bits + 2)
 
 
 def tanh(x: Term) -> Term:

@@ -1,4 +1,4 @@
-"""log, log2 and pow."""
+"""log, log2, log1p and pow."""
 
 from __future__ import annotations
 
@@ -28,6 +28,22 @@ def log2(x: Term) -> Term:
     high, low = LOG2_E[x.dtype]
     natural = _log_above(f)
     return _special(x, natural.fused(high, natural.fused(low, exponent)))
+
+
+def log1p(x: Term, low: Term | None = None) -> Term:
+    """That of u = 1 + x, where f makes up for what is lost of x: near 0 it is x. It has the sign of x.
+
+    low  a second part of x, below half an ulp of it
+    """
+    u = x + 1
+    lost = x - (u - 1)
+    exponent, f = _split(u)
+    ln2, ln2_low = LN2[x.dtype]
+    natural = _log_above(lost.fused((f + 1) / u, f))
+    if low is not None:
+        natural = natural + low / u
+    result = exponent.fused(ln2, exponent.fused(ln2_low, natural))
+    return _special(u, result).signed_as(x)
 
 
 def pow(x: Term, y: Term) -> Term:

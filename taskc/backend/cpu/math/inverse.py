@@ -1,0 +1,82 @@
+"""The inverses of sin, cos and tan, and of sinh, cosh and tanh."""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+from taskc.backend.cpu.math.logarithm import log1p
+from taskc.backend.cpu.math.notation import Term
+from taskc.backend.cpu.math.tables import ASIN, ATAN, HALF_PI, LN2
+from taskc.ir.types import f32, f64
+
+# Here a square is finite, and 1 less or more makes no difference to a logarithm.
+_LARGE = {f32: 2.0**28, f64: 2.0**57}
+
+
+def asin(x: Term) -> Term:
+    """pi / 2 - 2 asin(sqrt((1 - |x|) / 2)) above 1/2."""
+    is_far, s, more = _asin(abs(x))
+    high, low, _ = HALF_PI[x.dtype]
+    most = high - 2 * s
+    rest = high - most - 2 * s
+    return is_far.select(most + (rest + (low - 2 * more)), s + more).signed_as(x)
+
+
+def acos(x: Term) -> Term:
+    """pi / 2 - asin(x); 2 asin(sqrt((1 - x) / 2)) above 1/2, and below -1/2 what that of -x lacks of pi."""
+    is_far, s, more = _asin(abs(x))
+    high, low, _ = HALF_PI[x.dtype]
+    is_added = is_far.unary("not") & (x < 0)
+    rest = is_added.select(high + s, high - s) + is_added.select(low + more, low - more)
+    return is_far.select((x < 0).select(rest, s + more) * 2, rest)
+
+
+def _asin(size: Term) -> tuple[Term, Term, Term]:
+    """Whether |x| is above 1/2; and two numbers whose sum is asin(|x|), or there asin(sqrt((1 - |x|) / 2))."""
+    is_far = size > 0.5
+    z = is_far.select((1 - size) * 0.5, size * size)
+    s = is_far.select(z.unary("sqrt"), size)
+    return is_far, s, s * z * z.polynomial(ASIN[s.dtype])
+
+
+def atan(x: Term) -> Term:
+    """pi / 2 - atan(1 / |x|) above 1."""
+    size = abs(x)
+    is_far = size > 1
+    t = is_far.select(1 / size, size)
+    z = t * t
+    near = (t * z).fused(z.polynomial(ATAN[x.dtype]), t)
+    high, low, _ = HALF_PI[x.dtype]
+    return is_far.select(low - near + high, near).signed_as(x)
+
+
+def asinh(x: Term) -> Term:
+    """log(1 + y), where y = |x| + x**2 / (1 + sqrt(1 + x**2)); log(2 |x|) where that is large."""
+    size = abs(x)
+    square = size * size
+    root = size.fused(size, 1).unary("sqrt")
+    return _log1p_or_twice(size, size, square / (root + 1)).signed_as(x)
+
+
+def acosh(x: Term) -> Term:
+    """log(1 + t + sqrt(t t + 2 t)), where t = x - 1; log(2 x) where that is large."""
+    t = x - 1
+    result = _log1p_or_twice(t, t.fused(t, t + t).unary("sqrt"), t)
+    return (x < 1).select(nan, result)
+
+
+def _log1p_or_twice(x: Term, large: Term, small: Term) -> Term:
+    """log(1 + large + small), or log(2 x) where x is large."""
+    is_large = x > _LARGE[x.dtype]
+    y = large + small
+    low = is_large.select(0, large - y + small)
+    logarithm = log1p(is_large.select(x, y), low)
+    return is_large.select(logarithm + LN2[x.dtype][0], logarithm)
+
+
+def atanh(x: Term) -> Term:
+    """log((1 + |x|) / (1 - |x|)) / 2. Above 1 that is NaN, as the logarithm of a negative number."""
+    size = abs(x)
+    quotient = (size + size).divided_by_sum(1, -size)
+    # A quotient by 0 has no remainder.
+    return (log1p(size.equals(1).select(inf, quotient)) * 0.5).signed_as(x)
