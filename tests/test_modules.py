@@ -81,7 +81,7 @@ ELSEWHERE = {
     "backend/cpu/test_extremes.py": "backend/cpu/native",
     "backend/cpu/test_jit.py": "backend/cpu/module",
     "backend/cpu/test_math.py": "backend/cpu/math/error backend/cpu/math/exponential backend/cpu/math/logarithm"
-    " backend/cpu/math/inverse backend/cpu/math/notation backend/cpu/math/rare"
+    " backend/cpu/math/inverse backend/cpu/math/notation backend/cpu/math/power backend/cpu/math/rare"
     " backend/cpu/math/tables backend/cpu/math/trigonometric",
     # What CUDA's backend emits is compiled, for a GPU and for this machine, and run on the latter.
     "backend/cuda/test_compile.py": "backend/cuda/compiled backend/cuda/disassemble backend/cuda/emit"

@@ -67,6 +67,15 @@ def _ordered(pick: np.ufunc, merge: np.ufunc, a: Array, b: Array) -> Array:
     return result
 
 
+def _power(a: Array, b: Array) -> Array:
+    """Of integers, too: a negative power is the inverse, truncated."""
+    if a.dtype.kind == "f":
+        return np.asarray(np.power(a, b))
+    is_inverse = b < 0
+    result = np.power(a, np.where(is_inverse, b & 1, b))
+    return np.where(is_inverse & (np.abs(a) != 1), 0, result).astype(a.dtype)
+
+
 def _sigmoid(x: Array) -> Array:
     power = np.exp(-np.abs(x))  # never overflows
     return np.asarray(np.where(x < 0, power, 1.0) / (1 + power))
@@ -91,7 +100,8 @@ BINARY_OPERATORS: dict[str, Operator] = {
     "/": Operator(_FLOATS, np.divide),
     "//": Operator(_NUMBERS, np.floor_divide),  # as Python's, and 0 for an integer divided by 0
     "%": Operator(_NUMBERS, np.remainder),  # likewise
-    "pow": Operator(_FLOATS, np.power),
+    "fmod": Operator(_FLOATS, np.fmod),  # of a quotient that is truncated
+    "pow": Operator(_NUMBERS, _power),
     "min": Operator(_ALL, _minimum),  # NaN if either is; -0 < +0
     "max": Operator(_ALL, _maximum),
     "&": Operator(_BITS, np.bitwise_and),

@@ -20,6 +20,7 @@ from taskc.lang import (
     folds,
     loops,
     memory,
+    numbers,
     operations,
     roles,
     snippets,
@@ -30,7 +31,7 @@ from taskc.lang.context import Context
 from taskc.lang.conversions import condition, constant_integer, index, scalar, unify
 from taskc.lang.expressions import Evaluated
 from taskc.lang.names import INTRINSICS, UNARY_FUNCTIONS
-from taskc.lang.operators import binary, boolean_operation, check_operator, compute, select
+from taskc.lang.operators import boolean_operation, check_operator, compute, select
 from taskc.lang.refusals import REFUSED_CALLS
 from taskc.lang.values import (
     NOTHING,
@@ -165,21 +166,6 @@ def _fma(context: Context, node: ast.Call) -> Value:
     return ir.Fused(operands[0], operands[1], operands[2], loc=context.locate(node))
 
 
-def _cdiv(context: Context, node: ast.Call) -> Value:
-    """ceil(a / b), as -(-a // b)."""
-    bound = bind(context, node, "tc.cdiv", "a b")
-    a, b = (context.evaluate(bound[part]) for part in "ab")
-    if is_constant(a) and is_constant(b):
-        return compute(context, node, INTRINSICS["cdiv"], a, b)
-    nodes = bound["a"], bound["b"]
-    left, right = unify(context, "tc.cdiv", (a, b), nodes, node)
-    if not left.dtype.is_integer:
-        raise context.error(f"'tc.cdiv' is not defined on {left.dtype}", node)
-    loc = context.locate(node)
-    above = binary(context, ast.Sub, (right, 1), nodes, node)
-    return ir.Binary("//", ir.Binary("+", left, above, loc=loc), right, loc=loc)
-
-
 _PYTHON_ONLY = (
     *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda, ast.JoinedStr),
     *(ast.Dict, ast.Set, ast.Starred),
@@ -304,10 +290,10 @@ HANDLERS: dict[str, Handler] = {
     **{name: _unary_function(f"tc.{name}", name, INTRINSICS[name]) for name in UNARY_FUNCTIONS},
     "where": _where,
     "fma": _fma,
-    "cdiv": _cdiv,
     "static": _static,
     "print": _print,
     "worker": _worker,
+    **numbers.HANDLERS,
     **loops.HANDLERS,
     **memory.HANDLERS,
     **blocks.HANDLERS,

@@ -223,13 +223,13 @@ def _argument(
             return context.new_cell(parameter, scalar(context, value, node), loc)
         return value
     if parameter == source.rest:
-        return tuple([_named(context, parameter, part, node) for part in value])
+        return tuple([named(context, parameter, part, node) for part in value])
     if is_expression_only and source.uses.get(parameter, 0) <= 1:
         return scalar(context, value, node) if isinstance(value, (Pending, Choice)) else value
-    return _named(context, parameter, value, node)
+    return named(context, parameter, value, node)
 
 
-def _named(context: Context, name: str, value: Value, node: ast.expr) -> Value:
+def named(context: Context, name: str, value: Value, node: ast.expr) -> Value:
     """An argument that may be used more than once: what is computed gets a name."""
     if isinstance(value, (Pending, Choice)):
         value = scalar(context, value, node)

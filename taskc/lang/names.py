@@ -81,6 +81,20 @@ def _cdiv(a: Any, b: int) -> Any:
     return (a + (b - 1)) // b if isinstance(a, Size) else -(-a // b)
 
 
+def _truncdiv(a: int, b: int) -> Any:
+    return abs(a) // abs(b) * _sign(a) * _sign(b)
+
+
+def _fmod(a: Any, b: Any) -> Any:
+    if isinstance(a, int) and isinstance(b, int):
+        return a - b * _truncdiv(a, b)
+    return float(arithmetic.binary("fmod", np.float64(a), np.float64(b), f64))
+
+
+def _sign(x: Any) -> Any:
+    return x if x != x or x == 0 else 1 if x > 0 else -1
+
+
 def _fma(a: float, b: float, c: float) -> float:
     return float(arithmetic.fma(np.float64(a), np.float64(b), np.float64(c), f64))
 
@@ -126,6 +140,10 @@ trunc = _elementwise("trunc")
 isnan = _elementwise("isnan")
 
 cdiv = Intrinsic("cdiv", _cdiv)
+truncdiv = Intrinsic("truncdiv", _truncdiv)
+fmod = Intrinsic("fmod", _fmod)
+sign = Intrinsic("sign", _sign)
+isinf = Intrinsic("isinf", math.isinf)
 fma = Intrinsic("fma", _fma)
 where = Intrinsic("where", lambda condition, then, otherwise: then if condition else otherwise)
 static = Intrinsic("static", lambda value: value)

@@ -152,10 +152,6 @@ def _power(
         check_operator(context, "*", base.dtype, at)
         return ir.Binary("*", base, base, loc=loc)
     left, right = unify(context, "**", sides, nodes, at)
-    if not left.dtype.is_float:
-        raise context.error(
-            f"'**' on {left.dtype} is only for squares", at, "multiply, or convert: .to(f32)"
-        )
     check_operator(context, "pow", left.dtype, at)
     return ir.Binary("pow", left, right, loc=loc)
 

@@ -54,6 +54,8 @@ class Native(Instructions):
                 return self._plain(_FLOAT_PLAIN[operator], a, b)
             if operator in ("//", "%"):
                 return self._float_division(operator, a, b)
+            if operator == "fmod":
+                return self._plain("frem", a, b)
             raise InternalError(f"no code for {operator!r} on {dtype}")
         if operator in ("//", "%"):
             return self._division(operator, a, b)

@@ -157,6 +157,8 @@ class Expressions:
             return self._shift(node, dtype)
         if operator in _DIVISIONS:
             return self._division(node, dtype)
+        if operator == "pow":
+            return self.call("power", node.left, node.right)
         if dtype.bits < 32:
             # i8 and i16 are computed as int; the product of two u16 may not fit that.
             if operator == "*" and dtype.bits == 16:
@@ -243,8 +245,8 @@ class Expressions:
             return self.call(f"{_EXTREMA[operator]}.{dtype}", left, right)
         if operator in _DIVISIONS:
             return self.call(f"{_DIVISIONS[operator]}.{dtype}", left, right)
-        if operator == "pow":
-            return self._function(_FUNCTIONS["pow"], dtype, left, right)
+        if operator in ("pow", "fmod"):
+            return self._function(operator, dtype, left, right)
         return self._infix(operator, left, right)
 
     def _function(self, name: str, dtype: DType, *operands: Expression) -> Text:

@@ -60,6 +60,20 @@ template <class T> __device__ __forceinline__ T floor_modulo(T a, T b) {
     return (T)(rest + (rest != 0 && (rest < 0) != (b < 0) ? b : 0));
 }
 
+//: power multiply
+template <class T> __device__ __forceinline__ T power(T a, T b) {
+    if (b < 0) {  // the inverse, truncated
+        if (a != 1 && a != (T)-1) return 0;
+        b = b & 1;
+    }
+    T result = 1;
+    for (; b != 0; b = (T)(b >> 1)) {
+        if (b & 1) result = multiply(result, a);
+        a = multiply(a, a);
+    }
+    return result;
+}
+
 //: floor_divide.f32
 __device__ __forceinline__ f32 floor_divide(f32 a, f32 b) {
     f32 rest = fmodf(a, b), ratio = a / b;

@@ -14,6 +14,7 @@ from taskc.backend.cpu.math.exponential import cosh, exp, exp2, expm1, sigmoid, 
 from taskc.backend.cpu.math.inverse import acos, acosh, asin, asinh, atan, atanh
 from taskc.backend.cpu.math.logarithm import log, log1p, log2, pow
 from taskc.backend.cpu.math.notation import Term
+from taskc.backend.cpu.math.power import integer_power
 from taskc.backend.cpu.math.trigonometric import cos, sin, tan
 from taskc.ir.types import bf16, f16, f32
 
@@ -56,6 +57,8 @@ def math_function(elementwise: Elementwise, name: str, operands: tuple[Value, ..
     """A function of MATH_FUNCTIONS."""
     dtype = operands[0].dtype
     terms = [Term(elementwise, operand) for operand in operands]
+    if dtype.is_integer:
+        return integer_power(*terms).value
     if dtype in (f16, bf16):
         return _FUNCTIONS[name](*(term.convert(f32) for term in terms)).convert(dtype).value
     return _FUNCTIONS[name](*terms).value

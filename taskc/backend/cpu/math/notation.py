@@ -14,7 +14,7 @@ Number = int | float
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """An f32, f64, u32, u64 or bool: one, or one of each lane. A number beside it has its type."""
+    """An f32, an f64, an integer or a bool: one, or one of each lane. A number beside it has its type."""
 
     elementwise: Elementwise
     value: Value
