@@ -4,7 +4,7 @@ matmul         GEMM: products of matrices, with transposed or packed operands an
                products of 8- and 16-bit numbers
 convolution    of images, with stride, padding, dilation and groups
 pooling        of images: the largest numbers or averages of windows, or of whole images
-rows           softmax, log_softmax, layer_norm, rms_norm over the last axis
+rows           softmax, log_softmax, layer_norm, rms_norm over an axis
 reductions     sum, mean, max, min, prod along any axes
 elementwise    an expression of several inputs, with broadcasting
 transpose      axes in any other order

@@ -12,8 +12,8 @@ SIZES = (1, 2, 3, 15, 16, 17, 127, 129, 1009)
 ULP = 2.0**-23
 
 
-def numbers(m: int, n: int, scale: float = 1.0) -> np.ndarray:
-    return (scale * np.random.default_rng(n).standard_normal((m, n))).astype(np.float32)
+def numbers(m: int, n: int, scale: float = 1.0, inner: tuple[int, ...] = ()) -> np.ndarray:
+    return (scale * np.random.default_rng(n).standard_normal((m, n, *inner))).astype(np.float32)
 
 
 def exact_softmax(x: np.ndarray) -> np.ndarray:
@@ -101,12 +101,43 @@ def test_rms_norm(n: int) -> None:
     assert (np.abs(rms_norm(4, n)(x, scale) - exact * scale) <= 4 * bound).all()
 
 
+@pytest.mark.parametrize("n", [1, 64, 1009])
+@pytest.mark.parametrize("inner", [2, 129])
+def test_rows_along_the_middle_axis(n: int, inner: int) -> None:
+    x, scale, shift = numbers(3, n, inner=(inner,)), numbers(1, n)[0], numbers(2, n)[1]
+    exact = exact_softmax(x)
+    # Of sums of n numbers, one after another: each addition rounds.
+    rounded = 8 + n / 2
+    bound = (rounded + np.abs(x - x.max(axis=1, keepdims=True))) * ULP * exact + 1e-37
+    assert (np.abs(softmax(3, n, inner=inner)(x) - exact) <= bound).all()
+    difference = log_softmax(3, n, inner=inner)(x) - np.log(exact)
+    assert (np.abs(difference) <= rounded * ULP * (1 + np.abs(np.log(exact)))).all()
+    normal = exact_layer_norm(x) * scale[:, None] + shift[:, None]
+    bound = 8 * rounded * ULP * (1 + np.abs(exact_layer_norm(x))) * (1 + np.abs(scale[:, None]))
+    assert (np.abs(layer_norm(3, n, inner=inner)(x, scale, shift) - normal) <= bound).all()
+    root = np.sqrt((x.astype(np.float64) ** 2).mean(axis=1, keepdims=True) + 1e-5)
+    y = rms_norm(3, n, inner=inner, scaled=False)(x)
+    assert (np.abs(y - x / root) <= rounded * ULP * (1 + np.abs(x / root))).all()
+
+
+def test_rows_along_the_middle_axis_of_any_size() -> None:
+    kernel = softmax(tc.dim("m"), tc.dim("n"), inner=tc.dim("inner"))
+    for m, n, inner in ((3, 5, 1), (1, 300, 17), (2, 1, 40), (0, 2, 3), (2, 0, 3), (2, 3, 0)):
+        x = numbers(m, n, inner=(inner,))
+        y = kernel(x)
+        assert y.shape == x.shape
+        assert not x.size or np.abs(y - exact_softmax(x)).max() <= 1e-6
+
+
 @pytest.mark.parametrize("shape", [(3, 17), (2, 129)])
 def test_as_in_the_simulator(shape: tuple[int, int], same_bits: Any) -> None:
     """There is no mathematical function in these but the square root, which is exact."""
     x, scale = numbers(*shape), numbers(1, shape[1])[0]
     same_bits(lambda: rms_norm(*shape), x, scale)
     same_bits(lambda: layer_norm(*shape), x, scale, scale)
+    x = numbers(*shape, inner=(5,))
+    same_bits(lambda: rms_norm(*shape, inner=5), x, scale)
+    same_bits(lambda: layer_norm(*shape, inner=5), x, scale, scale)
 
 
 def test_symbolic_sizes_share_a_kernel() -> None:

@@ -1,18 +1,21 @@
-"""Softmax and normalizations over the last axis of a matrix.
+"""Softmax and normalizations over the last axis of a matrix, or another axis of an array.
 
 problem.py is what is computed, plan.py how. Each other file is an algorithm:
 
-whole   rows that a block has in registers: read once, and written once
-strips  rows that a block goes over two or three times, from the nearest cache but for the first
+whole    rows that a block has in registers: read once, and written once
+strips   rows that a block goes over two or three times, from the nearest cache but for the first
+columns  rows whose elements aren't neighbours: each worker has rows of its own
 
-Numbers of 16 bits are converted as they are read, and rounded when they are written.
+x is an array [m, n], and a row has n elements; with `inner` it is an array [m, n, inner], and a row lies along the
+middle axis. Numbers of 16 bits are converted as they are read, and rounded when they are written.
 """
 
 from __future__ import annotations
 
 import taskc as tc
 from taskc import DType, KernelDefinition, Machine, f32
-from taskc.kernels.rows.plan import Strips, Whole, candidates
+from taskc.kernels.rows.columns import columns
+from taskc.kernels.rows.plan import Columns, Strips, Whole, candidates
 from taskc.kernels.rows.problem import Extent, Problem
 from taskc.kernels.rows.strips import strips
 from taskc.kernels.rows.whole import whole
@@ -20,30 +23,31 @@ from taskc.tune.choose import choose
 from taskc.tune.space import Operator
 
 __all__ = [
-    "Problem", "Strips", "Whole", "build", "layer_norm", "log_softmax", "rms_norm", "softmax",
+    "Columns", "Problem", "Strips", "Whole", "build", "layer_norm", "log_softmax", "rms_norm", "softmax",
 ]  # fmt: skip
 
 
 def softmax(
-    m: Extent, n: Extent, *, dtype: DType = f32, machine: Machine | None = None
+    m: Extent, n: Extent, *, inner: Extent = 1, dtype: DType = f32, machine: Machine | None = None
 ) -> KernelDefinition:
     """exp(x - peak) / sum(exp(x - peak)) for each row, with the row's largest element as its peak."""
-    return build(Problem(function="softmax", m=m, n=n, dtype=dtype), None, machine or tc.machine())
+    problem = Problem(function="softmax", m=m, n=n, dtype=dtype, inner=inner)
+    return build(problem, None, machine or tc.machine())
 
 
 def log_softmax(
-    m: Extent, n: Extent, *, dtype: DType = f32, machine: Machine | None = None
+    m: Extent, n: Extent, *, inner: Extent = 1, dtype: DType = f32, machine: Machine | None = None
 ) -> KernelDefinition:
     """x - peak - log(sum(exp(x - peak))) for each row."""
-    return build(
-        Problem(function="log_softmax", m=m, n=n, dtype=dtype), None, machine or tc.machine()
-    )
+    problem = Problem(function="log_softmax", m=m, n=n, dtype=dtype, inner=inner)
+    return build(problem, None, machine or tc.machine())
 
 
 def layer_norm(
     m: Extent,
     n: Extent,
     *,
+    inner: Extent = 1,
     dtype: DType = f32,
     scaled: bool = True,
     shifted: bool = True,
@@ -56,7 +60,8 @@ def layer_norm(
     mean, in a pass of its own.
     """
     problem = Problem(
-        function="layer_norm", m=m, n=n, dtype=dtype, scaled=scaled, shifted=shifted, epsilon=epsilon
+        function="layer_norm", m=m, n=n, dtype=dtype, scaled=scaled, shifted=shifted, epsilon=epsilon,
+        inner=inner,
     )  # fmt: skip
     return build(problem, None, machine or tc.machine())
 
@@ -65,20 +70,27 @@ def rms_norm(
     m: Extent,
     n: Extent,
     *,
+    inner: Extent = 1,
     dtype: DType = f32,
     scaled: bool = True,
     epsilon: float = 1e-5,
     machine: Machine | None = None,
 ) -> KernelDefinition:
     """x / sqrt(mean(x**2) + epsilon) for each row, times `scale`, of n elements, if there is one."""
-    problem = Problem(function="rms_norm", m=m, n=n, dtype=dtype, scaled=scaled, epsilon=epsilon)
+    problem = Problem(
+        function="rms_norm", m=m, n=n, dtype=dtype, scaled=scaled, epsilon=epsilon, inner=inner
+    )
     return build(problem, None, machine or tc.machine())
 
 
-def build(problem: Problem, plan: Whole | Strips | None, machine: Machine) -> KernelDefinition:
+def build(
+    problem: Problem, plan: Whole | Strips | Columns | None, machine: Machine
+) -> KernelDefinition:
     """By this plan, or by the one of least cost."""
     plan = plan or choose(ROWS, problem, machine)
+    if isinstance(plan, Columns):
+        return columns(problem, plan)
     return whole(problem, plan) if isinstance(plan, Whole) else strips(problem, plan)
 
 
-ROWS = Operator("rows", candidates, build, (Strips, Whole))
+ROWS = Operator("rows", candidates, build, (Strips, Whole, Columns))

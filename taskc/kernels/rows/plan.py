@@ -1,14 +1,17 @@
-"""How rows are computed, as data: `Whole` rows in registers, or `Strips`, that rows are gone over by."""
+"""How rows are computed, as data: `Whole` rows in registers, or `Strips`, that rows are gone over by.
+
+Rows whose elements aren't neighbours are `Columns`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, prod
 
 from taskc import DType, Machine, Mapping, repeat, spatial
 from taskc.kernels.machine_facts import GPU, PROCESSOR, seconds_of_bytes
-from taskc.kernels.owners import along, power, width
+from taskc.kernels.owners import along, boxes_of, owners_of_boxes, power, width
 from taskc.kernels.rows.problem import Extent, Problem
 
 _MANY = 1 << 12  # for an extent that is known only at a call
@@ -77,7 +80,31 @@ class Strips:
                         yield Strips(own, peak, rows, most)
 
 
-def candidates(problem: Problem, machine: Machine) -> Iterator[Whole | Strips]:
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """own      who has which of neighbouring rows
+    is_kept  whether softmax keeps the powers of a block's rows
+    """
+
+    own: Mapping
+    is_kept: bool = False
+
+    def cost(self, problem: Problem, machine: Machine) -> float:
+        """As long as memory takes for each element twice; when rows are gone over again, they come from a cache."""
+        return _seconds(2, problem, machine)
+
+    def variations(self, problem: Problem, machine: Machine) -> Iterator[Columns]:
+        wide = width(problem.inner, problem.dtype)
+        for accesses in (1, 2, 4, 8):
+            own = boxes_of((problem.inner,), wide, machine, accesses)
+            yield _columns(problem, machine, own)
+
+
+def candidates(problem: Problem, machine: Machine) -> Iterator[Whole | Strips | Columns]:
+    if not problem.is_contiguous:
+        wide = width(problem.inner, problem.dtype)
+        yield _columns(problem, machine, owners_of_boxes((problem.inner,), wide, machine))
+        return
     own = owners_of_whole_rows(problem.m, problem.n, problem.dtype, machine)
     if own is not None:
         yield Whole(own)
@@ -85,8 +112,15 @@ def candidates(problem: Problem, machine: Machine) -> Iterator[Whole | Strips]:
 
 
 def _seconds(times: int, problem: Problem, machine: Machine) -> float:
-    m, n = (x if isinstance(x, int) else _MANY for x in (problem.m, problem.n))
-    return seconds_of_bytes(times * m * n * problem.dtype.nbytes, machine)
+    sizes = (x if isinstance(x, int) else _MANY for x in (problem.m, problem.n, problem.inner))
+    return seconds_of_bytes(times * prod(sizes) * problem.dtype.nbytes, machine)
+
+
+def _columns(problem: Problem, machine: Machine, own: Mapping) -> Columns:
+    """A processor keeps the powers of as many elements as the nearest caches do."""
+    n = problem.n
+    has_room = isinstance(n, int) and n * own.shape[0] <= PROCESSOR.cached_powers
+    return Columns(own, problem.function == "softmax" and machine.is_processor and has_room)
 
 
 def _strips(problem: Problem, machine: Machine) -> Strips:

@@ -1,4 +1,4 @@
-"""What is computed of the rows of a matrix, whichever algorithm does it: softmax and normalizations.
+"""What is computed of rows along an axis, whichever algorithm does it: softmax and normalizations.
 
 The operands, their order and their types are written down here.
 """
@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import taskc as tc
-from taskc import DType, f32, f64
+from taskc import DType, Mapping, f32, f64
 
 Extent = Any  # an int, or a tc.dim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """y = function(x) for each row of x[m, n]; numbers of 16 bits are converted as they are read.
+    """y = function(x) for each row of x[m, n], or of x[m, n, inner] along the middle axis.
+
+    Numbers of 16 bits are converted as they are read.
 
     function         softmax, log_softmax, layer_norm or rms_norm
     scaled, shifted  whether a normalization has such an operand, of n elements
@@ -31,6 +33,12 @@ class Problem:
     scaled: bool = False
     shifted: bool = False
     epsilon: float = 1e-5
+    inner: Extent = 1
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether a row's elements are neighbours."""
+        return isinstance(self.inner, int) and self.inner == 1
 
     @property
     def wide(self) -> DType:
@@ -47,18 +55,20 @@ class Problem:
         """Whether a row's mean is taken away before its variance is taken."""
         return self.function == "layer_norm"
 
-    def kernel(self, workers: int, rows: int, block: Callable[..., Any]) -> tc.KernelDefinition:
-        """block(x, scale, shift, y, row) for so many rows at a time, as a kernel of the problem's parameters."""
-        matrix, vector = self.dtype[self.m, self.n], (self.dtype[self.n],)
+    def kernel(self, own: Mapping, rows: int, block: Callable[..., Any]) -> tc.KernelDefinition:
+        """block(x, scale, shift, y, *first) for so many rows at a time, as a kernel of the problem's parameters."""
+        inner, by = ((), (rows,)) if self.is_contiguous else ((self.inner,), (1, rows))
+        shape, tiled = (self.m, self.n, *inner), (self.m, *inner)
+        array, vector = self.dtype[shape], (self.dtype[self.n],)
 
         def kernel(
-            x: matrix,
+            x: array,
             scale: vector if self.scaled else (),
             shift: vector if self.shifted else (),
-            y: tc.out[matrix],
+            y: tc.out[array],
         ):
-            for row in tc.tiles(self.m, by=rows):
-                block(x, scale, shift, y, row)
+            for (*first,) in tc.tiles(tiled, by=by):
+                block(x, scale, shift, y, *first)
 
         kernel.__name__ = self.function
-        return tc.kernel(workers=workers)(kernel)
+        return tc.kernel(workers=own.workers)(kernel)

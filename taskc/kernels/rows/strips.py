@@ -20,7 +20,7 @@ Function = Callable[..., Any]
 def strips(problem: Problem, plan: Strips) -> KernelDefinition:
     makes = {"softmax": _softmax, "log_softmax": _log_softmax}
     block = makes.get(problem.function, _normalization)(problem, plan)
-    return problem.kernel(plan.own.workers, plan.rows, block)
+    return problem.kernel(plan.own, plan.rows, block)
 
 
 @tc.function

@@ -20,7 +20,7 @@ Function = Callable[..., Any]
 def whole(problem: Problem, plan: Whole) -> KernelDefinition:
     makes = {"softmax": _softmax, "log_softmax": _log_softmax}
     block = makes.get(problem.function, _normalization)(problem, plan.own)
-    return problem.kernel(plan.own.workers, plan.own.shape[0], block)
+    return problem.kernel(plan.own, plan.own.shape[0], block)
 
 
 @tc.function
