@@ -10,7 +10,7 @@ import pytest
 import taskc as tc
 from taskc.backend.cpu.compile import llvm_text
 from taskc.backend.cpu.processor import typical
-from taskc.kernels.reductions import reduction
+from taskc.kernels.reductions import argmax, argmin, reduction
 from taskc.passes.pipeline import lower
 
 SIZES = (1, 2, 3, 15, 16, 17, 127, 129, 1009)
@@ -47,6 +47,24 @@ def test_sizes(operator: str, n: int, same_bits: Any) -> None:
 def test_axes(axes: tuple[int, ...], same_bits: Any) -> None:
     for operator in ("sum", "max"):
         check(operator, (2, 3, 5, 18), axes, same_bits)
+
+
+@pytest.mark.parametrize("axes", [(0, 2, 4), (0, 2, 4, 6), (1, 3, 5), (0, 1, 3, 5)])
+def test_axes_in_many_groups(axes: tuple[int, ...], same_bits: Any) -> None:
+    shape = (2, 3, 4, 1, 5, 2, 3)
+    for operator in ("mean", "max"):
+        check(operator, shape, axes, same_bits)
+    x = numbers(shape).astype(np.float16)
+    y = reduction("sum", shape, axes, dtype=tc.f16, keepdims=True)(x)
+    exact = x.astype(np.float64).sum(axes, keepdims=True)
+    np.testing.assert_array_equal(y, exact.astype(np.float16), strict=True)  # rounded once
+
+
+def test_a_wider_result(same_bits: Any) -> None:
+    x = numbers((3, 700)).astype(np.float16)
+    y = same_bits(lambda: reduction("sum", (3, 700), (1,), dtype=tc.f16, result=tc.f32), x)
+    assert y.dtype == np.float32
+    assert (np.abs(y - x.astype(np.float64).sum(1)) <= 700 * 700 * 2.0**-24).all()
 
 
 def test_in_two_steps(same_bits: Any) -> None:
@@ -94,10 +112,58 @@ def test_types(dtype: tc.DType, same_bits: Any) -> None:
             assert np.array_equal(y, exact)
 
 
+def check_places(x: np.ndarray, axis: int, dtype: tc.DType, same_bits: Any) -> None:
+    """Of the first and of the last of several."""
+    turned = np.flip(x, axis)
+    for make, place in ((argmax, np.argmax), (argmin, np.argmin)):
+        y = same_bits(lambda make=make: make(x.shape, axis, dtype=dtype), x)
+        np.testing.assert_array_equal(y, place(x, axis=axis), strict=True)
+        y = same_bits(
+            lambda make=make: make(x.shape, axis, dtype=dtype, last=True, keepdims=True), x
+        )
+        last = x.shape[axis] - 1 - place(turned, axis=axis, keepdims=True)
+        np.testing.assert_array_equal(y, last, strict=True)
+
+
+@pytest.mark.parametrize("n", [1, 17, 129])
+def test_places_of_extremes(n: int, same_bits: Any) -> None:
+    for shape, axis in (((3, n), 0), ((3, n), -1), ((2, n, 5), 1)):
+        few = np.random.default_rng(n).integers(-3, 3, shape).astype(np.float32)  # most not alone
+        check_places(few, axis, tc.f32, same_bits)
+
+
+@pytest.mark.parametrize("dtype", [tc.i8, tc.u8, tc.i64, tc.f16, tc.bf16, tc.f64])
+def test_places_of_types(dtype: tc.DType, same_bits: Any) -> None:
+    x = np.random.default_rng(3).integers(0, 7, (6, 35)).astype(dtype.numpy)
+    x[3], x[4] = dtype.minimum, dtype.maximum
+    check_places(x, 1, dtype, same_bits)
+
+
+def test_places_of_what_has_no_order(same_bits: Any) -> None:
+    x = np.full((4, 70), -np.inf, np.float32)
+    x[1] = np.inf
+    x[2, 50] = np.inf
+    x[3, [7, 33, 69]] = np.nan
+    for axis in (0, 1):
+        check_places(x, axis, tc.f32, same_bits)
+
+
+def test_places_of_any_size() -> None:
+    m, n = tc.dim("m"), tc.dim("n")
+    kernels = [argmax((m, n), axis) for axis in (0, 1)]
+    for shape in ((1, 1), (3, 17), (300, 5)):
+        x = numbers(shape)
+        for axis, kernel in enumerate(kernels):
+            assert np.array_equal(kernel(x), x.argmax(axis))
+
+
 def test_no_elements() -> None:
     assert reduction("sum", (3, 0), (1,))(np.zeros((3, 0), np.float32)).tolist() == [0, 0, 0]
     with pytest.raises(tc.CompileError, match="the max of no elements has no value"):
         reduction("max", (3, 0), (1,))
+    with pytest.raises(tc.CompileError, match="the max of no elements has no value"):
+        argmax((3, 0), 1)
+    assert argmax((0, 3), 1)(np.zeros((0, 3), np.float32)).shape == (0,)
 
 
 def test_a_missing_number_is_not_lost() -> None:
@@ -121,5 +187,3 @@ def test_refusals() -> None:
         reduction("sum", (3, 4), (2,))
     with pytest.raises(tc.CompileError, match="there is no mean of i32"):
         reduction("mean", (3,), (0,), dtype=tc.i32)
-    with pytest.raises(tc.CompileError, match=r"axes \[0, 2, 4\] of 5 lie in more than two groups"):
-        reduction("sum", (2, 2, 2, 2, 2), (0, 2, 4))

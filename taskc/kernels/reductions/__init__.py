@@ -1,26 +1,38 @@
-"""Sum, mean, maximum, minimum and product along any axes.
+"""Sum, mean, maximum, minimum and product along any axes, and where a maximum or a minimum is.
 
 problem.py is what is computed, plan.py how. Each other file is an algorithm:
 
-fold   by one kernel
-parts  of what is folded into few numbers: parts of it, whose results are folded by a second kernel
+fold    by one kernel
+parts   in two steps: of what is folded into few numbers, parts; of many groups of axes, the last two
+places  of the largest or the smallest number, by one kernel
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import taskc as tc
 from taskc import DType, KernelDefinition, Machine, ProgramDefinition, f32
 from taskc.kernels.reductions.fold import fold
-from taskc.kernels.reductions.parts import in_parts
+from taskc.kernels.reductions.parts import in_parts, in_turn
+from taskc.kernels.reductions.places import places
 from taskc.kernels.reductions.plan import Fold, Parts, candidates
-from taskc.kernels.reductions.problem import Problem, problem_of
+from taskc.kernels.reductions.problem import (
+    PLACES,
+    Problem,
+    folded_axes,
+    kept,
+    last_two_groups,
+    problem_of,
+    problem_of_places,
+    wide,
+)
 from taskc.tune.choose import choose
 from taskc.tune.space import Operator
 
-__all__ = ["Fold", "Parts", "Problem", "build", "reduction"]
+__all__ = ["Fold", "Parts", "Problem", "argmax", "argmin", "build", "reduction"]
 
 
 def reduction(
@@ -30,6 +42,7 @@ def reduction(
     *,
     dtype: DType = f32,
     keepdims: bool = False,
+    result: DType | None = None,
     machine: Machine | None = None,
 ) -> KernelDefinition | ProgramDefinition:
     """Folds the axes with "sum", "mean", "prod", "max" or "min".
@@ -37,8 +50,53 @@ def reduction(
     Numbers of 16 bits are folded in f32, and the result is rounded once; integers wrap.
 
     keepdims  the result has the extent 1 for each axis, where it else has none
+    result    the type of the result; that of the numbers if it is None
     """
-    problem = problem_of(operator, shape, axes, dtype, keepdims=keepdims)
+    folded = folded_axes(len(shape), axes)
+    first, machine = last_two_groups(shape, folded), machine or tc.machine()
+    left = [1 if axis in first else extent for axis, extent in enumerate(shape)]
+    if not last_two_groups(left, folded):
+        problem = problem_of(operator, shape, axes, dtype, keepdims=keepdims, result=result)
+        return build(problem, None, machine)
+    between, result = wide(dtype), result or dtype
+    types = (
+        dtype[tuple(shape)],
+        between[tuple(left)],
+        result[kept(shape, folded, keepdims=keepdims)],
+    )
+    fold = partial(reduction, operator, machine=machine)
+    return in_turn(
+        fold(shape, first, dtype=dtype, keepdims=True, result=between),
+        fold(left, folded, dtype=between, keepdims=keepdims, result=result),
+        types,
+    )
+
+
+def argmax(
+    shape: Sequence[Any],
+    axis: int,
+    *,
+    dtype: DType = f32,
+    keepdims: bool = False,
+    last: bool = False,
+    machine: Machine | None = None,
+) -> KernelDefinition | ProgramDefinition:
+    """Where along the axis the largest number is, as i64: the first of several, or the last one. NaN counts as such."""
+    problem = problem_of_places("argmax", shape, axis, dtype, keepdims=keepdims, last=last)
+    return build(problem, None, machine or tc.machine())
+
+
+def argmin(
+    shape: Sequence[Any],
+    axis: int,
+    *,
+    dtype: DType = f32,
+    keepdims: bool = False,
+    last: bool = False,
+    machine: Machine | None = None,
+) -> KernelDefinition | ProgramDefinition:
+    """The same of the smallest number."""
+    problem = problem_of_places("argmin", shape, axis, dtype, keepdims=keepdims, last=last)
     return build(problem, None, machine or tc.machine())
 
 
@@ -47,7 +105,9 @@ def build(
 ) -> KernelDefinition | ProgramDefinition:
     """By this plan, or by the one of least cost."""
     plan = plan or choose(REDUCTION, problem, machine)
-    return in_parts(problem, plan) if isinstance(plan, Parts) else fold(problem, plan)
+    if isinstance(plan, Parts):
+        return in_parts(problem, plan)
+    return places(problem, plan) if problem.operator in PLACES else fold(problem, plan)
 
 
 REDUCTION = Operator("reduction", candidates, build, (Fold, Parts))

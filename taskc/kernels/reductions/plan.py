@@ -11,7 +11,7 @@ import taskc as tc
 from taskc import Machine, Mapping, repeat, spatial
 from taskc.kernels.machine_facts import GPU, PROCESSOR, seconds_of_bytes
 from taskc.kernels.owners import along as walkers, power, width
-from taskc.kernels.reductions.problem import Problem
+from taskc.kernels.reductions.problem import PLACES, Problem
 
 # Of processors: elements that a part has, and the number of results above which there are no parts. They don't
 # depend on the number of threads, and so neither does the result.
@@ -67,7 +67,7 @@ class Parts:
 
 def candidates(problem: Problem, machine: Machine) -> Iterator[Fold | Parts]:
     """Parts first, as far as a block has some steps of each: what is folded into few numbers keeps all blocks busy."""
-    for size in _sizes(problem, machine):
+    for size in _sizes(problem, machine) if problem.operator not in PLACES else ():
         first, second = in_two(problem)
         partial, rest = _owner(first, machine, size), _owner(second, machine, None)
         yield Parts(Fold(partial), size, Fold(rest))

@@ -7,25 +7,36 @@ A kernel sees its arrays with neighbouring axes joined, as `[outer, apart, middl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 import taskc as tc
-from taskc import CompileError, DType, TensorType, bf16, boolean, f16, f32
+from taskc import CompileError, DType, InternalError, TensorType, bf16, boolean, f16, f32, i64
 
 OPERATORS = {"sum": "+", "mean": "+", "prod": "*", "max": "max", "min": "min"}
+PLACES = {"argmax": "max", "argmin": "min"}
+
+
+def wide(dtype: DType) -> DType:
+    """What numbers of a type are folded in: those of 16 bits in f32, so that the result is rounded once."""
+    return f32 if dtype in (f16, bf16) else dtype
+
 
 View = tuple[Any, Any, Any, Any, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """given, made  the types of x and y, of five axes; made has as many elements `along` as there are parts"""
+    """given, made  the types of x and y, of five axes; made has as many elements `along` as there are parts
+
+    last  whether argmax and argmin give the last place of several
+    """
 
     operator: str
     given: TensorType
     made: TensorType
+    last: bool = False
 
     @property
     def view(self) -> View:
@@ -39,14 +50,13 @@ class Problem:
 
     @property
     def wide(self) -> DType:
-        """What is computed in: numbers of 16 bits are folded in f32, and the result is rounded once."""
-        dtype = self.given.dtype
-        return f32 if dtype in (f16, bf16) else dtype
+        """What is computed in."""
+        return wide(self.given.dtype)
 
     @property
     def start(self) -> Any:
         """What leaves everything as it is."""
-        operator, dtype = self.operator, self.wide
+        operator, dtype = PLACES.get(self.operator, self.operator), self.wide
         if operator not in ("max", "min"):
             return 1 if operator == "prod" else 0
         if dtype.is_float:
@@ -86,7 +96,13 @@ class Problem:
 
 
 def problem_of(
-    operator: str, shape: Sequence[Any], axes: Iterable[int], dtype: DType, *, keepdims: bool
+    operator: str,
+    shape: Sequence[Any],
+    axes: Iterable[int],
+    dtype: DType,
+    *,
+    keepdims: bool,
+    result: DType | None = None,
 ) -> Problem:
     """The problem of what a user asks for, if there is one."""
     if operator not in OPERATORS:
@@ -95,27 +111,52 @@ def problem_of(
         )
     if dtype is boolean or (operator == "mean" and not dtype.is_float):
         raise CompileError(f"there is no {operator} of {dtype}")
-    folded = _folded_axes(len(shape), axes)
-    kept = [1 if axis in folded else extent for axis, extent in enumerate(shape)]
-    if not keepdims:
-        kept = [extent for axis, extent in enumerate(shape) if axis not in folded]
-    view, result = _views(shape, folded)
+    folded = folded_axes(len(shape), axes)
+    view, reduced = _views(shape, folded)
     if operator in ("max", "min") and 0 in (view[1], view[3]):
         raise CompileError(f"the {operator} of no elements has no value", hint=f"{tuple(shape)}")
     return Problem(
         operator=operator,
         given=dtype[tuple(shape)].reshape(*view),
-        made=dtype[tuple(kept)].reshape(*result),
+        made=(result or dtype)[kept(shape, folded, keepdims=keepdims)].reshape(*reduced),
     )
 
 
-def _folded_axes(rank: int, axes: Iterable[int]) -> set[int]:
+def problem_of_places(
+    operator: str, shape: Sequence[Any], axis: int, dtype: DType, *, keepdims: bool, last: bool
+) -> Problem:
+    """The problem of where the largest or the smallest number is."""
+    problem = problem_of(PLACES[operator], shape, (axis,), dtype, keepdims=keepdims)
+    return replace(problem, operator=operator, made=replace(problem.made, dtype=i64), last=last)
+
+
+def folded_axes(rank: int, axes: Iterable[int]) -> set[int]:
     folded = set()
     for axis in axes:
         if not -rank <= axis < rank:
             raise CompileError(f"axis {axis} is not one of {rank}")
         folded.add(axis % rank)
     return folded
+
+
+def kept(shape: Sequence[Any], folded: set[int], *, keepdims: bool) -> tuple[Any, ...]:
+    """A result's shape."""
+    if not keepdims:
+        return tuple([extent for axis, extent in enumerate(shape) if axis not in folded])
+    return tuple([1 if axis in folded else extent for axis, extent in enumerate(shape)])
+
+
+def last_two_groups(shape: Sequence[Any], folded: set[int]) -> set[int]:
+    """The axes of the last two groups of neighbours among those that are folded; any of extent 1 belong to none."""
+    found, groups, is_inside = set(), 0, False
+    for axis in reversed(range(len(shape))):
+        if isinstance(shape[axis], int) and shape[axis] == 1:
+            continue
+        groups += axis in folded and not is_inside
+        is_inside = axis in folded
+        if is_inside and groups <= 2:
+            found.add(axis)
+    return found
 
 
 def _views(shape: Sequence[Any], folded: set[int]) -> tuple[View, View]:
@@ -138,9 +179,6 @@ def _views(shape: Sequence[Any], folded: set[int]) -> tuple[View, View]:
         if joined and joined[-1][0] is want:
             parts[place] = joined.pop()[1]
     if joined:
-        raise CompileError(
-            f"axes {sorted(folded)} of {len(shape)} lie in more than two groups",
-            hint="reduce some of them first",
-        )
+        raise InternalError(f"axes {sorted(folded)} of {len(shape)} lie in more than two groups")
     along, middle, apart, outer = parts
     return (outer, apart, middle, along, inner), (outer, 1, middle, 1, inner)
