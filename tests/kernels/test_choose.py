@@ -17,6 +17,7 @@ from taskc.kernels import (
     pooling,
     reductions,
     rows,
+    scans,
     transpose,
 )  # fmt: skip
 from taskc.kernels.attention.plan import candidates as attention_plans
@@ -29,8 +30,10 @@ from taskc.kernels.matmul.plan import candidates, candidates_of_batches, candida
 from taskc.kernels.pooling.plan import candidates as pooling_plans
 from taskc.kernels.pooling.problem import problem_of as pooling_problem
 from taskc.kernels.reductions.plan import candidates as reduction_plans
-from taskc.kernels.reductions.problem import problem_of as reduction_problem
+from taskc.kernels.reductions.problem import problem_of as reduction_problem, problem_of_places
 from taskc.kernels.rows.plan import candidates as row_plans
+from taskc.kernels.scans.plan import candidates as scan_plans
+from taskc.kernels.scans.problem import problem_of as scan_problem
 from taskc.kernels.transpose.plan import candidates as transpose_plans
 from taskc.kernels.transpose.problem import problem_of as transpose_problem
 from taskc.machine import Machine
@@ -106,6 +109,15 @@ STREAMED: list[tuple[Any, Any, Any, Any, Any, float]] = [
     (rows, row_plans, of_rows("softmax", 21, 50), [(21, 50)], softmaxed, 1e-6),
     (rows, row_plans, of_rows("log_softmax", 3, 300), [(3, 300)], lambda x: np.log(softmaxed(x)), 1e-5),
     (rows, row_plans, of_rows("layer_norm", 5, 70, **NORM), [(5, 70), (70,), (70,)], normalized, 1e-5),
+    (rows, row_plans, of_rows("softmax", 3, 21, inner=1500), [(3, 21, 1500)], softmaxed, 1e-6),
+    (rows, row_plans, of_rows("log_softmax", 3, 21, inner=1500), [(3, 21, 1500)],
+     lambda x: np.log(softmaxed(x)), 1e-5),
+    (reductions, reduction_plans, problem_of_places("argmax", (30, 700), 1, f32, keepdims=False, last=False),
+     [(30, 700)], lambda x: x.argmax(1), 0),
+    (reductions, reduction_plans, problem_of_places("argmin", (700, 30), 0, f32, keepdims=False, last=False),
+     [(700, 30)], lambda x: x.argmin(0), 0),
+    (scans, scan_plans, scan_problem((9, 1500), 0, f32, exclusive=False, reverse=False), [(9, 1500)],
+     lambda x: x.cumsum(0), 0),
     (reductions, reduction_plans, reduction_problem("sum", (70_000,), (0,), f32, keepdims=False),
      [(70_000,)], np.sum, 0),
     (reductions, reduction_plans, reduction_problem("sum", (3, 200_000), (1,), f32, keepdims=False),

@@ -21,9 +21,10 @@ from taskc.ir import nodes as ir
 from taskc.ir.rewrite import expressions, statements, walk
 from taskc.kernels.elementwise import elementwise
 from taskc.kernels.owners import along, owners_of_boxes
-from taskc.kernels.reductions import reduction
+from taskc.kernels.reductions import argmax, reduction
 from taskc.kernels.rows import layer_norm, log_softmax, rms_norm, softmax
 from taskc.kernels.rows.plan import owners_of_whole_rows
+from taskc.kernels.scans import cumsum
 from taskc.kernels.transpose import transpose
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.machine import Machine
@@ -171,6 +172,16 @@ def test_rows_of_any_length(target: str, machine: Machine) -> None:
     assert accessed(target, softmax(m, fours, machine=machine))["x"] == {16}
 
 
+@pytest.mark.parametrize("inner", [5, 64])
+def test_rows_along_the_middle_axis(inner: int, target: str, machine: Machine) -> None:
+    x, scale = numbers(3, 20, inner), numbers(20, seed=1)
+    y = checked(target, softmax(3, 20, inner=inner, machine=machine), x, sectors=1.25)
+    assert np.abs(y - exact_softmax(x)).max() < 1e-6
+    kernel = layer_norm(3, 20, inner=inner, shifted=False, machine=machine)
+    y = checked(target, kernel, x, scale, sectors=1.25)
+    assert np.abs(y - exact_norm(x, centred=True) * scale[:, None]).max() < 1e-5
+
+
 def test_infinite_numbers(target: str, machine: Machine) -> None:
     x = np.zeros((3, 20), np.float32)
     x[0, 3], x[1], x[2, 5] = -np.inf, 3e38, np.nan
@@ -247,6 +258,22 @@ def test_reductions_of_any_size(target: str, machine: Machine) -> None:
         y = checked(target, kernel, x)
         assert np.abs(y.ravel() - x.astype(np.float64).sum(axis)).max() < 1e-4
         assert accessed(target, kernel)["x"] == {16}
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_places_and_scans(axis: int, target: str, machine: Machine) -> None:
+    x = np.random.default_rng(0).integers(-9, 9, (70, 96)).astype(np.float32)
+    for last in (False, True):
+        # The neighbours that a worker has are read one by one, and places have 8 bytes.
+        kernel = argmax((70, 96), axis, last=last, machine=machine)
+        y = checked(target, kernel, x, sectors=4, ways=2)
+        first = np.flip(x, axis).argmax(axis) if last else x.argmax(axis)
+        assert np.array_equal(y, x.shape[axis] - 1 - first if last else first)
+    # Neighbours in a line are one worker's, one after another.
+    y = checked(
+        target, cumsum((70, 96), axis, machine=machine), x, sectors=1.25 if axis == 0 else 32
+    )
+    assert np.array_equal(y, x.cumsum(axis))
 
 
 def test_few_results_are_the_work_of_all_processors(target: str, machine: Machine) -> None:

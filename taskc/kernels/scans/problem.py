@@ -1,0 +1,44 @@
+"""What a scan computes, and how kernels see it: as `[outer, along, inner]`, with neighbouring axes joined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from taskc import CompileError, DType, TensorType, bf16, boolean, f16, f32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """given  the type of x, and of y, of three axes"""
+
+    given: TensorType
+    exclusive: bool = False
+    reverse: bool = False
+
+    @property
+    def wide(self) -> DType:
+        """What is computed in."""
+        dtype = self.given.dtype
+        return f32 if dtype in (f16, bf16) else dtype
+
+    @property
+    def start(self) -> int | float:
+        """What changes nothing: -0.0, where it isn't itself a result."""
+        return 0 if self.exclusive or not self.wide.is_float else -0.0
+
+
+def problem_of(
+    shape: Sequence[Any], axis: int, dtype: DType, *, exclusive: bool, reverse: bool
+) -> Problem:
+    """The problem of what a user asks for, if there is one."""
+    rank = len(shape)
+    if not -rank <= axis < rank:
+        raise CompileError(f"axis {axis} is not one of {rank}")
+    if dtype is boolean:
+        raise CompileError(f"there is no sum of {dtype}")
+    at = axis % rank
+    view = prod(shape[:at]), shape[at], prod(shape[at + 1 :])
+    return Problem(given=dtype[tuple(shape)].reshape(*view), exclusive=exclusive, reverse=reverse)
