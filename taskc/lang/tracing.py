@@ -167,7 +167,8 @@ class Trace(Sizes):
     def handle(self, named: Parameter) -> Handle:
         if isinstance(named, ir.Variable):
             return ScalarHandle(named, self)
-        return TensorHandle(named, self, tuple([self.number(index(n)) for n in named.shape]))
+        shape = [n if isinstance(n, int) else self.number(n) for n in named.shape]
+        return TensorHandle(named, self, tuple(shape))
 
     def empty(self, kind: object) -> Handle:
         """`tc.empty(type)`"""
@@ -374,7 +375,7 @@ class Trace(Sizes):
 
 def _surely(trace: Sizes, size: Any) -> bool:
     """Whether a size is 0 or more, whatever the dimensions are."""
-    return trace.is_natural(trace.form(trace.expression(size)))
+    return trace.is_natural(trace.form(size if isinstance(size, int) else trace.expression(size)))
 
 
 def current_trace() -> Trace | None:

@@ -96,6 +96,18 @@ def test_backwards_and_in_two_directions() -> None:
     assert z.tolist() == np.stack([2 * x, 4 * x[::-1]], 1).tolist()
 
 
+def test_a_recurrence_backwards() -> None:
+    @tc.program
+    def program(x: f32[n, 2], y: tc.out[f32[n + 1, 2]]):
+        tc.compute(2, lambda i: f32(1.0), out=y[n])
+        for t in tc.steps(n):
+            added(x[n - 1 - t], y[n - t], 0, out=y[n - 1 - t])
+
+    x = numbers(3, 2)
+    expected = np.concatenate([np.cumsum(x[::-1], 0, np.float32)[::-1] + 1, np.ones((1, 2))])
+    assert checked(program)(x).tolist() == expected.tolist()
+
+
 def test_a_loop_in_a_loop() -> None:
     @tc.program
     def program(x: f32[m, n, 2], y: tc.out[f32[m, n, 2]], last: tc.out[f32[2]]):
@@ -198,6 +210,21 @@ FILLED = "doubled(x[t], out=y[t])\n"
             "h = tc.empty(f32[2])\nfor t in tc.steps(n):\n    doubled(h, out=y[t])\n    doubled(x[t], out=h)", 6,
             "doubled(h, out=y[t])",
             "doubled(): argument 'x' is read, and no call has written 'h' before",
+        ),
+        (
+            "u = tc.empty(f32[n, 2])\nfor t in tc.steps(n):\n    doubled(u[t], out=y[t])\n    doubled(x[t], out=u[t])",
+            6, "doubled(u[t], out=y[t])",
+            "doubled(): argument 'x' is read, and no call has written 'u' before",
+        ),
+        (
+            "u = tc.empty(f32[n, 2])\nfor t in tc.steps(n):\n    doubled(u[n - 1 - t], out=y[t])\n"
+            "    doubled(x[t], out=u[n - 1 - t])", 6, "doubled(u[n - 1 - t], out=y[t])",
+            "doubled(): argument 'x' is read, and no call has written 'u' before",
+        ),
+        (
+            "u = tc.empty(f32[2 * n, 2])\nfor a in tc.steps(n):\n    for b in tc.steps(n):\n        doubled(u[2 * b])",
+            7, "doubled(u[2 * b])",
+            "doubled(): argument 'x' is read, and no call has written 'u' before",
         ),
         (
             "for t in tc.steps(n):\n    doubled(x[t], out=y[t])\ndoubled(y[t], out=w)", 6, "y[t]",

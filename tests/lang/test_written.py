@@ -147,6 +147,19 @@ def test_parts_that_meet_are_the_whole() -> None:
     assert found.tolist() == [0, 4, 8, -2, 0, 4]
 
 
+def test_parts_whose_order_nobody_knows_are_kept() -> None:
+    @tc.program
+    def program(x: f32[n], z: f32[m], y: tc.out[f32[m]], u: tc.out[f32[n]]):
+        t = tc.empty(f32[n + m])
+        doubled(z, out=t[n:])
+        doubled(x, out=t[m:])
+        doubled(t[n:], out=y)
+        doubled(t[m:], out=u)
+
+    y, u = checked(program)(numbers(1), numbers(2))
+    assert (y.tolist(), u.tolist()) == ([0, 0], [0])
+
+
 def test_outputs_are_written_in_parts() -> None:
     @tc.program
     def program(x: f32[n, 3], z: f32[3], y: tc.out[f32[n + 1, 3]]):
