@@ -7,9 +7,13 @@ import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from taskc import driver
+from taskc.ir.program import Program
+from taskc.ir.verify_programs import verify_program
 from taskc.tune import database
 
 # Nothing that somebody has tuned or measured on this machine changes what tests build: this comes before any operator.
@@ -53,6 +57,28 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 def _guards() -> None:
     """Arrays that compiled code sees have canaries around them: tests/guards.py."""
     guards.install()
+
+
+_PROGRAM_PASSES = ("schedule",)  # names of the driver's
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _rules() -> Iterator[None]:
+    """Programs keep their rules before each pass over them and after."""
+
+    def verified(make: Callable[..., Program]) -> Callable[..., Program]:
+        def run(program: Program, *more: Any) -> Program:
+            verify_program(program)
+            made = make(program, *more)
+            verify_program(made)
+            return made
+
+        return run
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in _PROGRAM_PASSES:
+            patch.setattr(driver, name, verified(getattr(driver, name)))
+        yield
 
 
 @pytest.fixture(autouse=True)
