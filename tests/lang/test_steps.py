@@ -167,6 +167,36 @@ def test_programs_with_loops_in_programs() -> None:
     assert len({loops[0].variable, loops[1].variable, inner[0].variable}) == 3
 
 
+@tc.program
+def weighted(x: f32[n, 2], y: tc.out[f32[n, 2]]):
+    for t in tc.steps(n):
+        row = x[t]
+        tc.compute(2, lambda j: row[j] + (n - t).to(f32) * x[t, j], out=y[t])
+
+
+def test_computations_of_a_step_in_programs_in_programs() -> None:
+    @tc.program
+    def outer(
+        x: f32[m, 2],
+        z: f32[m + 1, 2],
+        y: tc.out[f32[m + 1, 2]],
+        u: tc.out[f32[m, m, 2]],
+    ):
+        weighted(z, out=y)
+        for t in tc.steps(m):
+            weighted(x, out=u[t])
+
+    def expected(x: Any) -> Any:
+        return x + (len(x) - np.arange(len(x), dtype=np.float32))[:, None] * x
+
+    checked(weighted)
+    x, z = numbers(3, 2), numbers(4, 2)
+    y, u = checked(outer)(x, z)
+    assert y.tolist() == expected(z).tolist()
+    assert u.tolist() == [expected(x).tolist()] * 3
+    assert tc.check(outer, (x, z)) == ()
+
+
 def checked_with_constants(program: tc.ProgramDefinition) -> tc.ProgramDefinition:
     from taskc.ir.program import digest_of
 
