@@ -58,6 +58,8 @@ ELSEWHERE = {
     "passes/proofs/test_races.py": "passes/proofs/blocks passes/proofs/pairs passes/proofs/wording",
     "passes/proofs/test_symbolic.py": "passes/proofs/flow passes/proofs/program",
     # Parts of passes.
+    "passes/programs/test_schedule.py": "passes/programs/axes passes/programs/blocks passes/programs/parts"
+    " passes/programs/runs passes/programs/squares",
     "passes/test_simplify.py": "passes/dead_code",
     "passes/test_vectorize.py": "passes/scalars",
     "passes/test_hoist.py": "passes/levels",
