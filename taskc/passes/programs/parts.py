@@ -17,7 +17,7 @@ for nothing where that doesn't. Parts that are evaluated on different conditions
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
@@ -84,9 +84,22 @@ class Parts:
         scalars = [item for item in computation.parameters if isinstance(item, Variable)]
         return Parts(substitute(replaced(computation.value), at), scalars, all_held)
 
-    def stored(self, tensor: Tensor, place: Sequence[Expression], loc: Location) -> Statement:
-        store = ir.Store(tensor, tuple(place), self.value, loc=loc)
-        return ir.Sequence((*self.statements, store), loc=loc) if self.statements else store
+    def stored(
+        self,
+        tensor: Tensor,
+        place: Sequence[Expression],
+        loc: Location,
+        branches: Callable[[Expression], bool] = lambda condition: False,
+    ) -> Statement:
+        """The statement that stores the value; `branches` says which conditions are better branches than selects."""
+
+        def store(value: Expression) -> Statement:
+            if isinstance(value, ir.Select) and branches(value.condition):
+                return ir.If(value.condition, store(value.then), store(value.otherwise), loc=loc)
+            return ir.Store(tensor, tuple(place), value, loc=loc)
+
+        stored = store(self.value)
+        return ir.Sequence((*self.statements, stored), loc=loc) if self.statements else stored
 
     def _named(self, node: Expression, made: Expression) -> Expression:
         paths = self._paths[id(node)]

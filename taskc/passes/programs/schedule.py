@@ -19,8 +19,9 @@ from __future__ import annotations
 from taskc.ir import nodes as ir
 from taskc.ir.build import add, guarded
 from taskc.ir.depth import deep
-from taskc.ir.nodes import Variable
+from taskc.ir.nodes import Expression, Variable
 from taskc.ir.program import Callee, Computation, Program, map_callees
+from taskc.ir.rewrite import walk
 from taskc.passes.programs.axes import fewest_axes, long_axes
 from taskc.passes.programs.blocks import Machine, inside, kernel_by, owners_of
 from taskc.passes.programs.parts import Parts
@@ -65,8 +66,36 @@ def boxes(computation: Computation, machine: Machine, *, all_held: bool = False)
     first = [Variable(f"{axis.name}_first") for axis in computation.variables]
     at = [Variable(axis.name) for axis in computation.variables]
     place = [add(start, task) for start, task in zip(first, at, strict=True)]
-    stored = Parts.of(computation, place, all_held=all_held).stored(output, place, loc)
+    across = {mode.dimension for mode in own.worker_modes or ()}
+    by_lane = {at[axis]: place[axis] for axis in range(len(at)) if axis in across}
+    parts = Parts.of(computation, place, all_held=all_held)
+    named = {made.variable: made.value for made in parts.statements if isinstance(made, ir.Let)}
+
+    def is_uniform(condition: Expression) -> bool:
+        return _is_uniform(condition, by_lane | named, machine.lanes)
+
+    stored = parts.stored(output, place, loc, is_uniform)
     body = guarded(inside(place, output.shape, own.shape), stored)
     tasks = ir.Each(tuple(at), own, None, body, loc=loc)
     grid = ir.Grid(tuple(first), output.shape, own.shape, tasks, loc=loc)
     return kernel_by(computation, own.workers, grid)
+
+
+def _is_uniform(condition: Expression, by_lane: dict[Variable, Expression], lanes: int) -> bool:
+    """Whether a condition is the same on all lanes: it has nothing that may differ, or it ends between vectors.
+
+    by_lane  what may differ: indices, with the place that they are part of, and names
+    """
+    if isinstance(condition, ir.Binary) and condition.operator in ("and", "or"):
+        return all(_is_uniform(part, by_lane, lanes) for part in (condition.left, condition.right))
+    used = [part for part in walk(condition) if isinstance(part, Variable) and part in by_lane]
+    if not used:
+        return True
+    return (
+        len(used) == 1
+        and isinstance(condition, ir.Binary)
+        and condition.operator in ("<", ">=")
+        and condition.left is by_lane[used[0]]
+        and isinstance(condition.right, ir.Constant)
+        and condition.right.value % lanes == 0
+    )

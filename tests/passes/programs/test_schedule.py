@@ -120,6 +120,10 @@ def _joined(x: Any, y: Any, z: Any) -> Any:
     return lambda i, j: x[i, j] if j < 5 else (y[i, j - 5] if j < 25 else z[i, j - 25])
 
 
+def _joined_whole(x: Any, y: Any, z: Any) -> Any:
+    return lambda i, j: x[i, j] if j < 16 else (y[i, j - 16] if j < 48 else z[i, j - 48])
+
+
 def _stacked(x: Any, y: Any) -> Any:
     return lambda i, j: x[i, j] if i < 3 else y[i - 3, j]
 
@@ -242,6 +246,11 @@ CASES: dict[str, tuple[Body, Shape, tuple[np.ndarray, ...]]] = {
     "some rows by data": (_some_rows, (7, 21), (array(5, 21), IDS - 2)),
     "some elements by data": (_some_elements, (7, 5), (array(5, 5), IDS)),
     "concatenation": (_joined, (6, 50), (array(6, 5), array(6, 20), array(6, 25))),
+    "concatenation of vectors": (
+        _joined_whole,
+        (6, 70),
+        (array(6, 16), array(6, 32), array(6, 22)),
+    ),
     "concatenation of rows": (_stacked, (9, 20), (array(3, 20), array(6, 20))),
     "padded": (_padded, (8, 24), (array(5, 18),)),
     "steps": (_every_third, (4, 19), (array(9, 60),)),
@@ -318,6 +327,8 @@ def test_other_processors_compute_the_same(name: str, processor: str) -> None:
         ("rows of five", "avx512"),
         ("turned and not", "avx2"),
         ("some rows by data", "avx512"),
+        ("concatenation of vectors", "avx512"),
+        ("concatenation of rows", "sm_80"),
         ("joined", "sm_80"),
         ("turned and not", "sm_80"),
         ("rows of three", "sm_90a"),
