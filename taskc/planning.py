@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from taskc.ir.nodes import Kernel, Tensor, Variable
-from taskc.ir.plan import Constant, Given, InArena, Plan, PlannedCall, Word
+from taskc.ir.plan import Given, InArena, InConstant, Plan, PlannedCall, Word
 from taskc.ir.program import Program, kernels_of
 from taskc.packed import slots_of
 from taskc.passes.programs.arena import most_alive, placed
@@ -28,7 +28,7 @@ def plan(program: Program, blocks: list[Block], sizes: Mapping[Variable, Any]) -
     places: dict[Tensor | Variable, Word] = {
         item: Given(number) for number, item in enumerate(program.parameters)
     }
-    places |= {tensor: Constant(number) for number, (tensor, _) in enumerate(program.constants)}
+    places |= {tensor: InConstant(number) for number, (tensor, _) in enumerate(program.constants)}
     for block, offset in zip(blocks, offsets, strict=True):
         places |= dict.fromkeys(block.tensors, InArena(offset))
     for view, of in known.views.items():
@@ -49,8 +49,8 @@ def _behind(word: Word, offset: int) -> Word:
     match word:
         case Given():
             return Given(word.parameter, word.offset + offset)
-        case Constant():
-            return Constant(word.number, word.offset + offset)
+        case InConstant():
+            return InConstant(word.number, word.offset + offset)
         case InArena():
             return InArena(word.offset + offset)
         case int():

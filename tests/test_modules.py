@@ -30,6 +30,8 @@ ELSEWHERE = {
     "passes/test_lower_mappings.py": "ir/build",
     "backend/test_operations.py": "ir/effects ir/operations",
     "test_mutation.py": "mutation/changes",
+    "test_planning.py": "ir/plan",
+    "test_launches.py": "sized",
     # What the tuner does is seen in what it finds, by made-up times and by real ones.
     "tune/test_database.py": "tune/database_file",
     "tune/test_dry.py": "commands/tune_target",
@@ -82,6 +84,9 @@ ELSEWHERE = {
     "backend/cpu/test_examples.py": "backend/cpu/atomics backend/cpu/compile backend/cpu/target",
     "backend/cpu/test_extremes.py": "backend/cpu/native",
     "backend/cpu/test_jit.py": "backend/cpu/module",
+    "backend/cpu/test_entry.py": "backend/cpu/function",
+    "backend/cpu/test_pool.py": "backend/cpu/kept",
+    "backend/cpu/test_program.py": "backend/code_text",
     "backend/cpu/test_math.py": "backend/cpu/math/error backend/cpu/math/exponential backend/cpu/math/logarithm"
     " backend/cpu/math/inverse backend/cpu/math/notation backend/cpu/math/power backend/cpu/math/rare"
     " backend/cpu/math/tables backend/cpu/math/trigonometric",

@@ -15,7 +15,7 @@ from taskc.driver import scheduled
 from taskc.ir.build import index, multiply
 from taskc.ir.mapping import repeat
 from taskc.ir.nodes import Variable
-from taskc.ir.plan import Constant, Given, InArena, Plan, deciding
+from taskc.ir.plan import Given, InArena, InConstant, Plan, deciding
 from taskc.passes.programs.lifetimes import blocks_of
 from taskc.planning import plan
 
@@ -68,7 +68,7 @@ def test_words_of_calls() -> None:
     )  # at 0: what nobody reads, then the one that both lie in
     minus_two = int(np.float32(-2).view(np.uint32))
     (first, second, third, fourth, fifth) = [call.words for call in found.calls]
-    assert first == (Constant(0, 12), minus_two, InArena(0), 3)
+    assert first == (InConstant(0, 12), minus_two, InArena(0), 3)
     assert second == (Given(0, 800), InArena(0), 100)
     assert third == (InArena(0), Given(1), InArena(0), 100)
     assert fourth == (InArena(0), Given(3), 100)

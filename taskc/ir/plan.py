@@ -2,7 +2,7 @@
 
     plan ::= Plan(calls, arena, alive)
     call ::= PlannedCall(kernel, words)
-    word ::= Given(parameter, offset) | Constant(number, offset) | InArena(offset) | int
+    word ::= Given(parameter, offset) | InConstant(number, offset) | InArena(offset) | int
 
 A word is what a kernel gets for one of its parameters, then for one of its dimensions: an address, or the bits of
 a scalar. A plan is plain data: it names nothing but by numbers, and depends on no machine.
@@ -27,7 +27,7 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class InConstant:
     """So many bytes behind where the program's constant of this number begins."""
 
     number: int
@@ -41,7 +41,7 @@ class InArena:
     offset: int
 
 
-Word: TypeAlias = "Given | Constant | InArena | int"
+Word: TypeAlias = "Given | InConstant | InArena | int"
 
 
 @dataclass(frozen=True, slots=True)

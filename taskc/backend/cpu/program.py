@@ -25,7 +25,7 @@ from taskc.backend.cpu.processor import host
 from taskc.backend.cpu.unpacking import has_entry
 from taskc.backend.packing import packed
 from taskc.ir import nodes as ir
-from taskc.ir.plan import Constant, Given, InArena, Plan, deciding
+from taskc.ir.plan import Given, InArena, InConstant, Plan, deciding
 from taskc.ir.program import Program
 
 _MOST_PLANS = 256  # sets of sizes: with one more, all are made anew
@@ -142,7 +142,7 @@ class _LoadedPlan:
                         given.append((number, word.parameter, word.offset))
                     case InArena():
                         moved.append((number, word.offset))
-                    case Constant():
+                    case InConstant():
                         self.words[number] = constants[word.number] + word.offset
                     case int():
                         self.words[number] = word % 2**64
@@ -190,7 +190,7 @@ class LoadedProgram:
         items = [*program.parameters, *program.dimensions]
         self._deciding = [(items.index(item), item) for item in deciding(program)]
         self._plans: dict[tuple[int, ...], _LoadedPlan] = {}
-        self._left: list[_LoadedPlan] = []  # the list of plans, and still busy
+        self._left: list[_LoadedPlan] = []  # what a call is still at, of plans that nobody finds
         self._node = _ProgramMemory()
         # They come together with the threads, when there is something to run.
         self._begin: Callable[[int, int], int | None] | None = None

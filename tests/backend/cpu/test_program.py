@@ -118,7 +118,7 @@ def test_each_set_of_sizes_has_its_plan(monkeypatch: pytest.MonkeyPatch) -> None
     assert code.arenas[0].node.bytes >= 300 * 4
 
 
-def test_arenas_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arenas_are_kept() -> None:
     program = fresh()
     x = np.ones(1000, np.float32)
     program(x, 1.0)
@@ -184,17 +184,31 @@ def test_concurrent_calls_have_their_own_memory() -> None:
     assert not any(arena.node.busy for arena in code.arenas)
 
 
-def test_a_call_within_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another thread calls the program while one is at it: the second has memory of its own."""
+def test_a_call_within_a_call() -> None:
+    """While one thread is at it another one calls the program: that has memory of its own, and enough."""
     program = fresh()
-    x = f(1, 2, 3)
-    program(x, 1.0)
     code = loaded(program)
-    words = programs.words_of(program.ir, [x, 5.0, np.zeros_like(x)], {code._deciding[0][1]: 3})
-    frame = code._ready(words)
-    assert program(x, 1.0).tolist() == [4, 5, 6]
-    assert len(code.arenas) == 2
+    ((_, size),) = code._deciding
+    x = np.arange(9000, dtype=np.float32)
+    y = np.zeros(5000, np.float32)
+
+    def begun() -> int:
+        return code._ready(programs.words_of(program.ir, [x, 5.0, y], {size: 5000}))
+
+    def called(count: int) -> list[int]:
+        """What calls it now, and how large arenas are then."""
+        assert (program(x[:count], 1.0) == x[:count] + 3).all()
+        return sorted(arena.node.bytes // 1000 for arena in code.arenas)
+
+    frame = begun()
+    assert called(5000) == [40, 40]
     assert code._run_frame(frame) == 0
+    assert called(9000) == [72]
+    frame = begun()
+    assert called(10) == [0, 72]
+    assert called(5000) == [40, 72]
+    assert code._run_frame(frame) == 0
+    assert (y == x[:5000] + 11).all()
     assert not any(arena.node.busy for arena in code.arenas)
 
 
