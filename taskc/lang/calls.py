@@ -166,7 +166,7 @@ def inline(
     """
     source = definition.source
     name = definition.__name__
-    if any(frame.source is source for frame in context.frames):
+    if any(_is_of(frame, definition) for frame in context.frames):
         raise context.error(f"'{name}' calls itself: a helper is inlined, so it can't", node)
     here = context.locate(node)
     body = source.tree.body
@@ -204,6 +204,12 @@ def inline(
                     "assign its result to a name before",
                 )
     return frame.result
+
+
+def _is_of(frame: Frame, definition: FunctionDefinition) -> bool:
+    """Whether it is this helper that is parsed; another of the same text, which closes over other things, is not."""
+    outside = frame.outside
+    return isinstance(outside, Outside) and outside.function is definition.function
 
 
 def _argument(

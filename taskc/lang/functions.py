@@ -19,6 +19,7 @@ class Outside(Mapping[str, Any]):
     """What the names mean that a function takes from around it: closure, module, builtins."""
 
     def __init__(self, function: FunctionType, around: dict[str, Any] | None = None) -> None:
+        self.function = function
         self._cells = dict(
             zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         )

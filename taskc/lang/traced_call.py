@@ -9,6 +9,7 @@ and that a size fits a scalar of fewer bits, is left to the call.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import Context
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -191,7 +192,7 @@ class _TracedCall:
             if known is not None:
                 return known[1]
             try:
-                made = self.pack(array, parameter.name)
+                made = Context().run(self.pack, array, parameter.name)  # now, not in the program
             except TypeError as error:
                 raise self.error(parameter, f"can't be packed: {error}") from None
             found = trace.constant(made, made.type, self.site)
