@@ -103,11 +103,15 @@ from taskc.packed import Packed, pack
 from taskc.settings import VERSION
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from taskc import device
     from taskc.arguments import ArgumentError, CopyWarning
     from taskc.checking import check
     from taskc.driver import CheckError
     from taskc.tune.template import tune
+
+    compile: Callable[..., Any]  # what it is stands on these names
 
 __version__ = VERSION
 
@@ -146,6 +150,7 @@ __all__ = [
     "cdiv",
     "ceil",
     "check",
+    "compile",
     "compute",
     "constant",
     "copy",
@@ -231,6 +236,7 @@ _LOADED_LATER = {
     "CheckError": "taskc.driver",
     "CopyWarning": "taskc.arguments",
     "check": "taskc.checking",
+    "compile": "taskc.onnx.session",
     "device": "taskc.device",
     "tune": "taskc.tune",
 }

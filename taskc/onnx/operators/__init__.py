@@ -2,44 +2,190 @@
 
 An operator is a Python function that runs while a program is traced:
 
-    @operator("Relu", since=6)
-    def relu(call: Call) -> Tensor:
-        (x,) = call.inputs
-        return compute(x.shape, lambda *at: tc.max(x[at], 0))
+    @operator("Trilu", since=14)
+    def trilu(call: Call) -> Made:
+        x, upper = call.tensor(0), bool(call.attribute("upper"))
+        return call.compute(x.shape, lambda *at: x[at] if (at[-1] >= at[-2]) == upper else 0)
 
 What it is given is None where an input is absent; known, an array, where the model or shape arithmetic says its
 elements; or else a handle, whose elements are known at run time. What it returns is a tensor for each output, or the
 one. The function of the newest version that isn't newer than the node's is called.
+
+Shape arithmetic, which is a few known integers, is computed by Python: `call.compute` runs the same function that it
+would have parsed. Floats, and many integers, always go into kernels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextvars import Context
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from math import prod
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
+import taskc as tc
+from taskc import CompileError, DType, i64
+from taskc.ir.text_rules import identifier
+from taskc.ir.types import from_numpy
+from taskc.lang.sizes import Size
 from taskc.lang.tracing import TensorHandle
-from taskc.onnx.graph import Node
+from taskc.onnx.graph import Array, Graph, Node
 
 # Elements that are known are integers of Python or sizes (`tc.dim` and what is computed from them) where an array is of
-# objects; such are made by shape arithmetic alone.
+# objects; such are made by shape arithmetic alone, and are i64.
 Tensor: TypeAlias = "TensorHandle | np.ndarray[Any, Any]"
 Made: TypeAlias = "Tensor | tuple[Tensor | None, ...]"
 Builder: TypeAlias = "Callable[[Call], Made]"
+Inline: TypeAlias = "Callable[[Graph, Sequence[Tensor]], tuple[Tensor, ...]]"
+
+FEW = 1 << 14  # elements that Python computes
+
+
+class NeedsKernelError(Exception):
+    """What was to be computed by Python is more than shape arithmetic."""
+
+
+class DataError(CompileError):
+    """What is to be built depends on what `name` stands for, which is known only when the model runs."""
+
+    name = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A node with its inputs."""
+    """A node with its inputs.
+
+    inline     builds the nodes of a graph in one of its attributes, given that graph's inputs
+    by_python  all inputs are few known integers, and Python computes with them
+    """
 
     node: Node
     inputs: tuple[Tensor | None, ...]
+    inline: Inline
+    by_python: bool = False
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """What the model says, or ONNX's default, or this one."""
         return self.node.attributes.get(name, default)
+
+    def has(self, position: int) -> bool:
+        """Whether there is this input."""
+        return position < len(self.inputs) and self.inputs[position] is not None
+
+    def given(self, position: int) -> Tensor:
+        """An input as it is; an error where it is absent."""
+        found = self.inputs[position] if position < len(self.inputs) else None
+        if found is None:
+            raise self.node.error(f"its input {position} is missing")
+        return found
+
+    def dtype(self, position: int) -> DType:
+        return dtype_of(self.given(position))
+
+    def shape(self, position: int) -> tuple[Any, ...]:
+        return self.given(position).shape
+
+    def tensor(self, position: int) -> Any:
+        """An input to read elements of: a handle, or where Python computes, an array of its integers."""
+        found = self.given(position)
+        if self.by_python:
+            assert isinstance(found, np.ndarray)
+            return found.astype(object)
+        return handle_of(found)
+
+    def known(self, position: int) -> Array:
+        """An input that says what is to be built: it can't wait for run time."""
+        found = self.given(position)
+        if isinstance(found, TensorHandle):
+            name = self.node.inputs[position]
+            error = DataError(
+                f"{self.node.title}: its input {position}, '{name}', is known only when the model runs, and what is"
+                " compiled depends on it",
+                self.node.where,
+            )
+            error.name = name
+            raise error
+        return found
+
+    def integers(self, position: int) -> list[Any]:
+        """The numbers of a known input, each an int or a size."""
+        return [n if isinstance(n, Size) else int(n) for n in self.known(position).reshape(-1)]
+
+    def compute(
+        self, shape: Sequence[Any], function: Callable[..., Any], dtype: DType | None = None
+    ) -> Tensor:
+        """The tensor of what a function of its indices gives: by Python, or as a computation of the program.
+
+        dtype  of what Python computes, if not that of the first input
+        """
+        if self.by_python:
+            return _listed(tuple(shape), function, dtype or self.dtype(0))
+        return cast("TensorHandle", tc.compute(tuple(shape), function, name=self.name))
+
+    @property
+    def name(self) -> str:
+        """What a computation of this node is called."""
+        return identifier(self.node.operator.lower())
+
+    def require_kernel(self) -> None:
+        """Says that this is beyond shape arithmetic: it is built again, from handles."""
+        if self.by_python:
+            raise NeedsKernelError
+
+
+def dtype_of(tensor: Tensor) -> DType:
+    if isinstance(tensor, TensorHandle):
+        return tensor.dtype
+    return i64 if tensor.dtype == object else from_numpy(tensor.dtype)
+
+
+def handle_of(tensor: Tensor) -> TensorHandle:
+    """The tensor as the program reads it."""
+    if isinstance(tensor, TensorHandle):
+        return tensor
+    if tensor.dtype == object:
+        if not any(isinstance(part, Size) for part in tensor.flat):
+            return handle_of(tensor.astype(np.int64))
+        sizes, shape = tuple(tensor.flat), tensor.shape
+        if len(sizes) > 1:
+            raise CompileError("several sizes of a call are needed as a tensor's elements")
+        return cast("TensorHandle", tc.compute(shape, lambda *at: sizes[0], name="size"))
+    return cast("TensorHandle", tc.constant(tensor))
+
+
+def computed_once(body: Callable[[], Any]) -> Array:
+    """What a program of its own computes, now."""
+    return cast("Array", Context().run(tc.trace("once", {}, body)))
+
+
+def is_few(tensor: Tensor | None) -> bool:
+    """Whether it is absent, or few known integers."""
+    if tensor is None:
+        return True
+    return (
+        not isinstance(tensor, TensorHandle) and tensor.dtype.kind in "biuO" and tensor.size <= FEW
+    )
+
+
+def _listed(shape: tuple[Any, ...], function: Callable[..., Any], dtype: DType) -> Array:
+    """The array of a function's values, which are integers or sizes."""
+    if any(isinstance(extent, Size) for extent in shape) or prod(shape) > FEW:
+        raise NeedsKernelError
+    made = np.empty(shape, object)
+    try:
+        for at in np.ndindex(shape):
+            made[at] = function(*at)
+    except ArithmeticError:
+        raise NeedsKernelError from None
+    if any(isinstance(part, Size) for part in made.flat):
+        if dtype is not i64:
+            raise NeedsKernelError
+        return made
+    if dtype.is_integer and not all(dtype.minimum <= part <= dtype.maximum for part in made.flat):
+        raise NeedsKernelError  # it wraps around there
+    return made.astype(dtype.numpy)
 
 
 _builders: dict[tuple[str, str], dict[int, Builder]] = {}

@@ -1,0 +1,217 @@
+"""A graph becomes a program: its nodes are built in order while the program is traced.
+
+What the model and the shapes of its inputs tell is known then: shape arithmetic is done by Python, and what else
+depends on nothing but constants is computed once, by a program of its own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import keyword
+import pkgutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import Context
+from dataclasses import dataclass
+from math import prod
+
+import taskc as tc
+from taskc import CompileError, ProgramDefinition, TensorType
+from taskc.ir.text_rules import identifier
+from taskc.lang.tracing import TensorHandle
+from taskc.onnx import operators
+from taskc.onnx.graph import Array, Graph, Node
+from taskc.onnx.operators import (
+    Builder,
+    Call,
+    DataError,
+    NeedsKernelError,
+    Tensor,
+    builder_of,
+    handle_of,
+    is_few,
+)
+
+for _module in pkgutil.iter_modules(operators.__path__, f"{operators.__name__}."):
+    importlib.import_module(_module.name)
+
+_MOST_FOLDED = 1 << 22  # elements that are computed ahead where that makes more of them
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A program of a graph.
+
+    inputs   the names of the graph's inputs that the program takes
+    outputs  for each of the graph's: the name of the program's output, or the array that it always is
+    """
+
+    program: ProgramDefinition
+    inputs: tuple[str, ...]
+    outputs: tuple[str | Array, ...]
+
+
+def is_known(operator: str, domain: str, version: int) -> bool:
+    """Whether there is what builds an operator."""
+    return builder_of(operator, version, domain) is not None
+
+
+def import_graph(
+    graph: Graph, inputs: Mapping[str, TensorType], known: Mapping[str, Array] | None = None
+) -> Imported:
+    """The program of a graph for these types of its inputs, but for those whose elements are known."""
+    names = _identifiers([*inputs, *graph.outputs])
+    outputs: list[str | Array] = []
+
+    def body(*handles: TensorHandle) -> dict[str, TensorHandle]:
+        scope = _Scope({**dict(zip(inputs, handles, strict=True)), **(known or {})}, None)
+        made: dict[str, TensorHandle] = {}
+        for name, tensor in zip(names[len(inputs) :], _build(graph, scope), strict=True):
+            if isinstance(tensor, TensorHandle) or tensor.dtype == object:
+                made[name] = handle_of(tensor)
+                outputs.append(name)
+            else:
+                outputs.append(tensor)
+        return made
+
+    kinds = dict(zip(names, inputs.values(), strict=False))
+    program = tc.trace(identifier(graph.name or "model"), kinds, body)
+    return Imported(program, tuple(inputs), tuple(outputs))
+
+
+def inputs_behind(graph: Graph, name: str) -> set[str]:
+    """The graph's inputs that a tensor's elements depend on, other than by their shapes."""
+    makers = {made: node for node in _all_nodes(graph) for made in node.outputs}
+    found, waiting = {name}, [name]
+    while waiting:
+        node = makers.get(waiting.pop())
+        if node is not None and node.operator not in ("Shape", "Size"):
+            waiting += [read for read in node.reads if read not in found]
+            found.update(node.reads)
+    return {value.name for value in graph.inputs if value.name in found}
+
+
+def _all_nodes(graph: Graph) -> Iterator[Node]:
+    for node in graph.nodes:
+        yield node
+        for inner in node.graphs:
+            yield from _all_nodes(inner)
+
+
+def _identifiers(names: Sequence[str]) -> list[str]:
+    """An identifier for each name, like it, and no two alike."""
+    found: dict[str, None] = {}
+    for name in names:
+        own = base = identifier(name)
+        count = 1
+        while own in found or keyword.iskeyword(own):
+            count += 1
+            own = f"{base}_{count}"
+        found[own] = None
+    return [*found]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What names stand for in a graph, and in those around it."""
+
+    values: dict[str, Tensor]
+    outer: _Scope | None
+
+    def find(self, name: str) -> Tensor:
+        scope: _Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            scope = scope.outer
+        raise KeyError(name)
+
+
+def _build(graph: Graph, scope: _Scope) -> tuple[Tensor, ...]:
+    """What a graph's outputs are, once its inputs are in the scope."""
+    scope.values.update(graph.constants)
+    for node in _needed(graph):
+        made = _built(node, scope)
+        for name, tensor in zip(node.outputs, made, strict=False):
+            if name and tensor is not None:
+                scope.values[name] = tensor
+        for name in node.outputs[len(made) :]:
+            if name:
+                raise node.error(f"taskc doesn't compute its output '{name}'")
+    return tuple([scope.find(name) for name in graph.outputs])
+
+
+def _needed(graph: Graph) -> list[Node]:
+    """The nodes that the outputs depend on."""
+    needed = {*graph.outputs}
+    found = []
+    for node in reversed(graph.nodes):
+        if needed.intersection(node.outputs):
+            needed.update(node.reads)
+            found.append(node)
+    return found[::-1]
+
+
+def _built(node: Node, scope: _Scope) -> tuple[Tensor | None, ...]:
+    builder = builder_of(node.operator, node.version, node.domain)
+    if builder is None:
+        raise node.error("taskc doesn't have this operator")
+
+    def inline(graph: Graph, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        names = [value.name for value in graph.inputs]
+        return _build(graph, _Scope(dict(zip(names, given, strict=True)), scope))
+
+    inputs = tuple([scope.find(name) if name else None for name in node.inputs])
+    call = Call(node, inputs, inline)
+    if inputs and all(map(is_few, inputs)):
+        try:
+            return _made(builder, Call(node, inputs, inline, by_python=True))
+        except NeedsKernelError:
+            pass
+    if _is_constant(node, inputs):
+        return _folded(builder, call)
+    return _made(builder, call)
+
+
+def _made(builder: Builder, call: Call) -> tuple[Tensor | None, ...]:
+    node = call.node
+    try:
+        made = builder(call)
+    except DataError:
+        raise
+    except CompileError as error:
+        if error.message.startswith(node.title):
+            raise
+        raise node.error(error.message, error.hint) from error
+    return made if isinstance(made, tuple) else (made,)
+
+
+def _is_constant(node: Node, inputs: Sequence[Tensor | None]) -> bool:
+    """Whether all that it computes with is known, and holds for all calls."""
+    if any(node.graphs):
+        return False
+    return all(
+        tensor is None or (not isinstance(tensor, TensorHandle) and tensor.dtype != object)
+        for tensor in inputs
+    )
+
+
+def _folded(builder: Builder, call: Call) -> tuple[Tensor | None, ...]:
+    """What a node makes of constants: a program computes it, now."""
+    made: list[Tensor | None] = []
+
+    def body() -> dict[str, TensorHandle]:
+        made.extend(_made(builder, call))
+        return {
+            f"out{n}": tensor for n, tensor in enumerate(made) if isinstance(tensor, TensorHandle)
+        }
+
+    program = tc.trace(call.name, {}, body)
+    size = sum(prod(tensor.shape) for tensor in made if isinstance(tensor, TensorHandle))
+    given = sum(prod(tensor.shape) for tensor in call.inputs if tensor is not None)
+    if size > given + _MOST_FOLDED:
+        return _made(builder, call)
+    arrays = Context().run(program) if program.ir.parameters else ()
+    computed = iter(arrays if isinstance(arrays, tuple) else (arrays,))
+    return tuple(
+        [next(computed) if isinstance(tensor, TensorHandle) else tensor for tensor in made]
+    )
