@@ -1,0 +1,54 @@
+"""taskc as a backend of the package onnx, whose own tests then run on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, NodeProto
+from onnx.backend.base import Backend, BackendRep
+
+from taskc.onnx.session import Model, compile
+
+
+class TaskcModel(BackendRep):  # type: ignore[misc]
+    """A compiled model as the package onnx calls it."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    def run(self, inputs: Any, **keywords: Any) -> tuple[Any, ...]:
+        """The outputs for inputs by position."""
+        names = [value.name for value in self.model.inputs]
+        feeds = dict(zip(names, map(np.asarray, inputs), strict=True))
+        return tuple(self.model.run(None, feeds))
+
+
+class TaskcBackend(Backend):  # type: ignore[misc]
+    """ONNX's backend interface."""
+
+    @classmethod
+    def prepare(cls, model: ModelProto, device: str = "CPU", **keywords: Any) -> TaskcModel:
+        return TaskcModel(compile(model))
+
+    @classmethod
+    def run_model(
+        cls, model: ModelProto, inputs: Any, device: str = "CPU", **keywords: Any
+    ) -> tuple[Any, ...]:
+        return cls.prepare(model, device).run(inputs)
+
+    @classmethod
+    def run_node(
+        cls,
+        node: NodeProto,
+        inputs: Any,
+        device: str = "CPU",
+        outputs_info: Sequence[tuple[Any, tuple[int, ...]]] | None = None,
+        **keywords: Any,
+    ) -> tuple[Any, ...]:
+        raise NotImplementedError("a node runs as a model")
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        return device == "CPU"
