@@ -44,7 +44,7 @@ ELSEWHERE = {
     "onnx/test_reader.py": "onnx/attributes onnx/constants onnx/graph onnx/order onnx/protobuf"
     " onnx/resolve onnx/schemas onnx/writer onnx/written",
     "onnx/test_extract.py": "onnx/cut",
-    "onnx/test_node_cases.py": "onnx/backend onnx/operators/branches onnx/operators/casts onnx/operators/common"
+    "onnx/test_node_cases.py": "onnx/backend onnx/operators/control onnx/operators/casts onnx/operators/common"
     " onnx/operators/elementwise onnx/operators/generators onnx/operators/movement onnx/operators/pads"
     " onnx/operators/resizing onnx/operators/scattering onnx/operators/selections onnx/operators/shapes",
     # The language is tested by what a kernel says: names, arithmetic, loops and memory.

@@ -64,7 +64,7 @@ def concat(call: Call) -> Made:
             raise call.node.error(f"{shape} and {[*part.shape]} can't be joined along axis {axis}")
         shape[axis] = shape[axis] + part.shape[axis]
     kept = [part for part in parts if not are_equal(part.shape[axis], 0)] or parts[:1]
-    value = _joined(kept, axis, 0)
+    value = joined(kept, axis, 0)
     return call.compute(shape, lambda *at: value(at))
 
 
@@ -72,14 +72,14 @@ def _without(shape: Sequence[Any], axis: int) -> list[Any]:
     return [*shape[:axis], *shape[axis + 1 :]]
 
 
-def _joined(parts: Sequence[Any], axis: int, start: Any) -> Any:
+def joined(parts: Sequence[Any], axis: int, start: Any) -> Any:
     """The element of some tensors one after another, of which the first starts there."""
     if len(parts) == 1:
         (part,) = parts
         return tc.function(lambda at: part[spliced(at, axis, axis + 1, (at[axis] - start,))])
     middle = len(parts) // 2
     bound = start + sum(part.shape[axis] for part in parts[:middle])
-    before, behind = _joined(parts[:middle], axis, start), _joined(parts[middle:], axis, bound)
+    before, behind = joined(parts[:middle], axis, start), joined(parts[middle:], axis, bound)
     return tc.function(lambda at: before(at) if at[axis] < bound else behind(at))
 
 
