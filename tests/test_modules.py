@@ -46,7 +46,9 @@ ELSEWHERE = {
     "onnx/test_extract.py": "onnx/cut",
     "onnx/test_node_cases.py": "onnx/backend onnx/operators/control onnx/operators/casts onnx/operators/common"
     " onnx/operators/elementwise onnx/operators/generators onnx/operators/movement onnx/operators/pads"
-    " onnx/operators/resizing onnx/operators/scattering onnx/operators/selections onnx/operators/shapes",
+    " onnx/operators/resizing onnx/operators/scattering onnx/operators/selections onnx/operators/shapes"
+    " onnx/operators/operands onnx/operators/quantization",
+    "onnx/test_products.py": "onnx/operators/products",
     # The language is tested by what a kernel says: names, arithmetic, loops and memory.
     "lang/test_expressions.py": "lang/builtins lang/operators",
     "lang/test_statements.py": "lang/context lang/conversions lang/memory lang/parser",

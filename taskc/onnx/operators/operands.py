@@ -1,0 +1,117 @@
+"""What operators that are kernels of the library ask of their inputs, and how they get a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from math import prod
+from typing import Any, cast, overload
+
+import taskc as tc
+from taskc import DType, TensorType, bf16, f16, f32
+from taskc.lang.sizes import Dimension, Size
+from taskc.lang.tracing import TensorHandle
+from taskc.onnx.graph import Array
+from taskc.onnx.operators import Call, Tensor
+from taskc.onnx.operators.common import ELEMENT_TYPES, element, ones
+
+Extent = Any  # an int, or a size
+
+
+def tensors(call: Call, count: int) -> tuple[Any, ...]:
+    """The first inputs of a node that needs kernels: each a handle, or None where it is absent."""
+    call.require_kernel()
+    return tuple([call.tensor(place) if call.has(place) else None for place in range(count)])
+
+
+def element_type(call: Call, number: int) -> DType:
+    """The element type of a number in an attribute."""
+    if number not in ELEMENT_TYPES:
+        raise call.node.error(f"it names the element type {number}, which taskc doesn't have")
+    return ELEMENT_TYPES[number]
+
+
+def wants(call: Call, place: int) -> bool:
+    """Whether the model uses an output."""
+    return place < len(call.node.outputs) and call.node.outputs[place] != ""
+
+
+def is_one(extent: Extent) -> bool:
+    return isinstance(extent, int) and extent == 1
+
+
+def size(extents: Any) -> Extent:
+    """How many elements there are."""
+    return prod(extents)
+
+
+def wide(dtype: DType) -> DType:
+    """What numbers are summed in."""
+    return f32 if dtype in (f16, bf16) else dtype
+
+
+def repeated(x: TensorHandle) -> Callable[..., Any]:
+    """An element of what x broadcasts to, by its indices."""
+    once = ones(x.shape)
+    return tc.function(lambda at: element(x, once, at))
+
+
+def converted(x: TensorHandle, dtype: DType) -> TensorHandle:
+    """The same numbers as another type."""
+    if x.dtype is dtype:
+        return x
+    return computed(x.shape, lambda *at: x[at].to(dtype))
+
+
+def computed(shape: Any, function: Callable[..., Any]) -> TensorHandle:
+    """`tc.compute`, of a tensor."""
+    return cast("TensorHandle", tc.compute(tuple(shape), function))
+
+
+@overload
+def reshaped(x: TensorHandle, *shape: Any) -> TensorHandle: ...
+@overload
+def reshaped(x: Array, *shape: Any) -> Array: ...
+def reshaped(x: Tensor, *shape: Any) -> Any:
+    """The same elements, in their order."""
+    return x.reshape(*shape)
+
+
+@overload
+def part(x: TensorHandle, which: Any) -> TensorHandle: ...
+@overload
+def part(x: Array, which: Any) -> Array: ...
+def part(x: Tensor, which: Any) -> Any:
+    """A part of the leading axis."""
+    return x[which]
+
+
+def template(make: Callable[..., Any]) -> Callable[..., Any]:
+    """A template of the library, remembered by its arguments: making a kernel takes milliseconds.
+
+    What is a size of the program is a dimension of the kernel's own.
+    """
+    remembered = cache(make)
+
+    def made(*arguments: Any, **options: Any) -> Any:
+        own: dict[str, Dimension] = {}
+
+        def generic(value: Any) -> Any:
+            match value:
+                case Size():
+                    return own.setdefault(str(value), _dimension(len(own)))
+                case tuple():
+                    return tuple(map(generic, value))
+                case TensorType():
+                    return TensorType(value.dtype, generic(value.shape))
+            return value
+
+        named = {name: generic(value) for name, value in options.items()}
+        return remembered(*generic(arguments), machine=tc.machine(), **named)
+
+    return made
+
+
+@cache
+def _dimension(number: int) -> Dimension:
+    return tc.dim(f"n{number}")

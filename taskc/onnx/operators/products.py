@@ -1,0 +1,181 @@
+"""Products of matrices: MatMul, Gemm and those of quantized numbers."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+import taskc as tc
+from taskc import DType, i32
+from taskc.kernels.matmul import batch_matmul, matmul
+from taskc.lang.tracing import TensorHandle
+from taskc.onnx.operators import Call, Tensor, handle_of, operator
+from taskc.onnx.operators.operands import (
+    Extent,
+    computed,
+    converted,
+    is_one,
+    repeated,
+    reshaped,
+    template,
+    tensors,
+    wide,
+)
+from taskc.onnx.operators.quantization import requantized
+
+_MOST_BATCH_AXES = 3
+
+_matmul = template(matmul)
+_batch_matmul = template(batch_matmul)
+
+
+@operator("MatMul")
+def matrix_product(call: Call) -> Tensor:
+    call.require_kernel()
+    return multiplied(call.given(0), call.given(1))
+
+
+def multiplied(a: Tensor, b: Tensor) -> TensorHandle:
+    """a @ b, as NumPy's: a vector is a row of a, or a column of b, and batch axes broadcast."""
+    one, other = a.shape, b.shape
+    if len(one) == 1:
+        a = reshaped(a, 1, *one)
+    if len(other) == 1:
+        b = reshaped(b, *other, 1)
+    made = _stacked(a, b)
+    *batch, m, n = made.shape
+    shape = [*batch, *([] if len(one) == 1 else [m]), *([] if len(other) == 1 else [n])]
+    return made if len(shape) == len(made.shape) else reshaped(made, *shape)
+
+
+def rows_times(
+    a: TensorHandle, b: Tensor, bias: Tensor | None = None, *, transpose_a: bool = False,
+    transpose_b: bool = False,
+) -> TensorHandle:  # fmt: skip
+    """a[m, k] @ b[k, n], plus a bias of n; b is packed where it is known."""
+    m, k = reversed(a.shape) if transpose_a else a.shape
+    n = b.shape[0 if transpose_b else 1]
+    is_packed = isinstance(b, np.ndarray) and tc.machine().is_processor
+    if is_packed and transpose_b:
+        b, transpose_b = b.T, False
+    kernel = _matmul(
+        m, n, k, dtype=a.dtype, total=wide(a.dtype), result=a.dtype, packed=is_packed,
+        transpose_a=transpose_a, transpose_b=transpose_b, bias=bias is not None,
+    )  # fmt: skip
+    made: TensorHandle = kernel(a, b) if bias is None else kernel(a, b, bias)
+    return made
+
+
+def _stacked(a: Tensor, b: Tensor) -> TensorHandle:
+    """a[..., m, k] @ b[..., k, n]"""
+    left = handle_of(a)
+    *before, m, k = left.shape
+    *others, _, n = b.shape
+    if all(map(is_one, others)):  # one matrix for all rows
+        rows = rows_times(reshaped(left, prod(before) * m, k), reshaped(b, b.shape[-2], n))
+        ones = [1] * (len(others) - len(before))
+        return reshaped(rows, *ones, *before, m, n)
+    right = handle_of(b)
+    rank = max(len(before), len(others))
+    pairs = list(zip(_filled(before, rank), _filled(others, rank), strict=True))
+    batch = [second if is_one(first) else first for first, second in pairs]
+    axes = _joined(pairs)
+    if len(axes) > _MOST_BATCH_AXES:
+        left, right = _expanded(left, batch), _expanded(right, batch)
+        axes = [(prod(batch), prod(batch))]
+    own, other = tuple(first for first, _ in axes), tuple(second for _, second in axes)
+    kernel = _batch_matmul((own, other), m, n, k, dtype=left.dtype, total=wide(left.dtype))
+    made = kernel(reshaped(left, *own, m, k), reshaped(right, *other, k, n))
+    return reshaped(converted(made, left.dtype), *batch, m, n)
+
+
+def _filled(extents: list[Extent], rank: int) -> list[Extent]:
+    return [1] * (rank - len(extents)) + extents
+
+
+def _joined(pairs: list[tuple[Extent, Extent]]) -> list[tuple[Extent, Extent]]:
+    """Batch axes of two operands, with neighbours as one where both have them, or only one has."""
+    kinds: list[tuple[bool, bool]] = []
+    joined: list[tuple[Extent, Extent]] = []
+    for first, second in pairs:
+        kind = is_one(first), is_one(second)
+        if all(kind):
+            continue
+        if kinds and kinds[-1] == kind:
+            joined[-1] = joined[-1][0] * first, joined[-1][1] * second
+        else:
+            kinds.append(kind)
+            joined.append((first, second))
+    return joined
+
+
+def _expanded(x: TensorHandle, batch: list[Extent]) -> TensorHandle:
+    """With all batch axes, of all extents."""
+    shape = (*batch, *x.shape[-2:])
+    element = repeated(x)
+    return computed(shape, lambda *at: element(at))
+
+
+@operator("Gemm")
+def gemm(call: Call) -> Tensor:
+    call.require_kernel()
+    left, b, c = call.tensor(0), call.given(1), call.given(2) if call.has(2) else None
+    alpha, beta = call.attribute("alpha", 1.0), call.attribute("beta", 1.0)
+    turned: Any = {
+        "transpose_a": bool(call.attribute("transA", 0)),
+        "transpose_b": bool(call.attribute("transB", 0)),
+    }
+    n = b.shape[0 if turned["transpose_b"] else 1]
+    dtype = left.dtype
+    if dtype.is_integer:
+        if alpha != int(alpha) or beta != int(beta):
+            raise call.node.error(f"integers aren't multiplied by {alpha} and {beta}")
+        alpha, beta = int(alpha), int(beta)
+    is_row = c is not None and c.shape in ((n,), (1, n)) and wide(dtype) is dtype
+    if alpha == beta == 1 and (c is None or is_row):
+        return rows_times(left, b, None if c is None else reshaped(c, n), **turned)
+    product = rows_times(left, b, **turned)
+    if c is None:
+        return computed(product.shape, lambda *at: product[at] * alpha)
+    offset, total = repeated(handle_of(c)), wide(dtype)
+    return computed(
+        product.shape,
+        lambda *at: (product[at].to(total) * alpha + offset(at).to(total) * beta).to(dtype),
+    )
+
+
+@operator("MatMulInteger")
+def integer_product(call: Call) -> Tensor:
+    a, b, of_a, of_b = tensors(call, 4)
+    return multiplied(_shifted(a, _of_rows(of_a)), _shifted(b, of_b))
+
+
+@operator("QLinearMatMul")
+def quantized_product(call: Call) -> Tensor:
+    a, of_a, zero_a, b, of_b, zero_b, of_y, zero_y = tensors(call, 8)
+    sums = multiplied(_shifted(a, _of_rows(zero_a)), _shifted(b, zero_b))
+    return requantized(
+        sums, (repeated(_of_rows(of_a)), repeated(of_b), repeated(of_y)),
+        repeated(zero_y), zero_y.dtype,
+    )  # fmt: skip
+
+
+def _of_rows(x: TensorHandle | None) -> Any:
+    """A left operand's scale or zero point: where there are several, each is of a row."""
+    if x is None or len(x.shape) != 1 or is_one(x.shape[0]):
+        return x
+    return x.reshape(*x.shape, 1)
+
+
+def _shifted(x: TensorHandle, zero: TensorHandle | None) -> TensorHandle:
+    """Quantized numbers less their zero point."""
+    return shifted(x, None if zero is None else repeated(zero), i32)
+
+
+def shifted(x: TensorHandle, zero: Any, dtype: DType) -> TensorHandle:
+    """x less its zero point, a function of an element's indices, as another type."""
+    if zero is None:
+        return converted(x, dtype)
+    return computed(x.shape, lambda *at: x[at].to(dtype) - zero(at).to(dtype))

@@ -1,0 +1,65 @@
+"""MatMul and Gemm of all ranks and kinds of operands, against NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper, numpy_helper
+
+from taskc.onnx.session import compile
+
+from .models import model, tensor
+
+SHAPES = [
+    ((5,), (5,)),
+    ((5,), (5, 7)),
+    ((3, 5), (5,)),
+    ((4, 3, 5), (5,)),
+    ((5,), (4, 5, 7)),
+    ((3, 5), (5, 7)),
+    ((2, 3, 5), (5, 7)),
+    ((2, 3, 5), (2, 5, 7)),
+    ((1, 3, 5), (4, 5, 7)),
+    ((3, 5), (4, 5, 7)),
+    ((2, 1, 3, 5), (1, 4, 5, 7)),
+    ((2, 3, 1, 4, 5), (2, 1, 6, 5, 7)),
+    ((2, 1, 3, 1, 4, 5), (1, 2, 1, 3, 5, 6)),
+    ((2, 3, 5), (1, 5, 7)),
+    ((0, 5), (5, 7)),
+    ((3, 0), (0, 7)),
+]
+
+
+def product(a: Any, b: Any, is_constant: bool, operator: str = "MatMul", **attributes: Any) -> Any:
+    """What a model of one product makes."""
+    made = model(
+        [helper.make_node(operator, ["a", "b"], ["y"], **attributes)],
+        [tensor("a", *a.shape)] + ([] if is_constant else [tensor("b", *b.shape)]),
+        ["y"],
+        initializer=[numpy_helper.from_array(b, "b")] if is_constant else [],
+    )
+    return compile(made).run(None, {"a": a} if is_constant else {"a": a, "b": b})[0]
+
+
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+def test_operands_are_multiplied_as_numpy_does(shapes: tuple[Any, Any]) -> None:
+    random = np.random.default_rng(0)
+    a, b = (random.standard_normal(shape).astype(np.float32) for shape in shapes)
+    expected = a @ b
+    for is_constant in (False, True):
+        found = product(a, b, is_constant)
+        assert found.shape == expected.shape
+        assert np.allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("is_constant", [False, True])
+@pytest.mark.parametrize("turned", [(0, 0), (1, 0), (0, 1), (1, 1)])
+def test_gemm_turns_and_scales_its_operands(turned: tuple[int, int], is_constant: bool) -> None:
+    random = np.random.default_rng(1)
+    a = random.standard_normal((4, 3) if turned[0] else (3, 4)).astype(np.float32)
+    b = random.standard_normal((5, 4) if turned[1] else (4, 5)).astype(np.float32)
+    found = product(a, b, is_constant, "Gemm", transA=turned[0], transB=turned[1], alpha=0.5)
+    expected = 0.5 * (a.T if turned[0] else a) @ (b.T if turned[1] else b)
+    assert np.allclose(found, expected, rtol=1e-5, atol=1e-5)
