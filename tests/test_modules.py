@@ -48,6 +48,7 @@ ELSEWHERE = {
     " onnx/operators/elementwise onnx/operators/generators onnx/operators/movement onnx/operators/pads"
     " onnx/operators/resizing onnx/operators/scattering onnx/operators/selections onnx/operators/shapes"
     " onnx/operators/operands onnx/operators/quantization",
+    "onnx/test_convolutions.py": "onnx/operators/convolutions onnx/operators/pooling onnx/operators/windows",
     "onnx/test_products.py": "onnx/operators/products",
     # The language is tested by what a kernel says: names, arithmetic, loops and memory.
     "lang/test_expressions.py": "lang/builtins lang/operators",

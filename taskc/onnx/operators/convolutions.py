@@ -1,0 +1,202 @@
+"""Convolutions: Conv, ConvTranspose and those of quantized numbers.
+
+Images are NCHW, and filters that are known are packed once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import taskc as tc
+from taskc import i32
+from taskc.kernels.convolution import convolution, convolution_1d, convolution_3d
+from taskc.lang.tracing import TensorHandle
+from taskc.onnx.operators import Call, Tensor, handle_of, operator
+from taskc.onnx.operators.operands import computed, is_one, template, tensors, wide
+from taskc.onnx.operators.products import shifted
+from taskc.onnx.operators.quantization import requantized
+from taskc.onnx.operators.windows import Windows, halves, numbers, spatial, windows_of
+
+_TEMPLATES = {1: template(convolution_1d), 2: template(convolution), 3: template(convolution_3d)}
+
+
+@operator("Conv")
+def conv(call: Call) -> Tensor:
+    call.require_kernel()
+    return _convolved(call, call.tensor(0), call.given(1), _bias(call))
+
+
+def _bias(call: Call) -> Tensor | None:
+    return call.given(2) if call.has(2) else None
+
+
+def _convolved(call: Call, x: TensorHandle, w: Tensor, b: Tensor | None) -> TensorHandle:
+    extents = spatial(call, x.shape)
+    return convolved(call, x, w, b, windows_of(call, extents, _size(call, w)))
+
+
+def _size(call: Call, w: Tensor) -> tuple[int, ...]:
+    size = tuple(w.shape[2:])
+    said = call.attribute("kernel_shape")
+    if said is not None and tuple(said) != size:
+        raise call.node.error(f"its kernel_shape is {said}, and its filters have {list(size)}")
+    return size
+
+
+def convolved(
+    call: Call, x: TensorHandle, w: Tensor, b: Tensor | None, windows: Windows, **options: Any
+) -> TensorHandle:
+    """The convolution of images with filters, by the library's kernel for so many spatial axes."""
+    images, channels, *extents = x.shape
+    groups = call.attribute("group", 1)
+    is_transposed = options.get("transposed", False)
+    features = w.shape[1] * groups if is_transposed else w.shape[0]
+    if w.shape[0 if is_transposed else 1] * (1 if is_transposed else groups) != channels:
+        raise call.node.error(f"its filters are {list(w.shape)}, and x has {channels} channels")
+    is_packed = isinstance(w, np.ndarray) and tc.machine().is_processor
+    has_bias = b is not None and wide(x.dtype) is x.dtype
+    rank = len(extents)
+    alone = rank == 1
+    kernel = _TEMPLATES[rank](
+        images, *extents, channels, features,
+        size=windows.size[0] if alone else windows.size,
+        stride=windows.stride[0] if alone else windows.stride,
+        dilation=windows.dilation[0] if alone else windows.dilation,
+        padding=windows.padding, groups=groups, order="NCHW",
+        filters="IOHW" if is_transposed else "OIHW",
+        packed=is_packed, exact=False, bias=has_bias, dtype=x.dtype, **options,
+    )  # fmt: skip
+    made: TensorHandle = kernel(x, w, *([b] if has_bias else []))
+    if b is None or has_bias:
+        return made
+    offset = handle_of(b)
+    return computed(made.shape, lambda *at: made[at] + offset[at[1]])
+
+
+@operator("ConvTranspose")
+def conv_transpose(call: Call) -> Tensor:
+    call.require_kernel()
+    images, w, b = call.tensor(0), call.given(1), _bias(call)
+    extents = spatial(call, images.shape)
+    windows, results = _transposed_windows(call, extents, _size(call, w))
+    if len(extents) == 3:
+        return _spread_out(call, images, handle_of(w), b, windows, results)
+    axes = zip(
+        results,
+        extents,
+        windows.stride,
+        windows.covered,
+        windows.before,
+        windows.behind,
+        strict=True,
+    )
+    more = [
+        result - ((extent - 1) * stride + covered - before - behind)
+        for result, extent, stride, covered, before, behind in axes
+    ]
+    padding = (0, *more)[-2:]
+    return convolved(call, images, w, b, windows, transposed=True, output_padding=padding)
+
+
+def _transposed_windows(
+    call: Call, extents: tuple[Any, ...], size: tuple[int, ...]
+) -> tuple[Windows, list[int]]:
+    """The windows, and how many results there are along each axis: padding is cut off them."""
+    rank, automatic = len(extents), call.attribute("auto_pad", "NOTSET")
+    if not all(isinstance(extent, int) for extent in extents):
+        raise call.node.error("its images have extents that are known only when it runs")
+    more = numbers(call, "output_padding", rank, 0)
+    said = call.attribute("output_shape")
+    stride, dilation = numbers(call, "strides", rank, 1), numbers(call, "dilations", rank, 1)
+    covered = [(n - 1) * d + 1 for n, d in zip(size, dilation, strict=True)]
+    whole = [(n - 1) * s + c + m for n, s, c, m in zip(extents, stride, covered, more, strict=True)]
+    if said is None and automatic in ("SAME_UPPER", "SAME_LOWER"):
+        said = [extent * step for extent, step in zip(extents, stride, strict=True)]
+    if said is None:
+        windows = windows_of(call, extents, size)
+        cut = zip(whole, windows.before, windows.behind, strict=True)
+        return windows, [extent - before - behind for extent, before, behind in cut]
+    results = list(said)[-rank:]
+    cuts = [max(0, full - made) for full, made in zip(whole, results, strict=True)]
+    sides = [halves(cut, automatic != "SAME_UPPER") for cut in cuts]
+    before, behind = (tuple(side[n] for side in sides) for n in (0, 1))
+    return Windows(size, stride, dilation, before, behind), results
+
+
+def _spread_out(
+    call: Call,
+    x: TensorHandle,
+    w: TensorHandle,
+    b: Tensor | None,
+    windows: Windows,
+    results: list[int],
+) -> TensorHandle:
+    """By a convolution with turned filters, of images with zeros between their elements."""
+    images, channels, *extents = x.shape
+    groups = call.attribute("group", 1)
+    inside, features = channels // groups, w.shape[1]
+    axes, size, stride = range(len(extents)), windows.size, windows.stride
+    first = [
+        covered - 1 - cut for covered, cut in zip(windows.covered, windows.before, strict=True)
+    ]
+    spread = [made + covered - 1 for made, covered in zip(results, windows.covered, strict=True)]
+
+    @tc.function
+    def number(n, c, *at):
+        place = tuple(at[d] - first[d] for d in axes)
+        is_one = all(
+            place[d] >= 0 and place[d] % stride[d] == 0 and place[d] // stride[d] < extents[d]
+            for d in axes
+        )
+        whole = (n, c, *(place[d] // stride[d] for d in axes))
+        return x[whole] if is_one else 0
+
+    @tc.function
+    def turned(f, c, *at):
+        opposite = tuple(size[d] - 1 - at[d] for d in axes)
+        place = (f // features * inside + c, f % features, *opposite)
+        return w[place]
+
+    apart = computed((images, channels, *spread), number)
+    filters = computed((groups * features, inside, *size), turned)
+    none = (0,) * len(size)
+    plain = Windows(size, (1,) * len(size), windows.dilation, none, none)
+    return convolved(call, apart, filters, b, plain)
+
+
+@operator("ConvInteger")
+def conv_integer(call: Call) -> Tensor:
+    x, w, of_x, of_w = tensors(call, 4)
+    return _convolved(call, _less(x, of_x), _less(w, of_w), None)
+
+
+@operator("QLinearConv")
+def quantized_conv(call: Call) -> Tensor:
+    x, of_x, zero_x, w, of_w, zero_w, of_y, zero_y, b = tensors(call, 9)
+    sums = _convolved(call, _less(x, zero_x), _less(w, zero_w), b)
+    scales = _of_feature(of_x), _of_feature(of_w), _of_feature(of_y)
+    return requantized(sums, scales, _of_feature(zero_y), zero_y.dtype)
+
+
+def _less(x: TensorHandle, zero: TensorHandle | None) -> TensorHandle:
+    """Quantized images, or filters, less their zero point; each filter may have its own."""
+    if zero is None:
+        return shifted(x, None, i32)
+    number = _number(zero)
+    return shifted(x, tc.function(lambda at: number(at[0])), i32)
+
+
+def _of_feature(x: TensorHandle) -> Any:
+    """The scale or zero point of a result, by its indices."""
+    number = _number(x)
+    return tc.function(lambda at: number(at[1]))
+
+
+def _number(x: TensorHandle) -> Any:
+    """A scale or a zero point: one for all, or one of each feature."""
+    if len(x.shape) == 0:
+        return tc.function(lambda feature: x[()])
+    is_alone = is_one(x.shape[0])
+    return tc.function(lambda feature: x[0 if is_alone else feature])

@@ -1,0 +1,162 @@
+"""Poolings: MaxPool, AveragePool, GlobalMaxPool, GlobalAveragePool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import taskc as tc
+from taskc import DType, i64, spatial as lanes
+from taskc.kernels.pooling import average_pool, max_pool
+from taskc.kernels.reductions import reduction
+from taskc.lang.tracing import TensorHandle
+from taskc.onnx.operators import Call, Made, Tensor, operator
+from taskc.onnx.operators.operands import reshaped, size, template, tensors, wants
+from taskc.onnx.operators.windows import Windows, spatial, windows_of
+
+_max_pool, _average_pool = template(max_pool), template(average_pool)
+_reduction = template(reduction)
+
+
+@operator("MaxPool")
+def largest(call: Call) -> Made:
+    (x,) = tensors(call, 1)
+    windows = _windows(call, x)
+    y = _pooled(call, x, windows, _max_pool)
+    if not wants(call, 1):
+        return y
+    return y, _places(call, x, y, windows)
+
+
+@operator("AveragePool")
+def average(call: Call) -> Tensor:
+    (x,) = tensors(call, 1)
+    is_counted = bool(call.attribute("count_include_pad", 0))
+    return _pooled(call, x, _windows(call, x), _average_pool, count_include_pad=is_counted)
+
+
+@operator("GlobalMaxPool")
+def global_largest(call: Call) -> Tensor:
+    return _of_all(call, "max")
+
+
+@operator("GlobalAveragePool")
+def global_average(call: Call) -> Tensor:
+    return _of_all(call, "mean")
+
+
+def _windows(call: Call, x: TensorHandle) -> Windows:
+    return windows_of(call, spatial(call, x.shape), tuple(call.attribute("kernel_shape")))
+
+
+def _of_all(call: Call, function: str) -> Tensor:
+    (x,) = tensors(call, 1)
+    images, channels, *extents = x.shape
+    pixels = size(extents)
+    made = _reduction(function, (images, channels, pixels), (2,), dtype=x.dtype)(
+        x.reshape(images, channels, pixels)
+    )
+    pooled: TensorHandle = made.reshape(images, channels, *[1] * len(extents))
+    return pooled
+
+
+def _pooled(
+    call: Call, x: TensorHandle, windows: Windows, pool: Callable[..., Any], **options: Any
+) -> TensorHandle:
+    """By the library's kernel for images of two axes. Of three, slices are pooled first, and depth then."""
+    images, channels, *extents = x.shape
+    is_ceil = call.attribute("ceil_mode", 0) and call.attribute("auto_pad", "NOTSET") == "NOTSET"
+    options["ceil_mode"] = bool(is_ceil)
+    if len(extents) == 3:
+        depth, height, width = extents
+        flat = x.reshape(images, channels * depth, height, width)
+        slices = _plane(flat, windows, (1, 2), pool, options)
+        rows, columns = slices.shape[2:]
+        columns_of = slices.reshape(images, channels, depth, rows * columns)
+        y = _plane(columns_of, windows, (0, None), pool, options)
+        shape = [y.shape[2], rows, columns]
+    elif len(extents) == 2:
+        y = _plane(x, windows, (0, 1), pool, options)
+        shape = [*y.shape[2:]]
+    else:
+        y = _plane(x.reshape(images, channels, 1, *extents), windows, (None, 0), pool, options)
+        shape = [y.shape[3]]
+    return reshaped(y, images, channels, *shape)
+
+
+def _plane(
+    x: Any, windows: Windows, axes: tuple[int | None, ...], pool: Callable[..., Any], options: Any
+) -> TensorHandle:
+    """Pools along two of the windows' axes; None is an axis that isn't pooled."""
+    images, channels, height, width = x.shape
+
+    def of(values: tuple[int, ...], none: int) -> tuple[int, ...]:
+        return tuple(none if axis is None else values[axis] for axis in axes)
+
+    kernel = pool(
+        images, height, width, channels,
+        size=of(windows.size, 1), stride=of(windows.stride, 1), dilation=of(windows.dilation, 1),
+        padding=(*of(windows.before, 0), *of(windows.behind, 0)),
+        order="NCHW", dtype=x.dtype, **options,
+    )  # fmt: skip
+    made: TensorHandle = kernel(x)
+    return made
+
+
+def _places(call: Call, x: TensorHandle, y: TensorHandle, windows: Windows) -> TensorHandle:
+    """Where each largest number is, counted through the whole tensor."""
+    images, channels, *extents = x.shape
+    results = y.shape[2:]
+    rank = len(extents)
+    ones, zeros = (1,) * (3 - rank), (0,) * (3 - rank)
+    kernel = _places_kernel(
+        images * channels, (*ones, *extents), (*ones, *results), (*ones, *windows.size),
+        (*ones, *windows.stride), (*ones, *windows.dilation), (*zeros, *windows.before),
+        dtype=x.dtype, is_by_columns=bool(call.attribute("storage_order", 0)),
+    )  # fmt: skip
+    made = kernel(x.reshape(images * channels, *ones, *extents))
+    places: TensorHandle = made.reshape(*y.shape)
+    return places
+
+
+def _make_places(
+    planes: Any, extents: Any, results: Any, size: Any, stride: Any, dilation: Any, before: Any,
+    *, dtype: DType, is_by_columns: bool, machine: tc.Machine,
+) -> tc.KernelDefinition:  # fmt: skip
+    own = lanes(machine.lanes)
+    depth, height, width = extents
+    _, rows, columns = results
+    count, volume = prod(results), prod(extents)
+
+    @tc.function
+    def seen(axis, place, tap):
+        return place * stride[axis] + tap * dilation[axis] - before[axis]
+
+    @tc.kernel(workers=own.workers)
+    def places(x: dtype[planes, depth, height, width], y: tc.out[i64[planes, count]]):
+        for plane, first in tc.tiles((planes, count), by=(1, own.workers)):
+            largest = tc.tile(dtype, own, dtype.minimum)
+            place = tc.tile(i64, own, -1)
+            for a in range(size[0]):
+                for b in range(size[1]):
+                    for c in range(size[2]):
+                        for j in own:
+                            k = seen(0, (first + j) // (rows * columns), a)
+                            r = seen(1, (first + j) // columns % rows, b)
+                            s = seen(2, (first + j) % columns, c)
+                            is_inside = 0 <= k < depth and 0 <= r < height and 0 <= s < width
+                            if first + j < count and is_inside:
+                                value = x[plane, k, r, s]
+                                if place[j] < 0 or value > largest[j]:
+                                    largest[j] = value
+                                    inside = s * height + r if is_by_columns else r * width + s
+                                    place[j] = k * height * width + inside
+            for j in own:
+                if first + j < count:
+                    y[plane, first + j] = plane * volume + max(place[j], 0)
+
+    return places
+
+
+_places_kernel = template(_make_places)
