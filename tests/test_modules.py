@@ -47,7 +47,8 @@ ELSEWHERE = {
     "onnx/test_node_cases.py": "onnx/backend onnx/operators/control onnx/operators/casts onnx/operators/common"
     " onnx/operators/elementwise onnx/operators/generators onnx/operators/movement onnx/operators/pads"
     " onnx/operators/resizing onnx/operators/scattering onnx/operators/selections onnx/operators/shapes"
-    " onnx/operators/operands onnx/operators/quantization",
+    " onnx/operators/attention onnx/operators/norms onnx/operators/operands onnx/operators/quantization"
+    " onnx/operators/reductions",
     "onnx/test_convolutions.py": "onnx/operators/convolutions onnx/operators/pooling onnx/operators/windows",
     "onnx/test_products.py": "onnx/operators/products",
     # The language is tested by what a kernel says: names, arithmetic, loops and memory.
