@@ -1,0 +1,295 @@
+"""Recurrent networks: LSTM, GRU and RNN.
+
+One product is for the inputs of all steps. Steps are unrolled: each is a product of the state before with the
+recurrent weights, and computations of the next state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+import taskc as tc
+from taskc.lang.tracing import TensorHandle
+from taskc.onnx.operators import Call, Made, Tensor, operator
+from taskc.onnx.operators.activations import activations_of
+from taskc.onnx.operators.operands import computed, part, reshaped, wants
+from taskc.onnx.operators.products import rows_times
+
+State = tuple[TensorHandle, ...]
+Step = Callable[[TensorHandle, State], State]  # the next state, from the inputs' share of gates
+
+
+@dataclass(frozen=True, slots=True)
+class Direction:
+    """What one direction computes with.
+
+    w, r       weights [gates * hidden, inputs] and [gates * hidden, hidden]
+    bias       [2 * gates * hidden], of inputs and then of states
+    peephole   [3 * hidden], of an LSTM
+    functions  of the cell
+    """
+
+    call: Call
+    w: Tensor
+    r: Tensor
+    bias: TensorHandle | None
+    peephole: TensorHandle | None
+    functions: list[Callable[..., Any]]
+
+    @property
+    def hidden(self) -> int:
+        return int(self.r.shape[1])
+
+    def shares(self, x: TensorHandle, apart: int | None = None) -> TensorHandle:
+        """The inputs' share of all steps' gates, with the bias of both products; from `apart` on, of this one alone."""
+        steps, batch, inputs = x.shape
+        rows, gates, given = reshaped(x, steps * batch, inputs), self.w.shape[0], self.bias
+        if given is None:
+            made = _times(rows, _turned(self.w))
+        else:
+            end = gates if apart is None else apart
+            bias = computed(
+                (gates,), lambda j: given[j] + given[gates + j] if j < end else given[j]
+            )
+            made = _times(rows, _turned(self.w), bias)
+        return reshaped(made, steps, batch, gates)
+
+
+def _turned(weights: Tensor) -> Tensor:
+    """What is known, as it is packed: once, for all steps."""
+    return weights.T if isinstance(weights, np.ndarray) else weights
+
+
+def _times(x: TensorHandle, w: Tensor, bias: TensorHandle | None = None) -> TensorHandle:
+    """x times weights that `_turned` has made, plus bias."""
+    return rows_times(x, w, bias, transpose_b=not isinstance(w, np.ndarray))
+
+
+@operator("LSTM", since=7)
+def lstm(call: Call) -> Made:
+    return _outputs(call, ["Sigmoid", "Tanh", "Tanh"], 4, _lstm_step)
+
+
+@operator("GRU", since=7)
+def gru(call: Call) -> Made:
+    return _outputs(call, ["Sigmoid", "Tanh"], 3, _gru_step)
+
+
+@operator("RNN", since=7)
+def rnn(call: Call) -> Made:
+    return _outputs(call, ["Tanh"], 1, _rnn_step)
+
+
+def _lstm_step(own: Direction) -> Step:
+    """Gates are those of input, output and forgetting, and the cell's."""
+    hidden, peephole = own.hidden, own.peephole
+    of_gate, of_cell, of_state = own.functions
+    is_coupled, weights = bool(own.call.attribute("input_forget", 0)), _turned(own.r)
+
+    def step(share: TensorHandle, state: State) -> State:
+        h, c = state
+        product = _times(h, weights)
+
+        @tc.function
+        def gate(number, b, j):
+            return share[b, number * hidden + j] + product[b, number * hidden + j]
+
+        @tc.function
+        def seen(number, j, value):
+            return 0 if peephole is None else peephole[number * hidden + j] * value
+
+        @tc.function
+        def cell(b, j):
+            old = c[b, j]
+            entering = of_gate(gate(0, b, j) + seen(0, j, old))
+            staying = 1 - entering if is_coupled else of_gate(gate(2, b, j) + seen(2, j, old))
+            return staying * old + entering * of_cell(gate(3, b, j))
+
+        made = computed(c.shape, cell)
+
+        @tc.function
+        def out(b, j):
+            return of_gate(gate(1, b, j) + seen(1, j, made[b, j])) * of_state(made[b, j])
+
+        return computed(h.shape, out), made
+
+    return step
+
+
+def _gru_step(own: Direction) -> Step:
+    """Gates are those of updating and resetting, and the new state's."""
+    hidden, bias, whole = own.hidden, own.bias, _turned(own.r)
+    of_gate, of_state = own.functions
+    is_linear = bool(own.call.attribute("linear_before_reset", 0))
+    first, last = (
+        _turned(part(own.r, slice(2 * hidden))),
+        _turned(part(own.r, slice(2 * hidden, None))),
+    )
+
+    def step(share: TensorHandle, state: State) -> State:
+        (h,) = state
+        if is_linear:
+            product = _times(h, whole)
+            turned = computed(
+                h.shape,
+                lambda b, j: (
+                    product[b, 2 * hidden + j] + (0 if bias is None else bias[5 * hidden + j])
+                ),
+            )
+        else:
+            product = _times(h, first)
+
+        @tc.function
+        def gate(number, b, j):
+            return of_gate(share[b, number * hidden + j] + product[b, number * hidden + j])
+
+        if not is_linear:
+            kept = computed(h.shape, lambda b, j: gate(1, b, j) * h[b, j])
+            turned = _times(kept, last)
+
+        @tc.function
+        def new(b, j):
+            own_share = share[b, 2 * hidden + j]
+            other = gate(1, b, j) * turned[b, j] if is_linear else turned[b, j]
+            kept_part = gate(0, b, j)
+            return (1 - kept_part) * of_state(own_share + other) + kept_part * h[b, j]
+
+        return (computed(h.shape, new),)
+
+    return step
+
+
+def _rnn_step(own: Direction) -> Step:
+    (of_state,), weights = own.functions, _turned(own.r)
+
+    def step(share: TensorHandle, state: State) -> State:
+        (h,) = state
+        product = _times(h, weights)
+        return (computed(h.shape, lambda b, j: of_state(share[b, j] + product[b, j])),)
+
+    return step
+
+
+def _outputs(call: Call, usual: list[str], gates: int, make: Callable[[Direction], Step]) -> Made:
+    """Both directions over all steps, as y of all steps and the last states, in the model's layout."""
+    call.require_kernel()
+    is_batch_first = bool(call.attribute("layout", 0))
+    x = call.tensor(0)
+    if is_batch_first:
+        x = _swapped(x)
+    steps, batch, _ = x.shape
+    if not isinstance(steps, int):
+        raise call.node.error(
+            "its steps are unrolled, and how many there are is known only when it runs"
+        )
+    each = _directions(call, usual, gates)
+    hidden, dtype = each[0].hidden, x.dtype
+    lengths = call.tensor(4) if call.has(4) else None
+    y = computed((steps, len(each), batch, hidden), lambda *at: dtype(0))
+    ends: list[State] = []
+    for number, own in enumerate(each):
+        state = _first_state(call, number, (batch, hidden), dtype, is_batch_first)
+        ends.append(_walk(own, make(own), x, state, lengths, (y, number)))
+    last = [_stacked(list(parts)) for parts in zip(*ends, strict=True)]
+    if is_batch_first:
+        y = computed((batch, steps, len(each), hidden), lambda b, t, d, j: y[t, d, b, j])
+        last = [_swapped(part) for part in last]
+    return (y, *last)
+
+
+def _directions(call: Call, usual: list[str], gates: int) -> list[Direction]:
+    w, r = call.given(1), call.given(2)
+    directions, rows, hidden = r.shape
+    expected = 2 if call.attribute("direction", "forward") == "bidirectional" else 1
+    if directions != expected or rows != gates * hidden:
+        raise call.node.error(
+            f"its recurrent weights are {list(r.shape)}, for {expected} directions"
+        )
+    functions = activations_of(call, usual, directions)
+    bias = call.tensor(3) if call.has(3) else None
+    peephole = call.tensor(7) if call.has(7) else None
+    return [
+        Direction(
+            call,
+            part(w, number),
+            part(r, number),
+            None if bias is None else bias[number],
+            None if peephole is None else peephole[number],
+            functions[number],
+        )
+        for number in range(directions)
+    ]
+
+
+def _first_state(
+    call: Call, number: int, shape: tuple[Any, int], dtype: tc.DType, is_batch_first: bool
+) -> State:
+    """What a direction starts with: the model's, or zeros."""
+    made = []
+    for place in (5, 6) if call.node.operator == "LSTM" else (5,):
+        if not call.has(place):
+            made.append(computed(shape, lambda *at: dtype(0)))
+        elif is_batch_first:
+            made.append(cast("TensorHandle", _swapped(call.tensor(place))[number]))
+        else:
+            made.append(call.tensor(place)[number])
+    return tuple(made)
+
+
+def _walk(
+    own: Direction, step: Step, x: TensorHandle, state: State, lengths: TensorHandle | None,
+    target: tuple[TensorHandle, int],
+) -> State:  # fmt: skip
+    """All steps of a direction. Behind a sequence's length its state stays as it is, and y is 0."""
+    direction = own.call.attribute("direction", "forward")
+    y, number = target
+    is_gru = own.call.node.operator == "GRU"
+    is_linear = is_gru and bool(own.call.attribute("linear_before_reset", 0))
+    shares = own.shares(x, 2 * own.hidden if is_linear else None)
+    order = range(x.shape[0])
+    for t in reversed(order) if direction == "reverse" or number == 1 else order:
+        made = step(cast("TensorHandle", shares[t]), state)
+        if lengths is not None:
+            made = tuple(
+                [_kept(new, old, lengths, t) for new, old in zip(made, state, strict=True)]
+            )
+        state, h = made, made[0]
+        if wants(own.call, 0):
+            _put(h, lengths, t, y[t, number])
+    return state
+
+
+def _put(h: TensorHandle, lengths: TensorHandle | None, t: int, target: Any) -> None:
+    """Copies the state of a step to where y has it."""
+    if lengths is None:
+        tc.compute(h.shape, lambda b, j: h[b, j], out=target)
+    else:
+        tc.compute(h.shape, lambda b, j: h[b, j] if t < lengths[b] else 0, out=target)
+
+
+def _kept(new: TensorHandle, old: TensorHandle, lengths: TensorHandle, t: int) -> TensorHandle:
+    return computed(new.shape, lambda b, j: new[b, j] if t < lengths[b] else old[b, j])
+
+
+def _stacked(parts: list[TensorHandle]) -> TensorHandle:
+    """The states of one or two directions."""
+    first, last = parts[0], parts[-1]
+    if len(parts) == 1:
+        return reshaped(first, 1, *first.shape)
+    return computed((2, *first.shape), lambda d, b, j: first[b, j] if d == 0 else last[b, j])
+
+
+def _swapped(x: TensorHandle) -> TensorHandle:
+    """With the first two axes in the other order."""
+    first, second, *rest = x.shape
+
+    @tc.function
+    def other(i, j, *at):
+        place = (j, i, *at)
+        return x[place]
+
+    return computed((second, first, *rest), other)

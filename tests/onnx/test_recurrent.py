@@ -1,0 +1,130 @@
+"""LSTM, GRU and RNN with random attributes, against a cell by NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from taskc.onnx.session import compile
+
+from . import cells
+from .models import model, tensor
+
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+USUAL = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
+
+
+def run(operator: str, seed: int) -> tuple[list[Any], list[Any]]:
+    """The outputs of a model of one node, and those of the cell by NumPy."""
+    random = np.random.default_rng(seed)
+
+    def chance() -> bool:
+        return bool(random.integers(2))
+
+    def normal(*shape: int) -> Any:
+        return (random.standard_normal(shape) / 2).astype(np.float32)
+
+    steps, batch, inputs, hidden = (int(random.integers(1, most)) for most in (6, 4, 6, 20))
+    order = str(random.choice(["forward", "reverse", "bidirectional"]))
+    count, rows = 1 + (order == "bidirectional"), GATES[operator] * hidden
+    x, w, r = normal(steps, batch, inputs), normal(count, rows, inputs), normal(count, rows, hidden)
+    given: dict[str, Any] = {"X": x, "W": w, "R": r}
+    if chance():
+        given["B"] = normal(count, 2 * rows)
+    if chance():
+        given["sequence_lens"] = random.integers(1, steps + 1, batch).astype(np.int32)
+    if chance():
+        given["initial_h"] = normal(count, batch, hidden)
+    if operator == "LSTM" and chance():
+        given["initial_c"] = normal(count, batch, hidden)
+    if operator == "LSTM" and chance():
+        given["P"] = normal(count, 3 * hidden)
+    attributes: dict[str, Any] = {
+        "hidden_size": hidden,
+        "direction": order,
+        "layout": int(chance()),
+    }
+    names = USUAL[operator] * count
+    if chance():
+        names = [str(random.choice([*cells.FUNCTIONS])) for _ in names]
+        attributes["activations"] = names
+    if chance():
+        attributes["clip"] = 0.4
+    if operator == "GRU":
+        attributes["linear_before_reset"] = int(chance())
+    elif operator == "LSTM":
+        attributes["input_forget"] = int(chance())
+    expected = _expected(operator, given, attributes, names)
+    is_constant = chance()
+    made = _made(operator, given, attributes, is_constant)
+    return made, expected
+
+
+def _expected(operator: str, given: Any, attributes: Any, names: list[str]) -> list[Any]:
+    x, (count, rows, hidden) = given["X"].astype(float), given["R"].shape
+    steps, batch, _ = x.shape
+    each = len(names) // count
+    biases = given.get("B", np.zeros((count, 2 * rows)))
+    peepholes = given.get("P", np.zeros((count, 3 * hidden)))
+    directions = [
+        {
+            "w": given["W"][d], "r": given["R"][d], "wb": biases[d][:rows], "rb": biases[d][rows:],
+            "p": peepholes[d], "clip": attributes.get("clip", 0), "coupled": attributes.get("input_forget", 0),
+            "linear": attributes.get("linear_before_reset", 0),
+            "functions": [cells.FUNCTIONS[name] for name in names[d * each : (d + 1) * each]],
+        }
+        for d in range(count)
+    ]  # fmt: skip
+    zeros = np.zeros((count, batch, hidden))
+    y, h, c = cells.run(
+        operator, x, given.get("sequence_lens", np.full(batch, steps)),
+        given.get("initial_h", zeros).astype(float), given.get("initial_c", zeros).astype(float),
+        directions, attributes["direction"],
+    )  # fmt: skip
+    if attributes["layout"]:
+        y, h, c = y.transpose(2, 0, 1, 3), h.swapaxes(0, 1), c.swapaxes(0, 1)
+    return [y, h, c] if operator == "LSTM" else [y, h]
+
+
+def _made(operator: str, given: dict[str, Any], attributes: Any, is_constant: bool) -> list[Any]:
+    places = ["X", "W", "R", "B", "sequence_lens", "initial_h"]
+    places += ["initial_c", "P"] if operator == "LSTM" else []
+    feeds = dict(given)
+    if attributes["layout"]:
+        for name in {"X", "initial_h", "initial_c"} & {*feeds}:
+            feeds[name] = np.ascontiguousarray(feeds[name].swapaxes(0, 1))
+    constants = {name: feeds.pop(name) for name in ("W", "R", "B") if is_constant and name in feeds}
+    outputs = ["Y", "Y_h", "Y_c"][: 3 if operator == "LSTM" else 2]
+    node = helper.make_node(
+        operator, [name if name in given else "" for name in places], outputs, **attributes
+    )
+    types = {np.dtype(np.int32): TensorProto.INT32, np.dtype(np.float32): TensorProto.FLOAT}
+    made = model(
+        [node],
+        [tensor(name, *array.shape, type=types[array.dtype]) for name, array in feeds.items()],
+        outputs,
+        initializer=[numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    return compile(made).run(None, feeds)
+
+
+def _check(operator: str, seed: int) -> None:
+    for found, wanted in zip(*run(operator, seed), strict=True):
+        assert found.shape == wanted.shape
+        assert np.abs(found - wanted).max() < 2e-5, (operator, seed)
+
+
+@pytest.mark.parametrize("operator", ["LSTM", "GRU", "RNN"])
+def test_a_network_is_what_its_cell_computes(operator: str) -> None:
+    for seed in range(3):
+        _check(operator, seed)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("operator", ["LSTM", "GRU", "RNN"])
+def test_many_networks(operator: str) -> None:
+    for seed in range(3, 170):
+        _check(operator, seed)
