@@ -97,11 +97,28 @@ def trilu(call: Call) -> Made:
 
 @operator("Dropout")
 def dropout(call: Call) -> Made:
-    if call.has(2) and bool(call.known(2).item()):
-        raise call.node.error("taskc runs it for inference, not in training mode")
+    ratio = float(call.known(1).item()) if call.has(1) else call.attribute("ratio", 0.5)
+    wants_mask = len(call.node.outputs) > 1 and call.node.outputs[1] != ""
+    if call.has(2) and bool(call.known(2).item()) and ratio > 0:
+        return _dropped(call, ratio, wants_mask)
     x = call.given(0)
-    if len(call.node.outputs) < 2 or not call.node.outputs[1]:
+    if not wants_mask:
         return x
     call.require_kernel()
     dtype = boolean if call.node.version >= 10 else call.dtype(0)
     return x, filled(call, x.shape, True if dtype is boolean else 1, dtype)
+
+
+def _dropped(call: Call, ratio: float, wants_mask: bool) -> Made:
+    """What training does: which elements stay follows from the seed, by the Mersenne Twister as in ONNX's reference."""
+    call.require_kernel()
+    seed, x = call.attribute("seed"), call.tensor(0)
+    if seed is None:
+        raise call.node.error("it drops elements at random, and has no seed")
+    if not all(isinstance(extent, int) for extent in x.shape):
+        raise call.node.error("it drops elements of a shape that is known only at a call")
+    drawn = np.random.RandomState(seed).uniform(size=x.shape)
+    stays: Any = tc.constant(drawn >= ratio)
+    factor = 1 / (1 - ratio)
+    made = call.compute(x.shape, lambda *at: x[at] * factor if stays[at] else 0)
+    return (made, stays) if wants_mask else made
