@@ -45,7 +45,8 @@ ELSEWHERE = {
     " onnx/resolve onnx/schemas onnx/writer onnx/written",
     "onnx/test_extract.py": "onnx/cut",
     "onnx/test_node_cases.py": "onnx/backend onnx/operators/control onnx/operators/casts onnx/operators/common"
-    " onnx/operators/elementwise onnx/operators/generators onnx/operators/movement onnx/operators/pads"
+    " onnx/operators/einsum onnx/operators/elementwise onnx/operators/fourier onnx/operators/generators"
+    " onnx/operators/movement onnx/operators/pads"
     " onnx/operators/resizing onnx/operators/scattering onnx/operators/selections onnx/operators/shapes"
     " onnx/operators/attention onnx/operators/norms onnx/operators/operands onnx/operators/quantization"
     " onnx/operators/reductions",

@@ -1,0 +1,114 @@
+"""DFT and STFT: a product with the matrix of a transform, whose rows and columns are parts of complex numbers."""
+
+from __future__ import annotations
+
+from math import pi, prod
+from typing import Any
+
+import taskc as tc
+from taskc import DType, f64
+from taskc.onnx.graph import Array
+from taskc.onnx.operators import Call, Made, Tensor, computed_once, operator
+from taskc.onnx.operators.common import axis_of
+from taskc.onnx.operators.products import multiplied
+
+
+def _transform(length: int, given: int, made: int, is_inverse: bool, dtype: DType) -> Array:
+    """The matrix for `given` numbers of one or two parts each: to all frequencies, or to half of them and one more.
+
+    Of element n and frequency k it has the real and the imaginary part of exp(-2 pi i n k / length).
+    """
+    count, sign = length if made == length else made, 1 if is_inverse else -1
+    turn, scale = 2 * pi / length, 1 / length if is_inverse else 1.0
+
+    def value(row, column):
+        angle = ((row // given) * (column // 2) % length).to(f64) * turn
+        is_across = row % given != column % 2  # a real part of an imaginary one, or the reverse
+        sine = tc.sin(angle) * sign
+        return (
+            scale * (tc.cos(angle) if not is_across else sine if column % 2 == 1 else -sine)
+        ).to(dtype)
+
+    return computed_once(lambda: tc.compute((length * given, count * 2), tc.function(value)))
+
+
+def _half_inverse(length: int, given: int, dtype: DType) -> Array:
+    """The matrix from half of the frequencies, of which the others are the conjugates, to real numbers."""
+    turn, scale = 2 * pi / length, 1 / length
+
+    def value(row, n):
+        k = row // 2
+        angle = (k * n % length).to(f64) * turn
+        once = f64(scale) if k == 0 or 2 * k == length else f64(2 * scale)
+        return (tc.cos(angle) * once if row % 2 == 0 else -tc.sin(angle) * once).to(dtype)
+
+    return computed_once(lambda: tc.compute((given * 2, length), tc.function(value)))
+
+
+@operator("DFT", since=17)
+def dft_along_attribute(call: Call) -> Made:
+    return _dft(call, call.attribute("axis", 1))
+
+
+@operator("DFT", since=20)
+def dft(call: Call) -> Made:
+    return _dft(call, call.integers(2)[0] if call.has(2) else -2)
+
+
+def _dft(call: Call, named: int) -> Tensor:
+    call.require_kernel()
+    x, rank = call.tensor(0), len(call.shape(0))
+    axis, parts, extent = axis_of(call, named, rank), x.shape[-1], x.shape[named]
+    if axis == rank - 1 or parts not in (1, 2):
+        raise call.node.error(
+            "it takes numbers of one or two parts along the last axis, and another one"
+        )
+    is_inverse, is_half = bool(call.attribute("inverse", 0)), bool(call.attribute("onesided", 0))
+    if is_inverse and is_half:
+        length = call.integers(1)[0] if call.has(1) else 2 * (extent - 1)
+        read, made = length // 2 + 1, (length, 1)
+        matrix = _half_inverse(length, read, x.dtype)
+    else:
+        length = call.integers(1)[0] if call.has(1) else extent
+        read, made = length, (length // 2 + 1 if is_half else length, 2)
+        matrix = _transform(length, parts, made[0], is_inverse, x.dtype)
+    others = (*x.shape[:axis], *x.shape[axis + 1 : -1])
+
+    def row(*at):
+        n = at[-1] // parts
+        place = (*at[:axis], min(n, extent - 1), *at[axis:-1], at[-1] % parts)
+        return x[place] if n < extent else 0
+
+    rows = tc.compute((*others, read * parts), tc.function(row), name="rows")
+    product: Any = multiplied(rows.reshape(prod(others), read * parts), matrix)
+    whole = product.reshape(*others, *made)
+    shape = (*others[:axis], made[0], *others[axis:], made[1])
+
+    def moved(*at):
+        place = (*at[:axis], *at[axis + 1 : -1], at[axis], at[-1])
+        return whole[place]
+
+    return call.compute(shape, tc.function(moved))
+
+
+@operator("STFT", since=17)
+def stft(call: Call) -> Made:
+    call.require_kernel()
+    x, step = call.tensor(0), call.integers(1)[0]
+    batch, extent, *last = x.shape
+    parts = last[0] if last else 1
+    signal = x.reshape(batch, extent, parts)
+    window = call.tensor(2) if call.has(2) else None
+    length = call.integers(3)[0] if call.has(3) else call.shape(2)[0]
+    frames = (extent - length) // step + 1
+    count = length // 2 + 1 if call.attribute("onesided", 1) else length
+    if window is None:
+        value = tc.function(lambda b, f, i: signal[b, f * step + i // parts, i % parts])
+    else:
+        value = tc.function(
+            lambda b, f, i: signal[b, f * step + i // parts, i % parts] * window[i // parts]
+        )
+    rows = tc.compute((batch, frames, length * parts), value, name="frames")
+    matrix = _transform(length, parts, count, False, x.dtype)
+    product: Any = multiplied(rows.reshape(batch * frames, length * parts), matrix)
+    return product.reshape(batch, frames, count, 2)  # type: ignore[no-any-return]
