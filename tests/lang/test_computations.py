@@ -12,7 +12,7 @@ from taskc import f32
 
 def test_tensors_of_one_name_are_several_parameters() -> None:
     def body(out: Any) -> Any:
-        twice = [tc.compute((3,), lambda i: out[i] * factor) for factor in (2, 3)]  # noqa: B023
+        twice = [tc.compute((3,), lambda i: out[i] * factor) for factor in (2, 3)]
         one, other = twice
         return tc.compute((3,), lambda i: one[i] - other[i] + out[i])
 
@@ -37,5 +37,5 @@ def test_helpers_of_one_text_call_each_other() -> None:
         value = _joined([*parts])
         return tc.compute((3,), lambda i: value(i))
 
-    joined = tc.trace("joined", {name: f32[1] for name in "abc"}, body)
+    joined = tc.trace("joined", dict.fromkeys("abc", f32[1]), body)
     assert joined(*np.float32([[1], [2], [3]])).tolist() == [1, 2, 3]
