@@ -256,6 +256,21 @@ def an_output_that_is_written_in_parts() -> Program:
 
 
 @lookalike
+def a_temporary_that_is_written_twice() -> Program:
+    """The first reader wants what the first call wrote."""
+
+    @tc.program
+    def program(x: f32[8, 12], y: tc.out[f32[8, 12]], z: tc.out[f32[8, 12]]):
+        t = tc.empty(f32[8, 12])
+        tc.compute((8, 12), lambda i, j: x[i, j] + 1, out=t)
+        tc.compute((8, 12), lambda i, j: t[i, j] * 2, out=y)
+        tc.compute((8, 12), lambda i, j: x[i, j] + 2, out=t)
+        tc.compute((8, 12), lambda i, j: t[i, j] * 3, out=z)
+
+    return program
+
+
+@lookalike
 def an_operand_that_all_blocks_read() -> Program:
     @tc.program
     def program(x: f32[8, 12], y: tc.out[f32[8]]):
@@ -310,7 +325,8 @@ def a_result_that_is_wanted_itself() -> Program:
 def what_stays_apart() -> Program:
     @tc.program(fuse=False)
     def program(x: f32[8, 12], y: tc.out[f32[8, 12]]):
-        t = tc.compute((8, 12), lambda i, j: x[i, j] + 1)
+        s = tc.compute((8, 12), lambda i, j: x[i, j] + 1)
+        t = tc.compute((8, 12), lambda i, j: s[i, j] * 2)
         u = doubled(t)
         tc.compute((8, 12), lambda i, j: u[i, j] + 1, out=y)
 

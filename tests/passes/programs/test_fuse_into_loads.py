@@ -6,7 +6,7 @@ import taskc as tc
 from taskc import f32
 from taskc.kernels.reductions import reduction
 from taskc.kernels.rows import softmax
-from tests.passes.programs.lookalikes import tiled
+from tests.passes.programs.lookalikes import doubled, tiled
 from tests.passes.programs.running import called, check
 
 
@@ -65,3 +65,12 @@ def test_bulk_copies_of_gpus_stay() -> None:
 
     assert len(check(program, "sm_80", is_processor=False).calls) == 2
     assert len(check(program).calls) == 1
+
+
+def test_a_part_is_read_where_it_starts() -> None:
+    @tc.program
+    def program(x: f32[12, 12], y: tc.out[f32[8, 12]]):
+        t = tc.compute((12, 12), lambda i, j: x[i, j] + x[j, i])
+        doubled(t[3:11], out=y)
+
+    assert called(check(program)) == ["doubled"]

@@ -140,3 +140,18 @@ def test_equal_pairs_are_one_kernel() -> None:
     made = check(program)
     assert len(made.calls) == 3
     assert len(kernels_of(made)) == 1
+
+
+def test_what_coincides_in_one_call_need_not_in_another() -> None:
+    @tc.program
+    def layer(x: f32[8, 12], r: f32[8, 12], y: tc.out[f32[8, 12]]):
+        t = doubled(x)
+        tc.compute((8, 12), lambda i, j: t[i, j] * r[i, j], out=y)
+
+    @tc.program
+    def program(x: f32[8, 12], z: f32[8, 12], y: tc.out[f32[8, 12]]):
+        layer(layer(x, x), z, out=y)
+
+    made = check(program)
+    assert called(made) == ["doubled", "doubled"]
+    assert len(kernels_of(made)) == 2
