@@ -125,6 +125,7 @@ class Joined:
 
     `kept` has its own parameters, `added` copies of its own; what both are given as an input is one parameter.
 
+    gone      the parameters of each that are none of both
     of_added  the parameter for each of the added call's
     """
 
@@ -133,17 +134,17 @@ class Joined:
         kept: Call,
         parameters: tuple[Parameter, ...],
         added: Call,
-        without: frozenset[Parameter],
+        gone: tuple[frozenset[Parameter], frozenset[Parameter]],
     ) -> None:
         self.of_added: dict[Parameter, Parameter] = {}
         self._taken = [
             _Taken(item, given, (0, place))
             for place, (item, given) in enumerate(zip(parameters, kept.arguments, strict=True))
-            if item not in without
+            if item not in gone[0]
         ]
         names = {taken.parameter.name for taken in self._taken}
         for place, item in enumerate(added.callee.parameters):
-            if item not in without:
+            if item not in gone[1]:
                 self.of_added[item] = self._added(item, added.arguments[place], place, names)
 
     def _added(

@@ -94,7 +94,7 @@ class _Producer:
         assert call is not None
         producer, consumer = computation_of(self.call), computation_of(call)
         read = dict(self.calls.reading(call, made))
-        gone = frozenset([*read, producer.output])
+        gone = frozenset(read), frozenset([producer.output])  # of one computation, perhaps
         joined = Joined(call, consumer.parameters, self.call, gone)
         value = replace_tensors(producer.value, joined.tensors_of_added)
         value = substitute(value, joined.scalars_of_added)

@@ -87,8 +87,8 @@ class _Prologue:
         self.kernel, own = sized(call)
         self.is_processor = is_processor
         self.read = {own[item]: given for item, given in read.items()}
-        without = frozenset([*self.read, computation.output])
-        self.joined = Joined(call, self.kernel.parameters, added, without)
+        gone = frozenset(self.read), frozenset([computation.output])
+        self.joined = Joined(call, self.kernel.parameters, added, gone)
         value = replace_tensors(computation.value, self.joined.tensors_of_added)
         self.value = substitute(value, self.joined.scalars_of_added)
 

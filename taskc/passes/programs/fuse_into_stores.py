@@ -117,8 +117,8 @@ class _Epilogue:
         self.kernel, tensors = sized(call)
         self.stored = own = tensors[stored]
         self.read, self.is_kept = read, is_kept
-        without = frozenset([read] if is_kept else [read, own])
-        self.joined = Joined(call, self.kernel.parameters, added, without)
+        gone = frozenset(() if is_kept else (own,)), frozenset([read])
+        self.joined = Joined(call, self.kernel.parameters, added, gone)
         value = replace_tensors(computation.value, self.joined.tensors_of_added)
         self.value = substitute(value, self.joined.scalars_of_added)
         self.reads = [n for n in walk(value) if isinstance(n, ir.Read) and n.tensor is read]

@@ -12,6 +12,7 @@ from taskc.passes.programs.fuse_computations import fuse_computations
 from taskc.passes.programs.fuse_into_loads import fuse_into_loads
 from taskc.passes.programs.fuse_into_stores import fuse_into_stores
 from taskc.passes.programs.schedule import schedule
+from taskc.passes.programs.share_computations import share_computations
 
 Pass = Callable[[Program], Program]
 
@@ -20,8 +21,12 @@ def passes(is_processor: bool) -> tuple[Pass, ...]:
     return (
         # A reader that nobody reads would keep a value in memory, or have it computed twice.
         drop_dead,
+        # What is made of a pair of callees is made once: behind this, equal pairs are the same ones.
+        share_computations,
         # A kernel takes a chain of computations as one: it is proved once, and not for each of them.
         fuse_computations,
+        # Chains that were equal are equal still, and new.
+        share_computations,
         # An element is stored once and may be read often: what stands between two kernels is better the first one's.
         fuse_into_stores,
         partial(fuse_into_loads, is_processor=is_processor),
