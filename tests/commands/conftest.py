@@ -121,6 +121,15 @@ def unlucky():
     @tc.program
     def program(x: f32[4]):
         [].pop()
+
+
+def moved():
+    @tc.program
+    def program(x: f32[4], y: tc.out[f32[4]]):
+        t = twice(x)
+        tc.compute((4,), lambda i: t[i] + 1, name="moved", out=y)
+
+    return program
 """
 
 

@@ -142,3 +142,13 @@ def test_show_prints_a_program_and_each_of_its_kernels_once(run: Any) -> None:
     every = run("show", "programs.py:twice", "--all").out
     assert every.count("# parse: (parsed)") == 1
     assert every.count("program twice(") == 1
+
+
+def test_show_a_program_as_it_is_fused(run: Any) -> None:
+    ended = run("show", "programs.py:moved()", "--stage", "fused")
+    assert ended.code == 0
+    assert "    step(x, out=t)\n    step_moved(t, out=y)\n" in ended.out
+    assert "out[i_1] = s[3 - i_1] + 1.0\n" in ended.out
+    assert "note: `moved` is computed where `y` is stored" in ended.out
+    assert run("show", "03_kernels.py:add", "--stage", "fused").code == 2
+    assert run("show", "programs.py:moved()", "--stage", "fused", "--all").code == 2

@@ -64,7 +64,7 @@ def _proved(make: Callable[[], Made], kept: Call, added: Call) -> Made | None:
         return None
     problem = kernel_problem(kernel)
     if problem is not None:
-        logger.debug("%s: it isn't proved that this is right: %s", about, problem)
+        logger.info("%s: it isn't proved that one is right: %s", about, problem)
         return None
     return kernel, joined
 

@@ -12,10 +12,10 @@ from taskc.arguments import Signature
 from taskc.backend import sim
 from taskc.driver import find_target
 from taskc.ir.nodes import Tensor
-from taskc.ir.program import Program
+from taskc.ir.program import Program, kernels_of
+from taskc.ir.verify import verify
 from taskc.lang.program import ProgramDefinition
 from taskc.launches import in_usual_order, launches
-from taskc.packed import empty
 from taskc.passes.pipeline import lower
 from taskc.passes.programs.pipeline import fused
 from taskc.passes.programs.schedule import schedule
@@ -71,6 +71,8 @@ def check(
     """The fused program, if it gives what the program does."""
     program = definition.ir
     made = fused(program, is_processor)
+    for kernel in kernels_of(schedule(made, LANES, is_processor)).values():
+        verify(kernel)
     values = arguments(definition, seed)
     expected = outputs_of(program, values, target)
     for one, other in zip(expected, outputs_of(made, values, target), strict=True):
@@ -87,6 +89,3 @@ def _differing(one: Any, other: Any) -> str:
 def called(program: Program) -> list[str]:
     """The names of what a program calls, in order."""
     return [call.callee.name for call in program.calls]
-
-
-__all__ = ["arguments", "called", "check", "empty", "outputs_of"]
