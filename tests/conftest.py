@@ -6,14 +6,16 @@ import difflib
 import gc
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from taskc import driver
 from taskc.ir.program import Program
 from taskc.ir.verify_programs import verify_program
+from taskc.passes.programs import pipeline
+from taskc.passes.programs.pipeline import passes
 from taskc.tune import database
 
 # Nothing that somebody has tuned or measured on this machine changes what tests build: this comes before any operator.
@@ -59,25 +61,23 @@ def _guards() -> None:
     guards.install()
 
 
-_PROGRAM_PASSES = ("schedule",)  # names of the driver's
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _rules() -> Iterator[None]:
     """Programs keep their rules before each pass over them and after."""
 
     def verified(make: Callable[..., Program]) -> Callable[..., Program]:
-        def run(program: Program, *more: Any) -> Program:
+        def run(program: Program, *more: Any, **named: Any) -> Program:
             verify_program(program)
-            made = make(program, *more)
+            made = make(program, *more, **named)
             verify_program(made)
             return made
 
         return run
 
+    names = {it.func.__name__ if isinstance(it, partial) else it.__name__ for it in passes(True)}
     with pytest.MonkeyPatch.context() as patch:
-        for name in _PROGRAM_PASSES:
-            patch.setattr(driver, name, verified(getattr(driver, name)))
+        for name in (*names, "schedule"):
+            patch.setattr(pipeline, name, verified(getattr(pipeline, name)))
         yield
 
 
