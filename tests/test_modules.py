@@ -60,7 +60,6 @@ ELSEWHERE = {
     "lang/test_definition.py": "lang/cuda lang/names",
     "lang/test_rejections.py": "lang/refusals",
     "lang/test_program.py": "ir/program lang/inlining lang/traced_call lang/traced_program lang/tracing",
-    "lang/test_compute.py": "lang/computations",
     "lang/test_parameters.py": "ir/signature lang/calls",
     "lang/test_snippets.py": "ir/ptx",
     # The proofs' parts: what they say of a whole program.
