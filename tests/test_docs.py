@@ -91,6 +91,7 @@ def test_all_documents_are_here() -> None:
         "kernels",
         "language",
         "measured",
+        "onnx",
         "passes",
         "tuning",
         "tutorial",
