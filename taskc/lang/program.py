@@ -17,7 +17,7 @@ from taskc.ir.types import TensorType, from_numpy, i64
 from taskc.lang.definition import Definition, Example, KernelDefinition, Packs
 from taskc.lang.names import Intrinsic
 from taskc.lang.sizes import Dimension, dim
-from taskc.lang.source import call_site
+from taskc.lang.source import assigned_names, call_site
 from taskc.lang.tracing import Handle, Trace, current_trace, tensor_type
 from taskc.lang.values import describe
 from taskc.packed import empty as allocated
@@ -173,7 +173,8 @@ def constant(array: Any) -> Handle:
         ) from None
     # A scalar stays one: NumPy makes an array of one axis of what has none.
     whole = array if array.ndim == 0 else np.ascontiguousarray(array)
-    return trace.constant(whole, TensorType(dtype, array.shape), site)
+    (name,) = assigned_names(site, ("constant",))
+    return trace.constant(whole, TensorType(dtype, array.shape), name, site)
 
 
 def trace(

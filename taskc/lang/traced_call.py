@@ -184,7 +184,7 @@ class _TracedCall:
             raise self.error(parameter, f"{_expected(parameter)}, not an array of {array.dtype}")
         if parameter.layout is None:
             kind = TensorType(dtype, array.shape)
-            return trace.constant(np.ascontiguousarray(array), kind, self.site)
+            return trace.constant(np.ascontiguousarray(array), kind, parameter.name, self.site)
         if not isinstance(array, Packed):
             assert self.pack is not None  # a callee without a definition has no such parameter
             key = id(array), parameter.layout, parameter.argument_shape
@@ -195,10 +195,10 @@ class _TracedCall:
                 made = Context().run(self.pack, array, parameter.name)  # now, not in the program
             except TypeError as error:
                 raise self.error(parameter, f"can't be packed: {error}") from None
-            found = trace.constant(made, made.type, self.site)
+            found = trace.constant(made, made.type, parameter.name, self.site)
             trace.packed[key] = array, found
             return found
-        return trace.constant(array, array.type, self.site)
+        return trace.constant(array, array.type, parameter.name, self.site)
 
     def _check_owner(self, handle: Handle) -> None:
         if handle.trace is not self.trace:

@@ -271,9 +271,10 @@ class Trace(Sizes):
         low = self.form(0 if view is None else view.offset)
         return Span(low, low + self.form(product(tensor.shape)), site)
 
-    def constant(self, array: np.ndarray[Any, Any], kind: TensorType, site: Location) -> Handle:
+    def constant(
+        self, array: np.ndarray[Any, Any], kind: TensorType, name: str, site: Location
+    ) -> Handle:
         """Memory that holds an array, or packed an array's elements."""
-        (name,) = assigned_names(site, ("constant",))
         shape = tuple([int(extent) for extent in kind.shape])
         tensor = ir.Tensor(name, kind.dtype, shape, ir.GLOBAL, layout_of(kind), loc=site)
         self.constants[tensor] = array
