@@ -3,20 +3,24 @@
     python benchmarks/programs.py [--quick] [--json FILE]
 
 The peer of a program is its kernels called one after another, in arrays that are there already: a ratio of 1 says
-that what lies between them costs nothing. Each number of threads is a process of its own.
+that what lies between them costs nothing. Of eight elementwise steps it is the same program with its calls kept
+apart, and PyTorch, where that is installed. Each number of threads is a process of its own.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -125,13 +129,83 @@ def chained(kernels: list[Any], kind: Any, x: Any, weights: list[Any], shape: st
     )
 
 
+def steps() -> Iterator[Case]:
+    """Eight elementwise steps, and the same with a sum along rows behind them."""
+    from taskc.kernels.reductions import reduction
+
+    m, n = 4096, 1024
+    shape = m, n
+    total = reduction("sum", shape, (1,))
+
+    def eight(x: Any, bias: Any, scale: Any, residual: Any, out: Any = None) -> Any:
+        a = tc.compute(shape, lambda i, j: x[i, j] + bias[j])
+        b = tc.compute(shape, lambda i, j: tc.gelu(a[i, j]))
+        c = tc.compute(shape, lambda i, j: b[i, j] * scale[j])
+        d = tc.compute(shape, lambda i, j: c[i, j] if c[i, j] < 3 else 3.0)
+        e = tc.compute(shape, lambda i, j: d[i, j] + residual[i, j])
+        f = tc.compute(shape, lambda i, j: max(e[i, j], 0.0))
+        g = tc.compute(shape, lambda i, j: f[i, j] * 0.5)
+        return tc.compute(shape, lambda i, j: g[i, j] - 1.0, out=out)
+
+    def program(fuse: bool, is_summed: bool) -> Any:
+        whole, row, made = f32[shape], f32[n], f32[m] if is_summed else f32[shape]
+
+        @tc.program(fuse=fuse)
+        def run(x: whole, bias: row, scale: row, residual: whole, y: tc.out[made]):
+            if is_summed:
+                total(eight(x, bias, scale, residual), out=y)
+            else:
+                eight(x, bias, scale, residual, out=y)
+
+        return run
+
+    random = np.random.default_rng(0)
+    arrays = [random.standard_normal(s, np.float32) for s in (shape, (n,), (n,), shape)]
+    for is_summed in (False, True):
+        y, z = (np.empty(m if is_summed else shape, np.float32) for _ in range(2))
+        start = perf_counter()
+        ours = partial(program(True, is_summed), *arrays, out=y)
+        ours()
+        cold = 1e3 * (perf_counter() - start)
+        apart = partial(program(False, is_summed), *arrays, out=z)
+        apart()
+        assert np.array_equal(y, z)
+        case = f"{m}x{n}{', then the sum of each row' if is_summed else ''}"
+        print(f"  eight steps, {case}: traced, compiled and run in {cold:.0f} ms", flush=True)
+        yield "eight steps", case, ours, "kept apart", apart, 1
+        if torch := torch_steps(arrays, is_summed):
+            yield "eight steps", case, ours, "torch", torch, 1
+
+
+def torch_steps(arrays: list[Any], is_summed: bool) -> Callable[[], object] | None:
+    """PyTorch's eager calls: where it can compile, a C++ compiler is needed, which machines may lack."""
+    if find_spec("torch") is None:
+        return None
+    import torch
+
+    torch.set_num_threads(int(os.environ["TASKC_THREADS"]))
+    x, bias, scale, residual = map(torch.from_numpy, arrays)
+
+    def eight() -> object:
+        with torch.inference_mode():
+            h = torch.nn.functional.gelu(x + bias) * scale
+            made = torch.relu(h.clamp(max=3) + residual) * 0.5 - 1
+            return made.sum(1) if is_summed else made
+
+    if shutil.which("g++") is None:
+        return eight
+    compiled = torch.compile(eight)
+    compiled()
+    return compiled
+
+
 def measure(threads: int, quick: bool) -> None:
     """Writes the rows of one number of threads to the file that the environment names."""
     from taskc.tune.timing import Probe, pairs
 
     probe = Probe(threads)
     rows = []
-    for section in (small, edges):
+    for section in (small, edges, steps):
         for benchmark, case, ours, peer, theirs, parts in section():
             found = pairs(ours, theirs, probe, budget=0.5 if quick else 3.0)
             row = Row(
