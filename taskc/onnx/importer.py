@@ -27,6 +27,7 @@ from taskc.onnx.operators import (
     NeedsKernelError,
     Tensor,
     builder_of,
+    dtype_of,
     handle_of,
     is_few,
 )
@@ -172,6 +173,18 @@ def _built(node: Node, scope: _Scope) -> tuple[Tensor | None, ...]:
     return _made(builder, call)
 
 
+# What Python raises where an operator is given too few axes, or other types than it takes.
+_UNFIT = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError)
+
+
+def _shapes(call: Call) -> str:
+    kinds = [
+        "none" if x is None else f"{dtype_of(x)}[{', '.join(map(str, x.shape))}]"
+        for x in call.inputs
+    ]
+    return " and ".join(kinds) or "of which it has none"
+
+
 def _made(builder: Builder, call: Call) -> tuple[Tensor | None, ...]:
     node = call.node
     try:
@@ -182,6 +195,8 @@ def _made(builder: Builder, call: Call) -> tuple[Tensor | None, ...]:
         if error.message.startswith(node.title):
             raise
         raise node.error(error.message, error.hint) from error
+    except _UNFIT as error:
+        raise node.error(f"it doesn't fit its inputs, {_shapes(call)}: {error}") from error
     return made if isinstance(made, tuple) else (made,)
 
 

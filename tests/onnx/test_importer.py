@@ -123,3 +123,11 @@ def test_a_shape_that_is_data_is_refused() -> None:
     with pytest.raises(tc.CompileError) as caught:
         _imported(proto, x=f32[6], shape=tc.i64[1])
     assert "Reshape node 'odd': its input 1, 'shape', is known only when" in str(caught.value)
+
+
+def test_a_node_that_does_not_fit_its_inputs_is_named() -> None:
+    proto = model([node("DepthToSpace", ["x"], ["y"], blocksize=2)], [tensor("x", 4, 2)], ["y"])
+    with pytest.raises(tc.CompileError) as caught:
+        _imported(proto, x=f32[4, 2])
+    message = "DepthToSpace node that makes 'y': it doesn't fit its inputs, f32[4, 2]: not enough"
+    assert message in str(caught.value)
