@@ -9,7 +9,7 @@ from typing import Any, cast, overload
 
 import taskc as tc
 from taskc import DType, TensorType, bf16, f16, f32
-from taskc.lang.sizes import Dimension, Size
+from taskc.lang.sizes import Dimension, Size, tracing
 from taskc.lang.tracing import TensorHandle
 from taskc.onnx.graph import Array
 from taskc.onnx.operators import Call, Tensor
@@ -107,7 +107,11 @@ def template(make: Callable[..., Any]) -> Callable[..., Any]:
             return value
 
         named = {name: generic(value) for name, value in options.items()}
-        return remembered(*generic(arguments), machine=tc.machine(), **named)
+        token = tracing.set(None)  # sizes that the template compares are none of the program's
+        try:
+            return remembered(*generic(arguments), machine=tc.machine(), **named)
+        finally:
+            tracing.reset(token)
 
     return made
 
