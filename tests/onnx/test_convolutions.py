@@ -1,19 +1,105 @@
-"""Conv, ConvTranspose and poolings with random attributes, against the package onnx's reference."""
+"""Conv, ConvTranspose and poolings with random attributes, against their definitions by NumPy."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 from onnx import helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
 
 from taskc.onnx.session import compile
 
 from .models import model, tensor
 
+Array = np.ndarray[Any, Any]
 Attributes = dict[str, Any]
+Axes = list[tuple[int, int, int, int, int, int]]  # taps, stride, dilation, before, behind, results
+
+
+def axes_of(shape: tuple[int, ...], size: list[int], attributes: Attributes) -> Axes:
+    """What the attributes say of each axis."""
+    rank, pads = len(size), attributes.get("pads", [0] * 2 * len(size))
+    automatic, axes = attributes.get("auto_pad", "NOTSET"), []
+    for axis, (extent, taps) in enumerate(zip(shape, size, strict=True)):
+        step = attributes.get("strides", [1] * rank)[axis]
+        apart = attributes.get("dilations", [1] * rank)[axis]
+        before, behind = pads[axis], pads[axis + rank]
+        covered = (taps - 1) * apart + 1
+        if automatic.startswith("SAME"):
+            total = max(0, (-(-extent // step) - 1) * step + covered - extent)
+            before = total // 2 if automatic == "SAME_UPPER" else total - total // 2
+            behind = total - before
+        results = (extent + before + behind - covered) // step + 1
+        if attributes.get("ceil_mode"):
+            results = -((covered - extent - before - behind) // step) + 1
+            results -= (results - 1) * step >= extent + before
+        axes.append((taps, step, apart, before, behind, results))
+    return axes
+
+
+def seen(x: Array, axes: Axes, outside: float) -> Iterator[tuple[tuple[int, ...], Array]]:
+    """For each tap of a window, the element of x that each result sees there."""
+    more = [(0, 0), (0, 0), *((b, e + s * t * d) for t, s, d, b, e, _ in axes)]
+    whole = np.pad(x, more, constant_values=outside)
+    for taps in product(*(range(axis[0]) for axis in axes)):
+        cut = [
+            slice(tap * apart, tap * apart + (results - 1) * step + 1, step)
+            for tap, (_, step, apart, _, _, results) in zip(taps, axes, strict=True)
+        ]
+        yield taps, whole[(slice(None), slice(None), *cut)]
+
+
+def grouped(x: Array, groups: int) -> list[Array]:
+    return np.split(x, groups, axis=1)
+
+
+def conv(x: Array, w: Array, axes: Axes, groups: int) -> Array:
+    made = []
+    for part, filters in zip(grouped(x, groups), np.split(w, groups), strict=True):
+        sums = [
+            np.einsum("nc...,fc->nf...", at, filters[(slice(None), slice(None), *taps)])
+            for taps, at in seen(part, axes, 0)
+        ]
+        made.append(np.sum(sums, axis=0))
+    return np.concatenate(made, axis=1)
+
+
+def transposed(x: Array, w: Array, axes: Axes, groups: int, more: list[int]) -> Array:
+    """Each element of x times the filters is added to the results around its place; then padding is cut off."""
+    extents = x.shape[2:]
+    whole = [
+        (n - 1) * axis[1] + (axis[0] - 1) * axis[2] + 1
+        for n, axis in zip(extents, axes, strict=True)
+    ]
+    made = np.zeros(
+        (len(x), w.shape[1] * groups, *(n + m for n, m in zip(whole, more, strict=True)))
+    )
+    for part, filters, target in zip(
+        grouped(x, groups), np.split(w, groups), grouped(made, groups), strict=True
+    ):
+        for taps in product(*(range(axis[0]) for axis in axes)):
+            places = [
+                slice(tap * axis[2], tap * axis[2] + (n - 1) * axis[1] + 1, axis[1])
+                for tap, axis, n in zip(taps, axes, extents, strict=True)
+            ]
+            target[(slice(None), slice(None), *places)] += np.einsum(
+                "nc...,cf->nf...", part, filters[(slice(None), slice(None), *taps)]
+            )
+    cut = [slice(axis[3], n - axis[4]) for axis, n in zip(axes, made.shape[2:], strict=True)]
+    return made[(slice(None), slice(None), *cut)]
+
+
+def pooled(x: Array, axes: Axes, operator: str, counts_padding: bool) -> Array:
+    if operator == "MaxPool":
+        return np.max([at for _, at in seen(x, axes, -np.inf)], axis=0)
+    pads = [(0, 0), (0, 0), *((axis[3], axis[4]) for axis in axes)]
+    counted = np.pad(np.ones_like(x), pads, constant_values=counts_padding)
+    inner = [(t, s, d, 0, 0, r) for t, s, d, _, _, r in axes]
+    total = np.sum([at for _, at in seen(x, axes, 0)], axis=0)
+    return total / np.sum([at for _, at in seen(counted, inner, 0)], axis=0)
 
 
 def windows(random: np.random.Generator, rank: int) -> Attributes:
@@ -30,7 +116,7 @@ def windows(random: np.random.Generator, rank: int) -> Attributes:
     return attributes
 
 
-def conv(random: np.random.Generator) -> tuple[Any, dict[str, Any]]:
+def of_conv(random: np.random.Generator) -> tuple[Any, dict[str, Any], Any]:
     rank = int(random.integers(1, 4))
     size = random.integers(1, 4, rank).tolist()
     groups, deep, features = (
@@ -39,13 +125,16 @@ def conv(random: np.random.Generator) -> tuple[Any, dict[str, Any]]:
     batch, extents = int(random.integers(1, 3)), random.integers(5, 10, rank).tolist()
     x = random.standard_normal((batch, groups * deep, *extents))
     w = random.standard_normal((groups * features, deep, *size))
-    given = {"x": x, "w": w}
+    given, attributes = {"x": x, "w": w}, windows(random, rank)
+    expected = conv(x, w, axes_of(x.shape[2:], size, attributes), groups)
     if random.integers(2):
         given["b"] = random.standard_normal(groups * features)
-    return helper.make_node("Conv", [*given], ["y"], group=groups, **windows(random, rank)), given
+        expected = expected + given["b"].reshape(-1, *[1] * rank)
+    node = helper.make_node("Conv", [*given], ["y"], group=groups, **attributes)
+    return node, given, expected
 
 
-def transposed(random: np.random.Generator) -> tuple[Any, dict[str, Any]]:
+def of_transposed(random: np.random.Generator) -> tuple[Any, dict[str, Any], Any]:
     rank = int(random.integers(1, 4))
     size, stride = random.integers(2, 4, rank).tolist(), random.integers(1, 3, rank).tolist()
     groups, deep, features = (int(random.choice(some)) for some in ([1, 2], [1, 3], [1, 4]))
@@ -53,15 +142,19 @@ def transposed(random: np.random.Generator) -> tuple[Any, dict[str, Any]]:
     w = random.standard_normal((groups * deep, features, *size))
     given, attributes = {"x": x, "w": w}, {"strides": stride}
     if random.integers(2):
-        given["b"] = random.standard_normal(groups * features)
-    if random.integers(2):
         attributes["pads"] = random.integers(0, 2, 2 * rank).tolist()
     if random.integers(2):
         attributes["output_padding"] = [int(random.integers(0, step)) for step in stride]
-    return helper.make_node("ConvTranspose", [*given], ["y"], group=groups, **attributes), given
+    more = attributes.get("output_padding", [0] * rank)
+    expected = transposed(x, w, axes_of(x.shape[2:], size, attributes), groups, more)
+    if random.integers(2):
+        given["b"] = random.standard_normal(groups * features)
+        expected = expected + given["b"].reshape(-1, *[1] * rank)
+    node = helper.make_node("ConvTranspose", [*given], ["y"], group=groups, **attributes)
+    return node, given, expected
 
 
-def pool(random: np.random.Generator) -> tuple[Any, dict[str, Any]]:
+def of_pool(random: np.random.Generator) -> tuple[Any, dict[str, Any], Any]:
     rank = int(random.integers(1, 4))
     size = random.integers(2, 4, rank).tolist()
     operator = str(random.choice(["MaxPool", "AveragePool"]))
@@ -71,16 +164,18 @@ def pool(random: np.random.Generator) -> tuple[Any, dict[str, Any]]:
     if operator == "AveragePool":
         attributes["count_include_pad"] = int(random.integers(2))
     x = random.standard_normal((2, 3, *random.integers(7, 12, rank).tolist()))
-    return helper.make_node(operator, ["x"], ["y"], kernel_shape=size, **attributes), {"x": x}
+    axes = axes_of(x.shape[2:], size, attributes)
+    expected = pooled(x, axes, operator, attributes.get("count_include_pad", 0))
+    node = helper.make_node(operator, ["x"], ["y"], kernel_shape=size, **attributes)
+    return node, {"x": x}, expected
 
 
-MAKERS = {"Conv": conv, "ConvTranspose": transposed, "pool": pool}
+MAKERS = {"Conv": of_conv, "ConvTranspose": of_transposed, "pool": of_pool}
 
 
 def check(kind: str, seed: int) -> None:
-    """A model of one node has the reference's result; filters are constants, or not."""
-    random = np.random.default_rng(seed)
-    node, arrays = MAKERS[kind](random)
+    """A model of one node makes what its definition says; filters are constants, or not."""
+    node, arrays, expected = MAKERS[kind](np.random.default_rng(seed))
     given = {name: array.astype(np.float32) for name, array in arrays.items()}
     constants = {name: given[name] for name in ("w", "b") if name in given and seed % 2}
     feeds = {name: array for name, array in given.items() if name not in constants}
@@ -90,7 +185,6 @@ def check(kind: str, seed: int) -> None:
         ["y"],
         initializer=[numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
-    (expected,) = ReferenceEvaluator(made).run(None, feeds)
     (found,) = compile(made).run(None, feeds)
     assert found.shape == expected.shape, (seed, node)
     assert np.abs(found - expected).max() < 1e-5 * max(1, np.abs(expected).max()), (seed, node)
@@ -98,12 +192,12 @@ def check(kind: str, seed: int) -> None:
 
 @pytest.mark.parametrize("kind", [*MAKERS])
 def test_windows_are_those_of_the_attributes(kind: str) -> None:
-    for seed in range(6):
+    for seed in range(4):
         check(kind, seed)
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("kind", [*MAKERS])
 def test_many_windows(kind: str) -> None:
-    for seed in range(6, 200):
+    for seed in range(4, 200):
         check(kind, seed)
