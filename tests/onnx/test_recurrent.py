@@ -17,7 +17,7 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 USUAL = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
 
 
-def run(operator: str, seed: int) -> tuple[list[Any], list[Any]]:
+def run(operator: str, seed: int, dtype: Any = np.float32) -> tuple[list[Any], list[Any]]:
     """The outputs of a model of one node, and those of the cell by NumPy."""
     random = np.random.default_rng(seed)
 
@@ -25,7 +25,7 @@ def run(operator: str, seed: int) -> tuple[list[Any], list[Any]]:
         return bool(random.integers(2))
 
     def normal(*shape: int) -> Any:
-        return (random.standard_normal(shape) / 2).astype(np.float32)
+        return (random.standard_normal(shape) / 2).astype(dtype)
 
     steps, batch, inputs, hidden = (int(random.integers(1, most)) for most in (6, 4, 6, 20))
     order = str(random.choice(["forward", "reverse", "bidirectional"]))
@@ -101,7 +101,11 @@ def _made(operator: str, given: dict[str, Any], attributes: Any, is_constant: bo
     node = helper.make_node(
         operator, [name if name in given else "" for name in places], outputs, **attributes
     )
-    types = {np.dtype(np.int32): TensorProto.INT32, np.dtype(np.float32): TensorProto.FLOAT}
+    types = {
+        np.dtype(np.int32): TensorProto.INT32,
+        np.dtype(np.float32): TensorProto.FLOAT,
+        np.dtype(np.float16): TensorProto.FLOAT16,
+    }
     made = model(
         [node],
         [tensor(name, *array.shape, type=types[array.dtype]) for name, array in feeds.items()],
@@ -114,13 +118,20 @@ def _made(operator: str, given: dict[str, Any], attributes: Any, is_constant: bo
 def _check(operator: str, seed: int) -> None:
     for found, wanted in zip(*run(operator, seed), strict=True):
         assert found.shape == wanted.shape
-        assert np.abs(found - wanted).max() < 2e-5, (operator, seed)
+        assert np.abs(found - wanted).max() < 2e-5 * max(1, np.abs(wanted).max()), (operator, seed)
 
 
 @pytest.mark.parametrize("operator", ["LSTM", "GRU", "RNN"])
 def test_a_network_is_what_its_cell_computes(operator: str) -> None:
     for seed in range(3):
         _check(operator, seed)
+
+
+@pytest.mark.parametrize("operator", ["LSTM", "GRU", "RNN"])
+def test_numbers_of_16_bits_are_summed_in_32(operator: str) -> None:
+    for found, wanted in zip(*run(operator, 5, np.float16), strict=True):
+        assert found.dtype == np.float16
+        assert np.abs(found - wanted).max() < 5e-3
 
 
 @pytest.mark.sweep

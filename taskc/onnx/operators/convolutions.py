@@ -14,7 +14,7 @@ from taskc import i32
 from taskc.kernels.convolution import convolution, convolution_1d, convolution_3d
 from taskc.lang.tracing import TensorHandle
 from taskc.onnx.operators import Call, Tensor, handle_of, operator
-from taskc.onnx.operators.operands import computed, is_one, template, tensors, wide
+from taskc.onnx.operators.operands import computed, is_one, template, tensors, widened
 from taskc.onnx.operators.products import shifted
 from taskc.onnx.operators.quantization import requantized
 from taskc.onnx.operators.windows import Windows, halves, numbers, spatial, windows_of
@@ -56,7 +56,6 @@ def convolved(
     if w.shape[0 if is_transposed else 1] * (1 if is_transposed else groups) != channels:
         raise call.node.error(f"its filters are {list(w.shape)}, and x has {channels} channels")
     is_packed = isinstance(w, np.ndarray) and tc.machine().is_processor
-    has_bias = b is not None and wide(x.dtype) is x.dtype
     rank = len(extents)
     alone = rank == 1
     kernel = _TEMPLATES[rank](
@@ -66,13 +65,10 @@ def convolved(
         dilation=windows.dilation[0] if alone else windows.dilation,
         padding=windows.padding, groups=groups, order="NCHW",
         filters="IOHW" if is_transposed else "OIHW",
-        packed=is_packed, exact=False, bias=has_bias, dtype=x.dtype, **options,
+        packed=is_packed, exact=False, bias=b is not None, dtype=x.dtype, **options,
     )  # fmt: skip
-    made: TensorHandle = kernel(x, w, *([b] if has_bias else []))
-    if b is None or has_bias:
-        return made
-    offset = handle_of(b)
-    return computed(made.shape, lambda *at: made[at] + offset[at[1]])
+    made: TensorHandle = kernel(x, w) if b is None else kernel(x, w, widened(b, x.dtype))
+    return made
 
 
 @operator("ConvTranspose")

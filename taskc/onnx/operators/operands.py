@@ -12,7 +12,7 @@ from taskc import DType, TensorType, bf16, f16, f32
 from taskc.lang.sizes import Dimension, Size, tracing
 from taskc.lang.tracing import TensorHandle
 from taskc.onnx.graph import Array
-from taskc.onnx.operators import Call, Tensor
+from taskc.onnx.operators import Call, Tensor, handle_of
 from taskc.onnx.operators.common import ELEMENT_TYPES, element, ones
 
 Extent = Any  # an int, or a size
@@ -61,6 +61,11 @@ def converted(x: TensorHandle, dtype: DType) -> TensorHandle:
     if x.dtype is dtype:
         return x
     return computed(x.shape, lambda *at: x[at].to(dtype))
+
+
+def widened(x: Tensor, dtype: DType) -> TensorHandle:
+    """An operand of sums of this type, as it is added to them."""
+    return converted(handle_of(x), wide(dtype))
 
 
 def computed(shape: Any, function: Callable[..., Any]) -> TensorHandle:

@@ -22,6 +22,7 @@ from taskc.onnx.operators.operands import (
     template,
     tensors,
     wide,
+    widened,
 )
 from taskc.onnx.operators.quantization import requantized
 
@@ -64,7 +65,7 @@ def rows_times(
         m, n, k, dtype=a.dtype, total=wide(a.dtype), result=a.dtype, packed=is_packed,
         transpose_a=transpose_a, transpose_b=transpose_b, bias=bias is not None,
     )  # fmt: skip
-    made: TensorHandle = kernel(a, b) if bias is None else kernel(a, b, bias)
+    made: TensorHandle = kernel(a, b) if bias is None else kernel(a, b, widened(bias, a.dtype))
     return made
 
 
@@ -133,7 +134,7 @@ def gemm(call: Call) -> Tensor:
         if alpha != int(alpha) or beta != int(beta):
             raise call.node.error(f"integers aren't multiplied by {alpha} and {beta}")
         alpha, beta = int(alpha), int(beta)
-    is_row = c is not None and c.shape in ((n,), (1, n)) and wide(dtype) is dtype
+    is_row = c is not None and c.shape in ((n,), (1, n))
     if alpha == beta == 1 and (c is None or is_row):
         return rows_times(left, b, None if c is None else reshaped(c, n), **turned)
     product = rows_times(left, b, **turned)
