@@ -105,7 +105,7 @@ from taskc.settings import VERSION
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from taskc import device
+    from taskc import device, onnx
     from taskc.arguments import ArgumentError, CopyWarning
     from taskc.checking import check
     from taskc.driver import CheckError
@@ -192,6 +192,7 @@ __all__ = [
     "machine",
     "mapping",
     "mma",
+    "onnx",
     "out",
     "pack",
     "pipeline",
@@ -238,6 +239,7 @@ _LOADED_LATER = {
     "check": "taskc.checking",
     "compile": "taskc.onnx.session",
     "device": "taskc.device",
+    "onnx": "taskc.onnx",
     "tune": "taskc.tune",
 }
 
@@ -246,7 +248,7 @@ def __getattr__(name: str) -> Any:
     if name not in _LOADED_LATER:
         raise AttributeError(f"module 'taskc' has no attribute {name!r}")
     module = importlib.import_module(_LOADED_LATER[name])
-    value = module if name in ("device", "tune") else getattr(module, name)
+    value = module if name in ("device", "onnx", "tune") else getattr(module, name)
     globals()[name] = value
     return value
 

@@ -20,7 +20,10 @@ from taskc.commands.terminal import OutputError, UsageError, put, write_error
 from taskc.driver import CheckError
 from taskc.errors import CompileError, InternalError
 
-COMMANDS = ("demo", "show", "run", "check", "map", "mutate", "tune", "best", "db", "doctor")
+COMMANDS = (
+    *("demo", "show", "run", "check", "map", "mutate", "tune", "best", "db", "doctor"),
+    *("compile", "verify", "bench"),
+)
 
 _EXIT_NO_OUTPUT = 3
 _EXIT_BROKEN_PIPE = 141  # as a shell reports a program that SIGPIPE ended

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 
 from taskc.ir.target import TARGETS
 
@@ -17,9 +18,12 @@ Without KERNEL it is the only one of the file; where there are several, they are
 """
 
 
-def add_kernel(parser: argparse.ArgumentParser) -> None:
+def add_kernel(parser: argparse.ArgumentParser, *, or_model: bool = False) -> None:
     parser.epilog = _KERNEL_HELP
-    parser.add_argument("kernel", metavar="FILE:KERNEL", help="the kernel, see below")
+    named, what = (
+        ("FILE:KERNEL|FILE.onnx", "kernel or model") if or_model else ("FILE:KERNEL", "kernel")
+    )
+    parser.add_argument("kernel", metavar=named, help=f"the {what}, see below")
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
@@ -48,3 +52,11 @@ def positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is less than 1")
     return number
+
+
+def seconds_of(text: str) -> float:
+    """Of 30s, 5m, 1.5h, or 30."""
+    match = re.fullmatch(r"(\d+(?:\.\d*)?)([smh]?)", text)
+    if match is None or float(match[1]) <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: say 30s, or 5m")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]

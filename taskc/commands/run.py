@@ -1,4 +1,4 @@
-"""taskc run: a kernel or a program on its example inputs: what it gives, and how long it takes."""
+"""taskc run: a kernel, a program or a model on example inputs: what it gives, and how long it takes."""
 
 from __future__ import annotations
 
@@ -7,36 +7,42 @@ import hashlib
 import json
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+import taskc as tc
 from taskc.arguments import Array
 from taskc.checking import comparison_across_targets
 from taskc.commands.loading import example_of, load_kernel
+from taskc.commands.models import add_feeds, feeds_of, is_model
 from taskc.commands.options import add_json, add_kernel, positive
-from taskc.commands.terminal import many, write, write_text
+from taskc.commands.terminal import Progress, UsageError, many, write, write_text
 from taskc.driver import call, default_target
 from taskc.ir import nodes as ir
 from taskc.ir.signature import inputs_of, named_type
-from taskc.ir.types import DType
+from taskc.ir.types import DType, from_numpy
 from taskc.lang.definition import Definition
 from taskc.machine import machine
 from taskc.settings import target_name
+from taskc.tune.timing import seconds
 
 _WARM = 3  # calls that aren't timed
 _CLOSE = {16: 1e-2, 32: 1e-4, 64: 1e-9}  # by the bits of a float
 
-SUMMARY = "run a kernel or a program on its own example inputs"
+SUMMARY = "run a kernel, a program or a model (FILE.onnx) on example inputs"
 DESCRIPTION = """\
-Runs a kernel or a program on its example inputs, and prints the outputs' shapes, a digest
-of their bits, and the median time of a call, whose first ones don't count.
+Runs a kernel, a program or an ONNX model on example inputs, and prints the outputs' shapes,
+a digest of their bits, and the median time of a call, whose first ones don't count.
+
+  taskc run examples/01_vector_add.py:vector_add
+  taskc run model.onnx --dim batch=8
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_kernel(parser)
+    add_kernel(parser, or_model=True)
     parser.add_argument(
         "--repeat", metavar="N", type=positive, default=20, help="calls to time (default 20)"
     )
@@ -49,10 +55,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target", choices=("cpu", "sim"), metavar="T", help="where it runs: cpu or sim"
     )
+    add_feeds(parser)
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
+    if is_model(options.kernel):
+        return _run_model(options)
+    if options.dim or options.input:
+        raise UsageError("--dim and --input are of models: a kernel has its own example inputs")
     definition = load_kernel(options.kernel)
     arguments = example_of(definition)
     target = options.target or target_name(_default_target(definition))
@@ -60,14 +71,7 @@ def run(options: argparse.Namespace) -> int:
     times = _times(definition, arguments, options)
     answer: dict[str, Any] = {
         "kernel": options.kernel,
-        "target": target,
-        "threads": machine().threads if target == "cpu" else 1,
-        "outputs": [
-            {"name": name, "type": str(array.dtype), "shape": array.shape, "digest": _digest(array)}
-            for name, array in made.items()
-        ],
-        "calls": len(times),
-        "median_ms": statistics.median(times) * 1e3,
+        **_described(made, times, target),
     }
     comparison, different = "", ""
     if options.check:
@@ -78,16 +82,59 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         write_text(json.dumps(answer, indent=2))
         return 1 if different else 0
-    for name, array in made.items():
-        shown = named_type(_name_of(definition, name), array.shape)
-        write((name, "bold"), f": {shown}, digest {_digest(array)}")
-    on = f"{target}, {many(answer['threads'], 'thread')}"
-    write(f"{answer['median_ms']:.3g} ms, the median of {many(len(times), 'call')} ({on})")
+    types = {item.name: item.dtype for item in definition.ir.parameters}
+    _write_outcome(made, types, answer)
     if different:
         write(("not what the simulator gives: ", "bold red"), different)
     elif options.check:
         write((_AGREES[comparison], "bold green"))
     return 1 if different else 0
+
+
+def _run_model(options: argparse.Namespace) -> int:
+    if options.check or options.target == "sim":
+        raise UsageError("models run on the processor alone; taskc verify compares them")
+    start = time.perf_counter()
+    with Progress() as progress:
+        progress(f"compiling {options.kernel}")
+        model = tc.compile(options.kernel)
+        feeds = feeds_of(model, options)
+        outputs = model.run(None, feeds)
+    first = time.perf_counter() - start
+    for _ in range(_WARM):
+        model.run(None, feeds)
+    times = [seconds(lambda: model.run(None, feeds)) for _ in range(options.repeat)]
+    made = dict(zip(model.graph.outputs, outputs, strict=True))
+    answer = {"model": options.kernel, **_described(made, times, "cpu")}
+    answer["compile_s"] = first - statistics.median(times)
+    if options.json:
+        write_text(json.dumps(answer, indent=2))
+        return 0
+    _write_outcome(made, {name: from_numpy(it.dtype) for name, it in made.items()}, answer)
+    write(f"read and compiled in {answer['compile_s']:.3g} s")
+    return 0
+
+
+def _described(made: Mapping[str, Array], times: Sequence[float], target: str) -> dict[str, Any]:
+    return {
+        "target": target,
+        "threads": machine().threads if target == "cpu" else 1,
+        "outputs": [
+            {"name": name, "type": str(array.dtype), "shape": array.shape, "digest": _digest(array)}
+            for name, array in made.items()
+        ],
+        "calls": len(times),
+        "median_ms": statistics.median(times) * 1e3,
+    }
+
+
+def _write_outcome(
+    made: Mapping[str, Array], types: Mapping[str, DType], answer: dict[str, Any]
+) -> None:
+    for name, array in made.items():
+        write((name, "bold"), f": {named_type(types[name], array.shape)}, digest {_digest(array)}")
+    on = f"{answer['target']}, {many(answer['threads'], 'thread')}"
+    write(f"{answer['median_ms']:.3g} ms, the median of {many(answer['calls'], 'call')} ({on})")
 
 
 _AGREES = {
@@ -148,10 +195,6 @@ def _times(
 
 def _digest(array: Array) -> str:
     return hashlib.sha256(array.tobytes()).hexdigest()[:12]
-
-
-def _name_of(definition: Definition, name: str) -> DType:
-    return next(item.dtype for item in definition.ir.parameters if item.name == name)
 
 
 def _first_deviation(made: dict[str, Array], expected: dict[str, Array], comparison: str) -> str:

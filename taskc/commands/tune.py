@@ -14,7 +14,7 @@ from typing import Any
 
 from taskc import DType, Machine, f32, machine
 from taskc.commands.loading import load_kernel, load_module
-from taskc.commands.options import add_json, positive
+from taskc.commands.options import add_json, positive, seconds_of
 from taskc.commands.terminal import Progress, UsageError, columns, many, write, write_text
 from taskc.commands.tune_target import add_target, machine_of, report_dry
 from taskc.ir.types import DTYPES
@@ -172,14 +172,6 @@ def _writable(path: Path) -> Path:
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise UsageError(f"the report can't be written to {path}: permission denied")
     return path
-
-
-def seconds_of(text: str) -> float:
-    """Of 30s, 5m, 1.5h, or 30."""
-    match = re.fullmatch(r"(\d+(?:\.\d*)?)([smh]?)", text)
-    if match is None or float(match[1]) <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: say 30s, or 5m")
-    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 
 # --- what is tuned ---------------------------------------------------------------------------

@@ -125,6 +125,17 @@ class Model:
         for name in wanted:
             if name not in self.graph.outputs:
                 raise ArgumentError(_unknown("output", name, self.graph.outputs))
+        arrays = self._checked(feeds)
+        imported = self._program(arrays)
+        made = _run(imported, [arrays[name] for name in imported.inputs])
+        return [made[self.graph.outputs.index(name)] for name in wanted]
+
+    def program(self, feeds: Mapping[str, Any]) -> Imported:
+        """What runs for arrays like these: it is made if it isn't there, and not run."""
+        return self._program(self._checked(feeds))
+
+    def _checked(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
+        """The inputs, in their order, each as it has to be."""
         for name in feeds:
             if name not in self._names:
                 raise ArgumentError(_unknown("input", name, [*self._names]))
@@ -133,13 +144,14 @@ class Model:
             raise ArgumentError(f"the model's input '{missing[0]}' is missing")
         arrays = {value.name: _array(value, feeds[value.name]) for value in self.inputs}
         _check_extents(self.inputs, arrays)
+        return arrays
+
+    def _program(self, arrays: Mapping[str, Array]) -> Imported:
         types = {name: _type_of(array) for name, array in arrays.items()}
         with self._lock:
             key = tuple(types.values())
             programs = _keep(self._programs, key, self._programs.pop(key, _Programs()))
-        imported = programs.program(self.graph, types, arrays)
-        made = _run(imported, [arrays[name] for name in imported.inputs])
-        return [made[self.graph.outputs.index(name)] for name in wanted]
+        return programs.program(self.graph, types, arrays)
 
 
 def _run(imported: Imported, arrays: Sequence[Array]) -> list[Array]:

@@ -1,0 +1,81 @@
+"""taskc bench: how long a model takes here, and elsewhere, in pairs of samples side by side."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+
+import taskc as tc
+from taskc.commands.models import add_model, feeds_of
+from taskc.commands.onnx_runtime import Peer
+from taskc.commands.options import add_json, seconds_of
+from taskc.commands.terminal import Progress, UsageError, many, write, write_text
+from taskc.machine import machine
+from taskc.tune.timing import Probe, pairs
+
+_PEERS = ("onnxruntime",)
+
+SUMMARY = "time a model against ONNX Runtime"
+DESCRIPTION = """\
+Times an ONNX model here and in ONNX Runtime, one after the other in turn, each with all of its
+optimizations and on as many threads, which TASKC_THREADS says. The ratio is the median of theirs
+over ours, pair by pair: above 1, this is faster.
+
+  taskc bench model.onnx --dim batch=8
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    parser.add_argument(
+        "--against", metavar="PEERS", type=_peers, default=_PEERS,
+        help="what it is compared with: onnxruntime (the default)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--budget", metavar="TIME", type=seconds_of, default=3.0,
+        help="how long pairs are taken: 30s, 5m (default 3s), and 15 of them at least",
+    )  # fmt: skip
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    threads = machine().threads
+    rows = []
+    with Progress() as progress:
+        progress(f"compiling {options.model}")
+        model = tc.compile(options.model)
+        feeds = feeds_of(model, options)
+        model.run(None, feeds)
+        probe = Probe(threads)
+        for name in options.against:
+            progress(f"timing {options.model} and {name}")
+            peer = Peer(options.model, threads)
+            found = pairs(
+                lambda: model.run(None, feeds),
+                lambda peer=peer: peer.run(feeds),  # type: ignore[misc]
+                probe,
+                budget=options.budget,
+            )
+            rows.append((name, found))
+    if options.json:
+        rows_of = [{"peer": name, **asdict(found)} for name, found in rows]
+        answer = {"model": options.model, "threads": threads, "peers": rows_of}
+        write_text(json.dumps(answer, indent=2))
+        return 0
+    for name, found in rows:
+        low, high = found.quartiles
+        write((f"{found.ours:.3g} ms", "bold"), f", {name} {found.theirs:.3g} ms: ", end="")
+        write((f"{found.ratio:.2f}x", "bold"), f" (quartiles {low:.2f} to {high:.2f}", end="")
+        write(f", {many(found.kept, 'pair')}, {many(threads, 'thread')})")
+    return 0
+
+
+def _peers(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    for name in names:
+        if name == "torch":
+            raise UsageError("PyTorch reads no ONNX models: there is onnxruntime to compare with")
+        if name not in _PEERS:
+            raise UsageError(f"there is no {name!r} to compare with; there is {', '.join(_PEERS)}")
+    return names

@@ -1,0 +1,133 @@
+"""taskc verify: a model's outputs against ONNX Runtime's, and the node where they part."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+import taskc as tc
+from taskc.arguments import Array
+from taskc.commands.models import add_model, feeds_of
+from taskc.commands.onnx_runtime import Peer
+from taskc.commands.options import add_json
+from taskc.commands.terminal import Progress, columns, write, write_text
+from taskc.machine import machine
+
+_TOLERANCE = 1e-3
+
+SUMMARY = "compare a model with ONNX Runtime, and find the first node that departs"
+DESCRIPTION = """\
+Runs an ONNX model here and in ONNX Runtime, on the same inputs, and says how far each output
+is off: by the largest difference over the output's standard deviation. Integers are to be equal.
+
+  taskc verify model.onnx --dim batch=8
+  taskc verify model.onnx --input tokens=tokens.npy --tolerance 1e-4
+
+Where an output is off by more than the tolerance, both run again with the outputs of all nodes as
+outputs of the model; the first node whose are off is named, and the exit code is 1. What is
+computed then isn't fused as before, so that a mistake in fusing may hide.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    parser.add_argument(
+        "--tolerance", metavar="E", type=float, default=_TOLERANCE,
+        help=f"how far an output may be off (default {_TOLERANCE:g})",
+    )  # fmt: skip
+    add_json(parser)
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """The first node whose outputs are off, and the output that is off the most."""
+
+    node: str
+    output: str
+    error: float
+
+
+def run(options: argparse.Namespace) -> int:
+    with Progress() as progress:
+        progress(f"running {options.model}")
+        model = tc.compile(options.model)
+        feeds = feeds_of(model, options)
+        expected = Peer(options.model, machine().threads).run(feeds)
+        made = model.run(None, feeds)
+        errors = dict(zip(model.graph.outputs, map(error_of, made, expected), strict=True))
+        agrees = all(_is_within(error, options.tolerance) for error in errors.values())
+        departure = None
+        if not agrees:
+            progress("comparing all nodes")
+            departure = first_departure(options.model, feeds, options.tolerance)
+    if options.json:
+        shown = {
+            name: error if np.isfinite(error) else str(error) for name, error in errors.items()
+        }
+        first = None if departure is None else asdict(departure)
+        answer = {"model": options.model, "tolerance": options.tolerance, "errors": shown}
+        write_text(json.dumps(answer | {"agrees": agrees, "first_departure": first}, indent=2))
+        return 0 if agrees else 1
+    write_text(columns([(name, f"off by {error:.2e}") for name, error in errors.items()]))
+    if agrees:
+        write(("all within the tolerance", "bold green"), f" of {options.tolerance:g}")
+        return 0
+    write((f"beyond the tolerance of {options.tolerance:g}", "bold red"))
+    if departure is None:
+        write("each node alone is within it, where what is between them isn't fused")
+    else:
+        write(("the first node that departs: ", "bold"), departure.node, end="")
+        write(f", whose output '{departure.output}' is off by {departure.error:.2e}")
+    return 1
+
+
+def error_of(made: Array, expected: Array) -> float:
+    """The largest difference over the standard deviation of what is expected; of integers, the difference alone."""
+    if made.shape != expected.shape or made.dtype != expected.dtype:
+        return float("inf")
+    a, b = made.astype(np.float64), expected.astype(np.float64)
+    differs = (a != b) & ~(np.isnan(a) & np.isnan(b))
+    if not differs.any():
+        return 0.0
+    largest = np.abs(a[differs] - b[differs]).max()
+    if made.dtype.kind in "biu":
+        return float(largest)
+    if not np.isfinite(largest):
+        return float("inf")
+    return float(largest / max(b[np.isfinite(b)].std(), 1e-6))
+
+
+def _is_within(error: float, tolerance: float) -> bool:
+    return error <= tolerance
+
+
+def first_departure(path: str, feeds: Mapping[str, Array], tolerance: float) -> Departure | None:
+    """Where a model departs from ONNX Runtime: in the order of its nodes, which is that of computing."""
+    titles = dict(_makers(path))
+    part = tc.onnx.extract_model(path, outputs=[*titles])
+    model = tc.compile(part)
+    kept = {value.name: feeds[value.name] for value in model.inputs}
+    expected = Peer(part.SerializeToString(), machine().threads).run(kept)
+    worst: dict[str, Departure] = {}
+    for name, mine, theirs in zip(titles, model.run(None, kept), expected, strict=True):
+        error = error_of(mine, theirs)
+        if not _is_within(error, tolerance):
+            known = worst.get(titles[name])
+            if known is None or error > known.error:
+                worst[titles[name]] = Departure(titles[name], name, error)
+    return next(iter(worst.values()), None)
+
+
+def _makers(path: str) -> Iterator[tuple[str, str]]:
+    """Each tensor that a node makes, and how messages call the node."""
+    from taskc.onnx.protobuf import text
+    from taskc.onnx.reader import load
+
+    for node in load(path)[0].graph.node:
+        made = [text(name) for name in node.output if name]
+        called = f"'{text(node.name)}'" if node.name else f"that makes '{made[0]}'"
+        yield from ((name, f"{text(node.op_type)} node {called}") for name in made)
