@@ -6,7 +6,7 @@ import difflib
 import gc
 import os
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,7 @@ def _rules() -> Iterator[None]:
     """Programs keep their rules before each pass over them and after."""
 
     def verified(make: Callable[..., Program]) -> Callable[..., Program]:
+        @wraps(make)
         def run(program: Program, *more: Any, **named: Any) -> Program:
             verify_program(program)
             made = make(program, *more, **named)

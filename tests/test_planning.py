@@ -11,12 +11,13 @@ import pytest
 
 import taskc as tc
 from taskc import f32, i32, i64
-from taskc.driver import scheduled
 from taskc.ir.build import index, multiply
 from taskc.ir.mapping import repeat
 from taskc.ir.nodes import Variable
 from taskc.ir.plan import Given, InArena, InConstant, Plan, deciding
+from taskc.machine import machine
 from taskc.passes.programs.lifetimes import blocks_of
+from taskc.passes.programs.schedule import schedule
 from taskc.planning import plan
 
 n, q = tc.dim("n"), tc.dim("q")
@@ -47,7 +48,8 @@ def numbers(first: i64, step: tc.i8, y: tc.out[i64[q]]):
 
 
 def planned(program: tc.ProgramDefinition, **sizes: int) -> Plan:
-    made, _ = scheduled(program)
+    """The plan of the program as it is written, with nothing fused."""
+    made = schedule(program.ir, machine())
     known: Mapping[Any, int] = {item: sizes[item.name] for item in deciding(made)}
     return plan(made, blocks_of(made), known)
 

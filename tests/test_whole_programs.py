@@ -139,7 +139,7 @@ def results(program: tc.ProgramDefinition, call: Any, given: tuple[Any, ...]) ->
 def call_by_call(program: tc.ProgramDefinition) -> Any:
     def call(*args: Any) -> Any:
         bound: Bound = driver.signature(program).bind(args, {})
-        driver._run_launches(program, bound, "cpu", None)
+        driver._run_launches(program, bound, "cpu", None, None)
         return bound.returned
 
     return call
@@ -200,7 +200,7 @@ def test_what_is_read_before_it_is_written_would_show() -> None:
 
     made, _ = driver.scheduled(program)
     entry = driver._entry(program)
-    entry.scheduled = (
+    entry.scheduled[None] = (
         type(made)(made.name, made.parameters, (), made.temporaries, made.calls[1:]),
         driver.scheduled(program)[1],
     )

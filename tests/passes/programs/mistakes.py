@@ -107,6 +107,6 @@ MISTAKES = [
     Mutation("fuse_into_loads", "all is cheap", _PROLOGUE, "_check_cost", always(None)),
     Mutation("pairs", "pairs are alike by their callees", pairs, "_pattern", always(())),
     Mutation("drop_dead", "what a call reads is dead", pipeline, "drop_dead",
-        edited("alive |= calls.reads(call)", "pass"),
+        edited("alive |= calls.reads(step)", "pass"),
     ),
 ]  # fmt: skip

@@ -16,11 +16,11 @@ from taskc.ir.program import Program, kernels_of
 from taskc.ir.verify import verify
 from taskc.lang.program import ProgramDefinition
 from taskc.launches import in_usual_order, launches
+from taskc.machine import machine
 from taskc.passes.pipeline import lower
+from taskc.passes.programs.blocks import Machine
 from taskc.passes.programs.pipeline import fused
 from taskc.passes.programs.schedule import schedule
-
-LANES = 16
 
 
 def arguments(definition: ProgramDefinition, seed: int = 0) -> list[Any]:
@@ -39,8 +39,7 @@ def outputs_of(program: Program, values: Sequence[Any], target: str = "parsed") 
     target  a stage for the simulator; a GPU, whose lowered kernels the simulator runs; or "cpu"
     """
     given = [_spoiled(value) for value in values]
-    scheduled = schedule(program, LANES, target in ("cpu", "parsed"))
-    for step in launches(scheduled, given, _temporary):
+    for step in launches(schedule(program, _machine(target)), given, _temporary):
         kernel, bound = step.kernel, step.bound
         if target == "cpu":
             find_target("cpu").compile(kernel, ()).run(bound)
@@ -52,6 +51,10 @@ def outputs_of(program: Program, values: Sequence[Any], target: str = "parsed") 
         assert not wrong, "\n".join(map(str, wrong))
     written = zip(program.parameters, given, strict=True)
     return [value for item, value in written if isinstance(item, Tensor) and item.role != "in"]
+
+
+def _machine(target: str) -> Machine:
+    return machine(None if target in ("cpu", "parsed") else target)
 
 
 def _temporary(described: Any) -> Any:
@@ -71,7 +74,7 @@ def check(
     """The fused program, if it gives what the program does."""
     program = definition.ir
     made = fused(program, is_processor)
-    for kernel in kernels_of(schedule(made, LANES, is_processor)).values():
+    for kernel in kernels_of(schedule(made, _machine(target))).values():
         verify(kernel)
     values = arguments(definition, seed)
     expected = outputs_of(program, values, target)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import taskc as tc
 from taskc import f16, f32, i64
-from taskc.driver import scheduled
 from taskc.ir.mapping import repeat
 from taskc.ir.nodes import Kernel, Tensor
+from taskc.machine import machine
 from taskc.passes.programs.lifetimes import blocks_of, is_read_in_place
+from taskc.passes.programs.schedule import schedule
 
 n = tc.dim("n")
 
@@ -25,7 +26,8 @@ def turned(x: f32[16], y: tc.out[f32[16]]):
 
 
 def memory(program: tc.ProgramDefinition) -> list[tuple[list[str], int, int]]:
-    made, _ = scheduled(program)
+    """The blocks of the program as it is written, with nothing fused."""
+    made = schedule(program.ir, machine())
     return [
         ([it.name for it in block.tensors], block.first, block.last) for block in blocks_of(made)
     ]
