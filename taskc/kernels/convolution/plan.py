@@ -78,6 +78,8 @@ class Direct:
             return "rows are one line only of filters of one pixel"
         if self.features % self.wide:
             return f"{self.features} features of a block are not tiles of {self.wide}"
+        if is_ragged(problem, self.lanes) and self.features < problem.features:
+            return "a block has all features where vectors have some of several groups"
         if channels % self.depth or self.depth % self.near:
             return f"{channels} channels are not parts of {self.depth}, in steps of {self.near}"
         if not isinstance(columns, int):
@@ -148,9 +150,10 @@ class Direct:
         for features in (self.wide, self.features):
             for high in (self.lines, ceil(lines / 2)):
                 plan = replace(self, features=features, lines=high)
-                yield plan
-                if features < problem.features:
-                    yield replace(plan, order=(0, 2, 3, 1))
+                if plan.misfit(problem) is None:
+                    yield plan
+                    if features < problem.features:
+                        yield replace(plan, order=(0, 2, 3, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,10 +276,8 @@ def candidates_of_direct(problem: Problem, machine: Machine) -> Iterator[Direct]
         areas = _blocks(extents, pixels, flat)
         if not problem.is_sized:
             areas = [(lines, ceil(columns / pixels) * pixels) for lines, columns in areas]
-        # Of lanes of several groups, and of none, it isn't proved block by block which channels they have.
-        is_ragged = problem.groups > 1 and problem.features % lanes > 0
-        parts = [features] if is_ragged else _parts_of(features, wide)
-        if problem.order == "NCHWc" and problem.group_features <= wide and not is_ragged:
+        parts = [features] if is_ragged(problem, lanes) else _parts_of(features, wide)
+        if problem.order == "NCHWc" and problem.group_features <= wide and len(parts) > 1:
             parts = [wide]  # others read pixels of their own, in another place: twice as slow
         finest = min(parts), areas[0]
         for part in parts:
@@ -306,6 +307,11 @@ def candidates_of_winograd(problem: Problem, machine: Machine) -> Iterator[Winog
                     continue
                 for tiles in range(min(most, plan.tiles_of(problem)), 0, -1):
                     yield replace(plan, tiles=tiles)
+
+
+def is_ragged(problem: Problem, lanes: int) -> bool:
+    """Some lanes are of several groups, or of none: it isn't proved block by block which channels they have."""
+    return problem.groups > 1 and problem.features % lanes > 0
 
 
 def _near(problem: Problem) -> int:
