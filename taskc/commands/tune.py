@@ -1,4 +1,4 @@
-"""taskc tune: the fastest plan for a matmul, a convolution, or a template of one's own."""
+"""taskc tune: the fastest plan for a matmul, a convolution, a template of one's own, or all of a model's."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import ast
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import taskc as tc
 from taskc import DType, Machine, f32, machine
 from taskc.commands.loading import load_kernel, load_module
+from taskc.commands.models import add_feeds, feeds_of, is_model
 from taskc.commands.options import add_json, positive, seconds_of
 from taskc.commands.terminal import Progress, UsageError, columns, many, write, write_text
 from taskc.commands.tune_target import add_target, machine_of, report_dry
@@ -40,13 +42,14 @@ from taskc.tune.versions import fingerprint
 
 TAKES_MORE = True  # options of what is tuned
 
-SUMMARY = "find the fastest plan for a matmul, a convolution, or your own template"
+SUMMARY = "find the fastest plan for a matmul, a convolution, your own template, or a model"
 DESCRIPTION = """\
 Compiles, checks and times plans, and remembers the fastest: later calls take it.
 
   taskc tune matmul --m 1024 --n 1024 --k 1024
   taskc tune conv2d --height 56 --width 56 --channels 64 --features 64 --size 3 --padding 1
   taskc tune my_kernels.py:matmul --m 1024 --n 1024 --k 1024
+  taskc tune model.onnx --dim batch=8 --budget 1m
   taskc tune matmul --m 1024 --n 1024 --k 1024 --dtype f16 --target cuda:sm_90a --dry-run
 
 What was measured is in the database of `taskc db`; nothing is measured twice, and Ctrl-C loses nothing.
@@ -63,6 +66,7 @@ conv2d   --height H --width W --channels C --features F [--images 1] [--size 3] 
 _OF_TEMPLATES = """\
 FILE:TEMPLATE     --NAME VALUE, for each argument of a template with @tc.tune
 FILE:KERNEL       all that a kernel or a program was made of by the library, such as 'net.py:model(128)'
+FILE.onnx         [--dim NAME=N], all that a model is compiled to
 """
 MORE = f"what is tuned:\n{_OF_MATMUL}{_OF_CONVOLUTION}{_OF_TEMPLATES}"
 
@@ -70,7 +74,10 @@ MORE = f"what is tuned:\n{_OF_MATMUL}{_OF_CONVOLUTION}{_OF_TEMPLATES}"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = MORE
     parser.add_argument(
-        "what", metavar="WHAT", nargs="?", help="matmul, conv2d, FILE:TEMPLATE or FILE:KERNEL"
+        "what",
+        metavar="WHAT",
+        nargs="?",
+        help="matmul, conv2d, FILE:TEMPLATE, FILE:KERNEL or FILE.onnx",
     )
     parser.add_argument(
         "--calibrate",
@@ -105,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
     if options.calibrate:
         return _calibrate(options)
     if options.what is None:
-        raise UsageError("say what is tuned: matmul, conv2d, or FILE:TEMPLATE")
+        raise UsageError("say what is tuned: matmul, conv2d, FILE:TEMPLATE or FILE.onnx")
     here = machine_of(options.target, is_dry=options.dry_run)
     wanted = _all_asked(options.what, options.more, here)
     page = None if options.report is None else _writable(Path(options.report))
@@ -201,6 +208,8 @@ def asked(what: str, more: Sequence[str], here: Machine) -> Asked:
 
 def _all_asked(what: str, more: Sequence[str], here: Machine) -> list[Asked]:
     """What is tuned: one problem, or all that a kernel or a program of a file chooses plans for."""
+    if is_model(what):
+        return _each(_of_model(what, more), what, here)
     match = re.fullmatch(r"(.*\.py):(\w+)(\(.*\))?", what, re.DOTALL)
     if match is None or not Path(match[1]).is_file():
         return [asked(what, more, here)]
@@ -212,11 +221,28 @@ def _all_asked(what: str, more: Sequence[str], here: Machine) -> list[Asked]:
             return [asked(what, more, here)]
     if more:
         raise UsageError(f"{what} is no template with @tc.tune, and takes no arguments")
+    return _each(spaces.values(), what, here)
+
+
+def _of_model(path: str, words: Sequence[str]) -> Collection[Space[Any, Any]]:
+    """What plans are chosen from while a model is compiled, each once."""
+    parser = _Options(prog=f"taskc tune {path}", add_help=False)
+    add_feeds(parser)
+    options = parser.parse_args(words)
+    model = tc.compile(path)
+    feeds = feeds_of(model, options)
+    with recorded() as spaces, Progress() as progress:
+        progress(f"tracing {path}")
+        model.program(feeds)
+    return spaces.values()
+
+
+def _each(spaces: Collection[Space[Any, Any]], what: str, here: Machine) -> list[Asked]:
     if not spaces:
         raise UsageError(f"{what} is made of no operators that have plans to choose from")
     return [
         Asked(f"{space.operator.name} {said(space.problem_text)}", replace(space, machine=here))
-        for space in spaces.values()
+        for space in spaces
     ]
 
 

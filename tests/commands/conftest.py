@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from taskc.cli import main
@@ -147,6 +148,31 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "import taskc as tc\n\n@tc.kernel(workers=4)\ndef f(x: tc.inout[tc.f32[4]]):\n    y = z\n"
     )
     return folder
+
+
+@pytest.fixture(scope="module")
+def model_file(folder: Path) -> None:
+    """model.onnx: tokens -> Gather -> rows -> MatMul -> scores -> Softmax -> y"""
+    import onnx
+
+    from tests.onnx.models import model, node, tensor
+
+    weights = np.random.default_rng(0).standard_normal((8, 5)).astype(np.float32)
+    made = model(
+        [
+            node("Gather", ["table", "tokens"], ["rows"], name="look up"),
+            node("MatMul", ["rows", "w"], ["scores"], name="head"),
+            node("Softmax", ["scores"], ["y"]),
+        ],
+        [tensor("tokens", "n", None, type=onnx.TensorProto.INT64)],
+        ["y"],
+        initializer=[
+            onnx.numpy_helper.from_array(np.eye(8, dtype=np.float32) + 1, "table"),
+            onnx.numpy_helper.from_array(weights, "w"),
+        ],
+        value_info=[tensor("rows", "n", "t", 8)],
+    )
+    onnx.save(made, folder / "model.onnx")
 
 
 @pytest.fixture(autouse=True)

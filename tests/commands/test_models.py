@@ -4,39 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, numpy_helper
 
-from tests.onnx.models import model, node, tensor
-
-WEIGHTS = np.random.default_rng(0).standard_normal((8, 5)).astype(np.float32)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def saved(folder: Path) -> None:
-    """tokens -> Gather -> rows -> MatMul -> scores -> Softmax -> y, and a part of it that is a model."""
-    rows = [node("Gather", ["table", "tokens"], ["rows"], name="look up")]
-    scores = [
-        node("MatMul", ["rows", "w"], ["scores"], name="head"),
-        node("Softmax", ["scores"], ["y"]),
-    ]
-    made = model(
-        [*rows, *scores],
-        [tensor("tokens", "n", None, type=TensorProto.INT64)],
-        ["y"],
-        initializer=[
-            numpy_helper.from_array(np.eye(8, dtype=np.float32) + 1, "table"),
-            numpy_helper.from_array(WEIGHTS, "w"),
-        ],
-        value_info=[tensor("rows", "n", "t", 8)],
-    )
-    onnx.save(made, folder / "model.onnx")
+pytestmark = pytest.mark.usefixtures("model_file")
 
 
 def test_run_a_model_by_the_end_of_its_name(run: Any) -> None:
@@ -93,98 +67,3 @@ def test_what_cannot_be_done_is_said(run: Any, arguments: str, code: int, messag
     ended = run(*arguments.split())
     assert ended.code == code
     assert message in ended.err
-
-
-def test_compile_a_part_and_save_it(run: Any, folder: Path) -> None:
-    arguments = ("--inputs", "rows", "--outputs", "scores", "--dim", "t=4", "-o", "part.onnx")
-    ended = run("compile", "model.onnx", *arguments)
-    assert (ended.code, ended.err) == (0, "")
-    title, size, saved = ended.out.splitlines()
-    assert title == "main: rows: f32[n, t, 8] -> scores: ?"
-    assert re.fullmatch(r"1 call of 1 kernel, weights [\d.e-]+ MiB, arena 0 MiB; [\d.]+ s", size)
-    assert saved == "saved as part.onnx"
-    whole = json.loads(run("compile", "model.onnx", "--json").out)
-    assert whole["calls"] > 1
-    assert whole["weights"] >= (WEIGHTS.nbytes + 8 * 8 * 4)
-    assert whole["arena"] > 0
-    shape = json.loads(run("run", "part.onnx", "--dim", "t=4", "--json").out)["outputs"][0]["shape"]
-    assert shape == [1, 4, 5]
-
-
-def test_without_onnx_runtime(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    for command in ("verify", "bench"):
-        ended = run(command, "model.onnx")
-        assert ended.code == 2
-        assert "this compares with ONNX Runtime, which isn't installed" in ended.err
-
-
-def test_verify(run: Any) -> None:
-    pytest.importorskip("onnxruntime")
-    ended = run("verify", "model.onnx", "--dim", "n=3", "--dim", "tokens:1=2")
-    assert (ended.code, ended.err) == (0, "")
-    output, verdict = ended.out.splitlines()
-    assert re.fullmatch(r"y  off by \d\.\d\de-\d\d", output)
-    assert verdict == "all within the tolerance of 0.001"
-
-
-def test_verify_names_the_first_node_that_departs(
-    run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("onnxruntime")
-    from taskc.commands import onnx_runtime, verify
-
-    class Wrong(onnx_runtime.Peer):
-        """As if the MatMul were off here, and what is behind it too."""
-
-        def run(self, feeds: Any) -> list[Any]:
-            made = super().run(feeds)
-            names = [item.name for item in self._session.get_outputs()]
-            return [
-                it * 1.01 if name in ("scores", "y") else it
-                for name, it in zip(names, made, strict=True)
-            ]
-
-    monkeypatch.setattr(verify, "Peer", Wrong)
-    ended = run("verify", "model.onnx", "--dim", "n=2")
-    assert ended.code == 1
-    assert "beyond the tolerance of 0.001" in ended.out
-    assert (
-        "the first node that departs: MatMul node 'head', whose output 'scores' is off" in ended.out
-    )
-    answer = json.loads(run("verify", "model.onnx", "--dim", "n=2", "--json").out)
-    assert answer["agrees"] is False
-    assert answer["first_departure"]["node"] == "MatMul node 'head'"
-
-
-@pytest.mark.parametrize(
-    ("made", "expected", "error"),
-    [
-        ([1.0, 3.0], [1.0, 2.0], 2.0),
-        ([1.0, np.nan], [1.0, np.nan], 0.0),
-        ([1.0, np.nan], [1.0, 2.0], np.inf),
-        ([np.inf, 1.0], [np.inf, 1.0], 0.0),
-        ([1.0, 1.0], [1.0], np.inf),
-        ([4, 7], [4, 4], 3.0),
-    ],
-)
-def test_the_error_of_an_output(made: list[Any], expected: list[Any], error: float) -> None:
-    from taskc.commands.verify import error_of
-
-    assert error_of(np.array(made), np.array(expected)) == error
-
-
-def test_bench(run: Any) -> None:
-    pytest.importorskip("onnxruntime")
-    ended = run("bench", "model.onnx", "--budget", "0.01")
-    assert (ended.code, ended.err) == (0, "")
-    number = r"[\d.e-]+"
-    assert re.fullmatch(
-        rf"{number} ms, onnxruntime {number} ms: [\d.]+x "
-        rf"\(quartiles [\d.]+ to [\d.]+, \d+ pairs, \d+ threads?\)\n",
-        ended.out,
-    )
-    answer = json.loads(run("bench", "model.onnx", "--budget", "0.01", "--json").out)
-    (peer,) = answer["peers"]
-    assert peer["quartiles"][0] <= peer["ratio"] <= peer["quartiles"][1]
-    assert peer["kept"] >= 15

@@ -210,3 +210,16 @@ def test_a_processor_is_calibrated(
         assert "--calibrate stands alone" in capsys.readouterr().err
     assert main(["tune"]) == 2
     assert "say what is tuned" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("model_file")
+def test_all_operators_of_a_model(run: Any) -> None:
+    arguments = ("--dim", "n=3", "--dim", "tokens:1=2", "--most", "1", "--budget", "1s")
+    ended = run("tune", "model.onnx", *arguments, "--json")
+    assert (ended.code, ended.err) == (0, "")
+    found = json.loads(ended.out)
+    found = found if isinstance(found, list) else [found]
+    (product,) = [one["problem"] for one in found if one["operator"] == "matmul"]
+    assert {product["m"], product["n"], product["k"]} == {6, 5, 8}
+    ended = run("tune", "model.onnx", "--m", "3")
+    assert (ended.code, ended.err.startswith("error: taskc tune model.onnx: ")) == (2, True)

@@ -1,0 +1,180 @@
+"""ONNX models against ONNX Runtime: the time of a call, of compiling, and the memory that it takes at its peak.
+
+    python benchmarks/models.py --models FOLDER [--list public.json] [--quick] [--json FILE]
+
+Every model of the folder is run, and of a list those that are below the folder, with the extents that the list says.
+Each number of threads, and each model, is a process of its own; ONNX Runtime has all of its optimizations and as many
+threads. Compiling is measured with an empty cache, and again with what is kept there then. Models of less than
+half a millisecond are listed, and not averaged: there it is mostly calling that is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from statistics import geometric_mean
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from report import Row, finish, record
+
+THREADS = (1, 2)
+SHORT_MS = 0.5
+Extents = dict[str, list[int]]
+
+# What the exported models are run on: batch 1, and 128 tokens of text.
+VOCABULARY, TOKENS = 30_000, 128
+
+
+def cases(folder: Path, listed: Path | None) -> Iterator[tuple[str, Path, Extents]]:
+    """A name, a file, and what the list says of the inputs' shapes."""
+    known = json.loads(listed.read_text()) if listed is not None else []
+    files = {(folder / one["file"]).resolve(): one for one in known}
+    for path in sorted(folder.rglob("*.onnx")):
+        one = files.pop(path.resolve(), None)
+        if one is not None:
+            yield one["file"], path, one["ort_inputs"]
+        elif listed is None:
+            yield path.stem, path, {}
+    for one in files.values():
+        print(f"{one['file']} isn't below {folder}: left out", file=sys.stderr)
+
+
+def feeds_of(model: Any, extents: Extents) -> dict[str, np.ndarray]:
+    """Noise, ids of tokens, masks of ones, and for a scalar a rate of samples."""
+    random = np.random.default_rng(0)
+    feeds = {}
+    for value in model.inputs:
+        shape = extents.get(value.name)
+        if shape is None:
+            open_extents = iter((1, TOKENS))
+            shape = [n if isinstance(n, int) else next(open_extents, TOKENS) for n in value.shape]
+        if value.dtype.is_float:
+            array = random.standard_normal(shape)
+        elif "mask" in value.name or "type" in value.name:
+            array = np.full(shape, "mask" in value.name)
+        else:
+            array = random.integers(0, VOCABULARY, shape) if shape else np.array(16_000)
+        feeds[value.name] = array.astype(value.dtype.numpy)
+    return feeds
+
+
+def measure(path: Path, extents: Extents, threads: int, budget: float) -> dict[str, Any]:
+    """What one model gives; `error` where it gives nothing."""
+    import taskc as tc
+    from taskc.commands.onnx_runtime import Peer
+    from taskc.commands.verify import error_of
+    from taskc.tune.timing import Probe, pairs
+
+    start = time.perf_counter()
+    model = tc.compile(str(path))
+    feeds = feeds_of(model, extents)
+    made = model.run(None, feeds)
+    found: dict[str, Any] = {"compile_s": time.perf_counter() - start}
+    # In KiB on Linux; before there is a peer, which takes its own.
+    found["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    if budget:
+        peer = Peer(str(path), threads)
+        found["off"] = max(map(error_of, made, peer.run(feeds)))
+        timed = pairs(
+            lambda: model.run(None, feeds),
+            lambda: peer.run(feeds),
+            Probe(threads),
+            budget=budget,
+        )
+        found["pairs"] = asdict(timed)
+    return found
+
+
+def measured(path: Path, extents: Extents, threads: int, quick: bool) -> dict[str, Any]:
+    """In processes of their own: first with an empty cache, then with what is in it."""
+    found: dict[str, Any] = {}
+    with TemporaryDirectory() as cache:
+        for name, budget in (("cold", 0.0), ("warm", 0.5 if quick else 5.0)):
+            job = {"path": str(path), "extents": extents, "threads": threads, "budget": budget}
+            environment = os.environ | {"TASKC_THREADS": str(threads), "TASKC_CACHE": cache}
+            command = [sys.executable, __file__, "--job", json.dumps(job)]
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, check=False
+            )
+            if done.returncode:
+                last = done.stderr.strip().splitlines()[-1:] or ["no word"]
+                return {"error": last[0]}
+            found[name] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def row_of(name: str, threads: int, found: dict[str, Any]) -> Row:
+    timed = found["warm"]["pairs"]
+    return Row(
+        "models", name, threads, timed["ours"], "onnxruntime", timed["theirs"], timed["ratio"],
+        quartiles=tuple(timed["quartiles"]), kept=timed["kept"], discarded=timed["discarded"],
+    )  # fmt: skip
+
+
+def compile_rows(name: str, threads: int, found: dict[str, Any]) -> list[Row]:
+    return [
+        Row(f"compile {state}", name, threads, 1e3 * found[state]["compile_s"])
+        for state in ("cold", "warm")
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--models", type=Path, metavar="FOLDER", help="where the models are")
+    parser.add_argument("--list", type=Path, metavar="FILE", help="which, and their inputs")
+    parser.add_argument("--only", metavar="TEXT", default="", help="models of such names")
+    parser.add_argument("--quick", action="store_true", help="one thread, and fewer pairs")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there")
+    parser.add_argument("--job", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.job:
+        job = json.loads(options.job)
+        path = Path(job.pop("path"))
+        print(json.dumps(measure(path, **job)))
+        return
+    if options.models is None:
+        parser.error("say where the models are: --models FOLDER")
+    long, short, compiled, failed = [], [], [], 0
+    for threads in THREADS[: 1 if options.quick else None]:
+        for name, path, extents in cases(options.models, options.list):
+            if options.only not in name:
+                continue
+            found = measured(path, extents, threads, options.quick)
+            if "error" in found:
+                failed += 1
+                print(f"{name}, {threads} thread(s): {found['error']}", flush=True)
+                continue
+            row = row_of(name, threads, found)
+            (short if min(row.ours_ms, row.peer_ms or 0) < SHORT_MS else long).append(row)
+            compiled += compile_rows(name, threads, found)
+            seconds = [found[state]["compile_s"] for state in ("cold", "warm")]
+            print(
+                f"{name}, {threads} thread(s): {row.ours_ms:.4g} ms, onnxruntime"
+                f" {row.peer_ms:.4g} ms, {row.ratio:.2f}x; off by {found['warm']['off']:.1e};"
+                f" compiled in {seconds[0]:.2f} s, from the cache in {seconds[1]:.2f} s;"
+                f" at most {found['warm']['peak_mib']:.0f} MiB",
+                flush=True,
+            )
+    print()
+    finish(long, None)
+    if short:
+        ratios = [row.ratio for row in short if row.ratio is not None]
+        print(f"under {SHORT_MS} ms: {len(short)}, geometric mean {geometric_mean(ratios):.2f}")
+    if failed:
+        print(f"{failed} failed")
+    record([*long, *short, *compiled], options.json)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
