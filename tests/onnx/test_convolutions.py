@@ -196,6 +196,22 @@ def test_windows_are_those_of_the_attributes(kind: str) -> None:
         check(kind, seed)
 
 
+@pytest.mark.parametrize("pads", [[2, 0, 1, 0], [0, 1, 0, 1], [0, 0, 0, 0]], ids=str)
+@pytest.mark.parametrize("width", [1, 3])
+def test_images_of_one_column(pads: list[int], width: int) -> None:
+    random = np.random.default_rng(width)
+    x = random.standard_normal((2, 4, 9, 1)).astype(np.float32)
+    w = random.standard_normal((6, 2, 3, min(width, 1 + sum(pads[1::2])))).astype(np.float32)
+    attributes: dict[str, Any] = {"pads": pads, "strides": [2, 1], "dilations": [2, 1]}
+    expected = conv(x, w, axes_of(x.shape[2:], list(w.shape[2:]), attributes), 2)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], group=2, **attributes)
+    made = model(
+        [node], [tensor("x", *x.shape)], ["y"], initializer=[numpy_helper.from_array(w, "w")]
+    )
+    (found,) = compile(made).run(None, {"x": x})
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize("kind", [*MAKERS])
 def test_many_windows(kind: str) -> None:

@@ -14,7 +14,7 @@ from taskc import i32
 from taskc.kernels.convolution import convolution, convolution_1d, convolution_3d
 from taskc.lang.tracing import TensorHandle
 from taskc.onnx.operators import Call, Tensor, handle_of, operator
-from taskc.onnx.operators.operands import computed, is_one, template, tensors, widened
+from taskc.onnx.operators.operands import computed, is_one, reshaped, template, tensors, widened
 from taskc.onnx.operators.products import shifted
 from taskc.onnx.operators.quantization import requantized
 from taskc.onnx.operators.windows import Windows, halves, numbers, spatial, windows_of
@@ -33,8 +33,13 @@ def _bias(call: Call) -> Tensor | None:
 
 
 def _convolved(call: Call, x: TensorHandle, w: Tensor, b: Tensor | None) -> TensorHandle:
-    extents = spatial(call, x.shape)
-    return convolved(call, x, w, b, windows_of(call, extents, _size(call, w)))
+    windows = windows_of(call, spatial(call, x.shape), _size(call, w))
+    if windows.is_of_columns and is_one(x.shape[-1]):
+        # Images of one column are lines: a tile has neighbours of a line, and a column would have one.
+        line, filters = reshaped(x, *x.shape[:3]), reshaped(w, *w.shape[:3])
+        made = convolved(call, line, filters, b, windows.first)
+        return reshaped(made, *made.shape, 1)
+    return convolved(call, x, w, b, windows)
 
 
 def _size(call: Call, w: Tensor) -> tuple[int, ...]:

@@ -29,6 +29,18 @@ class Windows:
         """From the first tap to the last."""
         return tuple((n - 1) * d + 1 for n, d in zip(self.size, self.dilation, strict=True))
 
+    @property
+    def is_of_columns(self) -> bool:
+        """Of two axes, and of one column of an image that has one."""
+        is_one = len(self.size) == 2 and self.size[1] == 1
+        return is_one and (self.before[1], self.behind[1]) == (0, 0)
+
+    @property
+    def first(self) -> Windows:
+        """Those of the first axis."""
+        parts = self.size, self.stride, self.dilation, self.before, self.behind
+        return Windows(*[part[:1] for part in parts])
+
 
 def windows_of(call: Call, extents: tuple[Extent, ...], size: tuple[int, ...]) -> Windows:
     """What a node's attributes say, for images of these extents."""
