@@ -14,6 +14,7 @@ from typing import Any
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.depth import deep
+from taskc.ir.mapping import Mapping
 from taskc.ir.program import Computation
 from taskc.ir.rewrite import substitute, walk
 from taskc.lang.context import Context, Frame, Scope
@@ -74,8 +75,9 @@ def traced_computation(
     site: Location,
     out: Any = None,
 ) -> Handle:
-    """Notes a computation, which writes `out` or a temporary."""
-    made, given = computation_of(trace, shape, function, name, site)
+    """Notes a computation, which writes `out`, where its elements lie, or a temporary."""
+    layout = out.tensor.layout if isinstance(out, TensorHandle) else None
+    made, given = computation_of(trace, shape, function, name, site, layout)
     keywords = {} if out is None else {"out": out}
     returned: Handle = traced_call(trace, made, {}, given, keywords, site)
     return returned
@@ -87,6 +89,7 @@ def computation_of(
     function: Callable[..., Any],
     name: str,
     site: Location,
+    layout: Mapping | None = None,
 ) -> tuple[Computation, list[Handle]]:
     """The computation that a function describes for each element, and what it is given."""
     definition = function if isinstance(function, FunctionDefinition) else None
@@ -107,7 +110,7 @@ def computation_of(
     used = [own for own in captured.parameters.values() if own in _names(value)]
     sizes = _names(value) | _extents(used, shape)
     dimensions = [own for own in trace.variables.values() if own in sizes]
-    output = ir.Tensor(_OUTPUT, value.dtype, tuple(shape), ir.GLOBAL, role="out")
+    output = ir.Tensor(_OUTPUT, value.dtype, tuple(shape), ir.GLOBAL, layout, role="out")
     made = Computation(name, (*used, output), tuple(dimensions), variables, value, loc=site)
     handles = [trace.handle(given) for given, own in captured.parameters.items() if own in used]
     return made, handles

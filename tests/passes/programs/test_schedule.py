@@ -371,6 +371,22 @@ def test_images_in_blocks(sides: str, block: int) -> None:
     np.testing.assert_array_equal(kernel(x, y), x + y)
 
 
+def test_a_computation_writes_where_its_output_lies() -> None:
+    layout = _blocked((2, 48, 5, 7), 16)
+
+    @tc.program
+    def twice(x: f32[2, 48, 5, 7], y: tc.out[f32[2, 48, 5, 7]]):
+        laid = tc.empty(f32[2, 48, 5, 7].laid(layout))
+        tc.compute(x.shape, lambda *at: x[at] + 1, out=laid)
+        tc.compute(x.shape, lambda *at: laid[at] + laid[at], out=y)
+
+    first, _ = (call.callee for call in twice.ir.calls)
+    assert isinstance(first, Computation)
+    assert first.output.layout == layout
+    x = array(2, 48, 5, 7)
+    np.testing.assert_array_equal(twice(x), 2 * x + 2)
+
+
 def test_extents_of_a_call() -> None:
     n, m = tc.dim("n"), tc.dim("m", multiple=4)
     types = {"x": f32[n, m], "b": f32[3]}
