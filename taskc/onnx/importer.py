@@ -14,6 +14,8 @@ from contextvars import Context
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
+
 import taskc as tc
 from taskc import CompileError, ProgramDefinition, TensorType
 from taskc.ir.text_rules import identifier
@@ -24,12 +26,14 @@ from taskc.onnx.operators import (
     Builder,
     Call,
     DataError,
+    Held,
     NeedsKernelError,
     Tensor,
     builder_of,
     dtype_of,
     handle_of,
     is_few,
+    rows_of,
 )
 
 for _module in pkgutil.iter_modules(operators.__path__, f"{operators.__name__}."):
@@ -115,10 +119,10 @@ def _identifiers(names: Sequence[str]) -> list[str]:
 class _Scope:
     """What names stand for in a graph, and in those around it."""
 
-    values: dict[str, Tensor]
+    values: dict[str, Held]
     outer: _Scope | None
 
-    def find(self, name: str) -> Tensor:
+    def find(self, name: str) -> Held:
         scope: _Scope | None = self
         while scope is not None:
             if name in scope.values:
@@ -138,7 +142,7 @@ def _build(graph: Graph, scope: _Scope) -> tuple[Tensor, ...]:
         for name in node.outputs[len(made) :]:
             if name:
                 raise node.error(f"taskc doesn't compute its output '{name}'")
-    return tuple([scope.find(name) for name in graph.outputs])
+    return tuple([rows_of(scope.find(name)) for name in graph.outputs])
 
 
 def _needed(graph: Graph) -> list[Node]:
@@ -152,7 +156,7 @@ def _needed(graph: Graph) -> list[Node]:
     return found[::-1]
 
 
-def _built(node: Node, scope: _Scope) -> tuple[Tensor | None, ...]:
+def _built(node: Node, scope: _Scope) -> tuple[Held | None, ...]:
     builder = builder_of(node.operator, node.version, node.domain)
     if builder is None:
         raise node.error("taskc doesn't have this operator")
@@ -185,7 +189,7 @@ def _shapes(call: Call) -> str:
     return " and ".join(kinds) or "of which it has none"
 
 
-def _made(builder: Builder, call: Call) -> tuple[Tensor | None, ...]:
+def _made(builder: Builder, call: Call) -> tuple[Held | None, ...]:
     node = call.node
     try:
         made = builder(call)
@@ -200,22 +204,22 @@ def _made(builder: Builder, call: Call) -> tuple[Tensor | None, ...]:
     return made if isinstance(made, tuple) else (made,)
 
 
-def _is_constant(node: Node, inputs: Sequence[Tensor | None]) -> bool:
+def _is_constant(node: Node, inputs: Sequence[Held | None]) -> bool:
     """Whether all that it computes with is known, and holds for all calls."""
     if any(node.graphs):
         return False
     return all(
-        tensor is None or (not isinstance(tensor, TensorHandle) and tensor.dtype != object)
+        tensor is None or (isinstance(tensor, np.ndarray) and tensor.dtype != object)
         for tensor in inputs
     )
 
 
-def _folded(builder: Builder, call: Call) -> tuple[Tensor | None, ...]:
+def _folded(builder: Builder, call: Call) -> tuple[Held | None, ...]:
     """What a node makes of constants: a program computes it, now."""
     made: list[Tensor | None] = []
 
     def body() -> dict[str, TensorHandle]:
-        made.extend(_made(builder, call))
+        made.extend([None if held is None else rows_of(held) for held in _made(builder, call)])
         return {
             f"out{n}": tensor for n, tensor in enumerate(made) if isinstance(tensor, TensorHandle)
         }

@@ -18,6 +18,7 @@ from taskc.lang.values import did_you_mean
 from taskc.onnx.graph import Array, Graph, Value
 from taskc.onnx.importer import Imported, import_graph, inputs_behind, is_known
 from taskc.onnx.operators import DataError
+from taskc.onnx.passes.pipeline import rewritten
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -95,6 +96,7 @@ class Model:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
+        self._rewritten = rewritten(graph)
         self.inputs: tuple[Value, ...] = graph.inputs
         self.outputs: tuple[Value, ...] = tuple(
             [graph.values.get(name, Value(name)) for name in graph.outputs]
@@ -151,7 +153,7 @@ class Model:
         with self._lock:
             key = tuple(types.values())
             programs = _keep(self._programs, key, self._programs.pop(key, _Programs()))
-        return programs.program(self.graph, types, arrays)
+        return programs.program(self._rewritten, types, arrays)
 
 
 def _run(imported: Imported, arrays: Sequence[Array]) -> list[Array]:

@@ -32,11 +32,14 @@ from taskc.ir.types import from_numpy
 from taskc.lang.sizes import Size
 from taskc.lang.tracing import TensorHandle
 from taskc.onnx.graph import Array, Graph, Node
+from taskc.onnx.operators.blocked import Blocked
 
 # Elements that are known are integers of Python or sizes (`tc.dim` and what is computed from them) where an array is of
 # objects; such are made by shape arithmetic alone, and are i64.
 Tensor: TypeAlias = "TensorHandle | np.ndarray[Any, Any]"
-Made: TypeAlias = "Tensor | tuple[Tensor | None, ...]"
+# What a name of a graph stands for; operators that know nothing of blocks are given rows.
+Held: TypeAlias = "Tensor | Blocked"
+Made: TypeAlias = "Held | tuple[Held | None, ...]"
 Builder: TypeAlias = "Callable[[Call], Made]"
 Inline: TypeAlias = "Callable[[Graph, Sequence[Tensor]], tuple[Tensor, ...]]"
 
@@ -62,7 +65,7 @@ class Call:
     """
 
     node: Node
-    inputs: tuple[Tensor | None, ...]
+    inputs: tuple[Held | None, ...]
     inline: Inline
     by_python: bool = False
 
@@ -79,13 +82,18 @@ class Call:
         found = self.inputs[position] if position < len(self.inputs) else None
         if found is None:
             raise self.node.error(f"its input {position} is missing")
-        return found
+        return found.rows if isinstance(found, Blocked) else found
+
+    def images(self, position: int) -> Any:
+        """An input as `tensor` has it, or blocked images where it is those."""
+        found = self.inputs[position] if position < len(self.inputs) else None
+        return found if isinstance(found, Blocked) else self.tensor(position)
 
     def dtype(self, position: int) -> DType:
-        return dtype_of(self.given(position))
+        return dtype_of(self._described(position))
 
     def shape(self, position: int) -> tuple[Any, ...]:
-        return self.given(position).shape
+        return self._described(position).shape
 
     def tensor(self, position: int) -> Any:
         """An input to read elements of: a handle, or where Python computes, an array of its integers."""
@@ -108,6 +116,10 @@ class Call:
             error.name = name
             raise error
         return found
+
+    def _described(self, position: int) -> Held:
+        found = self.inputs[position] if position < len(self.inputs) else None
+        return found if isinstance(found, Blocked) else self.given(position)
 
     def integers(self, position: int) -> list[Any]:
         """The numbers of a known input, each an int or a size."""
@@ -135,8 +147,13 @@ class Call:
             raise NeedsKernelError
 
 
-def dtype_of(tensor: Tensor) -> DType:
-    if isinstance(tensor, TensorHandle):
+def rows_of(held: Held) -> Tensor:
+    """The tensor row by row."""
+    return held.rows if isinstance(held, Blocked) else held
+
+
+def dtype_of(tensor: Held) -> DType:
+    if isinstance(tensor, TensorHandle | Blocked):
         return tensor.dtype
     return i64 if tensor.dtype == object else from_numpy(tensor.dtype)
 
@@ -160,13 +177,11 @@ def computed_once(body: Callable[[], Any]) -> Array:
     return cast("Array", Context().run(tc.trace("once", {}, body)))
 
 
-def is_few(tensor: Tensor | None) -> bool:
+def is_few(tensor: Held | None) -> bool:
     """Whether it is absent, or few known integers."""
     if tensor is None:
         return True
-    return (
-        not isinstance(tensor, TensorHandle) and tensor.dtype.kind in "biuO" and tensor.size <= FEW
-    )
+    return isinstance(tensor, np.ndarray) and tensor.dtype.kind in "biuO" and tensor.size <= FEW
 
 
 def _listed(shape: tuple[Any, ...], function: Callable[..., Any], dtype: DType) -> Array:

@@ -13,7 +13,8 @@ import taskc as tc
 from taskc import i32
 from taskc.kernels.convolution import convolution, convolution_1d, convolution_3d
 from taskc.lang.tracing import TensorHandle
-from taskc.onnx.operators import Call, Tensor, handle_of, operator
+from taskc.onnx.operators import Call, Held, Tensor, handle_of, operator
+from taskc.onnx.operators.blocked import Blocked, can_be_blocked
 from taskc.onnx.operators.operands import computed, is_one, reshaped, template, tensors, widened
 from taskc.onnx.operators.products import shifted
 from taskc.onnx.operators.quantization import requantized
@@ -23,23 +24,38 @@ _TEMPLATES = {1: template(convolution_1d), 2: template(convolution), 3: template
 
 
 @operator("Conv")
-def conv(call: Call) -> Tensor:
+def conv(call: Call) -> Held:
     call.require_kernel()
-    return _convolved(call, call.tensor(0), call.given(1), _bias(call))
+    if not can_be_blocked(call.shape(0)):
+        return _convolved(call, call.tensor(0), call.given(1), _bias(call))
+    x, results = call.images(0), call.attribute("results", "NCHW")
+    is_blocked = isinstance(x, Blocked)
+    made = _convolved(
+        call,
+        x,
+        call.given(1),
+        _bias(call),
+        order="NCHWc" if is_blocked else "NCHW",
+        results=results,
+    )
+    return Blocked(made, call.shape(1)[0]) if results == "NCHWc" else made
 
 
 def _bias(call: Call) -> Tensor | None:
     return call.given(2) if call.has(2) else None
 
 
-def _convolved(call: Call, x: TensorHandle, w: Tensor, b: Tensor | None) -> TensorHandle:
+def _convolved(
+    call: Call, x: TensorHandle | Blocked, w: Tensor, b: Tensor | None, **options: Any
+) -> TensorHandle:
     windows = windows_of(call, spatial(call, x.shape), _size(call, w))
-    if windows.is_of_columns and is_one(x.shape[-1]):
+    is_of_columns = windows.is_of_columns and is_one(x.shape[-1])
+    if is_of_columns and not isinstance(x, Blocked) and options.get("results") != "NCHWc":
         # Images of one column are lines: a tile has neighbours of a line, and a column would have one.
         line, filters = reshaped(x, *x.shape[:3]), reshaped(w, *w.shape[:3])
         made = convolved(call, line, filters, b, windows.first)
         return reshaped(made, *made.shape, 1)
-    return convolved(call, x, w, b, windows)
+    return convolved(call, x, w, b, windows, **options)
 
 
 def _size(call: Call, w: Tensor) -> tuple[int, ...]:
@@ -51,7 +67,12 @@ def _size(call: Call, w: Tensor) -> tuple[int, ...]:
 
 
 def convolved(
-    call: Call, x: TensorHandle, w: Tensor, b: Tensor | None, windows: Windows, **options: Any
+    call: Call,
+    x: TensorHandle | Blocked,
+    w: Tensor,
+    b: Tensor | None,
+    windows: Windows,
+    **options: Any,
 ) -> TensorHandle:
     """The convolution of images with filters, by the library's kernel for so many spatial axes."""
     images, channels, *extents = x.shape
@@ -68,11 +89,13 @@ def convolved(
         size=windows.size[0] if alone else windows.size,
         stride=windows.stride[0] if alone else windows.stride,
         dilation=windows.dilation[0] if alone else windows.dilation,
-        padding=windows.padding, groups=groups, order="NCHW",
+        padding=windows.padding, groups=groups,
         filters="IOHW" if is_transposed else "OIHW",
-        packed=is_packed, exact=False, bias=b is not None, dtype=x.dtype, **options,
+        packed=is_packed, exact=False, bias=b is not None, dtype=x.dtype,
+        **{"order": "NCHW", **options},
     )  # fmt: skip
-    made: TensorHandle = kernel(x, w) if b is None else kernel(x, w, widened(b, x.dtype))
+    given = x.handle if isinstance(x, Blocked) else x
+    made: TensorHandle = kernel(given, w) if b is None else kernel(given, w, widened(b, x.dtype))
     return made
 
 

@@ -10,27 +10,52 @@ import numpy as np
 
 import taskc as tc
 from taskc import DType, boolean, f64
-from taskc.onnx.operators import Builder, Call, Made, Tensor, operator
+from taskc.onnx.operators import Builder, Call, Held, Made, operator, rows_of
+from taskc.onnx.operators.blocked import Blocked, can_be_blocked
 from taskc.onnx.operators.common import broadcast, element, ones
 from taskc.onnx.operators.shapes import with_shape
 
 
 def elementwise(
     call: Call, expression: Callable[..., Any], inputs: tuple[Any, ...], dtype: DType | None = None
-) -> Tensor:
-    """What an expression of one element of each input gives; `dtype` is for `Call.compute`."""
+) -> Held:
+    """What an expression of one element of each input gives; `dtype` is for `Call.compute`.
+
+    Of blocked images it makes blocked ones.
+    """
     shape = broadcast(call, *(x.shape for x in inputs))
     once = tuple([ones(x.shape) for x in inputs])
+    blocks = _blocks_of(inputs, shape, dtype or call.dtype(0))
+    read = tuple([_read(x, blocks is not None) for x in inputs])
     value = tc.function(expression)
 
+    @tc.function
     def at_place(*at):
-        return value(*(element(x, axes, at) for x, axes in zip(inputs, once, strict=True)))
+        return value(*(element(x, axes, at) for x, axes in zip(read, once, strict=True)))
 
-    return call.compute(shape, tc.function(at_place), dtype)
+    if blocks is None:
+        return call.compute(shape, at_place, dtype)
+    return blocks.computed(call.name, at_place)
 
 
-def _of_all(call: Call, expression: Callable[..., Any], dtype: DType | None = None) -> Tensor:
-    inputs = tuple([call.tensor(position) for position in range(len(call.inputs))])
+def _read(x: Any, by_blocks: bool) -> Any:
+    if isinstance(x, Blocked):
+        return x.handle if by_blocks else x.rows
+    return x
+
+
+def _blocks_of(inputs: tuple[Any, ...], shape: tuple[Any, ...], dtype: DType) -> Blocked | None:
+    """Memory for the result, where it is of blocked images and all others are there for a whole block."""
+    if not any(isinstance(x, Blocked) for x in inputs) or not dtype.is_float:
+        return None
+    others = [x.shape for x in inputs if not isinstance(x, Blocked)]
+    is_whole = can_be_blocked(shape) and shape[1] % tc.machine().lanes == 0
+    fit = all(is_whole or len(extents) < 3 or ones(extents)[-3] for extents in others)
+    return Blocked.empty(shape, dtype) if can_be_blocked(shape) and fit else None
+
+
+def _of_all(call: Call, expression: Callable[..., Any], dtype: DType | None = None) -> Held:
+    inputs = tuple([call.images(position) for position in range(len(call.inputs))])
     return elementwise(call, expression, inputs, dtype)
 
 
@@ -193,7 +218,8 @@ def power(call: Call) -> Made:
     base, by, exponent = call.dtype(0), call.dtype(1), call.inputs[1]
     if isinstance(exponent, np.ndarray) and exponent.size == 1 and exponent.item() == 2:
         shape = broadcast(call, call.shape(0), exponent.shape)
-        return with_shape(elementwise(call, lambda x: x * x, (call.tensor(0),)), shape)
+        square = elementwise(call, lambda x: x * x, (call.tensor(0),))
+        return with_shape(rows_of(square), shape)
     if base is by:
         return _of_all(call, lambda a, b: a**b)
     call.require_kernel()
@@ -209,9 +235,9 @@ def _several(expression: Callable[..., Any]) -> Builder:
     """The expression of the first two, and of that with each of the others."""
 
     def build(call: Call) -> Made:
-        made: Any = call.tensor(0)
+        made: Any = call.images(0)
         for position in range(1, len(call.inputs)):
-            made = elementwise(call, expression, (made, call.tensor(position)))
+            made = elementwise(call, expression, (made, call.images(position)))
         return made  # type: ignore[no-any-return]
 
     return build
@@ -237,7 +263,7 @@ def clip_by_attributes(call: Call) -> Made:
 
 @operator("Clip", since=11)
 def clip(call: Call) -> Made:
-    made: Any = call.tensor(0)
+    made: Any = call.images(0)
     if call.has(1):
         made = elementwise(call, lambda x, low: max(x, low), (made, call.tensor(1)))
     if call.has(2):

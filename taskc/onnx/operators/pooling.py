@@ -8,19 +8,23 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, i64, spatial as lanes
-from taskc.kernels.pooling import average_pool, max_pool
+from taskc.kernels.pooling import average_pool, global_average_pool, global_max_pool, max_pool
 from taskc.kernels.reductions import reduction
 from taskc.lang.tracing import TensorHandle
-from taskc.onnx.operators import Call, Made, Tensor, operator
+from taskc.onnx.operators import Call, Held, Made, Tensor, operator
+from taskc.onnx.operators.blocked import Blocked
 from taskc.onnx.operators.operands import reshaped, size, template, tensors, wants
 from taskc.onnx.operators.windows import Windows, spatial, windows_of
 
 _max_pool, _average_pool = template(max_pool), template(average_pool)
 _reduction = template(reduction)
+_global_pools = {"max": template(global_max_pool), "mean": template(global_average_pool)}
 
 
 @operator("MaxPool")
 def largest(call: Call) -> Made:
+    if isinstance(call.images(0), Blocked) and not wants(call, 1):
+        return _pooled_blocks(call, _max_pool)
     (x,) = tensors(call, 1)
     windows = _windows(call, x)
     y = _pooled(call, x, windows, _max_pool)
@@ -30,9 +34,11 @@ def largest(call: Call) -> Made:
 
 
 @operator("AveragePool")
-def average(call: Call) -> Tensor:
-    (x,) = tensors(call, 1)
+def average(call: Call) -> Held:
     is_counted = bool(call.attribute("count_include_pad", 0))
+    if isinstance(call.images(0), Blocked):
+        return _pooled_blocks(call, _average_pool, count_include_pad=is_counted)
+    (x,) = tensors(call, 1)
     return _pooled(call, x, _windows(call, x), _average_pool, count_include_pad=is_counted)
 
 
@@ -51,6 +57,14 @@ def _windows(call: Call, x: TensorHandle) -> Windows:
 
 
 def _of_all(call: Call, function: str) -> Tensor:
+    given = call.images(0)
+    if isinstance(given, Blocked):
+        n, c, height, width = given.shape
+        pool = _global_pools[function](
+            n, height, width, c, order="NCHWc", results="NCHW", dtype=given.dtype
+        )
+        whole: TensorHandle = pool(given.handle)
+        return whole
     (x,) = tensors(call, 1)
     images, channels, *extents = x.shape
     pixels = size(extents)
@@ -61,13 +75,28 @@ def _of_all(call: Call, function: str) -> Tensor:
     return pooled
 
 
+def _pooled_blocks(call: Call, pool: Callable[..., Any], **options: Any) -> Blocked:
+    x: Blocked = call.images(0)
+    images, channels, height, width = x.shape
+    windows = windows_of(call, (height, width), tuple(call.attribute("kernel_shape")))
+    kernel = pool(
+        images, height, width, channels,
+        size=windows.size, stride=windows.stride, dilation=windows.dilation, padding=windows.padding,
+        ceil_mode=_is_ceil(call), order="NCHWc", dtype=x.dtype, **options,
+    )  # fmt: skip
+    return Blocked(kernel(x.handle), channels)
+
+
+def _is_ceil(call: Call) -> bool:
+    return bool(call.attribute("ceil_mode", 0)) and call.attribute("auto_pad", "NOTSET") == "NOTSET"
+
+
 def _pooled(
     call: Call, x: TensorHandle, windows: Windows, pool: Callable[..., Any], **options: Any
 ) -> TensorHandle:
     """By the library's kernel for images of two axes. Of three, slices are pooled first, and depth then."""
     images, channels, *extents = x.shape
-    is_ceil = call.attribute("ceil_mode", 0) and call.attribute("auto_pad", "NOTSET") == "NOTSET"
-    options["ceil_mode"] = bool(is_ceil)
+    options["ceil_mode"] = _is_ceil(call)
     if len(extents) == 3:
         depth, height, width = extents
         flat = x.reshape(images, channels * depth, height, width)

@@ -1,0 +1,61 @@
+"""Images whose channels lie in blocks, as convolutions pass them on to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+import taskc as tc
+from taskc import DType
+from taskc.kernels.convolution import blocked
+from taskc.lang.tracing import TensorHandle
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """Images [n, channels, height, width] as NCHWc; what fills up the last block of channels is zeros."""
+
+    handle: TensorHandle
+    channels: int
+
+    @staticmethod
+    def empty(shape: tuple[Any, ...], dtype: DType) -> Blocked:
+        """Memory for images of a shape."""
+        images, channels, height, width = shape
+        kind = blocked(images, channels, height, width, dtype)
+        return Blocked(cast("TensorHandle", tc.empty(kind)), channels)
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        images, _, *extents = self.handle.shape
+        return images, self.channels, *extents
+
+    @property
+    def dtype(self) -> DType:
+        return self.handle.dtype
+
+    @cached_property
+    def rows(self) -> TensorHandle:
+        """The same images row by row, NCHW, for operators that know of no others."""
+        x = self.handle
+        return cast("TensorHandle", tc.compute(self.shape, lambda *at: x[at], name="rows"))
+
+    def computed(self, name: str, function: Callable[..., Any]) -> Blocked:
+        """It, once a computation of this name has written what a function of the language gives for indices."""
+        channels, shape = self.channels, self.handle.shape
+
+        @tc.function
+        def filled(*at):
+            return function(*at) if at[1] < channels else 0
+
+        value = function if shape[1] == channels else filled
+        tc.compute(shape, value, name=name, out=self.handle)
+        return self
+
+
+def can_be_blocked(shape: tuple[Any, ...]) -> bool:
+    """Whether images of this shape can lie in blocks: only their number may be known at a call."""
+    is_sized = len(shape) == 4 and all(isinstance(extent, int) for extent in shape[1:])
+    return is_sized and tc.machine().is_processor
