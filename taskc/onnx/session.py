@@ -188,9 +188,12 @@ def _array(value: Value, given: Any) -> Array:
         array = np.from_dlpack(given)
     else:
         raise ArgumentError(f"the input '{value.name}' is an array, not {type(given).__name__}")
-    wanted = value.dtype.numpy if value.dtype is not None else array.dtype
-    if array.dtype != wanted:
-        raise ArgumentError(f"the input '{value.name}' is of {wanted}, not {array.dtype}")
+    try:
+        dtype = from_numpy(array.dtype)
+    except ValueError as error:
+        raise ArgumentError(f"the input '{value.name}': {error}") from None
+    if value.dtype not in (None, dtype):
+        raise ArgumentError(f"the input '{value.name}' is of {value.dtype}, not {dtype}")
     if value.shape is not None and array.ndim != len(value.shape):
         raise ArgumentError(
             f"the input {value} has {len(value.shape)} dimensions, and the array {array.ndim}"
