@@ -28,16 +28,23 @@ _MOST_DECISIVE = 256  # elements of an input that decide what is compiled
 
 
 def compile(
-    model: str | os.PathLike[str] | bytes | ModelProto | Graph, target: str = "cpu"
+    model: str | os.PathLike[str] | bytes | ModelProto | Graph,
+    target: str = "cpu",
+    *,
+    exact: bool = False,
 ) -> Model:
-    """What runs a model: a file, its bytes, a ModelProto, or a graph that has been read."""
+    """What runs a model: a file, its bytes, a ModelProto, or a graph that has been read.
+
+    exact  convolutions add up their products one by one. Else 3 x 3 ones may be Winograd's where these are faster,
+           whose errors are up to ten times as large: 5e-5 where results are about 1
+    """
     if target != "cpu":
         raise CompileError(f"models don't run on {target!r}", hint="there is 'cpu'")
     if not isinstance(model, Graph):
         from taskc.onnx.reader import read  # with the package onnx
 
         model = read(model, is_known)
-    return Model(model)
+    return Model(model, exact=exact)
 
 
 @dataclass(slots=True)
@@ -94,9 +101,9 @@ class Model:
     them; the latest ones are kept.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, *, exact: bool = False) -> None:
         self.graph = graph
-        self._rewritten = rewritten(graph)
+        self._rewritten = rewritten(graph, exact=exact)
         self.inputs: tuple[Value, ...] = graph.inputs
         self.outputs: tuple[Value, ...] = tuple(
             [graph.values.get(name, Value(name)) for name in graph.outputs]

@@ -91,7 +91,7 @@ def convolved(
         dilation=windows.dilation[0] if alone else windows.dilation,
         padding=windows.padding, groups=groups,
         filters="IOHW" if is_transposed else "OIHW",
-        packed=is_packed, exact=False, bias=b is not None, dtype=x.dtype,
+        packed=is_packed, exact=bool(call.attribute("exact", 0)), bias=b is not None, dtype=x.dtype,
         **{"order": "NCHW", **options},
     )  # fmt: skip
     given = x.handle if isinstance(x, Blocked) else x

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from taskc.onnx.graph import Graph
 from taskc.onnx.passes.blocked_images import blocked_images
+from taskc.onnx.passes.exact_sums import exact_sums
 
 Pass = Callable[[Graph], Graph]
 
@@ -15,8 +16,11 @@ PASSES: tuple[Pass, ...] = (
 )
 
 
-def rewritten(graph: Graph) -> Graph:
-    """The graph after all rewrites; it has the same inputs and outputs."""
-    for run in PASSES:
+def rewritten(graph: Graph, *, exact: bool = False) -> Graph:
+    """The graph after all rewrites; it has the same inputs and outputs.
+
+    exact  sums are added up as the operators' definitions say
+    """
+    for run in (*PASSES, *((exact_sums,) if exact else ())):
         graph = run(graph)
     return graph
