@@ -19,7 +19,7 @@ import numpy as np
 
 from taskc.arguments import Bound
 from taskc.backend import sim
-from taskc.driver import scheduled, signature
+from taskc.driver import check_target, scheduled, signature
 from taskc.errors import CompileError, Finding, InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import MATH_FUNCTIONS
@@ -201,9 +201,7 @@ def _examine(
 def for_target(kernel: ir.Kernel, target: str | None) -> ir.Kernel:
     """The kernel as it is lowered for a target; None leaves it at its own."""
     name = kernel.target if target is None else target
-    if name not in TARGETS:
-        hint = f"there is {', '.join(TARGETS)}"
-        raise CompileError(f"there is no target {name!r}", kernel.loc, hint)
+    check_target(name, kernel.loc)
     return kernel if name == kernel.target else replace(kernel, target=name)
 
 

@@ -28,8 +28,9 @@ from taskc.errors import CompileError, Finding, Location
 from taskc.ir import nodes as ir
 from taskc.ir.depth import deep
 from taskc.ir.nodes import Kernel
-from taskc.ir.program import Program, callees_of, kernels_of
+from taskc.ir.program import Program, kernels_of
 from taskc.ir.rewrite import walk
+from taskc.ir.target import TARGETS
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.lang.program import ProgramDefinition
 from taskc.launches import launches, on_host
@@ -224,8 +225,11 @@ def compile(
 
 def whole_program(definition: ProgramDefinition, target: str | None = None) -> Runner | None:
     """What runs a program by one call, where all of its kernels run on a target that can: made once, then kept."""
+    target = target or target_name("") or None
+    if target is not None and find_target(target).program is None:
+        return None  # and what follows would make it for another machine
     kernels = [*scheduled(definition)[1].values()]
-    names = {target or target_name(_entry(kernel).target) for kernel in kernels}
+    names = {target or _entry(kernel).target for kernel in kernels}
     if len(names) != 1:
         return None
     (name,) = names
@@ -254,15 +258,14 @@ def _compile_all(kernels: list[KernelDefinition], target: str) -> list[Runner]:
 def scheduled(
     definition: ProgramDefinition, machine_name: str | None = None
 ) -> tuple[Program, dict[int, KernelDefinition]]:
-    """A program of kernels alone, and their definitions by the identity of their IR.
+    """A program as it runs, fused and of kernels alone, and their definitions by the identity of their IR.
 
-    machine_name  what its computations are scheduled for, if not the processor at hand
+    machine_name  what it is fused and scheduled for, if not the processor at hand
     """
     made = _entry(definition).scheduled
     if machine_name not in made:
-        program = definition.ir
-        if len(kernels_of(program)) < len(callees_of(program)):
-            program = lower_program(program, machine(machine_name))
+        check_target(machine_name, definition.ir.loc)
+        program = lower_program(definition.ir, machine(machine_name))
         known = {id(kernel.ir): kernel for kernel in definition.kernels}
         kernels = {
             id(kernel): known.get(id(kernel)) or KernelDefinition.of(kernel)
@@ -270,6 +273,12 @@ def scheduled(
         }
         made[machine_name] = program, kernels
     return made[machine_name]
+
+
+def check_target(name: str | None, loc: Location) -> None:
+    """Whether there is such a target to lower for; None is the one at hand."""
+    if name is not None and name not in TARGETS:
+        raise CompileError(f"there is no target {name!r}", loc, f"there is {', '.join(TARGETS)}")
 
 
 def signature(definition: Definition) -> Signature:

@@ -19,6 +19,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.printer import calls_text, to_text
 from taskc.ir.program import kernels_of
 from taskc.ir.target import GPUS, TARGETS
+from taskc.machine import machine
 from taskc.passes.pipeline import Step, lower, lower_steps
 from taskc.passes.programs.pipeline import fused
 
@@ -58,8 +59,7 @@ def run(options: argparse.Namespace) -> int:
     if options.stage == _FUSED:
         if options.all or options.diff:
             raise UsageError(f"--stage {_FUSED} goes with neither --all nor --diff")
-        processors = [name for name, target in TARGETS.items() if target.is_processor]
-        shown = fused(shown, options.target in (None, *processors))
+        shown = fused(shown, machine(options.target).is_processor)
         write_text(to_text(shown))
         for kernel in kernels_of(shown).values():
             _write_notes(kernel)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import taskc as tc
 from taskc import f32
+from taskc.driver import scheduled
 from taskc.passes.programs.pipeline import fused
 from tests.passes.programs.lookalikes import doubled
 from tests.passes.programs.running import called, check
@@ -18,6 +19,17 @@ def test_what_nobody_reads_goes() -> None:
 
     made = check(program)
     assert (len(made.calls), made.temporaries) == (1, ())
+
+
+def test_a_program_of_kernels_alone_runs_without_what_is_dead() -> None:
+    @tc.program
+    def program(x: f32[8, 12], y: tc.out[f32[8, 12]]):
+        doubled(doubled(x))
+        doubled(x, out=y)
+
+    made, definitions = scheduled(program)
+    assert len(made.calls) == 1
+    assert [*definitions.values()] == [doubled]
 
 
 def test_what_is_printed_stays() -> None:

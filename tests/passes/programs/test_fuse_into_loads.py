@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import taskc as tc
 from taskc import f32
+from taskc.checking import examine_program
+from taskc.driver import compile_ahead
 from taskc.kernels.reductions import reduction
 from taskc.kernels.rows import softmax
 from tests.passes.programs.lookalikes import doubled, tiled
@@ -65,6 +67,9 @@ def test_bulk_copies_of_gpus_stay() -> None:
 
     assert len(check(program, "sm_80", is_processor=False).calls) == 2
     assert len(check(program).calls) == 1
+    assert len(compile_ahead(program, "sm_80")) == 2
+    assert len(examine_program(program, stages="parsed", target="sm_90a").calls) == 2
+    assert len(examine_program(program, stages="parsed").calls) == 1
 
 
 def test_a_part_is_read_where_it_starts() -> None:
