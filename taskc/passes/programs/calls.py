@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from taskc.ir.affine import constant_difference
+from taskc.ir.build import add, index, product
 from taskc.ir.nodes import Expression, Tensor, Variable
 from taskc.ir.program import Call, Computation, Program, Step, View, calls_of
 from taskc.ir.signature import Parameter, is_output
@@ -97,8 +99,25 @@ class Calls:
 
     def disturbs(self, writer: int, reader: int, between: Tensor) -> bool:
         """Whether a call writes what another one has to do with, but for the memory that is between them."""
-        touched = self.reads(self.all[reader]) | self.writes(self.all[reader])
-        return not touched.isdisjoint(self.writes(self.all[writer]) - {between})
+        written = [it for item, it in _tensors(self.all[writer]) if item.role != "in"]
+        return any(
+            self.memory(one) is not between and self.may_overlap(one, other)
+            for one in written
+            for _, other in _tensors(self.all[reader])
+        )
+
+    def may_overlap(self, one: Tensor, other: Tensor) -> bool:
+        """Whether two arguments of calls of the same step may have elements in common: not two rows of one memory."""
+        first, second = self.view(one), self.view(other)
+        return first.of is second.of and not (
+            _ends_before(first, second) or _ends_before(second, first)
+        )
+
+
+def _ends_before(one: View, other: View) -> bool:
+    end = add(index(one.offset), product(one.tensor.shape))
+    between = constant_difference(index(other.offset), end)
+    return between is not None and between >= 0
 
 
 def _tensors(step: Step | None) -> Iterator[tuple[Tensor, Tensor]]:

@@ -7,6 +7,7 @@ from functools import partial
 
 from taskc.ir.program import Program
 from taskc.passes.programs.blocks import Machine
+from taskc.passes.programs.bodies import map_bodies
 from taskc.passes.programs.drop_dead import drop_dead
 from taskc.passes.programs.fuse_computations import fuse_computations
 from taskc.passes.programs.fuse_into_loads import fuse_into_loads
@@ -37,6 +38,8 @@ def passes(is_processor: bool) -> tuple[Pass, ...]:
 
 def fused(program: Program, is_processor: bool = True) -> Program:
     """The program with calls that became one; computations that are left over have no schedule yet."""
+    # First, so that what only bodies read is gone where they are seen as a whole.
+    program = map_bodies(program, partial(fused, is_processor=is_processor))
     for run in passes(is_processor):
         program = run(program)
     return program

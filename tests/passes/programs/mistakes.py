@@ -7,6 +7,7 @@ from typing import Any
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import map_children
 from taskc.passes.programs import (
+    bodies,
     calls,
     fuse_computations,
     fuse_into_loads,
@@ -106,6 +107,14 @@ MISTAKES = [
     ),
     Mutation("fuse_into_loads", "all is cheap", _PROLOGUE, "_check_cost", always(None)),
     Mutation("pairs", "pairs are alike by their callees", pairs, "_pattern", always(())),
+    Mutation(
+        "bodies", "what lasts longer is the body's own", bodies, "_own",
+        edited("return found.difference(*map(calls.reads, others), *map(calls.writes, others))", "return found"),
+    ),
+    Mutation(
+        "calls", "rows are apart if they start apart", calls, "_ends_before",
+        edited("between >= 0", "between > -product(one.tensor.shape).value"),
+    ),
     Mutation("drop_dead", "what a call reads is dead", pipeline, "drop_dead",
         edited("alive |= calls.reads(step)", "pass"),
     ),

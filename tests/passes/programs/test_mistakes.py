@@ -8,6 +8,7 @@ import pytest
 
 from tests.passes.programs import (
     test_fuse_computations as computations,
+    test_fuse_in_loops as in_loops,
     test_fuse_into_loads as loads,
     test_fuse_into_stores as stores,
 )
@@ -47,6 +48,10 @@ SHOWN_BY: dict[str, str | int | Callable[[], None]] = {
     "fuse_into_loads: all is cheap": "an_operand_that_all_blocks_read",
     "pairs: pairs are alike by their callees": (
         stores.test_what_coincides_in_one_call_need_not_in_another
+    ),
+    "bodies: what lasts longer is the body's own": in_loops.test_what_lasts_from_step_to_step_stays,
+    "calls: rows are apart if they start apart": (
+        in_loops.test_rows_that_overlap_are_the_same_memory
     ),
     "drop_dead: what a call reads is dead": "reversed_rows_of_a_kernel",
 }
