@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from taskc.errors import CompileError
+from taskc.ir.depth import deeply
 from taskc.ir.nodes import Kernel
 from taskc.ir.program import Computation
 from taskc.passes.programs.schedule import boxes
+from taskc.passes.proofs.bounds import bounds_findings
+from taskc.passes.proofs.program import collect
 from taskc.passes.prove import findings
 
 
@@ -25,6 +28,8 @@ def kernel_problem(kernel: Kernel) -> CompileError | None:
     return next(iter(findings(kernel)), None)
 
 
+@deeply
 def computation_problem(computation: Computation) -> CompileError | None:
-    """The first index of a computation that isn't proved to be in bounds."""
-    return kernel_problem(boxes(computation, _AnyMachine(), all_held=True))
+    """The first index of a computation that isn't proved to be in bounds: what else there is to prove, any has."""
+    kernel = boxes(computation, _AnyMachine(), all_held=True)
+    return next(iter(bounds_findings(collect(kernel))), None)
