@@ -22,7 +22,7 @@ from taskc.errors import CompileError, InternalError
 
 COMMANDS = (
     *("demo", "show", "run", "check", "map", "mutate", "tune", "best", "db", "doctor"),
-    *("compile", "verify", "bench"),
+    *("compile", "explain", "verify", "bench"),
 )
 
 _EXIT_NO_OUTPUT = 3

@@ -9,6 +9,8 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import islice
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
@@ -270,8 +272,24 @@ def _holds(node: ast.Lambda, line: int | None, column: int | None) -> bool:
 # --- where running Python is -----------------------------------------------------------------
 
 
+_stated: ContextVar[Location | None] = ContextVar("stated", default=None)
+
+
+@contextmanager
+def called_from(place: Location) -> Iterator[None]:
+    """What is traced meanwhile comes from a place that isn't a line of Python, such as a node of a model."""
+    token = _stated.set(place)
+    try:
+        yield
+    finally:
+        _stated.reset(token)
+
+
 def call_site() -> Location:
     """The expression outside taskc that the current call comes from."""
+    stated = _stated.get()
+    if stated is not None:
+        return stated
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back

@@ -8,7 +8,7 @@ may also use the names of the graphs around it, and gives none of them another m
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,11 @@ class Node:
             return f"{self.operator} node '{self.name}'"
         made = next(filter(None, self.outputs), "")
         return f"{self.operator} node that makes '{made}'" if made else f"{self.operator} node"
+
+    @property
+    def place(self) -> Location:
+        """Where calls of a program come from that the node became: its title stands for a line."""
+        return replace(self.where, text=self.title)
 
     def error(self, message: str, hint: str | None = None) -> CompileError:
         """An error of the model at this node."""

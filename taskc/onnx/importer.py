@@ -18,7 +18,9 @@ import numpy as np
 
 import taskc as tc
 from taskc import CompileError, ProgramDefinition, TensorType
+from taskc.errors import NOWHERE
 from taskc.ir.text_rules import identifier
+from taskc.lang.source import called_from
 from taskc.lang.tracing import TensorHandle
 from taskc.onnx import operators
 from taskc.onnx.graph import Array, Graph, Node
@@ -79,7 +81,8 @@ def import_graph(
         return made
 
     kinds = dict(zip(names, inputs.values(), strict=False))
-    program = tc.trace(identifier(graph.name or "model"), kinds, body)
+    with called_from(NOWHERE):
+        program = tc.trace(identifier(graph.name or "model"), kinds, body)
     return Imported(program, tuple(inputs), tuple(outputs))
 
 
@@ -192,7 +195,8 @@ def _shapes(call: Call) -> str:
 def _made(builder: Builder, call: Call) -> tuple[Held | None, ...]:
     node = call.node
     try:
-        made = builder(call)
+        with called_from(node.place):
+            made = builder(call)
     except DataError:
         raise
     except CompileError as error:
