@@ -30,6 +30,8 @@ from taskc.passes.programs.blocks import nothing
 # The conditions on the way to a part: the number of an expression, operands first, and what it is.
 Path = tuple[tuple[int, bool], ...]
 
+Told = Callable[[int, bool], frozenset[tuple[int, bool]]]
+
 _MOST_PATHS = 16
 _MANY: Path = ((-1, True),)  # more paths than that
 _CHEAP = 12  # nodes of index arithmetic that is rather written twice
@@ -51,18 +53,25 @@ class Parts:
         self._order = operands_first(value)
         self._paths = _paths(self._order)
         self._made: dict[int, Expression] = {}
-        uses = Counter(id(part) for node in self._order for part in expressions(node))
-        sizes: dict[int, int] = {}
+        self._uses = Counter(id(part) for node in self._order for part in expressions(node))
+        self._sizes: dict[int, int] = {}
         for node in self._order:
-            size = 1 + sum(sizes[id(part)] for part in expressions(node))
-            sizes[id(node)] = min(_CHEAP + 1, size)
-            made = map_children(node, lambda part: self._made[id(part)])
+            size = 1 + sum(self._sizes[id(part)] for part in expressions(node))
+            self._sizes[id(node)] = min(_CHEAP + 1, size)
+        for node in self._order:
+            self._make(node)
+        self.value = self._made[id(value)]
+
+    def _make(self, node: Expression) -> Expression:
+        """What stands for a part. A condition that another part is under may be wanted before its turn comes."""
+        if id(node) not in self._made:
+            made = map_children(node, self._make)
             if isinstance(node, ir.Read) and isinstance(made, ir.Read):
                 made = self._within(node, made)
-            if uses[id(node)] > 1 and _is_worth_a_name(node, size):
+            if self._uses[id(node)] > 1 and _is_worth_a_name(node, self._sizes[id(node)]):
                 made = self._named(node, made)
             self._made[id(node)] = made
-        self.value = self._made[id(value)]
+        return self._made[id(node)]
 
     @staticmethod
     def of(
@@ -120,7 +129,7 @@ class Parts:
         conditions = []
         for place, (number, holds) in enumerate(path):
             node = self._order[number]
-            made = self._let("condition", _guarded(self._holds(path[:place]), self._made[id(node)]))
+            made = self._let("condition", _guarded(self._holds(path[:place]), self._make(node)))
             self._made[id(node)] = made
             conditions.append(made if holds else ir.Unary("not", made))
         return conjunction(conditions)
@@ -193,8 +202,18 @@ def _paths(order: list[Expression]) -> dict[int, frozenset[Path]]:
     numbers = {id(node): number for number, node in enumerate(order)}
     found: dict[int, set[Path]] = {id(node): set() for node in order}
     found[id(order[-1])] = {()}
+
+    def told(number: int, holds: bool) -> frozenset[tuple[int, bool]]:
+        """All that holds with a condition: with `a and b` both, and neither without `a or b`."""
+        node, own = order[number], frozenset([(number, holds)])
+        if isinstance(node, ir.Unary) and node.operator == "not":
+            return own | told(numbers[id(node.operand)], not holds)
+        if isinstance(node, ir.Binary) and node.operator == ("and" if holds else "or"):
+            return own.union(*[told(numbers[id(part)], holds) for part in (node.left, node.right)])
+        return own
+
     for node in reversed(order):
-        paths = found[id(node)] = _fewest(found[id(node)])
+        paths = found[id(node)] = _fewest(found[id(node)], told)
         if isinstance(node, ir.Select):
             condition, then, otherwise = node.condition, node.then, node.otherwise
             sides = [(then, True), (otherwise, False)]
@@ -211,7 +230,7 @@ def _paths(order: list[Expression]) -> dict[int, frozenset[Path]]:
     return {identity: frozenset(paths) for identity, paths in found.items()}
 
 
-def _fewest(paths: set[Path]) -> set[Path]:
+def _fewest(paths: set[Path], told: Told) -> set[Path]:
     """The same conditions, without what others tell: both sides of one are neither."""
     left = set(paths)
     for longest in sorted(paths, key=len, reverse=True):
@@ -223,5 +242,9 @@ def _fewest(paths: set[Path]) -> set[Path]:
             left -= {path, (*above, (number, not holds))}
             path = tuple(above)
             left.add(path)
-    left = {path for path in left if not any(path[:n] in left for n in range(len(path)))}
+    if _MANY not in left:
+        for path in sorted(left, key=len, reverse=True):
+            known = frozenset[tuple[int, bool]]().union(*[told(*step) for step in path])
+            if any(other != path and known.issuperset(other) for other in left):
+                left.remove(path)
     return {_MANY} if _MANY in left or len(left) > _MOST_PATHS else left

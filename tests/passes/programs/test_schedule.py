@@ -427,6 +427,24 @@ def test_what_is_used_in_many_places_is_computed_once() -> None:
     np.testing.assert_array_equal(definition(x), np.where(np.arange(20) < 9, x, 0))
 
 
+def test_an_index_is_used_in_the_condition_that_it_is_under() -> None:
+    """What both sides of an `and` read is read where that holds, too: its name comes before the condition's."""
+
+    def body(table: Any, ids: Any) -> Any:
+        @tc.function
+        def element(i):  # type: ignore[no-untyped-def]
+            at = ids[ids[i] % 7]
+            return table[at - 1] if i < 38 and (at >= 1 and at < 6) else 0.0
+
+        return tc.compute((40,), element)
+
+    definition = tc.trace("case", {"table": f32[5], "ids": i64[40]}, body)
+    table, ids = array(5), np.random.default_rng(0).integers(0, 40, 40)
+    at = ids[ids % 7]
+    expected = np.where((np.arange(40) < 38) & (at >= 1) & (at < 6), table[np.clip(at - 1, 0, 4)], 0)
+    np.testing.assert_array_equal(definition(table, ids), expected)
+
+
 # --- random ones -------------------------------------------------------------------------------
 
 EXTENTS = (1, 2, 3, 4, 5, 8, 16, 17, 20, 33)
