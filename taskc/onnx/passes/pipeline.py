@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from taskc import CompileError
 from taskc.onnx.graph import Graph
 from taskc.onnx.passes.blocked_images import blocked_images
 from taskc.onnx.passes.exact_sums import exact_sums
@@ -16,11 +17,27 @@ PASSES: tuple[Pass, ...] = (
 )
 
 
+_registered: list[Pass] = []
+
+
+def register_pass(rewrite: Pass) -> Pass:
+    """Has a rewrite of one's own run on all models that are compiled from then on; also as a decorator."""
+    _registered.append(rewrite)
+    return rewrite
+
+
 def rewritten(graph: Graph, *, exact: bool = False) -> Graph:
     """The graph after all rewrites; it has the same inputs and outputs.
 
+    Users' are first: they see the model's own operators, and what they make is rewritten as others are.
+
     exact  sums are added up as the operators' definitions say
     """
-    for run in (*PASSES, *((exact_sums,) if exact else ())):
-        graph = run(graph)
+    for run in (*_registered, *PASSES, *((exact_sums,) if exact else ())):
+        made = run(graph)
+        ends = [(it.inputs, it.outputs) for it in (graph, made)]
+        if ends[0] != ends[1]:
+            name = getattr(run, "__name__", "rewrite")
+            raise CompileError(f"the pass '{name}' changes what '{graph.name}' takes or makes")
+        graph = made
     return graph
