@@ -441,7 +441,9 @@ def test_an_index_is_used_in_the_condition_that_it_is_under() -> None:
     definition = tc.trace("case", {"table": f32[5], "ids": i64[40]}, body)
     table, ids = array(5), np.random.default_rng(0).integers(0, 40, 40)
     at = ids[ids % 7]
-    expected = np.where((np.arange(40) < 38) & (at >= 1) & (at < 6), table[np.clip(at - 1, 0, 4)], 0)
+    expected = np.where(
+        (np.arange(40) < 38) & (at >= 1) & (at < 6), table[np.clip(at - 1, 0, 4)], 0
+    )
     np.testing.assert_array_equal(definition(table, ids), expected)
 
 
