@@ -52,7 +52,7 @@ ELSEWHERE = {
     " onnx/operators/reductions",
     "onnx/test_convolutions.py": "onnx/operators/convolutions onnx/operators/pooling onnx/operators/windows",
     "onnx/test_products.py": "onnx/operators/products",
-    "onnx/passes/test_blocked_images.py": "onnx/operators/blocked onnx/passes/pipeline",
+    "onnx/passes/test_blocked_images.py": "onnx/operators/blocked",
     "onnx/test_recurrent.py": "onnx/operators/activations onnx/operators/recurrent",
     # The language is tested by what a kernel says: names, arithmetic, loops and memory.
     "lang/test_expressions.py": "lang/builtins lang/operators",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from taskc import CompileError
+from taskc.errors import CompileError
 from taskc.onnx.graph import Graph
 from taskc.onnx.passes.blocked_images import blocked_images
 from taskc.onnx.passes.exact_sums import exact_sums
