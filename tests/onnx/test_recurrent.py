@@ -8,6 +8,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import taskc as tc
+from taskc import f32, i32
+from taskc.onnx.importer import import_graph, is_known
+from taskc.onnx.reader import read
 from taskc.onnx.session import compile
 
 from . import cells
@@ -132,6 +136,33 @@ def test_numbers_of_16_bits_are_summed_in_32(operator: str) -> None:
     for found, wanted in zip(*run(operator, 5, np.float16), strict=True):
         assert found.dtype == np.float16
         assert np.abs(found - wanted).max() < 5e-3
+
+
+def test_one_program_serves_all_numbers_of_steps() -> None:
+    random = np.random.default_rng(0)
+    steps, batch, inputs, hidden = tc.dim("steps"), tc.dim("batch"), 3, 5
+    constants = {
+        name: random.standard_normal(shape).astype(np.float32)
+        for name, shape in (("W", (2, 20, inputs)), ("R", (2, 20, hidden)))
+    }
+    attributes = {"hidden_size": hidden, "direction": "bidirectional"}
+    outputs = ["Y", "Y_h", "Y_c"]
+    made = model(
+        [helper.make_node("LSTM", ["X", "W", "R", "", "lengths"], outputs, **attributes)],
+        [tensor("X", None, None, inputs), tensor("lengths", None, type=TensorProto.INT32)],
+        outputs,
+        initializer=[numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    kinds = {"X": f32[steps, batch, inputs], "lengths": i32[batch]}
+    program = import_graph(read(made, is_known), kinds).program
+    for count, lengths in ((1, [1]), (6, [6, 2, 4])):
+        x = random.standard_normal((count, len(lengths), inputs)).astype(np.float32)
+        own = np.array(lengths, np.int32)
+        given = {"X": x, "sequence_lens": own, **constants}
+        expected = _expected("LSTM", given, {**attributes, "layout": 0}, USUAL["LSTM"] * 2)
+        for found, wanted in zip(program(x, own), expected, strict=True):
+            assert found.shape == wanted.shape
+            assert np.abs(found - wanted).max() < 2e-5
 
 
 @pytest.mark.sweep

@@ -1,7 +1,7 @@
 """Recurrent networks: LSTM, GRU and RNN.
 
-One product is for the inputs of all steps. Steps are unrolled: each is a product of the state before with the
-recurrent weights, and computations of the next state.
+One product is for the inputs of all steps. A loop over steps follows: each is a product of the state before with the
+recurrent weights, and computations of the next state. The states of all steps lie in one tensor, in the order of x.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from typing import Any, cast
 import numpy as np
 
 import taskc as tc
+from taskc import TensorType, i64
 from taskc.lang.tracing import TensorHandle
 from taskc.onnx.operators import Call, Made, Tensor, operator
 from taskc.onnx.operators.activations import activations_of
-from taskc.onnx.operators.operands import computed, part, reshaped, wants
+from taskc.onnx.operators.operands import computed, part, reshaped
 from taskc.onnx.operators.products import rows_times
 
 State = tuple[TensorHandle, ...]
-Step = Callable[[TensorHandle, State], State]  # the next state, from the inputs' share of gates
+Put = Callable[[int, Callable[..., Any]], TensorHandle]  # computes one tensor of the next state
+Step = Callable[[TensorHandle, State, Put], None]  # from the inputs' share of gates, and a state
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ def _lstm_step(own: Direction) -> Step:
     of_gate, of_cell, of_state = own.functions
     is_coupled, weights = bool(own.call.attribute("input_forget", 0)), _turned(own.r)
 
-    def step(share: TensorHandle, state: State) -> State:
+    def step(share: TensorHandle, state: State, put: Put) -> None:
         h, c = state
         product = _times(h, weights)
 
@@ -109,13 +111,13 @@ def _lstm_step(own: Direction) -> Step:
             staying = 1 - entering if is_coupled else of_gate(gate(2, b, j) + seen(2, j, old))
             return staying * old + entering * of_cell(gate(3, b, j))
 
-        made = computed(c.shape, cell)
+        made = put(1, cell)
 
         @tc.function
         def out(b, j):
             return of_gate(gate(1, b, j) + seen(1, j, made[b, j])) * of_state(made[b, j])
 
-        return computed(h.shape, out), made
+        put(0, out)
 
     return step
 
@@ -130,35 +132,32 @@ def _gru_step(own: Direction) -> Step:
         _turned(part(own.r, slice(2 * hidden, None))),
     )
 
-    def step(share: TensorHandle, state: State) -> State:
+    def step(share: TensorHandle, state: State, put: Put) -> None:
         (h,) = state
-        if is_linear:
-            product = _times(h, whole)
-            turned = computed(
-                h.shape,
-                lambda b, j: (
-                    product[b, 2 * hidden + j] + (0 if bias is None else bias[5 * hidden + j])
-                ),
-            )
-        else:
-            product = _times(h, first)
+        product = _times(h, whole if is_linear else first)
 
         @tc.function
         def gate(number, b, j):
             return of_gate(share[b, number * hidden + j] + product[b, number * hidden + j])
 
-        if not is_linear:
+        if is_linear:
+
+            @tc.function
+            def other(b, j):
+                offset = 0 if bias is None else bias[5 * hidden + j]
+                return gate(1, b, j) * (product[b, 2 * hidden + j] + offset)
+        else:
             kept = computed(h.shape, lambda b, j: gate(1, b, j) * h[b, j])
             turned = _times(kept, last)
+            other = tc.function(lambda b, j: turned[b, j])
 
         @tc.function
         def new(b, j):
             own_share = share[b, 2 * hidden + j]
-            other = gate(1, b, j) * turned[b, j] if is_linear else turned[b, j]
             kept_part = gate(0, b, j)
-            return (1 - kept_part) * of_state(own_share + other) + kept_part * h[b, j]
+            return (1 - kept_part) * of_state(own_share + other(b, j)) + kept_part * h[b, j]
 
-        return (computed(h.shape, new),)
+        put(0, new)
 
     return step
 
@@ -166,10 +165,10 @@ def _gru_step(own: Direction) -> Step:
 def _rnn_step(own: Direction) -> Step:
     (of_state,), weights = own.functions, _turned(own.r)
 
-    def step(share: TensorHandle, state: State) -> State:
+    def step(share: TensorHandle, state: State, put: Put) -> None:
         (h,) = state
         product = _times(h, weights)
-        return (computed(h.shape, lambda b, j: of_state(share[b, j] + product[b, j])),)
+        put(0, tc.function(lambda b, j: of_state(share[b, j] + product[b, j])))
 
     return step
 
@@ -181,22 +180,16 @@ def _outputs(call: Call, usual: list[str], gates: int, make: Callable[[Direction
     x = call.tensor(0)
     if is_batch_first:
         x = _swapped(x)
-    steps, batch, _ = x.shape
-    if not isinstance(steps, int):
-        raise call.node.error(
-            "its steps are unrolled, and how many there are is known only when it runs"
-        )
     each = _directions(call, usual, gates)
-    hidden, dtype = each[0].hidden, x.dtype
+    shape = x.shape[1], each[0].hidden
     lengths = call.tensor(4) if call.has(4) else None
-    y = computed((steps, len(each), batch, hidden), lambda *at: dtype(0))
-    ends: list[State] = []
+    walks = []
     for number, own in enumerate(each):
-        state = _first_state(call, number, (batch, hidden), dtype, is_batch_first)
-        ends.append(_walk(own, make(own), x, state, lengths, (y, number)))
-    last = [_stacked(list(parts)) for parts in zip(*ends, strict=True)]
+        first = _first_state(call, number, shape, x.dtype, is_batch_first)
+        walks.append(_walk(own, make(own), x, first, lengths, number))
+    y = _all_steps([states[0] for states, _ in walks], lengths, is_batch_first)
+    last = [_stacked(list(parts)) for parts in zip(*[ends for _, ends in walks], strict=True)]
     if is_batch_first:
-        y = computed((batch, steps, len(each), hidden), lambda b, t, d, j: y[t, d, b, j])
         last = [_swapped(part) for part in last]
     return (y, *last)
 
@@ -241,38 +234,73 @@ def _first_state(
 
 
 def _walk(
-    own: Direction, step: Step, x: TensorHandle, state: State, lengths: TensorHandle | None,
-    target: tuple[TensorHandle, int],
-) -> State:  # fmt: skip
-    """All steps of a direction. Behind a sequence's length its state stays as it is, and y is 0."""
-    direction = own.call.attribute("direction", "forward")
-    y, number = target
+    own: Direction, step: Step, x: TensorHandle, first: State, lengths: TensorHandle | None,
+    number: int,
+) -> tuple[State, State]:  # fmt: skip
+    """The states behind all steps of a direction, in the order of x, and the last one."""
     is_gru = own.call.node.operator == "GRU"
     is_linear = is_gru and bool(own.call.attribute("linear_before_reset", 0))
     shares = own.shares(x, 2 * own.hidden if is_linear else None)
-    order = range(x.shape[0])
-    for t in reversed(order) if direction == "reverse" or number == 1 else order:
-        made = step(cast("TensorHandle", shares[t]), state)
-        if lengths is not None:
-            made = tuple(
-                [_kept(new, old, lengths, t) for new, old in zip(made, state, strict=True)]
-            )
-        state, h = made, made[0]
-        if wants(own.call, 0):
-            _put(h, lengths, t, y[t, number])
-    return state
+    steps = x.shape[0]
+    is_reverse = number == 1 or own.call.attribute("direction", "forward") == "reverse"
+    begin, end = (steps, 0) if is_reverse else (0, steps)
+    states = tuple([_begun(state, steps, begin) for state in first])
+    for t in tc.steps(steps):
+        place = steps - 1 - t if is_reverse else t
+        old, new = (place + 1, place) if is_reverse else (place, place + 1)
+        step(
+            part(shares, place),
+            tuple([part(state, old) for state in states]),
+            _put(states, old, new, place, lengths),
+        )
+    behind = slice(0, steps) if is_reverse else slice(1, steps + 1)
+    made = tuple([part(state, behind) for state in states])
+    return made, tuple([part(state, end) for state in states])
 
 
-def _put(h: TensorHandle, lengths: TensorHandle | None, t: int, target: Any) -> None:
-    """Copies the state of a step to where y has it."""
-    if lengths is None:
-        tc.compute(h.shape, lambda b, j: h[b, j], out=target)
-    else:
-        tc.compute(h.shape, lambda b, j: h[b, j] if t < lengths[b] else 0, out=target)
+def _begun(first: TensorHandle, steps: Any, place: Any) -> TensorHandle:
+    """Room for a tensor of the state before and behind all steps, with the first one in its place."""
+    kind = TensorType(first.dtype, (steps + 1, *first.shape))
+    states = cast("TensorHandle", tc.empty(kind))
+    tc.compute(first.shape, lambda *at: first[at], out=states[place])
+    return states
 
 
-def _kept(new: TensorHandle, old: TensorHandle, lengths: TensorHandle, t: int) -> TensorHandle:
-    return computed(new.shape, lambda b, j: new[b, j] if t < lengths[b] else old[b, j])
+def _put(states: State, old: Any, new: Any, place: Any, lengths: Any) -> Put:
+    """Behind a sequence's length its state stays as it is."""
+
+    def put(number: int, value: Callable[..., Any]) -> TensorHandle:
+        before, target = part(states[number], old), part(states[number], new)
+
+        @tc.function
+        def kept(b, j):
+            made = value(b, j)
+            return made if place < lengths[b].to(i64) else before[b, j]
+
+        tc.compute(target.shape, value if lengths is None else kept, out=target)
+        return target
+
+    return put
+
+
+def _all_steps(
+    directions: list[TensorHandle], lengths: TensorHandle | None, is_batch_first: bool
+) -> TensorHandle:
+    """y: the states of one or two directions behind all steps, and 0 behind a sequence's length."""
+    first, last = directions[0], directions[-1]
+    steps, batch, hidden = first.shape
+    if len(directions) == 1 and lengths is None and not is_batch_first:
+        return reshaped(first, steps, 1, batch, hidden)
+
+    @tc.function
+    def state(t, d, b, j):
+        own = first[t, b, j] if d == 0 else last[t, b, j]
+        return own if lengths is None or t < lengths[b].to(i64) else 0
+
+    if is_batch_first:
+        shape = batch, steps, len(directions), hidden
+        return computed(shape, lambda b, t, d, j: state(t, d, b, j))
+    return computed((steps, len(directions), batch, hidden), state)
 
 
 def _stacked(parts: list[TensorHandle]) -> TensorHandle:
