@@ -33,7 +33,7 @@ from taskc.ir.rewrite import walk
 from taskc.ir.target import TARGETS
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.lang.program import ProgramDefinition
-from taskc.launches import launches, on_host
+from taskc.launches import as_it_lies, launches, on_host
 from taskc.machine import machine
 from taskc.passes.programs.lifetimes import blocks_of
 from taskc.passes.programs.pipeline import lower_program
@@ -153,8 +153,22 @@ def _run_launches(
     program, kernels = scheduled(definition, machine_name)
     empty = place.empty if place else on_host
     with packed(program.parameters, bound.values) as values:
-        steps = launches(program, values, empty)
+        constant = _copied_once(definition, place) if place else as_it_lies
+        steps = launches(program, values, empty, constant)
         _run_all([(kernels[id(step.kernel)], step.bound) for step in steps], target)
+
+
+def _copied_once(definition: ProgramDefinition, place: Device) -> Callable[[Any], Any]:
+    """Constants as they are on a device: copied there by the first call, and kept."""
+    copies = _entry(definition).copies
+
+    def copied(memory: Any) -> Any:
+        key = place.name, id(memory)  # which the program keeps
+        if key not in copies:
+            copies[key] = place.copied(memory)
+        return copies[key]
+
+    return copied
 
 
 def _on_cuda(args: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
@@ -468,6 +482,7 @@ class _Entry:
 
     target     where a kernel's calls run if nobody says
     shortened  whose own way to be called is in use
+    copies     of a program's constants on devices
     scheduled  of a program, by the machine that it is for
     """
 
@@ -475,6 +490,7 @@ class _Entry:
     target: str
     shortened: list[Runner] = field(default_factory=list)
     compiled: dict[Hashable, _Once] = field(default_factory=dict)
+    copies: dict[Hashable, Any] = field(default_factory=dict)
     scheduled: dict[str | None, tuple[Program, dict[int, KernelDefinition]]] = field(
         default_factory=dict
     )

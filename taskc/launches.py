@@ -13,7 +13,7 @@ from taskc.arguments import Bound
 from taskc.ir.nodes import Kernel, Tensor, Variable
 from taskc.ir.program import Call, Program, bind_dimensions
 from taskc.ir.types import TensorType
-from taskc.packed import laid_memory, shape_of
+from taskc.packed import Packed, laid_memory, shape_of
 from taskc.sized import sized
 
 # Makes an array for a type whose sizes are known.
@@ -44,23 +44,39 @@ def on_host(described: TensorType) -> Any:
     return laid_memory(np.empty, described) if laid else in_usual_order(described)
 
 
+def as_elements(memory: Any) -> Any:
+    """A constant for the simulator: the elements in their usual order, whatever their layout."""
+    return memory.unpack() if isinstance(memory, Packed) else memory
+
+
+def as_it_lies(memory: Any) -> Any:
+    """A constant for compiled code."""
+    return memory
+
+
 def launches(
-    program: Program, values: Sequence[Any], empty: Empty = in_usual_order
+    program: Program,
+    values: Sequence[Any],
+    empty: Empty = in_usual_order,
+    constant: Callable[[Any], Any] = as_elements,
 ) -> tuple[Launch, ...]:
     """The calls of a program, in order; `values` are one for each parameter, as in a `Bound`.
 
-    empty  makes the temporaries where the arrays lie
+    empty     makes the temporaries where the arrays lie
+    constant  makes what kernels are given for the memory of a constant
     """
     sizes: dict[Variable, Any] = dict(bind_dimensions(program.parameters, [*map(shape_of, values)]))
     given: dict[Tensor | Variable, Any] = dict(zip(program.parameters, values, strict=True))
     sizes |= {item: value for item, value in given.items() if isinstance(item, Variable)}
     known = sized(program, sizes)
-    given |= dict(program.constants)
+    given |= {tensor: constant(memory) for tensor, memory in program.constants}
     for tensor in program.temporaries:
         given[tensor] = empty(TensorType(tensor.dtype, known.shapes[tensor], tensor.layout))
     for view, of in known.views.items():
         shape, start = known.shapes[view], known.starts[view]
-        memory = given[of].reshape(-1)[start : start + prod(shape)]
+        memory, count = given[of], prod(shape)
+        if count < memory.size:
+            memory = memory.reshape((memory.size,))[start : start + count]
         given[view] = memory.reshape(shape)
     return tuple(
         [

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from taskc.backend.cuda.api import DeviceError
-from taskc.backend.cuda.array import Array, asarray, empty, library_of, ordinal_of
+from taskc.backend.cuda.array import Array, array, asarray, empty, library_of, ordinal_of
 from taskc.backend.cuda.context import context
 from taskc.backend.cuda.copies import from_host, to_host
 from taskc.backend.cuda.launch import Loaded
@@ -57,6 +57,10 @@ class DeviceStream:
         memory = Memory(self.context, count * dtype.itemsize, self.stream)
         return Array(memory.pointer, shape, dtype, memory)
 
+    def copied(self, memory: Any) -> Array:
+        """A copy of an array of the CPU's memory, packed or not."""
+        return array(memory, device=self.context.ordinal)
+
     def __enter__(self) -> None:
         self.stream.__enter__()
 
@@ -78,8 +82,8 @@ def _launch(
     shapes = tuple([value.shape if isinstance(value, Array) else () for value in values])
     passed = [value.pointer if isinstance(value, Array) else value for value in values]
     arrays = [value for value in values if isinstance(value, Array)]
-    for array in arrays:
-        array.memory.used(stream)
+    for each in arrays:
+        each.memory.used(stream)
     loaded.form(shapes, dimensions).launch(passed, stream, arrays)
 
 

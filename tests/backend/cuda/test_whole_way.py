@@ -102,6 +102,26 @@ def test_bulk_copies_of_what_is_reshaped(emitted: FakeDriver) -> None:
     assert [one["extents"] for one in emitted.maps].count([40, 20]) >= 2
 
 
+def test_programs_with_constants_and_parts_of_tensors(emitted: FakeDriver) -> None:
+    """Constants are copied to the device once, and kept: later calls copy nothing there."""
+    table = np.arange(24, dtype=np.float32).reshape(6, 4)
+
+    @tc.program
+    def program(x: f32[6, 4], y: tc.out[f32[6, 4]]):
+        offsets = tc.constant(table)
+        first = x[0:2]
+        tc.compute((2, 4), lambda i, j: first[i, j] * 2 + offsets[i, j], name="pair", out=y[0:2])
+        for t in tc.steps(4):
+            row, more = x[t + 2], offsets[t + 2]
+            tc.compute((4,), lambda j: row[j] + more[j], name="step", out=y[t + 2])
+
+    x = np.random.default_rng(0).integers(-9, 9, (6, 4)).astype(np.float32)
+    there = device.array(x)
+    for _ in range(2):
+        y = program(there).numpy()
+        np.testing.assert_array_equal(y, np.concatenate([x[:2] * 2 + table[:2], x[2:] + table[2:]]))
+
+
 def test_copies_of_pixels_by_tensor_maps(emitted: FakeDriver) -> None:
     """A filter that goes its own way through rows and columns, on more images than one."""
     fragment = spatial(4, 1) * repeat(1, 2) * repeat(2, 1) * spatial(8, 4) * repeat(1, 2)
