@@ -9,8 +9,9 @@ import pytest
 from onnx import helper, numpy_helper
 
 from taskc.onnx.session import compile
+from taskc.tune.choose import recorded
 
-from .models import model, tensor
+from .models import model, node, tensor
 
 SHAPES = [
     ((5,), (5,)),
@@ -63,3 +64,15 @@ def test_gemm_turns_and_scales_its_operands(turned: tuple[int, int], is_constant
     found = product(a, b, is_constant, "Gemm", transA=turned[0], transB=turned[1], alpha=0.5)
     expected = 0.5 * (a.T if turned[0] else a) @ (b.T if turned[1] else b)
     assert np.allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_what_was_tuned_since_is_asked_for() -> None:
+    """Kernels are remembered within one model: another import chooses its plans anew."""
+    made = model([node("MatMul", ["a", "b"], ["y"])], [tensor("a", 3, 5), tensor("b", 5, 7)], ["y"])
+    feeds = {"a": np.ones((3, 5), np.float32), "b": np.ones((5, 7), np.float32)}
+    found = []
+    for _ in range(2):
+        with recorded() as spaces:
+            compile(made).program(feeds)
+        found.append(set(spaces))
+    assert found[0] == found[1] != set()

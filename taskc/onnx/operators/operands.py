@@ -6,10 +6,11 @@ from collections.abc import Callable
 from functools import cache
 from math import prod
 from typing import Any, cast, overload
+from weakref import WeakKeyDictionary
 
 import taskc as tc
 from taskc import DType, TensorType, bf16, f16, f32
-from taskc.lang.sizes import Dimension, Size, tracing
+from taskc.lang.sizes import Dimension, Size, Sizes, tracing
 from taskc.lang.tracing import TensorHandle
 from taskc.onnx.graph import Array
 from taskc.onnx.operators import Call, Tensor, handle_of
@@ -91,12 +92,15 @@ def part(x: Tensor, which: Any) -> Any:
     return x[which]
 
 
+_remembered: WeakKeyDictionary[Sizes, dict[Any, Any]] = WeakKeyDictionary()
+
+
 def template(make: Callable[..., Any]) -> Callable[..., Any]:
-    """A template of the library, remembered by its arguments: making a kernel takes milliseconds.
+    """A template of the library, whose kernels are remembered as long as one program is traced: making one takes
+    milliseconds, and another program's may have been tuned since.
 
     What is a size of the program is a dimension of the kernel's own.
     """
-    remembered = cache(make)
 
     def made(*arguments: Any, **options: Any) -> Any:
         own: dict[str, Dimension] = {}
@@ -111,12 +115,18 @@ def template(make: Callable[..., Any]) -> Callable[..., Any]:
                     return TensorType(value.dtype, generic(value.shape))
             return value
 
+        given = generic(arguments)
         named = {name: generic(value) for name, value in options.items()}
-        token = tracing.set(None)  # sizes that the template compares are none of the program's
-        try:
-            return remembered(*generic(arguments), machine=tc.machine(), **named)
-        finally:
-            tracing.reset(token)
+        trace = tracing.get()
+        known = {} if trace is None else _remembered.setdefault(trace, {})
+        key = make, given, tuple(sorted(named.items()))
+        if key not in known:
+            token = tracing.set(None)  # sizes that the template compares are none of the program's
+            try:
+                known[key] = make(*given, machine=tc.machine(), **named)
+            finally:
+                tracing.reset(token)
+        return known[key]
 
     return made
 
