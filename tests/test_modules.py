@@ -83,7 +83,7 @@ ELSEWHERE = {
     "passes/test_product_groups.py": "passes/await_products",
     # Programs, fused and as they are written, give the same bits.
     "passes/programs/test_lookalikes.py": "passes/programs/calls passes/programs/indices passes/programs/pairs"
-    " passes/programs/proving passes/programs/reads passes/programs/sized passes/programs/work",
+    " passes/programs/proving passes/programs/program_sizes passes/programs/reads passes/programs/work",
     "passes/programs/test_fuse_in_loops.py": "passes/programs/bodies",
     "passes/test_bulk_stores.py": "analysis/panels passes/select_stores",
     "backend/cpu/test_products.py": "backend/cpu/dots passes/lower_dots",

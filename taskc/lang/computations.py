@@ -107,8 +107,9 @@ def computation_of(
     context.nonnegative.update(context.dimensions.values())
     with deep(site):
         variables, value = _evaluated(context, definition, len(shape), site)
-    used = [own for own in captured.parameters.values() if own in _names(value)]
-    sizes = _names(value) | _extents(used, shape)
+    named = _names(value)
+    used = [own for own in captured.parameters.values() if own in named]
+    sizes = named | _extents(used, shape)
     dimensions = [own for own in trace.variables.values() if own in sizes]
     output = ir.Tensor(_OUTPUT, value.dtype, tuple(shape), ir.GLOBAL, layout, role="out")
     made = Computation(name, (*used, output), tuple(dimensions), variables, value, loc=site)

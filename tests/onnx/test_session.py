@@ -11,6 +11,7 @@ from onnx import TensorProto, numpy_helper
 
 import taskc as tc
 from taskc.arguments import ArgumentError
+from taskc.onnx.backend import TaskcBackend
 
 from .models import model, node, tensor
 
@@ -120,3 +121,12 @@ def test_other_targets_are_refused() -> None:
     proto = model([node("Neg", ["x"], ["y"])], [tensor("x", 2, type=TensorProto.FLOAT)], ["y"])
     with pytest.raises(tc.CompileError, match="models don't run on 'tpu'"):
         tc.compile(proto, target="tpu")
+
+
+def test_a_node_runs_alone() -> None:
+    """By the package onnx's backend interface; an input that is absent has no array."""
+    x = np.linspace(-2, 2, 5, dtype=np.float32)
+    (made,) = TaskcBackend.run_node(node("Clip", ["x", "", "most"], ["y"]), [x, np.float32(1)])
+    np.testing.assert_array_equal(made, np.minimum(x, 1))
+    with pytest.raises(tc.CompileError, match="Nothing"):
+        TaskcBackend.run_node(node("Nothing", ["x"], ["y"]), [x])

@@ -23,8 +23,8 @@ from taskc.ir.rewrite import map_children, replace_tensors, substitute, tensors_
 from taskc.passes.programs.calls import Calls, Joined, computation_of, is_free_computation, name_of
 from taskc.passes.programs.indices import seen_in
 from taskc.passes.programs.pairs import Pairs, UnfusedError, is_fusible_kernel
+from taskc.passes.programs.program_sizes import over_program_sizes
 from taskc.passes.programs.reads import reads_of
-from taskc.passes.programs.sized import sized
 from taskc.passes.programs.work import elements_of, is_worth, operations_of, size_of
 
 _MOST_PARTS = 1500  # of the text of a value that is read
@@ -84,7 +84,7 @@ class _Prologue:
         is_processor: bool,
     ) -> None:
         self.computation = computation = computation_of(added)
-        self.kernel, own = sized(call)
+        self.kernel, own = over_program_sizes(call)
         self.is_processor = is_processor
         self.read = {own[item]: given for item, given in read.items()}
         gone = frozenset(self.read), frozenset([computation.output])

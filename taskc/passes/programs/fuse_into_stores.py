@@ -35,7 +35,7 @@ from taskc.ir.rewrite import (
 from taskc.passes.programs.calls import Calls, Joined, computation_of, is_free_computation, name_of
 from taskc.passes.programs.indices import Indices, bijection, is_same_number, seen_in
 from taskc.passes.programs.pairs import Pairs, UnfusedError, is_fusible_kernel
-from taskc.passes.programs.sized import sized
+from taskc.passes.programs.program_sizes import over_program_sizes
 from taskc.passes.programs.work import size_of
 
 _MOST_PARTS = 1500  # of the text of what is stored
@@ -114,7 +114,7 @@ class _Epilogue:
         self, call: Call, stored: Tensor, added: Call, read: Tensor, is_kept: bool
     ) -> None:
         self.computation = computation = computation_of(added)
-        self.kernel, tensors = sized(call)
+        self.kernel, tensors = over_program_sizes(call)
         self.stored = own = tensors[stored]
         self.read, self.is_kept = read, is_kept
         gone = frozenset(() if is_kept else (own,)), frozenset([read])

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from taskc.ir.nodes import Kernel, Tensor
 from taskc.ir.program import Call, Callee
 from taskc.passes.programs.calls import Calls, Joined
+from taskc.passes.programs.program_sizes import sizes_of
 from taskc.passes.programs.proving import kernel_problem
-from taskc.passes.programs.sized import sizes_of
 
 logger = logging.getLogger(__name__)
 

@@ -32,7 +32,7 @@ def sizes_of(call: Call) -> Sizes | None:
     return sizes if all(own in sizes for own in call.callee.dimensions) else None
 
 
-def sized(call: Call) -> tuple[Kernel, dict[Tensor, Tensor]]:
+def over_program_sizes(call: Call) -> tuple[Kernel, dict[Tensor, Tensor]]:
     """The kernel of a call with the sizes of the program, and its tensors for those that it had."""
     kernel, sizes = call.callee, sizes_of(call)
     assert isinstance(kernel, Kernel)
