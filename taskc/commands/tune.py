@@ -38,7 +38,7 @@ from taskc.tune.strategies import STRATEGIES
 from taskc.tune.template import Template
 from taskc.tune.texts import said
 from taskc.tune.tuner import Final, Trial, Tuned
-from taskc.tune.versions import fingerprint
+from taskc.tune.versions import processor
 
 TAKES_MORE = True  # options of what is tuned
 
@@ -143,7 +143,7 @@ def _calibrate(options: argparse.Namespace) -> int:
         raise UsageError("--calibrate stands alone: it measures the processor")
     with Progress() as line:
         found = measured_facts(lambda part: line(f"calibrating: {part}"))
-    here = fingerprint(machine())
+    here = processor(machine())
     for name, value in found.items():
         database().set_fact(here, name, value)
     if options.json:

@@ -17,7 +17,7 @@ from typing import Any
 
 from taskc import Machine, machine
 from taskc.tune.database import database
-from taskc.tune.versions import fingerprint
+from taskc.tune.versions import processor
 
 UNMEASURED_SHARE = 0.01  # of what no table has, so that tuning meets it last
 
@@ -212,14 +212,12 @@ def with_measured(facts: ProcessorFacts, measured: Mapping[str, float]) -> Proce
 
 
 def _calibrated() -> Mapping[str, float]:
-    """What was measured of the processor at hand, if it ever was: where none is, LLVM need not be there."""
-    known = database()
-    if not known.path.exists():
-        return {}
+    """What was measured of the processor at hand, here or before; LLVM, which knows it, need not be there."""
     try:
-        return known.facts(fingerprint(machine()))
+        here = machine()
     except ImportError:
         return {}
+    return database().facts(processor(here))
 
 
 PROCESSOR = with_measured(ProcessorFacts(), _calibrated())

@@ -39,13 +39,13 @@ def measured_facts(tell: Callable[[str], object] = lambda text: None) -> dict[st
     tell("multiply-adds")
     fused = _fused(12) / cycles
     found = {"cycles_per_second": cycles, "fused_per_cycle": fused}
-    shared = max(last_cache_bytes() // 2, here.fast_memory)
+    shared = max(min(last_cache_bytes() // 2, 4 * here.fast_memory), here.fast_memory)
     levels = {"near": _NEAR_BYTES, "own": here.fast_memory // 2, "shared": shared}
     for name, nbytes in levels.items():
         tell(f"the {name} cache")
         found[f"{name}_bytes_per_cycle"] = _read(nbytes, 1) / cycles
     tell("memory")
-    found["bytes_per_second"] = _read(8 * max(last_cache_bytes(), 1 << 25), here.threads)
+    found["bytes_per_second"] = _read(2 * max(last_cache_bytes(), 1 << 27), here.threads)
     return found
 
 

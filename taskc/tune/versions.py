@@ -10,8 +10,13 @@ from taskc.settings import VERSION
 
 
 def fingerprint(machine: Machine) -> str:
-    """The name of a machine in the database."""
+    """The name of a machine in the database, by which plans are kept."""
     return f"{machine.name}, {machine.threads} threads, {machine.fast_memory >> 10} KiB"
+
+
+def processor(machine: Machine) -> str:
+    """The same however many threads there are: facts are kept by it."""
+    return f"{machine.name}, {machine.fast_memory >> 10} KiB"
 
 
 @cache

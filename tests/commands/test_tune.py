@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 
 from taskc.cli import main
 from taskc.kernels.machine_facts import ProcessorFacts, with_measured
+from taskc.machine import machine
 from taskc.tune.database import Database
+from taskc.tune.versions import processor
 
 MATMUL = ["matmul", "--m", "33", "--n", "70", "--k", "50"]
 CONVOLUTION = [
@@ -199,6 +202,8 @@ def test_a_processor_is_calibrated(
     said = json.loads(capsys.readouterr().out)
     facts = database.facts(said["machine"])
     assert facts == said["facts"]
+    here = machine()
+    assert processor(replace(here, threads=here.threads + 1)) == said["machine"]
     assert 5e8 < facts["cycles_per_second"] < 1e10
     assert 0.2 < facts["fused_per_cycle"] < 5
     assert facts["near_bytes_per_cycle"] > facts["shared_bytes_per_cycle"] > 0

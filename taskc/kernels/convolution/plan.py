@@ -356,8 +356,8 @@ def _tiles(problem: Problem, machine: Machine) -> Iterator[tuple[int, int, bool]
 
 
 def _parts_of(whole: int, unit: int) -> list[int]:
-    """All, or some units."""
-    return [whole, *(n * unit for n in (4, 16) if n * unit < whole)]
+    """All, or some units: those of one stay in a core's own cache, however deep filters are."""
+    return [whole, *(n * unit for n in (1, 4, 16) if n * unit < whole)]
 
 
 def _blocks(extents: Extents, pixels: int, flat: bool) -> list[Extents]:
