@@ -17,6 +17,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -375,7 +376,7 @@ def _processor() -> Backend:
     def program(made: Program, runners: list[Runner]) -> Runner:
         blocks = blocks_of(made)
         loaded = cpu.LoadedProgram(
-            made, [runner.code for runner in runners], lambda sizes: plan(made, blocks, sizes)
+            made, [runner.code for runner in runners], partial(plan, made, blocks)
         )
 
         def failed(number: int) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -38,8 +38,9 @@ _RUN = ctypes.CFUNCTYPE(
 )
 _STEP = ctypes.CFUNCTYPE(
     None,
-    *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_bool),
+    *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_bool),
 )
+_CALL = 64  # bytes of %call of pool.ll
 _RAN = 0  # what the pool returns
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
@@ -149,7 +150,7 @@ class _Guarding:
         self._pool = behind
         plain, step = _RUN(behind.run), _STEP(behind.step)
         self._guarded = _RUN(lambda *call: self._run(plain, *call))
-        self._step = _STEP(lambda *call: self._run(step, *call))
+        self._step = _STEP(lambda *calls: self._run_step(step, *calls))
         self.run = ctypes.cast(self._guarded, ctypes.c_void_p).value
         self.step = ctypes.cast(self._step, ctypes.c_void_p).value
 
@@ -159,18 +160,38 @@ class _Guarding:
     def _run(
         self, run: Any, job: int, blocks: int, words: int, scratch: int | None, share: bool
     ) -> int:
-        known = _known.get(job)
-        copies = {} if known is None or not blocks else known.copies(words)
-        for place, copy in copies.items():
-            _word(words, place).value = copy.address
-        status: int = run(job, blocks, words, scratch, share) or _RAN
-        for place, copy in copies.items():
-            _word(words, place).value = copy.original
-        if known is not None and status == _RAN:
-            known.look_at(copies, words)
-        for copy in copies.values():
-            _rooms[copy.room.size].append(copy.room)
+        with _copied(job, blocks, words) as ran:
+            status: int = run(job, blocks, words, scratch, share)
+            ran.append(status == _RAN)
         return status
+
+    def _run_step(
+        self, step: Any, calls: int, blocks: int, scratch: int | None, share: bool
+    ) -> None:
+        """One call, or those that run beside it, too."""
+        others = _word(calls, 7).value if share else 0
+        with ExitStack() as stack:
+            for call in range(calls, calls + (others + 1) * _CALL, _CALL):
+                job, words, begin, end = [_word(call, place).value for place in range(4)]
+                stack.enter_context(_copied(job, end - begin, words)).append(True)
+            step(calls, blocks, scratch, share)
+
+
+@contextmanager
+def _copied(job: int, blocks: int, words: int) -> Iterator[list[bool]]:
+    """Has a call's words name copies, and looks at them if it ran, as who runs it says."""
+    known = _known.get(job)
+    copies = {} if known is None or not blocks else known.copies(words)
+    for place, copy in copies.items():
+        _word(words, place).value = copy.address
+    ran: list[bool] = []
+    yield ran
+    for place, copy in copies.items():
+        _word(words, place).value = copy.original
+    if known is not None and any(ran):
+        known.look_at(copies, words)
+    for copy in copies.values():
+        _rooms[copy.room.size].append(copy.room)
 
 
 class _Known:

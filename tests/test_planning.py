@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,13 @@ from taskc.machine import machine
 from taskc.passes.programs.lifetimes import blocks_of
 from taskc.passes.programs.schedule import schedule
 from taskc.planning import plan
+from tests.passes.programs.random_calls import (
+    as_planned,
+    busy_of,
+    in_order,
+    random_program,
+    values_of,
+)
 
 n, q = tc.dim("n"), tc.dim("q")
 
@@ -205,3 +213,26 @@ def test_arenas_are_hardly_larger_than_what_is_alive_at_once(make: Any) -> None:
     program, sizes = make()
     found = planned(program, **sizes)
     assert 0 < found.alive <= found.arena <= 1.1 * found.alive
+
+
+def check_beside(seed: int) -> int:
+    """How many calls of a random program run beside another one: no hazard is lost by it, and nothing else."""
+    choose = random.Random(seed)
+    program = random_program(choose)
+    found = plan(program, blocks_of(program), {}, choose.randint(2, 5), busy_of(program))
+    values = values_of(program, seed)
+    expected = in_order(program, values)
+    given = as_planned(program, found, values, choose)
+    for ours, theirs in zip(given, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs, str(seed))
+        assert not np.isnan(theirs).any()
+    return sum(call.beside > 0 for call in found.calls)
+
+
+def test_random_programs_keep_every_hazard() -> None:
+    assert sum(check_beside(seed) for seed in range(300)) > 300
+
+
+@pytest.mark.sweep
+def test_many_random_programs_keep_every_hazard() -> None:
+    assert sum(check_beside(seed) for seed in range(300, 10_300)) > 10_000

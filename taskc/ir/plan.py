@@ -1,11 +1,12 @@
 """Plans: a program at sizes that are known, as the numbers that its calls are made with.
 
     plan ::= Plan(calls, arena, alive)
-    call ::= PlannedCall(kernel, words)
+    call ::= PlannedCall(kernel, words, beside)
     word ::= Given(parameter, offset) | InConstant(number, offset) | InArena(offset) | int
 
 A word is what a kernel gets for one of its parameters, then for one of its dimensions: an address, or the bits of
-a scalar. A plan is plain data: it names nothing but by numbers, and depends on no machine.
+a scalar. The calls take effect one after another, and those that `beside` joins may do so at the same time. A plan is
+plain data: it names nothing but by numbers, and depends on no machine but for how many threads it is for.
 """
 
 from __future__ import annotations
@@ -46,10 +47,13 @@ Word: TypeAlias = "Given | InConstant | InArena | int"
 
 @dataclass(frozen=True, slots=True)
 class PlannedCall:
-    """`kernel` is its number among those that the program calls, in the order of their first calls."""
+    """kernel  its number among those that the program calls, in the order of their first calls
+    beside  how many of the next calls may run beside it: none of them all writes what another one reads or writes
+    """
 
     kernel: int
     words: tuple[Word, ...]
+    beside: int = 0
 
 
 @dataclass(frozen=True, slots=True)

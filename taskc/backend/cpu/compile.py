@@ -127,6 +127,10 @@ class Loaded:
         # The threads are made when there is something to run.
         self._run: Callable[..., int] | None = None
 
+    def count(self, words: np.ndarray[Any, Any]) -> int:
+        """How many blocks a call with these words has, negative where one thread is enough for them."""
+        return int(self._count(words.ctypes.data))
+
     def run(self, values: Sequence[Any], dimensions: dict[ir.Variable, int]) -> int:
         """Runs it on arrays and scalars that fit its parameters: 0, or the assertion that failed."""
         with packed(self.kernel.parameters, values) as passed:
@@ -134,7 +138,7 @@ class Loaded:
 
     def _run_on(self, values: Sequence[Any], dimensions: dict[ir.Variable, int]) -> int:
         words = words_of(self.kernel, values, dimensions)
-        signed = self._count(words.ctypes.data)
+        signed = self.count(words)
         if self._run is None:
             self._run = ctypes.CFUNCTYPE(
                 ctypes.c_int32,

@@ -5,6 +5,8 @@
 ; an open state, so whoever wakes late finds it closed and touches nothing. Who began the work does blocks
 ; too, closes the state, and waits for those who joined. The upper half is also what to sleep on.
 ;
+; Work is one call or several, whose blocks are numbered one after another: %call says which of them are whose.
+;
 ; Whoever has `busy` owns all of the rest: a job, or Python, which sets the pool up.
 ;
 ; What it needs of the system follows it: @pause for a moment, @sleep while the generation is as given
@@ -13,10 +15,16 @@
 %pool = type {
   i64, [56 x i8],       ; 0  state, on a cache line of its own
   i64, [56 x i8],       ; 2  next: the first block that nobody has taken
-  ptr, ptr, i64, i64,   ; 4  job, arguments, blocks, chunk
-  i32, i32,             ; 8  busy: somebody's; sleepers
-  i32, i32,             ; 10 helpers that may join; ready: scratch is there, and threads that run
-  ptr, i64              ; 12 scratch, one address for each thread; its bytes
+  ptr, i64, i64,        ; 4  calls, blocks of all of them, chunk
+  i32, i32,             ; 7  busy: somebody's; sleepers
+  i32, i32,             ; 9  helpers that may join; ready: scratch is there, and threads that run
+  ptr, i64              ; 11 scratch, one address for each thread; its bytes
+}
+
+; A call of a kernel: where its blocks begin among those of the work, and end. The rest is for a program's.
+%call = type {
+  ptr, ptr, i64, i64,   ; 0  job, arguments, begin, end
+  ptr, ptr, i64, i64    ; 4  count, the word of a failed assertion, kernel, how many of the next ones run beside it
 }
 
 @pool = global %pool zeroinitializer, align 64
@@ -25,25 +33,46 @@ declare i32 @sched_yield()
 declare ptr @aligned_alloc(i64, i64)
 declare void @free(ptr)
 
-; Takes chunks of blocks until none is left.
+; Takes chunks of blocks until none is left. They are taken in order: no call before the last one's is met again.
 define internal void @work(i64 %thread) {
-  %job = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 4)
-  %arguments = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 5)
-  %blocks = load i64, ptr getelementptr (%pool, ptr @pool, i32 0, i32 6)
-  %chunk = load i64, ptr getelementptr (%pool, ptr @pool, i32 0, i32 7)
-  %scratches = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 12)
+  %calls = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 4)
+  %blocks = load i64, ptr getelementptr (%pool, ptr @pool, i32 0, i32 5)
+  %chunk = load i64, ptr getelementptr (%pool, ptr @pool, i32 0, i32 6)
+  %scratches = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 11)
   %place = getelementptr ptr, ptr %scratches, i64 %thread
   %scratch = load ptr, ptr %place
   br label %take
 take:
+  %before = phi ptr [ %calls, %0 ], [ %call, %do ]
   %first = atomicrmw add ptr getelementptr (%pool, ptr @pool, i32 0, i32 2), i64 %chunk monotonic
   %any = icmp slt i64 %first, %blocks
-  br i1 %any, label %do, label %end
-do:
+  br i1 %any, label %some, label %end
+some:
   %last = add i64 %first, %chunk
   %stop = call i64 @llvm.smin.i64(i64 %last, i64 %blocks)
-  call void %job(i64 %first, i64 %stop, ptr %arguments, ptr %scratch)
-  br label %take
+  br label %look
+look:
+  %call = phi ptr [ %before, %some ], [ %following, %other ], [ %call, %do ]
+  %from = phi i64 [ %first, %some ], [ %from, %other ], [ %to, %do ]
+  %end_place = getelementptr %call, ptr %call, i32 0, i32 3
+  %its_end = load i64, ptr %end_place
+  %is_its = icmp slt i64 %from, %its_end
+  br i1 %is_its, label %do, label %other
+other:
+  %following = getelementptr %call, ptr %call, i64 1
+  br label %look
+do:
+  %job = load ptr, ptr %call
+  %arguments_place = getelementptr %call, ptr %call, i32 0, i32 1
+  %arguments = load ptr, ptr %arguments_place
+  %begin_place = getelementptr %call, ptr %call, i32 0, i32 2
+  %begin = load i64, ptr %begin_place
+  %to = call i64 @llvm.smin.i64(i64 %stop, i64 %its_end)
+  %its_first = sub i64 %from, %begin
+  %its_stop = sub i64 %to, %begin
+  call void %job(i64 %its_first, i64 %its_stop, ptr %arguments, ptr %scratch)
+  %more = icmp slt i64 %to, %stop
+  br i1 %more, label %look, label %take
 end:
   ret void
 }
@@ -62,7 +91,7 @@ look:
   %bit = and i64 %state, 2147483648
   %is_open = icmp ne i64 %bit, 0
   %is_due = and i1 %is_new, %is_open
-  %helpers = load atomic i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 10) monotonic, align 4
+  %helpers = load atomic i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 9) monotonic, align 4
   %most = zext i32 %helpers to i64
   %may = icmp ule i64 %thread, %most
   %joins = and i1 %is_due, %may
@@ -84,10 +113,10 @@ spin:
   %more = add i64 %spins, 1
   br label %look
 sleep:
-  %s = atomicrmw add ptr getelementptr (%pool, ptr @pool, i32 0, i32 9), i32 1 seq_cst
+  %s = atomicrmw add ptr getelementptr (%pool, ptr @pool, i32 0, i32 8), i32 1 seq_cst
   %expected = trunc i64 %generation to i32
   %rested = call i64 @sleep(i32 %expected)
-  %w = atomicrmw sub ptr getelementptr (%pool, ptr @pool, i32 0, i32 9), i32 1 seq_cst
+  %w = atomicrmw sub ptr getelementptr (%pool, ptr @pool, i32 0, i32 8), i32 1 seq_cst
   br label %slept
 slept:
   br label %look
@@ -95,7 +124,7 @@ slept:
 
 ; Takes the pool, or returns false.
 define internal i1 @try() {
-  %pair = cmpxchg ptr getelementptr (%pool, ptr @pool, i32 0, i32 8), i32 0, i32 1 acquire monotonic
+  %pair = cmpxchg ptr getelementptr (%pool, ptr @pool, i32 0, i32 7), i32 0, i32 1 acquire monotonic
   %mine = extractvalue { i32, i1 } %pair, 1
   ret i1 %mine
 }
@@ -114,13 +143,21 @@ end:
 }
 
 define void @release() {
-  store atomic i32 0, ptr getelementptr (%pool, ptr @pool, i32 0, i32 8) release, align 4
+  store atomic i32 0, ptr getelementptr (%pool, ptr @pool, i32 0, i32 7) release, align 4
   ret void
 }
 
 ; Runs all blocks of a job, on all threads where `share` says that it is worth it. What it returns is 0;
 ; 1 where the pool has to be set up first: threads, or scratch of so many bytes; 2 without memory.
 define i32 @run(ptr %job, i64 %blocks, ptr %arguments, i64 %bytes, i1 %share) {
+  %call = alloca %call
+  store ptr %job, ptr %call
+  %arguments_place = getelementptr %call, ptr %call, i32 0, i32 1
+  store ptr %arguments, ptr %arguments_place
+  %begin_place = getelementptr %call, ptr %call, i32 0, i32 2
+  store i64 0, ptr %begin_place
+  %end_place = getelementptr %call, ptr %call, i32 0, i32 3
+  store i64 %blocks, ptr %end_place
   %many = icmp sgt i64 %blocks, 1
   %shared = and i1 %many, %share
   %unshared = xor i1 %shared, true
@@ -146,9 +183,9 @@ with_own:
   call void @free(ptr %block)
   ret i32 0
 owner:
-  %ready = load i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 11)
+  %ready = load i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 10)
   %is_ready = icmp ne i32 %ready, 0
-  %has = load i64, ptr getelementptr (%pool, ptr @pool, i32 0, i32 13)
+  %has = load i64, ptr getelementptr (%pool, ptr @pool, i32 0, i32 12)
   %enough = icmp ule i64 %bytes, %has
   %can = and i1 %is_ready, %enough
   br i1 %can, label %choose, label %refuse
@@ -156,35 +193,44 @@ refuse:
   call void @release()
   ret i32 1
 choose:
-  %scratches = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 12)
+  %scratches = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 11)
   %scratch = load ptr, ptr %scratches
-  call void @step(ptr %job, i64 %blocks, ptr %arguments, ptr %scratch, i1 %share)
+  call void @step(ptr %call, i64 %blocks, ptr %scratch, i1 %share)
   call void @release()
   ret i32 0
 }
 
-; Runs a job for who has the pool, on all threads if it is to be shared; one who hasn't may say that it isn't.
-define void @step(ptr %job, i64 %blocks, ptr %arguments, ptr %scratch, i1 %share) {
+; Runs a call, or several whose blocks are so many together, on all threads for who has the pool. Without `share` it
+; is one, and runs on this thread; several need helpers, too.
+define void @step(ptr %calls, i64 %blocks, ptr %scratch, i1 %share) {
   %many = icmp sgt i64 %blocks, 1
   %shared = and i1 %many, %share
   br i1 %shared, label %choose, label %serial
 choose:
-  %helpers = load i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 10)
+  %helpers = load i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 9)
   %some = icmp ne i32 %helpers, 0
   br i1 %some, label %fork, label %serial
+fork:
+  call void @fork(ptr %calls, i64 %blocks, i32 %helpers)
+  ret void
 serial:
+  %job = load ptr, ptr %calls
+  %arguments_place = getelementptr %call, ptr %calls, i32 0, i32 1
+  %arguments = load ptr, ptr %arguments_place
   call void %job(i64 0, i64 %blocks, ptr %arguments, ptr %scratch)
   ret void
-fork:
-  store ptr %job, ptr getelementptr (%pool, ptr @pool, i32 0, i32 4)
-  store ptr %arguments, ptr getelementptr (%pool, ptr @pool, i32 0, i32 5)
-  store i64 %blocks, ptr getelementptr (%pool, ptr @pool, i32 0, i32 6)
+}
+
+; Out of line, so that a call that is run here saves no registers for it.
+define internal void @fork(ptr %calls, i64 %blocks, i32 %helpers) noinline {
+  store ptr %calls, ptr getelementptr (%pool, ptr @pool, i32 0, i32 4)
+  store i64 %blocks, ptr getelementptr (%pool, ptr @pool, i32 0, i32 5)
   %threads = add i32 %helpers, 1
   %pieces32 = mul i32 %threads, 8
   %pieces = zext i32 %pieces32 to i64
   %even = udiv i64 %blocks, %pieces
   %chunk = call i64 @llvm.umax.i64(i64 %even, i64 1)
-  store i64 %chunk, ptr getelementptr (%pool, ptr @pool, i32 0, i32 7)
+  store i64 %chunk, ptr getelementptr (%pool, ptr @pool, i32 0, i32 6)
   store atomic i64 0, ptr getelementptr (%pool, ptr @pool, i32 0, i32 2) monotonic, align 64
   %state = load atomic i64, ptr @pool monotonic, align 64
   %number = lshr i64 %state, 32
@@ -192,7 +238,7 @@ fork:
   %high = shl i64 %next, 32
   %open = or i64 %high, 2147483648
   store atomic i64 %open, ptr @pool seq_cst, align 64
-  %sleepers = load atomic i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 9) seq_cst, align 4
+  %sleepers = load atomic i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 8) seq_cst, align 4
   %asleep = icmp ne i32 %sleepers, 0
   br i1 %asleep, label %wake, label %join
 wake:

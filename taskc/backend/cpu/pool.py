@@ -102,8 +102,7 @@ class _Pool(ctypes.Structure):
     _fields_ = (
         ("state", ctypes.c_int64), ("gap", ctypes.c_char * 56),
         ("next", ctypes.c_int64), ("gap2", ctypes.c_char * 56),
-        ("job", ctypes.c_void_p), ("arguments", ctypes.c_void_p),
-        ("blocks", ctypes.c_int64), ("chunk", ctypes.c_int64),
+        ("calls", ctypes.c_void_p), ("blocks", ctypes.c_int64), ("chunk", ctypes.c_int64),
         ("busy", ctypes.c_int32), ("sleepers", ctypes.c_int32),
         ("helpers", ctypes.c_int32), ("ready", ctypes.c_int32),
         ("scratch", ctypes.c_void_p), ("bytes", ctypes.c_int64),
@@ -251,7 +250,10 @@ class Pool:
 
     @property
     def threads(self) -> int:
-        return int(self._memory.helpers) + 1
+        """How many run blocks, or will once there are any."""
+        if self._memory.ready:
+            return int(self._memory.helpers) + 1
+        return self._wanted or thread_count()
 
     def limit(self, threads: int) -> None:
         """Uses so many threads from now on, whatever there is; for measurements and tests."""

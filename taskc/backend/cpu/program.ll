@@ -1,4 +1,5 @@
-; A program's calls, one after another, as one piece of work: who runs it has the pool until the last one ends.
+; A program's calls, one after another, as one piece of work: who runs it has the pool until the last one ends. Those
+; that the plan lets run beside each other share the threads.
 ;
 ; A program has plans, one for each set of sizes that occurred, and arenas. A plan has frames: the words of all of its
 ; calls. A call of the program takes a frame and an arena that nobody has, and puts its own addresses among the words.
@@ -13,7 +14,6 @@
 %arena = type { %kept, ptr }                       ; its memory
 %frame = type { %kept, ptr, i64, ptr, i64, ptr, ptr, ptr }
   ; 1 words; 2 how many calls, and 3 each; 4 bytes of scratch; 5 @step; 6 the arena; 7 the memory that words lie in
-%call = type { ptr, ptr, ptr, ptr, i64 }           ; job, count, words, the word of a failed assertion, kernel
 
 ; Takes one of so many bytes from a list, or none.
 define internal ptr @take(ptr %first, i64 %bytes) {
@@ -187,9 +187,9 @@ define i64 @run_program(ptr %frame) {
   %mine = call i1 @try()
   br i1 %mine, label %owner, label %other
 owner:
-  %ready = load i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 11)
+  %ready = load i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 10)
   %is_ready = icmp ne i32 %ready, 0
-  %has = load i64, ptr getelementptr (%pool, ptr @pool, i32 0, i32 13)
+  %has = load i64, ptr getelementptr (%pool, ptr @pool, i32 0, i32 12)
   %enough = icmp ule i64 %bytes, %has
   %can = and i1 %is_ready, %enough
   br i1 %can, label %pooled, label %refuse
@@ -197,7 +197,7 @@ refuse:
   call void @release()
   br label %end
 pooled:
-  %scratches = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 12)
+  %scratches = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 11)
   %scratch = load ptr, ptr %scratches
   %result = call i64 @run_calls(ptr %frame, ptr %scratch, i1 true)
   call void @release()
@@ -232,32 +232,116 @@ define internal i64 @run_calls(ptr %frame, ptr %scratch, i1 %is_shared) {
   %calls = load ptr, ptr %calls_place
   %step_place = getelementptr %frame, ptr %frame, i32 0, i32 5
   %step = load ptr, ptr %step_place
+  %end = getelementptr %call, ptr %calls, i64 %count
   br label %look
 look:
-  %k = phi i64 [ 0, %0 ], [ %following, %each ]
-  %more = icmp ult i64 %k, %count
+  %call = phi ptr [ %calls, %0 ], [ %next, %one ], [ %behind, %several ]
+  %more = icmp ult ptr %call, %end
   br i1 %more, label %each, label %fine
 each:
-  %call = getelementptr %call, ptr %calls, i64 %k
-  %job = load ptr, ptr %call
-  %blocks_of_place = getelementptr %call, ptr %call, i32 0, i32 1
-  %blocks_of = load ptr, ptr %blocks_of_place
-  %words_place = getelementptr %call, ptr %call, i32 0, i32 2
-  %words = load ptr, ptr %words_place
-  %status_place = getelementptr %call, ptr %call, i32 0, i32 3
-  %status = load ptr, ptr %status_place
-  %signed = call i64 %blocks_of(ptr %words)
+  %next = getelementptr %call, ptr %call, i64 1
+  %others_place = getelementptr %call, ptr %call, i32 0, i32 7
+  %others = load i64, ptr %others_place
+  %is_one = icmp eq i64 %others, 0
+  br i1 %is_one, label %one, label %several
+one:                              ; as several, but there is nothing to add up: its blocks begin at 0
+  %signed = call i64 @count(ptr %call)
   %is_much = icmp sgt i64 %signed, 0
   %share = and i1 %is_much, %is_shared
   %blocks = call i64 @llvm.abs.i64(i64 %signed, i1 false)
-  call void %step(ptr %job, i64 %blocks, ptr %words, ptr %scratch, i1 %share)
-  %number = load i64, ptr %status
-  %following = add i64 %k, 1
-  %holds = icmp eq i64 %number, 0
+  %end_place = getelementptr %call, ptr %call, i32 0, i32 3
+  store i64 %blocks, ptr %end_place
+  call void %step(ptr %call, i64 %blocks, ptr %scratch, i1 %share)
+  %code = call i64 @failed(ptr %call)
+  %holds = icmp eq i64 %code, 0
   br i1 %holds, label %look, label %wrong
+several:
+  %behind = getelementptr %call, ptr %next, i64 %others
+  %first = call i64 @run_beside(ptr %call, ptr %behind, ptr %step, ptr %scratch, i1 %is_shared)
+  %hold = icmp eq i64 %first, 0
+  br i1 %hold, label %look, label %wrong
+wrong:
+  %which = phi i64 [ %code, %one ], [ %first, %several ]
+  ret i64 %which
+fine:
+  ret i64 0
+}
+
+; Runs calls up to the one before `behind`: beside each other, or one by one where that isn't worth it. The result is
+; the first one's whose assertion failed.
+define internal i64 @run_beside(ptr %calls, ptr %behind, ptr %step, ptr %scratch, i1 %is_shared) noinline {
+  br label %add_up
+add_up:
+  %call = phi ptr [ %calls, %0 ], [ %next, %add_up ]
+  %begin = phi i64 [ 0, %0 ], [ %end, %add_up ]
+  %any = phi i1 [ false, %0 ], [ %are_much, %add_up ]
+  %signed = call i64 @count(ptr %call)
+  %is_much = icmp sgt i64 %signed, 0
+  %are_much = or i1 %any, %is_much
+  %blocks = call i64 @llvm.abs.i64(i64 %signed, i1 false)
+  %end = add i64 %begin, %blocks
+  %begin_place = getelementptr %call, ptr %call, i32 0, i32 2
+  store i64 %begin, ptr %begin_place
+  %end_place = getelementptr %call, ptr %call, i32 0, i32 3
+  store i64 %end, ptr %end_place
+  %next = getelementptr %call, ptr %call, i64 1
+  %is_last = icmp eq ptr %next, %behind
+  br i1 %is_last, label %choose, label %add_up
+choose:
+  %helpers = load i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 9)
+  %some = icmp ne i32 %helpers, 0
+  %many = icmp sgt i64 %end, 1
+  %can = and i1 %some, %many
+  %is_worth = and i1 %is_shared, %are_much
+  %share = and i1 %can, %is_worth
+  br i1 %share, label %all, label %each
+all:
+  call void %step(ptr %calls, i64 %end, ptr %scratch, i1 true)
+  br label %check
+each:
+  %alone = phi ptr [ %calls, %choose ], [ %other, %each ]
+  %alone_begin_place = getelementptr %call, ptr %alone, i32 0, i32 2
+  %alone_begin = load i64, ptr %alone_begin_place
+  %alone_end_place = getelementptr %call, ptr %alone, i32 0, i32 3
+  %alone_end = load i64, ptr %alone_end_place
+  %its_blocks = sub i64 %alone_end, %alone_begin
+  call void %step(ptr %alone, i64 %its_blocks, ptr %scratch, i1 false)
+  %other = getelementptr %call, ptr %alone, i64 1
+  %was_last = icmp eq ptr %other, %behind
+  br i1 %was_last, label %check, label %each
+check:
+  %ran = phi ptr [ %calls, %all ], [ %calls, %each ], [ %following, %check ]
+  %first = phi i64 [ 0, %all ], [ 0, %each ], [ %so_far, %check ]
+  %code = call i64 @failed(ptr %ran)
+  %none = icmp eq i64 %first, 0
+  %so_far = select i1 %none, i64 %code, i64 %first
+  %following = getelementptr %call, ptr %ran, i64 1
+  %were_all = icmp eq ptr %following, %behind
+  br i1 %were_all, label %done, label %check
+done:
+  ret i64 %so_far
+}
+
+; How many blocks a call has, negative where it is too quick for more than one thread.
+define internal i64 @count(ptr %call) {
+  %blocks_of_place = getelementptr %call, ptr %call, i32 0, i32 4
+  %blocks_of = load ptr, ptr %blocks_of_place
+  %words_place = getelementptr %call, ptr %call, i32 0, i32 1
+  %words = load ptr, ptr %words_place
+  %signed = call i64 %blocks_of(ptr %words)
+  ret i64 %signed
+}
+
+; 0, or the assertion that a call has failed, and in the upper half its kernel; the next time it is none again.
+define internal i64 @failed(ptr %call) {
+  %status_place = getelementptr %call, ptr %call, i32 0, i32 5
+  %status = load ptr, ptr %status_place
+  %number = load i64, ptr %status
+  %holds = icmp eq i64 %number, 0
+  br i1 %holds, label %fine, label %wrong
 wrong:
   store i64 0, ptr %status
-  %kernel_place = getelementptr %call, ptr %call, i32 0, i32 4
+  %kernel_place = getelementptr %call, ptr %call, i32 0, i32 6
   %kernel = load i64, ptr %kernel_place
   %high = shl i64 %kernel, 32
   %code = or i64 %high, %number

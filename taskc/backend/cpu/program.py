@@ -10,7 +10,7 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -27,6 +27,8 @@ from taskc.backend.packing import packed
 from taskc.ir import nodes as ir
 from taskc.ir.plan import Given, InArena, InConstant, Plan, deciding
 from taskc.ir.program import Program
+
+Busy: TypeAlias = Callable[[int, Sequence[int]], int]
 
 _MOST_PLANS = 256  # sets of sizes: with one more, all are made anew
 _PAGE = 4096
@@ -107,8 +109,10 @@ class _Frame:
     def __init__(self, plan: _LoadedPlan, step: int) -> None:
         self.words = plan.words.copy()
         starts = self.words.ctypes.data + 8 * plan.starts
-        job, count, kernel = plan.code
-        self.calls = np.stack([job, count, starts[:-1], starts[1:] - 8, kernel], axis=1)
+        job, count, kernel, beside = plan.code
+        none = np.zeros_like(job)
+        columns = [job, starts[:-1], none, none, count, starts[1:] - 8, kernel, beside]
+        self.calls = np.stack(columns, axis=1)  # %call
         self.node = _FrameMemory(
             words=self.words.ctypes.data,
             count=len(self.calls),
@@ -130,7 +134,8 @@ class _LoadedPlan:
         used = [kernels[call.kernel] for call in plan.calls]
         self.scratch = max((loaded.compiled.scratch for loaded in used), default=0)
         code = [[it.library[name] for it in used] for name in ("job", "count")]
-        self.code = np.array([*code, [call.kernel for call in plan.calls]], np.int64)
+        code += [[call.kernel for call in plan.calls], [call.beside for call in plan.calls]]
+        self.code = np.array(code, np.int64)
         self.starts = np.cumsum([0, *[len(call.words) + 1 for call in plan.calls]])
         self.words = np.zeros(self.starts[-1], np.uint64)
         given: list[tuple[int, int, int]] = []
@@ -173,14 +178,14 @@ class LoadedProgram:
     """A program of kernels, each of them loaded.
 
     kernels  in the order in which a plan counts them
-    planned  makes the plan for sizes of what it depends on
+    planned  makes the plan for sizes of what it depends on, for so many threads, by what calls keep busy of them
     """
 
     def __init__(
         self,
         program: Program,
         kernels: Sequence[Loaded],
-        planned: Callable[[Mapping[ir.Variable, Any]], Plan],
+        planned: Callable[[Mapping[ir.Variable, Any], int, Busy], Plan],
     ) -> None:
         self.program = program
         self.kernels = kernels
@@ -241,7 +246,7 @@ class LoadedProgram:
 
     def _add_plan(self, key: tuple[int, ...]) -> _LoadedPlan:
         sizes = {item: size for (_, item), size in zip(self._deciding, key, strict=True)}
-        planned = self._planned(sizes)
+        planned = self._planned(sizes, pool().threads, self._busy)
         if len(self._plans) >= _MOST_PLANS:
             self._node.plans = None  # from now on nobody finds one of them
             self._left = [it for it in (*self._left, *self._plans.values()) if not it.is_idle]
@@ -253,6 +258,10 @@ class LoadedProgram:
         self._plans[key] = plan
         self._node.plans = plan.node.address
         return plan
+
+    def _busy(self, kernel: int, words: Sequence[int]) -> int:
+        """How many threads a call keeps busy; 0 where it is too quick for more than one."""
+        return max(0, self.kernels[kernel].count(np.array(words, np.uint64)))
 
     def _add_arena(self, size: int) -> None:
         """A larger one makes the smaller ones go that nobody has."""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import gc
+import random
 import threading
 import weakref
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,9 +21,13 @@ from taskc.backend.cpu import program as programs
 from taskc.backend.cpu.pool import pool, thread_count
 from taskc.backend.cpu.program import LoadedProgram
 from taskc.backend.cpu.target import load
+from taskc.ir.program import kernels_of
+from taskc.passes.programs.lifetimes import blocks_of
+from taskc.planning import plan
 from tests import guards
 from tests.backend.cpu.test_pool import succeeds
 from tests.counting import instructions
+from tests.passes.programs import random_calls
 
 m, n, q = tc.dim("m"), tc.dim("n"), tc.dim("q")
 
@@ -299,3 +307,99 @@ def test_the_same_bits_on_any_number_of_threads(count: int) -> None:
             np.testing.assert_array_equal(program(x), expected)
     finally:
         pool().limit(thread_count())
+
+
+@tc.kernel(workers=4)
+def rounded(x: f32[4], rounds: i64, limit: f32, y: tc.out[f32[4]]):
+    """One block, and more work than a few microseconds as far as anyone knows."""
+    for i in tc.spatial(4):
+        s = x[i]
+        for _ in range(rounds):
+            for _ in range(rounds):
+                for _ in range(rounds):
+                    s = s * 0.5 + 1
+        assert s < limit, "too large"
+        y[i] = s
+
+
+def chains() -> tc.ProgramDefinition:
+    """Two of them, one behind the other."""
+
+    @tc.program
+    def program(x: f32[2, 4], limit: f32, y: tc.out[f32[2, 4]]):
+        for part in range(2):
+            t = rounded(x[part], 1, 1e30)
+            for _ in range(3):
+                t = rounded(t, 1, limit)
+            rounded(t, 1, limit, out=y[part])
+
+    return program
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    pool().limit(count)
+    try:
+        yield
+    finally:
+        pool().limit(thread_count())
+
+
+def forks() -> int:
+    """How often work was shared in this process."""
+    return int(pool()._memory.state) >> 32
+
+
+@pytest.mark.parametrize(("count", "shared"), [(1, 0), (2, 5), (3, 5)])
+def test_two_chains_run_beside_each_other(count: int, shared: int) -> None:
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    with threads(count):
+        program = chains()
+        program(x, 99.0)
+        for fewer in (count, 1):  # a plan for several threads does for one
+            pool().limit(fewer)
+            before = forks()
+            np.testing.assert_array_equal(program(x, 99.0), x / 32 + 31 / np.float32(16))
+            assert forks() - before == (shared if fewer == count else 0)
+
+
+def test_assertions_of_calls_beside_each_other() -> None:
+    """The first call that is wrong tells, and the next call of the program has nothing of it."""
+    x = f(1, 2, 3, 4, 5, 6, 7, 8).reshape(2, 4)
+    with threads(2):
+        program = chains()
+        for _ in range(3):
+            with pytest.raises(driver.CheckError, match="too large"):
+                program(x, 2.5)
+            with pytest.raises(driver.CheckError, match="too large"):
+                program(x[::-1].copy(), 2.5)
+            assert program(x, 9.0).shape == (2, 4)
+
+
+def test_random_calls_on_two_threads_and_on_one() -> None:
+    """The same bits as one call after another, by another way; what no thread is left for is done by the caller."""
+    shared = 0
+    codes = {
+        kernel.ir: driver.find_target("cpu").compile(kernel.ir, ()).code
+        for kernel in (
+            random_calls.little,
+            random_calls.large,
+            random_calls.wide,
+            random_calls.added,
+        )
+    }
+    for seed in range(60):
+        program = random_calls.random_program(random.Random(seed))
+        kernels = [codes[kernel] for kernel in kernels_of(program).values()]
+        values = random_calls.values_of(program, seed)
+        expected = random_calls.in_order(program, values)
+        for count in (2, 1):
+            with threads(count):
+                code = LoadedProgram(program, kernels, partial(plan, program, blocks_of(program)))
+                before, given = forks(), [value.copy() for value in values]
+                assert code.run(given, {}) == 0
+                for ours, theirs in zip(given, expected, strict=True):
+                    np.testing.assert_array_equal(ours, theirs, f"{seed}, {count} threads")
+                shared += forks() - before
+                assert count > 1 or forks() == before
+    assert shared > 60
