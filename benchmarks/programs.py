@@ -1,10 +1,11 @@
-"""What programs cost beyond their kernels: a program's own call, small kernels in it, and edges between large ones.
+"""What programs cost beyond their kernels: a program's own call, small kernels in it, edges between large ones, memory.
 
     python benchmarks/programs.py [--quick] [--json FILE]
 
 The peer of a program is its kernels called one after another, in arrays that are there already: a ratio of 1 says
 that what lies between them costs nothing. Of eight elementwise steps it is the same program with its calls kept
-apart, and PyTorch, where that is installed. Each number of threads is a process of its own.
+apart, and PyTorch, where that is installed; of two chains the same chains in two calls. Each number of threads is a
+process of its own, and so is the one whose memory is measured: the peak of it beside what its plan says.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from taskc import f32, spatial
 
 THREADS = (1, 2)
 CALLS = 200
+LINKS, ROUNDS = 30, 15_000
+LAYERS, ELEMENTS = 12, 1 << 22
 # Images and channels; of the features of each layer every one is read by the next.
 BLOCKED = ((1, 64, 56, 56), (1, 256, 14, 14))
 
@@ -74,6 +77,53 @@ def small() -> Iterator[Case]:
     )
     case = f"{CALLS} kernels of 16 elements, each"
     yield "small kernels", case, partial(many, a, b, out=c), "called from Python", called, CALLS
+
+
+@tc.kernel(workers=16)
+def rounds(x: f32[16], y: tc.out[f32[16]]):
+    """One block, which takes some ten microseconds."""
+    s = tc.tile(f32, spatial(16), 0.0)
+    for i in spatial(16):
+        s[i] = x[i]
+    for _ in range(ROUNDS):
+        for i in spatial(16):
+            s[i] = tc.fma(s[i], 0.5, 1.0)
+    for i in spatial(16):
+        y[i] = s[i]
+
+
+def chains() -> Iterator[Case]:
+    """Two chains of kernels of one block, in whatever order they stand, against one chain after the other."""
+    row = f32[16]
+
+    @tc.program
+    def one(x: row, y: tc.out[row]):
+        for _ in range(LINKS - 1):
+            x = rounds(x)
+        rounds(x, out=y)
+
+    @tc.program
+    def behind(x: row, y: tc.out[row], z: tc.out[row]):
+        one(x, out=y)
+        one(x, out=z)
+
+    @tc.program
+    def in_turn(x: row, y: tc.out[row], z: tc.out[row]):
+        v = w = x
+        for _ in range(LINKS - 1):
+            v, w = rounds(v), rounds(w)
+        rounds(v, out=y)
+        rounds(w, out=z)
+
+    x, y, z = (np.ones(16, np.float32) for _ in range(3))
+
+    def called() -> None:
+        one(x, out=y)
+        one(x, out=z)
+
+    for order, program in (("one behind the other", behind), ("in turn", in_turn)):
+        case = f"two of {LINKS} kernels of one block, {order}"
+        yield "chains", case, partial(program, x, out=(y, z)), "two calls", called, 1
 
 
 def edges() -> Iterator[Case]:
@@ -199,13 +249,60 @@ def torch_steps(arrays: list[Any], is_summed: bool) -> Callable[[], object] | No
     return compiled
 
 
+def memory(threads: int) -> None:
+    """Prints a row with the memory that a program's first call at a large size takes: arrays, arena and all else.
+
+    Its kernels are compiled and its threads run before: a call at another size was there.
+    """
+    from taskc.driver import whole_program
+
+    n = tc.dim("n")
+
+    def turned(t: Any, by: float, out: Any = None) -> Any:
+        return tc.compute((n,), lambda i: t[n - 1 - i] * by, out=out)
+
+    def products(s: Any, t: Any, rest: Any) -> Any:
+        return tc.compute((n,), lambda i: s[i] * t[n - 1 - i] + rest[n - 1 - i])
+
+    @tc.program(fuse=False)
+    def layers(x: f32[n], y: tc.out[f32[n]]):
+        for _ in range(LAYERS):
+            a = turned(x, 0.5)
+            x = products(a, turned(a, 0.25), x)
+        turned(x, 2.0, out=y)
+
+    layers(np.ones(1000, np.float32))
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is what there is now
+    before = _status("VmHWM")
+    x, y = np.ones(ELEMENTS, np.float32), np.empty(ELEMENTS, np.float32)
+    start = perf_counter()
+    layers(x, out=y)
+    seconds = perf_counter() - start
+    peak = _status("VmHWM") - before
+    runner = whole_program(layers)
+    assert runner is not None
+    arena = runner.code.plan(dict.fromkeys(layers.ir.dimensions, ELEMENTS)).arena
+    case = f"{3 * LAYERS} temporaries of {x.nbytes >> 20} MiB"
+    row = Row("peak memory", case, threads, 1e3 * seconds)
+    print(
+        json.dumps(asdict(row) | {"peak_bytes": peak, "planned_bytes": arena + x.nbytes + y.nbytes})
+    )
+
+
+def _status(name: str) -> int:
+    """Bytes that Linux counts for this process."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    (found,) = [line.split()[1] for line in lines if line.startswith(f"{name}:")]
+    return int(found) << 10
+
+
 def measure(threads: int, quick: bool) -> None:
     """Writes the rows of one number of threads to the file that the environment names."""
     from taskc.tune.timing import Probe, pairs
 
     probe = Probe(threads)
     rows = []
-    for section in (small, edges, steps):
+    for section in (small, chains, edges, steps):
         for benchmark, case, ours, peer, theirs, parts in section():
             found = pairs(ours, theirs, probe, budget=0.5 if quick else 3.0)
             row = Row(
@@ -213,12 +310,18 @@ def measure(threads: int, quick: bool) -> None:
                 quartiles=found.quartiles, kept=found.kept, discarded=found.discarded,
             )  # fmt: skip
             rows.append(asdict(row))
+    if Path("/proc/self/clear_refs").exists():
+        command = [sys.executable, __file__, "--memory", str(threads)]
+        rows.append(json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout))
     Path(os.environ["ROWS"]).write_text(json.dumps(rows))
 
 
 def main() -> None:
     if "--threads" in sys.argv:
         measure(int(sys.argv[sys.argv.index("--threads") + 1]), "--quick" in sys.argv)
+        return
+    if "--memory" in sys.argv:
+        memory(int(sys.argv[-1]))
         return
     options = parse_options(__doc__ or "")
     rows: list[Row] = []

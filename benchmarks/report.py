@@ -27,6 +27,7 @@ class Row:
 
     fraction_of_peak  of the rate of a loop of fused multiply-adds
     fraction_of_copy  of the rate of a copy of as many bytes
+    peak_bytes        of memory that a process took at most, and planned_bytes, that it was to take
     """
 
     benchmark: str
@@ -41,6 +42,8 @@ class Row:
     quartiles: tuple[float, float] | None = None
     kept: int | None = None
     discarded: int | None = None
+    peak_bytes: int | None = None
+    planned_bytes: int | None = None
 
 
 def parse_options(description: str, **flags: str) -> argparse.Namespace:
@@ -67,6 +70,9 @@ def finish(rows: list[Row], file: Path | None) -> None:
         for fraction, name in ((row.fraction_of_peak, "peak"), (row.fraction_of_copy, "copy")):
             if fraction is not None:
                 line += f"   {fraction:4.0%} of {name}"
+        if row.peak_bytes is not None and row.planned_bytes is not None:
+            peak, planned = row.peak_bytes / (1 << 20), row.planned_bytes / (1 << 20)
+            line += f"   {peak:.1f} MiB at most, planned were {planned:.1f}"
         print(line)
     ratios = [row.ratio for row in rows if row.ratio is not None]
     if ratios:

@@ -246,7 +246,7 @@ class LoadedProgram:
 
     def _add_plan(self, key: tuple[int, ...]) -> _LoadedPlan:
         sizes = {item: size for (_, item), size in zip(self._deciding, key, strict=True)}
-        planned = self._planned(sizes, pool().threads, self._busy)
+        planned = self.plan(sizes)
         if len(self._plans) >= _MOST_PLANS:
             self._node.plans = None  # from now on nobody finds one of them
             self._left = [it for it in (*self._left, *self._plans.values()) if not it.is_idle]
@@ -258,6 +258,10 @@ class LoadedProgram:
         self._plans[key] = plan
         self._node.plans = plan.node.address
         return plan
+
+    def plan(self, sizes: Mapping[ir.Variable, Any]) -> Plan:
+        """The plan for sizes of what it depends on, for the threads that there are."""
+        return self._planned(sizes, pool().threads, self._busy)
 
     def _busy(self, kernel: int, words: Sequence[int]) -> int:
         """How many threads a call keeps busy; 0 where it is too quick for more than one."""

@@ -371,9 +371,43 @@ def test_assertions_of_calls_beside_each_other() -> None:
         for _ in range(3):
             with pytest.raises(driver.CheckError, match="too large"):
                 program(x, 2.5)
-            with pytest.raises(driver.CheckError, match="too large"):
-                program(x[::-1].copy(), 2.5)
+            for wrong in (0, 1):
+                x[1 - wrong] = 1
+                with pytest.raises(driver.CheckError, match="too large"):
+                    program(x, 2.5)
+                x[:] = f(5, 6, 7, 8)
             assert program(x, 9.0).shape == (2, 4)
+
+
+def test_as_many_blocks_as_only_the_call_tells() -> None:
+    """A plan is made for one block of each, and scalars that are handed on make it none, or many that threads share."""
+
+    @tc.kernel(workers=4)
+    def rows(x: f32[64], more: i64, rounds: i64, y: tc.inout[f32[64]]):
+        for row in tc.tiles(more + 1, by=1):
+            for i in tc.spatial(4):
+                if i == 0 and row < 64:
+                    s = x[row]
+                    for _ in range(rounds):
+                        for _ in range(rounds):
+                            for _ in range(rounds):
+                                s = s * 0.5 + 1
+                    y[row] = s
+
+    @tc.program
+    def program(x: f32[64], one: i64, other: i64, y: tc.inout[f32[64]], z: tc.inout[f32[64]]):
+        rows(x, one, 1, y)
+        rows(x, other, 1, z)
+
+    x = np.arange(64, dtype=np.float32)
+    with threads(2):
+        for counts in ((1, 1), (0, 1), (1, 0), (0, 0), (64, 41), (1, 64), (37, 5), (0, 64), (3, 0)):
+            made = [np.zeros(64, np.float32) for _ in counts]
+            before = forks()
+            program(x, counts[0] - 1, counts[1] - 1, *made)
+            assert forks() - before == (sum(counts) > 1)
+            for count, array in zip(counts, made, strict=True):
+                assert (array == np.where(x < count, x / 2 + 1, 0)).all(), counts
 
 
 def test_random_calls_on_two_threads_and_on_one() -> None:
