@@ -28,11 +28,11 @@ import numpy as np
 from report import Row, finish, parse_options
 
 import taskc as tc
-from taskc import f32, spatial
+from taskc import f32, repeat, spatial
 
 THREADS = (1, 2)
 CALLS = 200
-LINKS, ROUNDS = 30, 15_000
+LINKS, ROUNDS = 30, 10_000
 LAYERS, ELEMENTS = 12, 1 << 22
 # Images and channels; of the features of each layer every one is read by the next.
 BLOCKED = ((1, 64, 56, 56), (1, 256, 14, 14))
@@ -80,21 +80,22 @@ def small() -> Iterator[Case]:
 
 
 @tc.kernel(workers=16)
-def rounds(x: f32[16], y: tc.out[f32[16]]):
-    """One block, which takes some ten microseconds."""
-    s = tc.tile(f32, spatial(16), 0.0)
-    for i in spatial(16):
+def rounds(x: f32[128], y: tc.out[f32[128]]):
+    """One block, which takes some fifteen microseconds."""
+    own = repeat(8) * spatial(16)
+    s = tc.tile(f32, own, 0.0)
+    for i in own:
         s[i] = x[i]
     for _ in range(ROUNDS):
-        for i in spatial(16):
+        for i in own:
             s[i] = tc.fma(s[i], 0.5, 1.0)
-    for i in spatial(16):
+    for i in own:
         y[i] = s[i]
 
 
 def chains() -> Iterator[Case]:
     """Two chains of kernels of one block, in whatever order they stand, against one chain after the other."""
-    row = f32[16]
+    row = f32[128]
 
     @tc.program
     def one(x: row, y: tc.out[row]):
@@ -115,7 +116,7 @@ def chains() -> Iterator[Case]:
         rounds(v, out=y)
         rounds(w, out=z)
 
-    x, y, z = (np.ones(16, np.float32) for _ in range(3))
+    x, y, z = (np.ones(128, np.float32) for _ in range(3))
 
     def called() -> None:
         one(x, out=y)
