@@ -88,11 +88,13 @@ def run(options: argparse.Namespace) -> int:
 def size_of(program: ProgramDefinition) -> Size:
     """Of a program whose sizes are all known."""
     made, _ = scheduled(program)
+    runner = whole_program(program)
+    planned = plan(made, blocks_of(made), {}) if runner is None else runner.code.plan({})
     return Size(
         sum(1 for _ in calls_of(made.calls)),
         len(kernels_of(made)),
         sum(memory.nbytes for _, memory in made.constants),
-        plan(made, blocks_of(made), {}).arena,
+        planned.arena,
     )
 
 
