@@ -32,6 +32,7 @@ from taskc.ir.types import (
     u64,
 )
 from taskc.lang import cuda
+from taskc.lang.branches import branch, otherwise, steps_while
 from taskc.lang.definition import Definition, KernelDefinition, kernel, set_runner
 from taskc.lang.functions import function
 from taskc.lang.names import (
@@ -147,6 +148,7 @@ __all__ = [
     "auto_map",
     "bf16",
     "boolean",
+    "branch",
     "cdiv",
     "ceil",
     "check",
@@ -193,6 +195,7 @@ __all__ = [
     "mapping",
     "mma",
     "onnx",
+    "otherwise",
     "out",
     "pack",
     "pipeline",
@@ -211,6 +214,7 @@ __all__ = [
     "sqrt",
     "static",
     "steps",
+    "steps_while",
     "store",
     "sync",
     "tan",

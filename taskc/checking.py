@@ -162,7 +162,7 @@ def examine_program(
         for value, result in zip(launch.bound.values, examination.results, strict=True):
             if isinstance(value, np.ndarray):
                 value[...] = result
-    called = tuple([(names[id(launch.kernel)], launch.kernel) for launch in launched])
+    called = tuple([(names[id(launch.kernel)], launch.kernel) for launch in launched.all])
     return ProgramExamination(tuple(found.values()), tuple(calls), tuple(values), called)
 
 

@@ -137,7 +137,8 @@ def call(
                 backend = find_target(wanted or target_name(_COMPUTATIONS))
                 _run_launches(definition, bound, wanted, place, backend.machine(arrays))
         elif isinstance(definition, KernelDefinition):
-            (runner,) = _run_all([(definition, bound)], wanted)
+            (runner,) = _compiled([(definition, bound)], wanted)
+            runner.run(bound)
         if target is None and runner is not None:
             _shorten(definition, runner)
     return bound.returned
@@ -156,7 +157,10 @@ def _run_launches(
     with packed(program.parameters, bound.values) as values:
         constant = _copied_once(definition, place) if place else as_it_lies
         steps = launches(program, values, empty, constant)
-        _run_all([(kernels[id(step.kernel)], step.bound) for step in steps], target)
+        calls = [(kernels[id(step.kernel)], step.bound) for step in steps.all]
+        runners = dict(zip(map(id, steps.all), _compiled(calls, target), strict=True))
+        for step in steps:
+            runners[id(step)].run(step.bound)
 
 
 def _copied_once(definition: ProgramDefinition, place: Device) -> Callable[[Any], Any]:
@@ -205,19 +209,16 @@ def default_target(kernel: Kernel) -> str:
     return "sim" if looks or kernel.stage != "parsed" else "cpu"
 
 
-def _run_all(calls: list[tuple[KernelDefinition, Bound]], target: str | None) -> list[Runner]:
-    """Runs kernels one after another, once all of them are compiled.
+def _compiled(calls: list[tuple[KernelDefinition, Bound]], target: str | None) -> list[Runner]:
+    """What runs each of some calls: all of it is compiled before any runs.
 
-    The whole list is known here before any of it runs: a target that can take it at once, as a
-    CUDA graph, would do so in this place.
+    A target that can take a list of calls at once, as a CUDA graph, would do so in this place.
     """
     runners = []
     for definition, bound in calls:
         chosen = target or target_name(_entry(definition).target)
         facts = find_target(chosen).facts(definition.ir, bound)
         runners.append(compile(definition, chosen, facts))
-    for runner, (_, bound) in zip(runners, calls, strict=True):
-        runner.run(bound)
     return runners
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
@@ -10,11 +10,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from taskc.arguments import Bound
+from taskc.errors import assert_never
 from taskc.ir.nodes import Kernel, Tensor, Variable
 from taskc.ir.program import Call, Program, bind_dimensions
 from taskc.ir.types import TensorType
 from taskc.packed import Packed, laid_memory, shape_of
-from taskc.sized import sized
+from taskc.sized import SizedBranch, SizedCall, SizedStep, SizedWhile, sized
 
 # Makes an array for a type whose sizes are known.
 Empty: TypeAlias = Callable[[TensorType], Any]
@@ -31,6 +32,60 @@ class Launch:
     def kernel(self) -> Kernel:
         assert isinstance(self.call.callee, Kernel)  # a program that runs has no computations
         return self.call.callee
+
+
+class Launches:
+    """The calls of a program, in order; each is to be run before the next one is asked for, which may depend on it.
+
+    all  of them, each once, whether or not conditions let it run
+    """
+
+    def __init__(self, steps: Sequence[SizedStep], given: dict[Tensor | Variable, Any]) -> None:
+        self._steps = steps
+        self._given = given
+        self._made = {id(call): _launch(call, given) for call in _calls_of(steps)}
+        self.all = tuple(self._made.values())
+
+    def __iter__(self) -> Iterator[Launch]:
+        return self._taken(self._steps)
+
+    def _taken(self, steps: Sequence[SizedStep]) -> Iterator[Launch]:
+        for step in steps:
+            match step:
+                case SizedCall():
+                    yield self._made[id(step)]
+                case SizedBranch():
+                    taken = step.then if self._holds(step.condition) else step.otherwise
+                    yield from self._taken(taken)
+                case SizedWhile():
+                    while self._holds(step.condition):
+                        yield from self._taken(step.body)
+                case _:
+                    assert_never(step)
+
+    def _holds(self, condition: Tensor) -> bool:
+        """What a condition is now; from a device it is copied, once all that came before is done."""
+        return bool(np.asarray(self._given[condition]).reshape(()))
+
+
+def _calls_of(steps: Sequence[SizedStep]) -> Iterator[SizedCall]:
+    for step in steps:
+        match step:
+            case SizedCall():
+                yield step
+            case SizedBranch():
+                yield from _calls_of((*step.then, *step.otherwise))
+            case SizedWhile():
+                yield from _calls_of(step.body)
+            case _:
+                assert_never(step)
+
+
+def _launch(call: SizedCall, given: dict[Tensor | Variable, Any]) -> Launch:
+    values = [
+        given[item] if isinstance(item, Tensor | Variable) else item for item in call.arguments
+    ]
+    return Launch(call.call, Bound(tuple(values), call.dimensions, None))
 
 
 def in_usual_order(described: TensorType) -> Any:
@@ -59,7 +114,7 @@ def launches(
     values: Sequence[Any],
     empty: Empty = in_usual_order,
     constant: Callable[[Any], Any] = as_elements,
-) -> tuple[Launch, ...]:
+) -> Launches:
     """The calls of a program, in order; `values` are one for each parameter, as in a `Bound`.
 
     empty     makes the temporaries where the arrays lie
@@ -78,15 +133,4 @@ def launches(
         if count < memory.size:
             memory = memory.reshape((memory.size,))[start : start + count]
         given[view] = memory.reshape(shape)
-    return tuple(
-        [
-            Launch(call.call, Bound(_values(call.arguments, given), call.dimensions, None))
-            for call in known.calls
-        ]
-    )
-
-
-def _values(arguments: Sequence[Any], given: dict[Tensor | Variable, Any]) -> tuple[Any, ...]:
-    return tuple(
-        [given[item] if isinstance(item, Tensor | Variable) else item for item in arguments]
-    )
+    return Launches(known.steps, given)

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from math import prod
 from typing import Any, TypeAlias
 
+from taskc.errors import assert_never
 from taskc.ir.nodes import Kernel, Tensor, Variable
-from taskc.ir.plan import Given, InArena, InConstant, Plan, PlannedCall, Word
+from taskc.ir.plan import (
+    Given,
+    InArena,
+    InConstant,
+    Jump,
+    Plan,
+    PlannedCall,
+    PlannedStep,
+    Word,
+)
 from taskc.ir.program import Program, kernels_of
 from taskc.packed import slots_of
 from taskc.passes.programs.arena import most_alive, placed
 from taskc.passes.programs.beside import beside
 from taskc.passes.programs.hazards import Access, hazards
 from taskc.passes.programs.lifetimes import Block
-from taskc.sized import Sized, SizedCall, sized
+from taskc.sized import Sized, SizedBranch, SizedCall, SizedStep, SizedWhile, sized
 
 # How many threads a call keeps busy: a kernel, by its number, on words of which no address is known yet.
 Busy: TypeAlias = Callable[[int, Sequence[int]], int]
@@ -37,17 +48,20 @@ def plan(
     busy     how many of them a call keeps busy; 0 where its work is too little for another one
     """
     known = sized(program, sizes)
+    line = _in_line(known.steps)
     numbers = {id(kernel): n for n, kernel in enumerate(kernels_of(program).values())}
-    calls = [(numbers[id(call.call.callee)], call) for call in known.calls]
     memory = {tensor: n for n, block in enumerate(blocks) for tensor in block.tensors}
-    accesses = [list(_accesses(call, memory, known)) for call in known.calls]
+    accesses = [list(_accesses(step, memory, known)) for step in line.steps]
     amounts = [max(_bytes(tensor, known) for tensor in block.tensors) for block in blocks]
-    groups = [[number] for number in range(len(calls))]
-    laid = _laid(amounts, accesses, groups)
+    groups = [[number] for number in range(len(line.steps))]
+    laid = _laid(amounts, accesses, groups, line.turns)
     if threads > 1:
-        counts = [busy(kernel, _numbers(call)) for kernel, call in calls]
-        together = beside(hazards(accesses), counts, threads)
-        wide = _laid(amounts, accesses, together)
+        together = []
+        for run in line.runs():
+            counts = [busy(numbers[id(call.call.callee)], _numbers(call)) for call in run.calls]
+            found = beside(hazards(accesses[run.start : run.stop]), counts, threads)
+            together += [[run.start + number for number in group] for group in found]
+        wide = _laid(amounts, accesses, together, line.turns)
         if wide.size <= threads * laid.size:  # what runs at one time is alive at one time
             groups, laid = together, wide
     places: dict[Tensor | Variable, Word] = {
@@ -59,22 +73,108 @@ def plan(
     for view, of in known.views.items():
         if of in places:  # a temporary that no call names is nowhere
             places[view] = _behind(places[of], known.starts[view] * view.dtype.nbytes)
-    planned = []
+    planned: list[PlannedStep] = []
     for group in groups:
         for others, number in zip(reversed(range(len(group))), group, strict=True):
-            kernel, call = calls[number]
-            planned.append(PlannedCall(kernel, _words(call, places), others))
+            match step := line.steps[number]:
+                case SizedCall():
+                    kernel = numbers[id(step.call.callee)]
+                    planned.append(PlannedCall(kernel, _words(step, places), others))
+                case _Leap():
+                    planned.append(Jump(step.to, step.unless and places[step.unless]))
+                case _:
+                    assert_never(step)
     return Plan(tuple(planned), laid.size, laid.alive)
 
 
-def _accesses(call: SizedCall, blocks: Mapping[Tensor, int], known: Sized) -> Iterator[Access]:
-    """What a call touches: of temporaries the number of their block is the memory, of all others they are."""
-    for parameter, argument in zip(call.call.callee.parameters, call.arguments, strict=True):
-        if isinstance(parameter, Tensor):
-            memory = known.views.get(argument, argument)
-            start = known.starts.get(argument, 0) * parameter.dtype.nbytes
-            end = start + _bytes(argument, known)
-            yield Access(blocks.get(memory, memory), start, end, parameter.role != "in")
+@dataclass(frozen=True, slots=True)
+class _Leap:
+    """A jump, whose flag has no place yet."""
+
+    to: int
+    unless: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Steps that are calls, and are always made together."""
+
+    start: int
+    stop: int
+    calls: list[SizedCall]
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """Steps with jumps for branches and whiles; `turns` are where each while begins and jumps back."""
+
+    steps: list[SizedCall | _Leap] = field(default_factory=list)
+    turns: list[tuple[int, int]] = field(default_factory=list)
+
+    def runs(self) -> Iterator[_Run]:
+        """All steps, in runs of calls; a jump is one of no calls."""
+        leaps = {number for number, step in enumerate(self.steps) if isinstance(step, _Leap)}
+        ends = {step.to for step in self.steps if isinstance(step, _Leap)}
+        bounds = sorted({0, len(self.steps), *ends, *leaps, *[number + 1 for number in leaps]})
+        for start, stop in pairwise(bounds):
+            calls = [step for step in self.steps[start:stop] if isinstance(step, SizedCall)]
+            yield _Run(start, stop, calls)
+
+
+def _in_line(steps: Sequence[SizedStep]) -> _Line:
+    line = _Line()
+    _add_steps(line, steps)
+    return line
+
+
+def _add_steps(line: _Line, steps: Sequence[SizedStep]) -> None:
+    """Puts steps behind those that there are, with jumps for branches and whiles."""
+    made = line.steps
+    for step in steps:
+        match step:
+            case SizedCall():
+                made.append(step)
+            case SizedBranch():
+                start = _begin(made)
+                _add_steps(line, step.then)
+                over = _begin(made) if step.otherwise else None
+                made[start] = _Leap(len(made), step.condition)
+                _add_steps(line, step.otherwise)
+                if over is not None:
+                    made[over] = _Leap(len(made))
+            case SizedWhile():
+                start = _begin(made)
+                _add_steps(line, step.body)
+                line.turns.append((start, len(made)))
+                made.append(_Leap(start))
+                made[start] = _Leap(len(made), step.condition)
+            case _:
+                assert_never(step)
+
+
+def _begin(made: list[SizedCall | _Leap]) -> int:
+    """The number of a jump to what isn't known yet."""
+    made.append(_Leap(0))
+    return len(made) - 1
+
+
+def _accesses(
+    step: SizedCall | _Leap, blocks: Mapping[Tensor, int], known: Sized
+) -> Iterator[Access]:
+    """What a step touches: of temporaries the number of their block is the memory, of all others they are."""
+    touched: list[tuple[Tensor, bool]] = []
+    match step:
+        case SizedCall():
+            pairs = zip(step.call.callee.parameters, step.arguments, strict=True)
+            touched += [(it, own.role != "in") for own, it in pairs if isinstance(own, Tensor)]
+        case _Leap():
+            touched += [(step.unless, False)] if step.unless else []
+        case _:
+            assert_never(step)
+    for tensor, writes in touched:
+        memory = known.views.get(tensor, tensor)
+        start = known.starts.get(tensor, 0) * tensor.dtype.nbytes
+        yield Access(blocks.get(memory, memory), start, start + _bytes(tensor, known), writes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +187,26 @@ class _Laid:
 
 
 def _laid(
-    amounts: Sequence[int], accesses: Sequence[Sequence[Access]], groups: Sequence[Sequence[int]]
+    amounts: Sequence[int],
+    accesses: Sequence[Sequence[Access]],
+    groups: Sequence[Sequence[int]],
+    turns: Sequence[tuple[int, int]],
 ) -> _Laid:
-    """Blocks of so many bytes, each needed from the first group that touches it to the last one."""
+    """Blocks of so many bytes, each needed from the first group that touches it to the last one.
+
+    What a while touches is needed as long as it lasts: a turn may want what the one before has left.
+    """
     firsts, lasts = [0] * len(amounts), [-1] * len(amounts)
+    times = {number: time for time, group in enumerate(groups) for number in group}
+    around = [(times[begin], times[end]) for begin, end in turns]
     for time, group in enumerate(groups):
+        whiles = [(begin, end) for begin, end in around if begin <= time <= end]
+        begin, end = min(whiles, default=(time, time))  # the outermost one begins first
         for access in [access for number in group for access in accesses[number]]:
             if isinstance(access.memory, int):
                 if lasts[access.memory] < 0:
-                    firsts[access.memory] = time
-                lasts[access.memory] = time
+                    firsts[access.memory] = begin
+                lasts[access.memory] = max(end, lasts[access.memory])
     used = [n for n, last in enumerate(lasts) if last >= 0]
     sizes, spans = [amounts[n] for n in used], [(firsts[n], lasts[n]) for n in used]
     offsets, (places, size) = [0] * len(amounts), placed(sizes, spans)

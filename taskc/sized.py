@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from taskc.arguments import ArgumentError
+from taskc.errors import assert_never
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Constant, Expression, Tensor, Variable
 from taskc.ir.printer import expression_text
-from taskc.ir.program import Call, Program, Step, View, views_by_loop
+from taskc.ir.program import Branch, Call, Loop, Program, Step, View, While, views_by_loop
 from taskc.ir.rounding import as_storage
 from taskc.ir.signature import Parameter, misfit
 
@@ -28,6 +29,22 @@ class SizedCall:
 
 
 @dataclass(frozen=True, slots=True)
+class SizedBranch:
+    condition: Tensor
+    then: list[SizedStep]
+    otherwise: list[SizedStep]
+
+
+@dataclass(frozen=True, slots=True)
+class SizedWhile:
+    condition: Tensor
+    body: list[SizedStep]
+
+
+SizedStep: TypeAlias = "SizedCall | SizedBranch | SizedWhile"
+
+
+@dataclass(frozen=True, slots=True)
 class Sized:
     """The steps of loops come one after another, and a view that differs between them is one for each.
 
@@ -39,7 +56,7 @@ class Sized:
     shapes: dict[Tensor, tuple[int, ...]] = field(default_factory=dict)
     views: dict[Tensor, Tensor] = field(default_factory=dict)
     starts: dict[Tensor, int] = field(default_factory=dict)
-    calls: list[SizedCall] = field(default_factory=list)
+    steps: list[SizedStep] = field(default_factory=list)
 
 
 def sized(program: Program, sizes: Mapping[Variable, Any]) -> Sized:
@@ -50,7 +67,8 @@ def sized(program: Program, sizes: Mapping[Variable, Any]) -> Sized:
             found.shapes[item] = tuple([extent_value(n, sizes) for n in item.argument_shape])
     for tensor in program.temporaries:
         found.shapes[tensor] = _shape(program, tensor, sizes)
-    _Steps(program, found, views_by_loop(program)).run(program.calls, None, {}, sizes)
+    steps = _Steps(program, found, views_by_loop(program))
+    found.steps.extend(steps.turn(program.calls, None, {}, sizes))
     return found
 
 
@@ -62,14 +80,14 @@ class _Steps:
     found: Sized
     views: Mapping[Variable | None, Sequence[View]]
 
-    def run(
+    def turn(
         self,
         steps: Sequence[Step],
         loop: Variable | None,
         named: Mapping[Tensor, Tensor],
         sizes: Mapping[Variable, Any],
-    ) -> None:
-        """One execution of steps; `named` are the views of the loops around, as they are in this one."""
+    ) -> Iterator[SizedStep]:
+        """One turn of a loop's body, or of all; `named` are the views of the loops around, as they are in this one."""
         found, own = self.found, dict(named)
         for view in self.views.get(loop, ()):
             tensor = view.tensor if loop is None else replace(view.tensor)
@@ -77,12 +95,33 @@ class _Steps:
             found.views[tensor] = view.of
             found.shapes[tensor] = _shape(self.program, view.tensor, sizes)
             found.starts[tensor] = extent_value(view.offset, sizes)
+        yield from self.each(steps, own, sizes)
+
+    def each(
+        self,
+        steps: Sequence[Step],
+        named: Mapping[Tensor, Tensor],
+        sizes: Mapping[Variable, Any],
+    ) -> Iterator[SizedStep]:
+        def body(steps: Sequence[Step]) -> list[SizedStep]:
+            return [*self.each(steps, named, sizes)]
+
         for step in steps:
-            if isinstance(step, Call):
-                found.calls.append(_sized_call(self.program, step, own, found.shapes, sizes))
-                continue
-            for turn in range(extent_value(step.count, sizes)):
-                self.run(step.body, step.variable, own, {**sizes, step.variable: turn})
+            match step:
+                case Call():
+                    yield _sized_call(self.program, step, named, self.found.shapes, sizes)
+                case Loop():
+                    for number in range(extent_value(step.count, sizes)):
+                        inside = {**sizes, step.variable: number}
+                        yield from self.turn(step.body, step.variable, named, inside)
+                case Branch():
+                    condition = named.get(step.condition, step.condition)
+                    yield SizedBranch(condition, body(step.then), body(step.otherwise))
+                case While():
+                    condition = named.get(step.condition, step.condition)
+                    yield SizedWhile(condition, body(step.body))
+                case _:
+                    assert_never(step)
 
 
 def _shape(program: Program, tensor: Tensor, sizes: Mapping[Variable, Any]) -> tuple[int, ...]:

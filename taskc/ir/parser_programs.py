@@ -23,7 +23,18 @@ from taskc.ir.parser_computations import computation_of
 from taskc.ir.parser_names import Node
 from taskc.ir.parser_statements import Statements
 from taskc.ir.parser_text import location, syntax_tree
-from taskc.ir.program import Call, Callee, Loop, Program, Step, View, memory_problem
+from taskc.ir.program import (
+    Branch,
+    Call,
+    Callee,
+    Loop,
+    Program,
+    Step,
+    View,
+    While,
+    condition_problem,
+    memory_problem,
+)
 from taskc.ir.rewrite import walk
 from taskc.ir.signature import Parameter, inputs_of, is_output, outputs_of
 from taskc.ir.types import TensorType, i64
@@ -95,11 +106,13 @@ class _Reader:
         """The variables of all loops, which computations below may name."""
         for step in steps.children:
             if step.data == "loop":
-                name, _, body = step.children
+                name = step.children[0]
                 if name in self.loops or name in self.names.bound:
                     raise self.names.error(f"{name} is bound already", name)
                 self.loops[name] = ir.Variable(str(name), i64, loc=self.names.location(name))
-                self.find_loops(body)
+            for body in step.children:
+                if isinstance(body, Tree) and body.data == "calls":
+                    self.find_loops(body)
 
     def callee(self, tree: Node) -> None:
         statements = Statements(self.text, self.file)
@@ -167,6 +180,26 @@ class _Reader:
             self.names.define(name, variable)
             steps = self.steps(body)
         return Loop(variable, times, steps, loc=self.names.location(tree))
+
+    def branch(self, tree: Node) -> Branch:
+        name, *bodies = tree.children
+        condition = self.condition(name)
+        then, otherwise = [*map(self.body, bodies), ()][:2]
+        return Branch(condition, then, otherwise, loc=self.names.location(name))
+
+    def turns(self, tree: Node) -> While:
+        name, body = tree.children
+        return While(self.condition(name), self.body(body), loc=self.names.location(name))
+
+    def condition(self, name: Token) -> ir.Tensor:
+        found = self.names.find(name, ir.Tensor)
+        if problem := condition_problem(found):
+            raise self.names.error(f"{found} {problem}", name)
+        return found
+
+    def body(self, tree: Node) -> tuple[Step, ...]:
+        with self.names.nested():
+            return self.steps(tree)
 
     def call(self, tree: Node) -> Call:
         name, *given = tree.children
@@ -260,4 +293,6 @@ _STEPS: dict[str, Callable[[_Reader, Node], Step | None]] = {
     "view": _Reader.view,
     "call_step": _Reader.call,
     "loop": _Reader.loop,
+    "branch": _Reader.branch,
+    "turns": _Reader.turns,
 }

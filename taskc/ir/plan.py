@@ -1,12 +1,14 @@
 """Plans: a program at sizes that are known, as the numbers that its calls are made with.
 
-    plan ::= Plan(calls, arena, alive)
-    call ::= PlannedCall(kernel, words, beside)
+    plan ::= Plan(steps, arena, alive)
+    step ::= PlannedCall(kernel, words, beside) | Jump(to, unless)
     word ::= Given(parameter, offset) | InConstant(number, offset) | InArena(offset) | int
 
 A word is what a kernel gets for one of its parameters, then for one of its dimensions: an address, or the bits of
-a scalar. The calls take effect one after another, and those that `beside` joins may do so at the same time. A plan is
-plain data: it names nothing but by numbers, and depends on no machine but for how many threads it is for.
+a scalar. The steps are taken one after another, but for jumps: a branch is one over each of its bodies, a while one
+behind its body and one back. So the calls between two places where jumps start or end are always made together, and
+those that `beside` joins may be made at the same time. A plan is plain data: it names nothing but by numbers, and
+depends on no machine but for how many threads it is for.
 """
 
 from __future__ import annotations
@@ -57,14 +59,33 @@ class PlannedCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Jump:
+    """The next step is the one of this number, or where the plan ends.
+
+    unless  where a bool lies: if it holds when the jump is reached, the next step is the one behind it
+    """
+
+    to: int
+    unless: Word | None = None
+
+
+PlannedStep: TypeAlias = "PlannedCall | Jump"
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """arena  bytes that all temporaries take
     alive  the most bytes of temporaries that are alive at once: no arena is smaller
     """
 
-    calls: tuple[PlannedCall, ...]
+    steps: tuple[PlannedStep, ...]
     arena: int
     alive: int
+
+    @property
+    def calls(self) -> tuple[PlannedCall, ...]:
+        """Those among the steps."""
+        return tuple([step for step in self.steps if isinstance(step, PlannedCall)])
 
 
 def deciding(program: Program) -> tuple[Variable, ...]:

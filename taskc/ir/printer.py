@@ -20,17 +20,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping as Dictionary
 from dataclasses import replace
 from typing import Any
 
+from taskc.errors import assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.depth import deeply
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import Expression, Statement
 from taskc.ir.printer_expressions import Expressions, Named, joined
 from taskc.ir.program import (
+    Branch,
     Call,
     Computation,
+    Loop,
     Program,
     Step,
     View,
+    While,
     callees_of,
     digest_of,
     views_by_loop,
@@ -188,15 +192,28 @@ class _Printer:
         views: Dictionary[ir.Variable | None, list[View]],
         indent: str,
     ) -> Iterator[str]:
+        inner = indent + "    "
         for step in steps:
-            if isinstance(step, Call):
-                yield f"{indent}{names[id(step.callee)]}{self.call(step)}"
-                continue
-            variable, inner = self.text.name(step.variable), indent + "    "
-            yield f"{indent}for {variable} in steps({self.text.extent(step.count)}):"
-            body = [*self.views(views.get(step.variable, ()), inner)]
-            body += self.steps(step.body, names, views, inner)
-            yield from body or [f"{inner}pass"]
+            match step:
+                case Call():
+                    yield f"{indent}{names[id(step.callee)]}{self.call(step)}"
+                case Loop():
+                    variable = self.text.name(step.variable)
+                    yield f"{indent}for {variable} in steps({self.text.extent(step.count)}):"
+                    body = [*self.views(views.get(step.variable, ()), inner)]
+                    body += self.steps(step.body, names, views, inner)
+                    yield from body or [f"{inner}pass"]
+                case While():
+                    yield f"{indent}while {self.text.name(step.condition)}:"
+                    yield from [*self.steps(step.body, names, views, inner)] or [f"{inner}pass"]
+                case Branch():
+                    yield f"{indent}if {self.text.name(step.condition)}:"
+                    yield from [*self.steps(step.then, names, views, inner)] or [f"{inner}pass"]
+                    if step.otherwise:
+                        yield f"{indent}else:"
+                        yield from self.steps(step.otherwise, names, views, inner)
+                case _:
+                    assert_never(step)
 
     def computation(self, computation: Computation) -> str:
         self.text.taken |= RESERVED

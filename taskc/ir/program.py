@@ -3,7 +3,9 @@
     program     ::= Program(name, parameters, dimensions, constants, temporaries, calls, views)
     calls       ::= step*
     step        ::= Call(callee, arguments, apart) | Loop(variable, count, body)
-    body        ::= step*
+                  | Branch(condition, then, otherwise) | While(condition, body)
+    body        ::= step*                          and so are `then` and `otherwise`
+    condition   ::= Tensor                         of one bool, without a layout
     callee      ::= Kernel | Computation
     computation ::= Computation(name, parameters, dimensions, variables, value)
     argument    ::= Tensor                         for a tensor: a parameter, a constant, a temporary or a view
@@ -12,7 +14,9 @@
 
 What chose a program's steps was constant. They take effect one after another: a call as a call of its callee
 would, a loop as its body for each number of its variable, from 0 to before its count, which is 0 or more. The
-variable is known in the body, where it is a size as the dimensions are. A temporary is uninitialized memory that
+variable is known in the body, where it is a size as the dimensions are. A branch reads its condition when it is
+reached, and is then one of its two bodies, whatever those write; a while reads its condition before each turn of its
+body, and ends when that doesn't hold. Neither changes what is a size. A temporary is uninitialized memory that
 lives from the program's start to its end; its extents are expressions of the program's dimensions. A constant is
 memory that is there before any call, and that none writes. A view is row-major memory of another tensor from an
 element on; where that is said by loops' variables it is another part in each step. A program inside a program has
@@ -26,9 +30,12 @@ tell them.
 What holds of every program that can be called, since tracing has checked it:
 
 - an argument has its parameter's type, shape and layout, for all sizes of the dimensions;
-- what a call reads was written by calls before, in earlier steps of a loop too, or by the caller;
+- what a call reads was written by calls before, in earlier steps of a loop too, or by the caller; so was a
+  condition. What only one body of a branch writes, or a while, isn't written behind it: what is carried from turn to
+  turn was there before the first;
 - what a call writes overlaps no other argument of it; an input is never written, and each element of an output
-  is one of the `out` of exactly one call.
+  is one of the `out` of exactly one call, in whichever bodies are taken: of one in each body of a branch, and of none
+  in that of a while.
 """
 
 from __future__ import annotations
@@ -40,11 +47,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from taskc.errors import NOWHERE, Location
+from taskc.errors import NOWHERE, Location, assert_never
 from taskc.ir.nodes import Expression, Kernel, Tensor, Variable
 from taskc.ir.rewrite import walk
 from taskc.ir.text_rules import PROGRAM_WORDS, identifier
-from taskc.ir.types import TensorType
+from taskc.ir.types import TensorType, boolean
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,7 +98,26 @@ class Loop:
     loc: Location = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
 
-Step: TypeAlias = "Call | Loop"
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """The steps of `then` if the condition holds, or else those of `otherwise`."""
+
+    condition: Tensor
+    then: tuple[Step, ...]
+    otherwise: tuple[Step, ...] = ()
+    loc: Location = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class While:
+    """The steps of `body`, again and again as long as the condition holds before them."""
+
+    condition: Tensor
+    body: tuple[Step, ...]
+    loc: Location = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
+
+
+Step: TypeAlias = "Call | Loop | Branch | While"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,33 +161,101 @@ def memory_problem(kind: TensorType, memory: np.ndarray) -> str | None:
     return None
 
 
+def condition_problem(tensor: Tensor) -> str | None:
+    """Why a tensor can't choose among steps, or None."""
+    is_one = all(extent == 1 for extent in tensor.shape)
+    if tensor.dtype is boolean and is_one and tensor.layout is None:
+        return None
+    return (
+        f"is {TensorType(tensor.dtype, tensor.shape, tensor.layout)}, and a condition is one bool"
+    )
+
+
+def bodies_of(step: Step) -> tuple[tuple[Step, ...], ...]:
+    """The steps that a step is made of, both bodies of a branch."""
+    match step:
+        case Call():
+            return ()
+        case Loop() | While():
+            return (step.body,)
+        case Branch():
+            return (step.then, step.otherwise)
+        case _:
+            return assert_never(step)
+
+
+def with_bodies(step: Step, bodies: Sequence[tuple[Step, ...]]) -> Step:
+    """A step that is made of others; itself where they are the same ones."""
+    if [[*map(id, body)] for body in bodies] == [[*map(id, body)] for body in bodies_of(step)]:
+        return step
+    match step:
+        case Call():
+            return step
+        case Loop() | While():
+            return replace(step, body=bodies[0])
+        case Branch():
+            return replace(step, then=bodies[0], otherwise=bodies[1])
+        case _:
+            return assert_never(step)
+
+
+def steps_of(steps: Sequence[Step]) -> Iterator[Step]:
+    """Steps and those that they are made of, as the text has them."""
+    for step in steps:
+        yield step
+        for body in bodies_of(step):
+            yield from steps_of(body)
+
+
 def calls_of(steps: Sequence[Step]) -> Iterator[Call]:
     """The calls among steps and in their bodies, as the text has them."""
-    for step in steps:
-        if isinstance(step, Loop):
-            yield from calls_of(step.body)
-        else:
-            yield step
+    return (step for step in steps_of(steps) if isinstance(step, Call))
 
 
 def loops_of(steps: Sequence[Step]) -> Iterator[Loop]:
     """The loops among steps and in their bodies, outer ones first."""
-    for step in steps:
-        if isinstance(step, Loop):
-            yield step
-            yield from loops_of(step.body)
+    return (step for step in steps_of(steps) if isinstance(step, Loop))
+
+
+def conditions_of(steps: Sequence[Step]) -> Iterator[Tensor]:
+    """What is read to choose among steps, and in their bodies."""
+    return (step.condition for step in steps_of(steps) if isinstance(step, Branch | While))
+
+
+def tensors_named(steps: Sequence[Step]) -> frozenset[Tensor]:
+    """What steps name: conditions, and arguments of calls."""
+    named = [given for call in calls_of(steps) for given in call.arguments]
+    given = [one for one in named if isinstance(one, Tensor)]
+    return frozenset([*given, *conditions_of(steps)])
 
 
 def map_calls(steps: Sequence[Step], change: Callable[[Call], Call]) -> tuple[Step, ...]:
     """Steps with their calls exchanged, those in bodies too."""
     return tuple(
         [
-            replace(step, body=map_calls(step.body, change))
-            if isinstance(step, Loop)
-            else change(step)
+            change(step)
+            if isinstance(step, Call)
+            else with_bodies(step, [map_calls(body, change) for body in bodies_of(step)])
             for step in steps
         ]
     )
+
+
+def exchanged(steps: Sequence[Step], old: Tensor, new: Tensor) -> tuple[Step, ...]:
+    """Steps that name another tensor in the place of one."""
+
+    def change(step: Step) -> Step:
+        if isinstance(step, Call):
+            if old not in step.arguments:
+                return step
+            return replace(
+                step, arguments=tuple([new if it is old else it for it in step.arguments])
+            )
+        if isinstance(step, Branch | While) and step.condition is old:
+            step = replace(step, condition=new)
+        return with_bodies(step, [tuple(map(change, body)) for body in bodies_of(step)])
+
+    return tuple(map(change, steps))
 
 
 def views_by_loop(program: Program) -> dict[Variable | None, list[View]]:

@@ -55,7 +55,7 @@ RESERVED = {kind.__name__.lower() for kind in STATEMENT_TYPES} | set(
     ).split()
 )
 # Those that start a statement of a program, where else a kernel's name does.
-PROGRAM_WORDS = frozenset({"constant", "for", "pass", "temporary", "view"})
+PROGRAM_WORDS = frozenset({"constant", "for", "if", "pass", "temporary", "view", "while"})
 
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
 _WORD = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")

@@ -7,6 +7,7 @@ computations  The last parameter is the output and the others are inputs and sca
 names         A tensor of a program is a parameter, a constant, a temporary or a view, and is one of them
               once; a view is of no view. A loop's variable is bound by one loop, and used in its body; a
               computation's dimensions are those that are known where it is called.
+conditions    What chooses among steps is a tensor that is known there, of one bool.
 calls         There is an argument for each parameter: a tensor of its type and rank for a tensor, and a
               number of its type for a scalar.
 """
@@ -15,18 +16,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from taskc.errors import InternalError
+from taskc.errors import InternalError, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, index
 from taskc.ir.depth import deeply
 from taskc.ir.printer import calls_text, to_text
 from taskc.ir.program import (
+    Branch,
     Call,
     Computation,
     Loop,
     Program,
     Step,
+    While,
+    bodies_of,
     callees_of,
+    condition_problem,
     views_by_loop,
 )
 from taskc.ir.rewrite import walk
@@ -124,16 +129,28 @@ class _Verifier:
             self.need(view.tensor.dtype is view.of.dtype, f"{view.tensor} has its memory's type")
             self.size(view.offset)
             self.tensor(view.tensor)
-        for step in steps:
-            if isinstance(step, Loop):
-                self.size(step.count)
-                self.bind(step.variable)
-                self.body(step.variable, step.body)
-                self.sizes.discard(step.variable)
-            else:
-                self.call(step)
+        self.steps(steps)
         if variable is not None:
             self.tensors.difference_update([view.tensor for view in views])
+
+    def steps(self, steps: tuple[Step, ...]) -> None:
+        for step in steps:
+            match step:
+                case Call():
+                    self.call(step)
+                case Loop():
+                    self.size(step.count)
+                    self.bind(step.variable)
+                    self.body(step.variable, step.body)
+                    self.sizes.discard(step.variable)
+                case Branch() | While():
+                    condition = step.condition
+                    self.need(condition in self.tensors, f"the condition {condition} is known")
+                    self.need(condition_problem(condition) is None, f"{condition} is one bool")
+                    for body in bodies_of(step):
+                        self.steps(body)
+                case _:
+                    assert_never(step)
 
     def call(self, call: Call) -> None:
         callee = call.callee

@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from taskc.errors import CompileError, Location
+from taskc.errors import CompileError, Location, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.build import index
-from taskc.ir.program import Call, Callee, Computation, Loop, Program, Step, loops_of
+from taskc.ir.program import (
+    Branch,
+    Call,
+    Callee,
+    Computation,
+    Loop,
+    Program,
+    Step,
+    While,
+    bodies_of,
+    loops_of,
+    with_bodies,
+)
 from taskc.ir.rewrite import replace_tensors, substitute, walk
 from taskc.ir.signature import misfit
 from taskc.ir.types import i64
@@ -60,14 +72,21 @@ class Inlining:
         return self.steps(program.calls)
 
     def steps(self, steps: Sequence[Step]) -> tuple[Step, ...]:
-        return tuple(
-            [self.loop(step) if isinstance(step, Loop) else self.call(step) for step in steps]
-        )
+        return tuple(map(self.step, steps))
 
-    def loop(self, loop: Loop) -> Loop:
-        variable = self.scalars[loop.variable]
-        assert isinstance(variable, ir.Variable)
-        return Loop(variable, self.size(loop.count), self.steps(loop.body), loc=loop.loc)
+    def step(self, step: Step) -> Step:
+        match step:
+            case Call():
+                return self.call(step)
+            case Loop():
+                variable = self.scalars[step.variable]
+                assert isinstance(variable, ir.Variable)
+                step = replace(step, variable=variable, count=self.size(step.count))
+            case Branch() | While():
+                step = replace(step, condition=self.tensors[step.condition])
+            case _:
+                assert_never(step)
+        return with_bodies(step, [*map(self.steps, bodies_of(step))])
 
     def call(self, call: Call) -> Call:
         arguments: list[ir.Tensor | ir.Expression] = []

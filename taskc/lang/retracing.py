@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from taskc.errors import CompileError
+from taskc.errors import CompileError, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Tensor, Variable
 from taskc.ir.printer_expressions import extent_text
-from taskc.ir.program import Call, Computation, Program, Step, View, memory_problem, views_by_loop
+from taskc.ir.program import (
+    Branch,
+    Call,
+    Computation,
+    Loop,
+    Program,
+    Step,
+    View,
+    While,
+    memory_problem,
+    views_by_loop,
+)
 from taskc.ir.signature import is_output, named_type
 from taskc.ir.types import TensorType
+from taskc.lang.branches import Branching, begin_while, check_condition, end_while
 from taskc.lang.sizes import Dimension
 from taskc.lang.traced_call import traced_call
 from taskc.lang.tracing import Trace
@@ -31,25 +43,42 @@ def retrace(program: Program, dimensions: dict[Dimension, Variable]) -> None:
         if problem is not None:
             raise CompileError(f"the memory of '{tensor.name}': {problem}", tensor.loc)
         trace.constants[tensor] = memory
-    _retrace_steps(trace, program.calls, None, views_by_loop(program))
+    views = views_by_loop(program)
+    for view in views.get(None, ()):
+        _retrace_view(trace, view)
+    _retrace_steps(trace, program.calls, views)
     trace.finish()
 
 
 def _retrace_steps(
-    trace: Trace,
-    steps: Sequence[Step],
-    number: Variable | None,
-    views: Mapping[Variable | None, Sequence[View]],
+    trace: Trace, steps: Sequence[Step], views: Mapping[Variable | None, Sequence[View]]
 ) -> None:
-    for view in views.get(number, ()):
-        _retrace_view(trace, view)
     for step in steps:
-        if isinstance(step, Call):
-            _retrace(trace, step)
-        else:
-            trace.begin_loop(step.variable, step.count, step.loc)
-            _retrace_steps(trace, step.body, step.variable, views)
-            trace.end_loop()
+        match step:
+            case Call():
+                _retrace(trace, step)
+            case Loop():
+                trace.begin_loop(step.variable, step.count, step.loc)
+                for view in views.get(step.variable, ()):
+                    _retrace_view(trace, view)
+                _retrace_steps(trace, step.body, views)
+                trace.end_loop()
+            case Branch():
+                check_condition(trace, step.condition, step.loc)
+                branching = Branching(trace, step.condition, step.loc)
+                branching.begin()
+                _retrace_steps(trace, step.then, views)
+                branching.end()
+                branching.begin_otherwise()
+                _retrace_steps(trace, step.otherwise, views)
+                branching.end()
+            case While():
+                check_condition(trace, step.condition, step.loc)
+                begin_while(trace, step.condition, step.loc)
+                _retrace_steps(trace, step.body, views)
+                end_while(trace)
+            case _:
+                assert_never(step)
 
 
 def _retrace_view(trace: Trace, view: View) -> None:

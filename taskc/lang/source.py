@@ -204,7 +204,7 @@ def _definition(block: list[str], name: str) -> ast.FunctionDef | None:
 
 # --- lambdas ---------------------------------------------------------------------------------
 
-_modules: dict[str, tuple[int, list[ast.Lambda]]] = {}
+_modules: dict[str, tuple[int, ast.Module, list[ast.Lambda]]] = {}
 
 
 def lambda_source(function: FunctionType) -> Source:
@@ -250,16 +250,21 @@ def lambda_source(function: FunctionType) -> Source:
 
 def _lambdas(file: str, lines: list[str]) -> list[ast.Lambda]:
     """Those of a file, outer ones before inner ones."""
+    return _module(file, lines)[-1]
+
+
+def _module(file: str, lines: list[str]) -> tuple[int, ast.Module, list[ast.Lambda]]:
+    """The tree of a file and its lambdas: of one that can't be read an empty one."""
     text = "".join(lines)
     known = _modules.get(file)
     if known is None or known[0] != hash(text):
         try:
             tree = ast.parse(text)
         except SyntaxError:
-            return []
-        known = hash(text), [node for node in ast.walk(tree) if isinstance(node, ast.Lambda)]
-        _modules[file] = known
-    return known[1]
+            tree = ast.Module(body=[], type_ignores=[])
+        found = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda)]
+        known = _modules[file] = hash(text), tree, found
+    return known
 
 
 def _holds(node: ast.Lambda, line: int | None, column: int | None) -> bool:
@@ -317,6 +322,45 @@ def running(frame: FrameType, line: int, instruction: int) -> Location:
 
 def _column(text: str, offset: int) -> int:
     return len(text.encode()[:offset].decode(errors="replace")) + 1
+
+
+def way_out(site: Location) -> Location | None:
+    """A `return`, `break` or `continue` that leaves the body of the `with` whose head is at a place."""
+    lines = linecache.getlines(site.file)
+    for node in ast.walk(_module(site.file, lines)[1]):
+        if isinstance(node, ast.With) and any(
+            _is_at(item.context_expr, site) for item in node.items
+        ):
+            leaving = next(_leaving(node.body), None)
+            if leaving is not None:
+                text = lines[leaving.lineno - 1].rstrip("\r\n")
+                start, end = leaving.col_offset, leaving.end_col_offset or 0
+                return Location(
+                    site.file, leaving.lineno, _column(text, start), leaving.lineno,
+                    _column(text, end), text,
+                )  # fmt: skip
+    return None
+
+
+def _is_at(node: ast.expr, site: Location) -> bool:
+    column = _column(site.text, node.col_offset)
+    return node.lineno == site.line and (sys.version_info < (3, 11) or column == site.column)
+
+
+def _leaving(statements: list[ast.stmt], in_loop: bool = False) -> Iterator[ast.stmt]:
+    """The statements that go on elsewhere than behind these."""
+    for statement in statements:
+        match statement:
+            case ast.Return():
+                yield statement
+            case ast.Break() | ast.Continue() if not in_loop:
+                yield statement
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                pass
+            case _:
+                is_loop = in_loop or isinstance(statement, ast.For | ast.While)
+                for body in ("body", "orelse", "finalbody"):
+                    yield from _leaving(getattr(statement, body, []), is_loop)
 
 
 def assigned_names(site: Location, default: tuple[str, ...]) -> tuple[str, ...]:

@@ -121,7 +121,7 @@ class _TracedCall:
                 continue
             argument = given[parameter.name]
             if isinstance(argument, Handle):
-                self._check_owner(argument)
+                self.trace.check_owner(argument, self.site)
             if isinstance(parameter, ir.Variable):
                 self.values[parameter.name] = self._scalar(parameter, argument)
             else:
@@ -199,15 +199,6 @@ class _TracedCall:
             trace.packed[key] = array, found
             return found
         return trace.constant(array, array.type, parameter.name, self.site)
-
-    def _check_owner(self, handle: Handle) -> None:
-        if handle.trace is not self.trace:
-            raise CompileError(
-                f"'{handle.name}' belongs to program '{handle.trace.name}', and this call is in"
-                f" '{self.trace.name}'",
-                self.site,
-                "pass it as a parameter",
-            )
 
     def _extent(
         self,
@@ -326,22 +317,21 @@ class _TracedCall:
 
     def _check_read(self, parameter: ir.Tensor, value: ir.Tensor) -> None:
         trace, memory = self.trace, self.trace.memory_of(value)
-        is_given = memory in trace.parameters
-        span = trace.span(value, self.site)
-        if memory in trace.constants or (is_given and memory.role != "out"):
+        if trace.is_written(value, self.site):
             return
-        if trace.written.has(memory, span):
-            return
-        what = f"the output '{memory.name}'" if is_given else f"'{memory.name}'"
+        what = f"'{memory.name}'" if memory.role != "out" else f"the output '{memory.name}'"
         if trace.written.of(memory):
             problem = (
                 f"is read, and calls before have written only parts of {what}, as far as is known"
             )
+        elif trace.written.perhaps_of(memory):
+            problem = f"is read, and whether calls before have written {what} depends on a flag"
         else:
             problem = f"is read, and no call has written {what} before"
         hint = "it starts uninitialized: let a kernel fill it first, as its tc.out"
         note = ("it is made here", memory.loc)
-        trace.written.need(memory, span, self.error(parameter, problem, hint, note))
+        error = self.error(parameter, problem, hint, note)
+        trace.written.need(memory, trace.span(value, self.site), error)
 
     def _check_written(self, parameter: ir.Tensor, value: ir.Tensor) -> None:
         trace, memory = self.trace, self.trace.memory_of(value)

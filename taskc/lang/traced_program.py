@@ -10,7 +10,7 @@ from typing import Any
 from taskc.errors import NOWHERE, CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Tensor, Variable
-from taskc.ir.program import Call, Program, kernels_of, map_calls
+from taskc.ir.program import Program, exchanged, kernels_of
 from taskc.ir.text_rules import identifier
 from taskc.ir.types import TensorType, i64
 from taskc.lang.computations import traced_computation
@@ -123,18 +123,12 @@ def _add_output(
         tensor = _copied(trace, handle, site)
     output = replace(tensor, name=name, role="out")
     trace.temporaries.remove(tensor)
-    trace.calls = [*map_calls(trace.calls, lambda call: _exchanged(call, tensor, output))]
+    trace.calls = [*exchanged(trace.calls, tensor, output)]
     for view in trace.views.values():
         if view.of is tensor:
             trace.views[view.tensor] = replace(view, of=output)
     trace.written.rename(tensor, output)
     outputs[tensor] = output
-
-
-def _exchanged(call: Call, old: Tensor, new: Tensor) -> Call:
-    if old not in call.arguments:
-        return call
-    return replace(call, arguments=tuple([new if it is old else it for it in call.arguments]))
 
 
 def _copied(trace: Trace, handle: TensorHandle, site: Location) -> Tensor:

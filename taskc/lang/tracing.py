@@ -156,9 +156,13 @@ class Trace(Sizes):
         self.views: dict[ir.Tensor, View] = {}
         self.constants: dict[ir.Tensor, np.ndarray[Any, Any]] = {}
         self.packed: dict[Any, tuple[Any, Handle]] = {}  # constants by what was packed, and how
-        self.calls: list[Step] = []  # of the innermost loop's body
+        self.calls: list[Step] = []  # of the innermost body
         self.apart = False  # its calls are
-        self.opened: list[tuple[Loop, list[Step]]] = []  # the loops around, and what is before each
+        self.opened: list[
+            tuple[Step, list[Step]]
+        ] = []  # whose bodies are around, and what is before
+        self.awaited: list[Location] = []  # of branches and whiles whose bodies haven't begun
+        self.branching: Any = None  # the branch that ended last, as long as tc.otherwise may come
         # Views that steps of an ended loop had, and its variable.
         self.ended: dict[ir.Tensor, ir.Variable] = {}
         self.kernels: dict[int, Any] = {}  # their definitions, by the identity of their IR
@@ -271,6 +275,25 @@ class Trace(Sizes):
         low = self.form(0 if view is None else view.offset)
         return Span(low, low + self.form(product(tensor.shape)), site)
 
+    def is_written(self, tensor: ir.Tensor, site: Location) -> bool:
+        """Whether there surely is something in a tensor."""
+        memory = self.memory_of(tensor)
+        is_given = memory in self.parameters and memory.role != "out"
+        return (
+            memory in self.constants
+            or is_given
+            or self.written.has(memory, self.span(tensor, site))
+        )
+
+    def check_owner(self, handle: Handle, site: Location) -> None:
+        if handle.trace is not self:
+            raise CompileError(
+                f"'{handle.name}' belongs to program '{handle.trace.name}', and this call is in"
+                f" '{self.name}'",
+                site,
+                "pass it as a parameter",
+            )
+
     def constant(
         self, array: np.ndarray[Any, Any], kind: TensorType, name: str, site: Location
     ) -> Handle:
@@ -306,29 +329,41 @@ class Trace(Sizes):
         numbers = [steps.variable for steps in self.loops]
         return [number for number in numbers if number in walk(index(size))]
 
+    # --- bodies ---
+
+    def open(self, step: Step) -> None:
+        """What comes is a body of a step."""
+        self.opened.append((step, self.calls))
+        self.calls = []
+        self.written = Written(self, self.written, is_loop=isinstance(step, Loop))
+
+    def close(self) -> tuple[Step, tuple[Step, ...], Written]:
+        """The innermost body is over: whose it is, its steps, and what they have written."""
+        step, outer_calls = self.opened.pop()
+        body, written = tuple(self.calls), self.written
+        assert written.outer is not None
+        self.calls, self.written = outer_calls, written.outer
+        return step, body, written
+
     # --- loops ---
 
     def begin_loop(self, variable: ir.Variable, count: int | ir.Expression, site: Location) -> Size:
         """What comes is the body of a loop; the number of its step."""
         if not self.is_natural(self.form(count)):
             raise CompileError(f"{extent_text(count)} steps aren't surely 0 or more", site)
-        self.opened.append((Loop(variable, count, (), loc=site), self.calls))
-        self.calls = []
-        self.written = Written(self, self.written)
+        self.open(Loop(variable, count, (), loc=site))
         return self.enter(variable, count)
 
     def end_loop(self) -> None:
-        loop, outer_calls = self.opened.pop()
-        outer = self.written.outer
-        assert outer is not None
-        self.written.end(self.loops[-1])
-        self.written = outer
+        loop, body, written = self.close()
+        assert isinstance(loop, Loop)
+        written.end(self.loops[-1])
         self.check_outputs()
         for tensor, view in self.views.items():
             if any(loop.variable in self._numbers_in(n) for n in (view.offset, *tensor.shape)):
                 self.ended[tensor] = loop.variable
         self.leave()
-        self.calls = [*outer_calls, replace(loop, body=tuple(self.calls))]
+        self.calls.append(replace(loop, body=body))
 
     def check_is_there(self, tensor: ir.Tensor, site: Location) -> None:
         """Raises an error for a part that steps of a loop had which is over."""
@@ -351,13 +386,19 @@ class Trace(Sizes):
                     f"use a temporary, or declare '{output.name}' tc.inout",
                 )
 
+    def unended(self) -> CompileError:
+        """What is wrong where a loop isn't over that should be."""
+        return CompileError(
+            "this loop isn't run to its end: a break or a return leaves it",
+            self.opened[-1][0].loc,
+            "what ends a loop is known while it is traced, or a flag: tc.steps_while(flag)",
+        )
+
     def finish(self) -> None:
+        if self.awaited:
+            raise CompileError("this has no body", self.awaited[0], _BODIES)
         if self.opened:
-            raise CompileError(
-                "this loop isn't run to its end: a break or a return leaves it",
-                self.opened[-1][0].loc,
-                "what ends a loop has to be known while it is traced; or else it is in a kernel",
-            )
+            raise self.unended()
         for output in outputs_of(self.parameters):
             if self.written.has(output, self.span(output, output.loc)):
                 continue
@@ -367,11 +408,21 @@ class Trace(Sizes):
                     " no more",
                     output.loc,
                 )
+            if self.written.perhaps_of(output):
+                raise CompileError(
+                    f"whether calls write the output '{output.name}' of program '{self.name}' depends on a"
+                    " flag",
+                    output.loc,
+                    "where the flag doesn't hold, something else is the output: with tc.otherwise():",
+                )
             raise CompileError(
                 f"no call writes the output '{output.name}' of program '{self.name}'",
                 output.loc,
                 f"pass it as the output of a call: kernel(..., out={output.name})",
             )
+
+
+_BODIES = "`with tc.branch(flag):` and `for _ in tc.steps_while(flag):` have one"
 
 
 def _surely(trace: Sizes, size: Any) -> bool:

@@ -39,36 +39,58 @@ class Need(NamedTuple):
 
 
 class Written:
-    """What has been written of each tensor's memory, in a program or in one step of a loop.
+    """What has been written of each tensor's memory, in a program or in one turn of a body of its steps.
 
-    outer     what was written before the loop
+    outer     what was written before the body
+    is_loop   it is a loop's, whose earlier steps may have written what a step reads
+    spans     what is surely written
+    perhaps   what is written too, or isn't: only one body of a branch does
     repeated  memory of which calls may have written an element as their `out` more than once, and where
     needs     what has to have been written by earlier steps
     """
 
-    def __init__(self, sizes: Sizes, outer: Written | None = None) -> None:
+    def __init__(
+        self, sizes: Sizes, outer: Written | None = None, *, is_loop: bool = False
+    ) -> None:
         self.sizes = sizes
         self.outer = outer
+        self.is_loop = is_loop
         self.spans: dict[Tensor, list[Span]] = {}
+        self.perhaps: dict[Tensor, list[Span]] = {}
         self.repeated: dict[Tensor, Location] = {} if outer is None else outer.repeated
         self.needs: list[Need] = []
 
     def of(self, memory: Tensor) -> list[Span]:
-        """What is written of it: before the loops around, and in this step of each."""
+        """What is surely written of it: before the bodies around, and in this turn of each."""
         outer = [] if self.outer is None else self.outer.of(memory)
         return [*outer, *self.spans.get(memory, ())]
 
+    def perhaps_of(self, memory: Tensor) -> list[Span]:
+        """What else may be written of it."""
+        outer = [] if self.outer is None else self.outer.perhaps_of(memory)
+        return [*outer, *self.perhaps.get(memory, ())]
+
     def add(self, memory: Tensor, span: Span) -> None:
         """A call writes a part as its `out`."""
+        self._check_first(memory, span)
+        self._note(memory, span)
+
+    def _check_first(self, memory: Tensor, span: Span) -> None:
         if self.overlapping(memory, span) is not None:
             self.repeated.setdefault(memory, span.site)
+
+    def _note(self, memory: Tensor, span: Span) -> None:
         spans = [*self.spans.get(memory, ()), span]
         # Those of a step stay apart, for each may move on in another way.
         self.spans[memory] = self._merged(spans) if self.outer is None else spans
 
+    def _note_perhaps(self, memory: Tensor, span: Span) -> None:
+        self.perhaps[memory] = [*self.perhaps.get(memory, ()), span]
+
     def overlapping(self, memory: Tensor, span: Span) -> Span | None:
-        """A part that is written and may overlap this one."""
-        return next((own for own in self.of(memory) if not self.are_apart(own, span)), None)
+        """A part that may be written and may overlap this one."""
+        known = [*self.of(memory), *self.perhaps_of(memory)]
+        return next((own for own in known if not self.are_apart(own, span)), None)
 
     def has(self, memory: Tensor, span: Span, more: Iterable[Span] = ()) -> bool:
         """Whether all of a part is surely written."""
@@ -88,7 +110,9 @@ class Written:
         return self._le(one.high, other.low) or self._le(other.high, one.low)
 
     def rename(self, memory: Tensor, new: Tensor) -> None:
-        self.spans[new] = self.spans.pop(memory)
+        for spans in (self.spans, self.perhaps):
+            if memory in spans:
+                spans[new] = spans.pop(memory)
 
     def _le(self, left: Affine, right: Affine) -> bool:
         return self.sizes.is_natural(right - left)
@@ -121,13 +145,54 @@ class Written:
             return None
         return Span(first.low, last.high, one.site)
 
+    # --- branches ---
+
+    @property
+    def state(self) -> tuple[dict[Tensor, list[Span]], dict[Tensor, list[Span]]]:
+        """What is written now, to go back to."""
+        return dict(self.spans), dict(self.perhaps)
+
+    @state.setter
+    def state(self, before: tuple[dict[Tensor, list[Span]], dict[Tensor, list[Span]]]) -> None:
+        self.spans, self.perhaps = before
+
+    def join(self, one: Written, other: Written) -> None:
+        """One of two bodies was run: what both wrote is written, and what only one did may be."""
+        for own, beside in ((one, other), (other, one)):
+            for memory, spans in own.spans.items():
+                for span in spans:
+                    if not beside.has(memory, span):
+                        self._note_perhaps(memory, span)
+                    elif not self.has(memory, span):
+                        self._note(memory, span)
+            for memory, spans in own.perhaps.items():
+                for span in spans:
+                    self._note_perhaps(memory, span)
+
+    def repeat(self, body: Written) -> None:
+        """A body was run any number of times, or not at all."""
+        for written in (body.spans, body.perhaps):
+            for memory, spans in written.items():
+                for span in spans:
+                    self.repeated.setdefault(memory, span.site)
+                    self._note_perhaps(memory, span)
+
     # --- loops ---
 
-    def need(self, memory: Tensor, span: Span, error: CompileError) -> None:
-        """A part that is read before it is surely written: in a loop earlier steps may have written it."""
-        if self.outer is None:
+    def need(
+        self, memory: Tensor, span: Span, error: CompileError, written: tuple[Span, ...] = ()
+    ) -> None:
+        """A part that is read before it is surely written: in a loop earlier steps may have written it.
+
+        written  of it in the bodies that are in this one, and around the reader
+        """
+        written = (*self.spans.get(memory, ()), *written)
+        if self.is_loop:
+            self.needs.append(Need(memory, span, written, error))
+        elif self.outer is not None:
+            self.outer.need(memory, span, error, written)
+        else:
             raise error
-        self.needs.append(Need(memory, span, tuple(self.spans.get(memory, ())), error))
 
     def end(self, steps: Steps) -> None:
         """The loop is over whose body this is of: what it needs is there, and what it writes counts outside."""
@@ -146,6 +211,14 @@ class Written:
                 swept = [*dict.fromkeys([*swept, *_swept(spans, steps), *still])]
             for span in swept:
                 outer.add(memory, span)
+        for memory, spans in self.perhaps.items():
+            for span in spans:
+                whole = next(_swept([span], steps), None)
+                if whole is None and not self.sizes.is_natural(-steps.count + 1):
+                    outer.repeated.setdefault(memory, span.site)
+                whole = whole or Span(steps.first(span.low), steps.first(span.high), span.site)
+                outer._check_first(memory, whole)
+                outer._note_perhaps(memory, whole)
 
     def _check(self, need: Need, steps: Steps) -> None:
         assert self.outer is not None

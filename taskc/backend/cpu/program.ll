@@ -1,5 +1,6 @@
 ; A program's calls, one after another, as one piece of work: who runs it has the pool until the last one ends. Those
-; that the plan lets run beside each other share the threads.
+; that the plan lets run beside each other share the threads. Jumps among them say where it goes on, for branches and
+; whiles.
 ;
 ; A program has plans, one for each set of sizes that occurred, and arenas. A plan has frames: the words of all of its
 ; calls. A call of the program takes a frame and an arena that nobody has, and puts its own addresses among the words.
@@ -13,7 +14,10 @@
 %kept = type { ptr, i64, i64 }                     ; what frames and arenas begin with: next, busy, bytes
 %arena = type { %kept, ptr }                       ; its memory
 %frame = type { %kept, ptr, i64, ptr, i64, ptr, ptr, ptr }
-  ; 1 words; 2 how many calls, and 3 each; 4 bytes of scratch; 5 @step; 6 the arena; 7 the memory that words lie in
+  ; 1 words; 2 how many steps, and 3 each; 4 bytes of scratch; 5 @step; 6 the arena; 7 the memory that words lie in
+
+; A step is %call. Of a jump -1 run beside it, where it begins is the number of another step, and in place of a kernel
+; there is 1 where it is one unless what its only argument points to is true.
 
 ; Takes one of so many bytes from a list, or none.
 define internal ptr @take(ptr %first, i64 %bytes) {
@@ -179,7 +183,7 @@ ready:
   ret ptr %frame
 }
 
-; Runs a frame's calls, and gives it back. The result is 0; -1 where the pool has to be set up first; -2 without
+; Runs a frame's steps, and gives it back. The result is 0; -1 where the pool has to be set up first; -2 without
 ; memory; or the number of an assertion that failed, and in the upper half that of its kernel.
 define i64 @run_program(ptr %frame) {
   %bytes_place = getelementptr %frame, ptr %frame, i32 0, i32 4
@@ -199,7 +203,7 @@ refuse:
 pooled:
   %scratches = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 11)
   %scratch = load ptr, ptr %scratches
-  %result = call i64 @run_calls(ptr %frame, ptr %scratch, i1 true)
+  %result = call i64 @run_steps(ptr %frame, ptr %scratch, i1 true)
   call void @release()
   br label %end
 other:                            ; another thread has the pool: all of it is done here
@@ -213,7 +217,7 @@ allocate:
   br i1 %failed, label %end, label %alone
 alone:
   %own = phi ptr [ null, %other ], [ %block, %allocate ]
-  %done = call i64 @run_calls(ptr %frame, ptr %own, i1 false)
+  %done = call i64 @run_steps(ptr %frame, ptr %own, i1 false)
   call void @free(ptr %own)
   br label %end
 end:
@@ -225,7 +229,7 @@ end:
   ret i64 %code
 }
 
-define internal i64 @run_calls(ptr %frame, ptr %scratch, i1 %is_shared) {
+define internal i64 @run_steps(ptr %frame, ptr %scratch, i1 %is_shared) {
   %count_place = getelementptr %frame, ptr %frame, i32 0, i32 2
   %count = load i64, ptr %count_place
   %calls_place = getelementptr %frame, ptr %frame, i32 0, i32 3
@@ -235,7 +239,7 @@ define internal i64 @run_calls(ptr %frame, ptr %scratch, i1 %is_shared) {
   %end = getelementptr %call, ptr %calls, i64 %count
   br label %look
 look:
-  %call = phi ptr [ %calls, %0 ], [ %next, %one ], [ %behind, %several ]
+  %call = phi ptr [ %calls, %0 ], [ %next, %one ], [ %behind, %several ], [ %next, %unless ], [ %there, %jump ]
   %more = icmp ult ptr %call, %end
   br i1 %more, label %each, label %fine
 each:
@@ -243,7 +247,10 @@ each:
   %others_place = getelementptr %call, ptr %call, i32 0, i32 7
   %others = load i64, ptr %others_place
   %is_one = icmp eq i64 %others, 0
-  br i1 %is_one, label %one, label %several
+  br i1 %is_one, label %one, label %other
+other:
+  %is_jump = icmp slt i64 %others, 0
+  br i1 %is_jump, label %leap, label %several
 one:                              ; as several, but there is nothing to add up: its blocks begin at 0
   %signed = call i64 @count(ptr %call)
   %is_much = icmp sgt i64 %signed, 0
@@ -260,6 +267,23 @@ several:
   %first = call i64 @run_beside(ptr %call, ptr %behind, ptr %step, ptr %scratch, i1 %is_shared)
   %hold = icmp eq i64 %first, 0
   br i1 %hold, label %look, label %wrong
+leap:
+  %condition_place = getelementptr %call, ptr %call, i32 0, i32 6
+  %may_stay = load i64, ptr %condition_place
+  %is_bound = icmp eq i64 %may_stay, 0
+  br i1 %is_bound, label %jump, label %unless
+unless:
+  %words_place = getelementptr %call, ptr %call, i32 0, i32 1
+  %words = load ptr, ptr %words_place
+  %flag_place = load ptr, ptr %words
+  %flag = load i8, ptr %flag_place
+  %stays = icmp ne i8 %flag, 0
+  br i1 %stays, label %look, label %jump
+jump:
+  %to_place = getelementptr %call, ptr %call, i32 0, i32 2
+  %to = load i64, ptr %to_place
+  %there = getelementptr %call, ptr %calls, i64 %to
+  br label %look
 wrong:
   %which = phi i64 [ %code, %one ], [ %first, %several ]
   ret i64 %which

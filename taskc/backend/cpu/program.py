@@ -24,8 +24,19 @@ from taskc.backend.cpu.pool import pool
 from taskc.backend.cpu.processor import host
 from taskc.backend.cpu.unpacking import has_entry
 from taskc.backend.packing import packed
+from taskc.errors import assert_never
 from taskc.ir import nodes as ir
-from taskc.ir.plan import Given, InArena, InConstant, Plan, deciding
+from taskc.ir.plan import (
+    Given,
+    InArena,
+    InConstant,
+    Jump,
+    Plan,
+    PlannedCall,
+    PlannedStep,
+    Word,
+    deciding,
+)
 from taskc.ir.program import Program
 
 Busy: TypeAlias = Callable[[int, Sequence[int]], int]
@@ -88,7 +99,7 @@ class _FrameMemory(_Memory):
     _fields_ = (
         *_KEPT,
         ("words", ctypes.c_void_p),
-        ("count", ctypes.c_int64), ("calls", ctypes.c_void_p),
+        ("count", ctypes.c_int64), ("steps", ctypes.c_void_p),
         ("scratch", ctypes.c_int64), ("step", ctypes.c_void_p),
         ("arena", ctypes.c_void_p), ("moved", ctypes.c_void_p),
     )  # fmt: skip
@@ -109,14 +120,14 @@ class _Frame:
     def __init__(self, plan: _LoadedPlan, step: int) -> None:
         self.words = plan.words.copy()
         starts = self.words.ctypes.data + 8 * plan.starts
-        job, count, kernel, beside = plan.code
+        job, begin, count, number, beside = plan.code
         none = np.zeros_like(job)
-        columns = [job, starts[:-1], none, none, count, starts[1:] - 8, kernel, beside]
-        self.calls = np.stack(columns, axis=1)  # %call
+        columns = [job, starts[:-1], begin, none, count, starts[1:] - 8, number, beside]
+        self.steps = np.stack(columns, axis=1)  # %call
         self.node = _FrameMemory(
             words=self.words.ctypes.data,
-            count=len(self.calls),
-            calls=self.calls.ctypes.data,
+            count=len(self.steps),
+            steps=self.steps.ctypes.data,
             scratch=plan.scratch,
             step=step,
         )
@@ -125,7 +136,8 @@ class _Frame:
 class _LoadedPlan:
     """A plan's words, as far as no call changes them, and where calls do.
 
-    starts  of each call's words, which end with one for the number of an assertion; and where all of them end
+    code    the columns of %call that are the same for all frames
+    starts  of each step's words, which end with one for the number of an assertion; and where all of them end
     """
 
     def __init__(
@@ -133,15 +145,15 @@ class _LoadedPlan:
     ) -> None:
         used = [kernels[call.kernel] for call in plan.calls]
         self.scratch = max((loaded.compiled.scratch for loaded in used), default=0)
-        code = [[it.library[name] for it in used] for name in ("job", "count")]
-        code += [[call.kernel for call in plan.calls], [call.beside for call in plan.calls]]
-        self.code = np.array(code, np.int64)
-        self.starts = np.cumsum([0, *[len(call.words) + 1 for call in plan.calls]])
+        words = [_words_of(step) for step in plan.steps]
+        code = [_code_of(step, kernels) for step in plan.steps]
+        self.code = np.array(code, np.int64).reshape(-1, 5).T
+        self.starts = np.cumsum([0, *[len(own) + 1 for own in words]])
         self.words = np.zeros(self.starts[-1], np.uint64)
         given: list[tuple[int, int, int]] = []
         moved: list[tuple[int, int]] = []
-        for start, call in zip(self.starts, plan.calls, strict=False):
-            for number, word in enumerate(call.words, start=int(start)):
+        for start, own in zip(self.starts, words, strict=False):
+            for number, word in enumerate(own, start=int(start)):
                 match word:
                     case Given():
                         given.append((number, word.parameter, word.offset))
@@ -168,6 +180,28 @@ class _LoadedPlan:
     @property
     def is_idle(self) -> bool:
         return not any(frame.node.busy for frame in self.frames)
+
+
+def _words_of(step: PlannedStep) -> tuple[Word, ...]:
+    match step:
+        case PlannedCall():
+            return step.words
+        case Jump():
+            return () if step.unless is None else (step.unless,)
+        case _:
+            return assert_never(step)
+
+
+def _code_of(step: PlannedStep, kernels: Sequence[Loaded]) -> tuple[int, int, int, int, int]:
+    """What is in %call of a step: job, begin, count, kernel, beside."""
+    match step:
+        case PlannedCall():
+            library = kernels[step.kernel].library
+            return library["job"], 0, library["count"], step.kernel, step.beside
+        case Jump():
+            return 0, step.to, 0, step.unless is not None, -1
+        case _:
+            return assert_never(step)
 
 
 def _table(rows: Sequence[tuple[int, ...]], columns: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The body of a loop as a program of its own, whose parameters are what lasts from one of its steps to the next.
+"""The body of a loop, a while or a branch as a program of its own, whose parameters are what lasts longer than it.
 
     temporary h: f32[64]                program body[t](x, y: ..., h: f32[64]):
     temporary p: f32[64]                    temporary p: f32[64]
@@ -6,59 +6,72 @@
         product(h, out=p)                   moved(p, x_1, out=h)
         moved(p, x_1, out=h)
 
-A temporary is the body's own if no call elsewhere names it, and the first one in the body that does writes all of it:
-then nobody reads what a step before has left there.
+A temporary is the body's own if nothing elsewhere names it, and the first call in the body that does writes all of it:
+then nobody reads what a step before has left there. What a while's condition says is read outside of its body.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from taskc.ir.nodes import Tensor
-from taskc.ir.program import Call, Loop, Program, Step, calls_of
+from taskc.ir.program import (
+    Call,
+    Loop,
+    Program,
+    Step,
+    bodies_of,
+    tensors_named,
+    with_bodies,
+)
 from taskc.passes.programs.calls import Calls
+
+Body: TypeAlias = "tuple[Step, ...]"
 
 
 def map_bodies(program: Program, change: Callable[[Program], Program]) -> Program:
-    """The program with the bodies of its loops, but not of those in them, as `change` makes them."""
+    """The program with the bodies of its steps, but not of those in them, as `change` makes them."""
     steps: list[Step] = []
+    calls = Calls(program)
     for step in program.calls:
-        made: Step = step
-        if isinstance(step, Loop):
-            body = change(_as_program(program, step)).calls
-            made = step if body == step.body else replace(step, body=body)
-        steps.append(made)
+        bodies = [change(_as_program(calls, step, body)).calls for body in bodies_of(step)]
+        steps.append(with_bodies(step, bodies))
     if all(made is before for made, before in zip(steps, program.calls, strict=True)):
         return program
     return replace(program, calls=tuple(steps))
 
 
-def _as_program(program: Program, loop: Loop) -> Program:
-    own = _own(Calls(program), program.calls, loop)
+def _as_program(calls: Calls, step: Step, body: Body) -> Program:
+    program = calls.program
+    own = _own(calls, program.calls, step, body)
     kept = [tensor for tensor in program.temporaries if tensor not in own]
-    named = {given for call in calls_of(loop.body) for given in call.arguments}
+    named = tensors_named(body)
+    number = (step.variable,) if isinstance(step, Loop) else ()
     return replace(
         program,
         parameters=(*program.parameters, *kept),
-        dimensions=(*program.dimensions, loop.variable),
+        dimensions=(*program.dimensions, *number),
         temporaries=tuple([tensor for tensor in program.temporaries if tensor in own]),
-        calls=loop.body,
+        calls=body,
         views=tuple([view for view in program.views if view.tensor in named]),
     )
 
 
-def _own(calls: Calls, steps: Sequence[Step], loop: Loop) -> set[Tensor]:
-    """The temporaries of the body of a loop, which is one of these steps."""
+def _own(calls: Calls, steps: Sequence[Step], step: Step, body: Body) -> set[Tensor]:
+    """The temporaries of a body of a step, which is one of these steps."""
     found: set[Tensor] = set()
     touched: set[Tensor] = set()
-    for step in loop.body:
-        if isinstance(step, Loop):
-            found |= _own(calls, loop.body, step)
-        else:
-            found |= _written_whole(calls, step) - touched
-        touched |= calls.reads(step) | calls.writes(step)
-    others = [step for step in steps if step is not loop]
+    for inner in body:
+        if isinstance(inner, Call):
+            found |= _written_whole(calls, inner) - touched
+        for deeper in bodies_of(inner):
+            found |= _own(calls, body, inner, deeper)
+        touched |= calls.reads(inner) | calls.writes(inner)
+    # The step without this body is its condition and the other side of a branch.
+    empty = [() if it is body else it for it in bodies_of(step)]
+    others = [with_bodies(step, empty), *[other for other in steps if other is not step]]
     return found.difference(*map(calls.reads, others), *map(calls.writes, others))
 
 

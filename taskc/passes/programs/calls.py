@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from taskc.ir.affine import constant_difference
 from taskc.ir.build import add, index, product
 from taskc.ir.nodes import Expression, Tensor, Variable
-from taskc.ir.program import Call, Computation, Program, Step, View, calls_of
+from taskc.ir.program import Call, Computation, Program, Step, View, calls_of, conditions_of
 from taskc.ir.signature import Parameter, is_output
 
 
 class Calls:
-    """A list of steps by position; calls that became part of another are None. A loop stays as it is.
+    """A list of steps by position; calls that became part of another are None. What has a body stays as it is.
 
     Memory is what tensors without the views of them are: a parameter, a constant or a temporary.
     """
@@ -66,7 +66,9 @@ class Calls:
         return self.views.get(tensor) or View(tensor, tensor)
 
     def reads(self, call: Step | None) -> set[Tensor]:
-        return {self.memory(given) for item, given in _tensors(call) if item.role != "out"}
+        read = [given for item, given in _tensors(call) if item.role != "out"]
+        conditions = conditions_of((call,)) if call is not None else ()
+        return {*map(self.memory, read), *map(self.memory, conditions)}
 
     def writes(self, call: Step | None) -> set[Tensor]:
         return {self.memory(given) for item, given in _tensors(call) if item.role != "in"}
@@ -121,7 +123,7 @@ def _ends_before(one: View, other: View) -> bool:
 
 
 def _tensors(step: Step | None) -> Iterator[tuple[Tensor, Tensor]]:
-    """The parameters that are tensors of a call, or of those in a loop, each with what it is given."""
+    """The parameters that are tensors of a call, or of those in bodies, each with what it is given."""
     for call in calls_of((step,) if step is not None else ()):
         for item, given in zip(call.callee.parameters, call.arguments, strict=True):
             if isinstance(item, Tensor):

@@ -10,7 +10,8 @@
     moved(x, out=u)
     copied(u, out=y)
 
-A kernel that prints, stops or asserts does so whether or not its results are read, and a call that stays apart stays.
+A loop, a while or a branch goes where nothing that it writes is read. A kernel that prints, stops or asserts does so
+whether or not its results are read, and a call that stays apart stays.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import replace
 
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Kernel, Tensor
-from taskc.ir.program import Call, Program, Step, calls_of
+from taskc.ir.program import Call, Program, Step, calls_of, tensors_named
 from taskc.ir.rewrite import walk
 from taskc.passes.programs.calls import Calls
 
@@ -32,9 +33,7 @@ def drop_dead(program: Program) -> Program:
         if not alive.isdisjoint(calls.writes(step)) or any(map(_is_seen, calls_of((step,)))):
             alive |= calls.reads(step)
             kept.append(step)
-    named = {
-        given for call in calls_of(kept) for given in call.arguments if isinstance(given, Tensor)
-    }
+    named = {*tensors_named(kept)}
     views = tuple([view for view in program.views if view.tensor in named])
     named |= {view.of for view in views}
     temporaries = tuple([tensor for tensor in program.temporaries if tensor in named])

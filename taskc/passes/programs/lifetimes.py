@@ -4,18 +4,33 @@
     u = exp(t)             u: 1..2, in t's memory: exp reads t[i] only where it writes u[i]
     out = sum(u)
 
+What a loop or a while touches is needed as long as it lasts: a step may want what the one before has left. Of a
+branch's bodies, one of which is run, the first counts as coming before the other.
+
 A view's memory is that of the tensor it looks at. Only tensors of equal types share memory so, whatever the sizes are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count, islice
 
+from taskc.errors import assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.affine import constant_difference
 from taskc.ir.nodes import Expression, Tensor
-from taskc.ir.program import Call, Loop, Program, calls_of
+from taskc.ir.program import (
+    Branch,
+    Call,
+    Loop,
+    Program,
+    Step,
+    While,
+    bodies_of,
+    calls_of,
+    steps_of,
+)
 from taskc.ir.rewrite import expressions, tensors_of, walk, walk_statements
 
 
@@ -32,31 +47,53 @@ def blocks_of(program: Program) -> list[Block]:
     """The memory that a program's temporaries need; one that no call names needs none."""
     owners = {view.tensor: view.of for view in program.views}
     found: dict[Tensor, Block] = {}
-    for first, last, call in _spans(program):
-        for argument in call.arguments:
-            if isinstance(argument, Tensor):
-                owner = owners.get(argument, argument)
-                block = found.setdefault(owner, Block([owner], first, last))
-                block.last = last
+    for first, last, step in _spans(program.calls, count()):
+        for tensor in _named(step):
+            owner = owners.get(tensor, tensor)
+            block = found.setdefault(owner, Block([owner], first, last))
+            block.last = last
     temporaries = {*program.temporaries}
     found = {tensor: block for tensor, block in found.items() if tensor in temporaries}
-    for number, last, call in _spans(program):
+    for number, last, step in _spans(program.calls, count()):
         # In a loop the next step may want what this one's last call would replace.
-        for before, after in _replacing(call, owners) if number == last else ():
-            if before in found and after in found:
-                _join(found, before, after, number)
+        if number == last and isinstance(step, Call):
+            for before, after in _replacing(step, owners):
+                if before in found and after in found:
+                    _join(found, before, after, number)
     return list({id(block): block for block in found.values()}.values())
 
 
-def _spans(program: Program) -> Iterator[tuple[int, int, Call]]:
-    """The calls in order, each with the numbers of the first and the last one that it stands for: of a loop, all."""
-    number = 0
-    for step in program.calls:
-        # One more of a loop: its calls are no single ones, however few they are.
-        last = number + (len(list(calls_of(step.body))) if isinstance(step, Loop) else 0)
-        for call in calls_of((step,)):
-            yield number, last, call
-        number = last + 1
+def _spans(steps: Sequence[Step], numbers: Iterator[int]) -> Iterator[tuple[int, int, Step]]:
+    """Calls and conditions in order, each with the first and the last number that it stands for: of a loop, all."""
+    for step in steps:
+        number = next(numbers)
+        match step:
+            case Call():
+                yield number, number, step
+            case Branch():
+                yield number, number, step
+                for body in bodies_of(step):
+                    yield from _spans(body, numbers)
+            case Loop() | While():
+                # One more of a loop: its calls are no single ones, however few they are.
+                inner = [*steps_of((step,))]
+                last = max([number, *islice(numbers, len([*calls_of((step,))]))])
+                yield from [(number, last, one) for one in inner if not isinstance(one, Loop)]
+            case _:
+                assert_never(step)
+
+
+def _named(step: Step) -> list[Tensor]:
+    """What a step names itself."""
+    match step:
+        case Call():
+            return [given for given in step.arguments if isinstance(given, Tensor)]
+        case Branch() | While():
+            return [step.condition]
+        case Loop():
+            return []
+        case _:
+            return assert_never(step)
 
 
 def _join(found: dict[Tensor, Block], before: Tensor, after: Tensor, number: int) -> None:
