@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
@@ -204,7 +205,17 @@ def _definition(block: list[str], name: str) -> ast.FunctionDef | None:
 
 # --- lambdas ---------------------------------------------------------------------------------
 
-_modules: dict[str, tuple[int, ast.Module, list[ast.Lambda]]] = {}
+
+@dataclass(frozen=True, slots=True)
+class _Module:
+    """What is looked for in a file: outer ones before inner ones."""
+
+    text: int
+    lambdas: list[ast.Lambda]
+    withs: list[ast.With]
+
+
+_modules: dict[str, _Module] = {}
 
 
 def lambda_source(function: FunctionType) -> Source:
@@ -223,7 +234,7 @@ def lambda_source(function: FunctionType) -> Source:
     names = code.co_varnames[: code.co_argcount]
     found = [
         node
-        for node in _lambdas(file, lines)
+        for node in _module(file, lines).lambdas
         if node.lineno == line and tuple(arg.arg for arg in node.args.args) == names
     ]
     if len(found) > 1 and sys.version_info >= (3, 11):
@@ -248,22 +259,19 @@ def lambda_source(function: FunctionType) -> Source:
     return source
 
 
-def _lambdas(file: str, lines: list[str]) -> list[ast.Lambda]:
-    """Those of a file, outer ones before inner ones."""
-    return _module(file, lines)[-1]
-
-
-def _module(file: str, lines: list[str]) -> tuple[int, ast.Module, list[ast.Lambda]]:
-    """The tree of a file and its lambdas: of one that can't be read an empty one."""
+def _module(file: str, lines: list[str]) -> _Module:
     text = "".join(lines)
     known = _modules.get(file)
-    if known is None or known[0] != hash(text):
+    if known is None or known.text != hash(text):
         try:
-            tree = ast.parse(text)
+            nodes = [*ast.walk(ast.parse(text))]
         except SyntaxError:
-            tree = ast.Module(body=[], type_ignores=[])
-        found = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda)]
-        known = _modules[file] = hash(text), tree, found
+            nodes = []
+        known = _modules[file] = _Module(
+            hash(text),
+            [node for node in nodes if isinstance(node, ast.Lambda)],
+            [node for node in nodes if isinstance(node, ast.With)],
+        )
     return known
 
 
@@ -327,10 +335,8 @@ def _column(text: str, offset: int) -> int:
 def way_out(site: Location) -> Location | None:
     """A `return`, `break` or `continue` that leaves the body of the `with` whose head is at a place."""
     lines = linecache.getlines(site.file)
-    for node in ast.walk(_module(site.file, lines)[1]):
-        if isinstance(node, ast.With) and any(
-            _is_at(item.context_expr, site) for item in node.items
-        ):
+    for node in _module(site.file, lines).withs:
+        if any(_is_at(item.context_expr, site) for item in node.items):
             leaving = next(_leaving(node.body), None)
             if leaving is not None:
                 text = lines[leaving.lineno - 1].rstrip("\r\n")

@@ -7,7 +7,7 @@
         moved(p, x_1, out=h)
 
 A temporary is the body's own if nothing elsewhere names it, and the first call in the body that does writes all of it:
-then nobody reads what a step before has left there. What a while's condition says is read outside of its body.
+then nobody reads what a step before has left there.
 """
 
 from __future__ import annotations
@@ -69,9 +69,8 @@ def _own(calls: Calls, steps: Sequence[Step], step: Step, body: Body) -> set[Ten
         for deeper in bodies_of(inner):
             found |= _own(calls, body, inner, deeper)
         touched |= calls.reads(inner) | calls.writes(inner)
-    # The step without this body is its condition and the other side of a branch.
-    empty = [() if it is body else it for it in bodies_of(step)]
-    others = [with_bodies(step, empty), *[other for other in steps if other is not step]]
+    # What a condition says was written before the step, and so is none of these.
+    others = [other for other in steps if other is not step]
     return found.difference(*map(calls.reads, others), *map(calls.writes, others))
 
 

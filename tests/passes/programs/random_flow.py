@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 import taskc as tc
-from taskc import boolean, i64
+from taskc import i64
 
 SIZE = 6
 _VARIABLES = ("a", "b", "c", "d")
@@ -114,7 +114,7 @@ class _Writer:
 
 def expected(body: Sequence[Statement], given: Any) -> list[Any]:
     known: dict[str, Any] = {name: given[n].copy() for n, name in enumerate(_VARIABLES)}
-    known |= {name: bool(given[0, n] % 2) for n, name in enumerate(_FLAGS)}
+    known |= {name: given[0, n] % 5 < 2 for n, name in enumerate(_FLAGS)}
     _run(body, known)
     return [known[name] for name in _VARIABLES]
 
@@ -148,7 +148,7 @@ def program(seed: int) -> tc.ProgramDefinition:
         known = {name: _copied(given[n]) for n, name in enumerate(_VARIABLES)}
         first = given[0]
         for n, name in enumerate(_FLAGS):
-            known[name] = tc.compute((), lambda n=n: first[n] % 2 == 1, name="flag")
+            known[name] = _flag(first[n : n + 1], 2)
         _trace(made, known)
         return {name: known[name] for name in _VARIABLES}
 
@@ -159,6 +159,10 @@ def _copied(x: Any, out: Any = None) -> Any:
     return tc.compute(x.shape, lambda *at: x[at], name="copy", out=out)
 
 
+def _flag(of: Any, bound: int, out: Any = None) -> Any:
+    return tc.compute((), lambda: of[0] % 5 < bound, name="flag", out=out)
+
+
 def _trace(body: Sequence[Statement], outer: dict[str, Any]) -> None:
     known = dict(outer)
     for one in body:
@@ -166,9 +170,7 @@ def _trace(body: Sequence[Statement], outer: dict[str, Any]) -> None:
             case Set():
                 _trace_set(one, known)
             case Flag():
-                of, bound = known[one.of], one.bound
-                out = known[one.target]
-                tc.compute((), lambda of=of, bound=bound: of[0] % 5 < bound, name="flag", out=out)
+                _flag(known[one.of], one.bound, known[one.target])
             case Either():
                 with tc.branch(known[one.flag]):
                     _trace(one.then, known)
@@ -176,17 +178,21 @@ def _trace(body: Sequence[Statement], outer: dict[str, Any]) -> None:
                     with tc.otherwise():
                         _trace(one.otherwise, known)
             case Turns():
-                of = known[one.count]
-                left = tc.compute((), lambda of=of: of[0] % 4, name="left")
-                more = tc.compute((), lambda left=left: left[()] > 0, name="more")
-                for _ in tc.steps_while(more):
-                    _trace(one.body, known)
-                    less = tc.compute((), lambda left=left: left[()] - 1, name="less")
-                    _copied(less, left)
-                    tc.compute((), lambda left=left: left[()] > 0, name="more", out=more)
+                _trace_turns(one, known)
             case Steps():
                 for _ in tc.steps(one.count):
                     _trace(one.body, known)
+
+
+def _trace_turns(one: Turns, known: dict[str, Any]) -> None:
+    of = known[one.count]
+    left = tc.compute((), lambda: of[0] % 4, name="left")
+    more = tc.compute((), lambda: left[()] > 0, name="more")
+    for _ in tc.steps_while(more):
+        _trace(one.body, known)
+        less = tc.compute((), lambda: left[()] - 1, name="less")
+        _copied(less, left)
+        tc.compute((), lambda: left[()] > 0, name="more", out=more)
 
 
 def _trace_set(one: Set, known: dict[str, Any]) -> None:

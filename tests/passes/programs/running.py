@@ -60,7 +60,7 @@ def _machine(target: str) -> Machine:
 def _temporary(described: Any) -> Any:
     """Memory that shows where somebody reads what nobody wrote."""
     made = in_usual_order(described)
-    made.view(np.uint8).fill(0xFF)
+    made.reshape(-1).view(np.uint8).fill(0xFF)
     return made
 
 
