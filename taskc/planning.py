@@ -81,7 +81,8 @@ def plan(
                     kernel = numbers[id(step.call.callee)]
                     planned.append(PlannedCall(kernel, _words(step, places), others))
                 case _Leap():
-                    planned.append(Jump(step.to, step.unless and places[step.unless]))
+                    unless = None if step.unless is None else places[step.unless]
+                    planned.append(Jump(step.to, unless))
                 case _:
                     assert_never(step)
     return Plan(tuple(planned), laid.size, laid.alive)

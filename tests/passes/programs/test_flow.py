@@ -13,7 +13,7 @@ from taskc import boolean, driver, f32, planning
 from taskc.ir import calls_text
 from taskc.ir.program import Branch, Program, While, steps_of
 from taskc.machine import machine
-from taskc.passes.programs import calls, drop_dead, lifetimes
+from taskc.passes.programs import calls, drop_dead
 from taskc.passes.programs.lifetimes import blocks_of
 from taskc.passes.programs.schedule import schedule
 from tests.lang import test_branches as branches
@@ -178,15 +178,15 @@ def test_random_programs_in_a_sweep(first: int) -> None:
 MISTAKES: list[tuple[Mutation, Callable[[], Any]]] = [
     (
         Mutation(
-            "lifetimes", "a while is over with each call in it", lifetimes, "_spans",
-            edited("case Branch():", "case Branch() | While():"),
+            "planning", "a while is over with each call in it", planning, "_laid",
+            edited("min(whiles, default=(time, time))", "(time, time)"),
         ),
         lambda: run(4),
     ),
     (
         Mutation(
-            "lifetimes", "a condition needs no memory", lifetimes, "_named",
-            edited("return [step.condition]", "return []"),
+            "planning", "a condition needs no memory", planning, "_accesses",
+            edited("[(step.unless, False)] if step.unless else []", "[]"),
         ),
         lambda: run(0),
     ),
@@ -207,14 +207,14 @@ MISTAKES: list[tuple[Mutation, Callable[[], Any]]] = [
     (
         Mutation(
             "planning", "a while is a branch", planning, "_add_steps",
-            edited("made.append(Jump(start))", ""),
+            edited("made.append(_Leap(start))", ""),
         ),
         lambda: run(2),
     ),
     (
         Mutation(
             "planning", "one body of a branch follows the other", planning, "_add_steps",
-            edited("made[over] = Jump(len(made))", "made[over] = Jump(over + 1)"),
+            edited("made[over] = _Leap(len(made))", "made[over] = _Leap(over + 1)"),
         ),
         lambda: run(2),
     ),
