@@ -21,7 +21,7 @@ from taskc.driver import CheckError
 from taskc.errors import CompileError, InternalError
 
 COMMANDS = (
-    *("demo", "show", "run", "check", "map", "mutate", "tune", "best", "db", "doctor"),
+    *("demo", "show", "run", "profile", "check", "map", "mutate", "tune", "best", "db", "doctor"),
     *("compile", "explain", "verify", "bench"),
 )
 

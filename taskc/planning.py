@@ -40,30 +40,9 @@ def plan(
     threads: int = 1,
     busy: Busy = lambda kernel, words: 0,
 ) -> Plan:
-    """The plan of a program of kernels.
-
-    blocks   the memory of its temporaries: they are the same for all sizes
-    sizes    of what a plan depends on: `taskc.ir.plan.deciding`
-    threads  that there are for its calls
-    busy     how many of them a call keeps busy; 0 where its work is too little for another one
-    """
-    known = sized(program, sizes)
-    line = _in_line(known.steps)
-    numbers = {id(kernel): n for n, kernel in enumerate(kernels_of(program).values())}
-    memory = {tensor: n for n, block in enumerate(blocks) for tensor in block.tensors}
-    accesses = [list(_accesses(step, memory, known)) for step in line.steps]
-    amounts = [max(_bytes(tensor, known) for tensor in block.tensors) for block in blocks]
-    groups = [[number] for number in range(len(line.steps))]
-    laid = _laid(amounts, accesses, groups, line.turns)
-    if threads > 1:
-        together = []
-        for run in line.runs():
-            counts = [busy(numbers[id(call.call.callee)], _numbers(call)) for call in run.calls]
-            found = beside(hazards(accesses[run.start : run.stop]), counts, threads)
-            together += [[run.start + number for number in group] for group in found]
-        wide = _laid(amounts, accesses, together, line.turns)
-        if wide.size <= threads * laid.size:  # what runs at one time is alive at one time
-            groups, laid = together, wide
+    """The plan of a program of kernels, of what `arrange` is given."""
+    made = arrange(program, blocks, sizes, threads, busy)
+    known, line, laid = made.known, made.line, made.arena
     places: dict[Tensor | Variable, Word] = {
         item: Given(number) for number, item in enumerate(program.parameters)
     }
@@ -73,8 +52,9 @@ def plan(
     for view, of in known.views.items():
         if of in places:  # a temporary that no call names is nowhere
             places[view] = _behind(places[of], known.starts[view] * view.dtype.nbytes)
+    numbers = _numbers_of_kernels(program)
     planned: list[PlannedStep] = []
-    for group in groups:
+    for group in made.groups:
         for others, number in zip(reversed(range(len(group))), group, strict=True):
             match step := line.steps[number]:
                 case SizedCall():
@@ -86,6 +66,67 @@ def plan(
                 case _:
                     assert_never(step)
     return Plan(tuple(planned), laid.size, laid.alive)
+
+
+def _numbers_of_kernels(program: Program) -> dict[int, int]:
+    return {id(kernel): n for n, kernel in enumerate(kernels_of(program).values())}
+
+
+@dataclass(frozen=True, slots=True)
+class Arranged:
+    """A program at sizes that are known: the order of its steps, and where its temporaries lie meanwhile.
+
+    groups  numbers of steps, in order: those of one may be made at the same time
+    """
+
+    known: Sized
+    line: _Line
+    groups: list[list[int]]
+    arena: Laid
+
+    @property
+    def calls(self) -> list[tuple[int, SizedCall]]:
+        """In order, each with the number of its group."""
+        steps = self.line.steps
+        return [
+            (time, step)
+            for time, group in enumerate(self.groups)
+            for number in group
+            if isinstance(step := steps[number], SizedCall)
+        ]
+
+
+def arrange(
+    program: Program,
+    blocks: Sequence[Block],
+    sizes: Mapping[Variable, Any],
+    threads: int = 1,
+    busy: Busy = lambda kernel, words: 0,
+) -> Arranged:
+    """The order of a program's calls.
+
+    blocks   the memory of its temporaries: they are the same for all sizes
+    sizes    of what a plan depends on: `taskc.ir.plan.deciding`
+    threads  that there are for its calls
+    busy     how many of them a call keeps busy; 0 where its work is too little for another one
+    """
+    known = sized(program, sizes)
+    line, numbers = _in_line(known.steps), _numbers_of_kernels(program)
+    memory = {tensor: n for n, block in enumerate(blocks) for tensor in block.tensors}
+    accesses = [list(_accesses(step, memory, known)) for step in line.steps]
+    amounts = [max(bytes_of(tensor, known) for tensor in block.tensors) for block in blocks]
+    groups = [[number] for number in range(len(line.steps))]
+    laid = _laid(amounts, accesses, groups, line.turns)
+    if threads > 1:
+        together = []
+        for run in line.runs():
+            counts = [busy(numbers[id(call.call.callee)], _numbers(call)) for call in run.calls]
+            found = beside(hazards(accesses[run.start : run.stop]), counts, threads)
+            together += [[run.start + number for number in group] for group in found]
+        wide = _laid(amounts, accesses, together, line.turns)
+        if wide.size <= threads * laid.size:  # what runs at one time is alive at one time
+            groups, laid = together, wide
+    return Arranged(known, line, groups, laid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,14 +216,17 @@ def _accesses(
     for tensor, writes in touched:
         memory = known.views.get(tensor, tensor)
         start = known.starts.get(tensor, 0) * tensor.dtype.nbytes
-        yield Access(blocks.get(memory, memory), start, start + _bytes(tensor, known), writes)
+        yield Access(blocks.get(memory, memory), start, start + bytes_of(tensor, known), writes)
 
 
 @dataclass(frozen=True, slots=True)
-class _Laid:
-    """Where blocks lie in an arena, its size, and how much of it is alive at once."""
+class Laid:
+    """Blocks in an arena: the bytes of each, where it lies, and from which group to which; one that none touches has
+    no groups. And its size, and how much of it is alive at once."""
 
+    amounts: Sequence[int]
     offsets: list[int]
+    spans: list[tuple[int, int]]
     size: int
     alive: int
 
@@ -192,7 +236,7 @@ def _laid(
     accesses: Sequence[Sequence[Access]],
     groups: Sequence[Sequence[int]],
     turns: Sequence[tuple[int, int]],
-) -> _Laid:
+) -> Laid:
     """Blocks of so many bytes, each needed from the first group that touches it to the last one.
 
     What a while touches is needed as long as it lasts: a turn may want what the one before has left.
@@ -213,10 +257,13 @@ def _laid(
     offsets, (places, size) = [0] * len(amounts), placed(sizes, spans)
     for number, place in zip(used, places, strict=True):
         offsets[number] = place
-    return _Laid(offsets, size, most_alive(sizes, spans))
+    return Laid(
+        amounts, offsets, [*zip(firsts, lasts, strict=True)], size, most_alive(sizes, spans)
+    )
 
 
-def _bytes(tensor: Tensor, known: Sized) -> int:
+def bytes_of(tensor: Tensor, known: Sized) -> int:
+    """What a tensor takes in memory, with what pads its layout."""
     shape, layout = known.shapes[tensor], tensor.layout
     count = prod(shape) if layout is None else slots_of(shape, layout)
     return count * tensor.dtype.nbytes
@@ -246,7 +293,7 @@ def _words(call: SizedCall, places: Mapping[Tensor | Variable, Word]) -> tuple[W
     words = [
         places[item]
         if isinstance(item, Tensor | Variable)
-        else int.from_bytes(item.tobytes(), "little")
+        else int.frombytes_of(item.tobytes(), "little")
         for item in call.arguments
     ]
     return (*words, *[call.dimensions[own] for own in callee.dimensions])

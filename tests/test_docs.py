@@ -93,6 +93,7 @@ def test_all_documents_are_here() -> None:
         "measured",
         "onnx",
         "passes",
+        "profiling",
         "tuning",
         "tutorial",
     ]

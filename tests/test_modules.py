@@ -37,9 +37,10 @@ ELSEWHERE = {
     "tune/test_dry.py": "commands/tune_target",
     "tune/test_tuner.py": "tune/strategies",
     "tune/test_choose.py": "tune/space tune/versions",
-    "tune/test_report.py": "tune/report_markup tune/report_plots",
+    "tune/test_report.py": "markup tune/report_plots",
     "tune/test_session.py": "tune/bench",
     "commands/test_tune.py": "commands/best tune/calibrate",
+    "profiling/test_page.py": "profiling/drawings",
     # A model is read, and seen in the graph that comes out.
     "onnx/test_reader.py": "onnx/attributes onnx/constants onnx/graph onnx/order onnx/protobuf"
     " onnx/resolve onnx/schemas onnx/writer onnx/written",

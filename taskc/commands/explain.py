@@ -15,7 +15,7 @@ from taskc.commands.options import add_json
 from taskc.commands.terminal import Progress, columns, many, write, write_text
 from taskc.driver import scheduled
 from taskc.ir.nodes import Tensor
-from taskc.ir.program import Call, Program, calls_of
+from taskc.ir.program import Call, calls_of
 from taskc.lang.program import ProgramDefinition
 from taskc.packed import slots_of
 
@@ -79,10 +79,9 @@ def run(options: argparse.Namespace) -> int:
 
 def steps_of(program: ProgramDefinition) -> list[Step]:
     """The calls of a program whose sizes are known, as they run."""
-    made, traced = scheduled(program)[0], program.ir
+    made, _ = scheduled(program)
     return [
-        Step(call.callee.name, _nodes_in(traced, call), _moved([call]))
-        for call in calls_of(made.calls)
+        Step(call.callee.name, _nodes_in(call), _moved([call])) for call in calls_of(made.calls)
     ]
 
 
@@ -95,42 +94,9 @@ def traffic_of(program: ProgramDefinition) -> Traffic:
     )
 
 
-def _nodes_in(traced: Program, call: Call) -> tuple[str, ...]:
-    """The nodes of the calls that lie, in the program as it was traced, between what a call writes and what it reads.
-
-    A call that became part of several others is in each.
-    """
-    makers: dict[Tensor, list[Call]] = {}
-    for one in calls_of(traced.calls):
-        for tensor in _written(one):
-            makers.setdefault(tensor, []).append(one)
-    behind = {view.tensor: view.of for view in traced.views}
-    ends = {item for item in call.arguments if isinstance(item, Tensor)}
-    waiting = _written(call)
-    ends.difference_update(waiting)
-    found: dict[int, Call] = {}
-    seen = {*ends}
-    while waiting:
-        tensor = waiting.pop()
-        if tensor in seen:
-            continue
-        seen.add(tensor)
-        waiting += [behind[tensor]] if tensor in behind else []
-        for one in makers.get(tensor, ()):
-            found[id(one)] = one
-            waiting += [item for item in one.arguments if isinstance(item, Tensor)]
-    ordered = [one.loc.text for one in calls_of(traced.calls) if id(one) in found]
-    return tuple(dict.fromkeys(title for title in ordered if title))
-
-
-def _written(call: Call) -> list[Tensor]:
-    return [
-        given
-        for given, parameter in zip(call.arguments, call.callee.parameters, strict=True)
-        if isinstance(given, Tensor)
-        and isinstance(parameter, Tensor)
-        and parameter.role in ("out", "inout")
-    ]
+def _nodes_in(call: Call) -> tuple[str, ...]:
+    """The titles of the nodes that a call took in. A call that became part of several others is in each."""
+    return tuple([place.text for place in call.origins if not place.line and place.text])
 
 
 def _moved(calls: Iterable[Call]) -> int:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
+from pathlib import Path
 
+from taskc.commands.terminal import UsageError
 from taskc.ir.target import TARGETS
 
 _KERNEL_HELP = """\
@@ -45,6 +48,18 @@ def add_seeds(parser: argparse.ArgumentParser, default: int) -> None:
         default=default,
         help=f"how many schedules of the workers are tried (default {default})",
     )
+
+
+def page_at(named: str) -> Path:
+    """Where a page is written; it is checked before what takes long."""
+    path = Path(named)
+    if path.is_dir():
+        raise UsageError(f"the report can't be written to {path}: it is a folder")
+    if not path.parent.is_dir():
+        raise UsageError(f"the report can't be written to {path}: there is no folder {path.parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UsageError(f"the report can't be written to {path}: permission denied")
+    return path
 
 
 def positive(text: str) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import ast
 import json
-import os
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,7 +15,7 @@ import taskc as tc
 from taskc import DType, Machine, f32, machine
 from taskc.commands.loading import load_kernel, load_module
 from taskc.commands.models import add_feeds, feeds_of, is_model
-from taskc.commands.options import add_json, positive, seconds_of
+from taskc.commands.options import add_json, page_at, positive, seconds_of
 from taskc.commands.terminal import Progress, UsageError, columns, many, write, write_text
 from taskc.commands.tune_target import add_target, machine_of, report_dry
 from taskc.ir.types import DTYPES
@@ -115,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("say what is tuned: matmul, conv2d, FILE:TEMPLATE or FILE.onnx")
     here = machine_of(options.target, is_dry=options.dry_run)
     wanted = _all_asked(options.what, options.more, here)
-    page = None if options.report is None else _writable(Path(options.report))
+    page = None if options.report is None else page_at(options.report)
     if page is not None and len(wanted) > 1:
         raise UsageError(f"a report is of one problem, and {options.what} has {len(wanted)}")
     data, was_interrupted = [], False
@@ -168,17 +167,6 @@ def _tuned(wanted: Asked, options: argparse.Namespace) -> Tuned:
             return dry_run(wanted.space, **how)
         how["workers"] = options.workers and ray_workers(options.workers)
         return tuned(wanted.space, reference=wanted.reference, afresh=options.afresh, **how)
-
-
-def _writable(path: Path) -> Path:
-    """The path; it is checked before tuning, which takes long."""
-    if path.is_dir():
-        raise UsageError(f"the report can't be written to {path}: it is a folder")
-    if not path.parent.is_dir():
-        raise UsageError(f"the report can't be written to {path}: there is no folder {path.parent}")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise UsageError(f"the report can't be written to {path}: permission denied")
-    return path
 
 
 # --- what is tuned ---------------------------------------------------------------------------

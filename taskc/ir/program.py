@@ -80,12 +80,20 @@ class Call:
     """A call; `arguments` are one for each of the callee's parameters, outputs too.
 
     apart  it stays a call of its own: no pass makes one of it and another
+    parts  where it comes from, if that is more than one place: the calls that it was made of, and those of programs
+           that it stood in
     """
 
     callee: Callee
     arguments: tuple[Tensor | Expression, ...]
     apart: bool = False
     loc: Location = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
+    parts: tuple[Location, ...] = field(default=(), compare=False, repr=False, kw_only=True)
+
+    @property
+    def origins(self) -> tuple[Location, ...]:
+        """Where all comes from that it does: lines of a program, or nodes of a model."""
+        return self.parts or (() if self.loc == NOWHERE else (self.loc,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +235,11 @@ def tensors_named(steps: Sequence[Step]) -> frozenset[Tensor]:
     named = [given for call in calls_of(steps) for given in call.arguments]
     given = [one for one in named if isinstance(one, Tensor)]
     return frozenset([*given, *conditions_of(steps)])
+
+
+def joined_origins(*calls: Call) -> tuple[Location, ...]:
+    """Those of calls that become one, in order, each once."""
+    return tuple(dict.fromkeys([place for call in calls for place in call.origins]))
 
 
 def map_calls(steps: Sequence[Step], change: Callable[[Call], Call]) -> tuple[Step, ...]:

@@ -18,12 +18,12 @@ def work_of_products(
 ) -> Work:
     """Of so many multiply-adds, of numbers of these types, into a sum of the third one."""
     facts = PROCESSOR if machine.is_processor else GPU
-    rate = 2 * _products_per_second(multiplied, machine)
+    rate = 2 * products_per_second(multiplied, machine)
     return Work(2 * products, _bytes(operands), rate, facts.bytes_per_second)
 
 
-def _products_per_second(multiplied: tuple[object, object, object], machine: Machine) -> float:
-    """At the peak of the widest instruction that there is for such numbers."""
+def products_per_second(multiplied: tuple[object, object, object], machine: Machine) -> float:
+    """Multiply-adds at the peak of the widest instruction that there is for such numbers."""
     rows = [row for row in machine.products if row.types == multiplied]
     if not machine.is_processor:
         width = getattr(multiplied[0], "nbytes", 4)

@@ -99,7 +99,8 @@ class Inlining:
         callee: Callee = call.callee
         if isinstance(callee, Computation) and callee.dimensions:
             callee = self.computed.get(id(callee)) or self.computation(callee)
-        return replace(call, callee=callee, arguments=tuple(arguments))
+        parts = tuple(dict.fromkeys([*call.origins, self.site]))
+        return replace(call, callee=callee, arguments=tuple(arguments), parts=parts)
 
     def computation(self, computation: Computation) -> Computation:
         """A computation with the sizes of the caller."""

@@ -9,9 +9,10 @@ from statistics import median
 from typing import Any
 
 from taskc.ir.mapping import Mapping
+from taskc.markup import Markup, cell, joined, number, page, section, table, tag
+from taskc.quantities import time_text
 from taskc.settings import VERSION
-from taskc.tune.report_markup import Markup, cell, joined, number, page, section, table, tag
-from taskc.tune.report_plots import Axis, Dot, bar, legend, plot
+from taskc.tune.report_plots import STYLE, Axis, Dot, bar, legend, plot
 from taskc.tune.space import Work
 from taskc.tune.texts import parts, said, short, text_of
 from taskc.tune.tuner import Plan, Trial, Tuned
@@ -32,6 +33,7 @@ def report(found: Tuned, title: str) -> str:
         _mappings(found.winner),
         _failures(found),
         _trials(found),
+        style=STYLE,
     )
 
 
@@ -57,7 +59,7 @@ def _head(found: Tuned) -> Iterator[Markup]:
 def _facts(found: Tuned) -> Iterator[tuple[str, str]]:
     space, seconds = found.space, _seconds(found, found.winner)
     if seconds is not None:
-        yield "best time", _time(seconds)
+        yield "best time", time_text(seconds)
         if space.work is not None:
             yield "speed", f"{_count(_gflops(space.work, seconds))} GFLOP/s"
             yield "of the roofline", f"{100 * space.work.seconds / seconds:.0f}%"
@@ -90,7 +92,7 @@ def _finals(found: Tuned) -> Markup:
         )
     rows = (
         (
-            number(final.seconds, _time),
+            number(final.seconds, time_text),
             number(final.spread, _half),
             number(final.ratio, "{:.3f}".format),
             cell("{:.3f} to {:.3f}".format(*final.quartiles)),
@@ -116,8 +118,8 @@ def _predictions(found: Tuned) -> Markup:
     if not shown or not _is_predicted(found):
         return section(title, tag("p", "There are no predictions to compare times with."))
     values = [value for trial in shown for value in (trial.predicted, trial.result.seconds)]
-    across = Axis.around("predicted", values, _time)
-    up = Axis("measured", across.low, across.high, _time)
+    across = Axis.around("predicted", values, time_text)
+    up = Axis("measured", across.low, across.high, time_text)
     dots = [
         Dot(trial.predicted, trial.result.seconds, _kind(found, trial.plan), _pointed(found, trial))
         for trial in shown
@@ -131,7 +133,7 @@ def _predictions(found: Tuned) -> Markup:
 
 
 def _pointed(found: Tuned, trial: Trial) -> str:
-    times = f"{_time(trial.result.seconds)}, predicted {_time(trial.predicted)}"
+    times = f"{time_text(trial.result.seconds)}, predicted {time_text(trial.predicted)}"
     return f"{said(found.space.text(trial.plan))}: {times}"
 
 
@@ -201,7 +203,7 @@ def _choice(name: str, worth: float, values: dict[str, list[float]], fastest: fl
     lines = []
     for value in ordered[:_MOST_VALUES]:
         best, middle = min(values[value]), median(values[value])
-        numbers = f" best {_time(best)}, median {_time(middle)}, plans {len(values[value])}"
+        numbers = f" best {time_text(best)}, median {time_text(middle)}, plans {len(values[value])}"
         lines.append(tag("div", tag("code", value), tag("span", numbers, class_="few")))
         lines.append(bar(fastest / best, fastest / middle))
     left = len(ordered) - _MOST_VALUES
@@ -301,10 +303,10 @@ def _row(found: Tuned, place: int, trial: Trial, predicted: float | None) -> tup
     ratio = None if seconds is None or predicted is None else seconds / predicted
     return (
         number(place, str),
-        number(seconds, _time),
+        number(seconds, time_text),
         number(spread, _half),
         number(result.samples, str),
-        number(predicted, _time),
+        number(predicted, time_text),
         number(ratio, "{:.2f}".format),
         cell(result.outcome, "" if trial.is_new else ", known before"),
         cell(_plan(found, trial.plan)),
@@ -351,11 +353,3 @@ def _half(spread: float) -> str:
 
 def _count(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _time(seconds: float) -> str:
-    """`12.3 µs`"""
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= 0.9995 * size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds * 1e9:.3g} ns"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil, floor, log10
 from typing import TypeAlias
 
-from taskc.tune.report_markup import Markup, tag
+from taskc.markup import Markup, tag
 
 Points: TypeAlias = "Sequence[tuple[float, float]]"
 
@@ -16,6 +16,21 @@ _WIDTH, _HEIGHT = 330, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 8, 22, 38
 _MOST_TICKS = 5
 _LEAST_RANGE = 4.0  # an axis's end over its start
+
+STYLE = """
+.mark { font-size: .8rem; font-weight: 600; }
+.mark.winner { color: var(--winner); }
+.mark.default { color: var(--default); }
+.dot { fill: var(--dot); fill-opacity: .5; }
+.dot.default { fill: var(--page); fill-opacity: .6; stroke: var(--default); stroke-width: 2.5; }
+.dot.winner { fill: var(--winner); fill-opacity: 1; stroke: var(--page); stroke-width: 1; }
+.choices, .plots { display: grid; gap: 1.4rem 2rem; }
+.choices { grid-template-columns: repeat(auto-fill, minmax(min(300px, 100%), 1fr)); }
+.plots { grid-template-columns: repeat(auto-fit, minmax(min(400px, 100%), 1fr)); gap: 0 2rem; }
+.bar { height: 9px; background: var(--card); border-radius: 2px; position: relative; margin: .1rem 0 .45rem; }
+.bar span { position: absolute; inset: 0 auto 0 0; border-radius: 2px; background: var(--dot); opacity: .4; }
+.bar .median { opacity: 1; }
+"""
 
 _ORDER = ("", "default", "winner")  # what is drawn over what
 

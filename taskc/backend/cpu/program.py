@@ -66,7 +66,7 @@ class _Memory(ctypes.Structure):
         return ctypes.addressof(self)
 
 
-class _ProgramMemory(_Memory):
+class ProgramMemory(_Memory):
     """%program."""
 
     _fields_ = (("plans", ctypes.c_void_p), ("arenas", ctypes.c_void_p))
@@ -117,7 +117,7 @@ class Arena:
 class _Frame:
     """The words of all calls of a plan, for one call of the program at a time."""
 
-    def __init__(self, plan: _LoadedPlan, step: int) -> None:
+    def __init__(self, plan: LoadedPlan, step: int) -> None:
         self.words = plan.words.copy()
         starts = self.words.ctypes.data + 8 * plan.starts
         job, begin, count, number, beside = plan.code
@@ -133,7 +133,7 @@ class _Frame:
         )
 
 
-class _LoadedPlan:
+class LoadedPlan:
     """A plan's words, as far as no call changes them, and where calls do.
 
     code    the columns of %call that are the same for all frames
@@ -228,9 +228,9 @@ class LoadedProgram:
         self._constants = [np.ascontiguousarray(memory) for _, memory in program.constants]
         items = [*program.parameters, *program.dimensions]
         self._deciding = [(items.index(item), item) for item in deciding(program)]
-        self._plans: dict[tuple[int, ...], _LoadedPlan] = {}
-        self._left: list[_LoadedPlan] = []  # what a call is still at, of plans that nobody finds
-        self._node = _ProgramMemory()
+        self._plans: dict[tuple[int, ...], LoadedPlan] = {}
+        self._left: list[LoadedPlan] = []  # what a call is still at, of plans that nobody finds
+        self._node = ProgramMemory()
         # They come together with the threads, when there is something to run.
         self._begin: Callable[[int, int], int | None] | None = None
         self._run: Callable[[int], int] | None = None
@@ -268,38 +268,49 @@ class LoadedProgram:
 
     def _make_room(self, words: np.ndarray) -> None:
         """Makes what the last attempt has missed."""
-        key = tuple([int(words[number]) for number, _ in self._deciding])
+        key = self._key(words)
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._add_plan(key)
+            plan = self._add_plan(words)
         if all(frame.node.busy for frame in plan.frames):
             plan.add_frame(pool().step)
         size = plan.node.bytes
         if all(arena.node.busy or arena.node.bytes < size for arena in self.arenas):
             self._add_arena(size)
 
-    def _add_plan(self, key: tuple[int, ...]) -> _LoadedPlan:
-        sizes = {item: size for (_, item), size in zip(self._deciding, key, strict=True)}
-        planned = self.plan(sizes)
+    def _key(self, words: np.ndarray) -> tuple[int, ...]:
+        return tuple([int(words[number]) for number, _ in self._deciding])
+
+    def planned_for(self, words: np.ndarray, threads: int | None = None) -> Plan:
+        """The plan for the sizes among these words."""
+        pairs = zip(self._deciding, self._key(words), strict=True)
+        return self.plan({item: size for (_, item), size in pairs}, threads)
+
+    def _add_plan(self, words: np.ndarray) -> LoadedPlan:
+        planned, key = self.planned_for(words), self._key(words)
         if len(self._plans) >= _MOST_PLANS:
             self._node.plans = None  # from now on nobody finds one of them
             self._left = [it for it in (*self._left, *self._plans.values()) if not it.is_idle]
             self._plans.clear()
-        constants = [memory.ctypes.data for memory in self._constants]
-        pairs = [(number, size) for (number, _), size in zip(self._deciding, key, strict=True)]
-        plan = _LoadedPlan(planned, self.kernels, constants, _table(pairs, 2))
+        plan = self.in_memory(planned, words)
         plan.node.next = self._node.plans
         self._plans[key] = plan
         self._node.plans = plan.node.address
         return plan
 
-    def plan(self, sizes: Mapping[ir.Variable, Any]) -> Plan:
-        """The plan for sizes of what it depends on, for the threads that there are."""
-        return self._planned(sizes, pool().threads, self._busy)
+    def plan(self, sizes: Mapping[ir.Variable, Any], threads: int | None = None) -> Plan:
+        """The plan for sizes of what it depends on, for so many threads: those that there are, if not said."""
+        return self._planned(sizes, threads or pool().threads, self._busy)
 
     def _busy(self, kernel: int, words: Sequence[int]) -> int:
         """How many threads a call keeps busy; 0 where it is too quick for more than one."""
         return max(0, self.kernels[kernel].count(np.array(words, np.uint64)))
+
+    def in_memory(self, plan: Plan, words: np.ndarray) -> LoadedPlan:
+        """A plan, or a part of one, for the sizes among these words."""
+        constants = [memory.ctypes.data for memory in self._constants]
+        pairs = [(number, int(words[number])) for number, _ in self._deciding]
+        return LoadedPlan(plan, self.kernels, constants, _table(pairs, 2))
 
     def _add_arena(self, size: int) -> None:
         """A larger one makes the smaller ones go that nobody has."""

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Tensor, Variable
-from taskc.ir.program import Call, Computation, Program
+from taskc.ir.program import Call, Computation, Program, joined_origins
 from taskc.ir.rewrite import map_children, replace_tensors, substitute, walk
 from taskc.passes.programs.calls import Calls, Joined, computation_of, is_free_computation, name_of
 from taskc.passes.programs.indices import seen_in
@@ -118,7 +118,8 @@ class _Producer:
         )
         if elements.is_computed and computation_problem(fused) is not None:
             return None
-        return replace(call, callee=fused, arguments=joined.arguments)
+        parts = joined_origins(self.call, call)
+        return replace(call, callee=fused, arguments=joined.arguments, parts=parts)
 
 
 class _Elements:

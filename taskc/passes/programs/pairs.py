@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 
 from taskc.ir.nodes import Kernel, Tensor
-from taskc.ir.program import Call, Callee
+from taskc.ir.program import Call, Callee, joined_origins
 from taskc.passes.programs.calls import Calls, Joined
 from taskc.passes.programs.program_sizes import sizes_of
 from taskc.passes.programs.proving import kernel_problem
@@ -52,7 +52,8 @@ class Pairs:
             return None
         kernel, joined = made
         arguments = [(kept, added)[side].arguments[place] for side, place in joined.sources]
-        return Call(kernel, tuple(arguments), loc=kept.loc)
+        parts = joined_origins(kept, added)
+        return Call(kernel, tuple(arguments), loc=kept.loc, parts=parts)
 
 
 def _proved(make: Callable[[], Made], kept: Call, added: Call) -> Made | None:

@@ -6,19 +6,21 @@ counts as something typical: the number is for weighing costs, and for nothing e
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import ceil, prod
 
 from taskc.ir import nodes as ir
+from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Expression, Kernel, Statement, Tensor, Variable
 from taskc.ir.rewrite import expressions, statements, walk
 from taskc.passes.programs.work import TYPICAL_SIZE, size_at_a_call
 
-_TYPICAL_TIMES = 64  # of a loop whose length can't be told
+TYPICAL_TIMES = 64  # of a loop whose length can't be told
 
 
 def reads_of(kernel: Kernel, tensors: frozenset[Tensor]) -> int:
     """How many elements of some tensors are read in all."""
-    estimate = _Estimate(kernel)
+    estimate = Estimate(kernel)
     total = 0
     pending: list[tuple[Statement, int]] = [(kernel.body, 1)]
     while pending:
@@ -36,11 +38,11 @@ def reads_of(kernel: Kernel, tensors: frozenset[Tensor]) -> int:
     return total
 
 
-class _Estimate:
-    """What the numbers of a kernel are, about."""
+class Estimate:
+    """What the numbers of a kernel are, about: dimensions as they are given, or else of a typical size."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self.sizes = frozenset(kernel.dimensions)
+    def __init__(self, kernel: Kernel, sizes: Mapping[Variable, int] | None = None) -> None:
+        self.sizes = {**dict.fromkeys(kernel.dimensions, TYPICAL_SIZE), **(sizes or {})}
         self.names = {
             node.variable: node.value for node in walk(kernel.body) if isinstance(node, ir.Let)
         }
@@ -61,13 +63,17 @@ class _Estimate:
             case ir.Pipeline():
                 return self.steps(0, self.number(node.extent), node.by)
             case ir.While():
-                return _TYPICAL_TIMES
+                return TYPICAL_TIMES
         return 1
 
     def steps(self, start: int | None, stop: int | None, step: int) -> int:
         if start is None or stop is None:
-            return _TYPICAL_TIMES
+            return TYPICAL_TIMES
         return max(0, ceil((stop - start) / step))
+
+    def extent(self, extent: int | Expression) -> int:
+        """Of a tensor or a grid, which sizes alone decide."""
+        return extent if isinstance(extent, int) else extent_value(extent, self.sizes)
 
     def number(self, value: Expression) -> int | None:
         match value:
@@ -76,7 +82,7 @@ class _Estimate:
             case Variable():
                 if value in self.names:
                     return self.number(self.names[value])
-                return TYPICAL_SIZE if value in self.sizes else 0
+                return self.sizes.get(value, 0)
             case ir.Cast():
                 return self.number(value.operand)
             case ir.Binary():

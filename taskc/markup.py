@@ -1,4 +1,4 @@
-"""What the report's page is written with: elements whose texts are escaped, tables, and the look of it all.
+"""What pages are written with: elements whose texts are escaped, tables, and the look of it all.
 
 A page is one file that asks for nothing else: no fonts, no scripts but the few lines below, no network.
 """
@@ -53,12 +53,13 @@ def table(
     return tag("div", made, class_="wide")
 
 
-def page(title: str, *inside: str) -> str:
+def page(title: str, *inside: str, style: str = "") -> str:
+    """A whole page; `style` is said of what only pages of its kind have."""
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
     )
     return (
-        f'<!DOCTYPE html>\n<html lang="en"><head>{head}{tag("title", title)}<style>{_STYLE}</style></head>\n'
+        f'<!DOCTYPE html>\n<html lang="en"><head>{head}{tag("title", title)}<style>{_STYLE}{style}</style></head>\n'
         f"<body>{tag('main', tag('h1', title), *inside)}<script>{_SCRIPT}</script></body></html>\n"
     )
 
@@ -92,27 +93,15 @@ th[aria-sort=descending] button::after { content: " \\25BE"; }
 .number { white-space: nowrap; font-variant-numeric: tabular-nums; }
 td code { display: block; min-width: 15rem; }
 ul { margin: .2rem 0 1rem; padding-left: 1.2rem; }
-.mark { font-size: .8rem; font-weight: 600; }
-.mark.winner { color: var(--winner); }
-.mark.default { color: var(--default); }
 figure { margin: .8rem 0; }
 .plot { display: block; width: 100%; max-width: 520px; height: auto; }
 .plot text { font: 11px system-ui, sans-serif; fill: var(--soft); }
 .plot line, .plot .frame { stroke: var(--line); fill: none; }
 .plot path { stroke: var(--ink); stroke-width: 1.5; fill: none; }
 .plot .dashed { stroke: var(--soft); stroke-dasharray: 5 4; stroke-width: 1; }
-.dot { fill: var(--dot); fill-opacity: .5; }
-.dot.default { fill: var(--page); fill-opacity: .6; stroke: var(--default); stroke-width: 2.5; }
-.dot.winner { fill: var(--winner); fill-opacity: 1; stroke: var(--page); stroke-width: 1; }
 .legend { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; font-size: .9rem; }
 .legend svg { width: 14px; height: 14px; vertical-align: -2px; margin-right: .3rem; }
-.choices, .plots { display: grid; gap: 1.4rem 2rem; }
-.choices { grid-template-columns: repeat(auto-fill, minmax(min(300px, 100%), 1fr)); }
-.plots { grid-template-columns: repeat(auto-fit, minmax(min(400px, 100%), 1fr)); gap: 0 2rem; }
 .few { font-size: .85rem; }
-.bar { height: 9px; background: var(--card); border-radius: 2px; position: relative; margin: .1rem 0 .45rem; }
-.bar span { position: absolute; inset: 0 auto 0 0; border-radius: 2px; background: var(--dot); opacity: .4; }
-.bar .median { opacity: 1; }
 @media (max-width: 600px) {
   table, thead, tbody { display: block; }
   tr { display: grid; grid-template-columns: repeat(4, 1fr); border-bottom: 1px solid var(--line); }

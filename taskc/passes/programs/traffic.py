@@ -1,0 +1,210 @@
+"""traffic: what a kernel loads and computes at sizes that are known, counted in its text.
+
+    for row in grid:                      x is loaded rows * n * 2 elements: what the second loop needs again
+        for j in range(n): total += x[row, j]                      counts again
+        for j in range(n): y[row, j] = x[row, j] / total           rows * n operations each
+
+A load counts once for each turn of the loops down to the innermost one that its place depends on: inside of that it is
+in a register. Of tiles at an output's edges what is inside counts; of two branches of an If, the one that does more;
+what data decide counts as something typical. Operations are those on values, of which a fused multiply-add is two, and
+indices are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import ceil, prod
+
+from taskc.ir import nodes as ir
+from taskc.ir.nodes import Expression, Kernel, Statement, Tensor, Variable
+from taskc.ir.rewrite import expressions, statements, walk
+from taskc.ir.types import DType, boolean, i64
+from taskc.passes.programs.reads import TYPICAL_TIMES, Estimate
+from taskc.passes.programs.work import size_at_a_call
+
+Types = tuple[DType, DType, DType]
+_NOT_COUNTED = (boolean, i64)  # types of conditions and indices
+
+
+@dataclass(slots=True)
+class Traffic:
+    """loaded  bytes of parameters that are loaded
+    operations  by the type of their result
+    products    multiply-adds of matrix instructions, by the types of operands and sum
+    """
+
+    loaded: float = 0.0
+    operations: dict[DType, float] = field(default_factory=dict)
+    products: dict[Types, float] = field(default_factory=dict)
+
+    def add(self, other: Traffic) -> None:
+        self.loaded += other.loaded
+        for dtype, count in other.operations.items():
+            self.operations[dtype] = self.operations.get(dtype, 0.0) + count
+        for types, count in other.products.items():
+            self.products[types] = self.products.get(types, 0.0) + count
+
+    @property
+    def weight(self) -> tuple[float, float]:
+        """What orders the branches of an If."""
+        return sum(self.operations.values()) + 2 * sum(self.products.values()), self.loaded
+
+
+def traffic(kernel: Kernel, sizes: Mapping[Variable, int]) -> Traffic:
+    """Of a kernel at stage parsed, given its dimensions."""
+    count = _Count(kernel, sizes)
+    count.statement(kernel.body, ())
+    return count.found
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """How often each of its variables turns; a tile that is inside only in part is a part of a turn.
+
+    is_one  its turns are tasks of one loop: those that differ in other variables have a value in a register
+    """
+
+    turns: dict[Variable, float]
+    is_one: bool = False
+
+    @property
+    def every(self) -> float:
+        return prod(self.turns.values())
+
+    def whole(self, apart_from: set[Variable]) -> int:
+        """The turns of other variables, the last ones whole."""
+        return prod([ceil(n) for variable, n in self.turns.items() if variable not in apart_from])
+
+
+_Around = tuple[_Loop, ...]
+
+
+class _Count:
+    """behind  the loops' variables that a name depends on"""
+
+    def __init__(self, kernel: Kernel, sizes: Mapping[Variable, int]) -> None:
+        self.found = Traffic()
+        self.estimate = Estimate(kernel, sizes)
+        self.parameters = {item for item in kernel.parameters if isinstance(item, Tensor)}
+        self.behind: dict[Variable, set[Variable]] = {}
+
+    def statement(self, node: Statement, around: _Around) -> None:
+        loop = self.loop(node)
+        inside = around if loop is None else (*around, loop)
+        own = inside if isinstance(node, ir.Move) else around
+        value = node.value if isinstance(node, ir.Let | ir.Store | ir.Atomic | ir.Move) else None
+        for part in expressions(node):
+            if part is value:
+                self.value(part, own)
+            else:
+                self.loads(part, own)
+        match node:
+            case ir.Let():
+                self.behind[node.variable] = self.used((node.value,))
+            case ir.Mma():
+                self.product(node, around)
+            case ir.Reduce() | ir.Scan():
+                elements = prod([size_at_a_call(extent) for extent in node.source.shape])
+                self.operate(node.source.dtype, elements * _every(around))
+        if isinstance(node, ir.If) and node.otherwise is not None:
+            branches = [self.branch(below, around) for below in (node.then, node.otherwise)]
+            self.found.add(max(branches, key=lambda branch: branch.weight))
+            return
+        for below in statements(node):
+            self.statement(below, inside)
+
+    def branch(self, node: Statement, around: _Around) -> Traffic:
+        """What one branch does, alone."""
+        before, self.found = self.found, Traffic()
+        self.statement(node, around)
+        made, self.found = self.found, before
+        return made
+
+    def loop(self, node: Statement) -> _Loop | None:
+        steps = self.estimate.steps
+        match node:
+            case ir.Grid():
+                extents = [self.estimate.extent(extent) for extent in node.shape]
+                tiles = [max(0, size) / by for size, by in zip(extents, node.by, strict=True)]
+                return _Loop(dict(zip(node.variables, tiles, strict=True)))
+            case ir.Each():
+                return _Loop(dict(zip(node.variables, node.mapping.iterated, strict=True)), True)
+            case ir.Move():
+                return _Loop(dict(zip(node.variables, node.shape, strict=True)), True)
+            case ir.Pipeline():
+                number = self.estimate.number(node.extent)
+                return _Loop({node.variable: steps(0, number, node.by)})
+            case ir.For():
+                start, stop = self.estimate.number(node.start), self.estimate.number(node.stop)
+                return _Loop({node.variable: steps(start, stop, node.step)})
+            case ir.While():
+                return _Loop({Variable("turn"): TYPICAL_TIMES})
+        return None
+
+    def used(self, places: tuple[Expression, ...]) -> set[Variable]:
+        """The variables that places depend on."""
+        names = {node for place in places for node in walk(place) if isinstance(node, Variable)}
+        return names.union(*[self.behind[name] for name in names if name in self.behind])
+
+    def value(self, value: Expression, around: _Around) -> None:
+        """What is loaded for it and computed; a part that it has in several places, once."""
+        every = _every(around)
+        for node in _parts(value):
+            match node:
+                case ir.Fused():
+                    self.operate(node.dtype, 2 * every)
+                case ir.Unary() | ir.Binary():
+                    self.operate(node.dtype, every)
+        self.loads(value, around)
+
+    def operate(self, dtype: DType, count: float) -> None:
+        if dtype not in _NOT_COUNTED:
+            self.found.operations[dtype] = self.found.operations.get(dtype, 0.0) + count
+
+    def loads(self, part: Expression, around: _Around) -> None:
+        for node in walk(part):
+            if isinstance(node, ir.Read) and node.tensor in self.parameters:
+                times = _times(self.used(node.indices), around)
+                self.found.loaded += times * node.dtype.nbytes
+
+    def product(self, node: ir.Mma, around: _Around) -> None:
+        (rows, depth), (_, columns) = node.left.shape, node.right.shape
+        types = node.left.tensor.dtype, node.right.tensor.dtype, node.accumulator.dtype
+        count = rows * depth * columns * _every(around)
+        self.found.products[types] = self.found.products.get(types, 0.0) + count
+        for operand in (node.left, node.right):
+            if operand.tensor in self.parameters:
+                nbytes = prod(operand.shape) * operand.tensor.dtype.nbytes
+                self.found.loaded += nbytes * _times(self.used(operand.origin), around)
+
+
+def _every(around: _Around) -> float:
+    return prod([loop.every for loop in around])
+
+
+def _times(used: set[Variable], around: _Around) -> float:
+    """The turns of loops down to the innermost one of whose variables some are used."""
+    times, between = 1.0, 1
+    for loop in around:
+        own = [n for variable, n in loop.turns.items() if variable in used]
+        others = loop.whole(used)
+        if own:
+            times *= between * prod(own) * (1 if loop.is_one else others)
+            between = 1
+        else:
+            between *= others
+    return times
+
+
+def _parts(value: Expression) -> Iterator[Expression]:
+    """The parts of a value, each once, and none of an index."""
+    seen: set[int] = set()
+    pending = [value]
+    while pending:
+        node = pending.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            yield node
+            if not isinstance(node, ir.Read):
+                pending += expressions(node)

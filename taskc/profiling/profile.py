@@ -1,0 +1,326 @@
+"""What a program's calls take, move and compute, beside the least that the machine would take for that.
+
+Times are measured in compiled code, call by call in the order of the program and on its own arena, as medians of
+rounds; all else is counted in what the kernels say, at the sizes of the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import ceil
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from taskc.arguments import Bound
+from taskc.backend.cpu.program import LoadedProgram
+from taskc.backend.cpu.timed import timed
+from taskc.driver import scheduled, signature, whole_program
+from taskc.errors import CompileError, Location
+from taskc.ir.nodes import Kernel, Tensor, Variable
+from taskc.ir.plan import deciding
+from taskc.ir.program import Branch, Call, Program, While, calls_of, kernels_of, steps_of
+from taskc.kernels.machine_facts import PROCESSOR
+from taskc.kernels.roofline import products_per_second
+from taskc.lang.definition import Definition, KernelDefinition
+from taskc.lang.program import ProgramDefinition
+from taskc.machine import Machine, machine
+from taskc.passes.programs.lifetimes import blocks_of
+from taskc.passes.programs.traffic import Traffic, traffic
+from taskc.planning import Arranged, arrange, bytes_of
+from taskc.sized import Sized, SizedCall
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What calls do, all together.
+
+    seconds     that they took
+    predicted   that the machine takes at least: for the bytes, or for the operations if that is longer
+    bytes       of their arguments, each part once: the least that has to be moved
+    moved       what is loaded and stored, in fact, of memory or of a cache
+    operations  a fused multiply-add is two
+    """
+
+    seconds: float = 0.0
+    predicted: float = 0.0
+    bytes: int = 0
+    moved: int = 0
+    operations: int = 0
+
+    @property
+    def share(self) -> float:
+        """Of the roofline: 1 is as fast as the machine can."""
+        return self.predicted / self.seconds if self.seconds > 0 else 0.0
+
+    @staticmethod
+    def sum(parts: Iterable[Work]) -> Work:
+        every = list(parts)
+        return Work(
+            seconds=sum(part.seconds for part in every),
+            predicted=sum(part.predicted for part in every),
+            bytes=sum(part.bytes for part in every),
+            moved=sum(part.moved for part in every),
+            operations=sum(part.operations for part in every),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledCall:
+    """A call as a program's text has it; in a loop it is made several times, and its work is that of all of these.
+
+    origins  the lines of a program or the nodes of a model that it does
+    """
+
+    kernel: str
+    origins: tuple[str, ...]
+    times: int
+    work: Work
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Memory of temporaries, one after another, from the beginning of a call to the end of another one.
+
+    start, end  are seconds from the program's first call on
+    """
+
+    tensors: tuple[str, ...]
+    offset: int
+    bytes: int
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes.
+
+    weights      constants
+    activations  the arena, in which temporaries lie
+    alive        the most of them that are needed at once: no arena is smaller
+    workspace    what kernels have for themselves, on all threads
+    inputs, outputs  the caller's; what is modified is one of both
+    """
+
+    weights: int
+    activations: int
+    alive: int
+    workspace: int
+    inputs: int
+    outputs: int
+    rooms: tuple[Room, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """seconds   of the whole program, by one call
+    sequence  the calls in the order of being made: which of `calls` each is, and its seconds
+    """
+
+    name: str
+    threads: int
+    rounds: int
+    seconds: float
+    calls: tuple[ProfiledCall, ...]
+    sequence: tuple[tuple[int, float], ...]
+    memory: Memory
+
+    @property
+    def total(self) -> Work:
+        return Work.sum(call.work for call in self.calls)
+
+    def by_kernel(self) -> list[tuple[str, list[ProfiledCall]]]:
+        """The calls of each kernel, those first that take longest."""
+        found: dict[str, list[ProfiledCall]] = {}
+        for call in self.calls:
+            found.setdefault(call.kernel, []).append(call)
+        return sorted(found.items(), key=lambda item: -sum(call.work.seconds for call in item[1]))
+
+
+def profile(definition: Definition, arguments: Sequence[Any], rounds: int = 20) -> Profile:
+    """Runs a program or a kernel so often on the processor, on arguments like a call's."""
+    if isinstance(definition, KernelDefinition):
+        definition = _program_of(definition)
+    assert isinstance(definition, ProgramDefinition)
+    bound = signature(definition).bind(arguments, {})
+    program, _ = scheduled(definition)
+    if any(isinstance(step, Branch | While) for step in steps_of(program.calls)):
+        raise CompileError(
+            f"'{definition.name}' decides at run time which calls are made: they can't be timed one by one",
+            program.loc,
+        )
+    seconds, whole, workspace = _measured(definition, bound, rounds)
+    values = dict(zip(program.parameters, bound.values, strict=True))
+    sizes: dict[Any, Any] = {**values, **bound.dimensions}
+    deciders = {item: sizes[item] for item in deciding(program)}
+    arranged = arrange(program, blocks_of(program), deciders)
+    made = [call for _, call in arranged.calls]
+    calls = _calls(program, arranged.known, made, seconds)
+    numbers = {id(call): number for number, (call, _) in enumerate(calls)}
+    sequence = [(numbers[id(it.call)], time) for it, time in zip(made, seconds, strict=True)]
+    return Profile(
+        definition.name,
+        machine().threads,
+        rounds,
+        whole,
+        tuple([call for _, call in calls]),
+        tuple(sequence),
+        _memory(program, arranged, seconds, workspace * machine().threads),
+    )
+
+
+def _measured(
+    definition: ProgramDefinition, bound: Bound, rounds: int
+) -> tuple[list[float], float, int]:
+    """The seconds of each call, those of the whole, and the bytes that a thread's kernels have for themselves."""
+    runner = whole_program(definition, "cpu")
+    if runner is None:  # it calls nothing
+        return [], 0.0, 0
+    assert isinstance(runner.code, LoadedProgram)
+    runner.run(bound)  # and what is wrong with it shows
+    samples, whole = timed(runner.code, bound.values, bound.dimensions, rounds)
+    seconds = [max(0.0, median(column)) for column in samples.T.tolist()]
+    workspace = max((it.compiled.scratch for it in runner.code.kernels), default=0)
+    return seconds, max(0.0, median(whole.tolist())), workspace
+
+
+def _program_of(definition: KernelDefinition) -> ProgramDefinition:
+    """A program of one call."""
+    kernel = definition.ir
+    if kernel.stage != "parsed":
+        raise CompileError(f"'{kernel.name}' is for a GPU: what runs here is profiled", kernel.loc)
+    call = Call(kernel, kernel.parameters, apart=True, loc=kernel.loc)
+    return ProgramDefinition.of(
+        Program(kernel.name, kernel.parameters, kernel.dimensions, (), (call,), loc=kernel.loc)
+    )
+
+
+# --- what calls do ---------------------------------------------------------------------------
+
+
+def _calls(
+    program: Program, known: Sized, calls: Sequence[SizedCall], seconds: Sequence[float]
+) -> list[tuple[Call, ProfiledCall]]:
+    """The calls of the text, each with what it does in all."""
+    names = {id(kernel): name for name, kernel in kernels_of(program).items()}
+    counted = _Counted(program, known)
+    work: dict[int, list[Work]] = {}
+    for made, time in zip(calls, seconds, strict=True):
+        work.setdefault(id(made.call), []).append(counted.work(made, time))
+    found = []
+    for call in calls_of(program.calls):
+        parts = work.get(id(call), [])
+        name = names[id(call.callee)]
+        found.append(
+            (call, ProfiledCall(name, origins_text(call.origins), len(parts), Work.sum(parts)))
+        )
+    return found
+
+
+def origins_text(places: Sequence[Location]) -> tuple[str, ...]:
+    """Lines, or of what a model's nodes became these alone: lines are the library's own then."""
+    nodes = [place.text for place in places if not place.line and place.text]
+    lines = [f"{Path(place.file).name}:{place.line}" for place in places if place.line]
+    return tuple(dict.fromkeys(nodes or lines))
+
+
+class _Counted:
+    """What a call does at sizes that are known; calls of one kernel at the same sizes do the same."""
+
+    def __init__(self, program: Program, known: Sized) -> None:
+        self.known = known
+        self.constants = {tensor for tensor, _ in program.constants}
+        self.machine = machine()
+        given = [item for item in program.parameters if isinstance(item, Tensor)]
+        every = (*given, *program.temporaries, *self.constants)
+        self.footprint = sum(bytes_of(tensor, known) for tensor in every)
+        self._traffic: dict[object, Traffic] = {}
+
+    def work(self, made: SizedCall, seconds: float) -> Work:
+        kernel = made.call.callee
+        assert isinstance(kernel, Kernel)
+        counted = self.traffic(kernel, made.dimensions)
+        constant, other, written = 0, 0, 0
+        for item, tensor in dict(zip(kernel.parameters, made.arguments, strict=True)).items():
+            if isinstance(item, Tensor):
+                nbytes = bytes_of(tensor, self.known)
+                if self.known.views.get(tensor, tensor) in self.constants:
+                    constant += nbytes
+                else:
+                    other += nbytes * (2 if item.role == "inout" else 1)
+                written += nbytes if item.role != "in" else 0
+        products = sum(counted.products.values())
+        return Work(
+            seconds=seconds,
+            predicted=max(self._moving(constant, other), _computing(counted, self.machine)),
+            bytes=constant + other,
+            moved=ceil(counted.loaded) + written,
+            operations=ceil(sum(counted.operations.values()) + 2 * products),
+        )
+
+    def traffic(self, kernel: Kernel, dimensions: Mapping[Variable, int]) -> Traffic:
+        key = id(kernel), tuple(dimensions.values())
+        if key not in self._traffic:
+            self._traffic[key] = traffic(kernel, dimensions)
+        return self._traffic[key]
+
+    def _moving(self, constant: int, other: int) -> float:
+        """Constants come from where a call of the program leaves them, all else from where its own bytes fit."""
+        return constant / _bandwidth(self.footprint, self.machine) + other / _bandwidth(
+            other, self.machine
+        )
+
+
+def _bandwidth(nbytes: int, machine: Machine) -> float:
+    """Bytes of a second, of so many."""
+    return PROCESSOR.rate(nbytes, machine) * PROCESSOR.cycles_per_second * machine.threads
+
+
+def _computing(counted: Traffic, machine: Machine) -> float:
+    fused = PROCESSOR.fused_per_cycle * PROCESSOR.cycles_per_second * machine.threads
+    vectors = sum(
+        count * dtype.nbytes / (4 * machine.lanes) for dtype, count in counted.operations.items()
+    )
+    products = sum(
+        count / products_per_second(types, machine) for types, count in counted.products.items()
+    )
+    return vectors / (2 * fused) + products
+
+
+# --- where the memory goes -------------------------------------------------------------------
+
+
+def _memory(
+    program: Program, arranged: Arranged, seconds: Sequence[float], workspace: int
+) -> Memory:
+    known, laid = arranged.known, arranged.arena
+    starts, ends = _clock(arranged, seconds)
+    rooms = [
+        Room(tuple([it.name for it in block.tensors]), offset, amount, starts[first], ends[last])
+        for block, offset, amount, (first, last) in zip(
+            blocks_of(program), laid.offsets, laid.amounts, laid.spans, strict=True
+        )
+        if first <= last
+    ]
+    given = [item for item in program.parameters if isinstance(item, Tensor)]
+    return Memory(
+        weights=sum(memory.nbytes for _, memory in program.constants),
+        activations=laid.size,
+        alive=laid.alive,
+        workspace=workspace,
+        inputs=sum(bytes_of(item, known) for item in given if item.role != "out"),
+        outputs=sum(bytes_of(item, known) for item in given if item.role != "in"),
+        rooms=tuple(rooms),
+    )
+
+
+def _clock(arranged: Arranged, seconds: Sequence[float]) -> tuple[list[float], list[float]]:
+    """When each group begins and ends, where calls are made one by one."""
+    taken = [0.0] * len(arranged.groups)
+    for (time, _), passed in zip(arranged.calls, seconds, strict=True):
+        taken[time] += passed
+    ends = [*accumulate(taken)]
+    return [0.0, *ends[:-1]], ends
