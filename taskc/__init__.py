@@ -111,6 +111,7 @@ if TYPE_CHECKING:
     from taskc.checking import check
     from taskc.driver import CheckError
     from taskc.tune.template import tune
+    from taskc.user_passes import register_pass
 
     compile: Callable[..., Any]  # what it is stands on these names
 
@@ -201,6 +202,7 @@ __all__ = [
     "pipeline",
     "program",
     "reduce",
+    "register_pass",
     "repeat",
     "replicate",
     "rsqrt",
@@ -244,6 +246,7 @@ _LOADED_LATER = {
     "compile": "taskc.onnx.session",
     "device": "taskc.device",
     "onnx": "taskc.onnx",
+    "register_pass": "taskc.user_passes",
     "tune": "taskc.tune",
 }
 

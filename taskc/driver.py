@@ -13,11 +13,10 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -28,7 +27,8 @@ from taskc.dlpack import is_on_cuda
 from taskc.errors import CompileError, Finding, Location
 from taskc.ir import nodes as ir
 from taskc.ir.depth import deep
-from taskc.ir.nodes import Kernel
+from taskc.ir.nodes import Kernel, Variable
+from taskc.ir.plan import Plan
 from taskc.ir.program import Program, kernels_of
 from taskc.ir.rewrite import walk
 from taskc.ir.target import TARGETS
@@ -39,8 +39,9 @@ from taskc.machine import machine
 from taskc.passes.programs.lifetimes import blocks_of
 from taskc.passes.programs.pipeline import lower_program
 from taskc.places import Device
-from taskc.planning import plan
+from taskc.planning import Busy, plan
 from taskc.settings import VERSION, cache_folder, target_name, thread_limit
+from taskc.user_passes import UserPass, on_change, over_plan, over_program, registered
 
 if TYPE_CHECKING:
     from taskc.backend.cuda.compiled import Compiled
@@ -128,6 +129,7 @@ def call(
     alignment = _alignment(definition, wanted)
     bound = signature(definition).bind(args, keywords, alignment, place)
     runner: Runner | None = None
+    passes = registered()
     with place or nullcontext():
         if isinstance(definition, ProgramDefinition):
             runner = whole_program(definition, wanted)
@@ -139,7 +141,7 @@ def call(
         elif isinstance(definition, KernelDefinition):
             (runner,) = _compiled([(definition, bound)], wanted)
             runner.run(bound)
-        if target is None and runner is not None:
+        if target is None and runner is not None and passes == registered():
             _shorten(definition, runner)
     return bound.returned
 
@@ -254,7 +256,7 @@ def whole_program(definition: ProgramDefinition, target: str | None = None) -> R
     if make is None:
         return None
     entry = _entry(definition)
-    return entry.once((name, "program")).runner(
+    return entry.once((name, "program", registered())).runner(
         lambda: make(scheduled(definition)[0], _compile_all(kernels, name))
     )
 
@@ -278,17 +280,19 @@ def scheduled(
 
     machine_name  what it is fused and scheduled for, if not the processor at hand
     """
-    made = _entry(definition).scheduled
-    if machine_name not in made:
+    made, passes = _entry(definition).scheduled, registered()
+    key = machine_name, passes
+    if key not in made:
         check_target(machine_name, definition.ir.loc)
-        program = lower_program(definition.ir, machine(machine_name))
+        others = partial(over_program, passes)
+        program = lower_program(definition.ir, machine(machine_name), others)
         known = {id(kernel.ir): kernel for kernel in definition.kernels}
         kernels = {
             id(kernel): known.get(id(kernel)) or KernelDefinition.of(kernel)
             for kernel in kernels_of(program).values()
         }
-        made[machine_name] = program, kernels
-    return made[machine_name]
+        made[key] = program, kernels
+    return made[key]
 
 
 def check_target(name: str | None, loc: Location) -> None:
@@ -375,10 +379,12 @@ def _processor() -> Backend:
         return Runner(run, lambda otherwise: loaded.entry(otherwise, failed), loaded)
 
     def program(made: Program, runners: list[Runner]) -> Runner:
-        blocks = blocks_of(made)
-        loaded = cpu.LoadedProgram(
-            made, [runner.code for runner in runners], partial(plan, made, blocks)
-        )
+        blocks, passes = blocks_of(made), registered()
+
+        def planned(sizes: Mapping[Variable, Any], threads: int, busy: Busy) -> Plan:
+            return over_plan(passes, made, plan(made, blocks, sizes, threads, busy))
+
+        loaded = cpu.LoadedProgram(made, [runner.code for runner in runners], planned)
 
         def failed(number: int) -> None:
             code = runners[number >> 32].code
@@ -485,7 +491,7 @@ class _Entry:
     target     where a kernel's calls run if nobody says
     shortened  whose own way to be called is in use
     copies     of a program's constants on devices
-    scheduled  of a program, by the machine that it is for
+    scheduled  of a program, by the machine that it is for, and by users' passes
     """
 
     signature: Signature
@@ -493,7 +499,7 @@ class _Entry:
     shortened: list[Runner] = field(default_factory=list)
     compiled: dict[Hashable, _Once] = field(default_factory=dict)
     copies: dict[Hashable, Any] = field(default_factory=dict)
-    scheduled: dict[str | None, tuple[Program, dict[int, KernelDefinition]]] = field(
+    scheduled: dict[Hashable, tuple[Program, dict[int, KernelDefinition]]] = field(
         default_factory=dict
     )
 
@@ -516,6 +522,26 @@ def _forget_locks() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_locks)
+
+
+def _forget_programs() -> None:
+    """Users' passes are others: programs look which they are at their next calls, and what gone ones made goes."""
+    there = {*registered()}
+    for definition, entry in [*_entries.items()]:
+        if isinstance(definition, ProgramDefinition):
+            definition.direct = None
+            entry.shortened.clear()
+            _drop_others(entry.scheduled, there)
+            _drop_others(entry.compiled, there)
+
+
+def _drop_others(kept: dict[Any, Any], there: set[UserPass]) -> None:
+    """A program's keys end with the passes that it went through."""
+    for key in [key for key in kept if not there.issuperset(key[-1])]:
+        kept.pop(key, None)
+
+
+on_change(_forget_programs)
 
 
 def _entry(definition: Definition) -> _Entry:

@@ -293,7 +293,7 @@ def _words(call: SizedCall, places: Mapping[Tensor | Variable, Word]) -> tuple[W
     words = [
         places[item]
         if isinstance(item, Tensor | Variable)
-        else int.frombytes_of(item.tobytes(), "little")
+        else int.from_bytes(item.tobytes(), "little")
         for item in call.arguments
     ]
     return (*words, *[call.dimensions[own] for own in callee.dimensions])

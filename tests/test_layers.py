@@ -36,9 +36,10 @@ BELOW: dict[str, tuple[str, ...]] = {
     "sized": ("arguments",),
     "launches": ("sized",),
     "planning": ("passes", "sized"),
+    "user_passes": ("lang", "machine", "passes"),
     "driver": (
         *("lang", "passes", "backend.cpu", "backend.cuda", "backend.sim"),
-        *("launches", "machine", "planning", "settings"),
+        *("launches", "machine", "planning", "settings", "user_passes"),
     ),
     "device": ("backend.cuda",),
     "checking": ("driver",),

@@ -200,7 +200,7 @@ def test_what_is_read_before_it_is_written_would_show() -> None:
 
     made, _ = driver.scheduled(program)
     entry = driver._entry(program)
-    entry.scheduled[None] = (
+    entry.scheduled[None, ()] = (
         type(made)(made.name, made.parameters, (), made.temporaries, made.calls[1:]),
         driver.scheduled(program)[1],
     )

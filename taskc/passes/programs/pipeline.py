@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from taskc.ir.program import Program
 from taskc.passes.programs.blocks import Machine
@@ -16,6 +17,7 @@ from taskc.passes.programs.schedule import schedule
 from taskc.passes.programs.share_computations import share_computations
 
 Pass = Callable[[Program], Program]
+Between = Callable[[Any, Program], Program]
 
 
 def passes(is_processor: bool) -> tuple[Pass, ...]:
@@ -45,7 +47,14 @@ def fused(program: Program, is_processor: bool = True) -> Program:
     return program
 
 
-def lower_program(program: Program, machine: Machine) -> Program:
-    """A program of kernels alone, for a machine."""
+def lower_program(
+    program: Program, machine: Machine, others: Between = lambda point, program: program
+) -> Program:
+    """A program of kernels alone, for a machine.
+
+    others  makes of the program what users' passes at a point do: "traced", "fused", "kernel"
+    """
+    program = others("traced", program)
+    program = others("fused", fused(program, machine.is_processor))
     # An expression is easier to put into another one than a kernel is: those that are left over come last.
-    return schedule(fused(program, machine.is_processor), machine)
+    return others("kernel", schedule(program, machine))
