@@ -1,6 +1,6 @@
 """taskc show: the text of a kernel at a stage, after every pass, or what each pass changes.
 
-Of a program it shows the calls, and then each of its kernels so.
+Of a program it shows the calls that run, and then each of its kernels so.
 """
 
 from __future__ import annotations
@@ -9,29 +9,41 @@ import argparse
 import difflib
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from taskc.checking import for_target
 from taskc.commands.loading import load_kernel
 from taskc.commands.options import add_kernel, add_target
 from taskc.commands.terminal import UsageError, many, write, write_diff, write_finding, write_text
+from taskc.driver import scheduled
 from taskc.errors import Finding
 from taskc.ir import nodes as ir
 from taskc.ir.printer import calls_text, to_text
 from taskc.ir.program import kernels_of
 from taskc.ir.target import GPUS, TARGETS
+from taskc.lang.program import ProgramDefinition
 from taskc.machine import machine
 from taskc.passes.pipeline import Step, lower, lower_steps
-from taskc.passes.programs.pipeline import fused
+from taskc.passes.programs.pipeline import fused_program
+from taskc.user_passes import over_program, registered
 
 _NATIVE = ("llvm", "asm")  # what follows the last stage on the CPU
 _CUDA = ("cuda", "ptx", "sass", "resources")  # and on a GPU, of which none is needed to show it
 _DEFAULT_GPU = "sm_90a"
-_FUSED = "fused"  # a stage of programs, before those of their kernels
+_TRACED, _FUSED = _OF_PROGRAMS = (
+    "traced",
+    "fused",
+)  # stages of programs, before those of their kernels
 
 SUMMARY = "the program at a stage of its lowering"
 DESCRIPTION = """\
 Prints a kernel as a program of the IR: as it was parsed, at the end of a stage, or
 after every pass. Notes of the compiler follow.
+
+Of a program it prints what runs: the calls that are left once it was fused, then each
+kernel that is called, those that were made of computations too; with --stage, each of
+them at that stage. --stage traced prints the program as it was written, and --stage
+fused what its fusion makes of that, before computations that are left become kernels.
 """
 
 
@@ -39,10 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_kernel(parser)
     parser.add_argument(
         "--stage",
-        choices=(_FUSED, *ir.STAGES, *_NATIVE, *_CUDA),
+        choices=(*_OF_PROGRAMS, *ir.STAGES, *_NATIVE, *_CUDA),
         metavar="NAME",
         help=f"the end of a stage: {', '.join(ir.STAGES)}; or what the CPU runs: {', '.join(_NATIVE)}; or"
-        f" what a GPU does: {', '.join(_CUDA)}; of a program: {_FUSED}",
+        f" what a GPU does: {', '.join(_CUDA)}; of a program as a whole: {', '.join(_OF_PROGRAMS)}",
     )
     parser.add_argument("--all", action="store_true", help="after every pass, with its time")
     parser.add_argument("--diff", action="store_true", help="what each pass changes")
@@ -50,25 +62,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    shown = load_kernel(options.kernel).ir
-    if isinstance(shown, ir.Kernel):
-        if options.stage == _FUSED:
-            raise UsageError(f"--stage {_FUSED} is for programs, and this is a kernel")
-        _show(shown, options)
+    definition = load_kernel(options.kernel)
+    if isinstance(definition, ProgramDefinition):
+        if options.stage in _OF_PROGRAMS:
+            _show_program(definition, options)
+        else:
+            _show_what_runs(definition, options)
         return 0
+    if options.stage in _OF_PROGRAMS:
+        raise UsageError(f"--stage {options.stage} is for programs, and this is a kernel")
+    assert isinstance(definition.ir, ir.Kernel)
+    _show(definition.ir, options)
+    return 0
+
+
+def _show_program(definition: ProgramDefinition, options: argparse.Namespace) -> None:
+    """A program with all that it calls, before that has schedules."""
+    if options.all or options.diff:
+        raise UsageError(f"--stage {options.stage} goes with neither --all nor --diff")
+    shown = definition.ir
     if options.stage == _FUSED:
-        if options.all or options.diff:
-            raise UsageError(f"--stage {_FUSED} goes with neither --all nor --diff")
-        shown = fused(shown, machine(options.target).is_processor)
-        write_text(to_text(shown))
-        for kernel in kernels_of(shown).values():
-            _write_notes(kernel)
-        return 0
+        passes = partial(over_program, registered())
+        shown = fused_program(shown, machine(options.target), passes)
+    write_text(to_text(shown))
+    for kernel in kernels_of(shown).values():
+        _write_notes(kernel)
+
+
+def _show_what_runs(definition: ProgramDefinition, options: argparse.Namespace) -> None:
+    """The calls that are left once the program is fused, and then each of its kernels."""
+    gpu = _DEFAULT_GPU if options.stage in _CUDA else None
+    shown, _ = scheduled(definition, options.target or gpu)
     write_text(calls_text(shown))
     for name, kernel in kernels_of(shown).items():
         write()
         _show(replace(kernel, name=name), options)  # as the program's text calls it
-    return 0
 
 
 def _show(kernel: ir.Kernel, options: argparse.Namespace) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from taskc.commands import show as show_command
 from taskc.errors import Location
+from taskc.user_passes import registered
 
 
 def test_show_prints_the_program_as_it_was_parsed(run: Any) -> None:
@@ -152,3 +154,50 @@ def test_show_a_program_as_it_is_fused(run: Any) -> None:
     assert "note: `moved` is computed where `y` is stored" in ended.out
     assert run("show", "03_kernels.py:add", "--stage", "fused").code == 2
     assert run("show", "programs.py:moved()", "--stage", "fused", "--all").code == 2
+
+
+def test_show_what_runs_of_a_program(run: Any) -> None:
+    """The fused calls, and a kernel for each of what is left, computations too."""
+    ended = run("show", "programs.py:moved()")
+    assert (ended.code, ended.err) == (0, "")
+    program, *kernels = ended.out.split("\n\n")
+    assert program.count("out=") == 2
+    assert [text.split("(")[0] for text in kernels] == ["kernel step", "kernel step_moved"]
+    assert "computation" not in ended.out
+    staged = run("show", "programs.py:moved()", "--stage", "lean").out
+    assert staged.startswith(program)
+    assert "stage=lean" in staged
+    traced = run("show", "programs.py:moved()", "--stage", "traced").out
+    assert traced.count("out=") == 3
+    assert "computation moved(" in traced
+    ended = run("show", "running.py:bump", "--stage", "traced")
+    assert ended.code == 2
+    assert ended.err == "error: --stage traced is for programs, and this is a kernel\n"
+    assert run("show", "programs.py:moved()", "--stage", "traced", "--diff").code == 2
+
+
+def test_show_what_passes_of_users_leave(run: Any, folder: Path) -> None:
+    """A file may register passes as it is loaded."""
+    passes = """
+from dataclasses import replace
+
+
+def renamed(kernel):
+    return replace(kernel, name=f"my_{kernel.name}")
+
+
+def counted(program):
+    return replace(program, name="seen")
+
+
+tc.register_pass(renamed, at="kernel")
+tc.register_pass(counted, at="fused")
+"""
+    (folder / "passes.py").write_text((folder / "programs.py").read_text() + passes)
+    try:
+        assert "kernel my_step(" in run("show", "passes.py:twice").out
+        assert "program seen(" in run("show", "passes.py:twice", "--stage", "fused").out
+        assert "program twice(" in run("show", "passes.py:twice", "--stage", "traced").out
+    finally:
+        for one in registered():
+            one.remove()

@@ -47,14 +47,19 @@ def fused(program: Program, is_processor: bool = True) -> Program:
     return program
 
 
-def lower_program(
-    program: Program, machine: Machine, others: Between = lambda point, program: program
-) -> Program:
+def _nothing(point: Any, program: Program) -> Program:
+    return program
+
+
+def fused_program(program: Program, machine: Machine, others: Between = _nothing) -> Program:
+    """The program as it is fused for a machine; `others` are as in `lower_program`."""
+    return others("fused", fused(others("traced", program), machine.is_processor))
+
+
+def lower_program(program: Program, machine: Machine, others: Between = _nothing) -> Program:
     """A program of kernels alone, for a machine.
 
     others  makes of the program what users' passes at a point do: "traced", "fused", "kernel"
     """
-    program = others("traced", program)
-    program = others("fused", fused(program, machine.is_processor))
     # An expression is easier to put into another one than a kernel is: those that are left over come last.
-    return others("kernel", schedule(program, machine))
+    return others("kernel", schedule(fused_program(program, machine, others), machine))
