@@ -289,8 +289,11 @@ _stated: ContextVar[Location | None] = ContextVar("stated", default=None)
 
 
 @contextmanager
-def called_from(place: Location) -> Iterator[None]:
-    """What is traced meanwhile comes from a place that isn't a line of Python, such as a node of a model."""
+def called_from(place: Location | None) -> Iterator[None]:
+    """What is traced meanwhile comes from a place that isn't a line of Python, such as a node of a model.
+
+    None: from lines again.
+    """
     token = _stated.set(place)
     try:
         yield

@@ -39,7 +39,7 @@ class Work:
 
     seconds     that they took
     predicted   that the machine takes at least: for the bytes, or for the operations if that is longer
-    bytes       of their arguments, each part once: the least that has to be moved
+    bytes       of their arguments, each part that is needed once: the least that has to be moved
     moved       what is loaded and stored, in fact, of memory or of a cache
     operations  a fused multiply-add is two
     """
@@ -244,20 +244,26 @@ class _Counted:
         assert isinstance(kernel, Kernel)
         counted = self.traffic(kernel, made.dimensions)
         constant, other, written = 0, 0, 0
-        for item, tensor in dict(zip(kernel.parameters, made.arguments, strict=True)).items():
-            if isinstance(item, Tensor):
-                nbytes = bytes_of(tensor, self.known)
-                if self.known.views.get(tensor, tensor) in self.constants:
-                    constant += nbytes
-                else:
-                    other += nbytes * (2 if item.role == "inout" else 1)
-                written += nbytes if item.role != "in" else 0
+        for item, tensor in zip(kernel.parameters, made.arguments, strict=True):
+            if not isinstance(item, Tensor):
+                continue
+            nbytes = bytes_of(tensor, self.known)
+            if item.role != "in":
+                written += nbytes
+                other += nbytes * (2 if item.role == "inout" else 1)
+                continue
+            # Of a table, for example, only some rows are read.
+            read = min(nbytes, ceil(counted.loaded.get(item, 0.0) * item.dtype.nbytes))
+            if self.known.views.get(tensor, tensor) in self.constants:
+                constant += read
+            else:
+                other += read
         products = sum(counted.products.values())
         return Work(
             seconds=seconds,
             predicted=max(self._moving(constant, other), _computing(counted, self.machine)),
             bytes=constant + other,
-            moved=ceil(counted.loaded) + written,
+            moved=ceil(counted.bytes) + written,
             operations=ceil(sum(counted.operations.values()) + 2 * products),
         )
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import f32, spatial
+from taskc import f32, i32, spatial
 from taskc.driver import scheduled
 from taskc.errors import CompileError
 from taskc.machine import machine
@@ -58,6 +58,19 @@ def test_bytes_are_those_of_each_part_once() -> None:
     assert (memory.activations, memory.alive) == (64, 16)
     assert memory.workspace >= 16 * machine().threads
     assert all(call.work.predicted > 0 for call in found.calls)
+
+
+def test_of_a_table_the_rows_that_are_read_count() -> None:
+    table = np.ones((1000, 16), np.float32)
+
+    @tc.program
+    def program(at: i32[6], y: tc.out[f32[6, 16]]):
+        fixed = tc.constant(table)
+        tc.compute((6, 16), lambda i, j: fixed[at[i], j], out=y)
+
+    found = of(program)
+    assert 2 * 6 * 16 * 4 < found.total.bytes <= 6 * 4 + 2 * 6 * 16 * 4
+    assert found.memory.weights == 1000 * 16 * 4
 
 
 def test_what_is_modified_is_moved_both_ways() -> None:

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 import taskc as tc
 from taskc import DType, TensorType, bf16, f16, f32
 from taskc.lang.sizes import Dimension, Size, Sizes, tracing
+from taskc.lang.source import called_from
 from taskc.lang.tracing import TensorHandle
 from taskc.onnx.graph import Array
 from taskc.onnx.operators import Call, Tensor, handle_of
@@ -123,7 +124,8 @@ def template(make: Callable[..., Any]) -> Callable[..., Any]:
         if key not in known:
             token = tracing.set(None)  # sizes that the template compares are none of the program's
             try:
-                known[key] = make(*given, machine=tc.machine(), **named)
+                with called_from(None):  # other nodes may have it, too
+                    known[key] = make(*given, machine=tc.machine(), **named)
             finally:
                 tracing.reset(token)
         return known[key]

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil, prod
+from typing import TypeVar
 
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Kernel, Statement, Tensor, Variable
@@ -29,26 +30,39 @@ _NOT_COUNTED = (boolean, i64)  # types of conditions and indices
 
 @dataclass(slots=True)
 class Traffic:
-    """loaded  bytes of parameters that are loaded
+    """loaded      elements, by the parameter that they are of
     operations  by the type of their result
     products    multiply-adds of matrix instructions, by the types of operands and sum
     """
 
-    loaded: float = 0.0
+    loaded: dict[Tensor, float] = field(default_factory=dict)
     operations: dict[DType, float] = field(default_factory=dict)
     products: dict[Types, float] = field(default_factory=dict)
 
     def add(self, other: Traffic) -> None:
-        self.loaded += other.loaded
+        for tensor, count in other.loaded.items():
+            _add(self.loaded, tensor, count)
         for dtype, count in other.operations.items():
-            self.operations[dtype] = self.operations.get(dtype, 0.0) + count
+            _add(self.operations, dtype, count)
         for types, count in other.products.items():
-            self.products[types] = self.products.get(types, 0.0) + count
+            _add(self.products, types, count)
+
+    @property
+    def bytes(self) -> float:
+        """What is loaded, in all."""
+        return sum(count * tensor.dtype.nbytes for tensor, count in self.loaded.items())
 
     @property
     def weight(self) -> tuple[float, float]:
         """What orders the branches of an If."""
-        return sum(self.operations.values()) + 2 * sum(self.products.values()), self.loaded
+        return sum(self.operations.values()) + 2 * sum(self.products.values()), self.bytes
+
+
+Key = TypeVar("Key")
+
+
+def _add(counts: dict[Key, float], key: Key, count: float) -> None:
+    counts[key] = counts.get(key, 0.0) + count
 
 
 def traffic(kernel: Kernel, sizes: Mapping[Variable, int]) -> Traffic:
@@ -160,23 +174,21 @@ class _Count:
 
     def operate(self, dtype: DType, count: float) -> None:
         if dtype not in _NOT_COUNTED:
-            self.found.operations[dtype] = self.found.operations.get(dtype, 0.0) + count
+            _add(self.found.operations, dtype, count)
 
     def loads(self, part: Expression, around: _Around) -> None:
         for node in walk(part):
             if isinstance(node, ir.Read) and node.tensor in self.parameters:
-                times = _times(self.used(node.indices), around)
-                self.found.loaded += times * node.dtype.nbytes
+                _add(self.found.loaded, node.tensor, _times(self.used(node.indices), around))
 
     def product(self, node: ir.Mma, around: _Around) -> None:
         (rows, depth), (_, columns) = node.left.shape, node.right.shape
         types = node.left.tensor.dtype, node.right.tensor.dtype, node.accumulator.dtype
-        count = rows * depth * columns * _every(around)
-        self.found.products[types] = self.found.products.get(types, 0.0) + count
+        _add(self.found.products, types, rows * depth * columns * _every(around))
         for operand in (node.left, node.right):
             if operand.tensor in self.parameters:
-                nbytes = prod(operand.shape) * operand.tensor.dtype.nbytes
-                self.found.loaded += nbytes * _times(self.used(operand.origin), around)
+                times = _times(self.used(operand.origin), around)
+                _add(self.found.loaded, operand.tensor, prod(operand.shape) * times)
 
 
 def _every(around: _Around) -> float:

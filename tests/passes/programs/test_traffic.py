@@ -40,7 +40,7 @@ def centred(x: f32[n, 48], y: tc.out[f32[n, 48]]):
 @pytest.mark.parametrize("rows", [0, 1, 7])
 def test_what_is_needed_again_is_loaded_again(rows: int) -> None:
     found = counted(centred, n=rows)
-    assert found.loaded == 2 * rows * 48 * 4
+    assert found.bytes == 2 * rows * 48 * 4
     assert found.operations[f32] == rows * (48 + 8 + 48)
 
 
@@ -57,7 +57,7 @@ def test_of_tiles_at_edges_what_is_inside_counts(rows: int) -> None:
     """A row of factors is loaded for each tile, however few of its rows are inside."""
     tiles = -(-rows // 4)
     found = counted(scaled, n=rows)
-    assert found.loaded == pytest.approx(4 * (rows * 40 + tiles * 40))
+    assert found.bytes == pytest.approx(4 * (rows * 40 + tiles * 40))
     assert found.operations == {f32: pytest.approx(rows * 40)}
 
 
@@ -69,7 +69,7 @@ def test_what_a_loop_inside_does_not_change_is_loaded_once() -> None:
                 for k in spatial(4):
                     y[i, 4 * j + k] = a[i] * b[4 * j + k]
 
-    assert counted(outer).loaded == 4 * (8 + 8 * 12)
+    assert counted(outer).bytes == 4 * (8 + 8 * 12)
 
 
 def test_gathers_load_their_indices_too() -> None:
@@ -79,7 +79,7 @@ def test_gathers_load_their_indices_too() -> None:
 
     (call,) = program.ir.calls
     found = traffic(kernel_of(call.callee, machine()), {})
-    assert 4 * (6 * 16) < found.loaded <= 4 * (6 * 16 + 6 * 16)
+    assert 4 * (6 * 16) < found.bytes <= 4 * (6 * 16 + 6 * 16)
 
 
 def test_loops_that_data_decide_count_as_something() -> None:
