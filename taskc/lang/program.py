@@ -14,6 +14,7 @@ from taskc.errors import CompileError, Location
 from taskc.ir.nodes import Expression, Variable
 from taskc.ir.program import Program, calls_of, kernels_of
 from taskc.ir.types import TensorType, from_numpy, i64
+from taskc.lang.assumptions import Assumptions
 from taskc.lang.definition import Definition, Example, KernelDefinition, Packs
 from taskc.lang.names import Intrinsic
 from taskc.lang.sizes import Dimension, dim
@@ -178,16 +179,23 @@ def constant(array: Any) -> Handle:
 
 
 def trace(
-    name: str, inputs: Mapping[str, TensorType], body: Callable[..., Any]
+    name: str,
+    inputs: Mapping[str, TensorType],
+    body: Callable[..., Any],
+    *,
+    assumptions: Assumptions | None = None,
 ) -> ProgramDefinition:
     """The program of a function that is called with a handle for each input, and returns handles.
 
     What it returns are the outputs: a handle, called `out`, or a dictionary of them by name. What isn't a temporary of
     its own, but an input, a constant, a part of something or returned twice, is copied.
+
+    assumptions  where what a size is decides what is traced, it is as at sizes that these have, and they note it: the
+                 program may be called where `assumptions.serve` says so, and nothing but the caller sees to that
     """
     from taskc.lang.traced_program import traced_body  # with all that knows the language
 
-    made, dimensions, kernels = traced_body(name, inputs, body, call_site())
+    made, dimensions, kernels = traced_body(name, inputs, body, call_site(), assumptions)
     return ProgramDefinition(made, dimensions, kernels)
 
 

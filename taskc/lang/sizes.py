@@ -4,14 +4,17 @@
     tc.empty(f32[tc.cdiv(m, 32)])           in a program: extents of temporaries, and scalars
 
 Python can't branch on what only a call tells: while a program is traced, a comparison is an error unless
-it comes out alike for all sizes. Elsewhere sizes are objects like others.
+it comes out alike for all sizes, or the trace has assumptions (assumptions.py). Elsewhere sizes are objects
+like others.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
-from typing import Any, TypeAlias
+from functools import reduce
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -19,7 +22,7 @@ from taskc.errors import CompileError
 from taskc.ir import build
 from taskc.ir.affine import Affine, SymbolTable
 from taskc.ir.interval import Interval
-from taskc.ir.linear import ZERO
+from taskc.ir.linear import ZERO, Atom, factors_of
 from taskc.ir.nodes import Expression, Variable
 from taskc.ir.printer import expression_text
 from taskc.ir.rewrite import substitute, walk
@@ -160,6 +163,12 @@ class StepNumber(Dimension):
     __slots__ = ()
 
 
+class Answers(Protocol):
+    """Who answers what isn't alike for all sizes: `Assumptions`."""
+
+    def answer(self, operator: str, difference: Size) -> bool | None: ...
+
+
 class Sizes:
     """What a program that is being traced knows of its sizes."""
 
@@ -167,11 +176,12 @@ class Sizes:
         self.name = name
         self.variables = dimensions  # and those of the loops whose bodies are running
         self.loops: list[Steps] = []
+        self.assumptions: Answers | None = None
         self._scope = _scope(dimensions.values())
 
     def expression(self, value: Number) -> Expression:
         """A size as an expression of the program's dimensions."""
-        return value.over(self._variable) if isinstance(value, Size) else build.index(int(value))
+        return value.over(self._variable) if isinstance(value, Size) else _expression(value)
 
     def _variable(self, dimension: Dimension) -> Variable:
         if dimension not in self.variables:
@@ -312,9 +322,7 @@ def _compute(operator: str, left: Any, right: Any) -> Any:
     for side in (left, right):
         if isinstance(side, Size):
             known.update(side.dimensions)
-            sides.append(side.expression)
-        else:
-            sides.append(build.index(int(side)))
+        sides.append(_expression(side))
     return _number(_BUILD[operator](*sides), known)
 
 
@@ -329,7 +337,56 @@ def _compare(operator: str, left: Any, right: Any) -> Any:
         return True
     if fails(difference):
         return False
-    raise _unknown(f"whether {left} {operator} {right}")
+    answer = trace.assumptions and trace.assumptions.answer(operator, left - right)
+    if answer is None:
+        raise _unknown(f"whether {left} {operator} {right}")
+    return answer
+
+
+def are_surely_equal(one: Any, other: Any) -> bool:
+    """Whether extents are equal at all calls; nothing is assumed. Outside of a trace only numbers are."""
+    if isinstance(one, int) and isinstance(other, int):
+        return one == other
+    trace = tracing.get()
+    if trace is None or not (is_size(one) and is_size(other)):
+        return one is other
+    return trace.are_equal(trace.expression(one), trace.expression(other))
+
+
+def quotient(whole: Number, divisor: Number) -> Number | None:
+    """The number that times the divisor is the whole at all calls; None where there is none, or it isn't found.
+
+    quotient(12 * m * n, 4 * n)    3 * m
+    """
+    sizes = [size for size in (whole, divisor) if isinstance(size, Size)]
+    known = {own: dimension for size in sizes for own, dimension in size.dimensions.items()}
+    scope = _scope(known)
+    form = scope.form(_expression(whole))
+    if not isinstance(divisor, Size):
+        fits = divisor != 0 and scope.divides(divisor, form)
+        return whole // divisor if fits else None
+    left, right = _monomials(form), _monomials(scope.form(divisor.expression))
+    if len(right) != 1:
+        return None
+    ((times, factors),) = right
+    parts: list[Expression] = []
+    for count, own in left:
+        if count % times or not factors <= own:
+            return None
+        atoms = (own - factors).elements()
+        written = [it if isinstance(it, Variable) else it.expression for it in atoms]
+        parts.append(build.product([count // times, *written]))
+    return _number(reduce(build.add, parts, build.index(0)), known)
+
+
+def _monomials(form: Affine) -> list[tuple[int, Counter[Atom]]]:
+    """The products that a form is the sum of: how many times which atoms."""
+    products = [(count, factors_of(atom)) for atom, count in form.terms.items()]
+    return [*products, (form.constant, Counter())] if form.constant else products
+
+
+def _expression(size: Number) -> Expression:
+    return size.expression if isinstance(size, Size) else build.index(int(size))
 
 
 def _no_number(size: Size) -> Exception:

@@ -13,6 +13,7 @@ from taskc.ir.nodes import Tensor, Variable
 from taskc.ir.program import Program, exchanged, kernels_of
 from taskc.ir.text_rules import identifier
 from taskc.ir.types import TensorType, i64
+from taskc.lang.assumptions import Assumptions
 from taskc.lang.computations import traced_computation
 from taskc.lang.context import Context, Frame
 from taskc.lang.definition import KernelDefinition
@@ -67,7 +68,11 @@ def _program(trace: Trace, loc: Location) -> tuple[Program, tuple[KernelDefiniti
 
 
 def traced_body(
-    name: str, inputs: Mapping[str, TensorType], body: Callable[..., Any], site: Location
+    name: str,
+    inputs: Mapping[str, TensorType],
+    body: Callable[..., Any],
+    site: Location,
+    assumptions: Assumptions | None = None,
 ) -> tuple[Program, dict[Dimension, Variable], tuple[KernelDefinition, ...]]:
     """The program of a function that returns its outputs."""
     dimensions: dict[Dimension, Variable] = {}
@@ -78,6 +83,7 @@ def traced_body(
             Tensor(given, kind.dtype, tuple(shape), ir.GLOBAL, layout_of(kind), loc=site)
         )
     trace = Trace(identifier(name), parameters, dimensions)
+    trace.assumptions = assumptions
     token = tracing.set(trace)
     try:
         returned = body(*map(trace.handle, parameters))
