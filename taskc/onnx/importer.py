@@ -20,6 +20,7 @@ import taskc as tc
 from taskc import CompileError, ProgramDefinition, TensorType
 from taskc.errors import NOWHERE
 from taskc.ir.text_rules import identifier
+from taskc.lang.assumptions import Assumptions
 from taskc.lang.source import called_from
 from taskc.lang.tracing import TensorHandle
 from taskc.onnx import operators
@@ -30,6 +31,7 @@ from taskc.onnx.operators import (
     DataError,
     Held,
     NeedsKernelError,
+    SizeError,
     Tensor,
     builder_of,
     dtype_of,
@@ -63,9 +65,16 @@ def is_known(operator: str, domain: str, version: int) -> bool:
 
 
 def import_graph(
-    graph: Graph, inputs: Mapping[str, TensorType], known: Mapping[str, Array] | None = None
+    graph: Graph,
+    inputs: Mapping[str, TensorType],
+    known: Mapping[str, Array] | None = None,
+    assumptions: Assumptions | None = None,
 ) -> Imported:
-    """The program of a graph for these types of its inputs, but for those whose elements are known."""
+    """The program of a graph for these types of its inputs, but for those whose elements are known.
+
+    assumptions  what the program takes for granted where extents are dimensions; it is added to. Without them the
+                 program has to be right for all sizes
+    """
     names = _identifiers([*inputs, *graph.outputs])
     outputs: list[str | Array] = []
 
@@ -82,7 +91,8 @@ def import_graph(
 
     kinds = dict(zip(names, inputs.values(), strict=False))
     with called_from(NOWHERE):
-        program = tc.trace(identifier(graph.name or "model"), kinds, body)
+        name = identifier(graph.name or "model")
+        program = tc.trace(name, kinds, body, assumptions=assumptions)
     return Imported(program, tuple(inputs), tuple(outputs))
 
 
@@ -200,12 +210,23 @@ def _made(builder: Builder, call: Call) -> tuple[Held | None, ...]:
     except DataError:
         raise
     except CompileError as error:
-        if error.message.startswith(node.title):
+        if isinstance(error, SizeError):
             raise
-        raise node.error(error.message, error.hint) from error
+        own = error.message.startswith(node.title)
+        raise _of_sizes(call, error if own else node.error(error.message, error.hint)) from error
     except _UNFIT as error:
-        raise node.error(f"it doesn't fit its inputs, {_shapes(call)}: {error}") from error
+        unfit = node.error(f"it doesn't fit its inputs, {_shapes(call)}: {error}")
+        raise _of_sizes(call, unfit) from error
     return made if isinstance(made, tuple) else (made,)
+
+
+def _of_sizes(call: Call, error: CompileError) -> CompileError:
+    """The error, which may be none where extents are numbers."""
+    if not call.dimensions:
+        return error
+    made = SizeError(error.message, error.location, error.hint, error.notes)
+    made.dimensions = call.dimensions
+    return made
 
 
 def _is_constant(node: Node, inputs: Sequence[Held | None]) -> bool:

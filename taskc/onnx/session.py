@@ -7,23 +7,24 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from taskc import CompileError, TensorType
+from taskc import CompileError
 from taskc.arguments import ArgumentError
 from taskc.ir.types import from_numpy
 from taskc.lang.values import did_you_mean
 from taskc.onnx.graph import Array, Graph, Value
-from taskc.onnx.importer import Imported, import_graph, inputs_behind, is_known
+from taskc.onnx.importer import Imported, inputs_behind, is_known
 from taskc.onnx.operators import DataError
 from taskc.onnx.passes.pipeline import rewritten
+from taskc.onnx.versions import Shapes, Versions, keep
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-_MOST_KEPT = 32  # programs
+_MOST_KEPT = 32  # sets of types, and of decisive values
 _MOST_DECISIVE = 256  # elements of an input that decide what is compiled
 
 
@@ -49,56 +50,59 @@ def compile(
 
 @dataclass(slots=True)
 class _Programs:
-    """What has been made for one set of types.
+    """What has been made for inputs of one set of types and ranks.
 
-    The elements of some inputs decide what is compiled: shapes, numbers of repeats, conditions. There is a program for
+    The elements of some inputs decide what is compiled: shapes, numbers of repeats, conditions. There are programs for
     each set of them, and `decisive` says which inputs they are.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     decisive: tuple[str, ...] = ()
-    made: OrderedDict[bytes, Imported] = field(default_factory=OrderedDict)
+    made: OrderedDict[tuple[object, ...], Versions] = field(default_factory=OrderedDict)
 
-    def program(
-        self, graph: Graph, types: Mapping[str, TensorType], feeds: Mapping[str, Array]
-    ) -> Imported:
-        """One thread makes it, and the others wait."""
+    def program(self, graph: Graph, feeds: Mapping[str, Array]) -> Imported:
+        while True:
+            decisive, versions, shapes = self._versions(graph, feeds)
+            try:
+                return versions.program(shapes)
+            except DataError as error:
+                behind = inputs_behind(graph, error.name) - {*decisive}
+                few = [name for name in sorted(behind) if feeds[name].size <= _MOST_DECISIVE]
+                if not few:
+                    raise
+                with self.lock:  # another thread may have found it out
+                    found = [name for name in few if name not in self.decisive]
+                    if found:
+                        self.decisive += tuple(found)
+                        self.made.clear()
+
+    def programs(self) -> list[Imported]:
         with self.lock:
-            while True:
-                key = b"".join(feeds[name].tobytes() for name in self.decisive)
-                if key in self.made:
-                    self.made.move_to_end(key)
-                    return self.made[key]
-                known = {name: feeds[name].copy() for name in self.decisive}
-                rest = {name: kind for name, kind in types.items() if name not in known}
-                try:
-                    _keep(self.made, key, import_graph(graph, rest, known))
-                except DataError as error:
-                    behind = inputs_behind(graph, error.name) - known.keys()
-                    few = [name for name in sorted(behind) if feeds[name].size <= _MOST_DECISIVE]
-                    if not few:
-                        raise
-                    self.decisive += tuple(few)
-                    self.made.clear()
+            made = [*self.made.values()]
+        return [one for versions in made for one in versions.programs()]
 
-
-_Key = TypeVar("_Key")
-_Item = TypeVar("_Item")
-
-
-def _keep(kept: OrderedDict[_Key, _Item], key: _Key, item: _Item) -> _Item:
-    """Adds an item, and drops the oldest of too many."""
-    kept[key] = item
-    while len(kept) > _MOST_KEPT:
-        kept.popitem(last=False)
-    return item
+    def _versions(
+        self, graph: Graph, feeds: Mapping[str, Array]
+    ) -> tuple[tuple[str, ...], Versions, Shapes]:
+        """The decisive inputs, the programs for these values of them, and the shapes of the others."""
+        with self.lock:
+            decisive = tuple([it for it in self.decisive if feeds[it].size <= _MOST_DECISIVE])
+            rest = {name: array for name, array in feeds.items() if name not in decisive}
+            key = tuple([(feeds[name].shape, feeds[name].tobytes()) for name in decisive])
+            versions = self.made.get(key)
+            if versions is None:
+                known = {name: feeds[name].copy() for name in decisive}
+                dtypes = {name: from_numpy(array.dtype) for name, array in rest.items()}
+                versions = Versions(graph, dtypes, known)
+            keep(self.made, key, versions, _MOST_KEPT)
+        return decisive, versions, tuple([array.shape for array in rest.values()])
 
 
 class Model:
     """A compiled model. Calls may come from several threads.
 
-    There is a program for each set of shapes that the inputs have had, and of values where what is compiled depends on
-    them; the latest ones are kept.
+    There are programs for the shapes that the inputs have had (versions.py), and for values where what is compiled
+    depends on them; the latest ones are kept.
     """
 
     def __init__(self, graph: Graph, *, exact: bool = False) -> None:
@@ -110,7 +114,7 @@ class Model:
         )
         self._names = {value.name: value for value in graph.inputs}
         self._lock = threading.Lock()
-        self._programs: OrderedDict[tuple[TensorType, ...], _Programs] = OrderedDict()
+        self._programs: OrderedDict[tuple[object, ...], _Programs] = OrderedDict()
 
     def __repr__(self) -> str:
         return f"<model {self.graph.name!r}: {', '.join(map(str, self.inputs))}>"
@@ -143,6 +147,13 @@ class Model:
         """What runs for arrays like these: it is made if it isn't there, and not run."""
         return self._program(self._checked(feeds))
 
+    @property
+    def programs(self) -> tuple[Imported, ...]:
+        """What it has compiled and kept."""
+        with self._lock:
+            kinds = [*self._programs.values()]
+        return tuple([one for kind in kinds for one in kind.programs()])
+
     def _checked(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
         """The inputs, in their order, each as it has to be."""
         for name in feeds:
@@ -156,11 +167,10 @@ class Model:
         return arrays
 
     def _program(self, arrays: Mapping[str, Array]) -> Imported:
-        types = {name: _type_of(array) for name, array in arrays.items()}
         with self._lock:
-            key = tuple(types.values())
-            programs = _keep(self._programs, key, self._programs.pop(key, _Programs()))
-        return programs.program(self._rewritten, types, arrays)
+            key = tuple([(array.dtype, array.ndim) for array in arrays.values()])
+            programs = keep(self._programs, key, self._programs.get(key) or _Programs(), _MOST_KEPT)
+        return programs.program(self._rewritten, arrays)
 
 
 def _run(imported: Imported, arrays: Sequence[Array]) -> list[Array]:
@@ -181,10 +191,6 @@ def _unknown(what: str, name: str, known: Sequence[str]) -> str:
     hint = did_you_mean(name, known)
     has = ", ".join(f"'{one}'" for one in known) or "none"
     return f"the model has no {what} '{name}'; {hint or f'it has {has}'}"
-
-
-def _type_of(array: Array) -> TensorType:
-    return TensorType(from_numpy(array.dtype), array.shape)
 
 
 def _array(value: Value, given: Any) -> Array:

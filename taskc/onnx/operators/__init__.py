@@ -29,7 +29,7 @@ import taskc as tc
 from taskc import CompileError, DType, i64
 from taskc.ir.text_rules import identifier
 from taskc.ir.types import from_numpy
-from taskc.lang.sizes import Size
+from taskc.lang.sizes import Dimension, Size
 from taskc.lang.tracing import TensorHandle
 from taskc.onnx.graph import Array, Graph, Node
 from taskc.onnx.operators.blocked import Blocked
@@ -54,6 +54,12 @@ class DataError(CompileError):
     """What is to be built depends on what `name` stands for, which is known only when the model runs."""
 
     name = ""
+
+
+class SizeError(CompileError):
+    """What is to be built needs numbers where the program has dimensions: these, as far as it is known."""
+
+    dimensions: tuple[Dimension, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +127,33 @@ class Call:
         found = self.inputs[position] if position < len(self.inputs) else None
         return found if isinstance(found, Blocked) else self.given(position)
 
+    @property
+    def dimensions(self) -> tuple[Dimension, ...]:
+        """What its inputs' extents are computed from, and the sizes among their elements."""
+        sizes: list[Any] = []
+        for held in self.inputs:
+            if held is not None:
+                sizes += held.shape
+                if isinstance(held, np.ndarray) and held.dtype == object:
+                    sizes += held.flat
+        found = [
+            own for size in sizes if isinstance(size, Size) for own in size.dimensions.values()
+        ]
+        return tuple(dict.fromkeys(found))
+
     def integers(self, position: int) -> list[Any]:
         """The numbers of a known input, each an int or a size."""
         return [n if isinstance(n, Size) else int(n) for n in self.known(position).reshape(-1)]
+
+    def number(self, extent: Any, what: str) -> int:
+        """An extent that has to be a number; what it is is for the error where it is a size."""
+        if isinstance(extent, Size):
+            error = SizeError(
+                f"{self.node.title}: {what}, {extent}, is known only at a call", self.node.where
+            )
+            error.dimensions = tuple(extent.dimensions.values())
+            raise error
+        return int(extent)
 
     def compute(
         self, shape: Sequence[Any], function: Callable[..., Any], dtype: DType | None = None
@@ -165,11 +195,22 @@ def handle_of(tensor: Tensor) -> TensorHandle:
     if tensor.dtype == object:
         if not any(isinstance(part, Size) for part in tensor.flat):
             return handle_of(tensor.astype(np.int64))
-        sizes, shape = tuple(tensor.flat), tensor.shape
-        if len(sizes) > 1:
-            raise CompileError("several sizes of a call are needed as a tensor's elements")
-        return cast("TensorHandle", tc.compute(shape, lambda *at: sizes[0], name="size"))
+        chosen = _chosen(tuple(tensor.flat), 0)
+        made = tc.compute((tensor.size,), lambda at: chosen(at), name="sizes")
+        return cast("TensorHandle", cast("TensorHandle", made).reshape(*tensor.shape))
     return cast("TensorHandle", tc.constant(tensor))
+
+
+def _chosen(numbers: tuple[Any, ...], first: int) -> Any:
+    """The function of the language that gives one of some integers and sizes, by its place from `first` on."""
+    if len(numbers) == 1:
+        return tc.function(lambda at: numbers[0])
+    bound = first + len(numbers) // 2
+    before, behind = (
+        _chosen(numbers[: bound - first], first),
+        _chosen(numbers[bound - first :], bound),
+    )
+    return tc.function(lambda at: before(at) if at < bound else behind(at))
 
 
 def computed_once(body: Callable[[], Any]) -> Array:

@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import taskc as tc
+from taskc.lang.sizes import are_surely_equal as are_equal
 from taskc.onnx.operators import Call
+
+__all__ = [
+    "ELEMENT_TYPES", "are_equal", "axes_of", "axis_of", "broadcast", "element", "equals", "ones", "spliced", "total",
+]  # fmt: skip
 
 # By their numbers in a model.
 ELEMENT_TYPES = {
@@ -30,10 +35,11 @@ def axes_of(call: Call, axes: Sequence[Any], rank: int) -> tuple[int, ...]:
     return found
 
 
-def are_equal(one: Any, other: Any) -> bool:
-    """Whether extents are known to be equal; sizes may be equal at some calls only, which are not."""
-    if isinstance(one, int) and isinstance(other, int):
-        return one == other
+def equals(one: Any, other: Any) -> bool:
+    """Whether extents are equal, where what is built depends on it: the program may assume it (`Assumptions`).
+
+    `are_equal` is what to ask where sizes that are equal at some calls only are as well taken as different.
+    """
     try:
         return bool(one == other)
     except tc.CompileError:

@@ -25,7 +25,7 @@ def if_(call: Call) -> Made:
 @operator("Loop")
 def loop(call: Call) -> Made:
     body = call.attribute("body")
-    most = call.integers(0)[0] if call.has(0) else None
+    most = call.number(call.integers(0)[0], "the number of its steps") if call.has(0) else None
     goes_on: Tensor = call.known(1) if call.has(1) else np.array(True)
     state = [call.given(position) for position in range(2, len(call.inputs))]
     kept: list[list[Tensor]] = [[] for _ in body.outputs[1 + len(state) :]]
@@ -56,11 +56,9 @@ def scan(call: Call) -> Made:
     axes = call.attribute("scan_input_axes") or [0] * count
     backwards = call.attribute("scan_input_directions") or [0] * count
     places = [axis_of(call, axis, len(x.shape)) for axis, x in zip(axes, inputs, strict=True)]
-    steps = inputs[0].shape[places[0]]
-    if not isinstance(steps, int) or steps > _MOST_STEPS:
-        raise call.node.error(
-            f"it has {steps} steps, and taskc takes known ones up to {_MOST_STEPS}"
-        )
+    steps = call.number(inputs[0].shape[places[0]], "the number of its steps")
+    if steps > _MOST_STEPS:
+        raise call.node.error(f"it has {steps} steps, and taskc takes up to {_MOST_STEPS}")
     kept: list[list[Tensor]] = [[] for _ in range(outputs)]
     for step in range(steps):
         parts = [

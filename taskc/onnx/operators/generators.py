@@ -48,7 +48,8 @@ def range_(call: Call) -> Made:
             raise call.node.error("sizes of a call are counted by steps of 1")
         first = start
         call.require_kernel()
-        return call.compute((limit - start,), lambda i: i + first)
+        count = limit - start if start < limit else 0
+        return call.compute((count,), lambda i: i + first)
     count = max(0, ceil((limit.item() - start.item()) / delta.item()))
     first, step = start.item(), delta.item()
     if call.by_python:

@@ -157,15 +157,20 @@ def _range(start: Any, end: Any, step: int, extent: Any) -> tuple[Any, Any]:
     if all(isinstance(n, int) for n in (start, end, extent)):
         span = range(*slice(start, end, step).indices(extent))
         return span.start, len(span)
-    start = start + extent if start < 0 else start
-    if isinstance(end, int) and abs(end) >= _FAR:
-        end = extent if end > 0 else -1
-    else:
-        end = end + extent if end < 0 else end
-        end = extent if end > extent else end
-    if step < 0:
-        return start, tc.cdiv(start - end, -step)
-    return start, tc.cdiv(end - start, step)
+    low, high = (0, extent) if step > 0 else (-1, extent - 1)
+    start, end = _end(start, extent, max(low, 0), high), _end(end, extent, low, high)
+    span = end - start if step > 0 else start - end
+    return start, tc.cdiv(span, abs(step)) if span > 0 else 0
+
+
+def _end(at: Any, extent: Any, low: Any, high: Any) -> Any:
+    """Where a slice begins or ends, held to its axis."""
+    if isinstance(at, int) and abs(at) >= _FAR:
+        return high if at > 0 else low
+    at = at + extent if at < 0 else at
+    if at < low:
+        return low
+    return high if at > high else at
 
 
 # Elements that other elements name.

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from taskc.lang.sizes import Size
+from taskc.lang.sizes import Size, quotient
 from taskc.lang.tracing import TensorHandle
 from taskc.onnx.graph import Array
 from taskc.onnx.operators import Call, Made, Tensor, operator
-from taskc.onnx.operators.common import are_equal, axes_of, axis_of
+from taskc.onnx.operators.common import are_equal, axes_of, axis_of, equals
 
 
 def with_shape(x: Tensor, shape: Sequence[Any]) -> Tensor:
@@ -51,12 +51,12 @@ def reshape(call: Call) -> Made:
     x, wanted = call.given(0), call.integers(1)
     shape: list[Any] = []
     for axis, extent in enumerate(wanted):
-        if are_equal(extent, 0) and not call.attribute("allowzero", 0):
+        if not call.attribute("allowzero", 0) and equals(extent, 0):
             if axis >= len(x.shape):
                 raise call.node.error(f"it keeps axis {axis} of an input of {len(x.shape)}")
             extent = x.shape[axis]
         shape.append(extent)
-    open_axes = [axis for axis, extent in enumerate(shape) if are_equal(extent, -1)]
+    open_axes = [axis for axis, extent in enumerate(shape) if equals(extent, -1)]
     if len(open_axes) > 1:
         raise call.node.error(f"its shape {wanted} leaves several extents open")
     for axis in open_axes:
@@ -66,18 +66,12 @@ def reshape(call: Call) -> Made:
     return with_shape(x, shape)
 
 
-def _rest(call: Call, whole: Sequence[Any], others: list[Any]) -> Any:
+def _rest(call: Call, whole: Sequence[Any], others: Sequence[Any]) -> Any:
     """The extent that is left where the others are known."""
-    left = [*whole]
-    for other in [*others]:
-        same = next((extent for extent in left if are_equal(extent, other)), None)
-        if same is not None and not are_equal(other, 0):
-            left.remove(same)
-            others.remove(other)
-    divisor = prod(others)
-    if isinstance(divisor, Size) or divisor == 0 or not are_equal(prod(left) % divisor, 0):
-        raise call.node.error(f"{[*whole]} can't be divided into parts of {divisor}")
-    return prod(left) // divisor
+    found = None if are_equal(prod(others), 0) else quotient(prod(whole), prod(others))
+    if found is None:
+        raise call.node.error(f"{[*whole]} can't be divided into parts of {prod(others)}")
+    return found
 
 
 @operator("Flatten")
@@ -101,11 +95,11 @@ def squeeze(call: Call) -> Made:
     x, named = call.given(0), _axes(call)
     rank = len(x.shape)
     if named is None:
-        dropped = tuple([axis for axis in range(rank) if are_equal(x.shape[axis], 1)])
+        dropped = tuple([axis for axis in range(rank) if equals(x.shape[axis], 1)])
     else:
         dropped = axes_of(call, named, rank)
     for axis in dropped:
-        if not are_equal(x.shape[axis], 1):
+        if not equals(x.shape[axis], 1):
             raise call.node.error(f"it drops axis {axis}, which has {x.shape[axis]} elements")
     return with_shape(x, [extent for axis, extent in enumerate(x.shape) if axis not in dropped])
 

@@ -1,0 +1,226 @@
+"""The programs of a model: one for each of the first shapes, and then one for all that change as they did.
+
+A program in which all extents are numbers is the fastest, and most models are called with one set of shapes or two. So
+the first `_EXACT` sets get a program each. The next one gets a program with dimensions (`tc.dim`), which serves later
+calls too: it is compiled once, and only its plan, the place of each temporary, is made for each set of sizes.
+
+**Which extents are dimensions**: those that have changed, as the least general form of the shapes so far.
+
+    ids [1, 17], mask [1, 17]
+    ids [1, 40], mask [1, 40]
+    ids [1, 25], mask [1, 25]        ids [1, n], mask [1, n]
+
+What was one number each time stays that number, and what was equal each time is one dimension, so that shapes fit each
+other as they do in the model. A call that doesn't have this form gets a program that is more general.
+
+**What is built by them**: where an operator goes one way or another by a size, the program goes that of the call that
+it is made for, and has assumed so (`Assumptions`); it serves the calls that would have gone the same way.
+
+**What can't be left open**: where an operator or a kernel needs a number, the extents that it has come from are numbers
+from then on (`SizeError`): there is a program for each of their values. In the worst case that is all of them.
+
+No more than `_MOST_OPEN` programs with dimensions are made for one set of decisive values. Behind them, and for arrays
+without elements, each set of shapes has a program of its own; the latest `_MOST_EXACT` are kept.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias, TypeVar
+
+from taskc import CompileError, DType, TensorType, dim
+from taskc.driver import whole_program
+from taskc.ir.text_rules import identifier
+from taskc.lang.assumptions import Assumptions
+from taskc.lang.sizes import Dimension
+from taskc.onnx.graph import Array, Graph
+from taskc.onnx.importer import Imported, import_graph
+from taskc.onnx.operators import SizeError
+
+_EXACT = 2  # sets of shapes with a program each, before there is one with dimensions
+_MOST_EXACT = 32
+_MOST_OPEN = 8
+_MOST_SERVED = 1024  # sets of shapes of which it is kept which program with dimensions serves them
+
+Shapes: TypeAlias = tuple[tuple[int, ...], ...]  # of the inputs, in their order
+Axis: TypeAlias = tuple[int, int]  # of which input, and which one of its own
+
+_Key = TypeVar("_Key")
+_Item = TypeVar("_Item")
+
+
+def keep(kept: OrderedDict[_Key, _Item], key: _Key, item: _Item, most: int) -> _Item:
+    """Puts an item last, and drops the first of too many."""
+    kept[key] = item
+    kept.move_to_end(key)
+    while len(kept) > most:
+        kept.popitem(last=False)
+    return item
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Shapes some of whose extents are dimensions."""
+
+    extents: Mapping[Axis, int | Dimension]
+
+    @property
+    def dimensions(self) -> tuple[Dimension, ...]:
+        return tuple(dict.fromkeys(n for n in self.extents.values() if isinstance(n, Dimension)))
+
+    def sizes(self, shapes: Shapes) -> dict[Dimension, int] | None:
+        """What the dimensions are at shapes of this form, which have elements; None for others."""
+        found: dict[Dimension, int] = {}
+        for (number, axis), extent in self.extents.items():
+            size = shapes[number][axis]
+            known = extent if isinstance(extent, int) else found.setdefault(extent, size)
+            if known != size or size == 0:
+                return None
+        return found
+
+    def shape(self, number: int, rank: int) -> tuple[int | Dimension, ...]:
+        return tuple([self.extents[number, axis] for axis in range(rank)])
+
+
+def least_general(seen: Sequence[Shapes], numbers: set[Axis], names: Mapping[Axis, str]) -> Form:
+    """The form that all of some shapes have, but for axes that are numbers: those of the last shapes."""
+    extents: dict[Axis, int | Dimension] = {}
+    dimensions: dict[tuple[int, ...], Dimension] = {}
+    for number, shape in enumerate(seen[-1]):
+        for axis, size in enumerate(shape):
+            at = number, axis
+            sizes = tuple([shapes[number][axis] for shapes in seen])
+            if at in numbers or len({*sizes}) == 1:
+                extents[at] = size
+                continue
+            if sizes not in dimensions:
+                dimensions[sizes] = dim(_unused(names[at], dimensions.values()))
+            extents[at] = dimensions[sizes]
+    return Form(extents)
+
+
+def _unused(name: str, dimensions: Iterable[Dimension]) -> str:
+    used, found, count = {one.name for one in dimensions}, name, 1
+    while found in used:
+        count += 1
+        found = f"{name}_{count}"
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A program with dimensions, and the calls that it is right for."""
+
+    form: Form
+    assumptions: Assumptions
+    imported: Imported
+
+    def serves(self, shapes: Shapes) -> bool:
+        sizes = self.form.sizes(shapes)
+        return sizes is not None and self.assumptions.serve(sizes)
+
+
+@dataclass(slots=True)
+class Versions:
+    """The programs of a graph for one set of values of its decisive inputs.
+
+    dtypes   of the other inputs
+    known    the decisive inputs
+    seen     the last shapes that a program was made for
+    numbers  axes that are no dimensions
+    """
+
+    graph: Graph
+    dtypes: Mapping[str, DType]
+    known: Mapping[str, Array]
+    exact: OrderedDict[Shapes, Imported] = field(default_factory=OrderedDict)
+    open: list[_Open] = field(default_factory=list)
+    served: OrderedDict[Shapes, Imported] = field(default_factory=OrderedDict)
+    seen: deque[Shapes] = field(default_factory=lambda: deque(maxlen=_EXACT + _MOST_OPEN))
+    numbers: set[Axis] = field(default_factory=set)
+    lock: threading.Lock = field(default_factory=threading.Lock)  # of what is made
+    making: threading.Lock = field(default_factory=threading.Lock)
+
+    def program(self, shapes: Shapes) -> Imported:
+        """What runs for arrays of these shapes. Where it isn't there one thread makes it, and those that need one that
+        isn't there either wait."""
+        found = self._found(shapes)
+        if found is not None:
+            return found
+        with self.making:
+            return self._found(shapes) or self._made(shapes)
+
+    def programs(self) -> list[Imported]:
+        with self.lock:
+            return [*self.exact.values(), *(one.imported for one in self.open)]
+
+    def _found(self, shapes: Shapes) -> Imported | None:
+        with self.lock:
+            if shapes in self.exact:
+                return keep(self.exact, shapes, self.exact[shapes], _MOST_EXACT)
+            found = self.served.get(shapes)
+            if found is None:
+                found = next((one.imported for one in self.open if one.serves(shapes)), None)
+            return found and keep(self.served, shapes, found, _MOST_SERVED)
+
+    def _made(self, shapes: Shapes) -> Imported:
+        opened = self._opened(shapes)
+        if opened is not None:
+            with self.lock:
+                self.open.append(opened)
+            return opened.imported
+        kinds = {
+            name: dtype[shape]
+            for (name, dtype), shape in zip(self.dtypes.items(), shapes, strict=True)
+        }
+        made = import_graph(self.graph, kinds, self.known)
+        with self.lock:
+            return keep(self.exact, shapes, made, _MOST_EXACT)
+
+    def _opened(self, shapes: Shapes) -> _Open | None:
+        """A program with dimensions for shapes that no other serves; None where they are to have one of their own."""
+        if any(0 in shape for shape in shapes):
+            return None
+        self.seen.append(shapes)
+        if len(self.seen) <= _EXACT or len(self.open) == _MOST_OPEN:
+            return None
+        while True:
+            form = least_general(self.seen, self.numbers, self._names())
+            sizes = form.sizes(shapes)
+            if not sizes:
+                return None
+            assumptions = Assumptions(sizes)
+            try:
+                made = self._compiled(form, shapes, assumptions)
+            except (
+                CompileError
+            ) as error:  # what is wrong with the model is told by a program without dimensions
+                named = error.dimensions if isinstance(error, SizeError) else ()
+                without = {*named} & {*form.dimensions} or {*form.dimensions}
+                self.numbers |= {at for at, extent in form.extents.items() if extent in without}
+                continue
+            return _Open(form, assumptions, made)
+
+    def _compiled(self, form: Form, shapes: Shapes, assumptions: Assumptions) -> Imported:
+        kinds = {
+            name: TensorType(dtype, form.shape(number, len(shapes[number])))
+            for number, (name, dtype) in enumerate(self.dtypes.items())
+        }
+        made = import_graph(self.graph, kinds, self.known, assumptions)
+        if any(isinstance(output, str) for output in made.outputs):
+            whole_program(made.program)
+        return made
+
+    def _names(self) -> dict[Axis, str]:
+        """What an axis is called if it is a dimension: as the model calls it, or by its input."""
+        values = {value.name: value for value in self.graph.inputs}
+        found: dict[Axis, str] = {}
+        for number, name in enumerate(self.dtypes):
+            for axis in range(len(self.seen[-1][number])):
+                said = (values[name].shape or {axis: None})[axis]
+                is_name = isinstance(said, str) and said.isidentifier()
+                found[number, axis] = str(said) if is_name else identifier(f"{name}_{axis}")
+        return found

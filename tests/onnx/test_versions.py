@@ -1,0 +1,178 @@
+"""Models whose extents differ from call to call: how many programs there are, and that each is right."""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import taskc as tc
+from taskc.onnx import versions
+from taskc.onnx.versions import Axis, Shapes, least_general
+
+from .bert import bert
+from .models import model, node, tensor
+
+RANDOM = np.random.default_rng(0)
+
+
+def normal(*shape: int) -> Any:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def integers(*numbers: int) -> Any:
+    return np.array(numbers, np.int64)
+
+
+def _form(seen: list[Shapes], numbers: set[Axis] | None = None) -> list[str]:
+    names = {(number, axis): f"x{number}_{axis}" for number in range(3) for axis in range(3)}
+    form = least_general(seen, numbers or set(), names)
+    ranks = map(len, seen[-1])
+    return [str([*form.shape(number, rank)]) for number, rank in enumerate(ranks)]
+
+
+def test_the_least_general_form() -> None:
+    assert _form([((1, 4), (4,)), ((1, 7), (7,))]) == ["[1, x0_1]", "[x0_1]"]
+    assert _form([((1, 4), (4,)), ((1, 7), (7,)), ((1, 7), (9,))]) == ["[1, x0_1]", "[x1_0]"]
+    assert _form([((2, 2),), ((3, 3),)]) == ["[x0_0, x0_0]"]
+    assert _form([((2, 5),), ((3, 6),)], {(0, 1)}) == ["[x0_0, 6]"]
+    assert _form([((5,),)]) == ["[5]"]
+
+
+def test_a_form_has_only_shapes_that_fit_it() -> None:
+    form = least_general([((1, 4), (4,)), ((1, 7), (7,))], set(), {(0, 1): "n", (1, 0): "m"})
+    (n,) = form.dimensions
+    assert form.sizes(((1, 3), (3,))) == {n: 3}
+    for other in (((1, 3), (4,)), ((2, 3), (3,)), ((1, 0), (0,))):
+        assert form.sizes(other) is None
+
+
+def test_one_program_for_all_lengths_of_text() -> None:
+    proto = bert(layers=1, hidden=24, heads=3, inner=32, longest=64)
+    found, reference = tc.compile(proto), ReferenceEvaluator(proto)
+    lengths = random.Random(0).sample(range(1, 65), 64)
+    for length in lengths:
+        ids = RANDOM.integers(0, 50, (1, length))
+        mask = np.ones((1, length), np.int64)
+        mask[0, length - length // 4 :] = 0
+        feeds = {"input_ids": ids, "attention_mask": mask, "token_type_ids": ids % 2}
+        (expected,), (made,) = reference.run(None, feeds), found.run(None, feeds)
+        assert made.shape == expected.shape
+        np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-5)
+    assert len(found.programs) == 3
+
+
+def _checked(proto: Any, shapes: list[tuple[int, ...]], *more: Any) -> list[int]:
+    """How many programs a model has behind calls with an input of each shape; what they give is compared."""
+    found, reference, counts = tc.compile(proto), ReferenceEvaluator(proto), []
+    names = [value.name for value in found.inputs]
+    for shape in shapes:
+        feeds = dict(zip(names, (normal(*shape), *more), strict=True))
+        for made, expected in zip(found.run(None, feeds), reference.run(None, feeds), strict=True):
+            assert made.shape == expected.shape
+            np.testing.assert_allclose(made, expected, rtol=1e-5)
+        counts.append(len(found.programs))
+    return counts
+
+
+def test_where_a_size_decides_there_is_a_program_for_each_way() -> None:
+    proto = model(
+        [node("Slice", ["x", "low", "high"], ["s"]), node("Neg", ["s"], ["y"])],
+        [tensor("x", None)],
+        ["y"],
+        initializer=[
+            numpy_helper.from_array(integers(at), name) for at, name in ((-8, "low"), (20, "high"))
+        ],
+    )
+    shapes = [(3,), (5,), (6,), (7,), (12,), (13,), (1,), (25,), (30,)]
+    assert _checked(proto, shapes) == [1, 2, 3, 3, 4, 4, 4, 5, 6]
+
+
+def test_an_extent_that_has_to_be_a_number_is_one() -> None:
+    """A Scan is written out: there is a program for each number of steps, and the other axis is open."""
+    body = model(
+        [node("Add", ["h", "x"], ["next"]), node("Identity", ["next"], ["out"])],
+        [tensor("h", None), tensor("x", None)],
+        ["next", "out"],
+    ).graph
+    proto = model(
+        [
+            node("ReduceSum", ["x", "first"], ["start"], keepdims=0),
+            node("Scan", ["start", "x"], ["last", "all"], body=body, num_scan_inputs=1),
+        ],
+        [tensor("x", None, None)],
+        ["last", "all"],
+        initializer=[numpy_helper.from_array(integers(0), "first")],
+    )
+    shapes = [(2, 3), (3, 4), (3, 5), (3, 6), (2, 7), (2, 8), (3, 9)]
+    assert _checked(proto, shapes) == [1, 2, 3, 3, 4, 4, 4]
+
+
+def test_shapes_are_also_elements() -> None:
+    proto = model(
+        [
+            node("Shape", ["x"], ["s"]),
+            node("Cast", ["s"], ["f"], to=TensorProto.FLOAT),
+            node("Mul", ["f", "half"], ["y"]),
+        ],
+        [tensor("x", None, 4, None)],
+        ["s", "y"],
+        initializer=[numpy_helper.from_array(np.float32(0.5), "half")],
+    )
+    counts = _checked(proto, [(1, 4, 2), (2, 4, 3), (3, 4, 5), (4, 4, 1), (7, 4, 9)])
+    assert counts == [1, 2, 3, 3, 3]
+
+
+def test_what_has_no_elements_has_a_program_of_its_own() -> None:
+    proto = model([node("Neg", ["x"], ["y"])], [tensor("x", None, 3)], ["y"])
+    assert _checked(proto, [(1, 3), (2, 3), (3, 3), (0, 3), (9, 3)]) == [1, 2, 3, 4, 4]
+
+
+def test_decisive_values_have_programs_of_their_own() -> None:
+    proto = model(
+        [node("Tile", ["x", "times"], ["y"])],
+        [tensor("x", None), tensor("times", 1, type=TensorProto.INT64)],
+        ["y"],
+    )
+    found = tc.compile(proto)
+    for size in (1, 2, 3, 4, 5):
+        for times in (2, 3):
+            x = normal(size)
+            assert found(x, integers(times)).tolist() == np.tile(x, times).tolist()
+    assert len(found.programs) == 6
+
+
+def test_programs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call is beyond what was assumed: behind a number of programs with dimensions come those without."""
+    monkeypatch.setattr(versions, "_MOST_OPEN", 2)
+    monkeypatch.setattr(versions, "_MOST_EXACT", 3)
+    monkeypatch.setattr(versions, "_MOST_SERVED", 2)
+    clipped = model(
+        [node("Slice", ["x", "zero", f"c{at}"], [f"y{at}"]) for at in range(4, 40, 4)],
+        [tensor("x", None)],
+        [f"y{at}" for at in range(4, 40, 4)],
+        initializer=[
+            numpy_helper.from_array(integers(at), "zero" if at == 0 else f"c{at}")
+            for at in range(0, 40, 4)
+        ],
+    )
+    # Two of their own, two with dimensions, and then the latest three of their own.
+    shapes = [(1,), (2,), (3,), (5,), (9,), (13,), (17,), (1,), (3,), (5,)]
+    assert _checked(clipped, shapes) == [1, 2, 3, 4, 5, 5, 5, 5, 5, 5]
+
+
+def test_threads_ask_for_programs_at_once() -> None:
+    proto = model([node("Neg", ["x"], ["y"])], [tensor("x", None)], ["y"])
+    found = tc.compile(proto)
+
+    def call(size: int) -> bool:
+        return bool((found(np.ones(size, np.float32)) == -np.ones(size)).all())
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(call, [*range(1, 9)] * 3))
+    assert len(found.programs) == 3
