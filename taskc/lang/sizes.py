@@ -365,18 +365,19 @@ def quotient(whole: Number, divisor: Number) -> Number | None:
     if not isinstance(divisor, Size):
         fits = divisor != 0 and scope.divides(divisor, form)
         return whole // divisor if fits else None
-    left, right = _monomials(form), _monomials(scope.form(divisor.expression))
-    if len(right) != 1:
-        return None
-    ((times, factors),) = right
+    # What the first product is times the divisor's first may be all; of one product alone, each is a multiple.
+    (times, factors), *more = _monomials(scope.form(divisor.expression))
     parts: list[Expression] = []
-    for count, own in left:
+    for count, own in _monomials(form)[: 1 if more else None]:
         if count % times or not factors <= own:
             return None
         atoms = (own - factors).elements()
         written = [it if isinstance(it, Variable) else it.expression for it in atoms]
         parts.append(build.product([count // times, *written]))
-    return _number(reduce(build.add, parts, build.index(0)), known)
+    found = reduce(build.add, parts, build.index(0))
+    if scope.form(build.multiply(found, divisor.expression)) != form:
+        return None
+    return _number(found, known)
 
 
 def _monomials(form: Affine) -> list[tuple[int, Counter[Atom]]]:

@@ -35,6 +35,7 @@ CASES: list[Case] = [
     ("ReduceMax", {}, [(N, M, W)], [(2, 3, 1, 5)], [np.array([1, 2])]),
     ("ArgMax", {"axis": -1}, [(N, M)], [(2, 9, 1, 1)], []),
     ("Conv", {"pads": [1] * 4, "strides": [2, 2]}, [(N, 3, H, W)], [(2, 1, 9, 10)], [normal(8, 3, 3, 3)]),
+    ("Conv", {"strides": [160]}, [(1, 1, N)], [(600, 1, 1, 1), (777, 1, 1, 1)], [normal(17, 1, 512)]),
     ("GlobalAveragePool", {}, [(N, 3, H, W)], [(2, 1, 9, 10)], []),
     ("InstanceNormalization", {}, [(N, 3, H, W)], [(2, 1, 4, 5)], [normal(3), normal(3)]),
     ("Attention", {}, [(N, 4, M, 8), (N, 4, W, 8), (N, 4, W, 8)], [(2, 3, 1, 5)], []),

@@ -128,6 +128,25 @@ def test_shapes_are_also_elements() -> None:
     assert counts == [1, 2, 3, 3, 3]
 
 
+def test_shapes_may_be_of_fewer_bits() -> None:
+    proto = model(
+        [
+            node("Shape", ["x"], ["s"]),
+            node("Cast", ["s"], ["few"], to=TensorProto.INT32),
+            node("Concat", ["few", "two"], ["more"], axis=0),
+            node("Cast", ["more"], ["wide"], to=TensorProto.INT64),
+            node("Expand", ["one", "wide"], ["y"]),
+        ],
+        [tensor("x", None)],
+        ["more", "y"],
+        initializer=[
+            numpy_helper.from_array(np.array([2], np.int32), "two"),
+            numpy_helper.from_array(np.float32(1), "one"),
+        ],
+    )
+    assert _checked(proto, [(1,), (2,), (3,), (4,), (9,)]) == [1, 2, 3, 3, 3]
+
+
 def test_what_has_no_elements_has_a_program_of_its_own() -> None:
     proto = model([node("Neg", ["x"], ["y"])], [tensor("x", None, 3)], ["y"])
     assert _checked(proto, [(1, 3), (2, 3), (3, 3), (0, 3), (9, 3)]) == [1, 2, 3, 4, 4]

@@ -22,6 +22,7 @@ from taskc.kernels.images import (
 
 _MANY = 1 << 17  # pixels, where they are known only at a call
 _SIDE = 56  # height and width, there
+_STEPS = 16  # of the filter along them, at the least: it may be long
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,11 @@ class Problem:
         """The problem with a number for each height and width, for plans."""
         if self.is_sized:
             return self
-        height, width = (n if isinstance(n, int) else _SIDE for n in self.extents)
+        axes = zip(self.extents, self.covered, self.stride, strict=True)
+        height, width = (
+            n if isinstance(n, int) else max(_SIDE, covered + _STEPS * step)
+            for n, covered, step in axes
+        )
         return replace(self, extents=(height, width))
 
     @property

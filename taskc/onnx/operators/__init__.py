@@ -26,7 +26,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 import taskc as tc
-from taskc import CompileError, DType, i64
+from taskc import CompileError, DType, i8, i16, i32, i64, u8, u16, u32, u64
 from taskc.ir.text_rules import identifier
 from taskc.ir.types import from_numpy
 from taskc.lang.sizes import Dimension, Size
@@ -35,7 +35,7 @@ from taskc.onnx.graph import Array, Graph, Node
 from taskc.onnx.operators.blocked import Blocked
 
 # Elements that are known are integers of Python or sizes (`tc.dim` and what is computed from them) where an array is of
-# objects; such are made by shape arithmetic alone, and are i64.
+# objects; such are made by shape arithmetic alone. They are i64, if NumPy's type doesn't say another (`_OBJECTS`).
 Tensor: TypeAlias = "TensorHandle | np.ndarray[Any, Any]"
 # What a name of a graph stands for; operators that know nothing of blocks are given rows.
 Held: TypeAlias = "Tensor | Blocked"
@@ -44,6 +44,11 @@ Builder: TypeAlias = "Callable[[Call], Made]"
 Inline: TypeAlias = "Callable[[Graph, Sequence[Tensor]], tuple[Tensor, ...]]"
 
 FEW = 1 << 14  # elements that Python computes
+
+
+_OBJECTS = {
+    it: np.dtype(object, metadata={"dtype": it}) for it in (i8, i16, i32, i64, u8, u16, u32, u64)
+}
 
 
 class NeedsKernelError(Exception):
@@ -185,7 +190,9 @@ def rows_of(held: Held) -> Tensor:
 def dtype_of(tensor: Held) -> DType:
     if isinstance(tensor, TensorHandle | Blocked):
         return tensor.dtype
-    return i64 if tensor.dtype == object else from_numpy(tensor.dtype)
+    if tensor.dtype == object:
+        return (tensor.dtype.metadata or {}).get("dtype", i64)  # type: ignore[no-any-return]
+    return from_numpy(tensor.dtype)
 
 
 def handle_of(tensor: Tensor) -> TensorHandle:
@@ -195,8 +202,8 @@ def handle_of(tensor: Tensor) -> TensorHandle:
     if tensor.dtype == object:
         if not any(isinstance(part, Size) for part in tensor.flat):
             return handle_of(tensor.astype(np.int64))
-        chosen = _chosen(tuple(tensor.flat), 0)
-        made = tc.compute((tensor.size,), lambda at: chosen(at), name="sizes")
+        chosen, dtype = _chosen(tuple(tensor.flat), 0), dtype_of(tensor)
+        made = tc.compute((tensor.size,), lambda at: chosen(at).to(dtype), name="sizes")
         return cast("TensorHandle", cast("TensorHandle", made).reshape(*tensor.shape))
     return cast("TensorHandle", tc.constant(tensor))
 
@@ -235,13 +242,17 @@ def _listed(shape: tuple[Any, ...], function: Callable[..., Any], dtype: DType) 
             made[at] = function(*at)
     except ArithmeticError:
         raise NeedsKernelError from None
-    if any(isinstance(part, Size) for part in made.flat):
-        if dtype is not i64:
-            raise NeedsKernelError
-        return made
-    if dtype.is_integer and not all(dtype.minimum <= part <= dtype.maximum for part in made.flat):
+    has_sizes = any(isinstance(part, Size) for part in made.flat)
+    if has_sizes and not dtype.is_integer:
+        raise NeedsKernelError
+    if dtype.is_integer and not all(_fits(part, dtype) for part in made.flat):
         raise NeedsKernelError  # it wraps around there
-    return made.astype(dtype.numpy)
+    return made.astype(_OBJECTS[dtype] if has_sizes else dtype.numpy)
+
+
+def _fits(number: Any, dtype: DType) -> bool:
+    is_size = dtype is i64 and isinstance(number, Size)
+    return is_size or bool(dtype.minimum <= number <= dtype.maximum)
 
 
 _builders: dict[tuple[str, str], dict[int, Builder]] = {}

@@ -68,7 +68,14 @@ def reshape(call: Call) -> Made:
 
 def _rest(call: Call, whole: Sequence[Any], others: Sequence[Any]) -> Any:
     """The extent that is left where the others are known."""
-    found = None if are_equal(prod(others), 0) else quotient(prod(whole), prod(others))
+    left, parts = [*whole], []
+    for other in others:  # a product of sums is written out, and isn't divided by one of them
+        same = [at for at, extent in enumerate(left) if are_equal(extent, other)]
+        if same:
+            del left[same[0]]
+        else:
+            parts.append(other)
+    found = None if are_equal(prod(others), 0) else quotient(prod(left), prod(parts))
     if found is None:
         raise call.node.error(f"{[*whole]} can't be divided into parts of {prod(others)}")
     return found
