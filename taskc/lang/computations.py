@@ -103,6 +103,7 @@ def computation_of(
     captured = Captured(trace)
     context = Context(name, 1, False, "generic", EVALUATORS, EXECUTORS)
     context.capture = captured.value
+    context.place = None if site.line else site
     context.dimensions = dict(trace.variables)
     context.nonnegative.update(context.dimensions.values())
     with deep(site):

@@ -83,6 +83,9 @@ class Context:
         self.is_cuda_kernel = is_cuda_kernel
         self.worker = ir.Variable("worker")
         self.block_number = ir.Variable("block")
+        self.place: Location | None = (
+            None  # of all that is parsed, if no line of Python has made it
+        )
         self.target_name = target
         self.tiles: TilesLoop | None = None  # the loop over tiles around here, and
         self.cluster = 1  # how many blocks a cluster has there
@@ -120,7 +123,9 @@ class Context:
         return self.frames[-1].scopes[-1]
 
     def locate(self, node: Located) -> Location:
-        return node if isinstance(node, Location) else self.frames[-1].source.locate(node)
+        if isinstance(node, Location):
+            return node
+        return self.place or self.frames[-1].source.locate(node)
 
     def span(self, start: Node, end: Node) -> Location:
         return self.frames[-1].source.span(start, end)

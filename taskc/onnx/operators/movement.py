@@ -178,24 +178,36 @@ def _end(at: Any, extent: Any, low: Any, high: Any) -> Any:
 
 @tc.function
 def inside(index, extent):
-    """An index that is data; one that is outside becomes the nearest that isn't."""
+    """An index that is data, and known to be inside: the compiler needn't check it."""
     return min(max(index, 0), extent - 1)
 
 
 @tc.function
 def place_of(index, extent):
-    """An index that may count from the end."""
-    return inside(index + extent if index < 0 else index, extent)
+    """An index that is data, and may count from the end. One that is outside is an error when the model runs."""
+    return index + extent if index < 0 else index
 
 
-def _check_places(call: Call, position: int, extent: Any) -> None:
-    """Raises an error where indices that are known are outside."""
+@tc.function
+def _place_inside(index, extent):
+    return inside(place_of(index, extent), extent)
+
+
+def _checked_places(call: Call, position: int, extents: Sequence[Any]) -> Any:
+    """The function of an index in an input and an extent that says which element is meant.
+
+    Indices that are known are checked now: the last axis of several has one for each of these extents.
+    """
     found = call.inputs[position]
-    if isinstance(found, TensorHandle) or not isinstance(extent, int):
-        return
-    for index in call.integers(position):
-        if isinstance(index, int) and not -extent <= index < extent:
+    if isinstance(found, TensorHandle) or not all(isinstance(extent, int) for extent in extents):
+        return place_of
+    for number, index in enumerate(call.integers(position)):
+        extent = extents[number % len(extents)]
+        if not isinstance(index, int):
+            return place_of
+        if not -extent <= index < extent:
             raise call.node.error(f"there is no element {index} of {extent}")
+    return _place_inside
 
 
 @operator("Gather")
@@ -203,7 +215,7 @@ def gather(call: Call) -> Made:
     x, places = call.tensor(0), call.tensor(1)
     axis = axis_of(call, call.attribute("axis", 0), len(x.shape))
     extent, behind = x.shape[axis], axis + len(places.shape)
-    _check_places(call, 1, extent)
+    place_in = _checked_places(call, 1, [extent])
     shape = [*x.shape[:axis], *places.shape, *x.shape[axis + 1 :]]
     known = call.inputs[1]
     if places.shape == () and not isinstance(known, TensorHandle):
@@ -214,7 +226,7 @@ def gather(call: Call) -> Made:
 
     def value(*at):
         index = places[at[axis:behind]]
-        place = place_of(index if by_python else index.to(tc.i64), extent)
+        place = place_in(index if by_python else index.to(tc.i64), extent)
         return x[spliced(at, axis, behind, (place,))]
 
     return call.compute(shape, tc.function(value))
@@ -226,10 +238,10 @@ def gather_elements(call: Call) -> Made:
     x, places = call.tensor(0), call.tensor(1)
     axis = axis_of(call, call.attribute("axis", 0), len(x.shape))
     extent = x.shape[axis]
-    _check_places(call, 1, extent)
+    place_in = _checked_places(call, 1, [extent])
 
     def value(*at):
-        place = place_of(places[at].to(tc.i64), extent)
+        place = place_in(places[at].to(tc.i64), extent)
         return x[spliced(at, axis, axis + 1, (place,))]
 
     return call.compute(places.shape, tc.function(value))
@@ -241,10 +253,11 @@ def gather_nd(call: Call) -> Made:
     x, places = call.tensor(0), call.tensor(1)
     batch, count, outer = call.attribute("batch_dims", 0), places.shape[-1], len(places.shape) - 1
     named = tuple(x.shape[batch : batch + count])
+    place_in = _checked_places(call, 1, named)
 
     def value(*at):
         parts = tuple(
-            place_of(places[spliced(at, outer, len(at), (n,))].to(tc.i64), extent)
+            place_in(places[spliced(at, outer, len(at), (n,))].to(tc.i64), extent)
             for n, extent in enumerate(named)
         )
         return x[spliced(at, batch, outer, parts)]
@@ -257,11 +270,10 @@ def reverse_sequence(call: Call) -> Made:
     call.require_kernel()
     x, lengths = call.tensor(0), call.tensor(1)
     time, batch = call.attribute("time_axis", 0), call.attribute("batch_axis", 1)
-    extent = x.shape[time]
 
     def value(*at):
         i, length = at[time], lengths[at[batch]]
-        place = inside(length - 1 - i if i < length else i, extent)
+        place = length.to(tc.i64) - 1 - i if i < length else i
         return x[tuple(place if axis == time else at[axis] for axis in range(len(at)))]
 
     return call.compute(x.shape, tc.function(value))

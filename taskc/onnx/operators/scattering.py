@@ -36,12 +36,17 @@ def scatter_elements(call: Call) -> Made:
     axis = axis_of(call, call.attribute("axis", 0), len(x.shape))
     made = tc.compute(x.shape, lambda *at: x[at], name="copy")
     if prod(places.shape):
-        kernel = _along(axis, x, places, _reduction(call))
+        kernel = _along(axis, x, places, _reduction(call), _problem(call))
         kernel(places, updates, made)
     return made  # type: ignore[return-value]
 
 
-def _along(axis: int, x: Any, places: Any, combined: Any) -> KernelDefinition:
+def _problem(call: Call) -> str:
+    """What is said where the model runs, and an index is outside."""
+    return f"{call.node.title}: its indices are within the extents of '{call.node.inputs[0]}'"
+
+
+def _along(axis: int, x: Any, places: Any, combined: Any, problem: str) -> KernelDefinition:
     """Each line of updates along the axis goes into one line of the result, in order."""
     whole, kind, given = x.shape, x.dtype, places.dtype
     shape = places.shape
@@ -55,6 +60,7 @@ def _along(axis: int, x: Any, places: Any, combined: Any) -> KernelDefinition:
                 for _ in spatial(1):
                     at = (*column[:axis], k, *column[axis + 1 :])
                     place = place_of(places[at].to(tc.i64), extent)
+                    assert 0 <= place < extent, problem
                     to = (*column[:axis], place, *column[axis + 1 :])
                     y[to] = combined(y[to], updates[at])
 
@@ -70,12 +76,14 @@ def scatter_nd(call: Call) -> Made:
     made: Any = tc.compute(x.shape, lambda *at: x[at], name="copy")
     if prod(updates.shape):
         lines = made.reshape(*x.shape[:depth], inner)
-        kernel = _slices(lines, places.dtype, (count, depth), _reduction(call))
+        kernel = _slices(lines, places.dtype, (count, depth), _reduction(call), _problem(call))
         kernel(places.reshape(count, depth), updates.reshape(count, inner), lines)
     return made  # type: ignore[no-any-return]
 
 
-def _slices(lines: Any, given: Any, shape: tuple[int, int], combined: Any) -> KernelDefinition:
+def _slices(
+    lines: Any, given: Any, shape: tuple[int, int], combined: Any, problem: str
+) -> KernelDefinition:
     """Slices one after another, as the updates come; a block has some elements of each."""
     (count, depth), whole, kind = shape, lines.shape, lines.dtype
     inner = whole[-1]
@@ -88,10 +96,11 @@ def _slices(lines: Any, given: Any, shape: tuple[int, int], combined: Any) -> Ke
             for k in range(count):
                 for i in spatial(_WIDTH):
                     if first + i < inner:
-                        to = (
-                            *(place_of(places[k, n].to(tc.i64), whole[n]) for n in range(depth)),
-                            first + i,
+                        place = tuple(
+                            place_of(places[k, n].to(tc.i64), whole[n]) for n in range(depth)
                         )
+                        assert all(0 <= place[n] < whole[n] for n in range(depth)), problem
+                        to = (*place, first + i)
                         y[to] = combined(y[to], updates[k, first + i])
 
     return scatter_slices

@@ -9,7 +9,7 @@ import numpy as np
 import taskc as tc
 from taskc.onnx.operators import Call, Made, operator
 from taskc.onnx.operators.common import axis_of, spliced
-from taskc.onnx.operators.movement import place_of
+from taskc.onnx.operators.movement import inside
 
 
 @operator("NonZero", since=9)
@@ -34,7 +34,7 @@ def compress(call: Call) -> Made:
     places, extent = tc.constant(np.array(kept, np.int64)), x.shape[axis]
 
     def value(*at):
-        place = place_of(places[at[axis]], extent)
+        place = inside(places[at[axis]], extent)
         return x[spliced(at, axis, axis + 1, (place,))]
 
     return call.compute(shape, tc.function(value))

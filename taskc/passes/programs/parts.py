@@ -148,7 +148,8 @@ class Parts:
             inside.append(ir.Binary("<=", ZERO, indices[axis]))
             inside.append(ir.Binary("<", indices[axis], index(made.tensor.shape[axis])))
         read = ir.Read(made.tensor, tuple(indices), loc=made.loc)
-        text = f"an index of '{made.tensor.name}' is within its extent"
+        whose = f"{made.loc.text}: " if made.loc.text and not made.loc.line else ""
+        text = f"{whose}an index of '{made.tensor.name}' is within its extent"
         condition = conjunction(inside)
         assert condition is not None
         if needed is None:
