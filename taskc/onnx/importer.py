@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass
 from math import prod
+from typing import TypeAlias
 
 import numpy as np
 
@@ -28,12 +29,14 @@ from taskc.onnx.graph import Array, Graph, Node
 from taskc.onnx.operators import (
     Builder,
     Call,
+    Counted,
     DataError,
     Held,
     NeedsKernelError,
     SizeError,
     Tensor,
     builder_of,
+    data_error,
     dtype_of,
     handle_of,
     is_few,
@@ -56,7 +59,33 @@ class Imported:
 
     program: ProgramDefinition
     inputs: tuple[str, ...]
-    outputs: tuple[str | Array, ...]
+    outputs: tuple[Output, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CountedOutput:
+    """An output of a program whose next one says how many elements along an axis are the graph's."""
+
+    name: str
+    axis: int
+
+
+Output: TypeAlias = str | CountedOutput | Array
+
+
+def arrays_of(outputs: Sequence[Output], returned: Sequence[Array]) -> list[Array]:
+    """A graph's outputs, of those of its program; one that is known is a copy, which its owner may change."""
+    parts, made = iter(returned), []
+    for output in outputs:
+        match output:
+            case str():
+                made.append(next(parts))
+            case CountedOutput():
+                most, (count,) = next(parts), next(parts)
+                made.append(most[(slice(None),) * output.axis + (slice(count),)].copy())
+            case _:
+                made.append(output.copy())
+    return made
 
 
 def is_known(operator: str, domain: str, version: int) -> bool:
@@ -75,18 +104,17 @@ def import_graph(
     assumptions  what the program takes for granted where extents are dimensions; it is added to. Without them the
                  program has to be right for all sizes
     """
-    names = _identifiers([*inputs, *graph.outputs])
-    outputs: list[str | Array] = []
+    counts = [f"{name}_count" for name in graph.outputs]
+    names = _identifiers([*inputs, *graph.outputs, *counts])
+    outputs: list[Output] = []
 
     def body(*handles: TensorHandle) -> dict[str, TensorHandle]:
         scope = _Scope({**dict(zip(inputs, handles, strict=True)), **(known or {})}, None)
         made: dict[str, TensorHandle] = {}
-        for name, tensor in zip(names[len(inputs) :], _build(graph, scope), strict=True):
-            if isinstance(tensor, TensorHandle) or tensor.dtype == object:
-                made[name] = handle_of(tensor)
-                outputs.append(name)
-            else:
-                outputs.append(tensor)
+        _build(graph, scope)
+        own = names[len(inputs) :]
+        for output, name, count in zip(graph.outputs, own, own[len(counts) :], strict=False):
+            outputs.append(_returned(scope.find(output), name, count, made))
         return made
 
     kinds = dict(zip(names, inputs.values(), strict=False))
@@ -94,6 +122,18 @@ def import_graph(
         name = identifier(graph.name or "model")
         program = tc.trace(name, kinds, body, assumptions=assumptions)
     return Imported(program, tuple(inputs), tuple(outputs))
+
+
+def _returned(held: Held, name: str, count: str, made: dict[str, TensorHandle]) -> Output:
+    """An output of a graph; what the program has to return for it is added to the handles by their names."""
+    if isinstance(held, Counted):
+        made |= {name: held.handle, count: held.count}
+        return CountedOutput(name, held.axis)
+    tensor = rows_of(held)
+    if not isinstance(tensor, TensorHandle) and tensor.dtype != object:
+        return tensor
+    made[name] = handle_of(tensor)
+    return name
 
 
 def inputs_behind(graph: Graph, name: str) -> set[str]:
@@ -144,8 +184,8 @@ class _Scope:
         raise KeyError(name)
 
 
-def _build(graph: Graph, scope: _Scope) -> tuple[Tensor, ...]:
-    """What a graph's outputs are, once its inputs are in the scope."""
+def _build(graph: Graph, scope: _Scope) -> None:
+    """Builds a graph's nodes, once its inputs are in the scope."""
     scope.values.update(graph.constants)
     for node in _needed(graph):
         made = _built(node, scope)
@@ -155,7 +195,6 @@ def _build(graph: Graph, scope: _Scope) -> tuple[Tensor, ...]:
         for name in node.outputs[len(made) :]:
             if name:
                 raise node.error(f"taskc doesn't compute its output '{name}'")
-    return tuple([rows_of(scope.find(name)) for name in graph.outputs])
 
 
 def _needed(graph: Graph) -> list[Node]:
@@ -176,9 +215,15 @@ def _built(node: Node, scope: _Scope) -> tuple[Held | None, ...]:
 
     def inline(graph: Graph, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
         names = [value.name for value in graph.inputs]
-        return _build(graph, _Scope(dict(zip(names, given, strict=True)), scope))
+        inner = _Scope(dict(zip(names, given, strict=True)), scope)
+        _build(graph, inner)
+        return tuple([rows_of(inner.find(name)) for name in graph.outputs])
 
     inputs = tuple([scope.find(name) if name else None for name in node.inputs])
+    for name, held in zip(node.inputs, inputs, strict=True):
+        if isinstance(held, Counted):
+            what = f"how many elements its input '{name}' has is known only when the model runs"
+            raise data_error(node, name, what)
     call = Call(node, inputs, inline)
     if inputs and all(map(is_few, inputs)):
         try:
@@ -241,21 +286,21 @@ def _is_constant(node: Node, inputs: Sequence[Held | None]) -> bool:
 
 def _folded(builder: Builder, call: Call) -> tuple[Held | None, ...]:
     """What a node makes of constants: a program computes it, now."""
-    made: list[Tensor | None] = []
+    outputs: list[Output | None] = []
+    made: dict[str, TensorHandle] = {}
 
     def body() -> dict[str, TensorHandle]:
-        made.extend([None if held is None else rows_of(held) for held in _made(builder, call)])
-        return {
-            f"out{n}": tensor for n, tensor in enumerate(made) if isinstance(tensor, TensorHandle)
-        }
+        for number, held in enumerate(_made(builder, call)):
+            names = f"out{number}", f"count{number}"
+            outputs.append(None if held is None else _returned(held, *names, made))
+        return made
 
     program = tc.trace(call.name, {}, body)
-    size = sum(prod(tensor.shape) for tensor in made if isinstance(tensor, TensorHandle))
+    size = sum(prod(tensor.shape) for tensor in made.values())
     given = sum(prod(tensor.shape) for tensor in call.inputs if tensor is not None)
     if size > given + _MOST_FOLDED:
         return _made(builder, call)
     arrays = Context().run(program) if program.ir.parameters else ()
-    computed = iter(arrays if isinstance(arrays, tuple) else (arrays,))
-    return tuple(
-        [next(computed) if isinstance(tensor, TensorHandle) else tensor for tensor in made]
-    )
+    several = arrays if isinstance(arrays, tuple) else (arrays,)
+    computed = iter(arrays_of([output for output in outputs if output is not None], several))
+    return tuple([None if output is None else next(computed) for output in outputs])

@@ -16,9 +16,10 @@ from taskc.arguments import ArgumentError
 from taskc.ir.types import from_numpy
 from taskc.lang.values import did_you_mean
 from taskc.onnx.graph import Array, Graph, Value
-from taskc.onnx.importer import Imported, inputs_behind, is_known
+from taskc.onnx.importer import Imported, arrays_of, inputs_behind, is_known
 from taskc.onnx.operators import DataError
 from taskc.onnx.passes.pipeline import rewritten
+from taskc.onnx.stages import cut_at
 from taskc.onnx.versions import Shapes, Versions, keep
 
 if TYPE_CHECKING:
@@ -101,13 +102,17 @@ class _Programs:
 class Model:
     """A compiled model. Calls may come from several threads.
 
+    Where what is compiled depends on what a part of the graph has computed, that part runs as a model of its own, and
+    then the rest, for what it has made.
+
     There are programs for the shapes that the inputs have had (versions.py), and for values where what is compiled
     depends on them; the latest ones are kept.
     """
 
-    def __init__(self, graph: Graph, *, exact: bool = False) -> None:
+    def __init__(self, graph: Graph, *, exact: bool = False, is_part: bool = False) -> None:
         self.graph = graph
-        self._rewritten = rewritten(graph, exact=exact)
+        self._rewritten = graph if is_part else rewritten(graph, exact=exact)
+        self._parts: tuple[Model, ...] = ()
         self.inputs: tuple[Value, ...] = graph.inputs
         self.outputs: tuple[Value, ...] = tuple(
             [graph.values.get(name, Value(name)) for name in graph.outputs]
@@ -138,10 +143,25 @@ class Model:
         for name in wanted:
             if name not in self.graph.outputs:
                 raise ArgumentError(_unknown("output", name, self.graph.outputs))
-        arrays = self._checked(feeds)
-        imported = self._program(arrays)
-        made = _run(imported, [arrays[name] for name in imported.inputs])
+        made = self._computed(self._checked(feeds))
         return [made[self.graph.outputs.index(name)] for name in wanted]
+
+    def _computed(self, arrays: Mapping[str, Array]) -> list[Array]:
+        """All outputs, by a program or by those of two parts."""
+        if not self._parts:
+            try:
+                imported = self._program(arrays)
+            except DataError as error:
+                parts = cut_at(self._rewritten, error.name)
+                if not parts:
+                    raise
+                self._parts = tuple([Model(part, is_part=True) for part in parts])
+            else:
+                return _run(imported, [arrays[name] for name in imported.inputs])
+        first, rest = self._parts
+        made = first._computed(arrays)
+        known = {**arrays, **dict(zip(first.graph.outputs, made, strict=True))}
+        return rest._computed({value.name: known[value.name] for value in rest.inputs})
 
     def program(self, feeds: Mapping[str, Any]) -> Imported:
         """What runs for arrays like these: it is made if it isn't there, and not run."""
@@ -152,7 +172,8 @@ class Model:
         """What it has compiled and kept."""
         with self._lock:
             kinds = [*self._programs.values()]
-        return tuple([one for kind in kinds for one in kind.programs()])
+        own = [one for kind in kinds for one in kind.programs()]
+        return tuple([*own, *[one for part in self._parts for one in part.programs]])
 
     def _checked(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
         """The inputs, in their order, each as it has to be."""
@@ -174,17 +195,10 @@ class Model:
 
 
 def _run(imported: Imported, arrays: Sequence[Array]) -> list[Array]:
-    """The graph's outputs; one that is known is a copy, which its owner may change."""
-    computed: dict[str, Array] = {}
-    names = [output for output in imported.outputs if isinstance(output, str)]
-    if names:
-        returned = imported.program(*arrays)
-        several = returned if isinstance(returned, tuple) else (returned,)
-        computed = dict(zip(names, several, strict=True))
-    return [
-        computed[output] if isinstance(output, str) else output.copy()
-        for output in imported.outputs
-    ]
+    """The graph's outputs."""
+    is_known = all(isinstance(output, np.ndarray) for output in imported.outputs)
+    returned: Any = () if is_known else imported.program(*arrays)
+    return arrays_of(imported.outputs, returned if isinstance(returned, tuple) else (returned,))
 
 
 def _unknown(what: str, name: str, known: Sequence[str]) -> str:

@@ -210,7 +210,7 @@ class Versions:
             for number, (name, dtype) in enumerate(self.dtypes.items())
         }
         made = import_graph(self.graph, kinds, self.known, assumptions)
-        if any(isinstance(output, str) for output in made.outputs):
+        if made.program.ir.parameters:
             whole_program(made.program)
         return made
 

@@ -99,11 +99,16 @@ def test_what_is_compiled_may_depend_on_small_inputs() -> None:
 
 
 def test_a_large_input_cannot_say_what_is_compiled() -> None:
-    proto = model([node("NonZero", ["x"], ["y"])], [tensor("x", None)], ["y"])
+    proto = model(
+        [node("Expand", ["one", "x"], ["y"])],
+        [tensor("x", None, type=TensorProto.INT64)],
+        ["y"],
+        initializer=[numpy_helper.from_array(np.float32(1), "one")],
+    )
     found = tc.compile(proto)
-    assert found(np.float32([0, 1, 2])).tolist() == [[1, 2]]
-    with pytest.raises(tc.CompileError, match="NonZero node that makes 'y': its input 0, 'x'"):
-        found(np.zeros(1000, np.float32))
+    assert found(np.array([2, 1])).tolist() == [[1], [1]]
+    with pytest.raises(tc.CompileError, match="Expand node that makes 'y': its input 1, 'x'"):
+        found(np.ones(1000, np.int64))
 
 
 def test_threads_call_a_model_at_once() -> None:

@@ -37,8 +37,27 @@ from taskc.onnx.operators.blocked import Blocked
 # Elements that are known are integers of Python or sizes (`tc.dim` and what is computed from them) where an array is of
 # objects; such are made by shape arithmetic alone. They are i64, if NumPy's type doesn't say another (`_OBJECTS`).
 Tensor: TypeAlias = "TensorHandle | np.ndarray[Any, Any]"
-# What a name of a graph stands for; operators that know nothing of blocks are given rows.
-Held: TypeAlias = "Tensor | Blocked"
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A tensor whose extent along an axis is known when the model runs: so many of the elements in memory for most.
+
+    count  one number
+    """
+
+    handle: TensorHandle
+    count: TensorHandle
+    axis: int
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        return self.handle.shape
+
+
+# What a name of a graph stands for; operators that know nothing of blocks are given rows, and none is given what is
+# counted: that ends a program.
+Held: TypeAlias = "Tensor | Blocked | Counted"
 Made: TypeAlias = "Held | tuple[Held | None, ...]"
 Builder: TypeAlias = "Callable[[Call], Made]"
 Inline: TypeAlias = "Callable[[Graph, Sequence[Tensor]], tuple[Tensor, ...]]"
@@ -67,6 +86,12 @@ class SizeError(CompileError):
     dimensions: tuple[Dimension, ...] = ()
 
 
+def data_error(node: Node, name: str, what: str) -> DataError:
+    error = DataError(f"{node.title}: {what}", node.where)
+    error.name = name
+    return error
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """A node with its inputs.
@@ -93,7 +118,7 @@ class Call:
         found = self.inputs[position] if position < len(self.inputs) else None
         if found is None:
             raise self.node.error(f"its input {position} is missing")
-        return found.rows if isinstance(found, Blocked) else found
+        return rows_of(found)
 
     def images(self, position: int) -> Any:
         """An input as `tensor` has it, or blocked images where it is those."""
@@ -119,13 +144,8 @@ class Call:
         found = self.given(position)
         if isinstance(found, TensorHandle):
             name = self.node.inputs[position]
-            error = DataError(
-                f"{self.node.title}: its input {position}, '{name}', is known only when the model runs, and what is"
-                " compiled depends on it",
-                self.node.where,
-            )
-            error.name = name
-            raise error
+            what = "is known only when the model runs, and what is compiled depends on it"
+            raise data_error(self.node, name, f"its input {position}, '{name}', {what}")
         return found
 
     def _described(self, position: int) -> Held:
@@ -184,10 +204,17 @@ class Call:
 
 def rows_of(held: Held) -> Tensor:
     """The tensor row by row."""
-    return held.rows if isinstance(held, Blocked) else held
+    match held:
+        case Blocked():
+            return held.rows
+        case Counted():
+            raise CompileError("how many elements it has is known only when the model runs")
+    return held
 
 
 def dtype_of(tensor: Held) -> DType:
+    if isinstance(tensor, Counted):
+        return tensor.handle.dtype
     if isinstance(tensor, TensorHandle | Blocked):
         return tensor.dtype
     if tensor.dtype == object:
