@@ -47,12 +47,13 @@ ELSEWHERE = {
     "onnx/test_extract.py": "onnx/cut",
     "onnx/test_node_cases.py": "onnx/backend onnx/operators/control onnx/operators/casts onnx/operators/common"
     " onnx/operators/einsum onnx/operators/elementwise onnx/operators/fourier onnx/operators/generators"
-    " onnx/operators/movement onnx/operators/pads"
-    " onnx/operators/resizing onnx/operators/scattering onnx/operators/selections onnx/operators/shapes"
+    " onnx/operators/movement onnx/operators/pads onnx/operators/resizing onnx/operators/shapes"
     " onnx/operators/attention onnx/operators/norms onnx/operators/operands onnx/operators/quantization"
     " onnx/operators/reductions",
     "onnx/test_convolutions.py": "onnx/operators/convolutions onnx/operators/pooling onnx/operators/windows",
+    "onnx/test_indices.py": "onnx/operators/scattering",
     "onnx/test_products.py": "onnx/operators/products",
+    "onnx/test_selections.py": "onnx/operators/selections onnx/stages",
     "onnx/passes/test_blocked_images.py": "onnx/operators/blocked",
     "onnx/test_recurrent.py": "onnx/operators/activations onnx/operators/recurrent",
     # The language is tested by what a kernel says: names, arithmetic, loops and memory.

@@ -14,7 +14,7 @@ from taskc.onnx.graph import Graph, Node, Value
 
 
 def cut_at(graph: Graph, name: str) -> tuple[Graph, ...]:
-    """The part that makes a tensor, and that with what is left; nothing where no node of the graph itself makes it."""
+    """What makes a tensor, and what is left; nothing where no node of the graph itself makes it."""
     before = _behind(graph, name)
     if not before:
         return ()
