@@ -13,6 +13,7 @@ from taskc.kernels.scans import cumsum
 from taskc.lang.tracing import TensorHandle
 from taskc.onnx.operators import Call, Made, Tensor, operator
 from taskc.onnx.operators.common import axis_of
+from taskc.onnx.operators.movement import inside
 from taskc.onnx.operators.operands import (
     computed,
     converted,
@@ -188,12 +189,15 @@ def largest_few(call: Call) -> Made:
     if isinstance(extent, int) and not 0 <= count <= extent:
         raise call.node.error(f"it has {extent} elements to take {count} of")
     outer, inner = size(x.shape[:axis]), size(x.shape[axis + 1 :])
-    kernel = _ranked(
-        outer, extent, inner, count, dtype=x.dtype, is_largest=bool(call.attribute("largest", 1))
-    )
+    rows, dtype = outer * inner, x.dtype
+    values = computed((rows, count), lambda row, t: dtype(0))
+    places = computed((rows, count), lambda row, t: i64(0))
+    if count and size(x.shape):
+        is_largest = bool(call.attribute("largest", 1))
+        kernel = _ranked(outer, extent, inner, count, dtype=dtype, is_largest=is_largest)
+        kernel(x.reshape(outer, extent, inner), values, places)
     shape = [count if d == axis else n for d, n in enumerate(x.shape)]
-    made = kernel(x.reshape(outer, extent, inner))
-    turned = [_behind_each_other(part, (outer, count, inner)) for part in made]
+    turned = [_behind_each_other(part, (outer, count, inner)) for part in (values, places)]
     return tuple([reshaped(part, *shape) for part in turned])
 
 
@@ -215,44 +219,70 @@ def _make_ranked(
     is_largest: bool,
     machine: tc.Machine,
 ) -> tc.KernelDefinition:
-    """One after the other: the best of those that come behind the one before, of equal ones the first."""
-    own = spatial(machine.lanes)
+    """The best few so far are a heap, the worst of them first: what is better takes its place. Then the heap is sorted.
+
+    Of equal numbers the first is better, and NaN is larger than any number.
+    """
     rows = outer * inner
 
     @tc.function
-    def is_better(a, b):
-        return a > b if is_largest else a < b
+    def is_larger(a, b):
+        return a > b or (a != a and b == b)
 
-    @tc.kernel(workers=own.workers)
+    @tc.function
+    def is_better(a, b):
+        return is_larger(a, b) if is_largest else is_larger(b, a)
+
+    @tc.function
+    def comes_before(a, place, b, other):
+        return is_better(a, b) or (not is_better(b, a) and place < other)
+
+    @tc.function
+    def sink(values, places, row, value, place, first, size):
+        """Puts a number where it belongs at a place of the heap or behind it."""
+        hole, behind = first, 2 * first + 1
+        while behind < size:
+            at = inside(behind, count)
+            if behind + 1 < size:
+                other = inside(behind + 1, count)
+                if comes_before(
+                    values[row, at], places[row, at], values[row, other], places[row, other]
+                ):
+                    at = other
+            if comes_before(value, place, values[row, at], places[row, at]):
+                values[row, inside(hole, count)] = values[row, at]
+                places[row, inside(hole, count)] = places[row, at]
+                hole = at
+                behind = 2 * at + 1
+            else:
+                behind = size
+        values[row, inside(hole, count)] = value
+        places[row, inside(hole, count)] = place
+
+    @tc.kernel(workers=1)
     def ranked(
         x: dtype[outer, extent, inner],
-        values: tc.out[dtype[rows, count]],
-        places: tc.out[i64[rows, count]],
+        values: tc.inout[dtype[rows, count]],
+        places: tc.inout[i64[rows, count]],
     ):
-        for first in tc.tiles(rows, by=own.workers):
-            value, last = tc.tile(dtype, own, 0), tc.tile(dtype, own, 0)
-            place, before = tc.tile(i64, own, -1), tc.tile(i64, own, -1)
-            for t in range(count):
-                for j in own:
-                    place[j] = -1
-                for q in range(extent):
-                    for j in own:
-                        if first + j < rows:
-                            found = x[(first + j) // inner, q, (first + j) % inner]
-                            is_behind = (
-                                before[j] < 0
-                                or is_better(last[j], found)
-                                or (found == last[j] and q > before[j])
-                            )
-                            if is_behind and (place[j] < 0 or is_better(found, value[j])):
-                                value[j] = found
-                                place[j] = q
-                for j in own:
-                    if first + j < rows:
-                        values[first + j, t] = value[j]
-                        places[first + j, t] = max(place[j], 0)
-                    last[j] = value[j]
-                    before[j] = place[j]
+        for row in tc.tiles(rows, by=1):
+            for _ in spatial(1):
+                for q in range(count):
+                    values[row, q] = x[row // inner, q, row % inner]
+                    places[row, q] = q
+                for n in range(count // 2):
+                    first = count // 2 - 1 - n
+                    sink(values, places, row, values[row, first], places[row, first], first, count)
+                for q in range(count, extent):
+                    found = x[row // inner, q, row % inner]
+                    if is_better(found, values[row, 0]):
+                        sink(values, places, row, found, q, 0, count)
+                for n in range(count - 1):
+                    last = count - 1 - n
+                    value, place = values[row, last], places[row, last]
+                    values[row, last] = values[row, 0]
+                    places[row, last] = places[row, 0]
+                    sink(values, places, row, value, place, 0, last)
 
     return ranked
 
