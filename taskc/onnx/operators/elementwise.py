@@ -203,11 +203,20 @@ def bit_shift(call: Call) -> Made:
 def div(call: Call) -> Made:
     if call.dtype(0).is_float:
         return _of_all(call, lambda a, b: a / b)
+    _check_divisor(call)
     return _of_all(call, lambda a, b: tc.truncdiv(a, b))
+
+
+def _check_divisor(call: Call) -> None:
+    """Of integers; a divisor of 0 that is known only when the model runs makes 0."""
+    divisor = call.inputs[1]
+    if isinstance(divisor, np.ndarray) and divisor.dtype.kind in "iu" and not divisor.all():
+        raise call.node.error("it divides integers by 0")
 
 
 @operator("Mod", since=10)
 def mod(call: Call) -> Made:
+    _check_divisor(call)
     if call.attribute("fmod", 0):
         return _of_all(call, lambda a, b: tc.fmod(a, b))
     return _of_all(call, lambda a, b: a % b)

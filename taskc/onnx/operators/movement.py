@@ -107,7 +107,8 @@ def split(call: Call) -> Made:
             raise call.node.error(f"{extent} elements aren't {number} equal parts")
         size = tc.cdiv(extent, number)
         lengths = [size] * (number - 1) + [extent - size * (number - 1)]
-    if not are_equal(sum(lengths), extent) or len(lengths) < count:
+    negative = any(isinstance(length, int) and length < 0 for length in lengths)
+    if negative or not are_equal(sum(lengths), extent) or len(lengths) < count:
         raise call.node.error(f"the parts {lengths} aren't the {extent} elements along axis {axis}")
     made: list[Tensor] = []
     for number, length in enumerate(lengths[:count]):
@@ -153,8 +154,13 @@ _FAR = 1 << 31  # an end that stands for the last element
 
 
 def _range(start: Any, end: Any, step: int, extent: Any) -> tuple[Any, Any]:
-    """Where a slice begins, and how many elements it has."""
+    """Where a slice begins, and how many elements it has.
+
+    Unlike Python's, one that goes backwards from before the first element begins at that.
+    """
     if all(isinstance(n, int) for n in (start, end, extent)):
+        if step < 0:
+            start = max(start, -extent)
         span = range(*slice(start, end, step).indices(extent))
         return span.start, len(span)
     low, high = (0, extent) if step > 0 else (-1, extent - 1)

@@ -7,8 +7,9 @@ from typing import Any
 
 import taskc as tc
 from taskc import boolean
+from taskc.lang.sizes import Size
 from taskc.onnx.operators import Call, Made, Tensor, operator
-from taskc.onnx.operators.common import axes_of
+from taskc.onnx.operators.common import are_equal, axes_of
 
 
 @operator("Pad")
@@ -46,6 +47,8 @@ def _padded(call: Call, pads: Sequence[Any], filler: Any) -> Tensor:
     shape = [
         extent + low + high for extent, low, high in zip(extents, before, pads[rank:], strict=True)
     ]
+    if any(isinstance(extent, int) and extent < 0 for extent in shape):
+        raise call.node.error(f"its pads {list(pads)} leave less than nothing of {list(extents)}")
     mode = call.attribute("mode", "constant")
     if mode not in _PLACES:
         raise call.node.error(f"taskc doesn't know its mode '{mode}'")
@@ -57,16 +60,29 @@ def _padded(call: Call, pads: Sequence[Any], filler: Any) -> Tensor:
             return x[place] if inside else filler()
     else:
         place_in = tc.function(_PLACES[mode])
+        added, cut = tuple(_positive(n) for n in before), tuple(_positive(-n) for n in before)
+        # What negative pads cut off isn't there for the others to repeat.
+        left = tuple(
+            extent - first - _positive(-high)
+            for extent, first, high in zip(extents, cut, pads[rank:], strict=True)
+        )
+        for extent, whole in zip(left, shape, strict=True):
+            if isinstance(extent, int) and extent < 1 and not are_equal(whole, 0):
+                raise call.node.error(f"there is nothing that its mode '{mode}' could repeat")
 
         def value(*at):
             return x[
                 tuple(
-                    place_in(i - low, extent)
-                    for i, low, extent in zip(at, before, extents, strict=True)
+                    place_in(i - low, extent) + first
+                    for i, low, extent, first in zip(at, added, left, cut, strict=True)
                 )
             ]
 
     return call.compute(shape, tc.function(value))
+
+
+def _positive(number: Any) -> Any:
+    return number if isinstance(number, Size) else max(number, 0)
 
 
 @tc.function

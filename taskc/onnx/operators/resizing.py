@@ -274,4 +274,7 @@ def _tap(weights: Any, number: int) -> Any:
 
 
 def _rounded(x: Any, dtype: Any) -> Any:
+    """The nearest numbers of a type."""
+    if dtype.is_integer:
+        return tc.compute(x.shape, lambda *at: round(x[at]).to(dtype), name="converted")
     return tc.compute(x.shape, lambda *at: x[at].to(dtype), name="converted")

@@ -29,6 +29,7 @@ def _reduction(call: Call) -> Any:
     return tc.function(_REDUCTIONS[name])
 
 
+@operator("Scatter", since=9)
 @operator("ScatterElements", since=11)
 def scatter_elements(call: Call) -> Made:
     call.require_kernel()
