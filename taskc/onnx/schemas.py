@@ -50,12 +50,16 @@ class Schema:
 
 @lru_cache(maxsize=4096)
 def schema_of(operator: str, version: int, domain: str) -> Schema | None:
-    """The operator as the version of its operator set has it; None if it hasn't."""
+    """The operator as the version of its operator set has it; None if it hasn't.
+
+    A version that is deprecated, GroupNormalization's first one, is there as long as later ones are.
+    """
     try:
         found = defs.get_schema(operator, version, domain)
+        newest = defs.get_schema(operator, domain=domain)
     except defs.SchemaError:
         return None
-    if found.deprecated:
+    if newest.deprecated and found.deprecated:
         return None
     single = defs.OpSchema.FormalParameterOption.Single
     return Schema(

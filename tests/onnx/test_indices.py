@@ -88,3 +88,40 @@ def test_a_sequence_is_not_longer_than_its_axis() -> None:
     assert turned[:, 1].tolist() == [5, 1, 9]
     with pytest.raises(tc.CheckError, match="ReverseSequence node 'turned'"):
         found(X, np.array([3, 4, 1, 0]))
+
+
+# An operator, its attributes, the shapes of its inputs, and what is wrong with them.
+MISFITS: list[tuple[str, dict[str, Any], list[tuple[int, ...]], str]] = [
+    ("DepthToSpace", {"blocksize": 2}, [(1, 6, 2, 2)], "6 channels aren't blocks of 2 by 2"),
+    ("SpaceToDepth", {"blocksize": 2}, [(1, 2, 3, 2)], "3 by 2 elements aren't blocks of 2 by 2"),
+    ("Einsum", {"equation": "ij->k"}, [(2, 3)], r"its result has \['k'\], and no operand has"),
+    ("Split", {"num_outputs": 4}, [(5,)], r"the parts \[2, 2, 2, -1\] aren't the 5 elements"),
+    ("Pad", {"pads": [-2, 0], "mode": "edge"}, [(1,)], "leave less than nothing"),
+    ("Pad", {"pads": [1, 0], "mode": "edge"}, [(0,)], "nothing that its mode 'edge' could repeat"),
+    ("GatherND", {}, [(2, 3), (1, 3)], "its indices are of 3 axes behind the first 0, and x has 2"),
+    ("GatherElements", {}, [(2, 3), (2, 4)], r"indices \[2, 4\] have other lines along axis 0"),
+    ("ScatterElements", {}, [(2, 3), (1, 4), (1, 4)], r"indices \[1, 4\] have other lines"),
+    ("Div", {}, [(2,), (2,)], "it divides integers by 0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MISFITS, ids=lambda case: case[3])
+def test_what_does_not_fit_is_refused(case: Any) -> None:
+    operator, attributes, shapes, message = case
+    names = ["x", "i", "u"][: len(shapes)]
+    attributes = dict(attributes)
+    pads = numpy_helper.from_array(np.array(attributes.pop("pads", [0, 0])), "pads")
+    zeros = [numpy_helper.from_array(np.zeros(shape, np.int64), "i") for shape in shapes[1:2]]
+    kind = TensorProto.INT64 if operator == "Div" else TensorProto.FLOAT
+    proto = model(
+        [node(operator, [*names, *["pads"] * (operator == "Pad")], ["y"], name="n", **attributes)],
+        [tensor(name, *shape, type=kind) for name, shape in zip(names, shapes, strict=True) if name != "i"],
+        ["y"],
+        initializer=[pads, *zeros],
+    )  # fmt: skip
+    feeds = [
+        np.zeros(shape, np.int64 if operator == "Div" else np.float32)
+        for shape in shapes[:1] + shapes[2:]
+    ]
+    with pytest.raises(CompileError, match=f"{operator} node 'n': .*{message}"):
+        tc.compile(proto)(*feeds)

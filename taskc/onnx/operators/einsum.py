@@ -39,6 +39,8 @@ def einsum(call: Call) -> Made:
     inputs = [call.tensor(position) for position in range(len(call.inputs))]
     terms, result = _parsed(call, [len(x.shape) for x in inputs])
     extents = _extents(call, inputs, terms)
+    if unknown := {*result} - extents.keys():
+        raise call.node.error(f"its result has {sorted(unknown)}, and no operand has")
     operands = [_distinct(x, labels, extents) for x, labels in zip(inputs, terms, strict=True)]
     made, *others = operands
     while others:

@@ -238,11 +238,25 @@ def gather(call: Call) -> Made:
     return call.compute(shape, tc.function(value))
 
 
+def check_lines(call: Call, axis: int) -> None:
+    """Of elements along an axis: the indices are of no more lines than there are."""
+    whole, given = call.shape(0), call.shape(1)
+    fits = [
+        n == axis or not isinstance(extent, int) or not isinstance(most, int) or extent <= most
+        for n, (extent, most) in enumerate(zip(given, whole, strict=False))
+    ]
+    if len(given) != len(whole) or not all(fits):
+        raise call.node.error(
+            f"its indices {list(given)} have other lines along axis {axis} than {list(whole)}"
+        )
+
+
 @operator("GatherElements", since=11)
 def gather_elements(call: Call) -> Made:
     call.require_kernel()
     x, places = call.tensor(0), call.tensor(1)
     axis = axis_of(call, call.attribute("axis", 0), len(x.shape))
+    check_lines(call, axis)
     extent = x.shape[axis]
     place_in = _checked_places(call, 1, [extent])
 
@@ -258,6 +272,10 @@ def gather_nd(call: Call) -> Made:
     call.require_kernel()
     x, places = call.tensor(0), call.tensor(1)
     batch, count, outer = call.attribute("batch_dims", 0), places.shape[-1], len(places.shape) - 1
+    if not isinstance(count, int) or not 0 <= batch <= len(x.shape) - count:
+        raise call.node.error(
+            f"its indices are of {count} axes behind the first {batch}, and x has {len(x.shape)}"
+        )
     named = tuple(x.shape[batch : batch + count])
     place_in = _checked_places(call, 1, named)
 
@@ -293,6 +311,8 @@ def depth_to_space(call: Call) -> Made:
     call.require_kernel()
     x, size = call.tensor(0), call.attribute("blocksize")
     n, c, h, w = x.shape
+    if isinstance(c, int) and c % (size * size):
+        raise call.node.error(f"{c} channels aren't blocks of {size} by {size}")
     depth = c // (size * size)
     if call.attribute("mode", "DCR") == "DCR":
 
@@ -311,6 +331,8 @@ def space_to_depth(call: Call) -> Made:
     call.require_kernel()
     x, size = call.tensor(0), call.attribute("blocksize")
     n, c, h, w = x.shape
+    if any(isinstance(extent, int) and extent % size for extent in (h, w)):
+        raise call.node.error(f"{h} by {w} elements aren't blocks of {size} by {size}")
     if call.attribute("mode", "DCR") == "DCR":
 
         def value(b, k, i, j):

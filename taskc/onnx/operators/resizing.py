@@ -49,7 +49,7 @@ def _upsampled(call: Call, scales: Sequence[float]) -> Tensor:
         _Axis(axis, extent, floor(extent * scale), scale)
         for axis, (extent, scale) in enumerate(zip(call.shape(0), scales, strict=True))
     ]
-    return _Resize(call, "asymmetric", "floor").resized(axes)
+    return _Resize(call, "asymmetric", "simple").resized(axes)
 
 
 @operator("Resize", since=11)
@@ -126,6 +126,8 @@ class _Resize:
         whole = scale * extent  # the length before it was rounded down
         if self.coordinates == "asymmetric":
             return tc.function(lambda i: i.to(f64) / scale)
+        if self.coordinates == "tf_half_pixel_for_nn":  # of opset 11 alone
+            return tc.function(lambda i: (i.to(f64) + 0.5) / scale)
         if self.coordinates == "half_pixel_symmetric":
             offset = extent / 2 * (1 - length / whole) - 0.5
             return tc.function(lambda i: (i.to(f64) + 0.5) / scale + offset)
@@ -165,9 +167,12 @@ class _Resize:
     def _places(self, part: _Axis) -> Any:
         """The nearest elements of an axis."""
         coordinate, last = self.coordinate(part), part.extent - 1
-        if self.nearest not in _NEAREST:
-            raise self.call.node.error(f"taskc doesn't know its way to round '{self.nearest}'")
-        chosen = tc.function(_NEAREST[self.nearest])
+        way = self.nearest
+        if way == "simple":  # what ONNX Runtime does where ONNX didn't say yet
+            way = "ceil" if part.scale < 1 else "floor"
+        if way not in _NEAREST:
+            raise self.call.node.error(f"taskc doesn't know its way to round '{way}'")
+        chosen = tc.function(_NEAREST[way])
 
         def value(i):
             return min(max(chosen(coordinate(i)).to(tc.i64), 0), last).to(tc.i32)

@@ -9,7 +9,7 @@ import taskc as tc
 from taskc import KernelDefinition, spatial
 from taskc.onnx.operators import Call, Made, operator
 from taskc.onnx.operators.common import axis_of
-from taskc.onnx.operators.movement import place_of
+from taskc.onnx.operators.movement import check_lines, place_of
 
 _WIDTH = 16  # elements of a slice that ScatterND writes beside each other
 
@@ -35,6 +35,7 @@ def scatter_elements(call: Call) -> Made:
     call.require_kernel()
     x, places, updates = (call.tensor(position) for position in range(3))
     axis = axis_of(call, call.attribute("axis", 0), len(x.shape))
+    check_lines(call, axis)
     made = tc.compute(x.shape, lambda *at: x[at], name="copy")
     if prod(places.shape):
         kernel = _along(axis, x, places, _reduction(call), _problem(call))
