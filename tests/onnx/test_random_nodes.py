@@ -159,7 +159,12 @@ def pad(source: Source) -> Case:
 def reduce(source: Source) -> Case:
     names = ["Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "SumSquare", "LogSumExp"]
     name, dtype = source.one(*names), source.one(np.float32, np.float32, np.float64, np.int32)
-    if name in ("Mean", "LogSumExp", "L2"):
+    if name in (
+        "Mean",
+        "LogSumExp",
+        "L2",
+        "SumSquare",
+    ):  # of integers they are of other types there
         dtype = np.float32
     extents = (1, 2, 3, 5) if name in ("Mean", "Max", "Min", "LogSumExp") else (0, 1, 2, 3, 5)
     x = source.array(source.shape(1, 4, *extents), dtype) / dtype(1 if dtype == np.int32 else 4)
@@ -283,10 +288,10 @@ def failures(maker: Callable[[Source], Case], numbers: range) -> list[tuple[int,
 
 @pytest.mark.parametrize("maker", MAKERS, ids=lambda maker: maker.__name__)
 def test_random_nodes(maker: Callable[[Source], Case]) -> None:
-    assert failures(maker, range(4)) == []
+    assert failures(maker, range(2)) == []
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("maker", MAKERS, ids=lambda maker: maker.__name__)
 def test_many_random_nodes(maker: Callable[[Source], Case]) -> None:
-    assert failures(maker, range(4, 60)) == []
+    assert failures(maker, range(2, 60)) == []

@@ -32,9 +32,9 @@ def few(x: Array, count: int, axis: int, is_largest: bool) -> tuple[Array, Array
 
 
 CASES: list[tuple[tuple[int, ...], int, int, Any]] = [
-    ((7,), 3, 0, np.float32), ((1,), 1, -1, np.float32), ((5,), 0, 0, np.float32), ((2, 0), 0, 1, np.float32),
-    ((3, 100), 100, 1, np.float32), ((40, 4), 7, 0, np.float64), ((2, 31, 5), 17, 1, np.float16),
-    ((3, 50), 9, 1, np.uint8), ((3, 50), 9, 1, np.int8), ((4, 129), 64, 1, np.int64), ((0, 5), 2, 1, np.int32),
+    ((1,), 1, -1, np.float32), ((2, 5), 0, 1, np.float32), ((3, 100), 100, 1, np.float32),
+    ((2, 31, 5), 17, 1, np.float16),
+    ((3, 50), 9, 1, np.uint8), ((129, 4), 64, 0, np.int64), ((0, 5), 2, 1, np.int32),
 ]  # fmt: skip
 
 
