@@ -46,7 +46,7 @@ ELSEWHERE = {
     " onnx/resolve onnx/schemas onnx/writer onnx/written",
     "onnx/test_extract.py": "onnx/cut",
     "onnx/test_node_cases.py": "onnx/backend onnx/operators/control onnx/operators/casts onnx/operators/common"
-    " onnx/operators/einsum onnx/operators/elementwise onnx/operators/fourier onnx/operators/generators"
+    " onnx/operators/einsum onnx/operators/fourier onnx/operators/generators"
     " onnx/operators/movement onnx/operators/pads onnx/operators/resizing onnx/operators/shapes"
     " onnx/operators/attention onnx/operators/norms onnx/operators/operands onnx/operators/quantization"
     " onnx/operators/reductions",
@@ -55,6 +55,8 @@ ELSEWHERE = {
     "onnx/test_products.py": "onnx/operators/products",
     "onnx/test_selections.py": "onnx/operators/selections onnx/stages",
     "onnx/passes/test_blocked_images.py": "onnx/operators/blocked",
+    "onnx/passes/test_recognize_attention.py": "onnx/passes/tensors",
+    "onnx/passes/test_recognize_gelu.py": "onnx/passes/formulas",
     "onnx/test_recurrent.py": "onnx/operators/activations onnx/operators/recurrent",
     # The language is tested by what a kernel says: names, arithmetic, loops and memory.
     "lang/test_expressions.py": "lang/builtins lang/operators",

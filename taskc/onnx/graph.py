@@ -117,6 +117,17 @@ class Graph:
         used = dict.fromkeys(name for node in self.nodes for name in node.reads)
         return (name for name in {**used, **dict.fromkeys(self.outputs)} if name not in own)
 
+    @property
+    def needed(self) -> list[Node]:
+        """The nodes that the outputs depend on."""
+        needed = {*self.outputs}
+        found = []
+        for node in reversed(self.nodes):
+            if needed.intersection(node.outputs):
+                needed.update(node.reads)
+                found.append(node)
+        return found[::-1]
+
     def __str__(self) -> str:
         return "\n".join(_lines(self))
 

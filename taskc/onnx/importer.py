@@ -187,7 +187,7 @@ class _Scope:
 def _build(graph: Graph, scope: _Scope) -> None:
     """Builds a graph's nodes, once its inputs are in the scope."""
     scope.values.update(graph.constants)
-    for node in _needed(graph):
+    for node in graph.needed:
         made = _built(node, scope)
         for name, tensor in zip(node.outputs, made, strict=False):
             if name and tensor is not None:
@@ -195,17 +195,6 @@ def _build(graph: Graph, scope: _Scope) -> None:
         for name in node.outputs[len(made) :]:
             if name:
                 raise node.error(f"taskc doesn't compute its output '{name}'")
-
-
-def _needed(graph: Graph) -> list[Node]:
-    """The nodes that the outputs depend on."""
-    needed = {*graph.outputs}
-    found = []
-    for node in reversed(graph.nodes):
-        if needed.intersection(node.outputs):
-            needed.update(node.reads)
-            found.append(node)
-    return found[::-1]
 
 
 def _built(node: Node, scope: _Scope) -> tuple[Held | None, ...]:

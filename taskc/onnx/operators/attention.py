@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import sqrt
 from typing import Any
 
+import numpy as np
+
 import taskc as tc
 from taskc import boolean, f64, i64
 from taskc.kernels.attention import attention
@@ -13,18 +15,23 @@ from taskc.kernels.reductions import reduction
 from taskc.kernels.rows import softmax
 from taskc.lang.tracing import TensorHandle
 from taskc.onnx.operators import Call, Made, Tensor, operator
-from taskc.onnx.operators.common import are_equal, element, ones
+from taskc.onnx.operators.common import are_equal, broadcast, element, ones
 from taskc.onnx.operators.movement import place_of
+from taskc.onnx.operators.norms import softmax_along
 from taskc.onnx.operators.operands import (
     computed,
     converted,
     element_type,
+    repeated,
     reshaped,
     template,
     tensors,
     wants,
     wide,
 )
+from taskc.onnx.operators.products import multiplied
+
+LOST = -1e30  # added to any score, it is what a query that sees other keys gives nothing to
 
 _attention, _batch_matmul = template(attention), template(batch_matmul)
 _reduction, _softmax = template(reduction), template(softmax)
@@ -48,21 +55,90 @@ def attend(call: Call) -> Made:
     has_windows = max(call.attribute(f"{side}_window_size", -1) for side in ("left", "right")) >= 0
     is_usual = lengths is None and not (is_short or has_windows or call.attribute("softcap", 0.0))
     if is_usual and not wants(call, 3):
-        y, scores = _by_kernel(call, q, k, v, mask, before, scale), None
+        is_causal = bool(call.attribute("is_causal", 0))
+        y, scores = _by_kernel(q, k, v, mask, scale, before if is_causal else None), None
     else:
         y, scores = _in_steps(call, q, k, v, mask, lengths, before, scale)
     return _flat(y) if is_flat else y, k, v, scores
 
 
-def _by_kernel(
-    call: Call, q: TensorHandle, k: TensorHandle, v: TensorHandle, mask: TensorHandle | None,
-    before: Any, scale: float,
-) -> TensorHandle:  # fmt: skip
+@operator("Attention", domain="taskc")
+def attend_by_rows(call: Call) -> Tensor:
+    """softmax(q @ k.T * scale + mask) @ v, where a pass has found that: of all shapes that these products take."""
+    q, k, v, mask = tensors(call, 4)
+    scale, axis = call.attribute("scale"), call.attribute("axis") % max(len(q.shape), len(k.shape))
+    if not _fits(q, k, v, mask) or axis != 3:
+        return _as_written(call, q, k, v, mask, scale, axis)
+    if mask is not None and _is_causal(call.given(3), q.shape[2], k.shape[2]):
+        return _by_kernel(q, k, v, None, scale, k.shape[2] - q.shape[2])
+    return _by_kernel(q, k, v, mask, scale)
+
+
+def _fits(q: TensorHandle, k: TensorHandle, v: TensorHandle, mask: TensorHandle | None) -> bool:
+    """Whether the library's kernel takes operands of these shapes, of which none is to be repeated."""
+    if not len(q.shape) == len(k.shape) == len(v.shape) == 4:
+        return False
     batches, heads, length, features = q.shape
-    is_causal = bool(call.attribute("is_causal", 0))
+    groups, keys = k.shape[1:3]
+    pairs = [
+        (batches, k.shape[0]), (batches, v.shape[0]), (groups, v.shape[1]), (keys, v.shape[2]),
+        (features, k.shape[3]),
+    ]  # fmt: skip
+    if mask is not None:
+        whole = (batches, heads, length, keys)
+        if not 1 <= len(mask.shape) <= 4 or not (mask.dtype.is_float or mask.dtype is boolean):
+            return False
+        ends = zip(mask.shape[::-1], whole[::-1], strict=False)
+        pairs += [(have, want) for have, want in ends if not are_equal(have, 1)]
+    counts = heads, groups, features, v.shape[3]
+    is_counted = all(isinstance(count, int) and count > 0 for count in counts)
+    return is_counted and heads % groups == 0 and all(are_equal(*pair) for pair in pairs)
+
+
+def _is_causal(mask: Tensor, length: Any, keys: Any) -> bool:
+    """Whether a mask is known to show the keys up to the query's own place to each query, counted from the last one."""
+    if isinstance(mask, TensorHandle) or mask.shape[-2:] != (length, keys) or keys < length:
+        return False
+    seen = np.tri(length, keys, keys - length, dtype=bool)
+    if mask.dtype == bool:
+        return bool((mask == seen).all())
+    return bool(np.where(seen, mask == 0, mask <= LOST).all())
+
+
+def _as_written(
+    call: Call, q: TensorHandle, k: TensorHandle, v: TensorHandle, mask: TensorHandle | None,
+    scale: float, axis: int,
+) -> TensorHandle:  # fmt: skip
+    *stack, keys, features = k.shape
+
+    @tc.function
+    def turned(*at):
+        place = (*at[:-2], at[-1], at[-2])
+        return k[place]
+
+    raw = multiplied(q, computed((*stack, features, keys), turned))
+    shape = raw.shape if mask is None else broadcast(call, raw.shape, mask.shape)
+    product, dtype = repeated(raw), raw.dtype
+    if mask is None:
+        scores = computed(shape, lambda *at: product(at) * scale)
+    elif mask.dtype is boolean:
+        is_seen = repeated(mask)
+        scores = computed(shape, lambda *at: product(at) * scale if is_seen(at) else -tc.inf)
+    else:
+        offset = repeated(mask)
+        scores = computed(shape, lambda *at: product(at) * scale + offset(at).to(dtype))
+    return multiplied(softmax_along(scores, axis), v)
+
+
+def _by_kernel(
+    q: TensorHandle, k: TensorHandle, v: TensorHandle, mask: TensorHandle | None, scale: float,
+    offset: Any = None,
+) -> TensorHandle:  # fmt: skip
+    """offset  of a causal attention: the query i sees the keys 0 to i + offset"""
+    batches, heads, length, features = q.shape
     kernel = _attention(
         batches, heads, length, k.shape[2], features, kv_heads=k.shape[1], value_features=v.shape[3],
-        causal=is_causal, offset=before if is_causal else None,
+        causal=offset is not None, offset=offset,
         mask=None if mask is None else mask.dtype[mask.shape], scale=scale, dtype=q.dtype,
     )  # fmt: skip
     made: TensorHandle = kernel(q, k, v) if mask is None else kernel(q, k, v, mask)

@@ -235,11 +235,14 @@ _PRODUCTS: dict[float, Callable[..., Any]] = {
 @operator("Pow")
 def power(call: Call) -> Made:
     base, by, exponent = call.dtype(0), call.dtype(1), call.inputs[1]
-    is_one = isinstance(exponent, np.ndarray) and exponent.dtype != object and exponent.size == 1
-    if is_one and (product := _PRODUCTS.get(exponent.item())):
-        shape = broadcast(call, call.shape(0), exponent.shape)
-        made = elementwise(call, product, (call.images(0),))
-        return made if len(made.shape) == len(shape) else with_shape(rows_of(made), shape)
+    if isinstance(exponent, np.ndarray) and exponent.dtype != object and exponent.size == 1:
+        product, shape = (
+            _PRODUCTS.get(exponent.item()),
+            broadcast(call, call.shape(0), exponent.shape),
+        )
+        if product is not None:
+            made = elementwise(call, product, (call.images(0),))
+            return made if len(made.shape) == len(shape) else with_shape(rows_of(made), shape)
     if base is by:
         return _of_all(call, lambda a, b: a**b)
     call.require_kernel()

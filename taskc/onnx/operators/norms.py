@@ -211,18 +211,26 @@ def of_axis(call: Call) -> Tensor:
 
 
 def _of_rows(call: Call, x: TensorHandle, rows: Any, elements: Any, inner: Any) -> TensorHandle:
-    seen = x.reshape(rows, elements, inner)
     if call.node.operator == "Hardmax":
         dtype: DType = x.dtype
-        place = _argmax((rows, elements, inner), 1, dtype=dtype)(seen)
+        place = _argmax((rows, elements, inner), 1, dtype=dtype)(x.reshape(rows, elements, inner))
         y = computed(
             (rows, elements, inner),
             lambda i, j, k: (place[i, k] == j.to(i64)).to(dtype),
         )
-    elif isinstance(inner, int) and inner == 1:
-        make = _softmax if call.node.operator == "Softmax" else _log_softmax
+        return reshaped(y, *x.shape)
+    make = _softmax if call.node.operator == "Softmax" else _log_softmax
+    return _by_rows(make, x, rows, elements, inner)
+
+
+def softmax_along(x: TensorHandle, axis: int) -> TensorHandle:
+    return _by_rows(_softmax, x, size(x.shape[:axis]), x.shape[axis], size(x.shape[axis + 1 :]))
+
+
+def _by_rows(make: Any, x: TensorHandle, rows: Any, elements: Any, inner: Any) -> TensorHandle:
+    if isinstance(inner, int) and inner == 1:
         y = make(rows, elements, dtype=x.dtype)(x.reshape(rows, elements))
     else:
-        make = _softmax if call.node.operator == "Softmax" else _log_softmax
-        y = make(rows, elements, inner=inner, dtype=x.dtype)(seen)
-    return reshaped(y, *x.shape)
+        y = make(rows, elements, inner=inner, dtype=x.dtype)(x.reshape(rows, elements, inner))
+    made: TensorHandle = reshaped(y, *x.shape)
+    return made

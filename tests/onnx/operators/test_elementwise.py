@@ -10,8 +10,7 @@ from taskc.ir.nodes import Binary
 from taskc.ir.program import calls_of
 from taskc.ir.rewrite import walk
 from taskc.onnx.session import compile
-
-from .models import model, node, tensor
+from tests.onnx.models import model, node, tensor
 
 
 @pytest.mark.parametrize("exponent", [1, 2, 3, 4])

@@ -1,0 +1,114 @@
+"""recognize_norms: nodes whose formula is a layer norm's, or an RMS norm's, become one.
+
+    m = ReduceMean(x, axes=[-1])
+    d = Sub(x, m)
+    v = ReduceMean(Mul(d, d), axes=[-1])
+    s = Sqrt(Add(v, 1e-5))                     ->     y = LayerNormalization(x, w, b, axis=-1, epsilon=1e-05)
+    n = Div(d, s)
+    y = Add(Mul(n, w), b)
+
+Without a mean that is taken off it is RMSNormalization(x, w). The scale and the shift are constants behind it that
+nothing else comes between; either may be missing. Sums are added up as those operators do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from taskc.onnx.graph import Graph, Node
+from taskc.onnx.passes.formulas import (
+    Formula,
+    Formulas,
+    last_axes,
+    mean_over,
+    number,
+    plus,
+    same,
+    times,
+)
+from taskc.onnx.passes.tensors import Rewriting, Tensors
+
+
+def recognize_norms(graph: Graph) -> Graph:
+    made, formulas = Rewriting(graph), Formulas(graph)
+    found: dict[str, Node] = {}
+    for node in graph.nodes:
+        norm = _norm(made, formulas, node)
+        if norm is not None:
+            found[norm.outputs[0]] = norm
+    made.nodes = [found.get(node.outputs[0], node) for node in graph.nodes]
+    return made.graph
+
+
+def _norm(made: Rewriting, formulas: Formulas, node: Node) -> Node | None:
+    """The norm whose quotient a node computes, in the place of the last node of it."""
+    if node.domain or node.operator not in ("Mul", "Div"):
+        return None
+    cone, tensors = formulas.cone(node.outputs[0]), made.tensors
+    means = [inner for inner in cone if inner.operator == "ReduceMean"]
+    axes = last_axes(tensors.graph, means[0]) if means else 0
+    if not axes or len(means) > 2:
+        return None
+    names = dict.fromkeys(name for inner in cone for name in inner.inputs)
+    numbers = {name: number for name in names if (number := tensors.number(name)) is not None}
+    # What has its mean taken off is the x of an RMS norm, too.
+    for operator in ("LayerNormalization", "RMSNormalization"):
+        for x in names:
+            quotient = formulas.of(node.outputs[0], x)
+            for name, epsilon in numbers.items():
+                if same(quotient, _quotient(formulas, operator, x, axes, epsilon)):
+                    dtype = tensors.graph.constants[name].dtype
+                    return _scaled(made, node, operator, x, axes, epsilon, dtype)
+    return None
+
+
+def _quotient(formulas: Formulas, operator: str, name: str, axes: int, epsilon: float) -> Formula:
+    """d / sqrt(mean(d * d) + epsilon), where d is x less its mean, or x."""
+    x, mean = formulas.tensor(name), mean_over(axes)
+    d = x
+    if operator == "LayerNormalization":
+        d = plus(x, times(formulas.function(mean, x), number(-1)))
+    spread = plus(formulas.function(mean, times(d, d)), number(epsilon))
+    return times(d, formulas.inverse(formulas.function("Sqrt", spread)))
+
+
+def _scaled(
+    made: Rewriting,
+    node: Node,
+    operator: str,
+    x: str,
+    axes: int,
+    epsilon: float,
+    dtype: np.dtype[Any],
+) -> Node:
+    tensors, last = made.tensors, node
+    scale = _constant_of(tensors, last, "Mul", axes)
+    if scale is not None:
+        last, weights = scale
+    else:
+        weights = made.constant(f"{node.outputs[0]}/one", np.ones(1, dtype))
+    inputs = [x, weights]
+    shift = _constant_of(tensors, last, "Add", axes) if operator == "LayerNormalization" else None
+    if shift is not None:
+        last, offset = shift
+        inputs.append(offset)
+    attributes: dict[str, object] = {"axis": -axes, "epsilon": epsilon}
+    version = 17 if operator == "LayerNormalization" else 23
+    return replace(
+        last, operator=operator, inputs=tuple(inputs), attributes=attributes, version=version
+    )
+
+
+def _constant_of(tensors: Tensors, node: Node, operator: str, axes: int) -> tuple[Node, str] | None:
+    """What alone reads a node's result and combines it with a constant of the last axes; and that constant."""
+    reader = tensors.only_reader(node.outputs[0])
+    if reader is None or reader.domain or reader.operator != operator:
+        return None
+    for name in reader.inputs:
+        array = tensors.array(name)
+        if array is not None and array.ndim <= axes:
+            return reader, name
+    return None
