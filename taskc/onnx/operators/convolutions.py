@@ -41,6 +41,15 @@ def conv(call: Call) -> Held:
     return Blocked(made, call.shape(1)[0]) if results == "NCHWc" else made
 
 
+@operator("Blocks", domain="taskc")
+def blocks(call: Call) -> Held:
+    """Images in blocks of channels, where theirs can lie so."""
+    x = call.given(0)
+    if not can_be_blocked(x.shape) or not call.dtype(0).is_float or not isinstance(x, TensorHandle):
+        return x
+    return Blocked.empty(x.shape, x.dtype).computed("blocks", tc.function(lambda *at: x[at]))
+
+
 def _bias(call: Call) -> Tensor | None:
     return call.given(2) if call.has(2) else None
 

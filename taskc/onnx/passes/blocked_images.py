@@ -4,8 +4,9 @@
     b = Relu(a)          ->   b = Relu(a)
     y = Conv(b, v)            y = Conv(b, v)
 
-What is computed element by element leaves images as they are. Only the first convolution and the last one have an edge
-to rows then; no kernel reorders images between.
+What is computed element by element leaves images as they are, and so does what joins images, parts them, pads them or
+changes their size: `taskc.Blocks` behind it has its results written in blocks. Only the first convolution and the last
+one have an edge to rows then; no kernel reorders images between.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from taskc.onnx.graph import Graph, Node
+from taskc.onnx.passes.tensors import Rewriting
 
 # These have kernels for images in blocks.
 _OF_IMAGES = frozenset({"Conv", "MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"})
@@ -23,16 +25,31 @@ _OF_ELEMENTS = frozenset(
 )
 
 
+# These only move elements: what they make lies in blocks as well as it does row by row.
+_OF_MOVES = frozenset({"Concat", "Split", "Resize", "Upsample", "Pad"})
+
+
 def blocked_images(graph: Graph) -> Graph:
+    made = Rewriting(graph)
     wanted: set[str] = set()
     nodes: list[Node] = []
     for node in reversed(graph.nodes):
-        is_wanted = not node.domain and node.outputs[0] in wanted
-        if node.operator == "Conv" and is_wanted:
+        read = wanted.intersection(node.outputs) if not node.domain else set()
+        if node.operator == "Conv" and read:
             node = replace(node, attributes={**node.attributes, "results": "NCHWc"})
         if node.operator in _OF_IMAGES and not node.domain:
             wanted.add(node.inputs[0])
-        elif node.operator in _OF_ELEMENTS and is_wanted:
+        elif node.operator in _OF_ELEMENTS and read:
             wanted.update(node.inputs)
+        elif node.operator in _OF_MOVES and read:
+            wanted.update(node.inputs if node.operator == "Concat" else node.inputs[:1])
+            names = {name: made.fresh(f"{name}/rows") for name in node.outputs if name in read}
+            nodes += [_blocks(node, rows, name) for name, rows in names.items()]
+            node = replace(node, outputs=tuple([names.get(name, name) for name in node.outputs]))
         nodes.append(node)
     return replace(graph, nodes=tuple(nodes[::-1]))
+
+
+def _blocks(node: Node, rows: str, name: str) -> Node:
+    """What puts images into blocks that a node makes row by row; both become one kernel."""
+    return Node("Blocks", (rows,), (name,), {}, 1, "taskc", node.name, node.where)

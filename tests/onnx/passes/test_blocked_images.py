@@ -177,3 +177,29 @@ def test_images_of_other_axes_and_of_unknown_extents() -> None:
         (expected,) = ReferenceEvaluator(made).run(None, feeds)
         (found,) = compile(made).run(None, feeds)
         assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("channels", [16, 20])
+def test_what_moves_elements_between_convolutions(channels: int) -> None:
+    net = Network()
+    net.constants["twice"] = np.array([1, 1, 2, 2], np.float32)
+    net.constants["edges"] = np.array([0, 0, 1, 0, 0, 0, 2, 1], np.int64)
+    a = net.add("Relu", net.conv("x", 3, 2 * channels))
+    net.nodes.append(node("Split", [a], ["first", "second"], axis=1, num_outputs=2))
+    b = net.add("Concat", net.conv("second", channels, channels), "first", axis=1)
+    c = net.add("Pad", net.add("Resize", b, "", "twice", mode="nearest"), "edges")
+    made = net.model(3, [net.conv(c, 2 * channels, 4), "first"])
+    check(made)
+    graph = blocked_images(read(made, is_known))
+    made_by = {name: it.operator for it in graph.nodes for name in it.outputs}
+    blocks = [made_by[it.inputs[0]] for it in graph.nodes if it.operator == "Blocks"]
+    assert sorted(blocks) == ["Concat", "Pad", "Resize", "Split", "Split"]
+    found = [it.attributes.get("results") for it in graph.nodes if it.operator == "Conv"]
+    assert found == ["NCHWc", "NCHWc", None]
+
+
+def test_what_moves_elements_for_others_makes_rows() -> None:
+    net = Network()
+    joined = net.add("Concat", net.conv("x", 3, 16), "x", axis=1)
+    graph = read(net.model(3, [net.add("Transpose", joined, perm=[0, 2, 3, 1])]), is_known)
+    assert [it.operator for it in blocked_images(graph).nodes] == ["Conv", "Concat", "Transpose"]
