@@ -41,6 +41,7 @@ ELSEWHERE = {
     "tune/test_session.py": "tune/bench",
     "commands/test_tune.py": "commands/best tune/calibrate",
     "profiling/test_page.py": "profiling/drawings",
+    "commands/test_explain.py": "commands/explain_page",
     # A model is read, and seen in the graph that comes out.
     "onnx/test_reader.py": "onnx/attributes onnx/constants onnx/graph onnx/order onnx/protobuf"
     " onnx/resolve onnx/schemas onnx/writer onnx/written",

@@ -5,18 +5,22 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from math import prod
+from pathlib import Path
 
 import taskc as tc
+from taskc.commands.explain_page import Row, page_of
 from taskc.commands.models import add_model, feeds_of
 from taskc.commands.options import add_json
-from taskc.commands.terminal import Progress, columns, many, write, write_text
+from taskc.commands.terminal import Progress, UsageError, columns, many, write, write_text
 from taskc.driver import scheduled
 from taskc.ir.nodes import Tensor
 from taskc.ir.program import Call, calls_of
 from taskc.lang.program import ProgramDefinition
+from taskc.onnx.graph import Graph
+from taskc.onnx.passes.pipeline import steps
 from taskc.packed import slots_of
 
 SUMMARY = "show what a model becomes: kernels, the nodes in each, and bytes moved"
@@ -25,8 +29,10 @@ Shows an ONNX model before and after it is compiled, for inputs of the given ext
 then each call of a kernel with the nodes that it took in, and the bytes of what it reads and writes.
 
   taskc explain model.onnx --dim batch=8
+  taskc explain model.onnx --html model.html
 
-Nodes that became no call were computed ahead, are shape arithmetic, or only name memory anew.
+Between them are the rewrites of its graph that found something. Nodes that became no call were
+computed ahead, are shape arithmetic, or only name memory anew. A page has both graphs drawn.
 """
 
 
@@ -50,7 +56,40 @@ class Traffic:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
+    parser.add_argument("--html", metavar="FILE", type=Path, help="write a page with both graphs")
     add_json(parser)
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """A pass over the graph that changed it: how many nodes of each operator it took out and put in."""
+
+    name: str
+    taken: dict[str, int]
+    made: dict[str, int]
+
+    def __str__(self) -> str:
+        return f"{_counted(self.made)} for {_counted(self.taken)}"
+
+
+def rewrites_of(graph: Graph) -> list[Rewrite]:
+    found, before = [], _operators(graph)
+    for name, made in steps(graph):
+        behind = _operators(made)
+        if behind != before:
+            found.append(Rewrite(name, {**(before - behind)}, {**(behind - before)}))
+        before = behind
+    return found
+
+
+def _operators(graph: Graph) -> Counter[str]:
+    return Counter(f"{it.domain}.{it.operator}".lstrip(".") for it in graph.needed)
+
+
+def _counted(operators: Mapping[str, int]) -> str:
+    """By how many there are, and then by name."""
+    ordered = sorted(operators.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{count} {name}" for name, count in ordered) or "nothing"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -58,21 +97,44 @@ def run(options: argparse.Namespace) -> int:
         progress(f"tracing {options.model}")
         model = tc.compile(options.model)
         program = model.program(feeds_of(model, options)).program
-        steps, traffic = steps_of(program), traffic_of(program)
+        calls, traffic = steps_of(program), traffic_of(program)
+        rewrites = rewrites_of(model.graph)
+    if options.html is not None:
+        facts = {
+            "nodes": str(len(model.graph.nodes)),
+            "calls of kernels": str(len(calls)),
+            "moved": _size(traffic.after),
+            "moved before fusing": _size(traffic.before),
+            "inputs, weights, outputs": _size(traffic.least),
+        }
+        rows = [Row(it.kernel, _shown(it.nodes), it.moved, _size(it.moved)) for it in calls]
+        named = [(rewrite.name, str(rewrite)) for rewrite in rewrites]
+        text = page_of(model.graph, scheduled(program)[0], rows, named, facts)
+        try:
+            options.html.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{options.html} can't be written: {error}") from None
     operators = Counter(node.operator for node in model.graph.nodes).most_common()
     if options.json:
         answer = {"model": options.model, "operators": dict(operators)}
-        answer |= {"calls": [asdict(step) for step in steps], "bytes": asdict(traffic)}
+        answer |= {"rewrites": [asdict(rewrite) for rewrite in rewrites]}
+        answer |= {"calls": [asdict(step) for step in calls], "bytes": asdict(traffic)}
         write_text(json.dumps(answer, indent=2))
         return 0
     write(("before: ", "bold"), many(len(model.graph.nodes), "node"), end="")
     write(f": {', '.join(f'{count} {name}' for name, count in operators)}")
+    for rewrite in rewrites:
+        write((f"{rewrite.name}: ", "bold"), str(rewrite))
     before = sum(1 for _ in calls_of(program.ir.calls))
-    write(("after: ", "bold"), f"{many(len(steps), 'call')}, of {before} before they became one")
-    if steps:
-        rows = [(step.kernel, _size(step.moved), _shown(step.nodes)) for step in steps]
-        write_text(columns(rows, margin="  ", right=(1,)))
-    write(("moved: ", "bold"), f"{_size(traffic.after)}, of {_size(traffic.before)} before", end="")
+    write(("after: ", "bold"), f"{many(len(calls), 'call')}, of {before} before they became one")
+    if calls:
+        lines = [(step.kernel, _size(step.moved), _shown(step.nodes)) for step in calls]
+        write_text(columns(lines, margin="  ", right=(1,)))
+    write(
+        ("moved: ", "bold"),
+        f"{_size(traffic.after)}, of {_size(traffic.before)} before",
+        end="",
+    )
     write(f"; inputs, weights and outputs alone are {_size(traffic.least)}")
     return 0
 

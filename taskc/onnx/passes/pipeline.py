@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from taskc.errors import CompileError
 from taskc.onnx.graph import Graph
@@ -44,11 +44,17 @@ def rewritten(graph: Graph, *, exact: bool = False) -> Graph:
 
     exact  sums are added up as the operators' definitions say
     """
-    for run in (*_registered, *(EXACT if exact else INEXACT), *PASSES):
-        made = run(graph)
-        ends = [(it.inputs, it.outputs) for it in (graph, made)]
-        if ends[0] != ends[1]:
-            name = getattr(run, "__name__", "rewrite")
-            raise CompileError(f"the pass '{name}' changes what '{graph.name}' takes or makes")
+    for _, made in steps(graph, exact=exact):
         graph = made
     return graph
+
+
+def steps(graph: Graph, *, exact: bool = False) -> Iterator[tuple[str, Graph]]:
+    """The name of each rewrite in turn, and the graph behind it."""
+    for run in (*_registered, *(EXACT if exact else INEXACT), *PASSES):
+        made, name = run(graph), getattr(run, "__name__", "rewrite")
+        ends = [(it.inputs, it.outputs) for it in (graph, made)]
+        if ends[0] != ends[1]:
+            raise CompileError(f"the pass '{name}' changes what '{graph.name}' takes or makes")
+        graph = made
+        yield name, graph
