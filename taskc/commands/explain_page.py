@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from taskc.commands.graph_drawing import Box, drawn
 from taskc.ir.nodes import Tensor
 from taskc.ir.program import Program, calls_of
+from taskc.markup import Markup, cell, page, section, table, tag
 from taskc.onnx.graph import Graph
-from taskc.tune.report_markup import Markup, cell, page, section, table, tag
 
 
 @dataclass(frozen=True, slots=True)

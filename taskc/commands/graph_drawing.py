@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from taskc.tune.report_markup import Markup, joined, tag
+from taskc.markup import Markup, joined, tag
 
 _WIDTH, _HEIGHT = 210, 40  # of a box
 _BESIDE, _BELOW = 26, 30  # between boxes

@@ -173,7 +173,7 @@ class Model:
         with self._lock:
             kinds = [*self._programs.values()]
         own = [one for kind in kinds for one in kind.programs()]
-        return tuple([*own, *[one for part in self._parts for one in part.programs]])
+        return (*own, *[one for part in self._parts for one in part.programs])
 
     def _checked(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
         """The inputs, in their order, each as it has to be."""
