@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict
 
 import taskc as tc
-from taskc.commands.models import add_model, feeds_of
+from taskc.commands.models import add_model, add_precision, feeds_of
 from taskc.commands.onnx_runtime import Peer
 from taskc.commands.options import add_json, seconds_of
 from taskc.commands.terminal import Progress, UsageError, many, write, write_text
@@ -24,11 +24,13 @@ optimizations and on as many threads, which TASKC_THREADS says. The ratio is the
 over ours, pair by pair: above 1, this is faster.
 
   taskc bench model.onnx --dim batch=8
+  taskc bench model.onnx --precision bf16     # ONNX Runtime stays in f32
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
+    add_precision(parser)
     parser.add_argument(
         "--against", metavar="PEERS", type=_peers, default=_PEERS,
         help="what it is compared with: onnxruntime (the default)",
@@ -45,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     rows = []
     with Progress() as progress:
         progress(f"compiling {options.model}")
-        model = tc.compile(options.model)
+        model = tc.compile(options.model, precision=options.precision)
         feeds = feeds_of(model, options)
         model.run(None, feeds)
         probe = Probe(threads)
@@ -62,7 +64,8 @@ def run(options: argparse.Namespace) -> int:
             rows.append((name, found))
     if options.json:
         rows_of = [{"peer": name, **asdict(found)} for name, found in rows]
-        answer = {"model": options.model, "threads": threads, "peers": rows_of}
+        answer = {"model": options.model, "precision": options.precision, "threads": threads}
+        answer["peers"] = rows_of
         write_text(json.dumps(answer, indent=2))
         return 0
     for name, found in rows:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import taskc as tc
-from taskc.commands.models import add_model, feeds_of, is_model
+from taskc.commands.models import add_model, add_precision, feeds_of, is_model
 from taskc.commands.options import add_json
 from taskc.commands.terminal import Progress, UsageError, many, write, write_text
 from taskc.driver import scheduled, whole_program
@@ -34,6 +34,7 @@ model of its own, with its weights inside.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
+    add_precision(parser)
     for ends in ("inputs", "outputs"):
         parser.add_argument(
             f"--{ends}",
@@ -66,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
             part = tc.onnx.extract_model(options.model, options.inputs, options.outputs)
             if options.to is not None:
                 Path(options.to).write_bytes(part.SerializeToString())
-        model = tc.compile(part)
+        model = tc.compile(part, precision=options.precision)
         progress(f"compiling {options.model}")
         program = model.program(feeds_of(model, options)).program
         whole_program(program)

@@ -28,6 +28,13 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     add_feeds(parser)
 
 
+def add_precision(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--precision", choices=("f32", "bf16"), default="f32",
+        help="bf16 rounds the operands of products with weights, and sums in f32 (default f32)",
+    )  # fmt: skip
+
+
 def add_feeds(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dim", metavar="NAME=N", type=_extent, action="append", default=[],

@@ -16,7 +16,7 @@ import taskc as tc
 from taskc.arguments import Array
 from taskc.checking import comparison_across_targets
 from taskc.commands.loading import example_of, load_kernel
-from taskc.commands.models import add_feeds, feeds_of, is_model
+from taskc.commands.models import add_feeds, add_precision, feeds_of, is_model
 from taskc.commands.options import add_json, add_kernel, positive
 from taskc.commands.terminal import Progress, UsageError, many, write, write_text
 from taskc.driver import call, default_target
@@ -56,14 +56,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--target", choices=("cpu", "sim"), metavar="T", help="where it runs: cpu or sim"
     )
     add_feeds(parser)
+    add_precision(parser)
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     if is_model(options.kernel):
         return _run_model(options)
-    if options.dim or options.input:
-        raise UsageError("--dim and --input are of models: a kernel has its own example inputs")
+    if options.dim or options.input or options.precision != "f32":
+        raise UsageError("--dim, --input and --precision are of models: a kernel has its own")
     definition = load_kernel(options.kernel)
     arguments = example_of(definition)
     target = options.target or target_name(_default_target(definition))
@@ -97,7 +98,7 @@ def _run_model(options: argparse.Namespace) -> int:
     start = time.perf_counter()
     with Progress() as progress:
         progress(f"compiling {options.kernel}")
-        model = tc.compile(options.kernel)
+        model = tc.compile(options.kernel, precision=options.precision)
         feeds = feeds_of(model, options)
         outputs = model.run(None, feeds)
     first = time.perf_counter() - start

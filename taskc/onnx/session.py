@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from taskc import CompileError
+from taskc import CompileError, DType, bf16
 from taskc.arguments import ArgumentError
 from taskc.ir.types import from_numpy
 from taskc.lang.values import did_you_mean
@@ -25,6 +25,9 @@ from taskc.onnx.versions import Shapes, Versions, keep
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+# What operands of products with weights are rounded to.
+PRECISIONS: dict[str, DType | None] = {"f32": None, "bf16": bf16}
+
 _MOST_KEPT = 32  # sets of types, and of decisive values
 _MOST_DECISIVE = 256  # elements of an input that decide what is compiled
 
@@ -34,19 +37,27 @@ def compile(
     target: str = "cpu",
     *,
     exact: bool = False,
+    precision: str = "f32",
 ) -> Model:
     """What runs a model: a file, its bytes, a ModelProto, or a graph that has been read.
 
     exact  convolutions add up their products one by one. Else 3 x 3 ones may be Winograd's where these are faster,
            whose errors are up to ten times as large: 5e-5 where results are about 1
+    precision  "bf16" rounds both operands of f32 products with weights to that, and sums in f32: `taskc verify
+               --precision bf16` says what that costs
     """
+    if precision not in PRECISIONS:
+        raise CompileError(
+            f"there is no precision {precision!r}",
+            hint=f"there is {', '.join(map(repr, PRECISIONS))}",
+        )
     if target != "cpu":
         raise CompileError(f"models don't run on {target!r}", hint="there is 'cpu'")
     if not isinstance(model, Graph):
         from taskc.onnx.reader import read  # with the package onnx
 
         model = read(model, is_known)
-    return Model(model, exact=exact)
+    return Model(model, exact=exact, operands=PRECISIONS[precision])
 
 
 @dataclass(slots=True)
@@ -109,9 +120,16 @@ class Model:
     depends on them; the latest ones are kept.
     """
 
-    def __init__(self, graph: Graph, *, exact: bool = False, is_part: bool = False) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        exact: bool = False,
+        operands: DType | None = None,
+        is_part: bool = False,
+    ) -> None:
         self.graph = graph
-        self._rewritten = graph if is_part else rewritten(graph, exact=exact)
+        self._rewritten = graph if is_part else rewritten(graph, exact=exact, operands=operands)
         self._parts: tuple[Model, ...] = ()
         self.inputs: tuple[Value, ...] = graph.inputs
         self.outputs: tuple[Value, ...] = tuple(

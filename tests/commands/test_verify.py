@@ -23,6 +23,19 @@ def test_verify(run: Any) -> None:
     assert verdict == "all within the tolerance of 0.001"
 
 
+def test_verify_says_what_less_precision_costs(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify, "Peer", None)  # nobody else is asked
+    ended = run("verify", "model.onnx", "--dim", "n=3", "--precision", "bf16", "--json")
+    answer = json.loads(ended.out)
+    assert (ended.code, answer["against"]) == (0, "f32")
+    assert 1e-4 < answer["errors"]["y"] < 1e-1
+    ended = run(
+        "verify", "model.onnx", "--dim", "n=3", "--precision", "bf16", "--tolerance", "1e-6"
+    )
+    assert ended.code == 1
+    assert ended.out.splitlines()[-1] == "beyond the tolerance of 1e-06"
+
+
 def test_verify_names_the_first_node_that_departs(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

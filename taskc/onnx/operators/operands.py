@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import Context
 from functools import cache
 from math import prod
 from typing import Any, cast, overload
@@ -10,6 +11,9 @@ from weakref import WeakKeyDictionary
 
 import taskc as tc
 from taskc import DType, TensorType, bf16, f16, f32
+from taskc.ir.build import product
+from taskc.ir.types import from_numpy
+from taskc.kernels.elementwise import elementwise
 from taskc.lang.sizes import Dimension, Size, Sizes, tracing
 from taskc.lang.source import called_from
 from taskc.lang.tracing import TensorHandle
@@ -63,6 +67,42 @@ def converted(x: TensorHandle, dtype: DType) -> TensorHandle:
     if x.dtype is dtype:
         return x
     return computed(x.shape, lambda *at: x[at].to(dtype))
+
+
+def converted_for_all(x: TensorHandle, dtype: DType) -> TensorHandle:
+    """The same, computed once for all who ask for it within the same loops, in whatever shape they see it."""
+    if x.dtype is dtype:
+        return x
+    trace = x.trace
+    view = trace.views.get(x.tensor)
+    memory = x.tensor if view is None else view.of
+    first = 0 if view is None else view.offset
+    loops = tuple([loop.variable for loop, _ in trace.opened])
+    known, key = _conversions.setdefault(trace, {}), (memory, str(first), dtype, loops)
+    made = known.get(key)
+    if made is None or not trace.are_equal(product(made.tensor.shape), product(x.tensor.shape)):
+        made = known[key] = converted(x, dtype)
+    return reshaped(made, *x.shape)
+
+
+_conversions: WeakKeyDictionary[Sizes, dict[Any, TensorHandle]] = WeakKeyDictionary()
+
+
+def constant_of(x: Array, function: Any, result: DType) -> Array:
+    """A constant with a function of the language for each of its elements, now."""
+    kernel = _of_elements(function, from_numpy(x.dtype), result)
+    made: Array = Context().run(kernel, x.reshape(-1)).reshape(x.shape)
+    return made
+
+
+@cache
+def _of_elements(function: Any, dtype: DType, result: DType) -> tc.KernelDefinition:
+    return elementwise(function, [(tc.dim("n"),)], (dtype,), result=result)
+
+
+@tc.function
+def as_it_is(x):
+    return x
 
 
 def widened(x: Tensor, dtype: DType) -> TensorHandle:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 import taskc as tc
-from taskc import DType, i32
-from taskc.kernels.matmul import batch_matmul, matmul
+from taskc import DType, f32, i32
+from taskc.ir.types import DTYPES, from_numpy
+from taskc.kernels.matmul import batch_matmul, matmul, product
 from taskc.lang.tracing import TensorHandle
+from taskc.onnx.graph import Array
 from taskc.onnx.operators import Call, Tensor, handle_of, operator
+from taskc.onnx.operators.integers import exact_type, sums_of_bytes
 from taskc.onnx.operators.operands import (
     Extent,
+    as_it_is,
     computed,
+    constant_of,
     converted,
+    converted_for_all,
     is_one,
     repeated,
     reshaped,
@@ -30,22 +36,32 @@ _MOST_BATCH_AXES = 3
 
 _matmul = template(matmul)
 _batch_matmul = template(batch_matmul)
+_product = template(product)
 
 
 @operator("MatMul")
 def matrix_product(call: Call) -> Tensor:
     call.require_kernel()
-    return multiplied(call.given(0), call.given(1))
+    return multiplied(call.given(0), call.given(1), operands=_operands(call))
 
 
-def multiplied(a: Tensor, b: Tensor) -> TensorHandle:
-    """a @ b, as NumPy's: a vector is a row of a, or a column of b, and batch axes broadcast."""
+def _operands(call: Call) -> DType | None:
+    """What the operands are rounded to, if the user has asked for it."""
+    name = call.attribute("operands")
+    return None if name is None else DTYPES[name]
+
+
+def multiplied(a: Tensor, b: Tensor, *, operands: DType | None = None) -> TensorHandle:
+    """a @ b, as NumPy's: a vector is a row of a, or a column of b, and batch axes broadcast.
+
+    operands  as of `rows_times`, where b is one matrix
+    """
     one, other = a.shape, b.shape
     if len(one) == 1:
         a = reshaped(a, 1, *one)
     if len(other) == 1:
         b = reshaped(b, *other, 1)
-    made = _stacked(a, b)
+    made = _stacked(a, b, operands)
     *batch, m, n = made.shape
     shape = [*batch, *([] if len(one) == 1 else [m]), *([] if len(other) == 1 else [n])]
     return made if len(shape) == len(made.shape) else reshaped(made, *shape)
@@ -53,29 +69,50 @@ def multiplied(a: Tensor, b: Tensor) -> TensorHandle:
 
 def rows_times(
     a: TensorHandle, b: Tensor, bias: Tensor | None = None, *, transpose_a: bool = False,
-    transpose_b: bool = False,
+    transpose_b: bool = False, operands: DType | None = None,
 ) -> TensorHandle:  # fmt: skip
-    """a[m, k] @ b[k, n], plus a bias of n; b is packed where it is known."""
+    """a[m, k] @ b[k, n], plus a bias of n; b is packed where it is known.
+
+    operands  what f32 is rounded to as it is multiplied, where b is known
+    """
+    offset = () if bias is None else (widened(bias, a.dtype),)
+    if isinstance(b, np.ndarray) and tc.machine().is_processor:
+        known = b.T if transpose_b else b
+        return _by_packed(a, known, offset, transpose_a=transpose_a, operands=operands)
     m, k = reversed(a.shape) if transpose_a else a.shape
-    n = b.shape[0 if transpose_b else 1]
-    is_packed = isinstance(b, np.ndarray) and tc.machine().is_processor
-    if is_packed and transpose_b:
-        b, transpose_b = b.T, False
     kernel = _matmul(
-        m, n, k, dtype=a.dtype, total=wide(a.dtype), result=a.dtype, packed=is_packed,
+        m, b.shape[0 if transpose_b else 1], k, dtype=a.dtype, total=wide(a.dtype), result=a.dtype,
         transpose_a=transpose_a, transpose_b=transpose_b, bias=bias is not None,
     )  # fmt: skip
-    made: TensorHandle = kernel(a, b) if bias is None else kernel(a, b, widened(bias, a.dtype))
-    return made
+    return cast("TensorHandle", kernel(a, b, *offset))
 
 
-def _stacked(a: Tensor, b: Tensor) -> TensorHandle:
+def _by_packed(
+    a: TensorHandle, b: Array, offset: tuple[TensorHandle, ...], *, transpose_a: bool,
+    operands: DType | None,
+) -> TensorHandle:  # fmt: skip
+    total, result = wide(a.dtype), a.dtype
+    if operands is not None and a.dtype is f32:
+        a, b = converted_for_all(a, operands), constant_of(b, as_it_is, operands)
+    rows = a.shape[1 if transpose_a else 0]
+    options: dict[str, Any] = {"total": total, "result": result, "bias": len(offset) > 0}
+    options |= {"right": from_numpy(b.dtype), "packed": True}
+    if tc.machine().instructions(a.dtype, options["right"], total) and not transpose_a:
+        kernel = _product(rows, *b.shape[::-1], dtype=a.dtype, **options)
+        return cast("TensorHandle", kernel(a, b, *offset))
+    # Each of b's numbers is made wide for several rows, and each of a's would be for every panel of b.
+    kernel = _matmul(rows, *b.shape[::-1], dtype=total, transpose_a=transpose_a, **options)
+    return cast("TensorHandle", kernel(converted_for_all(a, total), b, *offset))
+
+
+def _stacked(a: Tensor, b: Tensor, operands: DType | None) -> TensorHandle:
     """a[..., m, k] @ b[..., k, n]"""
     left = handle_of(a)
     *before, m, k = left.shape
     *others, _, n = b.shape
     if all(map(is_one, others)):  # one matrix for all rows
-        rows = rows_times(reshaped(left, prod(before) * m, k), reshaped(b, b.shape[-2], n))
+        flat = reshaped(left, prod(before) * m, k)
+        rows = rows_times(flat, reshaped(b, b.shape[-2], n), operands=operands)
         ones = [1] * (len(others) - len(before))
         return reshaped(rows, *ones, *before, m, n)
     right = handle_of(b)
@@ -127,6 +164,7 @@ def gemm(call: Call) -> Tensor:
     turned: Any = {
         "transpose_a": bool(call.attribute("transA", 0)),
         "transpose_b": bool(call.attribute("transB", 0)),
+        "operands": _operands(call),
     }
     n = b.shape[0 if turned["transpose_b"] else 1]
     dtype = left.dtype
@@ -149,14 +187,27 @@ def gemm(call: Call) -> Tensor:
 
 @operator("MatMulInteger")
 def integer_product(call: Call) -> Tensor:
-    a, b, of_a, of_b = tensors(call, 4)
-    return multiplied(_shifted(a, _of_rows(of_a)), _shifted(b, of_b))
+    call.require_kernel()
+    return _integer_sums(call, (0, 1), (2, 3))
+
+
+def _integer_sums(call: Call, factors: tuple[int, int], zeros: tuple[int, int]) -> TensorHandle:
+    """Products of bytes less their zero points, as i32; both are said by their places among the inputs."""
+    a, b = (call.given(place) for place in factors)
+    zero_a, zero_b = (call.given(place) if call.has(place) else None for place in zeros)
+    made = sums_of_bytes(a, b, zero_a, zero_b)
+    if made is not None:
+        return made
+    left, right = (None if zero is None else handle_of(zero) for zero in (zero_a, zero_b))
+    between = exact_type(a.shape[-1])
+    rows = _shifted(handle_of(a), _of_rows(left), between)
+    return converted(multiplied(rows, _shifted(handle_of(b), right, between)), i32)
 
 
 @operator("QLinearMatMul")
 def quantized_product(call: Call) -> Tensor:
-    a, of_a, zero_a, b, of_b, zero_b, of_y, zero_y = tensors(call, 8)
-    sums = multiplied(_shifted(a, _of_rows(zero_a)), _shifted(b, zero_b))
+    _, of_a, _, _, of_b, _, of_y, zero_y = tensors(call, 8)
+    sums = _integer_sums(call, (0, 3), (2, 5))
     return requantized(
         sums, (repeated(_of_rows(of_a)), repeated(of_b), repeated(of_y)),
         repeated(zero_y), zero_y.dtype,
@@ -170,9 +221,9 @@ def _of_rows(x: TensorHandle | None) -> Any:
     return x.reshape(*x.shape, 1)
 
 
-def _shifted(x: TensorHandle, zero: TensorHandle | None) -> TensorHandle:
+def _shifted(x: TensorHandle, zero: TensorHandle | None, dtype: DType) -> TensorHandle:
     """Quantized numbers less their zero point."""
-    return shifted(x, None if zero is None else repeated(zero), i32)
+    return shifted(x, None if zero is None else repeated(zero), dtype)
 
 
 def shifted(x: TensorHandle, zero: Any, dtype: DType) -> TensorHandle:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from taskc import DType
 from taskc.errors import CompileError
 from taskc.onnx.graph import Graph
 from taskc.onnx.passes.blocked_images import blocked_images
 from taskc.onnx.passes.exact_sums import exact_sums
+from taskc.onnx.passes.low_precision import low_precision
 from taskc.onnx.passes.recognize_attention import recognize_attention
 from taskc.onnx.passes.recognize_gelu import recognize_gelu
 from taskc.onnx.passes.recognize_norms import recognize_norms
@@ -37,21 +39,25 @@ def register_pass(rewrite: Pass) -> Pass:
     return rewrite
 
 
-def rewritten(graph: Graph, *, exact: bool = False) -> Graph:
+def rewritten(graph: Graph, *, exact: bool = False, operands: DType | None = None) -> Graph:
     """The graph after all rewrites; it has the same inputs and outputs.
 
     Users' are first: they see the model's own operators, and what they make is rewritten as others are.
 
-    exact  sums are added up as the operators' definitions say
+    exact     sums are added up as the operators' definitions say
+    operands  what those of products with weights are rounded to
     """
-    for _, made in steps(graph, exact=exact):
+    for _, made in steps(graph, exact=exact, operands=operands):
         graph = made
     return graph
 
 
-def steps(graph: Graph, *, exact: bool = False) -> Iterator[tuple[str, Graph]]:
+def steps(
+    graph: Graph, *, exact: bool = False, operands: DType | None = None
+) -> Iterator[tuple[str, Graph]]:
     """The name of each rewrite in turn, and the graph behind it."""
-    for run in (*_registered, *(EXACT if exact else INEXACT), *PASSES):
+    last = () if operands is None else (low_precision(operands),)
+    for run in (*_registered, *(EXACT if exact else INEXACT), *PASSES, *last):
         made, name = run(graph), getattr(run, "__name__", "rewrite")
         ends = [(it.inputs, it.outputs) for it in (graph, made)]
         if ends[0] != ends[1]:

@@ -1,0 +1,31 @@
+"""low_precision: products with weights round both operands to a shorter type, and sum in f32.
+
+    y = MatMul(x, w)     ->     y = MatMul(x, w, operands='bf16')
+
+All else stays as it is: products of two activations (attention's), convolutions, recurrences, and models of other types
+than f32. Nobody asks for this but by `precision`: what it costs is for the user to see (`taskc verify --precision`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from taskc import DType
+from taskc.onnx.graph import Graph, Node
+
+_PRODUCTS = frozenset({"MatMul", "Gemm"})
+
+
+def low_precision(operands: DType) -> Callable[[Graph], Graph]:
+    """The pass for a type of operands."""
+
+    def marked(node: Node) -> Node:
+        if node.domain or node.operator not in _PRODUCTS:
+            return node
+        return replace(node, attributes={**node.attributes, "operands": operands.name})
+
+    def low_precision(graph: Graph) -> Graph:
+        return replace(graph, nodes=tuple(map(marked, graph.nodes)))
+
+    return low_precision
