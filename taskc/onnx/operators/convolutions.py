@@ -1,4 +1,4 @@
-"""Convolutions: Conv, ConvTranspose and those of quantized numbers.
+"""Convolutions: Conv, ConvTranspose and what those of quantized numbers are made of.
 
 Images are NCHW, and filters that are known are packed once.
 """
@@ -10,14 +10,11 @@ from typing import Any
 import numpy as np
 
 import taskc as tc
-from taskc import i32
 from taskc.kernels.convolution import convolution, convolution_1d, convolution_3d
 from taskc.lang.tracing import TensorHandle
 from taskc.onnx.operators import Call, Held, Tensor, handle_of, operator
 from taskc.onnx.operators.blocked import Blocked, can_be_blocked
-from taskc.onnx.operators.operands import computed, is_one, reshaped, template, tensors, widened
-from taskc.onnx.operators.products import shifted
-from taskc.onnx.operators.quantization import requantized
+from taskc.onnx.operators.operands import computed, is_one, reshaped, template, widened
 from taskc.onnx.operators.windows import Windows, halves, numbers, spatial, windows_of
 
 _TEMPLATES = {1: template(convolution_1d), 2: template(convolution), 3: template(convolution_3d)}
@@ -57,7 +54,19 @@ def _bias(call: Call) -> Tensor | None:
 def _convolved(
     call: Call, x: TensorHandle | Blocked, w: Tensor, b: Tensor | None, **options: Any
 ) -> TensorHandle:
-    windows = windows_of(call, spatial(call, x.shape), _size(call, w))
+    windows = windows_of(call, spatial(call, x.shape), taps_of(call, w))
+    return convolved_rows(call, x, w, b, windows, **options)
+
+
+def convolved_rows(
+    call: Call,
+    x: TensorHandle | Blocked,
+    w: Tensor,
+    b: Tensor | None,
+    windows: Windows,
+    **options: Any,
+) -> TensorHandle:
+    """The convolution by windows, which may be of columns alone."""
     is_of_columns = windows.is_of_columns and is_one(x.shape[-1])
     if is_of_columns and not isinstance(x, Blocked) and options.get("results") != "NCHWc":
         # Images of one column are lines: a tile has neighbours of a line, and a column would have one.
@@ -67,7 +76,8 @@ def _convolved(
     return convolved(call, x, w, b, windows, **options)
 
 
-def _size(call: Call, w: Tensor) -> tuple[int, ...]:
+def taps_of(call: Call, w: Tensor) -> tuple[int, ...]:
+    """The extents of filters, as they and the node say them."""
     size = tuple(w.shape[2:])
     said = call.attribute("kernel_shape")
     if said is not None and tuple(said) != size:
@@ -100,8 +110,8 @@ def convolved(
         dilation=windows.dilation[0] if alone else windows.dilation,
         padding=windows.padding, groups=groups,
         filters="IOHW" if is_transposed else "OIHW",
-        packed=is_packed, exact=bool(call.attribute("exact", 0)), bias=b is not None, dtype=x.dtype,
-        **{"order": "NCHW", **options},
+        packed=is_packed, bias=b is not None, dtype=x.dtype,
+        **{"order": "NCHW", "exact": bool(call.attribute("exact", 0)), **options},
     )  # fmt: skip
     given = x.handle if isinstance(x, Blocked) else x
     made: TensorHandle = kernel(given, w) if b is None else kernel(given, w, widened(b, x.dtype))
@@ -113,7 +123,7 @@ def conv_transpose(call: Call) -> Tensor:
     call.require_kernel()
     images, w, b = call.tensor(0), call.given(1), _bias(call)
     extents = spatial(call, images.shape)
-    windows, results = _transposed_windows(call, extents, _size(call, w))
+    windows, results = _transposed_windows(call, extents, taps_of(call, w))
     if len(extents) == 3:
         return _spread_out(call, images, handle_of(w), b, windows, results)
     axes = zip(
@@ -197,39 +207,3 @@ def _spread_out(
     none = (0,) * len(size)
     plain = Windows(size, (1,) * len(size), windows.dilation, none, none)
     return convolved(call, apart, filters, b, plain)
-
-
-@operator("ConvInteger")
-def conv_integer(call: Call) -> Tensor:
-    x, w, of_x, of_w = tensors(call, 4)
-    return _convolved(call, _less(x, of_x), _less(w, of_w), None)
-
-
-@operator("QLinearConv")
-def quantized_conv(call: Call) -> Tensor:
-    x, of_x, zero_x, w, of_w, zero_w, of_y, zero_y, b = tensors(call, 9)
-    sums = _convolved(call, _less(x, zero_x), _less(w, zero_w), b)
-    scales = _of_feature(of_x), _of_feature(of_w), _of_feature(of_y)
-    return requantized(sums, scales, _of_feature(zero_y), zero_y.dtype)
-
-
-def _less(x: TensorHandle, zero: TensorHandle | None) -> TensorHandle:
-    """Quantized images, or filters, less their zero point; each filter may have its own."""
-    if zero is None:
-        return shifted(x, None, i32)
-    number = _number(zero)
-    return shifted(x, tc.function(lambda at: number(at[0])), i32)
-
-
-def _of_feature(x: TensorHandle) -> Any:
-    """The scale or zero point of a result, by its indices."""
-    number = _number(x)
-    return tc.function(lambda at: number(at[1]))
-
-
-def _number(x: TensorHandle) -> Any:
-    """A scale or a zero point: one for all, or one of each feature."""
-    if len(x.shape) == 0:
-        return tc.function(lambda feature: x[()])
-    is_alone = is_one(x.shape[0])
-    return tc.function(lambda feature: x[0 if is_alone else feature])

@@ -10,6 +10,7 @@ from taskc.onnx.graph import Graph
 from taskc.onnx.passes.blocked_images import blocked_images
 from taskc.onnx.passes.exact_sums import exact_sums
 from taskc.onnx.passes.low_precision import low_precision
+from taskc.onnx.passes.quantized_products import quantized_products
 from taskc.onnx.passes.recognize_attention import recognize_attention
 from taskc.onnx.passes.recognize_gelu import recognize_gelu
 from taskc.onnx.passes.recognize_norms import recognize_norms
@@ -17,6 +18,8 @@ from taskc.onnx.passes.recognize_norms import recognize_norms
 Pass = Callable[[Graph], Graph]
 
 PASSES: tuple[Pass, ...] = (
+    # Before others look at products: those of bytes are other operators.
+    quantized_products,
     # It looks at who reads a convolution's results, and those are the readers that there are in the end.
     blocked_images,
 )
