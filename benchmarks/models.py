@@ -50,9 +50,9 @@ def cases(folder: Path, listed: Path | None) -> Iterator[tuple[str, Path, Extent
         print(f"{one['file']} isn't below {folder}: left out", file=sys.stderr)
 
 
-def feeds_of(model: Any, extents: Extents) -> dict[str, np.ndarray]:
+def feeds_of(model: Any, extents: Extents, seed: int = 0) -> dict[str, np.ndarray]:
     """Noise, ids of tokens, masks of ones, and for a scalar a rate of samples."""
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(seed)
     feeds = {}
     for value in model.inputs:
         shape = extents.get(value.name)
