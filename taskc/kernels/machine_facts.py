@@ -57,6 +57,7 @@ class ProcessorFacts:
     search_cycles: float = 70
     fetch_cycles: float = 24
     copied_bytes_per_cycle: float = 12  # into a panel
+    widening_cycles: float = 1  # of a vector of shorter numbers that is loaded
     overlap_power: float = 3  # what goes on at the same time takes a root of a sum of such powers
 
     # Shares, by vector registers, of tiles of rows and vectors that leave room for a pack of b in each vector, one of

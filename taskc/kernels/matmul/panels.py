@@ -5,7 +5,8 @@
 says that each of `lanes` workers holds `rows` x `vectors` elements of a tile, a column each of every
 vector: so a step of k is `vectors` loads of b, `rows` scalars of a, and `rows * vectors` fused
 multiply-adds. The panel of b lies in the order in which it is read: put there by each block, or ahead
-of all calls (`packed`). Of a few rows of a it may be read where it lies.
+of all calls (`packed`); of shorter numbers a block of many rows makes them wide first. Of a few rows of a it
+may be read where it lies.
 """
 
 from __future__ import annotations
@@ -107,6 +108,7 @@ def _whole(problem: Problem, plan: Panels) -> Function:
         problem.element_of(problem.batches),
     )
     operand, part, element = problem.operand, _part(problem, plan, k), _element(problem, plan)
+    is_widened = plan.widens(problem)
     # Heights of the last tile, where there are several; of a b that isn't packed `few_rows` takes the smallest m.
     eighths = (0, 2, 3, 4, 5, 6, 8) if problem.packed else (0, 4, 8)
     heights = sorted({rows * eighth // 8 for eighth in eighths})
@@ -150,7 +152,10 @@ def _whole(problem: Problem, plan: Panels) -> Function:
 
     @tc.function
     def whole(a, b, further, c, number, row, col):
-        if problem.packed or plan.in_place:
+        if is_widened:
+            widened = tc.load((k, wide), lambda q, j: b[q, col + j].to(total))
+            tiles(a, widened, further, c, number, row, col, 0)
+        elif problem.packed or plan.in_place:
             tiles(a, b, further, c, number, row, col, col)
         else:
             panel = part(b, number, 0, col)

@@ -28,6 +28,7 @@ _ROWS = (2, 4, 6, 8, 12)
 _PARTS = (4, 1, 16, 64)
 _DEPTHS = (512, 64)
 _PANELS = (1, 8)
+_LEAST_TILES = 4  # of a block that makes shorter numbers wide first
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,13 @@ class Panels(VectorTile):
             return "products of a batch are summed over all of k at a time"
         return None
 
+    def widens(self, problem: Problem) -> bool:
+        """Whether a block makes a panel of shorter numbers, that comes packed, wide for all its tiles."""
+        is_shorter = problem.packed and problem.right is not problem.total
+        is_kept = isinstance(problem.k, int) and problem.k <= PROCESSOR.cached_panel_rows
+        has_tiles = self.tall >= _LEAST_TILES * self.rows and not self.columns
+        return is_shorter and is_kept and has_tiles and self.depth == 0
+
     def cost(self, problem: Problem, machine: Machine) -> float:
         """It takes as long as the tiles of all blocks, and the copies of b, in waves of as many blocks as threads: of
         blocks as they are on average, and at last of a whole one."""
@@ -111,6 +119,9 @@ class Panels(VectorTile):
         cycles *= tiles * across
         if not problem.packed:
             cycles += across * k * self._fetching(problem, machine, below, products)
+        elif self.widens(problem):
+            row = self.wide * problem.total.nbytes
+            cycles += across * below * k * row / PROCESSOR.copied_bytes_per_cycle
         beside, count = ceil(across / self.panels), _size(problem.products)
         waves = ceil(below * beside * count / machine.threads)
         largest = min(1, self.tall / self.rows / tiles) * min(1, self.panels / across)
@@ -121,7 +132,10 @@ class Panels(VectorTile):
         only some rows are read ahead from farther away."""
         # Where there is one panel, it is known which vectors lie behind its edge.
         vectors = min(self.vectors, max(1, ceil(_size(problem.n) / machine.lanes)))
-        sums = self.rows * (self.vectors if self.depth else vectors) / PROCESSOR.fused_per_cycle
+        vectors = self.vectors if self.depth else vectors
+        sums = self.rows * vectors / PROCESSOR.fused_per_cycle
+        if problem.right is not problem.total and not self.widens(problem):
+            sums += vectors * PROCESSOR.widening_cycles
         step = PROCESSOR.beside(sums, PROCESSOR.fused_latency)
         if problem.transpose_a:
             return step
