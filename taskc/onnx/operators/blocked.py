@@ -55,6 +55,20 @@ class Blocked:
         return self
 
 
+def like(
+    x: TensorHandle | Blocked, dtype: DType, function: Callable[..., Any]
+) -> TensorHandle | Blocked:
+    """What a function of the language gives for each place of x, in blocks where x is."""
+    if isinstance(x, Blocked):
+        return Blocked.empty(x.shape, dtype).computed("elements", function)
+    return cast("TensorHandle", tc.compute(x.shape, function))
+
+
+def elements_of(x: TensorHandle | Blocked) -> TensorHandle:
+    """What to read elements of, at the indices of `like`."""
+    return x.handle if isinstance(x, Blocked) else x
+
+
 def can_be_blocked(shape: tuple[Any, ...]) -> bool:
     """Whether images of this shape can lie in blocks: only their number may be known at a call."""
     is_sized = len(shape) == 4 and all(isinstance(extent, int) for extent in shape[1:])

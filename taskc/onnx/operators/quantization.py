@@ -9,7 +9,8 @@ import taskc as tc
 from taskc import DType, f32, i32, u8
 from taskc.kernels.reductions import reduction
 from taskc.lang.tracing import TensorHandle
-from taskc.onnx.operators import Call, Made, Tensor, operator
+from taskc.onnx.operators import Call, Held, Made, operator
+from taskc.onnx.operators.blocked import elements_of, like
 from taskc.onnx.operators.common import axis_of
 from taskc.onnx.operators.operands import (
     computed,
@@ -46,8 +47,10 @@ def requantized(
 
 
 @operator("QuantizeLinear")
-def quantize(call: Call) -> Tensor:
-    x, scale, zero = tensors(call, 3)
+def quantize(call: Call) -> Held:
+    _, scale, zero = tensors(call, 3)
+    x = call.images(0)
+    read = elements_of(x)
     dtype = _quantized_type(call, zero)
     step, origin = _parameter(call, x, scale), _parameter(call, x, zero)
     wide = f32 if x.dtype is not scale.dtype or x.dtype.bits < 32 else x.dtype
@@ -58,32 +61,36 @@ def quantize(call: Call) -> Tensor:
             raise call.node.error(
                 "without saturation its numbers would overflow, and taskc's saturate"
             )
-        return computed(x.shape, lambda *at: (x[at].to(wide) / step(at).to(wide)).to(dtype))
+        return like(
+            x, dtype, tc.function(lambda *at: (read[at].to(wide) / step(at).to(wide)).to(dtype))
+        )
 
     @tc.function
     def quantized(*at):
-        places = round(x[at].to(wide) / step(at).to(wide))
-        return clamped(places + origin(at).to(wide), dtype)
+        return clamped(round(read[at].to(wide) / step(at).to(wide)) + origin(at).to(wide), dtype)
 
-    return computed(x.shape, quantized)
+    return like(x, dtype, quantized)
 
 
 @operator("DequantizeLinear")
-def dequantize(call: Call) -> Tensor:
-    x, scale, zero = tensors(call, 3)
+def dequantize(call: Call) -> Held:
+    _, scale, zero = tensors(call, 3)
+    x = call.images(0)
     dtype = scale.dtype
     if call.attribute("output_dtype", 0):
         dtype = element_type(call, call.attribute("output_dtype"))
     step, origin = _parameter(call, x, scale), _parameter(call, x, zero)
+    read = elements_of(x)
     # Differences of 32-bit integers are exact in their own type, and all others in f32.
     between = i32 if x.dtype is i32 else f32
 
     @tc.function
     def dequantized(*at):
-        moved = x[at].to(between) - origin(at).to(between)
-        return (moved.to(f32) * step(at).to(f32)).to(dtype)
+        return ((read[at].to(between) - origin(at).to(between)).to(f32) * step(at).to(f32)).to(
+            dtype
+        )
 
-    return computed(x.shape, dequantized)
+    return like(x, dtype, dequantized)
 
 
 @operator("DynamicQuantizeLinear")
@@ -105,7 +112,7 @@ def quantize_by_range(call: Call) -> Made:
     return y, scale, zero
 
 
-def _parameter(call: Call, x: TensorHandle, parameter: TensorHandle | None) -> Element:
+def _parameter(call: Call, x: Any, parameter: TensorHandle | None) -> Element:
     """The scale or zero point of an element of x: one for all, for each place on an axis, or for blocks along it."""
     if parameter is None:
         return tc.function(lambda at: x.dtype(0))

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 import taskc as tc
-from taskc import i8, i32
+from taskc import f32, i8, i32
 from taskc.lang.tracing import TensorHandle
-from taskc.onnx.operators import Call, Tensor, handle_of, operator
+from taskc.onnx.operators import Call, Held, Tensor, handle_of, operator, rows_of
+from taskc.onnx.operators.blocked import Blocked, can_be_blocked, elements_of, like
 from taskc.onnx.operators.convolutions import convolved_rows, taps_of
 from taskc.onnx.operators.integers import are_bytes, exact_type, is_zero, number_of, signed, summed
 from taskc.onnx.operators.operands import computed, converted, is_one, reshaped, tensors
@@ -26,15 +27,32 @@ from taskc.onnx.operators.windows import Windows, spatial, windows_of
 
 
 @operator("ConvInteger")
-def conv_integer(call: Call) -> Tensor:
+def conv_integer(call: Call) -> Held:
     call.require_kernel()
     return _sums(call, 0, 1, 2, 3)
+
+
+@operator("ScaledSums", domain="taskc")
+def scaled_sums(call: Call) -> Held:
+    """Sums of products of bytes by the scales of images and of filters, and a bias."""
+    _, of_x, of_w, bias = tensors(call, 4)
+    sums = call.images(0)
+    read, left, right = elements_of(sums), _of_feature(of_x), _of_feature(of_w)
+
+    @tc.function
+    def scaled(at):
+        return read[at].to(f32) * (left(at) * right(at))
+
+    if bias is None:
+        return like(sums, f32, tc.function(lambda *at: scaled(at)))
+    return like(sums, f32, tc.function(lambda *at: scaled(at) + bias[at[1]]))
 
 
 @operator("QLinearConv")
 def quantized_conv(call: Call) -> Tensor:
     _, of_x, _, _, of_w, _, of_y, zero_y, b = tensors(call, 9)
-    sums = _sums(call, 0, 3, 2, 5)
+    sums = rows_of(_sums(call, 0, 3, 2, 5))
+    assert isinstance(sums, TensorHandle)
     if b is not None:
         products = sums
         sums = computed(products.shape, lambda *at: products[at] + b[at[1]])
@@ -42,7 +60,7 @@ def quantized_conv(call: Call) -> Tensor:
     return requantized(sums, scales, _of_feature(zero_y), zero_y.dtype)
 
 
-def _sums(call: Call, *places: int) -> TensorHandle:
+def _sums(call: Call, *places: int) -> TensorHandle | Blocked:
     """The convolution, as i32, of images and filters less their zero points: these inputs, in this order."""
     x, w, zero_x, zero_w = (call.given(it) if call.has(it) else None for it in places)
     assert x is not None
@@ -51,32 +69,41 @@ def _sums(call: Call, *places: int) -> TensorHandle:
     if isinstance(w, np.ndarray) and w.size and are_bytes(x, w) and is_one_number(zero_x):
         filters, less = signed(w)
         if _are_all(zero_w, less):
-            return _by_packs(call, handle_of(x), filters, zero_x, windows)
+            images = call.images(places[0])
+            return _by_packs(call, images, filters, zero_x, windows)
     between = exact_type(prod(w.shape[1:]))
-    images = _less(handle_of(x), zero_x, between)
-    return converted(
-        convolved_rows(
-            call, images, _less(handle_of(w), zero_w, between), None, windows, exact=True
-        ),
-        i32,
-    )
+    images, filters = _less(handle_of(x), zero_x, between), _less(handle_of(w), zero_w, between)
+    return converted(convolved_rows(call, images, filters, None, windows, exact=True), i32)
 
 
 def _by_packs(
-    call: Call, x: TensorHandle, w: Tensor, zero: Tensor | None, windows: Windows
-) -> TensorHandle:
+    call: Call, x: TensorHandle | Blocked, w: Tensor, zero: Tensor | None, windows: Windows
+) -> TensorHandle | Blocked:
     assert isinstance(w, np.ndarray)
     if not is_zero(zero) and any(windows.padding):
-        x, windows = _padded(x, zero, windows)
+        rows = rows_of(x)
+        assert isinstance(rows, TensorHandle)
+        x, windows = _padded(rows, zero, windows)
     # A feature of its own channel has few products, which f32 holds and multiplies faster.
     total = i32 if call.attribute("group", 1) == 1 else exact_type(prod(w.shape[1:]))
-    made = convolved_rows(call, x, w, None, windows, right=i8, total=total, result=total)
-    sums = converted(made, i32)
+    options: dict[str, Any] = {"right": i8, "total": total, "result": total}
+    made: TensorHandle | Blocked
+    if can_be_blocked(x.shape):
+        options |= {"order": "NCHWc" if isinstance(x, Blocked) else "NCHW"}
+        options |= {"results": call.attribute("results", "NCHW")}
+    made = convolved_rows(call, x, w, None, windows, **options)
+    if options.get("results") == "NCHWc":
+        made = Blocked(made, w.shape[0])
+    read = elements_of(made)
     if is_zero(zero):
-        return sums
+        return (
+            made
+            if made.dtype is i32
+            else like(made, i32, tc.function(lambda *at: read[at].to(i32)))
+        )
     of_x, of_filters = number_of(zero, 1), summed(reshaped(w, w.shape[0], prod(w.shape[1:])), 1)
     assert of_x is not None
-    return computed(sums.shape, lambda *at: sums[at] - of_x(0) * of_filters[at[1]])
+    return like(made, i32, tc.function(lambda *at: read[at].to(i32) - of_x(0) * of_filters[at[1]]))
 
 
 def _padded(x: TensorHandle, zero: Tensor | None, windows: Windows) -> tuple[TensorHandle, Windows]:

@@ -17,16 +17,19 @@ from taskc.onnx.graph import Graph, Node
 from taskc.onnx.passes.tensors import Rewriting
 
 # These have kernels for images in blocks.
-_OF_IMAGES = frozenset({"Conv", "MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"})
+_OF_IMAGES = frozenset(
+    {"Conv", "ConvInteger", "MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"}
+)
 # These compute each element from those at the same place.
 _OF_ELEMENTS = frozenset(
-    "Abs Add Ceil Celu Clip Div Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu Log Max Mean Min Mish Mul Neg"
-    " PRelu Reciprocal Relu Round Selu Sigmoid Sign Softplus Softsign Sqrt Sub Sum Swish Tanh ThresholdedRelu".split()
+    "Abs Add Ceil Celu Clip DequantizeLinear Div Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu "
+    "Log Max Mean Min Mish Mul Neg PRelu QuantizeLinear Reciprocal Relu Round ScaledSums Selu Sigmoid "
+    "Sign Softplus Softsign Sqrt Sub Sum Swish Tanh ThresholdedRelu".split()
 )
-
-
 # These only move elements: what they make lies in blocks as well as it does row by row.
 _OF_MOVES = frozenset({"Concat", "Split", "Resize", "Upsample", "Pad"})
+_CONVOLUTIONS = frozenset({"Conv", "ConvInteger"})
+_DOMAINS = ("", "taskc")
 
 
 def blocked_images(graph: Graph) -> Graph:
@@ -34,8 +37,8 @@ def blocked_images(graph: Graph) -> Graph:
     wanted: set[str] = set()
     nodes: list[Node] = []
     for node in reversed(graph.nodes):
-        read = wanted.intersection(node.outputs) if not node.domain else set()
-        if node.operator == "Conv" and read:
+        read = wanted.intersection(node.outputs) if node.domain in _DOMAINS else set()
+        if node.operator in _CONVOLUTIONS and read:
             node = replace(node, attributes={**node.attributes, "results": "NCHWc"})
         if node.operator in _OF_IMAGES and not node.domain:
             wanted.add(node.inputs[0])

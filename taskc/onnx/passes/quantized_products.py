@@ -5,7 +5,8 @@
     y = MatMul(a, b)                         y = Mul(f, s)
 
 The sums are exact then, and what quantizes y behind becomes a part of the product, as all that is computed element by
-element does. So do a Gemm that adds its c, and a Conv that adds its bias. The weights are constants, with one scale or
+element does. So does a Gemm, that adds its c, and a Conv: its sums are scaled and get their bias by an operator of
+taskc's, which leaves images in blocks as they are. The weights are constants, with one scale or
 one for each column, or feature, of the result; x has one scale.
 """
 
@@ -17,7 +18,7 @@ from itertools import count
 
 import numpy as np
 
-from taskc.onnx.graph import Array, Graph, Node
+from taskc.onnx.graph import Graph, Node
 
 _BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 _F32 = 1  # the number of the type in a model
@@ -39,7 +40,7 @@ def quantized_products(graph: Graph) -> Graph:
     nodes = [made for node in graph.nodes for made in rewriting.rewritten(node)]
     if not rewriting.is_changed:
         return graph
-    return replace(graph, nodes=tuple(nodes), constants={**graph.constants, **rewriting.constants})
+    return replace(graph, nodes=tuple(nodes))
 
 
 class _Rewriting:
@@ -48,7 +49,6 @@ class _Rewriting:
         self.makers = {made: node for node in graph.nodes for made in node.outputs}
         self.names = {*self.makers, *graph.constants, *graph.captured}
         self.names.update(value.name for value in graph.inputs)
-        self.constants: dict[str, Array] = {}
         self.is_changed = False
 
     def rewritten(self, node: Node) -> Iterator[Node]:
@@ -97,24 +97,20 @@ class _Rewriting:
 
     def of_bytes(self, node: Node, x: _Dequantized, w: _Dequantized) -> Iterator[Node]:
         (y,), bias = node.outputs, (*node.inputs, "")[2]
-        sums, scaled, moved = (self.fresh(y, what) for what in ("sums", "scaled", "moved"))
-        numbers, attributes = w.numbers, {}
-        if node.operator == "Gemm" and node.attributes.get("transB", 0):
+        sums, numbers = self.fresh(y, "sums"), w.numbers
+        if node.operator == "Conv":
+            inputs = [x.numbers, numbers, x.zero, w.zero]
+            yield self.node(node, "ConvInteger", inputs, sums, **node.attributes)
+            made = self.node(node, "ScaledSums", [sums, x.scale, w.scale, bias], y)
+            yield replace(made, domain="taskc")
+            return
+        if node.attributes.get("transB", 0):
             numbers = self.fresh(y, "weights")
             yield self.node(node, "Transpose", [w.numbers], numbers, perm=[1, 0])
-        if node.operator == "Conv":
-            attributes = node.attributes
-        operator = "ConvInteger" if node.operator == "Conv" else "MatMulInteger"
-        yield self.node(node, operator, [x.numbers, numbers, x.zero, w.zero], sums, **attributes)
-        axis = 1 if node.operator == "Conv" else -1
-        yield self.node(node, "DequantizeLinear", [sums, w.scale], scaled, axis=axis)
-        yield self.node(node, "Mul", [scaled, x.scale], moved if bias else y)
-        if bias and node.operator == "Conv":
-            rank = self.graph.constants[w.numbers].ndim
-            shape, line = self.fresh(y, "shape"), self.fresh(y, "bias")
-            self.constants[shape] = np.array([-1] + [1] * (rank - 2), np.int64)
-            yield self.node(node, "Reshape", [bias, shape], line)
-            bias = line
+        scaled, moved = self.fresh(y, "scaled"), self.fresh(y, "moved") if bias else y
+        yield self.node(node, "MatMulInteger", [x.numbers, numbers, x.zero, w.zero], sums)
+        yield self.node(node, "DequantizeLinear", [sums, w.scale], scaled, axis=-1)
+        yield self.node(node, "Mul", [scaled, x.scale], moved)
         if bias:
             yield self.node(node, "Add", [moved, bias], y)
 
