@@ -70,15 +70,14 @@ def converted(x: TensorHandle, dtype: DType) -> TensorHandle:
 
 
 def converted_for_all(x: TensorHandle, dtype: DType) -> TensorHandle:
-    """The same, computed once for all who ask for it within the same loops, in whatever shape they see it."""
+    """The same, computed once for all who ask for it within the same body, in whatever shape they see it."""
     if x.dtype is dtype:
         return x
     trace = x.trace
     view = trace.views.get(x.tensor)
     memory = x.tensor if view is None else view.of
     first = 0 if view is None else view.offset
-    loops = tuple([loop.variable for loop, _ in trace.opened])
-    known, key = _conversions.setdefault(trace, {}), (memory, str(first), dtype, loops)
+    known, key = _conversions.setdefault(trace, {}), (memory, str(first), dtype, trace.written)
     made = known.get(key)
     if made is None or not trace.are_equal(product(made.tensor.shape), product(x.tensor.shape)):
         made = known[key] = converted(x, dtype)
