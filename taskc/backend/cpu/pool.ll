@@ -5,21 +5,24 @@
 ; an open state, so whoever wakes late finds it closed and touches nothing. Who began the work does blocks
 ; too, closes the state, and waits for those who joined. The upper half is also what to sleep on.
 ;
-; Work is one call or several, whose blocks are numbered one after another: %call says which of them are whose.
+; Work is one call or several, whose blocks are numbered one after another: %call says which of them are whose. Each
+; thread begins with a part of them that is its own, the same one whenever there are as many blocks: what a block read
+; the last time, such as the weights of a recurrence, may still be in its core's cache. Then it takes what others left.
 ;
-; Whoever has `busy` owns all of the rest: a job, or Python, which sets the pool up.
+; Whoever has `busy` owns all of the rest: work, or Python, which sets the pool up.
 ;
 ; What it needs of the system follows it: @pause for a moment, @sleep while the generation is as given
 ; (the result is how many moments to leave out before the next sleep), and @wake all who sleep.
 
 %pool = type {
   i64, [56 x i8],       ; 0  state, on a cache line of its own
-  i64, [56 x i8],       ; 2  next: the first block that nobody has taken
-  ptr, i64, i64,        ; 4  calls, blocks of all of them, chunk
-  i32, i32,             ; 7  busy: somebody's; sleepers
-  i32, i32,             ; 9  helpers that may join; ready: scratch is there, and threads that run
-  ptr, i64              ; 11 scratch, one address for each thread; its bytes
+  ptr, i64,             ; 2  calls, chunk
+  i32, i32,             ; 4  busy: somebody's; sleepers
+  i32, i32,             ; 6  helpers that may join; ready: scratch is there, and threads that run
+  ptr, i64, ptr         ; 8  scratch, one address for each thread; its bytes; parts, one for each thread
 }
+
+%part = type { i64, i64, [48 x i8] }  ; the first block of it that nobody has taken, its end; a cache line
 
 ; A call of a kernel: where its blocks begin among those of the work, and end. The rest is for a program's.
 %call = type {
@@ -33,23 +36,35 @@ declare i32 @sched_yield()
 declare ptr @aligned_alloc(i64, i64)
 declare void @free(ptr)
 
-; Takes chunks of blocks until none is left. They are taken in order: no call before the last one's is met again.
+; Takes chunks of blocks until none is left, of this thread's part and then of the others'.
 define internal void @work(i64 %thread) {
-  %calls = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 4)
-  %blocks = load i64, ptr getelementptr (%pool, ptr @pool, i32 0, i32 5)
-  %chunk = load i64, ptr getelementptr (%pool, ptr @pool, i32 0, i32 6)
-  %scratches = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 11)
+  %calls = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 2)
+  %chunk = load i64, ptr getelementptr (%pool, ptr @pool, i32 0, i32 3)
+  %helpers = load i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 6)
+  %most = zext i32 %helpers to i64
+  %scratches = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 8)
   %place = getelementptr ptr, ptr %scratches, i64 %thread
   %scratch = load ptr, ptr %place
-  br label %take
+  %parts = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 10)
+  br label %part
+part:
+  %whose = phi i64 [ %thread, %0 ], [ %another, %leave ]
+  %next = getelementptr %part, ptr %parts, i64 %whose
+  %part_end_place = getelementptr %part, ptr %next, i32 0, i32 1
+  %part_end = load i64, ptr %part_end_place
+  br label %see
+see:                              ; without taking its cache line from who is at it
+  %before = phi ptr [ %calls, %part ], [ %call, %do ]
+  %seen = load atomic i64, ptr %next monotonic, align 64
+  %is_left = icmp slt i64 %seen, %part_end
+  br i1 %is_left, label %take, label %leave
 take:
-  %before = phi ptr [ %calls, %0 ], [ %call, %do ]
-  %first = atomicrmw add ptr getelementptr (%pool, ptr @pool, i32 0, i32 2), i64 %chunk monotonic
-  %any = icmp slt i64 %first, %blocks
-  br i1 %any, label %some, label %end
+  %first = atomicrmw add ptr %next, i64 %chunk monotonic
+  %any = icmp slt i64 %first, %part_end
+  br i1 %any, label %some, label %leave
 some:
   %last = add i64 %first, %chunk
-  %stop = call i64 @llvm.smin.i64(i64 %last, i64 %blocks)
+  %stop = call i64 @llvm.smin.i64(i64 %last, i64 %part_end)
   br label %look
 look:
   %call = phi ptr [ %before, %some ], [ %following, %other ], [ %call, %do ]
@@ -72,7 +87,13 @@ do:
   %its_stop = sub i64 %to, %begin
   call void %job(i64 %its_first, i64 %its_stop, ptr %arguments, ptr %scratch)
   %more = icmp slt i64 %to, %stop
-  br i1 %more, label %look, label %take
+  br i1 %more, label %look, label %see
+leave:
+  %is_last = icmp eq i64 %whose, %most
+  %up = add i64 %whose, 1
+  %another = select i1 %is_last, i64 0, i64 %up
+  %is_round = icmp eq i64 %another, %thread
+  br i1 %is_round, label %end, label %part
 end:
   ret void
 }
@@ -91,7 +112,7 @@ look:
   %bit = and i64 %state, 2147483648
   %is_open = icmp ne i64 %bit, 0
   %is_due = and i1 %is_new, %is_open
-  %helpers = load atomic i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 9) monotonic, align 4
+  %helpers = load atomic i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 6) monotonic, align 4
   %most = zext i32 %helpers to i64
   %may = icmp ule i64 %thread, %most
   %joins = and i1 %is_due, %may
@@ -113,10 +134,10 @@ spin:
   %more = add i64 %spins, 1
   br label %look
 sleep:
-  %s = atomicrmw add ptr getelementptr (%pool, ptr @pool, i32 0, i32 8), i32 1 seq_cst
+  %s = atomicrmw add ptr getelementptr (%pool, ptr @pool, i32 0, i32 5), i32 1 seq_cst
   %expected = trunc i64 %generation to i32
   %rested = call i64 @sleep(i32 %expected)
-  %w = atomicrmw sub ptr getelementptr (%pool, ptr @pool, i32 0, i32 8), i32 1 seq_cst
+  %w = atomicrmw sub ptr getelementptr (%pool, ptr @pool, i32 0, i32 5), i32 1 seq_cst
   br label %slept
 slept:
   br label %look
@@ -124,7 +145,7 @@ slept:
 
 ; Takes the pool, or returns false.
 define internal i1 @try() {
-  %pair = cmpxchg ptr getelementptr (%pool, ptr @pool, i32 0, i32 7), i32 0, i32 1 acquire monotonic
+  %pair = cmpxchg ptr getelementptr (%pool, ptr @pool, i32 0, i32 4), i32 0, i32 1 acquire monotonic
   %mine = extractvalue { i32, i1 } %pair, 1
   ret i1 %mine
 }
@@ -143,7 +164,7 @@ end:
 }
 
 define void @release() {
-  store atomic i32 0, ptr getelementptr (%pool, ptr @pool, i32 0, i32 7) release, align 4
+  store atomic i32 0, ptr getelementptr (%pool, ptr @pool, i32 0, i32 4) release, align 4
   ret void
 }
 
@@ -183,9 +204,9 @@ with_own:
   call void @free(ptr %block)
   ret i32 0
 owner:
-  %ready = load i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 10)
+  %ready = load i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 7)
   %is_ready = icmp ne i32 %ready, 0
-  %has = load i64, ptr getelementptr (%pool, ptr @pool, i32 0, i32 12)
+  %has = load i64, ptr getelementptr (%pool, ptr @pool, i32 0, i32 9)
   %enough = icmp ule i64 %bytes, %has
   %can = and i1 %is_ready, %enough
   br i1 %can, label %choose, label %refuse
@@ -193,7 +214,7 @@ refuse:
   call void @release()
   ret i32 1
 choose:
-  %scratches = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 11)
+  %scratches = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 8)
   %scratch = load ptr, ptr %scratches
   call void @step(ptr %call, i64 %blocks, ptr %scratch, i1 %share)
   call void @release()
@@ -207,7 +228,7 @@ define void @step(ptr %calls, i64 %blocks, ptr %scratch, i1 %share) {
   %shared = and i1 %many, %share
   br i1 %shared, label %choose, label %serial
 choose:
-  %helpers = load i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 9)
+  %helpers = load i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 6)
   %some = icmp ne i32 %helpers, 0
   br i1 %some, label %fork, label %serial
 fork:
@@ -223,22 +244,35 @@ serial:
 
 ; Out of line, so that a call that is run here saves no registers for it.
 define internal void @fork(ptr %calls, i64 %blocks, i32 %helpers) noinline {
-  store ptr %calls, ptr getelementptr (%pool, ptr @pool, i32 0, i32 4)
-  store i64 %blocks, ptr getelementptr (%pool, ptr @pool, i32 0, i32 5)
-  %threads = add i32 %helpers, 1
-  %pieces32 = mul i32 %threads, 8
-  %pieces = zext i32 %pieces32 to i64
+  store ptr %calls, ptr getelementptr (%pool, ptr @pool, i32 0, i32 2)
+  %parts = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 10)
+  %more_threads = add i32 %helpers, 1
+  %threads = zext i32 %more_threads to i64
+  %pieces = shl i64 %threads, 3
   %even = udiv i64 %blocks, %pieces
   %chunk = call i64 @llvm.umax.i64(i64 %even, i64 1)
-  store i64 %chunk, ptr getelementptr (%pool, ptr @pool, i32 0, i32 6)
-  store atomic i64 0, ptr getelementptr (%pool, ptr @pool, i32 0, i32 2) monotonic, align 64
+  store i64 %chunk, ptr getelementptr (%pool, ptr @pool, i32 0, i32 3)
+  br label %divide
+divide:
+  %thread = phi i64 [ 0, %0 ], [ %following, %divide ]
+  %first = phi i64 [ 0, %0 ], [ %last, %divide ]
+  %following = add i64 %thread, 1
+  %scaled = mul i64 %following, %blocks
+  %last = udiv i64 %scaled, %threads
+  %part = getelementptr %part, ptr %parts, i64 %thread
+  store atomic i64 %first, ptr %part monotonic, align 64
+  %last_place = getelementptr %part, ptr %part, i32 0, i32 1
+  store i64 %last, ptr %last_place
+  %divided = icmp eq i64 %following, %threads
+  br i1 %divided, label %open, label %divide
+open:
   %state = load atomic i64, ptr @pool monotonic, align 64
   %number = lshr i64 %state, 32
   %next = add i64 %number, 1
   %high = shl i64 %next, 32
-  %open = or i64 %high, 2147483648
-  store atomic i64 %open, ptr @pool seq_cst, align 64
-  %sleepers = load atomic i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 8) seq_cst, align 4
+  %opened = or i64 %high, 2147483648
+  store atomic i64 %opened, ptr @pool seq_cst, align 64
+  %sleepers = load atomic i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 5) seq_cst, align 4
   %asleep = icmp ne i32 %sleepers, 0
   br i1 %asleep, label %wake, label %join
 wake:

@@ -93,6 +93,7 @@ define internal void @wake() {
 """
 
 _PAGE = 4096
+_LINE = 64  # bytes: a cache line
 _LEAST_SCRATCH = 1 << 20
 
 
@@ -101,11 +102,10 @@ class _Pool(ctypes.Structure):
 
     _fields_ = (
         ("state", ctypes.c_int64), ("gap", ctypes.c_char * 56),
-        ("next", ctypes.c_int64), ("gap2", ctypes.c_char * 56),
-        ("calls", ctypes.c_void_p), ("blocks", ctypes.c_int64), ("chunk", ctypes.c_int64),
+        ("calls", ctypes.c_void_p), ("chunk", ctypes.c_int64),
         ("busy", ctypes.c_int32), ("sleepers", ctypes.c_int32),
         ("helpers", ctypes.c_int32), ("ready", ctypes.c_int32),
-        ("scratch", ctypes.c_void_p), ("bytes", ctypes.c_int64),
+        ("scratch", ctypes.c_void_p), ("bytes", ctypes.c_int64), ("parts", ctypes.c_void_p),
     )  # fmt: skip
 
 
@@ -176,6 +176,7 @@ class Pool:
         self._lock = threading.Lock()
         self._scratch: list[np.ndarray[Any, Any]] = []
         self._table: ctypes.Array[ctypes.c_void_p] | None = None
+        self._parts: np.ndarray[Any, Any] | None = None
         self._handles: list[int] = []
         self._apart: tuple[Any, ...] = ()
         self._started = 1  # threads, the calling one among them
@@ -211,6 +212,8 @@ class Pool:
             addresses = [(b.ctypes.data & -_PAGE) + _PAGE * 3 // 2 for b in self._scratch]
             self._table = (ctypes.c_void_p * threads)(*addresses)
             memory.scratch, memory.bytes = ctypes.addressof(self._table), size
+            self._parts = np.zeros((threads + 1) * _LINE, np.uint8)
+            memory.parts = -(-self._parts.ctypes.data // _LINE) * _LINE
         self._start(threads)
         memory.helpers = min(threads, self._started) - 1
         memory.ready = 1

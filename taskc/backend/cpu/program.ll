@@ -191,9 +191,9 @@ define i64 @run_program(ptr %frame) {
   %mine = call i1 @try()
   br i1 %mine, label %owner, label %other
 owner:
-  %ready = load i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 10)
+  %ready = load i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 7)
   %is_ready = icmp ne i32 %ready, 0
-  %has = load i64, ptr getelementptr (%pool, ptr @pool, i32 0, i32 12)
+  %has = load i64, ptr getelementptr (%pool, ptr @pool, i32 0, i32 9)
   %enough = icmp ule i64 %bytes, %has
   %can = and i1 %is_ready, %enough
   br i1 %can, label %pooled, label %refuse
@@ -201,7 +201,7 @@ refuse:
   call void @release()
   br label %end
 pooled:
-  %scratches = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 11)
+  %scratches = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 8)
   %scratch = load ptr, ptr %scratches
   %result = call i64 @run_steps(ptr %frame, ptr %scratch, i1 true)
   call void @release()
@@ -312,7 +312,7 @@ add_up:
   %is_last = icmp eq ptr %next, %behind
   br i1 %is_last, label %choose, label %add_up
 choose:
-  %helpers = load i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 9)
+  %helpers = load i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 6)
   %some = icmp ne i32 %helpers, 0
   %many = icmp sgt i64 %end, 1
   %can = and i1 %some, %many

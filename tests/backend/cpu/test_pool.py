@@ -179,6 +179,41 @@ def succeeds(program: str, **variables: str) -> str:
     return ended.stdout
 
 
+def test_each_thread_begins_with_its_own_part() -> None:
+    """The same blocks each time, as long as nobody is late; and each block is done once, by whomever."""
+    succeeds("""
+import ctypes
+taken, began = {}, threading.Event()
+me = threading.get_ident()
+
+@ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+def job(first, stop, arguments, scratch):
+    taken.setdefault(threading.get_ident(), []).extend(range(first, stop))
+    if threading.get_ident() != me:
+        began.set()
+    elif arguments:  # a helper takes as long as it takes
+        began.wait(60)
+
+kinds = ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_bool
+run = ctypes.CFUNCTYPE(ctypes.c_int32, *kinds)(pool().run)
+address = ctypes.cast(job, ctypes.c_void_p)
+pool().limit(2)
+for _ in range(3):
+    assert run(address, 9, 1, 0, True) == 0
+    assert taken.pop(me)[0] == 0
+    (others,) = taken.values()
+    assert others[0] == 4
+    taken.clear()
+    began.clear()
+for threads in (2, 3, 5):
+    pool().limit(threads)
+    for blocks in (2, 3, 4, 5, 7, 40, 41, 200):
+        assert run(address, blocks, 0, 0, True) == 0
+        assert sorted(sum(taken.values(), [])) == list(range(blocks))
+        taken.clear()
+""")
+
+
 def in_child(seed: int) -> bool:
     x = example(seed)
     return bool((mixed(x, 7) == expected(x, 7)).all())
