@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
+import taskc as tc
+from taskc.errors import NOWHERE
+from taskc.ir.program import calls_of
+from taskc.lang.source import called_from
+from taskc.onnx.operators.operands import template
 from taskc.onnx.session import compile
+from taskc.profiling.profile import origins_text
 from taskc.tune.choose import recorded
 
 from .models import model, node, tensor
@@ -76,3 +83,25 @@ def test_what_was_tuned_since_is_asked_for() -> None:
             compile(made).program(feeds)
         found.append(set(spaces))
     assert found[0] == found[1] != set()
+
+
+def test_what_nodes_share_comes_from_each_of_them() -> None:
+    """A template that is a program is traced at the first node that needs it; its calls are the other nodes', too."""
+
+    def make(*, machine: tc.Machine) -> tc.ProgramDefinition:
+        @tc.program
+        def raised(x: tc.f32[4], y: tc.out[tc.f32[4]]):
+            tc.compute((4,), lambda i: x[i] + 1, out=y)
+
+        return raised
+
+    def body(x: Any) -> Any:
+        for title in ("first", "second"):
+            with called_from(replace(NOWHERE, file="m.onnx", text=title)):
+                x = shared()(x)
+        return x
+
+    shared = template(make)
+    program = tc.trace("program", {"x": tc.TensorType(tc.f32, (4,))}, body)
+    origins = [origins_text(call.origins) for call in calls_of(program.ir.calls)]
+    assert origins == [("first",), ("second",)]
