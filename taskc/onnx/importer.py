@@ -30,13 +30,13 @@ from taskc.onnx.operators import (
     Builder,
     Call,
     Counted,
+    CountError,
     DataError,
     Held,
     NeedsKernelError,
     SizeError,
     Tensor,
     builder_of,
-    data_error,
     dtype_of,
     handle_of,
     is_few,
@@ -211,8 +211,12 @@ def _built(node: Node, scope: _Scope) -> tuple[Held | None, ...]:
     inputs = tuple([scope.find(name) if name else None for name in node.inputs])
     for name, held in zip(node.inputs, inputs, strict=True):
         if isinstance(held, Counted):
-            what = f"how many elements its input '{name}' has is known only when the model runs"
-            raise data_error(node, name, what)
+            error = CountError(
+                f"{node.title}: how many elements its input '{name}' has is known only when the model runs",
+                node.where,
+            )
+            error.name = name
+            raise error
     call = Call(node, inputs, inline)
     if inputs and all(map(is_few, inputs)):
         try:
@@ -241,7 +245,7 @@ def _made(builder: Builder, call: Call) -> tuple[Held | None, ...]:
     try:
         with called_from(node.place):
             made = builder(call)
-    except DataError:
+    except (CountError, DataError):
         raise
     except CompileError as error:
         if isinstance(error, SizeError):

@@ -17,7 +17,7 @@ from taskc.ir.types import from_numpy
 from taskc.lang.values import did_you_mean
 from taskc.onnx.graph import Array, Graph, Value
 from taskc.onnx.importer import Imported, arrays_of, inputs_behind, is_known
-from taskc.onnx.operators import DataError
+from taskc.onnx.operators import CountError, DataError
 from taskc.onnx.passes.pipeline import rewritten
 from taskc.onnx.stages import cut_at
 from taskc.onnx.versions import Shapes, Versions, keep
@@ -169,7 +169,7 @@ class Model:
         if not self._parts:
             try:
                 imported = self._program(arrays)
-            except DataError as error:
+            except (CountError, DataError) as error:
                 parts = cut_at(self._rewritten, error.name)
                 if not parts:
                     raise

@@ -86,10 +86,10 @@ class SizeError(CompileError):
     dimensions: tuple[Dimension, ...] = ()
 
 
-def data_error(node: Node, name: str, what: str) -> DataError:
-    error = DataError(f"{node.title}: {what}", node.where)
-    error.name = name
-    return error
+class CountError(CompileError):
+    """What is to be built depends on how many elements there are of `name`, which is `Counted`."""
+
+    name = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +144,13 @@ class Call:
         found = self.given(position)
         if isinstance(found, TensorHandle):
             name = self.node.inputs[position]
-            what = "is known only when the model runs, and what is compiled depends on it"
-            raise data_error(self.node, name, f"its input {position}, '{name}', {what}")
+            error = DataError(
+                f"{self.node.title}: its input {position}, '{name}', is known only when the model runs, and what is"
+                " compiled depends on it",
+                self.node.where,
+            )
+            error.name = name
+            raise error
         return found
 
     def _described(self, position: int) -> Held:

@@ -7,7 +7,7 @@ another, into memory for the largest result, and count it (`Counted`).
 from __future__ import annotations
 
 from math import prod
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from taskc import DType, KernelDefinition, boolean, f32, i64, spatial
 from taskc.lang.tracing import TensorHandle
 from taskc.onnx.operators import Call, Counted, Made, operator
 from taskc.onnx.operators.common import axis_of, spliced
-from taskc.onnx.operators.movement import inside
+from taskc.onnx.operators.movement import inside, place_of
 from taskc.onnx.operators.operands import Extent, computed, template, tensors
 
 
@@ -39,22 +39,24 @@ def compress(call: Call) -> Made:
     if axis is None:
         x, axis = x.reshape(prod(x.shape)), 0
     axis = axis_of(call, axis, len(x.shape))
-    extent, places, count = x.shape[axis], None, None
-    if isinstance(flags, TensorHandle):
-        listed = _places(flags)
-        places, length, count = listed.handle.reshape(flags.shape[0]), flags.shape[0], listed.count
+    extent, (given,) = x.shape[axis], flags.shape
+    is_sized = isinstance(extent, int) and isinstance(given, int)
+    if is_sized and given > extent:
+        raise call.node.error(f"it has {given} flags for {extent} elements")
+    listed = _places(flags) if isinstance(flags, TensorHandle) else None
+    if listed is None:
+        kept = np.flatnonzero(flags).astype(np.int64)
+        places, length = tc.constant(kept), len(kept)
     else:
-        kept = np.flatnonzero(flags)
-        places, length = tc.constant(kept.astype(np.int64)), len(kept)
-    if isinstance(extent, int) and isinstance(flags.shape[0], int) and flags.shape[0] > extent:
-        raise call.node.error(f"it has {flags.shape[0]} flags for {extent} elements")
+        places, length = cast("Any", listed.handle.reshape(given)), given
+    place_in = inside if is_sized else place_of
 
     def value(*at):
-        place = inside(places[at[axis]], extent)
+        place = place_in(places[at[axis]], extent)
         return x[spliced(at, axis, axis + 1, (place,))]
 
     made = call.compute((*x.shape[:axis], length, *x.shape[axis + 1 :]), tc.function(value))
-    return made if count is None else Counted(cast("TensorHandle", made), count, axis)
+    return made if listed is None else Counted(cast("TensorHandle", made), listed.count, axis)
 
 
 def _places(x: TensorHandle) -> Counted:
