@@ -12,9 +12,17 @@ import numpy as np
 import taskc as tc
 from taskc.kernels.convolution import convolution, convolution_1d, convolution_3d
 from taskc.lang.tracing import TensorHandle
-from taskc.onnx.operators import Call, Held, Tensor, handle_of, operator
+from taskc.onnx.operators import Call, Held, Made, Tensor, handle_of, operator
 from taskc.onnx.operators.blocked import Blocked, can_be_blocked
-from taskc.onnx.operators.operands import computed, is_one, reshaped, template, widened
+from taskc.onnx.operators.operands import (
+    computed,
+    is_one,
+    reshaped,
+    template,
+    tensors,
+    wide,
+    widened,
+)
 from taskc.onnx.operators.windows import Windows, halves, numbers, spatial, windows_of
 
 _TEMPLATES = {1: template(convolution_1d), 2: template(convolution), 3: template(convolution_3d)}
@@ -45,6 +53,25 @@ def blocks(call: Call) -> Held:
     if not can_be_blocked(x.shape) or not call.dtype(0).is_float or not isinstance(x, TensorHandle):
         return x
     return Blocked.empty(x.shape, x.dtype).computed("blocks", tc.function(lambda *at: x[at]))
+
+
+@operator("Folded", domain="taskc")
+def folded(call: Call) -> Made:
+    """Filters and bias of a convolution that take in a batch norm behind it."""
+    w, b, scale, shift, mean, variance = tensors(call, 6)
+    epsilon, total = call.attribute("epsilon"), wide(w.dtype)
+
+    @tc.function
+    def factor(feature):
+        return scale[feature].to(total) / tc.sqrt(variance[feature].to(total) + epsilon)
+
+    @tc.function
+    def offset(feature):
+        before = 0 if b is None else b[feature].to(total)
+        return (before - mean[feature].to(total)) * factor(feature) + shift[feature].to(total)
+
+    filters = computed(w.shape, lambda *at: (w[at].to(total) * factor(at[0])).to(w.dtype))
+    return filters, computed((w.shape[0],), lambda feature: offset(feature).to(w.dtype))
 
 
 def _bias(call: Call) -> Tensor | None:

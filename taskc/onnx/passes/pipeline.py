@@ -9,6 +9,7 @@ from taskc.errors import CompileError
 from taskc.onnx.graph import Graph
 from taskc.onnx.passes.blocked_images import blocked_images
 from taskc.onnx.passes.exact_sums import exact_sums
+from taskc.onnx.passes.fold_batch_norm import fold_batch_norm
 from taskc.onnx.passes.low_precision import low_precision
 from taskc.onnx.passes.quantized_products import quantized_products
 from taskc.onnx.passes.recognize_attention import recognize_attention
@@ -26,6 +27,7 @@ PASSES: tuple[Pass, ...] = (
 
 # What sums are written as isn't the order that they are added up in, or they are rounded at other places.
 INEXACT: tuple[Pass, ...] = (
+    fold_batch_norm,
     recognize_norms,
     recognize_gelu,
     recognize_attention,
