@@ -25,6 +25,7 @@ without elements, each set of shapes has a program of its own; the latest `_MOST
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,12 +34,15 @@ from typing import TypeAlias, TypeVar
 
 from taskc import CompileError, DType, TensorType, dim
 from taskc.driver import whole_program
+from taskc.errors import InternalError
 from taskc.ir.text_rules import identifier
 from taskc.lang.assumptions import Assumptions
 from taskc.lang.sizes import Dimension
 from taskc.onnx.graph import Array, Graph
 from taskc.onnx.importer import Imported, import_graph
 from taskc.onnx.operators import SizeError
+
+logger = logging.getLogger(__name__)
 
 _EXACT = 2  # sets of shapes with a program each, before there is one with dimensions
 _MOST_EXACT = 32
@@ -195,14 +199,21 @@ class Versions:
             assumptions = Assumptions(sizes)
             try:
                 made = self._compiled(form, shapes, assumptions)
-            except (
-                CompileError
-            ) as error:  # what is wrong with the model is told by a program without dimensions
+            except CompileError as error:
+                # What is wrong with the model is told by a program without dimensions.
                 named = error.dimensions if isinstance(error, SizeError) else ()
-                without = {*named} & {*form.dimensions} or {*form.dimensions}
-                self.numbers |= {at for at, extent in form.extents.items() if extent in without}
+                self._without({*named} & {*form.dimensions} or {*form.dimensions}, form)
+                continue
+            except InternalError as error:
+                # One without dimensions may be right.
+                logger.warning("%s: each set of shapes has a program: %s", self.graph.name, error)
+                self._without({*form.dimensions}, form)
                 continue
             return _Open(form, assumptions, made)
+
+    def _without(self, dimensions: set[Dimension], form: Form) -> None:
+        """Has the axes that were these be numbers from now on."""
+        self.numbers |= {at for at, extent in form.extents.items() if extent in dimensions}
 
     def _compiled(self, form: Form, shapes: Shapes, assumptions: Assumptions) -> Imported:
         kinds = {

@@ -12,6 +12,7 @@ from onnx import TensorProto, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import taskc as tc
+from taskc.errors import InternalError
 from taskc.onnx import versions
 from taskc.onnx.versions import Axis, Shapes, least_general
 
@@ -183,6 +184,18 @@ def test_programs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     # Two of their own, two with dimensions, and then the latest three of their own.
     shapes = [(1,), (2,), (3,), (5,), (9,), (13,), (17,), (1,), (3,), (5,)]
     assert _checked(clipped, shapes) == [1, 2, 3, 4, 5, 5, 5, 5, 5, 5]
+
+
+def test_a_mistake_of_the_compiler_leaves_programs_without_dimensions(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(program: Any) -> None:
+        raise InternalError("no plan")
+
+    monkeypatch.setattr(versions, "whole_program", fails)
+    proto = model([node("Neg", ["x"], ["y"])], [tensor("x", None)], ["y"])
+    assert _checked(proto, [(1,), (2,), (3,), (4,), (3,)]) == [1, 2, 3, 4, 4]
+    assert "main: each set of shapes has a program: internal error: no plan" in caplog.text
 
 
 def test_threads_ask_for_programs_at_once() -> None:
