@@ -75,7 +75,7 @@ def _checked(proto: Any, shapes: list[tuple[int, ...]], *more: Any) -> list[int]
     for shape in shapes:
         feeds = dict(zip(names, (normal(*shape), *more), strict=True))
         for made, expected in zip(found.run(None, feeds), reference.run(None, feeds), strict=True):
-            assert made.shape == expected.shape
+            assert (made.shape, made.dtype) == (expected.shape, expected.dtype)
             np.testing.assert_allclose(made, expected, rtol=1e-5)
         counts.append(len(found.programs))
     return counts
