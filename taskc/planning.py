@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
@@ -112,20 +112,28 @@ def arrange(
     """
     known = sized(program, sizes)
     line, numbers = _in_line(known.steps), _numbers_of_kernels(program)
-    memory = {tensor: n for n, block in enumerate(blocks) for tensor in block.tensors}
-    accesses = [list(_accesses(step, memory, known)) for step in line.steps]
+    written: dict[Tensor, Hashable] = {
+        tensor: number for number, block in enumerate(blocks) for tensor in block.tensors
+    }
+    written |= {
+        item: item for item in program.parameters if isinstance(item, Tensor) and item.role != "in"
+    }
+    accesses = [list(_accesses(step, written, known)) for step in line.steps]
     amounts = [max(bytes_of(tensor, known) for tensor in block.tensors) for block in blocks]
     groups = [[number] for number in range(len(line.steps))]
     laid = _laid(amounts, accesses, groups, line.turns)
     if threads > 1:
-        together = []
+        together: list[list[int]] = []
         for run in line.runs():
             counts = [busy(numbers[id(call.call.callee)], _numbers(call)) for call in run.calls]
-            found = beside(hazards(accesses[run.start : run.stop]), counts, threads)
+            found = [[number] for number in range(run.stop - run.start)]
+            if sum(0 < count < threads for count in counts) > 1:
+                found = beside(hazards(accesses[run.start : run.stop]), counts, threads)
             together += [[run.start + number for number in group] for group in found]
-        wide = _laid(amounts, accesses, together, line.turns)
-        if wide.size <= threads * laid.size:  # what runs at one time is alive at one time
-            groups, laid = together, wide
+        if together != groups:
+            wider = _laid(amounts, accesses, together, line.turns)
+            if wider.size <= laid.size * (1 + threads):  # as much again for what each thread runs
+                groups, laid = together, wider
     return Arranged(known, line, groups, laid)
 
 
@@ -201,9 +209,9 @@ def _begin(made: list[SizedCall | _Leap]) -> int:
 
 
 def _accesses(
-    step: SizedCall | _Leap, blocks: Mapping[Tensor, int], known: Sized
+    step: SizedCall | _Leap, written: Mapping[Tensor, Hashable], known: Sized
 ) -> Iterator[Access]:
-    """What a step touches: of temporaries the number of their block is the memory, of all others they are."""
+    """What a step touches of all that any call writes: of a temporary the number of its block is the memory."""
     touched: list[tuple[Tensor, bool]] = []
     match step:
         case SizedCall():
@@ -214,9 +222,10 @@ def _accesses(
         case _:
             assert_never(step)
     for tensor, writes in touched:
-        memory = known.views.get(tensor, tensor)
-        start = known.starts.get(tensor, 0) * tensor.dtype.nbytes
-        yield Access(blocks.get(memory, memory), start, start + bytes_of(tensor, known), writes)
+        memory = written.get(known.views.get(tensor, tensor))
+        if memory is not None:
+            start = known.starts.get(tensor, 0) * tensor.dtype.nbytes
+            yield Access(memory, start, start + bytes_of(tensor, known), writes)
 
 
 @dataclass(frozen=True, slots=True)

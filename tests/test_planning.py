@@ -24,6 +24,7 @@ from tests.passes.programs.random_calls import (
     as_planned,
     busy_of,
     in_order,
+    large,
     random_program,
     values_of,
 )
@@ -213,6 +214,27 @@ def test_arenas_are_hardly_larger_than_what_is_alive_at_once(make: Any) -> None:
     program, sizes = make()
     found = planned(program, **sizes)
     assert 0 < found.alive <= found.arena <= 1.1 * found.alive
+
+
+@pytest.mark.parametrize(("bigs", "is_beside"), [(2, True), (8, False)])
+def test_as_much_memory_again_for_each_thread_and_no_more(bigs: int, is_beside: bool) -> None:
+    """A chain of small tensors, and behind it large ones, each read at once: beside the chain all would be alive."""
+
+    @tc.program
+    def program(x: f32[4096], y: tc.out[f32[bigs, 4]]):
+        small = x[0:4]
+        for _ in range(bigs + 1):
+            small = large(small, small, 1)
+        for number in range(bigs):
+            part = large(x, x, 1)[0:4]
+            large(part, part, 1, out=y[number])
+
+    made = program.ir
+    alone = plan(made, blocks_of(made), {})
+    found = plan(made, blocks_of(made), {}, 2, busy_of(made))
+    assert any(call.beside for call in found.calls) == is_beside
+    assert found.arena <= 3 * alone.arena
+    assert (found == alone) != is_beside
 
 
 def check_beside(seed: int) -> int:

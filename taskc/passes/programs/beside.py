@@ -24,8 +24,6 @@ def beside(
     waits   for each call the earlier ones that it has to wait for: `hazards`
     blocks  how many threads each could keep busy; 0 where there is too little work for another one
     """
-    if sum(0 < count < threads for count in blocks) < 2:
-        return [[number] for number in range(len(waits))]
     return list(_Scheduled(waits, blocks, threads).groups())
 
 
