@@ -1,4 +1,4 @@
-"""A layer of a network and a recurrence as programs, which are fused into few kernels and run as one call.
+"""A layer of a network, a recurrence and a loop until nothing changes: programs, fused into few kernels, each one call.
 
 `tc.compute((rows, columns), lambda i, j: …)` says: each element is this expression of its indices, and who computes
 it is left open; so the compiler puts the bias and gelu into the stores of the first product and the residual into those
@@ -43,6 +43,30 @@ def last(x: f32[ROWS, WIDE], y: tc.out[f32[ROWS, WIDE]]):
         tc.compute(WIDE, lambda j: before[j] * 0.5 + new[j] * 0.5, out=y[t + 1])
 
 
+@tc.kernel(workers=8)
+def differ(x: f32[1, WIDE], z: f32[1, WIDE], far: tc.out[tc.boolean[1]]):
+    for row in tc.tiles(1, by=1):
+        own = tc.repeat(1, WIDE // 8) * tc.spatial(1, 8)
+        change = tc.tile(f32, own)
+        for i, j in own:
+            change[i, j] = abs(x[row + i, j] - z[row + i, j])
+        largest = tc.reduce(change, 1, "max")
+        for i in largest.mapping:
+            far[row + i] = largest[i] > 1e-6
+
+
+@tc.program
+def steady(chances: f32[WIDE, WIDE], y: tc.out[f32[1, WIDE]]):
+    """How often a Markov chain is in each of its states, in the long run: steps until they change nothing."""
+    x = tc.compute((1, WIDE), lambda i, j: f32(1 / WIDE))
+    moves = tc.compute(1, lambda i: True)
+    for _ in tc.steps_while(moves):
+        following = matmul(1, WIDE, WIDE)(x, chances)
+        differ(x, following, out=moves)
+        tc.compute((1, WIDE), lambda i, j: following[i, j], out=x)
+    tc.compute((1, WIDE), lambda i, j: x[i, j], out=y)
+
+
 def main() -> None:
     x = random.standard_normal((ROWS, WIDE)).astype(np.float32)
     h = x.astype(np.float64) @ up + bias
@@ -52,6 +76,10 @@ def main() -> None:
     for row in x[1:]:
         mean = (mean + row) / 2
     errors.append(np.abs(last(x)[-1] - mean).max())
+    chances = random.random((WIDE, WIDE)).astype(np.float32)
+    chances /= chances.sum(1, keepdims=True)
+    x = steady(chances)
+    errors.append(np.abs(x @ chances - x).max())
     print(f"program: largest error {max(errors):.1e}")
 
 

@@ -10,10 +10,13 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import taskc as tc
+from taskc import mutation
 from taskc.backend.sim import run
+from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.lang.definition import KernelDefinition
 from taskc.mutation import Mutant, inputs_of, mutate
@@ -55,6 +58,25 @@ def test_an_unbroken_kernel_is_clean_under_five_schedules(definition: KernelDefi
                 kernel, [a.copy() if hasattr(a, "copy") else a for a in arguments], seed=seed
             )
             assert report.findings == (), f"seed {seed}, stage {kernel.stage}"
+
+
+def test_a_program_that_goes_on_forever_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    @tc.kernel(workers=1)
+    def counted(x: tc.inout[tc.i64[1]], goes_on: tc.inout[tc.boolean[1]]):
+        for i in tc.spatial(1):
+            x[i] = x[i] + 1
+            goes_on[i] = x[i] < 50
+
+    @tc.program
+    def program(x: tc.inout[tc.i64[1]], goes_on: tc.inout[tc.boolean[1]]):
+        for _ in tc.steps_while(goes_on):
+            counted(x, goes_on)
+
+    arguments = [(np.array([0]), np.array([True]))]
+    assert [*mutate(program.ir, arguments)] == []
+    monkeypatch.setattr(mutation, "_MOST_CALLS", 20)
+    with pytest.raises(InternalError, match="there are more than 20 calls"):
+        [*mutate(program.ir, arguments)]
 
 
 def test_a_program_is_broken_one_kernel_at_a_time() -> None:

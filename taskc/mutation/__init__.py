@@ -38,6 +38,8 @@ from taskc.passes.pipeline import PASSES, lower, lower_steps
 from taskc.passes.prove import findings
 from taskc.passes.synchronize import is_synchronized
 
+_MOST_CALLS = 10_000  # of kernels in one run of a program
+
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
@@ -141,7 +143,9 @@ def _run(
     values = _copies(arguments)
     if isinstance(whole, Kernel):
         return _first_error(run(instead, values, seed=seed, until_error=True)), values
-    for launch in launches(whole, values):
+    for number, launch in enumerate(launches(whole, values)):
+        if number == _MOST_CALLS:  # a mutant's flag may hold forever
+            return Finding("endless", "error", f"there are more than {_MOST_CALLS} calls"), values
         if launch.kernel is kernel:
             report = run(
                 instead,
