@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import f32, i32, i64
+from taskc import boolean, f32, i32, i64
 from taskc.ir.build import index, multiply
 from taskc.ir.mapping import repeat
 from taskc.ir.nodes import Variable
-from taskc.ir.plan import Given, InArena, InConstant, Plan, deciding
+from taskc.ir.plan import Given, InArena, InConstant, Jump, Plan, deciding
 from taskc.machine import machine
 from taskc.passes.programs.lifetimes import blocks_of
 from taskc.passes.programs.schedule import schedule
@@ -86,6 +86,35 @@ def test_words_of_calls() -> None:
     assert fifth == (200, 95, Given(4), 100)
     assert [call.kernel for call in found.calls] == [0, 1, 0, 1, 2]
     assert found == planned(program, n=100)
+
+
+def test_jumps_of_branches_and_whiles() -> None:
+    """Numbers of steps, and where flags lie: an argument, a part of one, a temporary."""
+
+    @tc.program
+    def program(x: f32[8], flags: boolean[2], y: tc.inout[f32[8]]):
+        goes_on = tc.compute((), lambda: flags[1], name="copy")
+        for t in tc.steps(2):
+            with tc.branch(flags[t]):
+                shifted(x, 1, out=tc.empty(f32[8]))
+                turned(x, out=tc.empty(f32[8]))
+            with tc.otherwise():
+                turned(x, out=tc.empty(f32[8]))
+        for _ in tc.steps_while(goes_on):
+            with tc.branch(flags[0]):
+                shifted(x, 1, out=tc.empty(f32[8]))
+            tc.compute((), lambda: False, name="no", out=goes_on)
+
+    found = planned(program)
+    shown = [step if isinstance(step, Jump) else step.kernel for step in found.steps]
+    assert shown[:11] == [
+        0, Jump(5, Given(1, 0)), 1, 2, Jump(6), 2, Jump(10, Given(1, 1)), 1, 2, Jump(11), 2,
+    ]  # fmt: skip
+    head, *body = shown[11:]
+    assert isinstance(head, Jump)
+    assert (head.to, type(head.unless)) == (16, InArena)
+    assert body == [Jump(14, Given(1, 0)), 1, 3, Jump(11)]
+    assert len(found.calls) == 9
 
 
 def test_what_plans_depend_on() -> None:

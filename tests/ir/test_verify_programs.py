@@ -10,17 +10,19 @@ import pytest
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir, parse_program
 from taskc.ir.program import (
+    Branch,
     Call,
     Computation,
     Loop,
     Program,
     Step,
     View,
+    While,
     calls_of,
     map_callees,
     map_calls,
 )
-from taskc.ir.types import f16, f32, i32
+from taskc.ir.types import boolean, f16, f32, i32
 from taskc.ir.verify_programs import verify_program
 
 TEXT = """\
@@ -93,6 +95,11 @@ def outside(program: Program) -> tuple[Step, ...]:
     return (*program.calls, replace(call, arguments=(h, h, h)))
 
 
+def chosen_by(condition: ir.Tensor) -> Change:
+    """The loop as one body of a branch."""
+    return steps(lambda program: (Branch(condition, (), program.calls[1:]),))
+
+
 def test_what_keeps_the_rules() -> None:
     verify_program(parse_program(TEXT))
 
@@ -103,6 +110,8 @@ OTHER = ir.Tensor("other", f32, (8,), ir.GLOBAL)
 @pytest.mark.parametrize(
     ("change", "rule"),
     [
+        (chosen_by(ir.Tensor("flag", boolean, (1,), ir.GLOBAL)), "the condition flag is known"),
+        (steps(lambda p: (While(p.temporaries[0], p.calls),)), "h is one bool"),
         (in_computation(lambda c: replace(c, variables=())), "there is an index for each axis of out"),
         (in_computation(lambda c: replace(c, value=ir.Constant(1, i32))), "have one type, not f32 and i32"),
         (in_computation(lambda c: replace(c, value=ir.Read(OTHER, c.variables))), "other is used without being bound"),
