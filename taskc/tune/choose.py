@@ -47,6 +47,16 @@ def recorded() -> Iterator[_Spaces]:
         _asked.reset(token)
 
 
+def is_recording() -> bool:
+    """Whether somebody wants to know of what is chosen."""
+    return _asked.get() is not None
+
+
+def state() -> object:
+    """Another one whenever other plans may be chosen: something was tuned."""
+    return database().state()
+
+
 def _measured(space: Space[Problem, AnyPlan]) -> AnyPlan | None:
     """The plan that tuning chose for this problem, or for one nearby."""
     chosen = database().chosen(space.operator.name, fingerprint(space.machine))

@@ -119,7 +119,7 @@ class Database:
         return {**seed.get(operator, {}), **own} if operator in seed else own
 
     def _own_tuned(self, operator: str, machine: str) -> Mapping[str, Row]:
-        state = self._state()
+        state = self.state()
         known = self._tuned.get((operator, machine))
         if known is not None and known[0] == state:
             return known[1]
@@ -256,7 +256,7 @@ class Database:
             _warn_once(str(error))
             return []
 
-    def _state(self) -> object:
+    def state(self) -> object:
         """Another one after each change, whoever makes it."""
         with suppress(DatabaseError), self._using(create=False) as connection:
             if connection is not None:

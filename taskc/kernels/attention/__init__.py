@@ -21,6 +21,7 @@ from taskc.kernels.attention.problem import Extent, Problem, problem_of
 from taskc.kernels.attention.products import products
 from taskc.kernels.attention.tiles import tiles
 from taskc.tune.choose import choose
+from taskc.tune.remembered import remembered
 from taskc.tune.space import Operator
 
 __all__ = ["Plan", "Problem", "Schedule", "attention", "build"]
@@ -70,6 +71,7 @@ def attention(
     return build(problem, schedule if machine.is_processor else plan, machine)
 
 
+@remembered
 def build(
     problem: Problem, plan: FewQueries | Schedule | Plan | None, machine: Machine
 ) -> KernelDefinition | ProgramDefinition:

@@ -36,6 +36,7 @@ from taskc.kernels.matmul import Tiling
 from taskc.kernels.matmul.plan_gpu import Vectors
 from taskc.kernels.roofline import work_of_products
 from taskc.tune.choose import choose
+from taskc.tune.remembered import remembered
 from taskc.tune.space import Operator, Work
 
 __all__ = [
@@ -205,6 +206,7 @@ def _whole(options: dict[str, Any], machine: Machine) -> dict[str, Any]:
     return {**not_said, **options, "lanes": machine.lanes}
 
 
+@remembered
 def build(
     problem: Problem, plan: Direct | Packs | Winograd | OfGpu | None, machine: Machine
 ) -> tc.KernelDefinition | tc.ProgramDefinition:

@@ -14,6 +14,7 @@ from taskc.kernels.elementwise.boxes import boxes
 from taskc.kernels.elementwise.plan import Boxes, candidates
 from taskc.kernels.elementwise.problem import Problem, problem_of
 from taskc.tune.choose import choose
+from taskc.tune.remembered import remembered
 from taskc.tune.space import Operator
 
 __all__ = ["Boxes", "Problem", "build", "elementwise"]
@@ -37,6 +38,7 @@ def elementwise(
     return build(problem, None, machine or tc.machine())
 
 
+@remembered
 def build(problem: Problem, plan: Boxes | None, machine: Machine) -> KernelDefinition:
     """By this plan, or by the one of least cost."""
     return boxes(problem, plan or choose(ELEMENTWISE, problem, machine))

@@ -36,6 +36,7 @@ from taskc.kernels.matmul.smallest import smallest
 from taskc.kernels.matmul.tiles import tiles
 from taskc.kernels.roofline import work_of_products
 from taskc.tune.choose import choose
+from taskc.tune.remembered import remembered
 from taskc.tune.space import Operator, Work
 
 __all__ = ["Packs", "Panels", "Problem", "Tiling", "batch_matmul", "build", "matmul", "product"]
@@ -94,6 +95,7 @@ def matmul(
     return build(problem, schedule if machine.is_processor else tiling, machine)
 
 
+@remembered
 def build(
     problem: Problem, plan: Panels | FewRows | Tiling | Vectors | None, machine: Machine
 ) -> Definition:
@@ -144,7 +146,12 @@ def product(
         total=total or (f32 if dtype.is_float else i32), result=result, packed=packed, bias=bias,
         scale=scale, residual=residual, activation=activation,
     )  # fmt: skip
-    return packs(problem, plan or choose(PRODUCT, problem, machine or tc.machine()))
+    return _build_product(problem, plan, machine or tc.machine())
+
+
+@remembered
+def _build_product(problem: Problem, plan: Packs | None, machine: Machine) -> tc.KernelDefinition:
+    return packs(problem, plan or choose(PRODUCT, problem, machine))
 
 
 def batch_matmul(
@@ -177,7 +184,12 @@ def batch_matmul(
         bias=bias, scale=scale, residual=residual, activation=activation,
         batch=(tuple(batch[0]), tuple(batch[1])),
     )  # fmt: skip
-    return panels(problem, schedule or choose(BATCH_MATMUL, problem, machine or tc.machine()))
+    return _build_batches(problem, schedule, machine or tc.machine())
+
+
+@remembered
+def _build_batches(problem: Problem, plan: Panels | None, machine: Machine) -> tc.KernelDefinition:
+    return panels(problem, plan or choose(BATCH_MATMUL, problem, machine))
 
 
 def _work(problem: Problem, machine: Machine) -> Work:
@@ -193,14 +205,14 @@ MATMUL = Operator(
 PRODUCT = Operator(
     "product",
     candidates_of_packs,
-    lambda problem, plan, machine: packs(problem, plan),
+    _build_product,
     (Packs,),
     _work,
 )
 BATCH_MATMUL = Operator(
     "batch_matmul",
     candidates_of_batches,
-    lambda problem, plan, machine: panels(problem, plan),
+    _build_batches,
     (FewRows, Panels),
     _work,
 )

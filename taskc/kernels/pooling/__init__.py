@@ -20,6 +20,7 @@ from taskc.kernels.pooling.planes import planes
 from taskc.kernels.pooling.problem import Problem, problem_of
 from taskc.kernels.pooling.whole import whole
 from taskc.tune.choose import choose
+from taskc.tune.remembered import remembered
 from taskc.tune.space import Operator
 
 __all__ = [
@@ -163,6 +164,7 @@ def _global(
     return build(problem, None, machine)
 
 
+@remembered
 def build(problem: Problem, plan: Plan | None, machine: Machine) -> Definition:
     """By this plan, or by the one of least cost."""
     is_blocked = "NCHWc" in (problem.order, problem.results)

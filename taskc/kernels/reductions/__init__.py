@@ -30,6 +30,7 @@ from taskc.kernels.reductions.problem import (
     wide,
 )
 from taskc.tune.choose import choose
+from taskc.tune.remembered import remembered
 from taskc.tune.space import Operator
 
 __all__ = ["Fold", "Parts", "Problem", "argmax", "argmin", "build", "reduction"]
@@ -100,6 +101,7 @@ def argmin(
     return build(problem, None, machine or tc.machine())
 
 
+@remembered
 def build(
     problem: Problem, plan: Fold | Parts | None, machine: Machine
 ) -> KernelDefinition | ProgramDefinition:

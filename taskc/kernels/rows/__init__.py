@@ -20,6 +20,7 @@ from taskc.kernels.rows.problem import Extent, Problem
 from taskc.kernels.rows.strips import strips
 from taskc.kernels.rows.whole import whole
 from taskc.tune.choose import choose
+from taskc.tune.remembered import remembered
 from taskc.tune.space import Operator
 
 __all__ = [
@@ -83,6 +84,7 @@ def rms_norm(
     return build(problem, None, machine or tc.machine())
 
 
+@remembered
 def build(
     problem: Problem, plan: Whole | Strips | Columns | None, machine: Machine
 ) -> KernelDefinition:

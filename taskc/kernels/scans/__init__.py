@@ -14,6 +14,7 @@ from taskc.kernels.scans.plan import Serial, candidates
 from taskc.kernels.scans.problem import Problem, problem_of
 from taskc.kernels.scans.serial import serial
 from taskc.tune.choose import choose
+from taskc.tune.remembered import remembered
 from taskc.tune.space import Operator
 
 __all__ = ["Problem", "Serial", "build", "cumsum"]
@@ -39,6 +40,7 @@ def cumsum(
     return build(problem, None, machine or tc.machine())
 
 
+@remembered
 def build(problem: Problem, plan: Serial | None, machine: Machine) -> KernelDefinition:
     """By this plan, or by the one of least cost."""
     return serial(problem, plan or choose(SCAN, problem, machine))

@@ -22,6 +22,7 @@ from taskc.kernels.transpose.runs import runs
 from taskc.kernels.transpose.squares import squares
 from taskc.kernels.transpose.tiles import tiles
 from taskc.tune.choose import choose
+from taskc.tune.remembered import remembered
 from taskc.tune.space import Operator
 
 __all__ = ["Problem", "Rows", "Runs", "Squares", "Tiles", "build", "transpose"]
@@ -38,6 +39,7 @@ def transpose(
     return build(problem_of(shape, order, dtype), None, machine or tc.machine())
 
 
+@remembered
 def build(
     problem: Problem, plan: Rows | Squares | Tiles | Runs | None, machine: Machine
 ) -> KernelDefinition:
