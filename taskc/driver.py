@@ -528,7 +528,9 @@ if hasattr(os, "register_at_fork"):
 def _forget_programs() -> None:
     """Users' passes are others: programs look which they are at their next calls, and what gone ones made goes."""
     there = {*registered()}
-    for definition, entry in [*_entries.items()]:
+    with _lock:
+        entries = [*_entries.items()]
+    for definition, entry in entries:
         if isinstance(definition, ProgramDefinition):
             definition.direct = None
             entry.shortened.clear()
