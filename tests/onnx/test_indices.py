@@ -125,3 +125,44 @@ def test_what_does_not_fit_is_refused(case: Any) -> None:
     ]
     with pytest.raises(CompileError, match=f"{operator} node 'n': .*{message}"):
         tc.compile(proto)(*feeds)
+
+
+def test_a_slice_backwards_begins_within_the_axis() -> None:
+    """At the first element, where it would begin before that: ONNX says so, and Python and the reference don't."""
+    known = {
+        "starts": [[-100, 2], [100, -100]],
+        "ends": [-(2**63)] * 2,
+        "axes": [0, 1],
+        "steps": [-1, -1],
+    }
+    for starts, wanted in zip(known.pop("starts"), (X[:1, 2::-1], X[::-1, :1]), strict=True):
+        arrays = {"starts": starts, **known}
+        found = tc.compile(
+            model(
+                [node("Slice", ["x", *arrays], ["y"])],
+                [tensor("x", 3, 4)],
+                ["y"],
+                initializer=[
+                    numpy_helper.from_array(np.array(n), name) for name, n in arrays.items()
+                ],
+            )
+        )
+        np.testing.assert_array_equal(found(X), wanted)
+
+
+@pytest.mark.parametrize(
+    ("mode", "pads", "wanted"),
+    [
+        ("wrap", [-1, 2], [2, 3, 2, 3]),
+        ("reflect", [2, -1], [1, 2, 1, 2]),
+        ("edge", [-2, 1], [3, 3]),
+        ("constant", [-1, 1], [2, 3, 0]),
+    ],
+)
+def test_what_negative_pads_cut_off_is_not_repeated(
+    mode: str, pads: list[int], wanted: list[int]
+) -> None:
+    known = [numpy_helper.from_array(np.array(pads), "pads")]
+    nodes = [node("Pad", ["x", "pads"], ["y"], mode=mode)]
+    found = tc.compile(model(nodes, [tensor("x", 3)], ["y"], initializer=known))
+    assert found(np.float32([1, 2, 3])).tolist() == wanted
