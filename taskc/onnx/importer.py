@@ -209,10 +209,10 @@ def _built(node: Node, scope: _Scope) -> tuple[Held | None, ...]:
         return tuple([rows_of(inner.find(name)) for name in graph.outputs])
 
     inputs = tuple([scope.find(name) if name else None for name in node.inputs])
-    for name, held in zip(node.inputs, inputs, strict=True):
-        if isinstance(held, Counted):
+    for name in node.reads:
+        if isinstance(scope.find(name), Counted):
             error = CountError(
-                f"{node.title}: how many elements its input '{name}' has is known only when the model runs",
+                f"{node.title}: how many elements '{name}' has is known only when the model runs",
                 node.where,
             )
             error.name = name

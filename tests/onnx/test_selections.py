@@ -204,6 +204,28 @@ def test_what_a_loop_selects_is_known_too_late() -> None:
         model(nodes, [tensor("x", None, None)], ["y"], initializer=[constant("times", 1)])
     )
     with pytest.raises(
-        tc.CompileError, match="Shape node that makes 'h': how many elements its input 'n' has"
+        tc.CompileError, match="Shape node that makes 'h': how many elements 'n' has"
     ):
         found(np.zeros((30, 30), np.float32))
+
+
+def test_branches_compute_with_what_is_selected() -> None:
+    def branch(operator: str) -> Any:
+        return helper.make_graph(
+            [node(operator, ["n"], ["b"])], "branch", [], [tensor("b", None, None)]
+        )
+
+    found = tc.compile(
+        model(
+            [
+                node("NonZero", ["x"], ["n"]),
+                node("If", ["flag"], ["y"], then_branch=branch("Neg"), else_branch=branch("Abs")),
+            ],
+            [tensor("x", None, None), tensor("flag", type=TensorProto.BOOL)],
+            ["y"],
+        )
+    )
+    x = np.random.default_rng(4).integers(0, 2, (20, 30)).astype(np.float32)
+    for flag in (True, False):
+        wanted = np.array(np.nonzero(x))
+        np.testing.assert_array_equal(found(x, np.array(flag)), -wanted if flag else wanted)
