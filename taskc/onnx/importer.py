@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import keyword
 import pkgutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass
 from math import prod
@@ -206,17 +206,11 @@ def _built(node: Node, scope: _Scope) -> tuple[Held | None, ...]:
         names = [value.name for value in graph.inputs]
         inner = _Scope(dict(zip(names, given, strict=True)), scope)
         _build(graph, inner)
+        _check_counts(node, graph.outputs, inner)
         return tuple([rows_of(inner.find(name)) for name in graph.outputs])
 
     inputs = tuple([scope.find(name) if name else None for name in node.inputs])
-    for name in node.reads:
-        if isinstance(scope.find(name), Counted):
-            error = CountError(
-                f"{node.title}: how many elements '{name}' has is known only when the model runs",
-                node.where,
-            )
-            error.name = name
-            raise error
+    _check_counts(node, node.reads, scope)
     call = Call(node, inputs, inline)
     if inputs and all(map(is_few, inputs)):
         try:
@@ -226,6 +220,18 @@ def _built(node: Node, scope: _Scope) -> tuple[Held | None, ...]:
     if _is_constant(node, inputs):
         return _folded(builder, call)
     return _made(builder, call)
+
+
+def _check_counts(node: Node, names: Iterable[str], scope: _Scope) -> None:
+    """Raises an error where it isn't known how many elements there are of what a node works on."""
+    for name in names:
+        if isinstance(scope.find(name), Counted):
+            error = CountError(
+                f"{node.title}: how many elements '{name}' has is known only when the model runs",
+                node.where,
+            )
+            error.name = name
+            raise error
 
 
 # What Python raises where an operator is given too few axes, or other types than it takes.

@@ -110,7 +110,7 @@ def test_a_condition_that_is_known_chooses_a_branch() -> None:
         initializer=_integers(three=3),
     )
     assert _imported(proto, x=f32[3]).program(np.float32([1, 2, 3])).tolist() == [-1, -2, -3]
-    with pytest.raises(tc.CompileError, match="NonZero node that makes 'r'"):
+    with pytest.raises(tc.CompileError, match="If node that makes 'y': how many elements 'r' has"):
         _imported(proto, x=f32[4])
 
 
