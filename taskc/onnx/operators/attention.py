@@ -97,7 +97,9 @@ def _fits(q: TensorHandle, k: TensorHandle, v: TensorHandle, mask: TensorHandle 
 
 def _is_causal(mask: Tensor, length: Any, keys: Any) -> bool:
     """Whether a mask is known to show the keys up to the query's own place to each query, counted from the last one."""
-    if isinstance(mask, TensorHandle) or mask.shape[-2:] != (length, keys) or keys < length:
+    if isinstance(mask, TensorHandle) or not (isinstance(length, int) and isinstance(keys, int)):
+        return False
+    if mask.shape[-2:] != (length, keys) or keys < length:
         return False
     seen = np.tri(length, keys, keys - length, dtype=bool)
     if mask.dtype == bool:

@@ -7,11 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
-from taskc.onnx.importer import is_known
+import taskc as tc
+from taskc.driver import scheduled
+from taskc.ir.program import kernels_of
+from taskc.onnx.importer import import_graph, is_known
 from taskc.onnx.passes.pipeline import rewritten
 from taskc.onnx.passes.recognize_attention import recognize_attention
 from taskc.onnx.reader import read
+from taskc.onnx.session import compile
 from tests.onnx.models import model, node, tensor
 from tests.onnx.passes.recognition import Feeds, check, is_left_alone, operators
 
@@ -305,3 +310,29 @@ def test_exact_sums_are_those_that_the_model_writes() -> None:
     net = Net()
     made = read(net.model(causal(net)), is_known)
     assert rewritten(made, exact=True).nodes == made.nodes
+
+
+def test_a_causal_mask_that_the_model_holds_is_no_operand() -> None:
+    net = Net()
+    program = compile(net.model(causal(net))).program(net.feeds).program
+    (attention,) = kernels_of(scheduled(program)[0]).values()
+    assert len(attention.parameters) == 4  # q, k, v and y
+
+
+def test_of_extents_that_only_a_call_says() -> None:
+    net = Net()
+    made = net.model(added(net))
+    graph = recognize_attention(read(made, is_known))
+    n, m = tc.dim("n"), tc.dim("m")
+    types = dict.fromkeys("qkv", tc.f32[n, HEADS, m, SIDE]) | {"mask": tc.f32[n, 1, 1, m]}
+    program = import_graph(graph, types).program
+    random = np.random.default_rng(2)
+    feeds = {
+        name: random.standard_normal(shape).astype(np.float32)
+        for name, shape in {
+            **dict.fromkeys("qkv", (3, HEADS, 5, SIDE)),
+            "mask": (3, 1, 1, 5),
+        }.items()
+    }
+    (expected,) = ReferenceEvaluator(made).run(None, feeds)
+    assert np.abs(program(**feeds) - expected).max() < 1e-5
