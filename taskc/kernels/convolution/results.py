@@ -57,8 +57,8 @@ def store_of(problem: Problem, flat: bool, *, overhang: bool = False) -> Functio
     def store_turned(y, acc, own, further, place, phase):
         image, f, i, j = place
         beside = _turned(own)
-        # Lanes behind the last pixel compute the epilogue, too, and of what happens to be in a register that may be
-        # of subnormal numbers, which take a hundred times as long.
+        # Lanes behind the last pixel compute the epilogue, too. Of what registers happened to hold a sigmoid took six
+        # times as long there as of zeros: probably of subnormal numbers.
         turned = tc.tile(problem.total, beside, 0)
         tc.copy(turned, acc)
         for p, o in beside:
