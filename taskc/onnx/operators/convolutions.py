@@ -10,12 +10,17 @@ from typing import Any
 import numpy as np
 
 import taskc as tc
+from taskc import f32
 from taskc.kernels.convolution import convolution, convolution_1d, convolution_3d
 from taskc.lang.tracing import TensorHandle
 from taskc.onnx.operators import Call, Held, Made, Tensor, handle_of, operator
-from taskc.onnx.operators.blocked import Blocked, can_be_blocked
+from taskc.onnx.operators.blocked import Blocked, can_be_blocked, like
 from taskc.onnx.operators.operands import (
+    as_it_is,
     computed,
+    constant_of,
+    converted,
+    converted_for_all,
     is_one,
     reshaped,
     template,
@@ -121,6 +126,10 @@ def convolved(
     **options: Any,
 ) -> TensorHandle:
     """The convolution of images with filters, by the library's kernel for so many spatial axes."""
+    if wide(x.dtype) is not x.dtype and not tc.machine().instructions(x.dtype, x.dtype, f32):
+        # Each tap would make its number wide again.
+        options = {"result": x.dtype, **options}
+        x, w = _widened_images(x), _widened_filters(w)
     images, channels, *extents = x.shape
     groups = call.attribute("group", 1)
     is_transposed = options.get("transposed", False)
@@ -143,6 +152,18 @@ def convolved(
     given = x.handle if isinstance(x, Blocked) else x
     made: TensorHandle = kernel(given, w) if b is None else kernel(given, w, widened(b, x.dtype))
     return made
+
+
+def _widened_images(x: TensorHandle | Blocked) -> TensorHandle | Blocked:
+    """Images of 16-bit numbers in f32."""
+    if not isinstance(x, Blocked):
+        return converted_for_all(x, f32)
+    read = x.handle
+    return like(x, f32, tc.function(lambda *at: read[at].to(f32)))
+
+
+def _widened_filters(w: Tensor) -> Tensor:
+    return constant_of(w, as_it_is, f32) if isinstance(w, np.ndarray) else converted(w, f32)
 
 
 @operator("ConvTranspose")

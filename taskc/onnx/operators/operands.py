@@ -9,6 +9,8 @@ from math import prod
 from typing import Any, cast, overload
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 import taskc as tc
 from taskc import DType, TensorType, bf16, f16, f32
 from taskc.ir.build import product
@@ -106,6 +108,8 @@ def as_it_is(x):
 
 def widened(x: Tensor, dtype: DType) -> TensorHandle:
     """An operand of sums of this type, as it is added to them."""
+    if isinstance(x, np.ndarray) and from_numpy(x.dtype) is not wide(dtype):
+        x = constant_of(x, as_it_is, wide(dtype))
     return converted(handle_of(x), wide(dtype))
 
 

@@ -11,6 +11,8 @@ import pytest
 from onnx import NodeProto, TensorProto, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from taskc.driver import scheduled
+from taskc.ir.program import calls_of
 from taskc.onnx.importer import is_known
 from taskc.onnx.passes.quantized_products import quantized_products
 from taskc.onnx.reader import read
@@ -200,3 +202,40 @@ def test_lookalikes_stay_as_they_are(name: str) -> None:
     found = network.check()
     assert network.operator in found
     assert not {"MatMulInteger", "ConvInteger"} & {*found}
+
+
+@pytest.mark.parametrize("channels", [16, 20])
+@pytest.mark.parametrize("zero", [0, 100])
+def test_images_stay_in_blocks_between_convolutions(channels: int, zero: int) -> None:
+    """Quantized, multiplied, added up with what is dequantized from elsewhere, and multiplied again."""
+    constants: dict[str, Any] = {"s": np.float32(0.02), "p": np.uint8(zero)}
+    constants |= {"t": scales(channels), "q": np.zeros(channels, np.int8)}
+    nodes = [node("QuantizeLinear", ["x", "s", "p"], ["i0"])]
+    for n, group in enumerate((1, channels, 1)):
+        width = 3 if n == 0 else channels
+        constants[f"w{n}"] = numbers(np.int8, channels, width // group, 3, 3, seed=n)
+        constants[f"b{n}"] = scales(channels)
+        nodes += [
+            node("DequantizeLinear", [f"i{n}", "s", "p"], [f"a{n}"]),
+            node("DequantizeLinear", [f"w{n}", "t", "q"], [f"d{n}"], axis=0),
+            node("Conv", [f"a{n}", f"d{n}", f"b{n}"], [f"c{n}"], pads=[1] * 4, group=group),
+            node("Tanh", [f"c{n}"], [f"h{n}"]),
+            *([node("Add", ["h1", "a1"], ["sum"])] if n == 1 else []),
+            node("QuantizeLinear", ["sum" if n == 1 else f"h{n}", "s", "p"], [f"i{n + 1}"]),
+        ]
+    made = model(
+        nodes,
+        [tensor("x", 2, 3, 9, 7)],
+        ["i3"],
+        initializer=[numpy_helper.from_array(np.asarray(it), name) for name, it in constants.items()],
+    )  # fmt: skip
+    x = np.random.default_rng(3).standard_normal((2, 3, 9, 7)).astype(np.float32)
+    compiled = compile(made)
+    (found,) = compiled.run(None, {"x": x})
+    (expected,) = ReferenceEvaluator(made).run(None, {"x": x})
+    off = np.abs(found.astype(np.int64) - expected.astype(np.int64))
+    assert (off > 1).mean() < 0.01  # a quantum in the middle may be several in the end
+    program = scheduled(compiled.program({"x": x}).program)[0]
+    names = [call.callee.name for call in calls_of(program.calls)]
+    if zero == 0:  # else they are surrounded by it, row by row
+        assert not any("rows" in name or "in_blocks" in name for name in names), names
