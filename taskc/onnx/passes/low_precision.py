@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from taskc import DType
+from taskc.ir.types import DType
 from taskc.onnx.graph import Graph, Node
 
 _PRODUCTS = frozenset({"MatMul", "Gemm"})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from taskc import DType
 from taskc.errors import CompileError
+from taskc.ir.types import DType
 from taskc.onnx.graph import Graph
 from taskc.onnx.passes.blocked_images import blocked_images
 from taskc.onnx.passes.exact_sums import exact_sums
