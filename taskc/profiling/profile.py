@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from math import ceil
 from pathlib import Path
-from statistics import median
 from typing import Any
+
+import numpy as np
 
 from taskc.arguments import Bound
 from taskc.backend.cpu.program import LoadedProgram
@@ -152,12 +153,13 @@ def profile(definition: Definition, arguments: Sequence[Any], rounds: int = 20) 
             f"'{definition.name}' decides at run time which calls are made: they can't be timed one by one",
             program.loc,
         )
-    seconds, whole, workspace = _measured(definition, bound, rounds)
+    samples, whole, workspace = _measured(definition, bound, rounds)
     values = dict(zip(program.parameters, bound.values, strict=True))
     sizes: dict[Any, Any] = {**values, **bound.dimensions}
     deciders = {item: sizes[item] for item in deciding(program)}
     arranged = arrange(program, blocks_of(program), deciders)
     made = [call for _, call in arranged.calls]
+    seconds = _seconds(made, samples)
     calls = _calls(program, arranged.known, made, seconds)
     numbers = {id(call): number for number, (call, _) in enumerate(calls)}
     sequence = [(numbers[id(it.call)], time) for it, time in zip(made, seconds, strict=True)]
@@ -172,19 +174,31 @@ def profile(definition: Definition, arguments: Sequence[Any], rounds: int = 20) 
     )
 
 
+def _seconds(calls: Sequence[SizedCall], samples: np.ndarray) -> list[float]:
+    """What each call takes; in a loop all turns take the same, since one alone may be too short for the clock."""
+    turns: dict[int, list[int]] = {}
+    for place, made in enumerate(calls):
+        turns.setdefault(id(made.call), []).append(place)
+    found = [0.0] * len(calls)
+    for places in turns.values():
+        together = max(0.0, float(np.median(samples[:, places].sum(axis=1))))
+        for place in places:
+            found[place] = together / len(places)
+    return found
+
+
 def _measured(
     definition: ProgramDefinition, bound: Bound, rounds: int
-) -> tuple[list[float], float, int]:
-    """The seconds of each call, those of the whole, and the bytes that a thread's kernels have for themselves."""
+) -> tuple[np.ndarray, float, int]:
+    """The seconds of each call, a row for each round; those of the whole; and the bytes of a thread's scratch."""
     runner = whole_program(definition, "cpu")
     if runner is None:  # it calls nothing
-        return [], 0.0, 0
+        return np.zeros((rounds, 0)), 0.0, 0
     assert isinstance(runner.code, LoadedProgram)
     runner.run(bound)  # and what is wrong with it shows
     samples, whole = timed(runner.code, bound.values, bound.dimensions, rounds)
-    seconds = [max(0.0, median(column)) for column in samples.T.tolist()]
     workspace = max((it.compiled.scratch for it in runner.code.kernels), default=0)
-    return seconds, max(0.0, median(whole.tolist())), workspace
+    return samples, max(0.0, float(np.median(whole))), workspace
 
 
 def _program_of(definition: KernelDefinition) -> ProgramDefinition:

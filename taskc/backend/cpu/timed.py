@@ -1,70 +1,126 @@
-"""A program's calls timed one by one: each is a plan of its own, and all of them have one arena.
+"""A program's calls timed one by one, while it runs as it always does: a frame's @step is one that looks at the clock.
 
-Between two calls there is what Python takes to look at the clock, a microsecond or two: caches are as in a call of the
-whole program, and threads don't fall asleep. What a plan without any call takes is taken off.
+What looking at the clock takes, some 30 ns, is taken off.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from dataclasses import replace
+import sys
+import threading
+from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
 
+from taskc.backend.cpu import jit
 from taskc.backend.cpu.compile import words_of
+from taskc.backend.cpu.kept import object_of
 from taskc.backend.cpu.pool import pool
 from taskc.backend.cpu.program import Arena, LoadedPlan, LoadedProgram, ProgramMemory
 from taskc.backend.packing import packed
 from taskc.errors import InternalError
 from taskc.ir.nodes import Tensor, Variable
-from taskc.ir.plan import Plan
 
 _WARM = 3  # rounds that don't count
+_EMPTY_STEPS = 1000  # by which it is measured what looking at the clock takes
 
+_STAMPS = """
+@step = global ptr null
+@stamps = global ptr null
+@taken = global i64 0
+declare i32 @clock_gettime(i32, ptr)
 
-class _Part:
-    """A plan that runs on an arena that others have, too."""
+define internal void @stamp() {{
+  %time = alloca [2 x i64]
+  %error = call i32 @clock_gettime(i32 {0}, ptr %time)
+  %seconds = load i64, ptr %time
+  %rest_place = getelementptr i64, ptr %time, i64 1
+  %rest = load i64, ptr %rest_place
+  %whole = mul i64 %seconds, 1000000000
+  %now = add i64 %whole, %rest
+  %taken = load i64, ptr @taken
+  %stamps = load ptr, ptr @stamps
+  %place = getelementptr i64, ptr %stamps, i64 %taken
+  store i64 %now, ptr %place
+  %more = add i64 %taken, 1
+  store i64 %more, ptr @taken
+  ret void
+}}
 
-    def __init__(self, plan: LoadedPlan, arena: Arena) -> None:
-        plan.add_frame(pool().step)
-        self.plan = plan  # which is read by its address
-        self.node = ProgramMemory(plans=plan.node.address, arenas=arena.node.address)
+; One stamp before the first job, and one behind each.
+define void @stamped(ptr %call, i64 %blocks, ptr %scratch, i1 %share) {{
+  %taken = load i64, ptr @taken
+  %is_first = icmp eq i64 %taken, 0
+  br i1 %is_first, label %first, label %run
+first:
+  call void @stamp()
+  br label %run
+run:
+  %step = load ptr, ptr @step
+  call void %step(ptr %call, i64 %blocks, ptr %scratch, i1 %share)
+  call void @stamp()
+  ret void
+}}
+
+define internal void @nothing(i64 %first, i64 %last, ptr %words, ptr %scratch) {{
+  ret void
+}}
+
+@empty = internal global {{ ptr, ptr }} {{ ptr @nothing, ptr null }} ; job and arguments of %call
+
+define void @stamp_nothing(i64 %count) {{
+  br label %look
+look:
+  %k = phi i64 [ 0, %0 ], [ %following, %each ]
+  %more = icmp ult i64 %k, %count
+  br i1 %more, label %each, label %end
+each:
+  call void @stamped(ptr @empty, i64 1, ptr null, i1 false)
+  %following = add i64 %k, 1
+  br label %look
+end:
+  ret void
+}}
+"""
+_MONOTONIC = {"darwin": 6}  # the number of the clock; else 1
+
+_lock = threading.Lock()  # there is one table of stamps
 
 
 def timed(
     program: LoadedProgram, values: Sequence[Any], dimensions: dict[Variable, int], rounds: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds of each call of the plan for one thread, a row for each round, and those of the whole program in each.
+    """Seconds of each call of the plan for one thread at a time, a row for each round, and those of the whole program
+    without stamps in each.
 
     Of a call that takes no longer than looking at the clock varies, some are less than 0.
     The arguments have been run on before: no assertion fails. What is written in place is put back for each round.
     """
     pool().prepare(max((loaded.compiled.scratch for loaded in program.kernels), default=0))
-    with packed(program.program.parameters, values) as passed:
+    with packed(program.program.parameters, values) as passed, _lock:
         words = words_of(program.program, passed, dimensions)
-        whole, one_by_one = program.planned_for(words), program.planned_for(words, threads=1)
-        arena = Arena(max(whole.arena, one_by_one.arena))
-        parts = [Plan((), whole.arena, whole.alive), whole]
-        parts += [replace(one_by_one, steps=(call,)) for call in one_by_one.calls]
-        made = [_Part(program.in_memory(plan, words), arena) for plan in parts]
+        whole_plan, one_by_one = program.planned_for(words), program.planned_for(words, threads=1)
+        arena = Arena(max(whole_plan.arena, one_by_one.arena))
+        stamps = _Stamps(len(one_by_one.calls))
+        plain = _Frame(program.in_memory(whole_plan, words), arena, pool().step)
+        stamping = _Frame(program.in_memory(one_by_one, words), arena, stamps.step)
         in_place = [
             (value, np.array(value))
             for item, value in zip(program.program.parameters, passed, strict=True)
             if isinstance(item, Tensor) and item.role == "inout"
         ]
-        clock, found = _Clock(words), []
+        calls, whole = [], []
         for _ in range(_WARM + rounds):
             _put_back(in_place)
-            both = [clock(part) for part in made[:2]]
+            before = perf_counter_ns()
+            plain.run(words)
+            whole.append(perf_counter_ns() - before)
             _put_back(in_place)
-            found.append([*both, *[clock(part) for part in made[2:]]])
+            calls.append(stamps.of(lambda: stamping.run(words), len(one_by_one.calls)))
         _put_back(in_place)
-    samples = np.array(found[_WARM:], np.float64)
-    samples = (samples[:, 1:] - np.median(samples[:, 0])) * 1e-9
-    return samples[:, 1:], samples[:, 0]
+    return np.array(calls[_WARM:]) * 1e-9, np.array(whole[_WARM:]) * 1e-9
 
 
 def _put_back(in_place: Sequence[tuple[Any, np.ndarray]]) -> None:
@@ -72,22 +128,46 @@ def _put_back(in_place: Sequence[tuple[Any, np.ndarray]]) -> None:
         np.copyto(np.asarray(value), before)
 
 
-class _Clock:
-    """What a part takes for a call with these words, in nanoseconds."""
+class _Stamps:
+    """The clock at the ends of steps; `step` is the address of what stands in for the pool's."""
 
-    def __init__(self, words: np.ndarray) -> None:
+    def __init__(self, most: int) -> None:
+        text = _STAMPS.format(_MONOTONIC.get(sys.platform, 1))
+        names = ("step", "stamps", "taken", "stamped", "stamp_nothing")
+        self._library = jit.load_object(object_of("stamps", text), "taskc.stamps", names)
+        self._table = np.zeros(max(most, _EMPTY_STEPS) + 1, np.int64)
+        self._set("step", pool().step)
+        self._set("stamps", self._table.ctypes.data)
+        self.step = self._library["stamped"]
+        nothing = ctypes.CFUNCTYPE(None, ctypes.c_int64)(self._library["stamp_nothing"])
+        self._own = 0.0
+        self._own = float(np.median(self.of(lambda: nothing(_EMPTY_STEPS), _EMPTY_STEPS)))
+
+    def _set(self, name: str, value: int) -> None:
+        ctypes.c_int64.from_address(self._library[name]).value = value
+
+    def of(self, run: Callable[[], object], steps: int) -> np.ndarray:
+        """The nanoseconds of each step that is made meanwhile."""
+        self._set("taken", 0)
+        run()
+        return np.diff(self._table[: steps + 1]) - self._own
+
+
+class _Frame:
+    """A plan that runs with a step of its own."""
+
+    def __init__(self, plan: LoadedPlan, arena: Arena, step: int) -> None:
+        plan.add_frame(step)
+        self._kept = plan, arena  # which are read by their addresses
+        self._node = ProgramMemory(plans=plan.node.address, arenas=arena.node.address)
         begin = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
         run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
         self._begin, self._run = begin(pool().library["begin"]), run(pool().library["run_program"])
-        self._words = words
 
-    def __call__(self, part: _Part) -> int:
-        frame = self._begin(part.node.address, self._words.ctypes.data)
+    def run(self, words: np.ndarray) -> None:
+        frame = self._begin(self._node.address, words.ctypes.data)
         if not frame:
-            raise InternalError("a part of a program has no frame or no arena")
-        start = perf_counter_ns()
+            raise InternalError("a plan has no frame or no arena")
         code = self._run(frame)
-        stop = perf_counter_ns()
         if code:
-            raise InternalError(f"a part of a program that ran whole ended with {code}")
-        return stop - start
+            raise InternalError(f"a program that ran before ended with {code}")

@@ -101,3 +101,19 @@ def test_constants_scalars_and_several_kernels() -> None:
     samples, _, bound = measured(program, 3)
     assert samples.shape == (5, 2)
     np.testing.assert_array_equal(bound.returned, table * 2 - 1)
+
+
+def test_calls_that_are_shorter_than_a_look_at_the_clock_add_up() -> None:
+    @tc.program
+    def program(x: f32[n, 4], y: tc.out[f32[4]]):
+        total = tc.empty(f32[4])
+        tc.compute((4,), lambda i: f32(0), out=total)
+        for t in tc.steps(x.shape[0]):
+            after = tc.compute((4,), lambda i: tc.tanh(total[3 - i] + x[t, i]))
+            tc.compute((4,), lambda i: after[i] * 0.5, out=total)
+        tc.compute((4,), lambda i: total[i], out=y)
+
+    samples, whole, _ = measured(program, np.ones((3000, 4), np.float32))
+    assert samples.shape == (5, 6002)
+    together, alone = np.median(samples.sum(axis=1)), np.median(whole)
+    assert alone / 5 < together < 5 * alone
