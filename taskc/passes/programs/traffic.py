@@ -121,6 +121,8 @@ class _Count:
             case ir.Reduce() | ir.Scan():
                 elements = prod([size_at_a_call(extent) for extent in node.source.shape])
                 self.operate(node.source.dtype, elements * _every(around))
+            case _:
+                pass  # what else there is has counted: its values, and what is in its body below
         if isinstance(node, ir.If) and node.otherwise is not None:
             branches = [self.branch(below, around) for below in (node.then, node.otherwise)]
             self.found.add(max(branches, key=lambda branch: branch.weight))
@@ -170,6 +172,8 @@ class _Count:
                     self.operate(node.dtype, 2 * every)
                 case ir.Unary() | ir.Binary():
                     self.operate(node.dtype, every)
+                case _:
+                    pass  # a name, a choice, a conversion or a load: no operation
         self.loads(value, around)
 
     def operate(self, dtype: DType, count: float) -> None:
