@@ -96,12 +96,14 @@ def test_a_call_in_a_loop_counts_in_all_turns(size: int) -> None:
     assert [number for number, _ in found.sequence] == [0, *[1, 2] * size, 3]
     assert found.calls[1].work.bytes == size * 32
     assert sum(seconds for _, seconds in found.sequence) == pytest.approx(found.total.seconds)
-    last, between = sorted(found.memory.rooms, key=lambda room: room.start)
+    last, *others = sorted(found.memory.rooms, key=lambda room: room.start)
     assert (last.tensors, last.bytes, last.start) == (("last",), 16, 0.0)
     assert last.end == pytest.approx(found.total.seconds)
+    assert len(others) == (size > 0)  # what no call touches needs no memory
     inside = sum(call.work.seconds for call in found.calls[1:3])
-    assert between.start == found.sequence[0][1]  # as long as the loop
-    assert between.end == pytest.approx(between.start + inside)
+    for between in others:  # as long as the loop
+        assert between.start == found.sequence[0][1]
+        assert between.end == pytest.approx(between.start + inside)
 
 
 def test_rooms_are_where_the_plan_has_temporaries() -> None:
