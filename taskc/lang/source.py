@@ -337,6 +337,8 @@ def _column(text: str, offset: int) -> int:
 
 def way_out(site: Location) -> Location | None:
     """A `return`, `break` or `continue` that leaves the body of the `with` whose head is at a place."""
+    if _stated.get() is not None:
+        return None
     lines = linecache.getlines(site.file)
     for node in _module(site.file, lines).withs:
         if any(_is_at(item.context_expr, site) for item in node.items):

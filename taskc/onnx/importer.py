@@ -11,7 +11,7 @@ import keyword
 import pkgutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeAlias
 
@@ -98,18 +98,20 @@ def import_graph(
     inputs: Mapping[str, TensorType],
     known: Mapping[str, Array] | None = None,
     assumptions: Assumptions | None = None,
+    late: frozenset[str] = frozenset(),
 ) -> Imported:
     """The program of a graph for these types of its inputs, but for those whose elements are known.
 
     assumptions  what the program takes for granted where extents are dimensions; it is added to. Without them the
                  program has to be right for all sizes
+    late         names of what decides only when the program runs
     """
     counts = [f"{name}_count" for name in graph.outputs]
     names = _identifiers([*inputs, *graph.outputs, *counts])
     outputs: list[Output] = []
 
     def body(*handles: TensorHandle) -> dict[str, TensorHandle]:
-        scope = _Scope({**dict(zip(inputs, handles, strict=True)), **(known or {})}, None)
+        scope = _Scope({**dict(zip(inputs, handles, strict=True)), **(known or {})}, None, late)
         made: dict[str, TensorHandle] = {}
         _build(graph, scope)
         own = names[len(inputs) :]
@@ -174,6 +176,7 @@ class _Scope:
 
     values: dict[str, Held]
     outer: _Scope | None
+    late: frozenset[str]
 
     def find(self, name: str) -> Held:
         scope: _Scope | None = self
@@ -204,17 +207,20 @@ def _built(node: Node, scope: _Scope) -> tuple[Held | None, ...]:
 
     def inline(graph: Graph, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
         names = [value.name for value in graph.inputs]
-        inner = _Scope(dict(zip(names, given, strict=True)), scope)
+        inner = _Scope(dict(zip(names, given, strict=True)), scope, scope.late)
         _build(graph, inner)
         _check_counts(node, graph.outputs, inner)
         return tuple([rows_of(inner.find(name)) for name in graph.outputs])
 
-    inputs = tuple([scope.find(name) if name else None for name in node.inputs])
     _check_counts(node, node.reads, scope)
-    call = Call(node, inputs, inline)
+    # What bodies read is made now, not where a flag decides whether it is.
+    for name in {name for inner in node.graphs for name in inner.captured}:
+        rows_of(scope.find(name))
+    inputs = tuple([scope.find(name) if name else None for name in node.inputs])
+    call = Call(node, inputs, inline, late=scope.late)
     if inputs and all(map(is_few, inputs)):
         try:
-            return _made(builder, Call(node, inputs, inline, by_python=True))
+            return _made(builder, replace(call, by_python=True))
         except NeedsKernelError:
             pass
     if _is_constant(node, inputs):
@@ -230,7 +236,7 @@ def _check_counts(node: Node, names: Iterable[str], scope: _Scope) -> None:
                 f"{node.title}: how many elements '{name}' has is known only when the model runs",
                 node.where,
             )
-            error.name = name
+            error.names = (name,)
             raise error
 
 

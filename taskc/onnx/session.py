@@ -65,11 +65,13 @@ class _Programs:
     """What has been made for inputs of one set of types and ranks.
 
     The elements of some inputs decide what is compiled: shapes, numbers of repeats, conditions. There are programs for
-    each set of them, and `decisive` says which inputs they are.
+    each set of them, and `decisive` says which inputs they are. What else decides, under the names `late`, does so
+    when the program runs.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     decisive: tuple[str, ...] = ()
+    late: frozenset[str] = frozenset()
     made: OrderedDict[tuple[object, ...], Versions] = field(default_factory=OrderedDict)
 
     def program(self, graph: Graph, feeds: Mapping[str, Array]) -> Imported:
@@ -78,15 +80,28 @@ class _Programs:
             try:
                 return versions.program(shapes)
             except DataError as error:
-                behind = inputs_behind(graph, error.name) - {*decisive}
-                few = [name for name in sorted(behind) if feeds[name].size <= _MOST_DECISIVE]
-                if not few:
-                    raise
-                with self.lock:  # another thread may have found it out
-                    found = [name for name in few if name not in self.decisive]
-                    if found:
-                        self.decisive += tuple(found)
-                        self.made.clear()
+                with self.lock:
+                    self._decide(error, graph, feeds, decisive)
+
+    def _decide(
+        self, error: DataError, graph: Graph, feeds: Mapping[str, Array], decisive: tuple[str, ...]
+    ) -> None:
+        """Has one more thing decide what is compiled, or what is run; another thread may have found it out."""
+        for name in error.names:
+            behind = inputs_behind(graph, name) - {*decisive}
+            if error.can_wait and not (behind and all(_is_option(feeds[one]) for one in behind)):
+                if name not in self.late:
+                    self.late |= {name}
+                    self.made.clear()
+                return
+            few = [one for one in sorted(behind) if feeds[one].size <= _MOST_DECISIVE]
+            if few:
+                found = [one for one in few if one not in self.decisive]
+                self.decisive += tuple(found)
+                if found:
+                    self.made.clear()
+                return
+        raise error
 
     def programs(self) -> list[Imported]:
         with self.lock:
@@ -105,9 +120,14 @@ class _Programs:
             if versions is None:
                 known = {name: feeds[name].copy() for name in decisive}
                 dtypes = {name: from_numpy(array.dtype) for name, array in rest.items()}
-                versions = Versions(graph, dtypes, known)
+                versions = Versions(graph, dtypes, known, self.late)
             keep(self.made, key, versions, _MOST_KEPT)
         return decisive, versions, tuple([array.shape for array in rest.values()])
+
+
+def _is_option(array: Array) -> bool:
+    """Whether it is rather a choice among programs than data: a sample rate, a flag."""
+    return array.size == 1 and array.dtype.kind in "biu"
 
 
 class Model:
@@ -170,7 +190,8 @@ class Model:
             try:
                 imported = self._program(arrays)
             except (CountError, DataError) as error:
-                parts = cut_at(self._rewritten, error.name)
+                cuts = (cut_at(self._rewritten, name) for name in error.names)
+                parts = next(filter(None, cuts), ())
                 if not parts:
                     raise
                 self._parts = tuple([Model(part, is_part=True) for part in parts])

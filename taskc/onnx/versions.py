@@ -133,6 +133,7 @@ class Versions:
 
     dtypes   of the other inputs
     known    the decisive inputs
+    late     names of what decides only when a program runs
     seen     the last shapes that a program was made for
     numbers  axes that are no dimensions
     """
@@ -140,6 +141,7 @@ class Versions:
     graph: Graph
     dtypes: Mapping[str, DType]
     known: Mapping[str, Array]
+    late: frozenset[str] = frozenset()
     exact: OrderedDict[Shapes, Imported] = field(default_factory=OrderedDict)
     open: list[_Open] = field(default_factory=list)
     served: OrderedDict[Shapes, Imported] = field(default_factory=OrderedDict)
@@ -180,7 +182,7 @@ class Versions:
             name: dtype[shape]
             for (name, dtype), shape in zip(self.dtypes.items(), shapes, strict=True)
         }
-        made = import_graph(self.graph, kinds, self.known)
+        made = import_graph(self.graph, kinds, self.known, late=self.late)
         with self.lock:
             return keep(self.exact, shapes, made, _MOST_EXACT)
 
@@ -220,7 +222,7 @@ class Versions:
             name: TensorType(dtype, form.shape(number, len(shapes[number])))
             for number, (name, dtype) in enumerate(self.dtypes.items())
         }
-        made = import_graph(self.graph, kinds, self.known, assumptions)
+        made = import_graph(self.graph, kinds, self.known, assumptions, self.late)
         if made.program.ir.parameters:
             whole_program(made.program)
         return made

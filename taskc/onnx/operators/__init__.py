@@ -75,9 +75,14 @@ class NeedsKernelError(Exception):
 
 
 class DataError(CompileError):
-    """What is to be built depends on what `name` stands for, which is known only when the model runs."""
+    """What is to be built depends on what is known only when the model runs.
 
-    name = ""
+    names     of what would have to be known, any one of them
+    can_wait  it may be built for any value, which decides when it runs
+    """
+
+    names: tuple[str, ...] = ()
+    can_wait = False
 
 
 class SizeError(CompileError):
@@ -87,9 +92,9 @@ class SizeError(CompileError):
 
 
 class CountError(CompileError):
-    """What is to be built depends on how many elements there are of `name`, which is `Counted`."""
+    """What is to be built depends on how many elements there are of one of `names`, which is `Counted`."""
 
-    name = ""
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +103,14 @@ class Call:
 
     inline     builds the nodes of a graph in one of its attributes, given that graph's inputs
     by_python  all inputs are few known integers, and Python computes with them
+    late       the names of what isn't decided while the model is traced, though it might be
     """
 
     node: Node
     inputs: tuple[Held | None, ...]
     inline: Inline
     by_python: bool = False
+    late: frozenset[str] = frozenset()
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """What the model says, or ONNX's default, or this one."""
@@ -143,15 +150,19 @@ class Call:
         """An input that says what is to be built: it can't wait for run time."""
         found = self.given(position)
         if isinstance(found, TensorHandle):
-            name = self.node.inputs[position]
-            error = DataError(
-                f"{self.node.title}: its input {position}, '{name}', is known only when the model runs, and what is"
-                " compiled depends on it",
-                self.node.where,
-            )
-            error.name = name
-            raise error
+            raise self.unknown(position)
         return found
+
+    def unknown(self, position: int, *, can_wait: bool = False) -> DataError:
+        """That an input's elements aren't known."""
+        name = self.node.inputs[position]
+        error = DataError(
+            f"{self.node.title}: its input {position}, '{name}', is known only when the model runs, and what is"
+            " compiled depends on it",
+            self.node.where,
+        )
+        error.names, error.can_wait = (name,), can_wait
+        return error
 
     def _described(self, position: int) -> Held:
         found = self.inputs[position] if position < len(self.inputs) else None

@@ -1,14 +1,21 @@
-"""If, Loop and Scan, where it is known which branch is taken and how many steps there are: steps are unrolled."""
+"""If, Loop and Scan.
+
+What is known while a model is traced is decided then: the branch that is taken, and how many turns there are, each
+built for itself, so that its shapes may be others. Else it is a branch or a while of the program, whose bodies make
+tensors of the same types whatever happens. How many parts a loop stacks up has to be known.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import numpy as np
 
 import taskc as tc
+from taskc import CompileError, TensorType, boolean
 from taskc.lang.tracing import TensorHandle
-from taskc.onnx.operators import Call, Made, Tensor, handle_of, operator
+from taskc.onnx.operators import Call, DataError, Made, Tensor, dtype_of, handle_of, operator
 from taskc.onnx.operators.common import are_equal, axis_of, spliced
 from taskc.onnx.operators.movement import joined
 from taskc.onnx.operators.shapes import with_shape
@@ -18,23 +25,46 @@ _MOST_STEPS = 4096
 
 @operator("If")
 def if_(call: Call) -> Made:
-    taken = "then_branch" if bool(call.known(0).reshape(-1)[0]) else "else_branch"
-    return call.inline(call.attribute(taken), ())
+    condition = call.given(0)
+    branches = [call.attribute(name) for name in ("then_branch", "else_branch")]
+    if isinstance(condition, TensorHandle):
+        return _or_known(call, 0, lambda: _branch(call, condition, *branches))
+    return call.inline(branches[not condition.reshape(-1)[0]], ())
+
+
+def _branch(call: Call, condition: TensorHandle, then: Any, otherwise: Any) -> Made:
+    with tc.branch(condition):
+        made = call.inline(then, ())
+        outputs = [_carried(handle_of(tensor)) for tensor in made]
+    with tc.otherwise():
+        others = call.inline(otherwise, ())
+        for name, output, other in zip(call.node.outputs, outputs, others, strict=True):
+            if not _is_alike(output, other):
+                raise call.node.error(
+                    f"its output '{name}' is {_kind(output)} or {_kind(other)}, and which one is known only"
+                    " when it runs"
+                )
+            _carried(handle_of(other), output)
+    return tuple(outputs)
 
 
 @operator("Loop")
 def loop(call: Call) -> Made:
     body = call.attribute("body")
-    most = call.number(call.integers(0)[0], "the number of its steps") if call.has(0) else None
-    goes_on: Tensor = call.known(1) if call.has(1) else np.array(True)
+    most: Tensor | None = call.given(0) if call.has(0) else None
+    goes_on: Tensor = call.given(1) if call.has(1) else np.array(True)
     state = [call.given(position) for position in range(2, len(call.inputs))]
-    kept: list[list[Tensor]] = [[] for _ in body.outputs[1 + len(state) :]]
-    step = 0
-    while most is None or step < most:
-        if isinstance(goes_on, TensorHandle):
-            raise call.node.error(
-                f"whether it goes on after {step} steps is known only when it runs"
+    for position, given in enumerate((most, goes_on)):
+        if isinstance(given, TensorHandle):
+            return _or_known(
+                call, position, lambda: _turns(call, body, most, goes_on, state, np.array(0))
             )
+    kept: list[list[Tensor]] = [[] for _ in body.outputs[1 + len(state) :]]
+    limit = None if most is None else call.number(call.integers(0)[0], "the number of its steps")
+    step = 0
+    while limit is None or step < limit:
+        if isinstance(goes_on, TensorHandle):
+            return _turns(call, body, most, goes_on, state, np.array(step))
         if not goes_on.reshape(-1)[0]:
             break
         if step == _MOST_STEPS:
@@ -47,44 +77,183 @@ def loop(call: Call) -> Made:
     return (*state, *(_stacked(call, tensors, 0) for tensors in kept))
 
 
+def _turns(
+    call: Call, body: Any, most: Tensor | None, goes_on: Tensor, given: Sequence[Tensor], first: Any
+) -> Made:
+    """The turns from the first one on, as many as are seen when it runs."""
+    stacked = call.node.outputs[len(given) :]
+    if any(stacked):
+        raise call.node.error(
+            f"how many parts its output '{next(filter(None, stacked))}' has is known only when it runs"
+        )
+    state = [_carried(handle_of(tensor)) for tensor in given]
+    count = _carried(_scalar(first.astype(np.int64)))
+    limit = None if most is None else _scalar(most)
+    flag = cast("TensorHandle", tc.empty(TensorType(boolean, ())))
+    _set_flag(flag, _scalar(goes_on), count, limit)
+    for _ in tc.steps_while(flag):
+        goes_on, *made = call.inline(body, (count, flag, *state))
+        goes_on = _carried(_scalar(goes_on))
+        _change(call, state, made[: len(state)])
+        following = tc.compute((), lambda: count[()] + 1, name="count")
+        _carried(cast("TensorHandle", following), count)
+        _set_flag(flag, goes_on, count, limit)
+    return tuple(state)
+
+
+def _change(call: Call, state: Sequence[TensorHandle], made: Sequence[Tensor]) -> None:
+    """Has a state be what one turn has made of it."""
+    for own, new in zip(state, made, strict=True):
+        if not _is_alike(own, new):
+            raise call.node.error(
+                f"a turn makes {_kind(new)} of the {_kind(own)} that it carries, and taskc takes such that stay"
+                " of one type"
+            )
+    # One value may be what another one was: all are taken before any is changed.
+    taken = [_carried(handle_of(new)) for new in made]
+    for own, new in zip(state, taken, strict=True):
+        _carried(new, own)
+
+
+def _set_flag(
+    flag: TensorHandle, goes_on: Any, count: TensorHandle, limit: TensorHandle | None
+) -> None:
+    if limit is None:
+        tc.compute((), lambda: goes_on[()], name="goes_on", out=flag)
+    else:
+        tc.compute((), lambda: goes_on[()] and count[()] < limit[()], name="goes_on", out=flag)
+
+
+def _or_known(call: Call, position: int, build: Callable[[], Made]) -> Made:
+    """What is built for any value of an input that is to decide when it runs; if that fails, it has to be known."""
+    if call.node.inputs[position] not in call.late:
+        raise call.unknown(position, can_wait=True)
+    try:
+        return build()
+    except DataError as error:
+        if not error.can_wait:
+            error.names += (call.node.inputs[position],)
+        raise
+    except CompileError as reason:
+        unknown = DataError(reason.message, reason.location, reason.hint, reason.notes)
+        unknown.names = (call.node.inputs[position],)
+        raise unknown from reason
+
+
+def _carried(x: TensorHandle, out: TensorHandle | None = None) -> TensorHandle:
+    """Memory with the elements of a tensor."""
+    return cast("TensorHandle", tc.compute(x.shape, lambda *at: x[at], name="carried", out=out))
+
+
+def _scalar(tensor: Tensor) -> TensorHandle:
+    """What has one element without axes."""
+    return cast("TensorHandle", handle_of(tensor).reshape())
+
+
+def _is_alike(one: Tensor, other: Tensor) -> bool:
+    return (
+        dtype_of(one) is dtype_of(other)
+        and len(one.shape) == len(other.shape)
+        and all(map(are_equal, one.shape, other.shape))
+    )
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{dtype_of(tensor)}[{', '.join(map(str, tensor.shape))}]"
+
+
+@operator("Scan", since=8)
+def scan_of_batches(call: Call) -> Made:
+    """Each of a batch goes over its own steps."""
+    if call.has(0):
+        raise call.node.error(
+            "taskc doesn't have sequences of different lengths in a Scan of version 8"
+        )
+    body, count = call.attribute("body"), call.attribute("num_scan_inputs")
+    given = [handle_of(call.given(position)) for position in range(1, len(call.inputs))]
+    states = len(given) - count
+    backwards = call.attribute("directions") or [0] * count
+    batch = given[0].shape[0]
+    made = [
+        _scan(
+            call, body,
+            [cast("TensorHandle", x[b]) for x in given[:states]],
+            [(cast("TensorHandle", x[b]), 0, bool(back)) for x, back in zip(given[states:], backwards, strict=True)],
+        )
+        for b in range(batch)
+    ]  # fmt: skip
+    return tuple([_stacked(call, parts, 0) for parts in zip(*made, strict=True)])
+
+
 @operator("Scan", since=9)
 def scan(call: Call) -> Made:
     body, count = call.attribute("body"), call.attribute("num_scan_inputs")
     state = [call.given(position) for position in range(len(call.inputs) - count)]
-    outputs = len(body.outputs) - len(state)
-    inputs = [call.given(position) for position in range(len(state), len(call.inputs))]
+    inputs = [handle_of(call.given(n)) for n in range(len(state), len(call.inputs))]
     axes = call.attribute("scan_input_axes") or [0] * count
     backwards = call.attribute("scan_input_directions") or [0] * count
-    places = [axis_of(call, axis, len(x.shape)) for axis, x in zip(axes, inputs, strict=True)]
-    steps = call.number(inputs[0].shape[places[0]], "the number of its steps")
-    if steps > _MOST_STEPS:
-        raise call.node.error(f"it has {steps} steps, and taskc takes up to {_MOST_STEPS}")
-    kept: list[list[Tensor]] = [[] for _ in range(outputs)]
-    for step in range(steps):
-        parts = [
-            _step_of(x, axis, steps - 1 - step if back else step)
-            for x, axis, back in zip(inputs, places, backwards, strict=True)
-        ]
-        made = call.inline(body, (*state, *parts))
-        state = [*made[: len(state)]]
-        for tensors, part in zip(kept, made[len(state) :], strict=True):
-            tensors.append(part)
+    read = [
+        (x, axis_of(call, axis, len(x.shape)), bool(back))
+        for x, axis, back in zip(inputs, axes, backwards, strict=True)
+    ]
+    made = _scan(call, body, state, read)
+    outputs = len(made) - len(state)
     ends = call.attribute("scan_output_axes") or [0] * outputs
     directions = call.attribute("scan_output_directions") or [0] * outputs
     stacked = [
-        _stacked(call, tensors[::-1] if back else tensors, axis)
-        for tensors, axis, back in zip(kept, ends, directions, strict=True)
+        _laid(x, axis_of(call, axis, len(x.shape)), bool(back))
+        for x, axis, back in zip(made[len(state) :], ends, directions, strict=True)
     ]
+    return (*made[: len(state)], *stacked)
+
+
+def _scan(
+    call: Call,
+    body: Any,
+    given: Sequence[Tensor],
+    read: Sequence[tuple[TensorHandle, int, bool]],
+) -> tuple[TensorHandle, ...]:
+    """What becomes of a state, and what the steps make, one after another.
+
+    read  what each step has a part of: along which axis, and whether backwards
+    """
+    steps = read[0][0].shape[read[0][1]]
+    state = [_carried(handle_of(tensor)) for tensor in given]
+    stacked: list[TensorHandle] = []
+    for t in tc.steps(steps):
+        parts = [_step_of(x, axis, steps - 1 - t if back else t) for x, axis, back in read]
+        made = [*map(handle_of, call.inline(body, (*state, *parts)))]
+        _change(call, state, made[: len(state)])
+        for part in made[len(state) :]:
+            kind = TensorType(part.dtype, (steps, *part.shape))
+            stacked.append(cast("TensorHandle", tc.empty(kind)))
+            _carried(part, cast("TensorHandle", stacked[-1][t]))
     return (*state, *stacked)
 
 
-def _step_of(x: Tensor, axis: int, step: int) -> Tensor:
+def _step_of(x: TensorHandle, axis: int, step: Any) -> TensorHandle:
     """A tensor without an axis, at one place of it."""
-    whole = handle_of(x)
-    shape = (*whole.shape[:axis], *whole.shape[axis + 1 :])
-    made = tc.compute(shape, lambda *at: whole[spliced(at, axis, axis, (step,))], name="step")
-    assert isinstance(made, TensorHandle)
-    return made
+    if axis == 0:
+        return cast("TensorHandle", x[step])
+    shape = (*x.shape[:axis], *x.shape[axis + 1 :])
+    made = tc.compute(shape, lambda *at: x[spliced(at, axis, axis, (step,))], name="step")
+    return cast("TensorHandle", made)
+
+
+def _laid(x: TensorHandle, axis: int, is_backwards: bool) -> TensorHandle:
+    """What steps have made with the steps along another axis, or the last one first."""
+    if axis == 0 and not is_backwards:
+        return x
+    steps, *rest = x.shape
+
+    @tc.function
+    def element(*at):
+        step = steps - 1 - at[axis] if is_backwards else at[axis]
+        place = (step, *at[:axis], *at[axis + 1 :])
+        return x[place]
+
+    shape = (*rest[:axis], steps, *rest[axis:])
+    return cast("TensorHandle", tc.compute(shape, element, name="steps"))
 
 
 def _stacked(call: Call, parts: Sequence[Tensor], axis: int) -> Tensor:

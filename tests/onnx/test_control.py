@@ -1,0 +1,311 @@
+"""If, Loop and Scan where what decides is known only when a model runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+import taskc as tc
+from taskc import CompileError
+from taskc.ir.program import Branch, Loop, While, steps_of
+
+from .models import model, node, tensor
+
+BOOL, INT = TensorProto.BOOL, TensorProto.INT64
+many = np.arange(300, dtype=np.float32)  # more elements than may decide what is compiled
+
+
+def graph(
+    name: str,
+    inputs: list[ValueInfoProto],
+    nodes: list[Any],
+    outputs: list[ValueInfoProto],
+    **constants: Any,
+) -> GraphProto:
+    arrays = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
+    return helper.make_graph(nodes, name, inputs, outputs, initializer=arrays)
+
+
+def compiled(proto: ModelProto) -> tc.onnx.Model:
+    return tc.compile(proto)
+
+
+def steps(model: tc.onnx.Model, kind: type, **feeds: Any) -> int:
+    program = model.program(feeds).program.ir
+    return sum(isinstance(step, kind) for step in steps_of(program.calls))
+
+
+def chosen(then: list[Any], otherwise: list[Any], then_shape: Any = (300,)) -> ModelProto:
+    """z of one of two branches, by the sign of a sum."""
+    branches = {
+        "then_branch": graph("then", [], then, [tensor("z", *then_shape)], two=np.float32(2)),
+        "else_branch": graph("other", [], otherwise, [tensor("w", 300)], one=np.float32(1)),
+    }
+    return model(
+        [
+            node("ReduceSum", ["x"], ["total"], keepdims=0),
+            node("Greater", ["total", "limit"], ["flag"]),
+            node("Exp", ["x"], ["e"]),
+            node("If", ["flag"], ["y"], name="choice", **branches),
+            node("Neg", ["y"], ["r"]),
+        ],
+        [tensor("x", 300)],
+        ["r"],
+        initializer=[numpy_helper.from_array(np.float32(0), "limit")],
+    )
+
+
+def test_a_branch_by_data() -> None:
+    """Each computes from what is around, and one hands on what it gets."""
+    made = compiled(
+        chosen(
+            [node("Mul", ["x", "two"], ["t"]), node("Sub", ["t", "e"], ["z"])],
+            [node("Identity", ["x"], ["w"])],
+        )
+    )
+    x = many / 100
+    for given in (x, -x):
+        expected = given * 2 - np.exp(given) if given.sum() > 0 else given
+        np.testing.assert_allclose(made(given), -expected, rtol=1e-6)
+    assert steps(made, Branch, x=x) == 1
+
+
+def test_branches_in_branches() -> None:
+    inner = {
+        "then_branch": graph("a", [], [node("Abs", ["x"], ["p"])], [tensor("p", 300)]),
+        "else_branch": graph("b", [], [node("Neg", ["e"], ["q"])], [tensor("q", 300)]),
+    }
+    made = compiled(
+        chosen(
+            [
+                node("ReduceMax", ["x"], ["top"], keepdims=0),
+                node("Greater", ["top", "two"], ["high"]),
+                node("If", ["high"], ["z"], **inner),
+            ],
+            [node("Add", ["x", "one"], ["w"])],
+        )
+    )
+    for x in (many, many / 200, -many):
+        expected = np.abs(x) if x.max() > 2 else -np.exp(x)
+        expected = expected if x.sum() > 0 else x + 1
+        with np.errstate(over="ignore"):
+            np.testing.assert_allclose(made(x), -expected, rtol=1e-6)
+
+
+def test_branches_of_different_shapes() -> None:
+    other = [node("Identity", ["x"], ["w"])]
+    reduced = [node("ReduceSum", ["x"], ["z"], keepdims=1)]
+    with pytest.raises(CompileError) as caught:
+        compiled(chosen(reduced, other, (1,)))(many)
+    assert caught.value.message == (
+        "If node 'choice': its output 'y' is f32[1] or f32[300], and which one is known only when it runs"
+    )
+
+
+def test_a_flag_that_is_given_chooses_a_program() -> None:
+    """So its branches may have different shapes."""
+    branches = {
+        "then_branch": graph("a", [], [node("ReduceSum", ["x"], ["p"], keepdims=0)], [tensor("p")]),
+        "else_branch": graph("b", [], [node("Neg", ["x"], ["q"])], [tensor("q", 4)]),
+    }
+    made = compiled(
+        model(
+            [node("If", ["flag"], ["y"], **branches)],
+            [tensor("flag", type=BOOL), tensor("x", 4)],
+            ["y"],
+        )
+    )
+    x = many[:4]
+    assert made(np.array(True), x) == 6
+    assert made(np.array(False), x).tolist() == (-x).tolist()
+    assert steps(made, Branch, flag=np.array(True), x=x) == 0
+
+
+def loop(
+    body: list[Any],
+    outputs: list[Any],
+    inputs: list[str],
+    given: list[ValueInfoProto],
+    **constants: Any,
+) -> ModelProto:
+    """A Loop that carries `s` and `n`, perhaps with parts to stack up."""
+    carried = [tensor("s", 3), tensor("n", type=INT)]
+    inside = [tensor("i", type=INT), tensor("keep", type=BOOL), *carried]
+    made = graph("body", inside, body, outputs, **constants)
+    names = ["s_last", "n_last", *[f"all_{k}" for k in range(len(outputs) - 3)]]
+    return model([node("Loop", inputs, names, name="turns", body=made)], given, names)
+
+
+CARRIED = [tensor("go", type=BOOL), tensor("s_new", 3), tensor("n_new", type=INT)]
+# s is doubled and n counts, as long as the largest of s is small.
+DOUBLING = [
+    node("Add", ["s", "s"], ["s_new"]),
+    node("Add", ["n", "one"], ["n_new"]),
+    node("ReduceMax", ["s_new"], ["top"], keepdims=0),
+    node("Less", ["top", "limit"], ["go"]),
+]
+CONSTANTS = {"one": np.int64(1), "limit": np.float32(100)}
+
+
+def doubling(s: Any, most: int | None = None, goes_on: bool = True) -> tuple[Any, int]:
+    n = 0
+    while goes_on and (most is None or n < most):
+        s, n = s + s, n + 1
+        goes_on = s.max() < 100
+    return s, n
+
+
+def test_a_loop_until_data_says_so() -> None:
+    """The first turn is known to be made; of the others it is seen when it runs."""
+    made = compiled(
+        loop(
+            DOUBLING,
+            CARRIED,
+            ["", "", "x", "zero"],
+            [tensor("x", 3), tensor("zero", type=INT)],
+            **CONSTANTS,
+        )
+    )
+    for top in (1, 60, 99.5, 1000):
+        x = np.array([0.5, top, 1], np.float32)
+        s, n = made(x, np.array(0))
+        expected = doubling(x)
+        assert (s.tolist(), int(n)) == (expected[0].tolist(), expected[1])
+    assert steps(made, While, x=x, zero=np.array(0)) == 1
+
+
+def test_a_loop_with_a_bound_and_a_flag_of_data() -> None:
+    made = compiled(
+        model(
+            [
+                node("ReduceSum", ["m"], ["most"], keepdims=0),
+                node("ReduceMax", ["x"], ["top"], keepdims=0),
+                node("Less", ["top", "limit"], ["go"]),
+                node(
+                    "Loop", ["most", "go", "x", "zero"], ["s_last", "n_last"],
+                    body=graph(
+                        "body",
+                        [tensor("i", type=INT), tensor("keep", type=BOOL), tensor("s", 3), tensor("n", type=INT)],
+                        [*DOUBLING[:2], node("ReduceMax", ["s_new"], ["t2"], keepdims=0),
+                         node("Less", ["t2", "limit"], ["go2"])],
+                        [tensor("go2", type=BOOL), *CARRIED[1:]],
+                        one=np.int64(1),
+                    ),
+                ),
+            ],
+            [tensor("x", 3), tensor("m", 300, type=INT)],
+            ["s_last", "n_last"],
+            initializer=[
+                numpy_helper.from_array(np.float32(100), "limit"),
+                numpy_helper.from_array(np.int64(0), "zero"),
+            ],
+        )
+    )  # fmt: skip
+    for top, most in ((1, 0), (1, 3), (1, 50), (200, 5), (30, 2)):
+        x, m = np.array([0.5, top, 1], np.float32), np.zeros(300, np.int64)
+        m[7] = most
+        s, n = made(x, m)
+        expected = doubling(x, most, top < 100)
+        assert (s.tolist(), int(n)) == (expected[0].tolist(), expected[1])
+
+
+def test_turns_exchange_what_they_carry() -> None:
+    """Each value becomes what the other one was."""
+    body = graph(
+        "body",
+        [tensor("i", type=INT), tensor("keep", type=BOOL), tensor("a", 2), tensor("b", 2), tensor("last", type=INT)],
+        [
+            node("Identity", ["b"], ["a_new"]),
+            node("Identity", ["a"], ["b_new"]),
+            node("Identity", ["i"], ["last_new"]),
+            node("Identity", ["keep"], ["go"]),
+        ],
+        [tensor("go", type=BOOL), tensor("a_new", 2), tensor("b_new", 2), tensor("last_new", type=INT)],
+    )  # fmt: skip
+    made = compiled(
+        model(
+            [
+                node("ReduceSum", ["m"], ["most"], keepdims=1),
+                node("Loop", ["most", "", "x", "z", "none"], ["p", "q", "r"], body=body),
+            ],
+            [tensor("x", 2), tensor("z", 2), tensor("m", 300, type=INT)],
+            ["p", "q", "r"],
+            initializer=[numpy_helper.from_array(np.int64(-1), "none")],
+        )
+    )
+    x, z = np.array([1, 2], np.float32), np.array([3, 4], np.float32)
+    for most in (0, 1, 2, 5):
+        p, q, r = made(x, z, np.eye(1, 300, dtype=np.int64)[0] * most)
+        a, b = (z, x) if most % 2 else (x, z)
+        assert (p.tolist(), q.tolist(), int(r)) == (a.tolist(), b.tolist(), most - 1)
+
+
+def test_what_a_loop_cannot_say() -> None:
+    given = [tensor("x", 3), tensor("zero", type=INT)]
+    stacking = loop(
+        [*DOUBLING, node("Neg", ["s_new"], ["part"])], [*CARRIED, tensor("part", 3)],
+        ["", "", "x", "zero"], given, **CONSTANTS,
+    )  # fmt: skip
+    with pytest.raises(CompileError) as caught:
+        compiled(stacking)(many[:3], np.array(0))
+    assert caught.value.message == (
+        "Loop node 'turns': how many parts its output 'all_0' has is known only when it runs"
+    )
+    growing = loop(
+        [node("Concat", ["s", "s"], ["s_new"], axis=0), *DOUBLING[1:]], CARRIED, ["", "", "x", "zero"], given,
+        **CONSTANTS,
+    )  # fmt: skip
+    with pytest.raises(CompileError) as caught:
+        compiled(growing)(many[:3], np.array(0))
+    assert caught.value.message == (
+        "Loop node 'turns': a turn makes f32[12] of the f32[6] that it carries, and taskc takes such that stay of one"
+        " type"
+    )
+
+
+def scanned(x: Any, z: Any, state: Any) -> tuple[Any, Any, Any]:
+    """By columns of x, the last one first, and rows of z."""
+    sums, products = [], []
+    for t in range(len(z)):
+        state = state + x[:, len(z) - 1 - t]
+        sums.append(state * 2)
+        products.append(state * z[t])
+    return state, np.stack(sums[::-1], 1), np.stack(products)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 37])
+def test_a_scan_is_a_loop(count: int) -> None:
+    body = graph(
+        "body",
+        [tensor("s", 3), tensor("xt", 3), tensor("zt", 3)],
+        [
+            node("Add", ["s", "xt"], ["s_new"]),
+            node("Add", ["s_new", "s_new"], ["twice"]),
+            node("Mul", ["s_new", "zt"], ["product"]),
+        ],
+        [tensor("s_new", 3), tensor("twice", 3), tensor("product", 3)],
+    )
+    made = compiled(
+        model(
+            [
+                node(
+                    "Scan", ["s0", "x", "z"], ["s1", "sums", "products"], body=body, num_scan_inputs=2,
+                    scan_input_axes=[1, 0], scan_input_directions=[1, 0], scan_output_axes=[-1, 0],
+                    scan_output_directions=[1, 0],
+                )
+            ],
+            [tensor("s0", 3), tensor("x", 3, None), tensor("z", None, 3)],
+            ["s1", "sums", "products"],
+        )
+    )  # fmt: skip
+    pick = np.random.default_rng(0)
+    x, z, s = (pick.standard_normal(shape, np.float32) for shape in ((3, count), (count, 3), (3,)))
+    found = made(s, x, z)
+    if count:
+        for one, other in zip(found, scanned(x, z, s), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5)
+    assert [one.shape for one in found] == [(3,), (3, count), (count, 3)]
+    assert steps(made, Loop, s0=s, x=x, z=z) == 1
