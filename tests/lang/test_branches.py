@@ -238,6 +238,22 @@ def test_what_both_bodies_write_is_written() -> None:
         assert checked(program)(numbers(6), np.array([flag])).tolist() == (4 * numbers(6)).tolist()
 
 
+def test_a_body_reads_what_it_and_earlier_steps_have_written() -> None:
+    @tc.program
+    def program(x: f32[n], flags: boolean[n], y: tc.out[f32[n]]):
+        u = tc.empty(f32[n])
+        for t in tc.steps(n):
+            with tc.branch(flags[t]):
+                doubled(x[t : t + 1], out=u[t : t + 1])
+                halved(u[0 : t + 1])
+            with tc.otherwise():
+                doubled(x[t : t + 1], out=u[t : t + 1])
+        doubled(u, out=y)
+
+    x, flags = numbers(4) + 1, np.array([False, True, False, True])
+    assert checked(program)(x, flags).tolist() == [1, 2, 6, 8]
+
+
 def test_the_checker_examines_what_is_taken() -> None:
     assert tc.check(collatz, (np.array(3),)) == ()
     assert tc.check(chosen, (numbers(3), np.array([False]))) == ()
