@@ -113,7 +113,10 @@ if TYPE_CHECKING:
     from taskc.tune.template import tune
     from taskc.user_passes import register_pass
 
-    compile: Callable[..., Any]  # what it is stands on these names
+    # What these are stands on the public names.
+    compile: Callable[..., Any]
+    load_bundle: Callable[..., Any]
+    save_bundle: Callable[..., Any]
 
 __version__ = VERSION
 
@@ -188,6 +191,7 @@ __all__ = [
     "isnan",
     "kernel",
     "load",
+    "load_bundle",
     "local",
     "log",
     "log1p",
@@ -206,6 +210,7 @@ __all__ = [
     "repeat",
     "replicate",
     "rsqrt",
+    "save_bundle",
     "scan",
     "shared",
     "sigmoid",
@@ -245,8 +250,10 @@ _LOADED_LATER = {
     "check": "taskc.checking",
     "compile": "taskc.onnx.session",
     "device": "taskc.device",
+    "load_bundle": "taskc.onnx.bundled",
     "onnx": "taskc.onnx",
     "register_pass": "taskc.user_passes",
+    "save_bundle": "taskc.onnx.bundled",
     "tune": "taskc.tune",
 }
 

@@ -37,14 +37,14 @@ from taskc.lang.definition import Definition, KernelDefinition
 from taskc.lang.program import ProgramDefinition
 from taskc.launches import as_it_lies, launches, on_host
 from taskc.machine import machine
-from taskc.passes.programs.lifetimes import blocks_of
-from taskc.passes.programs.pipeline import lower_program
+from taskc.passes.programs.lifetimes import Block, blocks_of
 from taskc.places import Device
 from taskc.planning import Busy, plan
 from taskc.settings import VERSION, cache_folder, target_name, thread_limit
 from taskc.user_passes import UserPass, on_change, over_plan, over_program, registered
 
 if TYPE_CHECKING:
+    from taskc.backend.cpu.compile import Loaded
     from taskc.backend.cuda.compiled import Compiled
 
 Call: TypeAlias = Callable[..., Any]
@@ -284,6 +284,8 @@ def scheduled(
     made, passes = _entry(definition).scheduled, registered()
     key = machine_name, passes
     if key not in made:
+        from taskc.passes.programs.pipeline import lower_program  # all passes: a bundle needs none
+
         check_target(machine_name, definition.ir.loc)
         others = partial(over_program, passes)
         program = lower_program(definition.ir, machine(machine_name), others)
@@ -359,7 +361,6 @@ register_target("sim", _simulator)
 def _processor() -> Backend:
     from taskc.backend.cache import Cache
     from taskc.backend.cpu import target as cpu
-    from taskc.passes.pipeline import lower
 
     version = compiler_version()
     kept = Cache(cache_folder() / "cpu")
@@ -367,6 +368,8 @@ def _processor() -> Backend:
     cpu.limit_threads(thread_limit())
 
     def compile(kernel: Kernel, facts: Hashable) -> Runner:
+        from taskc.passes.pipeline import lower
+
         loaded = cpu.load(kernel, lower, kept, version)
 
         def failed(number: int) -> None:
@@ -380,28 +383,39 @@ def _processor() -> Backend:
         return Runner(run, lambda otherwise: loaded.entry(otherwise, failed), loaded)
 
     def program(made: Program, runners: list[Runner]) -> Runner:
-        blocks, passes = blocks_of(made), registered()
-
-        def planned(sizes: Mapping[Variable, Any], threads: int, busy: Busy) -> Plan:
-            return over_plan(passes, made, plan(made, blocks, sizes, threads, busy))
-
-        loaded = cpu.LoadedProgram(made, [runner.code for runner in runners], planned)
-
-        def failed(number: int) -> None:
-            code = runners[number >> 32].code
-            _assertion_failed(*code.compiled.asserts[(number & 0xFFFFFFFF) - 1])
-
-        def run(bound: Bound) -> None:
-            number = loaded.run(bound.values, bound.dimensions)
-            if number:
-                failed(number)
-
-        return Runner(run, lambda otherwise: loaded.entry(otherwise, failed), loaded)
+        return loaded_program(made, [runner.code for runner in runners], blocks_of(made))
 
     return Backend(compile, alignment=1, program=program)
 
 
 register_target("cpu", _processor)
+
+
+def loaded_program(made: Program, kernels: list[Loaded], blocks: list[Block]) -> Runner:
+    """What runs a program on the processor.
+
+    kernels  in the order of their first calls
+    blocks   the memory of its temporaries
+    """
+    from taskc.backend.cpu.target import LoadedProgram
+
+    passes = registered()
+
+    def planned(sizes: Mapping[Variable, Any], threads: int, busy: Busy) -> Plan:
+        return over_plan(passes, made, plan(made, blocks, sizes, threads, busy))
+
+    loaded = LoadedProgram(made, kernels, planned)
+
+    def failed(number: int) -> None:
+        code = kernels[number >> 32].compiled
+        _assertion_failed(*code.asserts[(number & 0xFFFFFFFF) - 1])
+
+    def run(bound: Bound) -> None:
+        number = loaded.run(bound.values, bound.dimensions)
+        if number:
+            failed(number)
+
+    return Runner(run, lambda otherwise: loaded.entry(otherwise, failed), loaded)
 
 
 def compiler_version() -> str:

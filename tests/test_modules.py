@@ -46,6 +46,7 @@ ELSEWHERE = {
     "onnx/test_reader.py": "onnx/attributes onnx/constants onnx/graph onnx/order onnx/protobuf"
     " onnx/resolve onnx/schemas onnx/writer onnx/written",
     "onnx/test_extract.py": "onnx/cut",
+    "onnx/test_session.py": "onnx/model onnx/outputs onnx/traced",
     "onnx/test_node_cases.py": "onnx/backend onnx/operators/control onnx/operators/casts onnx/operators/common"
     " onnx/operators/einsum onnx/operators/fourier onnx/operators/generators"
     " onnx/operators/movement onnx/operators/pads onnx/operators/resizing onnx/operators/shapes"

@@ -17,16 +17,17 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import BinaryIO
 
 LIMIT = 256 << 20  # bytes; the entries that were used longest ago go first
 _PRUNED_EVERY = 32  # writes
 _MAGIC = b"taskc 2\n"
-_SOURCES = ("*.py", "*.ll", "*.cuh")
+_SOURCES = (".py", ".ll", ".cuh", ".lark", ".jsonl")
 # An entry, and one that is being written. Nothing else is the cache's to delete.
 _NAME = re.compile(r"[0-9a-f]{64}(\.[0-9a-f]{16})?")
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -86,36 +87,56 @@ class Cache:
     _writes: int = 0
 
     def get(self, key: str) -> bytes | None:
+        file = self.open(key)
+        if file is None:
+            return None
+        try:
+            with file:
+                content = file.read()
+        except OSError:
+            return None
+        start = len(_MAGIC) + 32
+        payload = content[start:]
+        if content[:start] == _head(key, payload):
+            return payload
+        logger.warning("the cache entry %s is damaged and is made again", self.folder / key)
+        return None
+
+    def open(self, key: str) -> BinaryIO | None:
+        """The file of an entry, which is ours alone; whether it is whole is for the caller to see."""
         try:
             with _opened(self.folder) as folder:
-                return None if folder is None else self._read(folder, key)
+                return None if folder is None else self._open(folder, key)
         except OSError:
             return None
 
-    def _read(self, folder: _Opened, key: str) -> bytes | None:
-        descriptor = folder.open(key, _ENTRY)
-        with open(descriptor, "rb") as file:
-            problem = _problem(os.fstat(descriptor), stat.S_ISREG)
-            if problem:
-                _warn(f"the cache entry {self.folder / key} {problem}: it is made again")
-                return None
-            content = file.read()
-            start = len(_MAGIC) + 32
-            payload = content[start:]
-            if content[:start] != _head(key, payload):
-                logger.warning("the cache entry %s is damaged and is made again", self.folder / key)
-                return None
-            with suppress(OSError):  # a read-only cache: its owner prunes it
-                os.utime(descriptor if os.utime in os.supports_fd else self.folder / key)
-            return payload
+    def _open(self, folder: _Opened, key: str) -> BinaryIO | None:
+        file = open(folder.open(key, _ENTRY), "rb")  # noqa: SIM115 (the caller's)
+        problem = _problem(os.fstat(file.fileno()), stat.S_ISREG)
+        if problem:
+            file.close()
+            _warn(f"the cache entry {self.folder / key} {problem}: it is made again")
+            return None
+        with suppress(OSError):  # a read-only cache: its owner prunes it
+            os.utime(file.fileno() if os.utime in os.supports_fd else self.folder / key)
+        return file
 
     def put(self, key: str, payload: bytes) -> None:
+        self.write(key, [_head(key, payload), payload])
+
+    def write(
+        self, key: str, pieces: Iterable[bytes | memoryview], *, durable: bool = False
+    ) -> None:
+        """Puts a file there, which tells by itself whether it is whole and what it is called.
+
+        durable  what has the name is on the disk, even if the power fails then
+        """
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with _opened(self.folder) as folder:
                 if folder is None:
                     return
-                _write(folder, key, _head(key, payload) + payload)
+                _write(folder, key, pieces, durable)
                 if self._writes % _PRUNED_EVERY == 0:
                     self._prune(folder)
                 self._writes += 1
@@ -145,13 +166,16 @@ def _head(key: str, payload: bytes) -> bytes:
     return _MAGIC + hashlib.sha256(key.encode() + b"\n" + payload).digest()
 
 
-def _write(folder: _Opened, key: str, content: bytes) -> None:
+def _write(folder: _Opened, key: str, pieces: Iterable[bytes | memoryview], durable: bool) -> None:
     """Writes under another name first: who reads at the same time finds all of it or nothing."""
     name = f"{key}.{secrets.token_hex(8)}"
     descriptor = folder.open(name, _NEW)
     try:
         with open(descriptor, "wb") as file:
-            file.write(content)
+            file.writelines(pieces)
+            if durable:
+                file.flush()
+                os.fsync(descriptor)
         folder.rename(name, key)
     except BaseException:
         with suppress(OSError):
@@ -249,15 +273,10 @@ def sources_version(version: str, kept: Path, *folders: Path) -> str:
 
     kept  the folder of a cache: it remembers the content of sources that haven't been touched since
     """
-    found = [
-        (folder, path)
-        for folder in folders
-        for kind in _SOURCES
-        for path in sorted(folder.rglob(kind))
-    ]
+    found = [(folder, path) for folder in folders for path in sorted(_sources(str(folder)))]
     seen = [version]
     for _, path in found:
-        status = path.stat()
+        status = os.stat(path)
         seen.append(f"{path} {status.st_mtime_ns} {status.st_size}")
     memory, key = Cache(kept), key_of(*seen)
     known = memory.get(key)
@@ -265,8 +284,13 @@ def sources_version(version: str, kept: Path, *folders: Path) -> str:
         return known.decode()
     parts = [version]
     for folder, path in found:
-        content = hashlib.sha256(path.read_bytes()).hexdigest()
-        parts.append(f"{folder.name}/{path.relative_to(folder).as_posix()} {content}")
+        content = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        parts.append(f"{folder.name}/{Path(path).relative_to(folder).as_posix()} {content}")
     made = key_of(*parts)
     memory.put(key, made.encode())
     return made
+
+
+def _sources(folder: str) -> Iterator[str]:
+    for place, _, names in os.walk(folder):
+        yield from [os.path.join(place, name) for name in names if name.endswith(_SOURCES)]

@@ -6,8 +6,7 @@ import argparse
 import json
 from dataclasses import asdict
 
-import taskc as tc
-from taskc.commands.models import add_model, add_precision, feeds_of
+from taskc.commands.models import add_model, add_precision, feeds_of, is_model, model_of
 from taskc.commands.onnx_runtime import Peer
 from taskc.commands.options import add_json, seconds_of
 from taskc.commands.terminal import Progress, UsageError, many, write, write_text
@@ -17,7 +16,7 @@ from taskc.tune.timing import Probe, pairs
 _PEERS = ("onnxruntime",)
 
 _CALM = 0.05  # seconds, in which the other side's threads stop waiting for work
-SUMMARY = "time a model against ONNX Runtime"
+SUMMARY = "time a model, or a bundle of one, against ONNX Runtime"
 DESCRIPTION = """\
 Times an ONNX model here and in ONNX Runtime, one after the other in turn, each with all of its
 optimizations and on as many threads, which TASKC_THREADS says. The ratio is the median of theirs
@@ -25,11 +24,15 @@ over ours, pair by pair: above 1, this is faster.
 
   taskc bench model.onnx --dim batch=8
   taskc bench model.onnx --precision bf16     # ONNX Runtime stays in f32
+  taskc bench model.taskc --onnx model.onnx     # a bundle, and the model that it was made of
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model(parser)
+    add_model(parser, "FILE.onnx|FILE.taskc", "the model, or a bundle of one")
+    parser.add_argument(
+        "--onnx", metavar="FILE.onnx", help="what a bundle was made of: the peers run that"
+    )
     add_precision(parser)
     parser.add_argument(
         "--against", metavar="PEERS", type=_peers, default=_PEERS,
@@ -44,16 +47,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     threads = machine().threads
+    path = options.onnx or options.model
+    if not is_model(path):
+        raise UsageError(
+            f"peers don't run {path}: --onnx FILE.onnx is what it was made of; taskc run times it alone"
+        )
     rows = []
     with Progress() as progress:
         progress(f"compiling {options.model}")
-        model = tc.compile(options.model, precision=options.precision)
+        model = model_of(options.model, options.precision)
         feeds = feeds_of(model, options)
         model.run(None, feeds)
         probe = Probe(threads)
         for name in options.against:
             progress(f"timing {options.model} and {name}")
-            peer = Peer(options.model, threads)
+            peer = Peer(path, threads)
             found = pairs(
                 lambda: model.run(None, feeds),
                 lambda peer=peer: peer.run(feeds),  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""taskc compile: a model, or a part of one, ahead of its first call, into the cache."""
+"""taskc compile: a model, a part of one or a program, ahead of its first call: into the cache, or into a file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import taskc as tc
-from taskc.commands.models import add_model, add_precision, feeds_of, is_model
+from taskc.commands.loading import load_kernel
+from taskc.commands.models import (
+    add_model,
+    add_precision,
+    feeds_of,
+    is_bundle,
+    is_model,
+    shape_of,
+    shaped_feeds,
+)
 from taskc.commands.options import add_json
 from taskc.commands.terminal import Progress, UsageError, many, write, write_text
 from taskc.driver import scheduled, whole_program
@@ -19,21 +28,31 @@ from taskc.lang.program import ProgramDefinition
 from taskc.passes.programs.lifetimes import blocks_of
 from taskc.planning import plan
 
-SUMMARY = "compile a model ahead, or cut a part out of one"
+SUMMARY = (
+    "compile a model or a program ahead, into a file or the cache, or cut a part out of a model"
+)
 DESCRIPTION = """\
 Compiles an ONNX model for inputs of the given extents, and keeps the machine code in the cache,
-where the first call finds it.
+where the first call finds it. With -o FILE.taskc it writes a bundle: one file of machine code and
+weights, which 'taskc run', 'taskc bench' and tc.load_bundle take, and which loads in milliseconds
+on processors that have what this one has. It has a program for each set of shapes:
 
   taskc compile model.onnx --dim batch=8
+  taskc compile model.onnx -o model.taskc --shape tokens=1,128 --shape tokens=1,256
+  taskc compile programs.py:layer -o layer.taskc
   taskc compile model.onnx --inputs tokens --outputs pooled -o part.onnx
 
-With --inputs and --outputs it is the part of the model between these tensors; -o saves that as a
-model of its own, with its weights inside.
+With --inputs and --outputs it is the part of the model between these tensors; -o FILE.onnx saves
+that as a model of its own, with its weights inside.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model(parser)
+    add_model(parser, "FILE.onnx|FILE:PROGRAM", "the model, or the program of a file of Python")
+    parser.add_argument(
+        "--shape", metavar="NAME=N,M", type=shape_of, action="append", default=[],
+        help="the shape of an input; several of one input are as many sets of shapes",
+    )  # fmt: skip
     add_precision(parser)
     for ends in ("inputs", "outputs"):
         parser.add_argument(
@@ -42,7 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             type=_names,
             help=f"the part's {ends} (default: the model's)",
         )
-    parser.add_argument("-o", dest="to", metavar="PART.onnx", help="save the part as a model")
+    parser.add_argument(
+        "-o", dest="to", metavar="FILE", help="write a bundle, FILE.taskc, or the part, FILE.onnx"
+    )
     add_json(parser)
 
 
@@ -57,33 +78,78 @@ class Size:
 
 
 def run(options: argparse.Namespace) -> int:
-    if options.to is not None and not is_model(options.to):
-        raise UsageError(f"-o names an ONNX model, and not {options.to!r}")
+    to = options.to
+    if to is not None and not is_model(to) and not is_bundle(to):
+        raise UsageError(f"-o names a bundle, FILE.taskc, or an ONNX model, and not {to!r}")
+    if not is_model(options.model):
+        return _bundle_program(options)
     start = time.perf_counter()
     with Progress() as progress:
         progress(f"reading {options.model}")
         part: Any = options.model
-        if options.inputs or options.outputs or options.to:
+        if options.inputs or options.outputs or (to is not None and is_model(to)):
             part = tc.onnx.extract_model(options.model, options.inputs, options.outputs)
-            if options.to is not None:
-                Path(options.to).write_bytes(part.SerializeToString())
+            if to is not None and is_model(to):
+                Path(to).write_bytes(part.SerializeToString())
         model = tc.compile(part, precision=options.precision)
         progress(f"compiling {options.model}")
-        program = model.program(feeds_of(model, options)).program
-        whole_program(program)
+        is_saved = to is not None and is_bundle(to)
+        # In a bundle nothing is left open.
+        feeds = (
+            shaped_feeds(model, options)
+            if is_saved or options.shape
+            else [feeds_of(model, options)]
+        )
+        programs = [model.program(one).program for one in feeds]
+        for one, program in zip(feeds, programs, strict=True):
+            whole_program(program)
+            model.prepare(one)
+        if is_saved:
+            tc.save_bundle(model, to, *feeds)
     seconds = time.perf_counter() - start
-    size = size_of(program)
+    sizes = [*map(size_of, programs)]
     if options.json:
-        answer = {"model": options.model, "saved": options.to, "seconds": seconds}
-        write_text(json.dumps(answer | asdict(size), indent=2))
+        answer = {"model": options.model, "saved": to, "seconds": seconds}
+        write_text(json.dumps(answer | asdict(sizes[0]) | {"programs": len(sizes)}, indent=2))
         return 0
-    write((str(model.graph.name or options.model), "bold"), end="")
+    write((str(model.name or options.model), "bold"), end="")
     write(f": {', '.join(map(str, model.inputs))} -> {', '.join(map(str, model.outputs))}")
-    write(f"{many(size.calls, 'call')} of {many(size.kernels, 'kernel')}, ", end="")
-    write(f"weights {_mib(size.weights)}, arena {_mib(size.arena)}; {seconds:.2f} s")
-    if options.to is not None:
-        write(f"saved as {options.to}")
+    for size in sizes:
+        write(_described(size), end="; " if size is sizes[-1] else "\n")
+    write(f"{seconds:.2f} s")
+    if to is not None:
+        write(f"saved as {to}")
     return 0
+
+
+def _bundle_program(options: argparse.Namespace) -> int:
+    """A program of a file of Python, into a bundle."""
+    if options.to is None or not is_bundle(options.to):
+        raise UsageError(f"{options.model} is no ONNX model: of a program there is -o FILE.taskc")
+    if options.inputs or options.outputs or options.dim or options.input or options.shape:
+        raise UsageError("a program is compiled as a whole, for all sizes that it takes")
+    if options.precision != "f32":
+        raise UsageError("--precision is of models: a program says its own types")
+    start = time.perf_counter()
+    program = load_kernel(options.model)
+    if not isinstance(program, ProgramDefinition):
+        raise UsageError(f"{options.model} is a kernel: a bundle has programs, which call kernels")
+    with Progress() as progress:
+        progress(f"compiling {options.model}")
+        tc.save_bundle(program, options.to)
+    seconds = time.perf_counter() - start
+    if options.json:
+        answer = {"program": options.model, "saved": options.to, "seconds": seconds}
+        write_text(json.dumps(answer, indent=2))
+        return 0
+    write((str(program.signature), "bold"))
+    write(f"saved as {options.to}; {seconds:.2f} s")
+    return 0
+
+
+def _described(size: Size) -> str:
+    calls = f"{many(size.calls, 'call')} of {many(size.kernels, 'kernel')}"
+    return f"{calls}, weights {_mib(size.weights)}, arena {_mib(size.arena)}"
 
 
 def size_of(program: ProgramDefinition) -> Size:

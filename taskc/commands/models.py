@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import taskc as tc
 from taskc.arguments import Array
-from taskc.commands.terminal import UsageError
+from taskc.bundle import BundledProgram
+from taskc.commands.terminal import UsageError, many
+from taskc.ir.extents import extent_value
+from taskc.ir.nodes import Tensor
+from taskc.ir.signature import inputs_of
+from taskc.onnx.graph import Value
 
-if TYPE_CHECKING:  # operators take a while to load, and kernels of a file need none
-    from taskc.onnx.graph import Value
-    from taskc.onnx.session import Model
+if TYPE_CHECKING:
+    from taskc.onnx.model import Model
 
 _MOST = 1 << 30  # elements of an input
 
@@ -23,8 +28,31 @@ def is_model(text: str) -> bool:
     return text.endswith(".onnx")
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="FILE.onnx", help="the model")
+def is_bundle(text: str) -> bool:
+    """Whether it names what was compiled before, a model or a program."""
+    return text.endswith(".taskc")
+
+
+def loaded(path: str, precision: str) -> Model | BundledProgram:
+    """A model, compiled now or before, or a bundle's program."""
+    if not is_bundle(path):
+        return tc.compile(path, precision=precision)  # type: ignore[no-any-return]
+    if precision != "f32":
+        raise UsageError(f"{path} is compiled: --precision is said to taskc compile")
+    return tc.load_bundle(path)  # type: ignore[no-any-return]
+
+
+def model_of(path: str, precision: str) -> Model:
+    found = loaded(path, precision)
+    if isinstance(found, BundledProgram):
+        raise UsageError(f"{path} holds a program, and no model")
+    return found
+
+
+def add_model(
+    parser: argparse.ArgumentParser, metavar: str = "FILE.onnx", what: str = "the model"
+) -> None:
+    parser.add_argument("model", metavar=metavar, help=what)
     add_feeds(parser)
 
 
@@ -46,13 +74,93 @@ def add_feeds(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def shaped_feeds(model: Model, options: argparse.Namespace) -> list[dict[str, Array]]:
+    """`feeds_of` for each set of shapes that --shape gives: the first ones of all inputs, the second ones, and so on.
+
+    An input with one shape has it in all sets, and extents of one name are equal; all of them have to be said.
+    """
+    given: dict[str, list[tuple[int, ...]]] = {}
+    for name, shape in options.shape:
+        given.setdefault(name, []).append(shape)
+    _refuse_others("input", given, {value.name for value in model.inputs})
+    counts = {name: len(shapes) for name, shapes in given.items() if len(shapes) > 1}
+    if len({*counts.values()}) > 1:
+        said = ", ".join(f"{count} of '{name}'" for name, count in counts.items())
+        raise UsageError(
+            f"inputs have as many shapes as there are sets of them, or one; not {said}"
+        )
+    made = []
+    for number in range(max(counts.values(), default=1)):
+        one = {name: shapes[min(number, len(shapes) - 1)] for name, shapes in given.items()}
+        extents = dict(options.dim)
+        for value in model.inputs:
+            if value.name in one:
+                extents |= _said(value, one[value.name])
+        files = dict(options.input)
+        missing = [
+            value
+            for value in model.inputs
+            if value.name not in files
+            and not all({f"{value.name}:{n}", name} & {*extents} for n, name in _open_axes(value))
+        ]
+        if missing:
+            raise UsageError(
+                f"the model leaves open what shape its input {missing[0]} has: say"
+                f" --shape {missing[0].name}=N,M"
+            )
+        sized = argparse.Namespace(dim=[*extents.items()], input=options.input)
+        made.append(feeds_of(model, sized))
+    return made
+
+
+def _said(value: Value, shape: tuple[int, ...]) -> dict[str, int]:
+    """The open extents of an input that has this shape, by their names."""
+    own = value.shape
+    if own is None or len(own) != len(shape):
+        raise UsageError(f"the input {value} has no shape of {many(len(shape), 'extent')}")
+    for extent, size in zip(own, shape, strict=True):
+        if isinstance(extent, int) and extent != size:
+            raise UsageError(f"the input {value} has no extent of {size} in the place of {extent}")
+    places = {f"{value.name}:{axis}": shape[axis] for axis, _ in _open_axes(value)}
+    return places | {
+        name: shape[axis]
+        for axis, name in _open_axes(value)
+        if name is not None and name.isidentifier()
+    }
+
+
+def _open_axes(value: Value) -> list[tuple[int, str | None]]:
+    return [(n, it) for n, it in enumerate(value.shape or ()) if not isinstance(it, int)]
+
+
+def arguments_of(program: BundledProgram, options: argparse.Namespace) -> list[Any]:
+    """An argument for each input of a program, of the extents that --dim says; scalars are 1."""
+    named = {dimension.name: dimension for dimension in program.ir.dimensions}
+    _refuse_others("dimension", dict(options.dim), {*named})
+    if options.input:
+        raise UsageError("--input is of models")
+    extents = dict(options.dim)
+    sizes = {own: extents.get(name, own.multiple) for name, own in named.items()}
+    random, made = np.random.default_rng(0), list[Any]()
+    for item in inputs_of(program.ir.parameters):
+        if isinstance(item, Tensor):
+            shape = tuple([extent_value(extent, sizes) for extent in item.argument_shape])
+            made.append(_example(Value(item.name, item.dtype, shape), {}, random))
+        else:
+            made.append(item.dtype.numpy.type(1))
+    return made
+
+
 def feeds_of(model: Model, options: argparse.Namespace) -> dict[str, Array]:
     """An array for each input: a file's, or one that is the same in each run.
 
     Floats are of a normal distribution. Integers and booleans are 0 or 1, which are an index into most tables, and of a
-    mask.
+    mask. Where a bundle says which shapes there may be, it is the first of them.
     """
     extents, files = dict(options.dim), dict(options.input)
+    if model.shapes and not extents:
+        for value in model.inputs:
+            extents |= {} if value.name in files else _said(value, model.shapes[0][value.name])
     names = {value.name for value in model.inputs}
     _refuse_others("input", files, names)
     made = [value for value in model.inputs if value.name not in files]
@@ -72,14 +180,8 @@ def _refuse_others(what: str, given: dict[str, Any], known: set[str]) -> None:
 
 def _open(value: Value) -> list[str]:
     """The ways to name the extents that an input leaves open."""
-    extents = enumerate(value.shape or ())
-    return [
-        name
-        for axis, extent in extents
-        if not isinstance(extent, int)
-        for name in (extent, f"{value.name}:{axis}")
-        if name is not None
-    ]
+    axes = _open_axes(value)
+    return [n for axis, name in axes for n in (name, f"{value.name}:{axis}") if n is not None]
 
 
 def _example(value: Value, extents: dict[str, int], random: np.random.Generator) -> Array:
@@ -110,6 +212,14 @@ def _loaded(path: Path) -> Array:
     if not isinstance(found, np.ndarray):
         raise UsageError(f"{path} has several arrays; an input is one")
     return found
+
+
+def shape_of(text: str) -> tuple[str, tuple[int, ...]]:
+    name, _, written = text.rpartition("=")
+    extents = written.split(",") if written else []
+    if not name or not all(extent.isdecimal() for extent in extents):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=N,M, such as tokens=1,128")
+    return name, tuple(map(int, extents))
 
 
 def _extent(text: str) -> tuple[str, int]:

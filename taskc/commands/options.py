@@ -24,7 +24,9 @@ Without KERNEL it is the only one of the file; where there are several, they are
 def add_kernel(parser: argparse.ArgumentParser, *, or_model: bool = False) -> None:
     parser.epilog = _KERNEL_HELP
     named, what = (
-        ("FILE:KERNEL|FILE.onnx", "kernel or model") if or_model else ("FILE:KERNEL", "kernel")
+        ("FILE:KERNEL|FILE.onnx|FILE.taskc", "kernel, model or bundle")
+        if or_model
+        else ("FILE:KERNEL", "kernel")
     )
     parser.add_argument("kernel", metavar=named, help=f"the {what}, see below")
 

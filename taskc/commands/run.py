@@ -7,21 +7,29 @@ import hashlib
 import json
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-import taskc as tc
 from taskc.arguments import Array
+from taskc.bundle import BundledProgram
 from taskc.checking import comparison_across_targets
 from taskc.commands.loading import example_of, load_kernel
-from taskc.commands.models import add_feeds, add_precision, feeds_of, is_model
+from taskc.commands.models import (
+    add_feeds,
+    add_precision,
+    arguments_of,
+    feeds_of,
+    is_bundle,
+    is_model,
+    loaded,
+)
 from taskc.commands.options import add_json, add_kernel, positive
 from taskc.commands.terminal import Progress, UsageError, many, write, write_text
 from taskc.driver import call, default_target
 from taskc.ir import nodes as ir
-from taskc.ir.signature import inputs_of, named_type
+from taskc.ir.signature import inputs_of, named_type, outputs_of
 from taskc.ir.types import DType, from_numpy
 from taskc.lang.definition import Definition
 from taskc.machine import machine
@@ -31,13 +39,14 @@ from taskc.tune.timing import seconds
 _WARM = 3  # calls that aren't timed
 _CLOSE = {16: 1e-2, 32: 1e-4, 64: 1e-9}  # by the bits of a float
 
-SUMMARY = "run a kernel, a program or a model (FILE.onnx) on example inputs"
+SUMMARY = "run a kernel, a program, a model (FILE.onnx) or a bundle (FILE.taskc) on example inputs"
 DESCRIPTION = """\
-Runs a kernel, a program or an ONNX model on example inputs, and prints the outputs' shapes,
+Runs a kernel, a program, an ONNX model or a bundle on example inputs, and prints the outputs' shapes,
 a digest of their bits, and the median time of a call, whose first ones don't count.
 
   taskc run examples/01_vector_add.py:vector_add
   taskc run model.onnx --dim batch=8
+  taskc run model.taskc
 """
 
 
@@ -61,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    if is_model(options.kernel):
+    if is_model(options.kernel) or is_bundle(options.kernel):
         return _run_model(options)
     if options.dim or options.input or options.precision != "f32":
         raise UsageError("--dim, --input and --precision are of models: a kernel has its own")
@@ -98,22 +107,38 @@ def _run_model(options: argparse.Namespace) -> int:
     start = time.perf_counter()
     with Progress() as progress:
         progress(f"compiling {options.kernel}")
-        model = tc.compile(options.kernel, precision=options.precision)
-        feeds = feeds_of(model, options)
-        outputs = model.run(None, feeds)
+        names, once = _prepared(options)
+        outputs = once()
     first = time.perf_counter() - start
     for _ in range(_WARM):
-        model.run(None, feeds)
-    times = [seconds(lambda: model.run(None, feeds)) for _ in range(options.repeat)]
-    made = dict(zip(model.graph.outputs, outputs, strict=True))
+        once()
+    times = [seconds(once) for _ in range(options.repeat)]
+    made = dict(zip(names, outputs, strict=True))
     answer = {"model": options.kernel, **_described(made, times, "cpu")}
     answer["compile_s"] = first - statistics.median(times)
     if options.json:
         write_text(json.dumps(answer, indent=2))
         return 0
     _write_outcome(made, {name: from_numpy(it.dtype) for name, it in made.items()}, answer)
-    write(f"read and compiled in {answer['compile_s']:.3g} s")
+    did = "loaded" if is_bundle(options.kernel) else "read and compiled"
+    write(f"{did} in {answer['compile_s']:.3g} s")
     return 0
+
+
+def _prepared(options: argparse.Namespace) -> tuple[list[str], Callable[[], list[Any]]]:
+    """A model, or what is in a bundle: the names of its outputs, and a call of it."""
+    found = loaded(options.kernel, options.precision)
+    if not isinstance(found, BundledProgram):
+        feeds = feeds_of(found, options)
+        return [output.name for output in found.outputs], lambda: found.run(None, feeds)
+    arguments = arguments_of(found, options)
+    names = [output.name for output in outputs_of(found.ir.parameters)]
+
+    def once() -> list[Any]:
+        returned = found(*arguments)
+        return [*returned] if isinstance(returned, tuple) else [returned][: len(names)]
+
+    return names, once
 
 
 def _described(made: Mapping[str, Array], times: Sequence[float], target: str) -> dict[str, Any]:

@@ -65,7 +65,9 @@ def run(options: argparse.Namespace) -> int:
         feeds = feeds_of(model, options)
         expected = _expected(options, feeds)
         made = model.run(None, feeds)
-        errors = dict(zip(model.graph.outputs, map(error_of, made, expected), strict=True))
+        errors = dict(
+            zip([it.name for it in model.outputs], map(error_of, made, expected), strict=True)
+        )
         agrees = all(_is_within(error, tolerance) for error in errors.values())
         departure = None
         if is_precise and not agrees:

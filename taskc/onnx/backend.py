@@ -9,7 +9,8 @@ import numpy as np
 from onnx import ModelProto, NodeProto, helper
 from onnx.backend.base import Backend, BackendRep
 
-from taskc.onnx.session import Model, compile
+from taskc.onnx.model import Model
+from taskc.onnx.session import compile
 
 
 class TaskcModel(BackendRep):  # type: ignore[misc]

@@ -110,6 +110,11 @@ class Graph:
     values: dict[str, Value]
 
     @property
+    def returned(self) -> tuple[Value, ...]:
+        """What the model says of its outputs."""
+        return tuple([self.values.get(name, Value(name)) for name in self.outputs])
+
+    @property
     def captured(self) -> Iterator[str]:
         """The names of the graphs around that this one uses."""
         own = {value.name for value in self.inputs} | self.constants.keys()

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TypeAlias
 
 import numpy as np
 
@@ -42,6 +41,7 @@ from taskc.onnx.operators import (
     is_few,
     rows_of,
 )
+from taskc.onnx.outputs import CountedOutput, Output, arrays_of
 
 for _module in pkgutil.iter_modules(operators.__path__, f"{operators.__name__}."):
     importlib.import_module(_module.name)
@@ -60,32 +60,6 @@ class Imported:
     program: ProgramDefinition
     inputs: tuple[str, ...]
     outputs: tuple[Output, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CountedOutput:
-    """An output of a program whose next one says how many elements along an axis are the graph's."""
-
-    name: str
-    axis: int
-
-
-Output: TypeAlias = str | CountedOutput | Array
-
-
-def arrays_of(outputs: Sequence[Output], returned: Sequence[Array]) -> list[Array]:
-    """A graph's outputs, of those of its program; one that is known is a copy, which its owner may change."""
-    parts, made = iter(returned), []
-    for output in outputs:
-        match output:
-            case str():
-                made.append(next(parts))
-            case CountedOutput():
-                most, (count,) = next(parts), next(parts)
-                made.append(most[(slice(None),) * output.axis + (slice(count),)].copy())
-            case _:
-                made.append(output.copy())
-    return made
 
 
 def is_known(operator: str, domain: str, version: int) -> bool:

@@ -26,3 +26,72 @@ def test_compile_a_part_and_save_it(run: Any, folder: Path) -> None:
     assert whole["arena"] > 0
     shape = json.loads(run("run", "part.onnx", "--dim", "t=4", "--json").out)["outputs"][0]["shape"]
     assert shape == [1, 4, 5]
+
+
+def test_compile_into_a_bundle_that_runs(run: Any, folder: Path) -> None:
+    shapes = ("--shape", "tokens=1,4", "--shape", "tokens=2,3")
+    ended = run("compile", "model.onnx", "-o", "model.taskc", *shapes)
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.splitlines()[-1] == "saved as model.taskc"
+    assert len(ended.out.splitlines()) == 4
+    model, bundle = (
+        json.loads(run("run", name, *extents, "--json").out)
+        for name, *extents in (("model.onnx", "--dim", "tokens:1=4"), ("model.taskc",))
+    )
+    assert bundle["outputs"] == model["outputs"]
+    other = json.loads(
+        run("run", "model.taskc", "--dim", "n=2", "--dim", "tokens:1=3", "--json").out
+    )
+    assert other["outputs"][0]["shape"] == [2, 3, 5]
+    ended = run("run", "model.taskc", "--dim", "n=3")
+    assert ended.code == 1
+    assert (
+        "no program for tokens: i64[3, 1]; it has: tokens: i64[1, 4]; tokens: i64[2, 3]"
+        in ended.err
+    )
+    answer = json.loads(run("compile", "model.onnx", "-o", "model.taskc", *shapes, "--json").out)
+    assert (answer["saved"], answer["programs"]) == ("model.taskc", 2)
+
+
+def test_compile_a_program_into_a_bundle(run: Any) -> None:
+    ended = run("compile", "programs.py:moved", "-o", "moved.taskc")
+    assert (ended.code, ended.err) == (0, "")
+    assert re.search(r"saved as moved.taskc; [\d.]+ s$", ended.out)
+    ended = run("run", "moved.taskc")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.startswith("y: f32[4], digest ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["model.onnx", "-o", "a.taskc"],
+            "leaves open what shape its input tokens: i64[n, ?] has: say --shape tokens=N,M",
+        ),
+        (["model.onnx", "-o", "a.taskc", "--dim", "n=1"], "say --shape tokens=N,M"),
+        (["model.onnx", "-o", "a.bin"], "-o names a bundle, FILE.taskc, or an ONNX model"),
+        (["model.onnx", "-o", "a.taskc", "--shape", "tokens=1"], "has no shape of 1 extent"),
+        (["model.onnx", "-o", "a.taskc", "--shape", "token=1,2"], "has no input 'token'"),
+        (["model.onnx", "--shape", "tokens=1,b"], "'tokens=1,b' is not NAME=N,M"),
+        (["programs.py:twice"], "of a program there is -o FILE.taskc"),
+        (["programs.py:twice", "-o", "a.taskc", "--dim", "n=1"], "compiled as a whole"),
+        (["03_kernels.py:add", "-o", "a.taskc"], "is a kernel: a bundle has programs"),
+    ],
+)
+def test_compile_what_cannot_be_a_bundle(
+    run: Any, folder: Path, arguments: list[str], message: str
+) -> None:
+    ended = run("compile", *arguments)
+    assert ended.code == 2
+    assert message in ended.err
+    assert not (folder / "a.taskc").exists()
+
+
+def test_bench_asks_what_a_bundle_was_made_of(run: Any) -> None:
+    run("compile", "model.onnx", "-o", "model.taskc", "--shape", "tokens=1,4")
+    ended = run("bench", "model.taskc")
+    assert ended.code == 2
+    assert "--onnx FILE.onnx is what it was made of" in ended.err
+    ended = run("bench", "model.taskc", "--onnx", "model.onnx", "--budget", "0.1s")
+    assert ended.code == 0 or "which isn't installed" in ended.err

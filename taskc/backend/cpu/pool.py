@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from taskc.backend.cpu import jit
-from taskc.backend.cpu.kept import object_of
+from taskc.backend.cpu.kept import Object, object_of
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}  # the system call
 _PAUSE = {"x86_64": "pause", "aarch64": "yield", "arm64": "yield"}
@@ -159,6 +159,11 @@ def has_futex(system: str, machine: str) -> bool:
     return system == "linux" and machine in _FUTEX
 
 
+def pool_object() -> Object:
+    """The pool's compiled code for the processor at hand."""
+    return object_of("pool", pool_text(sys.platform, platform.machine()))
+
+
 class Pool:
     def __init__(self) -> None:
         names: tuple[str, ...] = ("pool", "run", "helper", "claim", "release")
@@ -166,8 +171,7 @@ class Pool:
         self._keeps_apart = has_futex(sys.platform, platform.machine())
         if self._keeps_apart:
             names += ("masks", "processors", "handles", "handled", "avoided")
-        text = pool_text(sys.platform, platform.machine())
-        self.library = jit.load_object(object_of("pool", text), "taskc.pool", names)
+        self.library = jit.load_object(pool_object().code, "taskc.pool", names)
         self.run = self.library["run"]
         self.step = self.library["step"]
         self._memory = _Pool.from_address(self.library["pool"])

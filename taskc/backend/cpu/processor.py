@@ -47,6 +47,15 @@ _TYPICAL = {
 }
 
 
+# Instructions that LLVM emits only where they are asked for by name, and nobody does; machines of one kind often
+# differ in them.
+_BY_NAME = frozenset(
+    """aes cldemote clflushopt clwb clzero enqcmd fsgsbase hreset invpcid kl mwaitx movdir64b movdiri pconfig pku
+    prefetchi ptwrite prfchw rdpid rdpru rdrnd rdseed rtm serialize sgx sha shstk tsxldtrk uintr usermsr vaes waitpkg
+    wbnoinvd widekl xsave xsavec xsaveopt xsaves""".split()
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Processor:
     """`features` decide what is emitted: LLVM may not know the processor's name.
@@ -82,6 +91,31 @@ class Processor:
     def fingerprint(self) -> str:
         """What compiled code depends on."""
         return f"{self.target} {self.triple} {self.name} {self.features} {llvmlite.__version__}"
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """What another process needs to know to run code that was compiled for this one."""
+        has = [name for name in self._has if name not in _BY_NAME]
+        return {"name": self.name, "triple": self.triple, "features": has}
+
+    @property
+    def _has(self) -> list[str]:
+        return [name[1:] for name in self.features.split(",") if name.startswith("+")]
+
+    def problem_of(self, described: Mapping[str, Any]) -> str:
+        """Why this one can't run what was compiled for the one that is described; empty where it can."""
+        wanted, own = (_system(triple) for triple in (described["triple"], self.triple))
+        if wanted != own:
+            return f"it is for {wanted}, and this is {own}"
+        missing = [name for name in described["features"] if name not in self._has]
+        if missing:
+            return f"'{described['name']}' has {', '.join(missing)}, and '{self.name}' has not"
+        return ""
+
+
+def _system(triple: str) -> str:
+    """A triple without the version of its system, which programs outlive."""
+    return triple.rstrip("0123456789.")
 
 
 # What x86-64 Linux calls the question, and what is asked for.

@@ -18,7 +18,7 @@ from taskc.backend.cpu import jit
 from taskc.backend.cpu.compile import Loaded, words_of
 from taskc.backend.cpu.entry import call_of_program, entry_text
 from taskc.backend.cpu.function import python_function
-from taskc.backend.cpu.kept import object_of
+from taskc.backend.cpu.kept import Object, object_of
 from taskc.backend.cpu.module import head_text
 from taskc.backend.cpu.pool import pool
 from taskc.backend.cpu.processor import host
@@ -329,7 +329,12 @@ class LoadedProgram:
             return None
         addresses = [pool().library[name] for name in ("run_program", "begin")]
         addresses.append(self._node.address)
-        text = entry_text(self.program, call_of_program(self.program), len(addresses))
-        code = object_of("program", f"{head_text(host())}\n{text}\n", optimize=False)
+        code = entry_object(self.program).code
         library = jit.load_object(code, self.program.name, ["entry", "context"])
         return python_function(self.program, library, addresses, slow, failed, needs=self)
+
+
+def entry_object(program: Program) -> Object:
+    """The compiled code by which Python calls a program; it is given three addresses."""
+    text = entry_text(program, call_of_program(program), 3)
+    return object_of("program", f"{head_text(host())}\n{text}\n", optimize=False)

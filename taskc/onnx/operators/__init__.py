@@ -311,6 +311,12 @@ def operator(name: str, since: int = 1, domain: str = "") -> Callable[[Builder],
     return register
 
 
+def registered() -> list[Builder]:
+    """What builds operators that isn't taskc's own."""
+    made = [builder for versions in _builders.values() for builder in versions.values()]
+    return [one for one in made if not one.__module__.startswith("taskc.onnx.")]
+
+
 def builder_of(name: str, version: int, domain: str = "") -> Builder | None:
     """What builds an operator as it was in a version of its operator set; None where nothing does."""
     found = [since for since in _builders.get((domain, name), ()) if since <= version]

@@ -44,6 +44,11 @@ def register_pass(rewrite: Pass) -> Pass:
     return rewrite
 
 
+def registered() -> tuple[Pass, ...]:
+    """Users' rewrites."""
+    return tuple(_registered)
+
+
 def rewritten(graph: Graph, *, exact: bool = False, operands: DType | None = None) -> Graph:
     """The graph after all rewrites; it has the same inputs and outputs.
 

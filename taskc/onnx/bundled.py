@@ -1,0 +1,298 @@
+"""Models in bundles: programs for some sets of shapes, under the names of the model's inputs and outputs.
+
+    save_bundle(model, "model.taskc", {"x": array}, …)     a program for each of these feeds
+    load_bundle("model.taskc")                             the model again, or a program that was saved
+
+What is compiled may depend on the elements of small inputs, too: then it is for those that the feeds had.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from taskc import CompileError, ProgramDefinition
+from taskc.arguments import ArgumentError
+from taskc.bundle import Bundle, BundledProgram, Writer, write
+from taskc.ir.record import Json
+from taskc.ir.signature import named_type
+from taskc.ir.types import DTYPES, from_numpy
+from taskc.onnx.graph import Array, Graph, Value
+from taskc.onnx.model import Model
+from taskc.onnx.outputs import CountedOutput, Output, outputs_for
+
+if TYPE_CHECKING:
+    from taskc.onnx.importer import Imported
+
+# Of a model's inputs, in their order.
+Types: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
+
+_MOST_SHOWN = 8  # sets of shapes in a message
+
+
+def save_bundle(
+    compiled: Model | ProgramDefinition, path: str | os.PathLike[str], *feeds: Mapping[str, Any]
+) -> None:
+    """Writes a model or a program, compiled for the processor at hand, into one file, which `load_bundle` reads.
+
+    feeds  arrays by the names of a model's inputs: it is saved for calls with such shapes. None are needed where the
+           model says all of them
+    """
+    if isinstance(compiled, ProgramDefinition):
+        if feeds:
+            raise ArgumentError("a program is saved for all sizes: it takes no feeds")
+        write(compiled, Path(path))
+        return
+    writer = Writer()
+    content = _model_json(writer, compiled, feeds or [_own_feeds(compiled)])
+    writer.sections.write(Path(path), writer.content(content))
+
+
+def load_bundle(path: str | os.PathLike[str], *, verify: bool = False) -> Model | BundledProgram:
+    """The model or the program of a bundle, which is called as what was saved was.
+
+    A bundle holds machine code: it is as trustworthy as where it comes from.
+
+    verify  holds large weights to their hashes, too, as all else is; it takes a second for two gigabytes
+    """
+    bundle = Bundle.open(path, verify=verify)
+    return bundle.program(0) if bundle.model is None else bundled_model(bundle)
+
+
+# --- what is written -------------------------------------------------------------------------------
+
+
+def _own_feeds(model: Model) -> dict[str, Array]:
+    """Arrays of the shapes that a model says, for all inputs."""
+    made: dict[str, Array] = {}
+    for value in model.inputs:
+        if value.dtype is None or not all(isinstance(n, int) for n in value.shape or (None,)):
+            raise CompileError(
+                f"'{model.name}' leaves open what shape its input {value} has",
+                hint=f"say it: taskc compile MODEL.onnx -o MODEL.taskc --shape {value.name}=1,128; a bundle has"
+                " programs for the shapes that it is asked for",
+            )
+        made[value.name] = np.zeros(value.shape or (), value.dtype.numpy)
+    return made
+
+
+def _model_json(writer: Writer, model: Model, feeds: Sequence[Mapping[str, Any]]) -> Json:
+    """What a bundle says of a model, whose programs for these feeds are added to it."""
+    pairs = [(model.checked(one), _traced(model, one)) for one in feeds]
+    head = head_json(model.name, model.inputs, model.outputs)
+    return {**head, "entries": entries_json(writer, pairs)}
+
+
+def _traced(model: Model, feeds: Mapping[str, Any]) -> Imported:
+    from taskc.onnx.operators import CountError, DataError  # with all operators: those of the graph
+
+    try:
+        return model.program(feeds)
+    except (CountError, DataError) as error:
+        raise CompileError(
+            f"'{model.name}' runs in parts, which a bundle can't hold: {error.message}",
+            error.location,
+            "what is compiled for the later part depends on what the first one computes: taskc compile"
+            " --inputs A,B --outputs C takes a part",
+        ) from error
+
+
+def entries_json(writer: Writer, pairs: Sequence[tuple[Mapping[str, Array], Imported]]) -> Json:
+    """What a bundle says of programs, which are added to it, and of the inputs of each."""
+    numbers: dict[int, int | None] = {}
+    entries = []
+    for arrays, traced in pairs:
+        if id(traced) not in numbers:
+            is_computed = any(not isinstance(output, np.ndarray) for output in traced.outputs)
+            numbers[id(traced)] = writer.add(traced.program) if is_computed else None
+        decisive = [name for name in arrays if name not in traced.inputs]
+        entries.append(
+            {
+                "types": types_of(arrays),
+                "values": {name: _array_json(writer, arrays[name]) for name in decisive},
+                "program": numbers[id(traced)],
+                "inputs": [*traced.inputs],
+                "outputs": [_output_json(writer, output) for output in traced.outputs],
+            }
+        )
+    return entries
+
+
+def head_json(name: str, inputs: Sequence[Value], outputs: Sequence[Value]) -> Json:
+    """A model's names and shapes."""
+
+    def value(one: Value) -> Json:
+        dtype = None if one.dtype is None else one.dtype.name
+        return [one.name, dtype, None if one.shape is None else [*one.shape]]
+
+    ends = {"inputs": inputs, "outputs": outputs}
+    return {"name": name, **{end: [*map(value, values)] for end, values in ends.items()}}
+
+
+def ends_of(head: Json) -> tuple[str, list[Value], list[Value]]:
+    """The name of a model, its inputs and its outputs."""
+
+    def value(one: Json) -> Value:
+        name, dtype, shape = one
+        return Value(name, dtype and DTYPES[dtype], None if shape is None else tuple(shape))
+
+    return str(head["name"]), [*map(value, head["inputs"])], [*map(value, head["outputs"])]
+
+
+def types_of(arrays: Mapping[str, Array]) -> Types:
+    return tuple([_type_of(array) for array in arrays.values()])
+
+
+def _type_of(array: Array) -> tuple[str, tuple[int, ...]]:
+    return from_numpy(array.dtype).name, array.shape
+
+
+def _output_json(writer: Writer, output: Output) -> Json:
+    match output:
+        case str():
+            return output
+        case CountedOutput():
+            return {"name": output.name, "axis": output.axis}
+        case _:
+            return _array_json(writer, output)
+
+
+def _array_json(writer: Writer, array: Array) -> Json:
+    return [writer.sections.add(np.ascontiguousarray(array).tobytes()), *_type_of(array)]
+
+
+# --- what is read ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A program of a bundle, None if nothing is computed, for these elements of the inputs that it doesn't take."""
+
+    values: Mapping[str, Array]
+    program: BundledProgram | None
+    inputs: tuple[str, ...]
+    outputs: tuple[Output, ...]
+
+
+class Bundled:
+    """The programs of a model in a bundle. Each is loaded when it is called first."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self._bundle = bundle
+        self._lock = threading.Lock()
+        self._loaded: dict[int, BundledProgram] = {}
+        with bundle.file.reading():
+            self.name, self.inputs, self.outputs = ends_of(bundle.model)
+            self._entries: list[Json | Entry] = [*bundle.model["entries"]]
+            self._types = [_types(entry) for entry in bundle.model["entries"]]
+
+    @property
+    def graph(self) -> Graph:
+        raise self._bundle.file.error("a bundle has no graph of its model, but programs", None)
+
+    def traced(self, arrays: Mapping[str, Array]) -> Imported:
+        raise self._bundle.file.error("what a bundle's programs were traced as isn't in it", None)
+
+    def run(self, arrays: Mapping[str, Array]) -> list[Array]:
+        return outputs_for(self._found(arrays), arrays)
+
+    def prepare(self, arrays: Mapping[str, Array]) -> None:
+        self._found(arrays)
+
+    def kept(self) -> tuple[Entry, ...]:
+        with self._lock:
+            return tuple([entry for entry in self._entries if isinstance(entry, Entry)])
+
+    def _found(self, arrays: Mapping[str, Array]) -> Entry:
+        found = self.entry(arrays)
+        if found is None:
+            raise ArgumentError(self._unknown(arrays))
+        return found
+
+    def entry(self, arrays: Mapping[str, Array]) -> Entry | None:
+        """What runs for arrays like these, if it is there."""
+        types = types_of(arrays)
+        for number, own in enumerate(self._types):
+            if own != types:
+                continue
+            with self._lock:
+                entry = self._entry(number)
+            if all(_is_same(arrays[name], value) for name, value in entry.values.items()):
+                return entry
+        return None
+
+    @property
+    def shapes(self) -> list[dict[str, tuple[int, ...]]]:
+        """Sets of shapes that there are programs for: no call may have others."""
+        names = [value.name for value in self.inputs]
+        return [
+            dict(zip(names, [shape for _, shape in types], strict=True)) for types in self._types
+        ]
+
+    def _entry(self, number: int) -> Entry:
+        content = self._entries[number]
+        if isinstance(content, Entry):
+            return content
+        with self._bundle.file.reading():
+            program = content["program"]
+            if program is not None and program not in self._loaded:
+                self._loaded[program] = self._bundle.program(program)
+            made = Entry(
+                {name: self._array(value) for name, value in content["values"].items()},
+                None if program is None else self._loaded[program],
+                tuple(content["inputs"]),
+                tuple([self._output(it) for it in content["outputs"]]),
+            )
+        self._entries[number] = made
+        return made
+
+    def _output(self, content: Json) -> Output:
+        match content:
+            case str():
+                return content
+            case {"name": str(name), "axis": int(axis)}:
+                return CountedOutput(name, axis)
+            case _:
+                return self._array(content)
+
+    def _array(self, content: Json) -> Array:
+        section, dtype, shape = content
+        memory = bytes(self._bundle.file.section(section))
+        kind = DTYPES[dtype].numpy
+        return np.frombuffer(memory, kind, prod(shape)).reshape(tuple(shape))
+
+    def _unknown(self, arrays: Mapping[str, Array]) -> str:
+        names, asked = [*arrays], types_of(arrays)
+        there = [_shown(names, types) for types in dict.fromkeys(self._types)]
+        if asked in self._types:
+            number = self._types.index(asked)
+            decisive = " and ".join(f"'{name}'" for name in self._entry(number).values)
+            return f"the bundle has no program for these elements of {decisive}, which decide what is compiled"
+        more = f", and {len(there) - _MOST_SHOWN} more" if len(there) > _MOST_SHOWN else ""
+        has = "; ".join(there[:_MOST_SHOWN])
+        return f"the bundle has no program for {_shown(names, asked)}; it has: {has}{more}"
+
+
+def bundled_model(bundle: Bundle) -> Model:
+    programs = Bundled(bundle)
+    return Model(programs.name, programs.inputs, programs.outputs, programs)
+
+
+def _types(entry: Json) -> Types:
+    return tuple([(str(dtype), tuple(map(int, shape))) for dtype, shape in entry["types"]])
+
+
+def _is_same(array: Array, known: Array) -> bool:
+    return np.ascontiguousarray(array).tobytes() == known.tobytes()
+
+
+def _shown(names: Sequence[str], types: Types) -> str:
+    pairs = zip(names, types, strict=True)
+    return ", ".join(f"{name}: {named_type(dtype, shape)}" for name, (dtype, shape) in pairs)

@@ -1,0 +1,162 @@
+"""A model that runs, as its users see it: called with arrays, or as ONNX Runtime's sessions are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from taskc.arguments import ArgumentError
+from taskc.ir.types import from_numpy
+from taskc.lang.values import did_you_mean
+from taskc.onnx.graph import Array, Graph, Value
+from taskc.onnx.outputs import Runnable
+
+if TYPE_CHECKING:  # with all operators: what was compiled needs none
+    from taskc.onnx.importer import Imported
+
+
+class Programs(Protocol):
+    """Where a model's programs come from.
+
+    graph   what the model is
+    run     all outputs for these inputs
+    prepare  what a first run of arrays like these does before it runs
+    traced  what the graph was traced as for arrays like these
+    shapes  of the inputs by their names: the sets that there are programs for; none where any may be traced
+    kept    what was made so far
+    """
+
+    @property
+    def graph(self) -> Graph: ...
+    @property
+    def shapes(self) -> Sequence[Mapping[str, tuple[int, ...]]]: ...
+    def run(self, arrays: Mapping[str, Array]) -> list[Array]: ...
+    def prepare(self, arrays: Mapping[str, Array]) -> None: ...
+    def traced(self, arrays: Mapping[str, Array]) -> Imported: ...
+    def kept(self) -> tuple[Runnable, ...]: ...
+
+
+class Model:
+    """A compiled model. Calls may come from several threads."""
+
+    def __init__(
+        self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], programs: Programs
+    ) -> None:
+        self.name = name
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        self._names = {value.name: value for value in inputs}
+        self._programs = programs
+
+    def __repr__(self) -> str:
+        return f"<model {self.name!r}: {', '.join(map(str, self.inputs))}>"
+
+    def __call__(self, *args: Any, **feeds: Any) -> Any:
+        """The output, or a tuple of all; inputs by position, by name, or as a dictionary by name."""
+        if len(args) == 1 and isinstance(args[0], Mapping):
+            feeds, args = {**args[0], **feeds}, ()
+        if len(args) > len(self.inputs):
+            raise ArgumentError(f"the model has {len(self.inputs)} inputs, not {len(args)}")
+        for value, given in zip(self.inputs, args, strict=False):
+            if value.name in feeds:
+                raise ArgumentError(f"the input '{value.name}' is given twice")
+            feeds[value.name] = given
+        returned = self.run(None, feeds)
+        return returned[0] if len(returned) == 1 else tuple(returned)
+
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
+        """The outputs of these names, or all, for arrays by the names of inputs."""
+        all_names = [value.name for value in self.outputs]
+        wanted = all_names if output_names is None else output_names
+        for name in wanted:
+            if name not in all_names:
+                raise ArgumentError(_unknown("output", name, all_names))
+        made = self._programs.run(self.checked(feeds))
+        return [made[all_names.index(name)] for name in wanted]
+
+    @property
+    def graph(self) -> Graph:
+        """The model as it was read."""
+        return self._programs.graph
+
+    @property
+    def shapes(self) -> Sequence[Mapping[str, tuple[int, ...]]]:
+        """The only shapes of inputs that calls may have, in a bundle; none where all may be had."""
+        return self._programs.shapes
+
+    def prepare(self, feeds: Mapping[str, Any]) -> None:
+        """Does what a first call with arrays like these does before it runs.
+
+        What is compiled for what another part of the model has made is left to calls.
+        """
+        self._programs.prepare(self.checked(feeds))
+
+    @property
+    def programs(self) -> tuple[Runnable, ...]:
+        """What it has compiled and kept."""
+        return self._programs.kept()
+
+    def program(self, feeds: Mapping[str, Any]) -> Imported:
+        """What was traced for arrays like these: it is made if it isn't there, and not run."""
+        return self._programs.traced(self.checked(feeds))
+
+    def checked(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
+        """The inputs, in their order, each as it has to be."""
+        for name in feeds:
+            if name not in self._names:
+                raise ArgumentError(_unknown("input", name, [*self._names]))
+        missing = [name for name in self._names if name not in feeds]
+        if missing:
+            raise ArgumentError(f"the model's input '{missing[0]}' is missing")
+        arrays = {value.name: _array(value, feeds[value.name]) for value in self.inputs}
+        _check_extents(self.inputs, arrays)
+        return arrays
+
+
+def _unknown(what: str, name: str, known: Sequence[str]) -> str:
+    hint = did_you_mean(name, known)
+    has = ", ".join(f"'{one}'" for one in known) or "none"
+    return f"the model has no {what} '{name}'; {hint or f'it has {has}'}"
+
+
+def _array(value: Value, given: Any) -> Array:
+    """What is given for an input, of its type and rank."""
+    if isinstance(given, (np.ndarray, np.generic)):
+        array = np.asarray(given)
+    elif hasattr(given, "__dlpack__"):
+        array = np.from_dlpack(given)
+    else:
+        raise ArgumentError(f"the input '{value.name}' is an array, not {type(given).__name__}")
+    try:
+        dtype = from_numpy(array.dtype)
+    except ValueError as error:
+        raise ArgumentError(f"the input '{value.name}': {error}") from None
+    if value.dtype not in (None, dtype):
+        raise ArgumentError(f"the input '{value.name}' is of {value.dtype}, not {dtype}")
+    if value.shape is not None and array.ndim != len(value.shape):
+        raise ArgumentError(
+            f"the input {value} has {len(value.shape)} dimensions, and the array {array.ndim}"
+        )
+    return array
+
+
+def _check_extents(inputs: Sequence[Value], arrays: Mapping[str, Array]) -> None:
+    """Numbers are as the model has them, and extents of one name are equal."""
+    named: dict[str, tuple[int, str]] = {}
+    for value in inputs:
+        array = arrays[value.name]
+        for axis, (extent, size) in enumerate(zip(value.shape or (), array.shape, strict=False)):
+            if isinstance(extent, int) and extent != size:
+                raise ArgumentError(
+                    f"the input {value} has {extent} along axis {axis}, and the array {size}"
+                )
+            if (
+                isinstance(extent, str) and extent.isidentifier()
+            ):  # many models call all of them "?"
+                known, where = named.setdefault(extent, (size, value.name))
+                if known != size:
+                    raise ArgumentError(
+                        f"'{extent}' is {known} by '{where}', and {size} by '{value.name}'"
+                    )

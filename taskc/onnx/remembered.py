@@ -1,0 +1,244 @@
+"""Models in the cache folder: one that was compiled before starts as a bundle does.
+
+A file's model is kept under the hash of all that what is compiled depends on: the file's bytes, how it is compiled,
+taskc's sources, the machine, and what was tuned on it. Under that are the names of its inputs and outputs, and beside
+it a bundle for each of the first sets of shapes that it was called with. Neither the package onnx nor any operator is
+loaded for what is there.
+
+Not kept is what a hash doesn't tell: models with tensors in other files, and whatever passes or operators of a user's
+own had a hand in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import mmap
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import taskc
+from taskc import CompileError
+from taskc.backend.cache import Cache, key_of, sources_version
+from taskc.bundle import Bundle, Writer
+from taskc.bundle_file import BundleError, BundleFile
+from taskc.ir.record import Json
+from taskc.machine import machine
+from taskc.onnx.bundled import Bundled, Types, ends_of, entries_json, head_json, types_of
+from taskc.onnx.graph import Array, Graph
+from taskc.onnx.model import Model
+from taskc.onnx.outputs import Runnable, outputs_for
+from taskc.settings import VERSION, cache_folder, target_name
+from taskc.tune.database import database
+from taskc.user_passes import registered as registered_passes
+
+if TYPE_CHECKING:
+    from taskc.onnx.importer import Imported
+    from taskc.onnx.traced import Traced
+
+LIMIT = 2 << 30  # bytes of all bundles; the ones that were used longest ago go first
+_LARGEST = LIMIT // 2
+_MOST_KEPT = 2  # sets of shapes of a model that one process keeps
+_MOST_SOUGHT = 64  # sets of shapes that it looks for
+_PACKAGE = Path(taskc.__file__).parent
+_SETTLED = 2 * 10**9  # nanoseconds: no clock of a file system is coarser
+_ELSEWHERE = "elsewhere"  # a tensor is in another file
+_LOCATION = b"\x08location"  # in the tensor's protobuf, what says in which
+
+logger = logging.getLogger(__name__)
+
+
+Trace = Callable[[], "Traced"]  # reads the file, and is ready to trace its graph
+
+
+def remembered(path: Path, options: Mapping[str, Any], trace: Trace) -> Model | None:
+    """The model of a file, as it was compiled before or is to be kept; None where it can't be."""
+    if not _is_plain():
+        return None
+    kept = Cache(cache_folder() / "models", LIMIT)
+    try:
+        state = _state(path)
+        content = _content(path, state, kept)
+    except (OSError, ValueError):
+        return None  # whoever reads it says what is wrong
+    if content == _ELSEWHERE:
+        return None
+    key = key_of(content, repr(sorted(options.items())), *_surroundings())
+    found = _Remembered(path, state, key, kept, trace)
+    known = kept.get(key)
+    if known is None:
+        graph = found.graph
+        known = json.dumps(head_json(graph.name, graph.inputs, graph.returned)).encode()
+        kept.put(key, known)
+    found.head = json.loads(known)
+    return Model(*ends_of(found.head), found)
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    """Another one where a file may be another."""
+    it = os.stat(path)
+    return it.st_dev, it.st_ino, it.st_size, it.st_mtime_ns, it.st_ctime_ns
+
+
+def _content(path: Path, state: tuple[int, ...], kept: Cache) -> str:
+    """The hash of a file, remembered once nobody has touched the file for a while: a gigabyte takes half a second.
+
+    A file that is written twice within one tick of its file system's clock may look the same both times.
+    """
+    key = key_of("file", os.path.abspath(path), repr(state))
+    known = kept.get(key)
+    if known is not None:
+        return known.decode()
+    found = _hashed(path)
+    *_, modified, changed = state
+    if time.time_ns() - max(modified, changed) > _SETTLED and state == _state(path):
+        kept.put(key, found.encode())
+    return found
+
+
+def _hashed(path: Path) -> str:
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as it:
+        return hashlib.sha256(it).hexdigest() if it.find(_LOCATION) < 0 else _ELSEWHERE
+
+
+def _is_plain() -> bool:
+    """Whether nothing but what `_surroundings` tells has a say in what is compiled."""
+    # Users register theirs in these, which what was compiled doesn't load.
+    loaded = map(sys.modules.get, ("taskc.onnx.passes.pipeline", "taskc.onnx.operators"))
+    return (
+        not registered_passes()
+        and not any(module.registered() for module in loaded if module is not None)
+        and target_name("cpu") == "cpu"
+        and not os.environ.get("TASKC_DUMP")
+    )
+
+
+def _surroundings() -> Iterator[str]:
+    """What is compiled depends on these, too."""
+    from taskc.backend.cpu.processor import host
+
+    yield sources_version(VERSION, cache_folder() / "sources", _PACKAGE)
+    yield host().fingerprint
+    yield repr(machine())
+    yield version("onnx") if find_spec("onnx") else ""
+    tuned = database().path
+    for path in (tuned, tuned.with_name(f"{tuned.name}-wal")):
+        try:
+            yield hashlib.sha256(path.read_bytes()).hexdigest()
+        except OSError:
+            yield ""
+
+
+class _Remembered:
+    """The programs of a file's model: out of the cache, or traced and put there."""
+
+    def __init__(
+        self, path: Path, state: tuple[int, ...], key: str, kept: Cache, trace: Trace
+    ) -> None:
+        self._path = path
+        self._state = state
+        self._key = key
+        self._kept = kept
+        self._trace = trace
+        self._lock = threading.Lock()
+        self._traced: Traced | None = None
+        self._opened: dict[Types, Bundled | None] = {}
+        self._room = _MOST_KEPT
+        self._is_plain = True
+        self.head: Json = {}
+        self.shapes: Sequence[Mapping[str, tuple[int, ...]]] = ()
+
+    @property
+    def graph(self) -> Graph:
+        return self._source().graph
+
+    def traced(self, arrays: Mapping[str, Array]) -> Imported:
+        return self._source().traced(arrays)
+
+    def run(self, arrays: Mapping[str, Array]) -> list[Array]:
+        found = self._whole(arrays)
+        return self._source().run(arrays) if found is None else outputs_for(found, arrays)
+
+    def prepare(self, arrays: Mapping[str, Array]) -> None:
+        if self._whole(arrays) is not None:
+            return
+        self._source().prepare(arrays)
+
+    def kept(self) -> tuple[Runnable, ...]:
+        with self._lock:
+            opened, traced = [*self._opened.values()], self._traced
+        found = [one for bundled in opened if bundled is not None for one in bundled.kept()]
+        return (*found, *(traced.kept() if traced is not None else ()))
+
+    def _whole(self, arrays: Mapping[str, Array]) -> Runnable | None:
+        """What runs for arrays like these; None where the graph runs in parts, which aren't kept."""
+        if registered_passes():  # they run on all programs that are called, those in the cache too
+            return self._source().whole(arrays)
+        types = types_of(arrays)
+        with self._lock:
+            is_new = types not in self._opened and len(self._opened) < _MOST_SOUGHT
+            if is_new:
+                self._opened[types] = self._open(self._key_of(types), arrays)
+            bundled = self._opened.get(types)
+        found = None if bundled is None else bundled.entry(arrays)
+        if found is not None:
+            return found
+        made = self._source().whole(arrays)
+        if is_new and bundled is None and made is not None:
+            self._keep(self._key_of(types), arrays, made)
+        return made
+
+    def _source(self) -> Traced:
+        with self._lock:
+            if self._traced is None:
+                self._is_plain = _is_plain()  # as what users register now changes its graph
+                self._traced = self._trace()
+                self._is_plain &= _is_plain()
+                if _state(self._path) != self._state:
+                    self._traced = None
+                    raise CompileError(
+                        f"{self._path} has changed since the model was compiled, which is read again"
+                        " for shapes that are new",
+                        hint="compile it anew",
+                    )
+            return self._traced
+
+    def _key_of(self, types: Types) -> str:
+        return key_of(self._key, repr(types))
+
+    def _open(self, key: str, arrays: Mapping[str, Array]) -> Bundled | None:
+        """The bundle of that key, of which all is loaded that these arrays need."""
+        file = self._kept.open(key)
+        if file is None:
+            return None
+        try:
+            with file:
+                bundle = Bundle(BundleFile(file, str(self._kept.folder / key)))
+            with bundle.file.reading():
+                if bundle.model["key"] != key:
+                    raise ValueError("it is another one's")
+            found = Bundled(bundle)
+            found.entry(arrays)
+        except BundleError as error:
+            logger.warning("what the cache has of %s is made again: %s", self._path, error.message)
+            return None
+        return found
+
+    def _keep(self, key: str, arrays: Mapping[str, Array], made: Imported) -> None:
+        with self._lock:
+            if self._room < 1 or not self._is_plain or not _is_plain():
+                return
+            self._room -= 1
+        writer = Writer()
+        content = {"key": key, **self.head, "entries": entries_json(writer, [(arrays, made)])}
+        if writer.sections.nbytes <= _LARGEST and _is_plain():  # still
+            pieces = writer.sections.pieces(writer.content(content))
+            self._kept.write(key, pieces, durable=True)

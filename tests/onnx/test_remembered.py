@@ -1,0 +1,263 @@
+"""A file's model that was compiled before: it is found again as long as nothing that it depends on is another."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, numpy_helper
+
+import taskc as tc
+from taskc.onnx import operators, reader, remembered
+from taskc.onnx.operators import operator
+from taskc.onnx.passes import pipeline
+from taskc.tune.database import Database
+
+from .models import model, node, tensor
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TASKC_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "models"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return written(tmp_path / "model.onnx")
+
+
+def written(path: Path, bias: float = 1.0) -> Path:
+    proto = model(
+        [node("Add", ["x", "b"], ["s"]), node("Mul", ["s", "s"], ["y"])],
+        [tensor("x", "n", 3)],
+        ["y", "b"],
+        initializer=[numpy_helper.from_array(np.float32([bias] * 3), "b")],
+    )
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+class Reads:
+    """How often a model was read."""
+
+    count = 0
+
+
+@pytest.fixture(autouse=True)
+def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
+    counted, read = Reads(), reader.read
+
+    def counting(*given: Any) -> Any:
+        counted.count += 1
+        return read(*given)
+
+    monkeypatch.setattr(reader, "read", counting)
+    return counted
+
+
+_X = np.ones((2, 3), np.float32)
+
+
+def bundles_in(cache: Path) -> list[Path]:
+    return [it for it in cache.iterdir() if it.read_bytes().startswith(b"taskc bundle")]
+
+
+def called(path: Path, rows: int = 2, **options: Any) -> float:
+    y, bias = tc.compile(path, **options)(np.ones((rows, 3), np.float32))
+    assert y.shape == (rows, 3)
+    assert y[0, 0] == (1 + bias[0]) ** 2
+    return float(y[0, 0])
+
+
+def test_the_second_time_nothing_is_read(path: Path, reads: Reads, cache: Path) -> None:
+    assert [called(path) for _ in range(3)] == [4, 4, 4]
+    assert reads.count == 1
+    found = tc.compile(str(path))
+    assert (found.name, str(found.inputs[0])) == ("main", "x: f32[n, 3]")
+    assert reads.count == 1
+    assert cache.stat().st_mode & 0o777 == 0o700
+    assert all(it.stat().st_mode & 0o777 == 0o600 for it in cache.iterdir())
+
+
+def test_other_shapes_are_traced_of_the_file(path: Path, reads: Reads) -> None:
+    found = tc.compile(path)
+    found(_X)
+    again = tc.compile(path)
+    assert again(_X[:1])[0].shape == (1, 3)
+    assert again(_X)[0].shape == (2, 3)
+    assert reads.count == 2
+    assert called(path, 1) == 4
+    assert reads.count == 2
+    assert len(again.graph.nodes) == 2
+    assert again.program({"x": _X}).program.ir.calls
+
+
+def test_what_was_prepared_is_there(path: Path, reads: Reads) -> None:
+    tc.compile(path).prepare({"x": _X})
+    assert called(path) == 4
+    assert reads.count == 1
+
+
+def test_only_the_first_shapes_are_kept(path: Path, cache: Path) -> None:
+    found = tc.compile(path)
+    for rows in (1, 2, 3, 4, 3, 2):
+        found(np.ones((rows, 3), np.float32))
+    assert len(bundles_in(cache)) == 2
+
+
+def test_another_content_is_another_model(path: Path, reads: Reads) -> None:
+    assert called(path) == 4
+    written(path, 2.0)
+    assert called(path) == 9
+    written(path, 1.0)
+    assert called(path) == 4
+    assert reads.count == 2
+
+
+def test_a_file_that_changes_under_a_model_is_told(path: Path) -> None:
+    called(path)
+    found = tc.compile(path)
+    written(path, 5.0)
+    assert found(_X)[0][0, 0] == 4  # what was compiled of the one that it was
+    with pytest.raises(tc.CompileError, match="has changed since the model was compiled"):
+        found(_X[:1])
+
+
+def test_a_file_is_hashed_anew_until_it_has_settled(
+    path: Path, reads: Reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, hashed = 0, remembered._hashed
+
+    def counting(path: Path) -> str:
+        nonlocal count
+        count += 1
+        return hashed(path)
+
+    monkeypatch.setattr(remembered, "_hashed", counting)
+    assert [called(path), called(path)] == [4, 4]
+    assert count == 2
+    monkeypatch.setattr(remembered, "_SETTLED", 0)
+    assert [called(path), called(path), called(path)] == [4, 4, 4]
+    assert (count, reads.count) == (3, 1)
+    written(path, 2.0)
+    assert called(path) == 9
+    assert count == 4
+
+
+def _registered_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "_registered", [lambda graph: graph])
+
+
+def _registered_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operators, "_builders", {**operators._builders})
+    operator("Own", domain="own")(lambda call: call.tensor(0))
+
+
+def _dumps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TASKC_DUMP", "")
+    monkeypatch.setenv("TASKC_TARGET", "sim")
+
+
+@pytest.mark.parametrize("change", [_registered_pass, _registered_operator, _dumps])
+def test_what_a_hash_does_not_tell_is_not_kept(
+    change: Callable[[pytest.MonkeyPatch], None],
+    path: Path,
+    reads: Reads,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    called(path)
+    with monkeypatch.context() as patched:
+        change(patched)
+        called(path)
+        assert reads.count == 2
+    called(path)
+    assert reads.count == 2
+
+
+def test_what_is_compiled_depends_on_is_in_the_hash(
+    path: Path, reads: Reads, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    called(path)
+    called(path, exact=True)
+    assert reads.count == 2
+    own = [*remembered._surroundings()]
+    for number in range(len(own)):
+        other = [*own[:number], "another", *own[number + 1 :]]
+        with monkeypatch.context() as patched:
+            patched.setattr(remembered, "_surroundings", lambda other=other: other)
+            called(path)
+        assert reads.count == 3 + number
+    tuned = Database(tmp_path / "tuning.sqlite3")
+    monkeypatch.setattr(remembered, "database", lambda: tuned)
+    before = [*remembered._surroundings()]
+    tuned.set_fact("a machine", "a fact", 1.0)
+    assert [*remembered._surroundings()] != before
+
+
+@pytest.mark.parametrize("damage", ["first code", "last code", "cut", "exchanged"])
+def test_what_is_damaged_is_made_again(
+    damage: str, path: Path, reads: Reads, cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    called(path, 1)
+    called(path, 2)
+    bundles = bundles_in(cache)
+    assert len(bundles) == 2
+    contents = [it.read_bytes() for it in bundles]
+    for file, content, other in zip(bundles, contents, reversed(contents), strict=True):
+        places = content.index(b"\x7fELF") + 100, content.rindex(b"\x7fELF") + 100
+        first, last = (content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :] for at in places)
+        damaged = {"first code": first, "last code": last, "cut": content[:-9], "exchanged": other}
+        file.write_bytes(damaged[damage])
+    before = reads.count
+    with caplog.at_level(logging.WARNING):
+        assert called(path, 1) == called(path, 2) == 4
+    assert reads.count == before + 2
+    assert "is made again" in caplog.text
+    assert called(path, 1) == called(path, 2) == 4
+    assert reads.count == before + 2
+
+
+def test_models_with_tensors_elsewhere_are_not_kept(
+    tmp_path: Path, reads: Reads, cache: Path
+) -> None:
+    data = np.float32([1, 1, 1])
+    bias = TensorProto(
+        name="b", data_type=TensorProto.FLOAT, dims=[3], data_location=TensorProto.EXTERNAL
+    )
+    bias.external_data.add(key="location", value="weights")
+    proto = model(
+        [node("Add", ["x", "b"], ["s"]), node("Mul", ["s", "s"], ["y"])],
+        [tensor("x", "n", 3)],
+        ["y", "b"],
+        initializer=[bias],
+    )
+    path = tmp_path / "elsewhere.onnx"
+    path.write_bytes(proto.SerializeToString())
+    for value in (1, 2):
+        (tmp_path / "weights").write_bytes((value * data).tobytes())
+        assert called(path) == (1 + value) ** 2
+    assert reads.count == 2
+    assert not cache.exists()
+
+
+def test_what_is_no_model_is_told_as_before(tmp_path: Path) -> None:
+    with pytest.raises((FileNotFoundError, tc.CompileError)):
+        tc.compile(tmp_path / "nothing.onnx")
+    (tmp_path / "empty.onnx").write_bytes(b"")
+    with pytest.raises(tc.CompileError, match="no ONNX model"):
+        tc.compile(tmp_path / "empty.onnx")
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(
+    path: Path, reads: Reads, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("TASKC_CACHE", str(tmp_path / "file"))
+    assert [called(path), called(path)] == [4, 4]
+    assert reads.count == 2
