@@ -26,8 +26,6 @@ from taskc.ir.program import Callee, Program, callees_of, calls_of, map_kernels
 from taskc.ir.verify import verify
 from taskc.lang.sizes import dim
 from taskc.machine import machine
-from taskc.passes.programs.proving import computation_problem, kernel_problem
-from taskc.passes.programs.schedule import boxes
 
 Point = Literal["traced", "fused", "kernel", "planned"]
 
@@ -155,6 +153,10 @@ def _check(one: UserPass, before: Program, made: Program) -> None:
 
 
 def _problem(callee: Callee) -> CompileError | None:
+    # With all proofs, which a bundle needs none of.
+    from taskc.passes.programs.proving import computation_problem, kernel_problem
+    from taskc.passes.programs.schedule import boxes
+
     if isinstance(callee, Kernel):
         verify(callee)
         return kernel_problem(callee)

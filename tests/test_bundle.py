@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import bundle as bundles, f32, i64
+from taskc import boolean, bundle as bundles, f32, i64
 from taskc.arguments import ArgumentError, CopyWarning
 from taskc.bundle import Bundle
 from taskc.bundle_file import BundleError, BundleFile, Sections
-from taskc.driver import scheduled
+from taskc.driver import scheduled, whole_program
 from taskc.kernels.matmul import matmul
 
 n = tc.dim("n")
@@ -125,6 +125,58 @@ def test_another_process_compiles_and_parses_nothing(path: Path, tmp_path: Path)
     y, z = layer(x, 2.0, 3)
     sums = [float(it.astype(np.float64).sum()) for it in (y, z)]
     assert done.stdout.splitlines() == [" ".join(map(str, sums)), "[]"]
+
+
+@tc.program
+def halvings(x: f32[n], flag: boolean[1], y: tc.out[f32[n]]):
+    """Twice x; or x halved until its first element is at most 1."""
+    with tc.branch(flag):
+        tc.compute(n, lambda i: x[i] * 2, name="twice", out=y)
+    with tc.otherwise():
+        value = tc.compute(n, lambda i: x[i], name="copy")
+        large = tc.compute(1, lambda i: value[0] > 1, name="large")
+        turns = tc.compute(1, lambda i: i, name="zero")
+        for _ in tc.steps_while(large):
+            half = tc.compute(n, lambda i: value[i] / 2, name="half")
+            tc.compute(n, lambda i: half[i], name="copy", out=value)
+            more = tc.compute(1, lambda i: turns[0] + 1, name="more")
+            tc.compute(1, lambda i: more[i], name="copy", out=turns)
+            tc.compute(1, lambda i: value[0] > 1, name="large", out=large)
+        tc.compute(n, lambda i: value[i] + turns[0].to(f32), name="sum", out=y)
+
+
+def test_branches_and_whiles_are_taken_as_the_flags_say(tmp_path: Path) -> None:
+    bundles.write(halvings, tmp_path / "halvings.taskc")
+    found = Bundle.open(tmp_path / "halvings.taskc").program(0)
+    for size in (1, 7, 300):
+        x = np.linspace(20, 21, size, dtype=np.float32)
+        assert np.array_equal(found(x, np.array([True])), 2 * x)
+        assert np.array_equal(found(x, np.array([False])), x / 32 + np.float32(5))
+        small = x / 32
+        assert np.array_equal(found(small, np.array([False])), small)
+
+
+def test_independent_chains_are_beside_each_other(tmp_path: Path) -> None:
+    step = matmul(n, 48, 48)
+    weights = np.random.default_rng(1).standard_normal((6, 48, 48)).astype(np.float32)
+
+    @tc.program
+    def chains(x: f32[n, 48], y: tc.out[f32[n, 48]], z: tc.out[f32[n, 48]]):
+        a, b = tc.constant(weights[0]), tc.constant(weights[1])
+        step(step(step(x, a), a), a, out=y)
+        step(step(step(x, b), b), b, out=z)
+
+    bundles.write(chains, tmp_path / "chains.taskc")
+    found = Bundle.open(tmp_path / "chains.taskc").program(0)
+    own, other = whole_program(chains), found._runner
+    assert own is not None
+    for threads in (1, 2):
+        plans = [runner.code.plan(dict.fromkeys(program.dimensions, 48), threads)
+                 for runner, program in ((own, chains.ir), (other, found.ir))]  # fmt: skip
+        assert plans[0] == plans[1]
+        assert any(call.beside for call in plans[1].calls) == (threads > 1)
+    x = np.random.default_rng(2).standard_normal((48, 48)).astype(np.float32)
+    assert equal(found(x), chains(x))
 
 
 def changed(path: Path, to: Path, **content: Any) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ from taskc.commands.models import (
 from taskc.commands.options import add_json
 from taskc.commands.terminal import Progress, UsageError, many, write, write_text
 from taskc.driver import scheduled, whole_program
-from taskc.ir.program import calls_of, kernels_of
+from taskc.ir.program import bind_dimensions, calls_of, kernels_of
+from taskc.ir.signature import inputs_of
 from taskc.lang.program import ProgramDefinition
 from taskc.passes.programs.lifetimes import blocks_of
 from taskc.planning import plan
@@ -100,14 +102,14 @@ def run(options: argparse.Namespace) -> int:
             if is_saved or options.shape
             else [feeds_of(model, options)]
         )
-        programs = [model.program(one).program for one in feeds]
-        for one, program in zip(feeds, programs, strict=True):
-            whole_program(program)
+        sizes = []
+        for one in feeds:
             model.prepare(one)
+            traced = model.program(one)
+            sizes.append(size_of(traced.program, [one[name].shape for name in traced.inputs]))
         if is_saved:
             tc.save_bundle(model, to, *feeds)
     seconds = time.perf_counter() - start
-    sizes = [*map(size_of, programs)]
     if options.json:
         answer = {"model": options.model, "saved": to, "seconds": seconds}
         write_text(json.dumps(answer | asdict(sizes[0]) | {"programs": len(sizes)}, indent=2))
@@ -152,11 +154,12 @@ def _described(size: Size) -> str:
     return f"{calls}, weights {_mib(size.weights)}, arena {_mib(size.arena)}"
 
 
-def size_of(program: ProgramDefinition) -> Size:
-    """Of a program whose sizes are all known."""
+def size_of(program: ProgramDefinition, shapes: Sequence[tuple[int, ...]]) -> Size:
+    """Of a program of tensors, for inputs of these shapes."""
     made, _ = scheduled(program)
     runner = whole_program(program)
-    planned = plan(made, blocks_of(made), {}) if runner is None else runner.code.plan({})
+    sizes = bind_dimensions(inputs_of(made.parameters), shapes)
+    planned = plan(made, blocks_of(made), sizes) if runner is None else runner.code.plan(sizes)
     return Size(
         sum(1 for _ in calls_of(made.calls)),
         len(kernels_of(made)),

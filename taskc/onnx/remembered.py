@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import taskc
-from taskc import CompileError
+from taskc import CompileError, user_passes
 from taskc.backend.cache import Cache, key_of, sources_version
 from taskc.bundle import Bundle, Writer
 from taskc.bundle_file import BundleError, BundleFile
@@ -36,9 +36,9 @@ from taskc.onnx.bundled import Bundled, Types, ends_of, entries_json, head_json,
 from taskc.onnx.graph import Array, Graph
 from taskc.onnx.model import Model
 from taskc.onnx.outputs import Runnable, outputs_for
+from taskc.onnx.passes import pipeline
 from taskc.settings import VERSION, cache_folder, target_name
 from taskc.tune.database import database
-from taskc.user_passes import registered as registered_passes
 
 if TYPE_CHECKING:
     from taskc.onnx.importer import Imported
@@ -111,11 +111,11 @@ def _hashed(path: Path) -> str:
 
 def _is_plain() -> bool:
     """Whether nothing but what `_surroundings` tells has a say in what is compiled."""
-    # Users register theirs in these, which what was compiled doesn't load.
-    loaded = map(sys.modules.get, ("taskc.onnx.passes.pipeline", "taskc.onnx.operators"))
+    operators = sys.modules.get("taskc.onnx.operators")  # users register theirs there
     return (
-        not registered_passes()
-        and not any(module.registered() for module in loaded if module is not None)
+        not user_passes.registered()
+        and not pipeline.registered()
+        and (operators is None or not operators.registered())
         and target_name("cpu") == "cpu"
         and not os.environ.get("TASKC_DUMP")
     )
@@ -180,7 +180,9 @@ class _Remembered:
 
     def _whole(self, arrays: Mapping[str, Array]) -> Runnable | None:
         """What runs for arrays like these; None where the graph runs in parts, which aren't kept."""
-        if registered_passes():  # they run on all programs that are called, those in the cache too
+        if (
+            user_passes.registered()
+        ):  # they run on all programs that are called, those in the cache too
             return self._source().whole(arrays)
         types = types_of(arrays)
         with self._lock:

@@ -53,6 +53,42 @@ def test_compile_into_a_bundle_that_runs(run: Any, folder: Path) -> None:
     assert (answer["saved"], answer["programs"]) == ("model.taskc", 2)
 
 
+def test_a_bundle_of_many_shapes(run: Any) -> None:
+    """The third and the fourth are of one program, whose sizes are open."""
+    shapes = [word for rows in (2, 5, 9, 30) for word in ("--shape", f"tokens=1,{rows}")]
+    ended = run("compile", "model.onnx", "-o", "model.taskc", *shapes)
+    assert (ended.code, ended.err) == (0, "")
+    arenas = [float(found) for found in re.findall(r"arena ([\d.e-]+) MiB", ended.out)]
+    assert len(arenas) == 4
+    assert arenas[2] < arenas[3]
+    for rows in (2, 9, 30):
+        made, expected = (
+            json.loads(run("run", name, "--dim", f"tokens:1={rows}", "--dim", "n=1", "--json").out)
+            for name in ("model.taskc", "model.onnx")
+        )
+        assert [it["shape"] for it in made["outputs"]] == [
+            it["shape"] for it in expected["outputs"]
+        ]
+
+
+def test_a_bundle_has_the_precision_that_it_was_compiled_with(run: Any) -> None:
+    shape = ("--shape", "tokens=1,4")
+    precise, rounded = (
+        json.loads(run("run", "model.onnx", "--dim", "tokens:1=4", "--precision", it, "--json").out)
+        for it in ("f32", "bf16")
+    )
+    assert precise["outputs"] != rounded["outputs"]
+    run("compile", "model.onnx", "-o", "rounded.taskc", "--precision", "bf16", *shape)
+    assert json.loads(run("run", "rounded.taskc", "--json").out)["outputs"] == rounded["outputs"]
+    for command in (
+        "run rounded.taskc --precision bf16",
+        "compile programs.py:moved -o moved.taskc --precision bf16",
+    ):
+        ended = run(*command.split())
+        assert ended.code == 2
+        assert "precision" in ended.err
+
+
 def test_compile_a_program_into_a_bundle(run: Any) -> None:
     ended = run("compile", "programs.py:moved", "-o", "moved.taskc")
     assert (ended.code, ended.err) == (0, "")

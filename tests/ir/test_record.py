@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import f32
+from taskc import boolean, f32
 from taskc.errors import InternalError
 from taskc.ir.printer import to_text
-from taskc.ir.program import Program
+from taskc.ir.program import Branch, Program, While
 from taskc.ir.record import from_record, recorded
 
 n = tc.dim("n", multiple=4)
@@ -47,6 +47,23 @@ def test_a_program_comes_back() -> None:
     kernel = found.calls[0].callee  # type: ignore[union-attr]
     assert kernel.parameters[0] is not found.parameters[0]
     assert found.parameters[0].argument_shape[0] is found.dimensions[0]  # type: ignore[union-attr]
+
+
+def test_branches_and_whiles_come_back() -> None:
+    @tc.program
+    def chosen(x: tc.inout[f32[n, 8]], flags: tc.inout[boolean[2]]):
+        with tc.branch(flags[0:1]):
+            for _ in tc.steps_while(flags[1:2]):
+                tc.compute((n, 8), lambda i, j: f32(1), name="ones", out=x)
+                tc.compute(1, lambda i: i < 0, name="done", out=flags[1:2])
+        with tc.otherwise():
+            tc.compute((n, 8), lambda i, j: f32(0), name="zeros", out=x)
+
+    (found,) = back(chosen.ir)
+    (branch,) = found.calls
+    assert [type(step) for step in (branch, *branch.then)] == [Branch, While]
+    assert branch.condition in [view.tensor for view in found.views]
+    assert to_text(found) == to_text(chosen.ir)
 
 
 def test_what_is_shared_stays_shared_among_all_that_is_recorded() -> None:

@@ -112,6 +112,59 @@ def test_what_needs_no_program_needs_none(path: Path) -> None:
     assert tc.load_bundle(path)(x(2)).tolist() == [2, 3]
 
 
+def test_operands_of_fewer_bits_are_in_the_bundle(path: Path) -> None:
+    weights = np.random.default_rng(0).standard_normal((64, 48)).astype(np.float32)
+    proto = model(
+        [node("MatMul", ["x", "w"], ["y"])],
+        [tensor("x", "n", 64)],
+        ["y"],
+        initializer=[numpy_helper.from_array(weights, "w")],
+    )
+    precise, rounded = (tc.compile(proto, precision=it) for it in ("f32", "bf16"))
+    for rows in (1, 40):
+        feeds = {"x": np.random.default_rng(rows).standard_normal((rows, 64)).astype(np.float32)}
+        expected = rounded.run(None, feeds)
+        assert not same(expected, precise.run(None, feeds))
+        tc.save_bundle(rounded, path, feeds)
+        assert same(tc.load_bundle(path, verify=True).run(None, feeds), expected)
+
+
+def test_what_data_selects_is_counted(path: Path) -> None:
+    own = tc.compile(
+        model(
+            [node("NonZero", ["x"], ["n"]), node("Relu", ["x"], ["y"])],
+            [tensor("x", None, 3)],
+            ["n", "y"],
+        )
+    )
+    tc.save_bundle(own, path, {"x": x(4)})
+    found = tc.load_bundle(path)
+    for array in (x(4), 0 * x(4), np.maximum(x(4), 0)):
+        n, y = found(array)
+        assert np.array_equal(n, np.array(np.nonzero(array)))
+        assert np.array_equal(y, np.maximum(array, 0))
+
+
+def test_a_model_that_runs_in_parts_is_refused(path: Path) -> None:
+    own = tc.compile(
+        model(
+            [
+                node("NonZero", ["x"], ["n"]),
+                node("Transpose", ["n"], ["t"]),
+                node("GatherND", ["x", "t"], ["y"]),
+            ],
+            [tensor("x", 4, 3)],
+            ["y"],
+        )
+    )
+    for _ in range(2):
+        with pytest.raises(tc.CompileError, match=r"'main' runs in parts, .* how many") as caught:
+            tc.save_bundle(own, path)
+        assert "takes a part" in str(caught.value)
+        assert np.array_equal(own(x(4)), x(4)[x(4) != 0])
+    assert not path.exists()
+
+
 @pytest.mark.parametrize(
     "number", [0, 1, 2, 4, 5]
 )  # the other one has numbers of 4 bits, which models can't have

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 import taskc as tc
+from taskc.ir.nodes import Unary
+from taskc.ir.program import Computation, Program, map_callees
 from taskc.onnx import operators, reader, remembered
 from taskc.onnx.operators import operator
 from taskc.onnx.passes import pipeline
@@ -198,6 +201,76 @@ def test_what_is_compiled_depends_on_is_in_the_hash(
     before = [*remembered._surroundings()]
     tuned.set_fact("a machine", "a fact", 1.0)
     assert [*remembered._surroundings()] != before
+
+
+def test_the_precision_is_in_the_hash(tmp_path: Path, reads: Reads) -> None:
+    weights = np.random.default_rng(0).standard_normal((64, 48)).astype(np.float32)
+    proto = model(
+        [node("MatMul", ["x", "w"], ["y"])],
+        [tensor("x", 2, 64)],
+        ["y"],
+        initializer=[numpy_helper.from_array(weights, "w")],
+    )
+    path, x = tmp_path / "product.onnx", weights.T[:2].copy()
+    path.write_bytes(proto.SerializeToString())
+    made = [[tc.compile(path, precision=it)(x) for it in ("f32", "bf16")] for _ in range(2)]
+    assert reads.count == 2
+    assert not np.array_equal(*made[0])
+    assert np.array_equal(made[0], made[1])
+
+
+def _negated(program: Program) -> Program:
+    """A user's pass by which one sees that it ran."""
+
+    def one(callee: Any) -> Any:
+        if isinstance(callee, Computation):
+            return replace(callee, value=Unary("-", callee.value))
+        return callee
+
+    return map_callees(program, one)
+
+
+def test_passes_over_programs_run_on_what_is_in_the_cache(
+    path: Path, reads: Reads, cache: Path
+) -> None:
+    called(path)
+    before = len(bundles_in(cache))
+    found = tc.compile(path)
+    assert found(_X)[0][0, 0] == 4
+    with tc.register_pass(_negated, at="traced"):
+        assert found(_X)[0][0, 0] == -4  # one that was opened before
+        assert tc.compile(path)(_X)[0][0, 0] == -4
+        assert found(_X[:1])[0][0, 0] == -4
+        opened = tc.compile(path)
+    assert len(bundles_in(cache)) == before
+    for again in (found, opened, tc.compile(path)):
+        assert again(_X)[0][0, 0] == again(_X[:1])[0][0, 0] == 4
+
+
+def test_what_data_selects_is_counted(tmp_path: Path, reads: Reads) -> None:
+    path = tmp_path / "selects.onnx"
+    proto = model([node("NonZero", ["x"], ["n"])], [tensor("x", 2, 3)], ["n"])
+    path.write_bytes(proto.SerializeToString())
+    for array in (_X, 0 * _X, np.eye(2, 3, dtype=np.float32)):
+        assert np.array_equal(tc.compile(path)(array), np.array(np.nonzero(array)))
+    assert reads.count == 1
+
+
+def test_a_model_that_runs_in_parts_is_not_kept(tmp_path: Path, reads: Reads, cache: Path) -> None:
+    path = tmp_path / "parts.onnx"
+    nodes = [
+        node("NonZero", ["x"], ["n"]),
+        node("Transpose", ["n"], ["t"]),
+        node("GatherND", ["x", "t"], ["y"]),
+    ]
+    path.write_bytes(model(nodes, [tensor("x", 2, 3)], ["y"]).SerializeToString())
+    for count, array in enumerate((_X, 0 * _X, np.eye(2, 3, dtype=np.float32)), start=1):
+        found = tc.compile(path)
+        found.prepare({"x": array})
+        assert np.array_equal(found(array), array[array != 0])
+        assert len(found.programs) == 2
+        assert reads.count == count
+    assert not bundles_in(cache)
 
 
 @pytest.mark.parametrize("damage", ["first code", "last code", "cut", "exchanged"])
