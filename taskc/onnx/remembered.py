@@ -180,9 +180,8 @@ class _Remembered:
 
     def _whole(self, arrays: Mapping[str, Array]) -> Runnable | None:
         """What runs for arrays like these; None where the graph runs in parts, which aren't kept."""
-        if (
-            user_passes.registered()
-        ):  # they run on all programs that are called, those in the cache too
+        # They run on all programs that are called, those in the cache too.
+        if user_passes.registered():
             return self._source().whole(arrays)
         types = types_of(arrays)
         with self._lock:

@@ -134,7 +134,7 @@ class _Stamps:
     def __init__(self, most: int) -> None:
         text = _STAMPS.format(_MONOTONIC.get(sys.platform, 1))
         names = ("step", "stamps", "taken", "stamped", "stamp_nothing")
-        self._library = jit.load_object(object_of("stamps", text), "taskc.stamps", names)
+        self._library = jit.load_object(object_of("stamps", text).code, "taskc.stamps", names)
         self._table = np.zeros(max(most, _EMPTY_STEPS) + 1, np.int64)
         self._set("step", pool().step)
         self._set("stamps", self._table.ctypes.data)
