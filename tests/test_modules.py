@@ -54,6 +54,7 @@ ELSEWHERE = {
     " onnx/operators/reductions",
     "onnx/test_convolutions.py": "onnx/operators/convolutions onnx/operators/pooling onnx/operators/windows",
     "onnx/test_indices.py": "onnx/operators/scattering",
+    "onnx/test_integer_products.py": "onnx/operators/integers onnx/operators/quantized_convolutions",
     "onnx/test_products.py": "onnx/operators/products",
     "onnx/test_selections.py": "onnx/operators/selections onnx/stages",
     "onnx/passes/test_blocked_images.py": "onnx/operators/blocked",
