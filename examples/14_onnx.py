@@ -11,7 +11,6 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import taskc as tc
 from taskc import f32, repeat, spatial
-from taskc.onnx.operators import Call, operator
 
 OWN = repeat(2) * spatial(8)
 SIZE = 40
@@ -25,8 +24,8 @@ def snake(x: f32[SIZE], y: tc.out[f32[SIZE]]):
                 y[start + i] = x[start + i] + tc.sin(x[start + i]) * tc.sin(x[start + i])
 
 
-@operator("Snake", since=1, domain="my.own")
-def build_snake(call: Call):
+@tc.onnx.operator("Snake", since=1, domain="my.own")
+def build_snake(call: tc.onnx.Call):
     (x,) = call.inputs
     return snake(x)
 

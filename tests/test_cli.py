@@ -109,6 +109,18 @@ def test_starting_loads_neither_compiler_nor_colours() -> None:
     assert ended.stdout == "[]\n"
 
 
+def test_the_names_of_onnx_load_when_asked_for() -> None:
+    program = (
+        "import sys; import taskc as tc; print('taskc.onnx' in sys.modules);"
+        "tc.onnx.operator, tc.onnx.Call, tc.onnx.register_pass, tc.onnx.extract;"
+        "print('onnx' in sys.modules)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout == "False\nFalse\n"
+
+
 def test_a_command_is_loaded_without_the_others() -> None:
     program = (
         "import sys; from taskc.cli import COMMANDS, main; main(['map', 'spatial(4)']);"

@@ -131,7 +131,7 @@ ELSEWHERE = {
     " backend/sim/worker_copies",
     "ir/test_fragments.py": "backend/sim/matrix",
     "backend/sim/test_clusters.py": "lang/clusters",
-    "commands/test_demo.py": "commands/demo_kernels commands/demo_race",
+    "commands/test_demo.py": "commands/demo_kernels commands/demo_model commands/demo_race",
     "commands/test_show.py": "commands/options",
     "tune/test_workers.py": "tune/process tune/stages tune/worker",
 }

@@ -1,10 +1,40 @@
 """ONNX models: read into a thin graph of operators, which is traced as a program.
 
+`tc.onnx` has what users' programs need: `operator` registers an operator, `register_pass` a rewrite of graphs, and
+`extract` cuts a part out of a model.
+
 `graph.py` has the graph, `reader.py` makes it from a model, `extract.py` cuts a part out of one, `passes/` rewrites it.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from .extract import extract, extract_model
 from .graph import Graph, Node, Value
 from .passes.pipeline import register_pass
 
-__all__ = ["Graph", "Node", "Value", "extract", "extract_model", "register_pass"]
+__all__ = [
+    "Call",
+    "Graph",
+    "Node",
+    "Value",
+    "extract",
+    "extract_model",
+    "operator",
+    "register_pass",
+]
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
+
+    Call: TypeAlias = Any  # what they are stands on the names of taskc
+    operator: Callable[..., Any]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("Call", "operator"):
+        raise AttributeError(f"module 'taskc.onnx' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.operators"), name)
