@@ -6,12 +6,13 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from taskc.kernels.machine_facts import ProcessorFacts
 from taskc.tune import database as database_module, database_file
 from taskc.tune.database import Database, DatabaseError
 from taskc.tune.rows import Row, RowError, days_ago, from_line, now, to_line
@@ -311,3 +312,9 @@ def test_a_fork_has_a_connection_of_its_own(database: Database) -> None:
         check=True,
     )
     assert database.rows() == rows
+
+
+def test_rates_of_processors_that_were_measured_come_with_taskc(tmp_path: Path) -> None:
+    found = Database(tmp_path / "none.sqlite3").facts("emeraldrapids avx512_vnni, 2048 KiB")
+    assert {*found} <= {item.name for item in fields(ProcessorFacts)}
+    assert found["own_bytes_per_cycle"] > found["shared_bytes_per_cycle"]
