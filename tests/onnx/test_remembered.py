@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,19 @@ from .models import model, node, tensor
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TASKC_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache" / "models"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_registered_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests in the process have registered operators and passes, which stay."""
+    for module in (operators, pipeline):
+        now: Callable[[], Sequence[Any]] = module.registered
+        before = [*now()]
+
+        def registered(now: Any = now, before: Any = before) -> list[Any]:
+            return [one for one in now() if one not in before]
+
+        monkeypatch.setattr(module, "registered", registered)
 
 
 @pytest.fixture
