@@ -4,9 +4,10 @@ There is one value for processors and one for GPUs. What another machine could w
 constant of an algorithm, so that a calibration can put a machine's own value in its place.
 
 What is said of processors was measured on two cores of an AMD EPYC with AVX-512, which has 32 vector registers; the
-tables for 16 registers were counted by their loads, and the clock and the bandwidth are round numbers. What is said of
-GPUs was never measured, but counted from what sm_80 and sm_90a are said to do; it orders plans, and its seconds are
-guesses. A share is how much of the peak a tile of registers reaches where nothing else is in its way.
+tables for 16 registers were counted by their loads, and the clock and the bandwidth are round numbers. Rates that were
+measured of other processors come with the database, and take their place. What is said of GPUs was never measured, but
+counted from what sm_80 and sm_90a are said to do; it orders plans, and its seconds are guesses. A share is how much of
+the peak a tile of registers reaches where nothing else is in its way.
 """
 
 from __future__ import annotations

@@ -101,6 +101,8 @@ class Traced:
     depends on them; the latest ones are kept.
     """
 
+    shapes: Sequence[Mapping[str, tuple[int, ...]]] = ()  # any may be traced
+
     def __init__(
         self,
         graph: Graph,
@@ -155,5 +157,3 @@ class Traced:
             kinds = [*self._programs.values()]
         own = [one for kind in kinds for one in kind.programs()]
         return (*own, *[one for part in self._parts for one in part.kept()])
-
-    shapes: Sequence[Mapping[str, tuple[int, ...]]] = ()

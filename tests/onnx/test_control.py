@@ -105,6 +105,25 @@ def test_branches_of_different_shapes() -> None:
         np.testing.assert_allclose(made(x), -expected, rtol=1e-5)
 
 
+def test_a_flag_that_is_given_decides_ahead_of_the_run() -> None:
+    """Where branches are alike, too: a sample rate chooses among programs, each without what the others do."""
+    branches = {
+        "then_branch": graph("a", [], [node("Abs", ["x"], ["p"])], [tensor("p", 4)]),
+        "else_branch": graph("b", [], [node("Neg", ["x"], ["q"])], [tensor("q", 4)]),
+    }
+    made = compiled(
+        model(
+            [node("If", ["flag"], ["y"], **branches)],
+            [tensor("flag", type=BOOL), tensor("x", 4)],
+            ["y"],
+        )
+    )
+    x = many[:4]
+    for flag in (np.array(True), np.array(False)):
+        assert made(flag, x).tolist() == (x if flag else -x).tolist()
+        assert steps(made, Branch, flag=flag, x=x) == 0
+
+
 def test_a_flag_that_is_given_chooses_a_program() -> None:
     """So its branches may have different shapes."""
     branches = {
