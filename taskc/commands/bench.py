@@ -7,10 +7,10 @@ import json
 from dataclasses import asdict
 
 from taskc.commands.models import add_model, add_precision, feeds_of, is_model, model_of
-from taskc.commands.onnx_runtime import Peer
 from taskc.commands.options import add_json, seconds_of
 from taskc.commands.terminal import Progress, UsageError, many, write, write_text
 from taskc.machine import machine
+from taskc.onnx.onnx_runtime import RuntimeSession
 from taskc.tune.timing import Probe, pairs
 
 _PEERS = ("onnxruntime",)
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
         probe = Probe(threads)
         for name in options.against:
             progress(f"timing {options.model} and {name}")
-            peer = Peer(path, threads)
+            peer = RuntimeSession(path, threads)
             found = pairs(
                 lambda: model.run(None, feeds),
                 lambda peer=peer: peer.run(feeds),  # type: ignore[misc]

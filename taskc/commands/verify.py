@@ -12,10 +12,10 @@ import numpy as np
 import taskc as tc
 from taskc.arguments import Array
 from taskc.commands.models import add_model, add_precision, feeds_of
-from taskc.commands.onnx_runtime import Peer
 from taskc.commands.options import add_json
 from taskc.commands.terminal import Progress, columns, write, write_text
 from taskc.machine import machine
+from taskc.onnx.onnx_runtime import RuntimeSession
 
 _TOLERANCES = {"f32": 1e-3, "bf16": 1e-1}
 
@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
 def _expected(options: argparse.Namespace, feeds: Mapping[str, Array]) -> list[Array]:
     """What the model gives elsewhere; or here in f32, where it is asked what less precision costs."""
     if options.precision == "f32":
-        return Peer(options.model, machine().threads).run(feeds)
+        return RuntimeSession(options.model, machine().threads).run(feeds)
     outputs: list[Array] = tc.compile(options.model).run(None, feeds)
     return outputs
 
@@ -131,7 +131,7 @@ def first_departure(path: str, feeds: Mapping[str, Array], tolerance: float) -> 
     part = tc.onnx.extract_model(path, outputs=[*titles])
     model = tc.compile(part)
     kept = {value.name: feeds[value.name] for value in model.inputs}
-    expected = Peer(part.SerializeToString(), machine().threads).run(kept)
+    expected = RuntimeSession(part.SerializeToString(), machine().threads).run(kept)
     worst: dict[str, Departure] = {}
     for name, mine, theirs in zip(titles, model.run(None, kept), expected, strict=True):
         error = error_of(mine, theirs)

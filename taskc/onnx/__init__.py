@@ -1,7 +1,7 @@
 """ONNX models: read into a thin graph of operators, which is traced as a program.
 
 `tc.onnx` has what users' programs need: `operator` registers an operator, `register_pass` a rewrite of graphs, and
-`extract` cuts a part out of a model.
+`extract` cuts a part out of a model. `partition` runs a model of which taskc doesn't take all.
 
 `graph.py` has the graph, `reader.py` makes it from a model, `extract.py` cuts a part out of one, `passes/` rewrites it.
 """
@@ -23,6 +23,7 @@ __all__ = [
     "extract",
     "extract_model",
     "operator",
+    "partition",
     "register_pass",
 ]
 
@@ -32,9 +33,13 @@ if TYPE_CHECKING:
 
     Call: TypeAlias = Any  # what they are stands on the names of taskc
     operator: Callable[..., Any]
+    partition: Callable[..., Any]
+
+# What stands on the package onnx, or on all of taskc.
+_LATER = {"Call": "operators", "operator": "operators", "partition": "partitions"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in ("Call", "operator"):
+    if name not in _LATER:
         raise AttributeError(f"module 'taskc.onnx' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.operators"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)

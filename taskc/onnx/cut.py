@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from taskc.errors import CompileError, Location
 
@@ -15,8 +15,12 @@ def cut(
     where: Location,
     inputs: Sequence[str] | None,
     outputs: Sequence[str] | None,
+    said: Mapping[str, ValueInfoProto] | None = None,
 ) -> ModelProto:
-    """The part of a model between the named tensors; where none are named, its outputs, and what inputs these need."""
+    """The part of a model between the named tensors; where none are named, its outputs, and what inputs these need.
+
+    said  what is known of its tensors, where that is more than what the model says
+    """
     graph = proto.graph
     weights = {text(tensor.name): tensor for tensor in graph.initializer}
     if outputs is None:
@@ -32,8 +36,13 @@ def cut(
         listed = ", ".join(f"'{name}'" for name in ends)
         message = f"the outputs need what isn't among the inputs: {listed}"
         raise CompileError(message, where, "add it, or tensors that are made from it")
-    return _model(
-        proto, inputs, outputs, nodes, [weights[name] for name in weights if name in needed]
+    return model_of(
+        proto,
+        said_of(proto) if said is None else said,
+        inputs,
+        outputs,
+        nodes,
+        [weights[name] for name in weights if name in needed],
     )
 
 
@@ -61,37 +70,31 @@ def _needed(
             others.add(name)
         elif makers[name] not in kept:
             kept.add(makers[name])
-            wanted += _reads(graph.node[makers[name]])
+            wanted += reads_of(graph.node[makers[name]])
     return [graph.node[at] for at in sorted(kept)], others
 
 
-def _reads(node: NodeProto) -> set[str]:
+def reads_of(node: NodeProto) -> set[str]:
     """A node's inputs, and what its graphs use of the graphs around."""
     found = {text(name) for name in node.input if name}
-    for graph in _graphs(node):
+    for graph in graphs_of(node):
         made = {text(item.name) for item in (*graph.input, *graph.initializer)}
         made.update(text(name) for inner in graph.node for name in inner.output)
-        used = {text(value.name) for value in graph.output}.union(*map(_reads, graph.node))
+        used = {text(value.name) for value in graph.output}.union(*map(reads_of, graph.node))
         found |= used - made
     return found
 
 
-def _graphs(node: NodeProto) -> Iterator[GraphProto]:
+def graphs_of(node: NodeProto) -> Iterator[GraphProto]:
     for attribute in node.attribute:
         yield from attribute.graphs
         if attribute.HasField("g"):
             yield attribute.g
 
 
-def _model(
-    whole: ModelProto,
-    inputs: Sequence[str],
-    outputs: Sequence[str],
-    nodes: list[NodeProto],
-    weights: list[TensorProto],
-) -> ModelProto:
-    """A model of parts of the whole."""
-    graph = whole.graph
+def said_of(proto: ModelProto) -> dict[str, ValueInfoProto]:
+    """What a model says of its tensors."""
+    graph = proto.graph
     said = {text(item.name): item for item in (*graph.value_info, *graph.input, *graph.output)}
     for tensor in graph.initializer:
         value = ValueInfoProto(name=text(tensor.name))
@@ -100,6 +103,18 @@ def _model(
             value.type.tensor_type.shape.Dimension(dim_value=n) for n in tensor.dims
         )
         said.setdefault(value.name, value)
+    return said
+
+
+def model_of(
+    whole: ModelProto,
+    said: Mapping[str, ValueInfoProto],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    nodes: Sequence[NodeProto],
+    weights: Sequence[TensorProto],
+) -> ModelProto:
+    """A model of parts of the whole, of whose tensors so much is said."""
 
     def values(names: Iterable[str]) -> list[ValueInfoProto]:
         return [said.get(name) or ValueInfoProto(name=name) for name in names]
@@ -111,7 +126,7 @@ def _model(
         opset_import=whole.opset_import,
         functions=whole.functions,
         graph=GraphProto(
-            name=text(graph.name),
+            name=text(whole.graph.name),
             node=nodes,
             initializer=weights,
             input=values(inputs),
@@ -140,5 +155,5 @@ def tensors_of(graph: GraphProto) -> Iterator[TensorProto]:
             yield from attribute.tensors
             if attribute.HasField("t"):
                 yield attribute.t
-        for inner in _graphs(node):
+        for inner in graphs_of(node):
             yield from tensors_of(inner)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -39,16 +39,25 @@ class Programs(Protocol):
 
 
 class Model:
-    """A compiled model. Calls may come from several threads."""
+    """A compiled model. Calls may come from several threads.
+
+    Inputs that are `foreign` are no tensors of taskc's: they are handed on as they are given.
+    """
 
     def __init__(
-        self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], programs: Programs
+        self,
+        name: str,
+        inputs: Sequence[Value],
+        outputs: Sequence[Value],
+        programs: Programs,
+        foreign: Collection[str] = (),
     ) -> None:
         self.name = name
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self._names = {value.name: value for value in inputs}
         self._programs = programs
+        self._foreign = foreign
 
     def __repr__(self) -> str:
         return f"<model {self.name!r}: {', '.join(map(str, self.inputs))}>"
@@ -110,9 +119,10 @@ class Model:
         missing = [name for name in self._names if name not in feeds]
         if missing:
             raise ArgumentError(f"the model's input '{missing[0]}' is missing")
-        arrays = {value.name: _array(value, feeds[value.name]) for value in self.inputs}
-        _check_extents(self.inputs, arrays)
-        return arrays
+        own = [value for value in self.inputs if value.name not in self._foreign]
+        arrays = {value.name: _array(value, feeds[value.name]) for value in own}
+        _check_extents(own, arrays)
+        return {name: arrays[name] if name in arrays else feeds[name] for name in self._names}
 
 
 def _unknown(what: str, name: str, known: Sequence[str]) -> str:

@@ -17,6 +17,7 @@ try:
         TypeProto,
         ValueInfoProto,
         defs,
+        shape_inference,
     )
 except ImportError as error:
     raise CompileError(
@@ -36,6 +37,7 @@ __all__ = [
     "TypeProto",
     "ValueInfoProto",
     "defs",
+    "infer_types",
     "text",
 ]
 
@@ -43,3 +45,11 @@ __all__ = [
 def text(value: str | bytes) -> str:
     """A string of a protobuf, which the package gives as bytes where they aren't UTF-8."""
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
+
+
+def infer_types(model: ModelProto) -> list[ValueInfoProto]:
+    """What ONNX's own inference says of a model's tensors; nothing where that fails."""
+    try:
+        return [*shape_inference.infer_shapes(model).graph.value_info]
+    except Exception:  # its exceptions have no class in common
+        return []

@@ -164,8 +164,8 @@ class _Reader:
                 "the model has sparse initializers, which taskc doesn't read", self._where
             )
         inputs = [self._input(value) for value in proto.input]
-        values = {text(value.name): _value(value) for value in proto.value_info}
-        values |= {text(value.name): _value(value) for value in proto.output}
+        values = {text(value.name): value_of(value) for value in proto.value_info}
+        values |= {text(value.name): value_of(value) for value in proto.output}
         values |= {value.name: value for value in inputs}
         constants: dict[str, Array] = {}
         for tensor in proto.initializer:
@@ -221,13 +221,13 @@ class _Reader:
             raise part.error(f"is of type {what}; taskc takes tensors")
         if proto.type.tensor_type.elem_type:
             element_type(proto.type.tensor_type.elem_type, part)
-        found = _value(proto)
+        found = value_of(proto)
         if found.shape is not None:
             check_extents(tuple(n for n in found.shape if isinstance(n, int)), part)
         return found
 
 
-def _value(proto: ValueInfoProto) -> Value:
+def value_of(proto: ValueInfoProto) -> Value:
     """What a model says of a tensor."""
     name = text(proto.name)
     tensor = proto.type.tensor_type

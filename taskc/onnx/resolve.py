@@ -44,7 +44,8 @@ def resolve(
     resolver = _Resolver(functions, body_of, is_known, where, {*_all_names(written)})
     graph = resolver.graph(written, None)
     if resolver.unknown:
-        raise CompileError(_unknown(resolver.unknown), where)
+        hint = "tc.onnx.partition leaves these to ONNX Runtime"
+        raise CompileError(_unknown(resolver.unknown), where, hint)
     return graph
 
 

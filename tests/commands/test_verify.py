@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taskc.commands import onnx_runtime, verify
+from taskc.commands import verify
+from taskc.onnx.onnx_runtime import RuntimeSession
 
 pytestmark = pytest.mark.usefixtures("model_file")
 
@@ -24,7 +25,7 @@ def test_verify(run: Any) -> None:
 
 
 def test_verify_says_what_less_precision_costs(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verify, "Peer", None)  # nobody else is asked
+    monkeypatch.setattr(verify, "RuntimeSession", None)  # nobody else is asked
     ended = run("verify", "model.onnx", "--dim", "n=3", "--precision", "bf16", "--json")
     answer = json.loads(ended.out)
     assert (ended.code, answer["against"]) == (0, "f32")
@@ -41,18 +42,18 @@ def test_verify_names_the_first_node_that_departs(
 ) -> None:
     pytest.importorskip("onnxruntime")
 
-    class Wrong(onnx_runtime.Peer):
+    class Wrong(RuntimeSession):
         """As if the MatMul were off here, and what is behind it too."""
 
-        def run(self, feeds: Any) -> list[Any]:
-            made = super().run(feeds)
+        def run(self, feeds: Any, outputs: Any = None) -> list[Any]:
+            made = super().run(feeds, outputs)
             names = [item.name for item in self._session.get_outputs()]
             return [
                 it * 1.01 if name in ("scores", "y") else it
                 for name, it in zip(names, made, strict=True)
             ]
 
-    monkeypatch.setattr(verify, "Peer", Wrong)
+    monkeypatch.setattr(verify, "RuntimeSession", Wrong)
     ended = run("verify", "model.onnx", "--dim", "n=2")
     assert ended.code == 1
     assert "beyond the tolerance of 0.001" in ended.out

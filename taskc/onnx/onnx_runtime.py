@@ -1,28 +1,25 @@
-"""ONNX Runtime, where it is installed: what models are compared with."""
+"""ONNX Runtime, where it is installed: what models are compared with, and what runs a part that taskc doesn't take."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from taskc.arguments import Array
-from taskc.commands.terminal import UsageError
 from taskc.errors import CompileError
 
 
-class Peer:
-    """A model in ONNX Runtime, with all optimizations."""
+class RuntimeSession:
+    """A model in ONNX Runtime, with all optimizations, on so many threads."""
 
-    def __init__(self, model: str | bytes, threads: int) -> None:
+    def __init__(self, model: str | bytes, threads: int | None) -> None:
         try:
             runtime: Any = import_module("onnxruntime")
         except ImportError:
-            raise UsageError(
-                "this compares with ONNX Runtime, which isn't installed: pip install onnxruntime"
-            ) from None
+            hint = "pip install onnxruntime"
+            raise CompileError("ONNX Runtime isn't installed", hint=hint) from None
         options = runtime.SessionOptions()
-        options.intra_op_num_threads = threads
+        options.intra_op_num_threads = threads or 0  # as many as there are
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_ALL
         options.log_severity_level = 4
         try:
@@ -32,10 +29,10 @@ class Peer:
         except Exception as error:  # its exceptions have no class in common
             raise CompileError(f"ONNX Runtime doesn't take the model: {error}") from None
 
-    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """The model's outputs, in order."""
+    def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> list[Any]:
+        """The outputs of these names, or all of the model's in order."""
         try:
-            outputs: list[Array] = self._session.run(None, dict(feeds))
+            found: list[Any] = self._session.run(outputs, dict(feeds))
         except Exception as error:
             raise CompileError(f"ONNX Runtime doesn't run the model: {error}") from None
-        return outputs
+        return found

@@ -1,0 +1,331 @@
+"""A model that runs in parts: what taskc doesn't take is left to ONNX Runtime.
+
+    x -> Relu -> a -> Own -> b -> Add -> y      becomes    x -> Relu -> a,    a -> Own -> b,    b -> Add -> y
+
+Nodes of one side are one part unless they wait for different parts of the other: there are as many parts as the
+longest way through the model changes sides. What is made of constants alone belongs to every part that reads it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+from taskc.arguments import ArgumentError
+from taskc.errors import CompileError, Location
+from taskc.ir.types import from_numpy
+from taskc.onnx.cut import cut, graphs_of, model_of, reads_of, said_of, tensors_of
+from taskc.onnx.external import Folder
+from taskc.onnx.graph import Graph, Value
+from taskc.onnx.importer import Imported, is_known
+from taskc.onnx.model import Model
+from taskc.onnx.onnx_runtime import RuntimeSession
+from taskc.onnx.outputs import Runnable
+from taskc.onnx.protobuf import (
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    ValueInfoProto,
+    infer_types,
+    text,
+)
+from taskc.onnx.reader import load, read_proto, value_of
+from taskc.onnx.session import compile
+from taskc.onnx.tensors import COMPUTED, dtype_of, take_in
+from taskc.settings import thread_limit
+
+_logger = logging.getLogger("taskc")
+
+_NUMBERS = {name: number for number, name in COMPUTED.items()}
+
+# What makes something else each time isn't made twice.
+_RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike"}
+_RANDOM |= {"RandomUniform", "RandomUniformLike"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """What runs at once.
+
+    is_left  whether ONNX Runtime runs it
+    nodes    of the model, as messages call them
+    model    the part as a model of its own
+    """
+
+    is_left: bool
+    nodes: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    model: ModelProto
+
+    def __str__(self) -> str:
+        who = "ONNX Runtime" if self.is_left else "taskc"
+        ends = f"{', '.join(self.inputs)} -> {', '.join(self.outputs)}"
+        return f"{who}: {ends}: {', '.join(self.nodes) or 'constants'}"
+
+
+class Partition:
+    """A model in parts, which is called as other models are."""
+
+    def __init__(self, model: Model, parts: Sequence[Part]) -> None:
+        self._model = model
+        self.name, self.inputs, self.outputs = model.name, model.inputs, model.outputs
+        self.parts = tuple(parts)
+
+    def __call__(self, *args: Any, **feeds: Any) -> Any:
+        """The output, or a tuple of all; inputs by position, by name, or as a dictionary by name."""
+        return self._model(*args, **feeds)
+
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
+        """The outputs of these names, or all, for arrays by the names of inputs."""
+        return self._model.run(output_names, feeds)
+
+    def __repr__(self) -> str:
+        return "\n".join([repr(self._model), *(f"  {part}" for part in self.parts)])
+
+
+def partition(
+    model: str | os.PathLike[str] | bytes | ModelProto,
+    leave: Collection[str] = (),
+    *,
+    exact: bool = False,
+    precision: str = "f32",
+) -> Partition:
+    """What runs a model of which taskc doesn't take all: operators it doesn't know, tensors of strings, sequences.
+
+    leave  operators, and names of nodes, that are left to ONNX Runtime, too
+
+    A part that can't be compiled for the shapes of a call is left from then on, with a warning in the log.
+    """
+    whole = _Whole.of(model)
+    parts = tuple(_parts(whole, {*leave}))
+    left = [node for part in parts if part.is_left for node in part.nodes]
+    if left and importlib.util.find_spec("onnxruntime") is None:
+        raise CompileError(
+            f"taskc doesn't take {', '.join(left)}, and ONNX Runtime isn't installed",
+            whole.where,
+            "pip install onnxruntime",
+        )
+    steps = [
+        _Step(part, None if part.is_left else compile(part.model, exact=exact, precision=precision))
+        for part in parts
+    ]
+    outputs = [text(value.name) for value in whole.proto.graph.output]
+    foreign = {value.name for value in whole.inputs if not _is_ours(whole.said.get(value.name))}
+    values = [value_of(whole.said[name]) for name in outputs]
+    name = text(whole.proto.graph.name)
+    runner = Model(name, whole.inputs, values, _Steps(steps, outputs), foreign)
+    return Partition(runner, parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """A model that is loaded; `said` is what it says of its tensors, and what their types must be."""
+
+    proto: ModelProto
+    where: Location
+    folder: Folder
+    said: Mapping[str, ValueInfoProto]
+    inputs: tuple[Value, ...]
+
+    @staticmethod
+    def of(model: str | os.PathLike[str] | bytes | ModelProto) -> _Whole:
+        proto, where, folder = load(model)
+        said = said_of(proto)
+        graph = proto.graph
+        weights = {text(tensor.name) for tensor in graph.initializer}
+        own = [value for value in graph.input if text(value.name) not in weights]
+        ends = [text(value.name) for value in graph.output]
+        known = [
+            *{**dict.fromkeys(text(value.name) for value in graph.input), **dict.fromkeys(weights)}
+        ]
+        # Extents that a model says of what it computes may be wrong: nobody checks them.
+        types = infer_types(model_of(proto, said, known, ends, graph.node, ()))
+        inner = {value.name: _of_type(value) for value in types if value.name not in known}
+        inputs = tuple(map(value_of, own))
+        return _Whole(proto, where, folder, {**said, **inner}, inputs)
+
+
+def _of_type(value: ValueInfoProto) -> ValueInfoProto:
+    """The same without a shape."""
+    copy = ValueInfoProto()
+    copy.CopyFrom(value)
+    if copy.type.WhichOneof("value") == "tensor_type":
+        copy.type.tensor_type.ClearField("shape")
+    return copy
+
+
+def _is_ours(value: ValueInfoProto | None) -> bool:
+    """Whether taskc computes with such a tensor; what isn't known may be one."""
+    kind = value.type.WhichOneof("value") if value is not None else None
+    if value is None or kind is None:
+        return True
+    number = value.type.tensor_type.elem_type
+    return kind == "tensor_type" and (not number or dtype_of(number) is not None)
+
+
+def _is_taken(node: NodeProto, whole: _Whole) -> bool:
+    """Whether taskc reads a node."""
+    reads = sorted(reads_of(node))
+    made = [text(name) for name in node.output if name]
+    if not all(_is_ours(whole.said.get(name)) for name in (*reads, *made)):
+        return False
+    alone = model_of(whole.proto, whole.said, reads, made, [node], ())
+    names = {(text(function.domain), text(function.name)) for function in alone.functions}
+    if names.isdisjoint(_kinds(node)):
+        del alone.functions[:]  # to read them for each node would take long
+    try:
+        read_proto(alone, whole.where, whole.folder, is_known)
+    except CompileError:
+        return False
+    return True
+
+
+def _kinds(node: NodeProto) -> Iterator[tuple[str, str]]:
+    yield text(node.domain), text(node.op_type)
+    for graph in graphs_of(node):
+        for inner in graph.node:
+            yield from _kinds(inner)
+
+
+def _parts(whole: _Whole, leave: Collection[str]) -> Iterator[Part]:
+    """The parts, in the order in which they run."""
+    graph = whole.proto.graph
+    left = [
+        bool({text(node.op_type), text(node.name)} & {*leave}) or not _is_taken(node, whole)
+        for node in graph.node
+    ]
+    stages = _stages(whole, left)
+    given = {value.name for value in whole.inputs}
+    ends = [text(value.name) for value in graph.output]
+    stage_of = {
+        text(name): stages.get(at) for at, node in enumerate(graph.node) for name in node.output
+    }
+    fixed = [name for name in ends if stage_of.get(name) is None and name not in given]
+    if fixed:
+        yield _part(whole, False, (), (), fixed)
+    for stage in sorted({*stages.values()}):
+        members = [node for at, node in enumerate(graph.node) if stages.get(at) == stage]
+        others = [node for at, node in enumerate(graph.node) if stages.get(at, stage) != stage]
+        own = {text(name) for node in members for name in node.output}
+        inputs = {*given, *(name for name, of in stage_of.items() if of is not None)} - own
+        inputs &= {name for node in members for name in reads_of(node)}
+        outputs = own & {*ends, *(name for node in others for name in reads_of(node))}
+        if outputs:
+            yield _part(whole, bool(stage % 2), members, sorted(inputs), sorted(outputs))
+
+
+def _part(
+    whole: _Whole,
+    is_left: bool,
+    nodes: Sequence[NodeProto],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+) -> Part:
+    proto = cut(whole.proto, whole.where, inputs, outputs, whole.said)
+    for tensor in tensors_of(proto.graph):
+        take_in(tensor, whole.where, whole.folder)
+    titles = tuple(
+        [f"{text(node.op_type)} '{text(node.name or node.output[0])}'" for node in nodes]
+    )
+    return Part(is_left, titles, tuple(inputs), tuple(outputs), proto)
+
+
+def _stages(whole: _Whole, left: Sequence[bool]) -> dict[int, int]:
+    """In which part each node runs; the odd ones are left. What is made of constants alone has none."""
+    nodes = whole.proto.graph.node
+    makers = {text(name): at for at, node in enumerate(nodes) for name in node.output if name}
+    given = {value.name for value in whole.inputs}
+    needs = [{makers[name] for name in reads_of(node) if name in makers} for node in nodes]
+    stages: dict[int, int] = {}
+    try:
+        order = [*TopologicalSorter(dict(enumerate(needs))).static_order()]
+    except CycleError as error:
+        names = " and ".join(dict.fromkeys(text(nodes[at].op_type) for at in error.args[1]))
+        message = f"nodes of the model ({names}) need what they make themselves"
+        raise CompileError(message, whole.where) from None
+    for at in order:
+        waits_for = [
+            stages[need] + (left[need] != left[at]) for need in needs[at] if need in stages
+        ]
+        is_constant = given.isdisjoint(reads_of(nodes[at])) and not waits_for
+        if left[at] or not is_constant or text(nodes[at].op_type) in _RANDOM:
+            stages[at] = max(waits_for, default=int(left[at]))
+    return stages
+
+
+@dataclass(slots=True)
+class _Step:
+    """Runs a part. ONNX Runtime is given a model when it is known of which types the inputs are."""
+
+    part: Part
+    ours: Model | None
+    sessions: dict[tuple[int, ...], RuntimeSession] = field(default_factory=dict)
+
+    def run(self, feeds: Mapping[str, Any]) -> list[Any]:
+        if self.ours is not None:
+            try:
+                return self.ours.run(None, feeds)
+            except (ArgumentError, CompileError) as error:
+                if importlib.util.find_spec("onnxruntime") is None:
+                    raise
+                _logger.warning("a part of the model is left to ONNX Runtime: %s", error)
+                self.ours = None
+        numbers = tuple([_number(feeds[name]) for name in self.part.inputs])
+        if numbers not in self.sessions:
+            self.sessions[numbers] = RuntimeSession(self._typed(numbers), thread_limit())
+        return self.sessions[numbers].run(feeds, self.part.outputs)
+
+    def _typed(self, numbers: Sequence[int]) -> bytes:
+        copy = ModelProto()
+        copy.CopyFrom(self.part.model)
+        for value, number in zip(copy.graph.input, numbers, strict=True):
+            if value.type.WhichOneof("value") in (None, "tensor_type"):
+                value.type.tensor_type.elem_type = number
+        made: bytes = copy.SerializeToString()
+        return made
+
+
+def _number(given: Any) -> int:
+    """The number in TensorProto of an array's type; 0 of what is no array."""
+    dtype = getattr(given, "dtype", None)
+    if dtype is None:
+        return 0
+    if dtype.kind in "OUS":
+        return int(TensorProto.STRING)
+    return _NUMBERS[from_numpy(dtype).name]
+
+
+class _Steps:
+    """The parts as the programs of one model."""
+
+    shapes: Sequence[Mapping[str, tuple[int, ...]]] = ()
+
+    def __init__(self, steps: Sequence[_Step], outputs: Sequence[str]) -> None:
+        self._steps = steps
+        self._outputs = outputs
+
+    def run(self, arrays: Mapping[str, Any]) -> list[Any]:
+        known = {**arrays}
+        for step in self._steps:
+            made = step.run({name: known[name] for name in step.part.inputs})
+            known.update(zip(step.part.outputs, made, strict=True))
+        return [known[name] for name in self._outputs]
+
+    @property
+    def graph(self) -> Graph:
+        raise CompileError("a model in parts isn't one graph", hint="each part's model is one")
+
+    def prepare(self, arrays: Mapping[str, Any]) -> None:
+        """What a part makes is known when it has run."""
+
+    def traced(self, arrays: Mapping[str, Any]) -> Imported:
+        raise CompileError("a model in parts isn't one program", hint="each part's model is one")
+
+    def kept(self) -> tuple[Runnable, ...]:
+        return tuple([one for step in self._steps if step.ours for one in step.ours.programs])

@@ -1,0 +1,246 @@
+"""Models in parts: what taskc doesn't take is left to ONNX Runtime."""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+import taskc as tc
+from taskc import CompileError
+from taskc.arguments import ArgumentError
+from tests.onnx.models import model, node, tensor
+
+pytest.importorskip("onnxruntime")
+
+X = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+
+
+def kinds(found: Any) -> list[tuple[bool, list[str]]]:
+    """Who runs each part, and its operators."""
+    return [(part.is_left, [title.split()[0] for title in part.nodes]) for part in found.parts]
+
+
+def mixed() -> ModelProto:
+    """BiasGelu is ONNX Runtime's own; what `shift` is made of is constant."""
+    return model(
+        [
+            node("Relu", ["x"], ["a"]),
+            node("BiasGelu", ["a", "bias"], ["b"], domain="com.microsoft"),
+            node("Neg", ["bias"], ["shift"]),
+            node("Add", ["b", "shift"], ["c"]),
+            node("BiasGelu", ["x", "shift"], ["d"], domain="com.microsoft"),
+            node("Mul", ["c", "d"], ["y"]),
+            node("Sigmoid", ["x"], ["z"]),
+        ],
+        [tensor("x", "n", 4)],
+        ["y", "z"],
+        domains=("com.microsoft",),
+        initializer=[numpy_helper.from_array(X[0], "bias")],
+    )
+
+
+def gelu(x: Any) -> Any:
+    return x * (1 + np.vectorize(math.erf)(x / np.sqrt(2))) / 2
+
+
+def test_operators_of_others_run_elsewhere() -> None:
+    found = tc.onnx.partition(mixed())
+    assert kinds(found) == [
+        (False, ["Relu", "Sigmoid"]),
+        (True, ["BiasGelu", "BiasGelu"]),
+        (False, ["Add", "Mul"]),
+    ]
+    y, z = found(X)
+    expected = (gelu(np.maximum(X, 0) + X[0]) - X[0]) * gelu(X - X[0])
+    np.testing.assert_allclose(y, expected, atol=1e-5)
+    np.testing.assert_allclose(z, 1 / (1 + np.exp(-X)), atol=1e-6)
+    np.testing.assert_array_equal(found.run(["z"], {"x": X})[0], z)
+    assert "ONNX Runtime: a, x -> b, d: BiasGelu 'b', BiasGelu 'd'" in repr(found)
+
+
+def test_parts_that_do_not_wait_for_each_other_are_one() -> None:
+    chain = [node("Relu", ["x"], ["a0"])]
+    for at in range(6):
+        chain.append(node("Abs" if at % 2 else "Neg", [f"a{at}"], [f"a{at + 1}"]))
+    proto = model(chain, [tensor("x", 4)], ["a6"])
+    assert len(tc.onnx.partition(proto).parts) == 1
+    found = tc.onnx.partition(proto, leave=["Abs"])
+    assert kinds(found) == [
+        (False, ["Relu", "Neg"]),
+        (True, ["Abs"]),
+        (False, ["Neg"]),
+        (True, ["Abs"]),
+        (False, ["Neg"]),
+        (True, ["Abs"]),
+    ]
+    np.testing.assert_array_equal(found(X[0]), np.maximum(X[0], 0))
+
+
+def test_strings_go_in_and_through() -> None:
+    proto = model(
+        [
+            node("StringConcat", ["s", "mark"], ["t"]),
+            node("Identity", ["t"], ["u"]),
+            node(
+                "LabelEncoder",
+                ["u"],
+                ["k"],
+                domain="ai.onnx.ml",
+                keys_strings=["a!", "b!"],
+                values_floats=[1.5, 2.5],
+                default_float=-1.0,
+            ),
+            node("Mul", ["k", "x"], ["y"]),
+        ],
+        [tensor("s", "n", type=TensorProto.STRING), tensor("x", "n")],
+        [tensor("y", "n"), tensor("u", "n", type=TensorProto.STRING)],
+        domains=("ai.onnx.ml",),
+        initializer=[helper.make_tensor("mark", TensorProto.STRING, [], ["!"])],
+    )
+    proto.opset_import[-1].version = 4
+    found = tc.onnx.partition(proto)
+    assert kinds(found) == [(True, ["StringConcat", "Identity", "LabelEncoder"]), (False, ["Mul"])]
+    y, u = found(np.array(["b", "c", "a"]), np.array([2, 3, 4], np.float32))
+    np.testing.assert_array_equal(y, np.array([5, -3, 6], np.float32))
+    assert list(u) == ["b!", "c!", "a!"]
+
+
+def test_sequences_stay_where_they_are_made() -> None:
+    proto = model(
+        [
+            node("Neg", ["x"], ["a"]),
+            node("SequenceConstruct", ["a", "x"], ["s"]),
+            node("ConcatFromSequence", ["s"], ["b"], axis=0),
+            node("Abs", ["b"], ["y"]),
+        ],
+        [tensor("x", "n", 4)],
+        ["y"],
+    )
+    found = tc.onnx.partition(proto)
+    assert [part.is_left for part in found.parts] == [False, True, False]
+    np.testing.assert_array_equal(found(X), np.abs(np.concatenate([X, X])))
+
+
+def test_a_branch_with_what_is_not_taken_is_left_whole() -> None:
+    inner = helper.make_graph(
+        [node("BiasGelu", ["x", "bias"], ["g"], domain="com.microsoft")],
+        "yes",
+        [],
+        [tensor("g", 3, 4)],
+    )
+    other = helper.make_graph([node("Relu", ["x"], ["r"])], "no", [], [tensor("r", 3, 4)])
+    proto = model(
+        [
+            node("If", ["flag"], ["b"], then_branch=inner, else_branch=other),
+            node("Neg", ["b"], ["y"]),
+        ],
+        [tensor("x", 3, 4), tensor("flag", type=TensorProto.BOOL)],
+        ["y"],
+        domains=("com.microsoft",),
+        initializer=[numpy_helper.from_array(X[0], "bias")],
+    )
+    found = tc.onnx.partition(proto)
+    assert kinds(found) == [(True, ["If"]), (False, ["Neg"])]
+    np.testing.assert_allclose(found(X, np.array(True)), -gelu(X + X[0]), atol=1e-5)
+    np.testing.assert_array_equal(found(X, np.array(False)), -np.maximum(X, 0))
+
+
+def test_outputs_that_are_inputs_or_constants() -> None:
+    proto = model(
+        [node("Relu", ["x"], ["y"]), node("Neg", ["w"], ["v"])],
+        [tensor("x", 4)],
+        ["x", "w", "v", "y"],
+        initializer=[numpy_helper.from_array(X[1], "w")],
+    )
+    found = tc.onnx.partition(proto, leave=["Relu"])
+    for made, expected in zip(found(X[0]), (X[0], X[1], -X[1], np.maximum(X[0], 0)), strict=True):
+        np.testing.assert_array_equal(made, expected)
+
+
+def test_what_is_drawn_is_drawn_once() -> None:
+    """And not again by each part that reads it."""
+    proto = model(
+        [
+            node("RandomNormal", [], ["r"], shape=[64]),
+            node("Abs", ["r"], ["a"]),
+            node("Sub", ["a", "r"], ["d"]),
+            node("Mul", ["d", "r"], ["y"]),
+        ],
+        [],
+        ["y"],
+    )
+    found = tc.onnx.partition(proto, leave=["Abs"])
+    y = found()
+    assert (y <= 0).all()
+    assert (y < 0).any()
+    assert (y == 0).any()
+
+
+def test_a_part_that_cannot_be_compiled_is_left(caplog: pytest.LogCaptureFixture) -> None:
+    """A shape that data decides, in the body of a loop."""
+    body = helper.make_graph(
+        [
+            node("NonZero", ["v"], ["where"]),
+            node("Shape", ["where"], ["extents"]),
+            node("Gather", ["extents", "one"], ["count"]),
+            node("Identity", ["go"], ["go_on"]),
+        ],
+        "body",
+        [tensor("i", type=TensorProto.INT64), tensor("go", type=TensorProto.BOOL)],
+        [tensor("go_on", type=TensorProto.BOOL), tensor("count", type=TensorProto.INT64)],
+    )
+    proto = model(
+        [node("Relu", ["x"], ["v"]), node("Loop", ["turns", ""], ["y"], body=body)],
+        [tensor("x", 4)],
+        ["y"],
+        initializer=[
+            numpy_helper.from_array(np.array(2), "turns"),
+            numpy_helper.from_array(np.array(1), "one"),
+        ],
+    )
+    with pytest.raises(CompileError):
+        tc.compile(proto)(X[0])
+    found = tc.onnx.partition(proto)
+    with caplog.at_level(logging.WARNING, "taskc"):
+        first, again = found(X[0]), found(X[0])
+    np.testing.assert_array_equal(first, [(X[0] > 0).sum()] * 2)
+    np.testing.assert_array_equal(again, first)
+    assert caplog.text.count("a part of the model is left to ONNX Runtime") == 1
+
+
+def test_without_onnx_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(CompileError) as error:
+        tc.onnx.partition(mixed())
+    assert error.value.message == (
+        "taskc doesn't take BiasGelu 'b', BiasGelu 'd', and ONNX Runtime isn't installed"
+    )
+    assert error.value.hint == "pip install onnxruntime"
+
+
+def test_what_nobody_takes() -> None:
+    proto = model(
+        [node("Nothing", ["x"], ["y"], domain="own")], [tensor("x", 4)], ["y"], domains=("own",)
+    )
+    with pytest.raises(CompileError, match=r"ONNX Runtime doesn't take the model: .*Nothing"):
+        tc.onnx.partition(proto)(X[0])
+
+
+def test_circles() -> None:
+    proto = model(
+        [node("Add", ["x", "b"], ["a"]), node("Neg", ["a"], ["b"])], [tensor("x", 4)], ["b"]
+    )
+    with pytest.raises(CompileError, match="need what they make themselves"):
+        tc.onnx.partition(proto)
+
+
+def test_feeds_are_checked() -> None:
+    found = tc.onnx.partition(mixed())
+    with pytest.raises(ArgumentError, match="is of f32, not f64"):
+        found(X.astype(np.float64))
