@@ -67,9 +67,9 @@ def _runtime(
     path: str, side: str, threads: int
 ) -> tuple[Callable[[Feeds], Any], Callable[[], int]]:
     if side == "onnxruntime":
-        from taskc.commands.onnx_runtime import Peer
+        from taskc.onnx.onnx_runtime import RuntimeSession
 
-        peer = Peer(path, threads)
+        peer = RuntimeSession(path, threads)
         return peer.run, lambda: 0
     import taskc as tc
 

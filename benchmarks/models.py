@@ -72,8 +72,8 @@ def feeds_of(model: Any, extents: Extents, seed: int = 0) -> dict[str, np.ndarra
 def measure(path: Path, extents: Extents, threads: int, budget: float) -> dict[str, Any]:
     """What one model gives; `error` where it gives nothing."""
     import taskc as tc
-    from taskc.commands.onnx_runtime import Peer
     from taskc.commands.verify import error_of
+    from taskc.onnx.onnx_runtime import RuntimeSession
     from taskc.tune.timing import Probe, pairs
 
     start = time.perf_counter()
@@ -84,7 +84,7 @@ def measure(path: Path, extents: Extents, threads: int, budget: float) -> dict[s
     # In KiB on Linux; before there is a peer, which takes its own.
     found["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     if budget:
-        peer = Peer(str(path), threads)
+        peer = RuntimeSession(str(path), threads)
         found["off"] = max(map(error_of, made, peer.run(feeds)))
         timed = pairs(
             lambda: model.run(None, feeds),

@@ -176,8 +176,8 @@ def torch_model(size: Size, tokens: int, weights: dict[str, Array]) -> Callable[
 def measure(name: str, layers: int, tokens: int, threads: int, budget: float) -> dict[str, Any]:
     """Pairs with each of the two, and how far both are off."""
     import taskc as tc
-    from taskc.commands.onnx_runtime import Peer
     from taskc.commands.verify import error_of
+    from taskc.onnx.onnx_runtime import RuntimeSession
     from taskc.tune.timing import Probe, pairs
 
     size = SIZES[name]
@@ -188,7 +188,7 @@ def measure(name: str, layers: int, tokens: int, threads: int, budget: float) ->
     model = tc.compile(serialized, precision="bf16")
     (made,) = model.run(None, {"x": x})
     peers: dict[str, Callable[[], Any]] = {}
-    session = Peer(serialized, threads)
+    session = RuntimeSession(serialized, threads)
     (expected,) = session.run({"x": x})
     peers["onnxruntime f32"] = lambda: session.run({"x": x})
     found: dict[str, Any] = {"off": error_of(made, expected)}

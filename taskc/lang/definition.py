@@ -141,8 +141,8 @@ class Definition(Described, ABC):
             return made
         if array.shape != wanted:
             raise TypeError(f"{item.name} is packed from {list(wanted)}, not {list(array.shape)}")
-        rest = [(0, full - own) for full, own in zip(described.shape, wanted, strict=True)]
-        return pack(np.pad(array, rest), described)
+        rest = [full - own for full, own in zip(described.shape, wanted, strict=True)]
+        return pack(np.pad(array, [(0, n) for n in rest]) if any(rest) else array, described)
 
     def example(self, seed: int = 0, larger: int = 0) -> tuple[Any, ...]:
         """Arguments to check it with: those that are not tc.out, in order.

@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import mmap
 import os
 import sys
 import threading
@@ -105,8 +104,14 @@ def _content(path: Path, state: tuple[int, ...], kept: Cache) -> str:
 
 
 def _hashed(path: Path) -> str:
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as it:
-        return hashlib.sha256(it).hexdigest() if it.find(_LOCATION) < 0 else _ELSEWHERE
+    digest, end = hashlib.sha256(), b""
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            if _LOCATION in end + piece:
+                return _ELSEWHERE
+            digest.update(piece)
+            end = piece[1 - len(_LOCATION) :]
+    return digest.hexdigest()
 
 
 def _is_plain() -> bool:
@@ -135,6 +140,11 @@ def _surroundings() -> Iterator[str]:
             yield hashlib.sha256(path.read_bytes()).hexdigest()
         except OSError:
             yield ""
+
+
+def _aside(write: Callable[[], None]) -> None:
+    """A first call needn't wait for the disk; the process does when it ends."""
+    threading.Thread(target=write, name="taskc keeps a model").start()
 
 
 class _Remembered:
@@ -242,4 +252,4 @@ class _Remembered:
         content = {"key": key, **self.head, "entries": entries_json(writer, [(arrays, made)])}
         if writer.sections.nbytes <= _LARGEST and _is_plain():  # still
             pieces = writer.sections.pieces(writer.content(content))
-            self._kept.write(key, pieces, durable=True)
+            _aside(lambda: self._kept.write(key, pieces, durable=True))

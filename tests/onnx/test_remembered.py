@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +43,11 @@ def _nothing_is_registered_yet(monkeypatch: pytest.MonkeyPatch) -> None:
             return [one for one in now() if one not in before]
 
         monkeypatch.setattr(module, "registered", registered)
+
+
+@pytest.fixture(autouse=True)
+def _written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered, "_aside", lambda write: write())
 
 
 @pytest.fixture
@@ -347,3 +355,29 @@ def test_a_cache_that_cannot_be_written_is_no_error(
     monkeypatch.setenv("TASKC_CACHE", str(tmp_path / "file"))
     assert [called(path), called(path)] == [4, 4]
     assert reads.count == 2
+
+
+def test_a_call_does_not_wait_for_the_disk(
+    path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the process does, when it ends: nobody asked the thread to die with it."""
+    waiting: list[threading.Thread] = []
+
+    def aside(write: Callable[[], None]) -> None:
+        waiting.append(threading.Thread(target=write))
+
+    monkeypatch.setattr(remembered, "_aside", aside)
+    assert called(path, 1) == 4
+    assert not bundles_in(cache)
+    (thread,) = waiting
+    thread.start()
+    thread.join()
+    assert len(bundles_in(cache)) == 1
+
+
+def test_a_process_that_ends_at_once_has_kept_it(path: Path, cache: Path) -> None:
+    code = (
+        f"import taskc as tc, numpy as np; tc.compile({str(path)!r})(np.ones((1, 3), np.float32))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert len(bundles_in(cache)) == 1

@@ -1,0 +1,141 @@
+"""One encoder layer of BERT-base, and one bottleneck of ResNet-50, as ONNX models against ONNX Runtime.
+
+    python benchmarks/layers.py [--quick] [--json FILE]
+
+Beside the times: the bytes of what the calls of kernels read and write, fused and unfused. Each number of threads is a
+process of its own; ONNX Runtime has all of its optimizations.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from models_bf16 import CALM, Size, onnx_model, weights_of
+from onnx import TensorProto, helper, numpy_helper
+from report import Row, finish, parse_options
+
+THREADS = (1, 2)
+TOKENS = (128, 512)
+BOTTLENECKS = ((56, 256, 64), (14, 1024, 256))  # extent of images, channels outside and inside
+
+Array = np.ndarray[Any, Any]
+
+
+def cases() -> Iterator[tuple[str, str, bytes, Array]]:
+    """Names, a model, and its input."""
+    random = np.random.default_rng(0)
+    size = Size(1, 768, 12, 3072)
+    for tokens in TOKENS:
+        x = random.standard_normal((1, tokens, size.features), np.float32)
+        yield "encoder layer", f"{tokens} tokens", onnx_model(size, tokens, weights_of(size)), x
+    for extent, outside, inside in BOTTLENECKS:
+        x = random.standard_normal((1, outside, extent, extent), np.float32)
+        case = f"{outside}-{inside}-{outside}@{extent}x{extent}"
+        yield "bottleneck", case, bottleneck(extent, outside, inside), np.maximum(x, 0)
+
+
+def bottleneck(extent: int, outside: int, inside: int) -> bytes:
+    """Three convolutions, each with its batch norm, and the residual."""
+    random = np.random.default_rng(1)
+    nodes: list[Any] = []
+    constants: list[Any] = []
+
+    def constant(name: str, *shape: int, around: float = 0.0, spread: float = 0.1) -> str:
+        array = around + spread * random.standard_normal(shape)
+        constants.append(numpy_helper.from_array(array.astype(np.float32), name))
+        return name
+
+    def node(operator: str, *inputs: str, **attributes: Any) -> str:
+        nodes.append(helper.make_node(operator, inputs, [f"t{len(nodes)}"], **attributes))
+        return f"t{len(nodes) - 1}"
+
+    def normed(x: str, name: str, features: int, channels: int, size: int) -> str:
+        spread = (channels * size * size) ** -0.5
+        w = constant(f"{name}/w", features, channels, size, size, spread=spread)
+        x = node("Conv", x, w, kernel_shape=[size, size], pads=[size // 2] * 4)
+        scale, mean, variance = (
+            constant(f"{name}/{it}", features, around=1) for it in ("scale", "mean", "variance")
+        )
+        return node(
+            "BatchNormalization", x, scale, constant(f"{name}/bias", features), mean, variance
+        )
+
+    h = node("Relu", normed("x", "first", inside, outside, 1))
+    h = node("Relu", normed(h, "second", inside, inside, 3))
+    y = node("Relu", node("Add", normed(h, "third", outside, inside, 1), "x"))
+    shape = [1, outside, extent, extent]
+    graph = helper.make_graph(
+        nodes, "bottleneck",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info(y, TensorProto.FLOAT, shape)],
+        constants,
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 20)]
+    made: bytes = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+    return made
+
+
+def measure(threads: int, quick: bool) -> None:
+    """Writes the rows of one number of threads to the file that the environment names."""
+    import taskc as tc
+    from taskc.commands.explain import traffic_of
+    from taskc.commands.verify import error_of
+    from taskc.onnx.onnx_runtime import RuntimeSession
+    from taskc.tune.timing import Probe, pairs
+
+    probe = Probe(threads)
+    rows = []
+    for benchmark, case, serialized, x in cases():
+        model, session = tc.compile(serialized), RuntimeSession(serialized, threads)
+        feeds = {"x": x}
+        off = error_of(model.run(None, feeds)[0], session.run(feeds)[0])
+        moved = traffic_of(model.program(feeds).program)
+        print(
+            f"  {benchmark}, {case}: off by {off:.1e}; {moved.after / 1e6:.2f} MB moved, {moved.before / 1e6:.2f}"
+            f" unfused, {moved.least / 1e6:.2f} at least: {1 - moved.after / moved.before:.1%} less",
+            flush=True,
+        )
+        found = pairs(
+            lambda model=model, feeds=feeds: model.run(None, feeds),  # type: ignore[misc]
+            lambda session=session, feeds=feeds: session.run(feeds),  # type: ignore[misc]
+            probe,
+            budget=0.5 if quick else 5.0,
+            calm=CALM if threads > 1 else 0.0,
+        )
+        row = Row(
+            benchmark, case, threads, found.ours, "onnxruntime", found.theirs, found.ratio,
+            quartiles=found.quartiles, kept=found.kept, discarded=found.discarded,
+        )  # fmt: skip
+        rows.append(asdict(row))
+    Path(os.environ["ROWS"]).write_text(json.dumps(rows))
+
+
+def main() -> None:
+    if "--threads" in sys.argv:
+        measure(int(sys.argv[sys.argv.index("--threads") + 1]), "--quick" in sys.argv)
+        return
+    options = parse_options(__doc__ or "")
+    rows: list[Row] = []
+    for threads in THREADS:
+        if threads > (os.cpu_count() or 1):
+            continue
+        with TemporaryDirectory() as folder:
+            file = Path(folder) / "rows.json"
+            environment = os.environ | {"TASKC_THREADS": str(threads), "ROWS": str(file)}
+            command = [sys.executable, __file__, "--threads", str(threads)]
+            subprocess.run(command + ["--quick"] * options.quick, env=environment, check=True)
+            rows += [Row(**row) for row in json.loads(file.read_text())]
+    finish(rows, options.json)
+
+
+if __name__ == "__main__":
+    main()
