@@ -114,8 +114,8 @@ def _control_flow() -> ModelProto:
     scan = _graph(
         "scan",
         [tensor("a"), tensor("e")],
-        [node("Add", ["a", "e"], ["b"])],
-        [tensor("b"), tensor("b")],
+        [node("Add", ["a", "e"], ["b"]), node("Identity", ["b"], ["seen"])],
+        [tensor("b"), tensor("seen")],
     )
     return model(
         [

@@ -20,6 +20,8 @@ from google.protobuf.message import Message
 from onnx import ModelProto
 
 from taskc import CompileError
+from taskc.arguments import ArgumentError
+from taskc.driver import CheckError
 
 SECONDS = 10.0
 BYTES = 2 << 30
@@ -184,10 +186,11 @@ def _names(messages: list[Message]) -> list[str]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one case. `text` is the error's, or a traceback."""
+    """What became of one case. `text` is the error's, or a traceback; `made`, what the action returned."""
 
     kind: Literal["done", "refused", "failed", "crashed", "hangs"]
     text: str
+    made: Any = None
 
 
 def outcomes(
@@ -247,9 +250,8 @@ def _serve(action: Callable[[bytes], object], pipe: Connection, memory: int) -> 
     while True:
         case = pipe.recv_bytes()
         try:
-            action(case)
-            pipe.send(("done", ""))
-        except CompileError as error:
-            pipe.send(("refused" if error.message.strip() else "failed", str(error)))
+            pipe.send(("done", "", action(case)))
+        except (CompileError, ArgumentError, CheckError) as error:
+            pipe.send(("refused" if str(error).strip() else "failed", str(error)))
         except Exception:
             pipe.send(("failed", traceback.format_exc()))
