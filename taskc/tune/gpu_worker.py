@@ -97,7 +97,7 @@ class DeviceWorker(SimulatedWorker):
         rounds = [[sample() for sample in samplers] for _ in range(request["samples"])]
         return {
             "seconds": list(zip(*rounds, strict=True)),
-            "times": 1,
+            "times": [1] * len(samplers),
             "copies": copies,
             "disturbances": asdict(Disturbances()),
         }

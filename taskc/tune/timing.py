@@ -75,10 +75,10 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """times is how many calls a sample is the mean of."""
+    """times is, for each of the calls, of how many a sample is the mean."""
 
     rounds: tuple[Round, ...]
-    times: int
+    times: tuple[int, ...]
 
     def calm(self, least: int) -> tuple[Round, ...]:
         """Those during which the clock was what it mostly is; on a restless machine so many of the calmest."""
@@ -102,14 +102,13 @@ def interleaved(
 ) -> Rounds:
     """At least so many rounds, and more as long as the budget of seconds lasts.
 
-    each  seconds that a sample takes at least
+    each  seconds that a sample takes at least: what others leave in the caches is a small part of it
     calm  seconds before each sample, and then a call that wakes its threads. None where all calls and the probe run
           on the same threads, which are awake
     """
     for call in calls:
         call()
-    once = max(1e-7, *map(seconds, calls))
-    times = max(1, int(each / once))
+    times = tuple([max(1, int(each / max(1e-7, seconds(call)))) for call in calls])
     rounds: list[Round] = []
     end = time.perf_counter() + budget
     while len(rounds) < least or (time.perf_counter() < end and len(rounds) < _MOST):
@@ -120,7 +119,7 @@ def interleaved(
             if calm is not None:
                 time.sleep(calm)
                 seconds(calls[number])
-            found[number] = seconds(calls[number], times)
+            found[number] = seconds(calls[number], times[number])
         rounds.append(Round(max(clock, seconds(probe)), tuple(found)))
     return Rounds(tuple(rounds), times)
 
@@ -155,11 +154,13 @@ def pairs(
     """At least so many pairs, and more as long as the budget of seconds lasts.
 
     `calm` seconds before each side let the other one's threads stop waiting for work: those of OpenBLAS
-    do so for 25 ms, and keep a core busy. The times of what is profiled are its own.
+    do so for 25 ms, and keep a core busy. What is profiled is profiled from its first call on, and its times are its
+    own.
     """
     found = interleaved((ours, theirs), probe, least=least, budget=budget, calm=calm)
-    if isinstance(theirs, Profiled):
-        found = _as_profiled(found, theirs.seconds())
+    for side, call in enumerate((ours, theirs)):
+        if isinstance(call, Profiled):
+            found = _as_profiled(found, side, call.seconds())
     kept = found.calm(least)
     ratios = [round.seconds[1] / round.seconds[0] for round in kept]
     low, _, high = quantiles(ratios, n=4)
@@ -173,13 +174,14 @@ def pairs(
     )
 
 
-def _as_profiled(found: Rounds, own: list[float]) -> Rounds:
-    """The rounds with the second call's own times: the first call of each sample was there to wake threads."""
-    step = 1 + found.times
+def _as_profiled(found: Rounds, side: int, own: list[float]) -> Rounds:
+    """The rounds with one side's own times: the first call of each sample was there to wake threads."""
+    step = 1 + found.times[side]
     own = own[-len(found.rounds) * step :]
     means = [fmean(own[i + 1 : i + step]) for i in range(0, len(own), step)]
-    rounds = [
-        Round(round.clock, (round.seconds[0], mean))
-        for round, mean in zip(found.rounds, means, strict=True)
-    ]
+    rounds = []
+    for round, mean in zip(found.rounds, means, strict=True):
+        seconds = [*round.seconds]
+        seconds[side] = mean
+        rounds.append(Round(round.clock, tuple(seconds)))
     return Rounds(tuple(rounds), found.times)

@@ -233,8 +233,8 @@ class Workers:
             return answer
         disturbances = Disturbances(**answer["disturbances"])
         return [
-            Timed(tuple(own), answer["times"], answer["copies"], disturbances)
-            for own in answer["seconds"]
+            Timed(tuple(own), times, answer["copies"], disturbances)
+            for own, times in zip(answer["seconds"], answer["times"], strict=True)
         ]
 
 
