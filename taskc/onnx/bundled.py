@@ -24,6 +24,7 @@ from taskc.bundle import Bundle, BundledProgram, Writer, write
 from taskc.ir.record import Json
 from taskc.ir.signature import named_type
 from taskc.ir.types import DTYPES, from_numpy
+from taskc.limits import NO_LIMITS, Limits, limited
 from taskc.onnx.graph import Array, Graph, Value
 from taskc.onnx.model import Model
 from taskc.onnx.outputs import CountedOutput, Output, outputs_for
@@ -55,15 +56,25 @@ def save_bundle(
     writer.sections.write(Path(path), writer.content(content))
 
 
-def load_bundle(path: str | os.PathLike[str], *, verify: bool = False) -> Model | BundledProgram:
+def load_bundle(
+    path: str | os.PathLike[str],
+    *,
+    verify: bool = False,
+    threads: int | None = None,
+    memory: int | None = None,
+) -> Model | BundledProgram:
     """The model or the program of a bundle, which is called as what was saved was.
 
     A bundle holds machine code: it is as trustworthy as where it comes from.
 
     verify  holds large weights to their hashes, too, as all else is; it takes a second for two gigabytes
+    threads, memory  what calls may take, as for `tc.compile`
     """
-    bundle = Bundle.open(path, verify=verify)
-    return bundle.program(0) if bundle.model is None else bundled_model(bundle)
+    limits, bundle = Limits(threads, memory), Bundle.open(path, verify=verify)
+    if bundle.model is not None:
+        return bundled_model(bundle, limits)
+    with limited(limits):
+        return bundle.program(0)
 
 
 # --- what is written -------------------------------------------------------------------------------
@@ -280,9 +291,9 @@ class Bundled:
         return f"the bundle has no program for {_shown(names, asked)}; it has: {has}{more}"
 
 
-def bundled_model(bundle: Bundle) -> Model:
+def bundled_model(bundle: Bundle, limits: Limits = NO_LIMITS) -> Model:
     programs = Bundled(bundle)
-    return Model(programs.name, programs.inputs, programs.outputs, programs)
+    return Model(programs.name, programs.inputs, programs.outputs, programs, limits=limits)
 
 
 def _types(entry: Json) -> Types:

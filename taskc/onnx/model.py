@@ -10,6 +10,7 @@ import numpy as np
 from taskc.arguments import ArgumentError
 from taskc.ir.types import from_numpy
 from taskc.lang.values import did_you_mean
+from taskc.limits import NO_LIMITS, Limits, limited
 from taskc.onnx.graph import Array, Graph, Value
 from taskc.onnx.outputs import Runnable
 
@@ -51,6 +52,7 @@ class Model:
         outputs: Sequence[Value],
         programs: Programs,
         foreign: Collection[str] = (),
+        limits: Limits = NO_LIMITS,
     ) -> None:
         self.name = name
         self.inputs = tuple(inputs)
@@ -58,6 +60,7 @@ class Model:
         self._names = {value.name: value for value in inputs}
         self._programs = programs
         self._foreign = foreign
+        self._limits = limits
 
     def __repr__(self) -> str:
         return f"<model {self.name!r}: {', '.join(map(str, self.inputs))}>"
@@ -82,7 +85,9 @@ class Model:
         for name in wanted:
             if name not in all_names:
                 raise ArgumentError(_unknown("output", name, all_names))
-        made = self._programs.run(self.checked(feeds))
+        arrays = self.checked(feeds)
+        with limited(self._limits):
+            made = self._programs.run(arrays)
         return [made[all_names.index(name)] for name in wanted]
 
     @property
@@ -100,7 +105,9 @@ class Model:
 
         What is compiled for what another part of the model has made is left to calls.
         """
-        self._programs.prepare(self.checked(feeds))
+        arrays = self.checked(feeds)
+        with limited(self._limits):
+            self._programs.prepare(arrays)
 
     @property
     def programs(self) -> tuple[Runnable, ...]:

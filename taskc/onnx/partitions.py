@@ -95,10 +95,13 @@ def partition(
     *,
     exact: bool = False,
     precision: str = "f32",
+    threads: int | None = None,
+    memory: int | None = None,
 ) -> Partition:
     """What runs a model of which taskc doesn't take all: operators it doesn't know, tensors of strings, sequences.
 
     leave  operators, and names of nodes, that are left to ONNX Runtime, too
+    exact, precision, threads, memory  as for `tc.compile`; the memory is that of each of taskc's parts
 
     A part that can't be compiled for the shapes of a call is left from then on, with a warning in the log.
     """
@@ -111,8 +114,10 @@ def partition(
             whole.where,
             "pip install onnxruntime",
         )
+    options: dict[str, Any] = {"exact": exact, "precision": precision}
+    options |= {"threads": threads, "memory": memory}
     steps = [
-        _Step(part, None if part.is_left else compile(part.model, exact=exact, precision=precision))
+        _Step(part, threads, None if part.is_left else compile(part.model, **options))
         for part in parts
     ]
     outputs = [text(value.name) for value in whole.proto.graph.output]
@@ -264,6 +269,7 @@ class _Step:
     """Runs a part. ONNX Runtime is given a model when it is known of which types the inputs are."""
 
     part: Part
+    threads: int | None
     ours: Model | None
     sessions: dict[tuple[int, ...], RuntimeSession] = field(default_factory=dict)
 
@@ -278,7 +284,9 @@ class _Step:
                 self.ours = None
         numbers = tuple([_number(feeds[name]) for name in self.part.inputs])
         if numbers not in self.sessions:
-            self.sessions[numbers] = RuntimeSession(self._typed(numbers), thread_limit())
+            self.sessions[numbers] = RuntimeSession(
+                self._typed(numbers), self.threads or thread_limit()
+            )
         return self.sessions[numbers].run(feeds, self.part.outputs)
 
     def _typed(self, numbers: Sequence[int]) -> bytes:

@@ -30,6 +30,7 @@ from taskc.backend.cache import Cache, key_of, sources_version
 from taskc.bundle import Bundle, Writer
 from taskc.bundle_file import BundleError, BundleFile
 from taskc.ir.record import Json
+from taskc.limits import Limits
 from taskc.machine import machine
 from taskc.onnx.bundled import Bundled, Types, ends_of, entries_json, head_json, types_of
 from taskc.onnx.graph import Array, Graph
@@ -58,7 +59,9 @@ logger = logging.getLogger(__name__)
 Trace = Callable[[], "Traced"]  # reads the file, and is ready to trace its graph
 
 
-def remembered(path: Path, options: Mapping[str, Any], trace: Trace) -> Model | None:
+def remembered(
+    path: Path, options: Mapping[str, Any], trace: Trace, limits: Limits
+) -> Model | None:
     """The model of a file, as it was compiled before or is to be kept; None where it can't be."""
     if not _is_plain():
         return None
@@ -78,7 +81,7 @@ def remembered(path: Path, options: Mapping[str, Any], trace: Trace) -> Model | 
         known = json.dumps(head_json(graph.name, graph.inputs, graph.returned)).encode()
         kept.put(key, known)
     found.head = json.loads(known)
-    return Model(*ends_of(found.head), found)
+    return Model(*ends_of(found.head), found, limits=limits)
 
 
 def _state(path: Path) -> tuple[int, ...]:

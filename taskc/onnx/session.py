@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from taskc import CompileError, DType, bf16
+from taskc.limits import Limits
 from taskc.onnx.graph import Graph
 from taskc.onnx.model import Model
 from taskc.onnx.remembered import remembered
@@ -26,6 +27,8 @@ def compile(
     *,
     exact: bool = False,
     precision: str = "f32",
+    threads: int | None = None,
+    memory: int | None = None,
 ) -> Model:
     """What runs a model: a file, its bytes, a ModelProto, or a graph that has been read.
 
@@ -33,7 +36,11 @@ def compile(
            whose errors are up to ten times as large: 5e-5 where results are about 1
     precision  "bf16" rounds both operands of f32 products with weights to that, and sums in f32: `taskc verify
                --precision bf16` says what that costs
+    threads  calls run on so many at most
+    memory  bytes of weights and of temporaries that each of its programs takes at most: a call that needs more is
+            an error
     """
+    limits = Limits(threads, memory)
     if precision not in PRECISIONS:
         raise CompileError(
             f"there is no precision {precision!r}",
@@ -43,12 +50,12 @@ def compile(
         raise CompileError(f"models don't run on {target!r}", hint="there is 'cpu'")
     options = {"exact": exact, "operands": PRECISIONS[precision]}
     if isinstance(model, (str, os.PathLike)):
-        known = remembered(Path(model), options, lambda: _traced(model, options))
+        known = remembered(Path(model), options, lambda: _traced(model, options), limits)
         if known is not None:
             return known
     traced = _traced(model, options)
     graph = traced.graph
-    return Model(graph.name, graph.inputs, graph.returned, traced)
+    return Model(graph.name, graph.inputs, graph.returned, traced, limits=limits)
 
 
 def _traced(

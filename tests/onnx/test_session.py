@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 import taskc as tc
+from taskc import CompileError
 from taskc.arguments import ArgumentError
 from taskc.onnx.backend import TaskcBackend
 
@@ -135,3 +138,33 @@ def test_a_node_runs_alone() -> None:
     np.testing.assert_array_equal(made, np.minimum(x, 1))
     with pytest.raises(tc.CompileError, match="Nothing"):
         TaskcBackend.run_node(node("Nothing", ["x"], ["y"]), [x])
+
+
+def test_sessions_have_limits(tmp_path: Path) -> None:
+    """Out of a file, the cache and a bundle, and of one session alone."""
+    weights = np.ones((64, 64), np.float32)
+    proto = model(
+        [
+            node("MatMul", ["x", "w"], ["a"]),
+            node("Softmax", ["a"], ["b"]),
+            node("MatMul", ["b", "w"], ["y"]),
+        ],
+        [tensor("x", 64, 64)],
+        ["y"],
+        initializer=[numpy_helper.from_array(weights, "w")],
+    )
+    path, bundle = tmp_path / "model.onnx", tmp_path / "model.taskc"
+    path.write_bytes(proto.SerializeToString())
+    tc.save_bundle(tc.compile(path), bundle)
+    enough = 1 << 20
+    for make in (
+        partial(tc.compile, proto),
+        partial(tc.compile, path),
+        partial(tc.load_bundle, bundle),
+    ):
+        assert make(memory=enough, threads=1)(weights)[0, 0] == 1
+        with pytest.raises(CompileError, match=r"is limited to 0\.0 MiB"):
+            make(memory=1000)(weights)
+        assert make()(weights)[0, 0] == 1
+    with pytest.raises(CompileError, match="threads is a number of at least 1, not 0"):
+        tc.compile(proto, threads=0)

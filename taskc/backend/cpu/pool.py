@@ -184,6 +184,7 @@ class Pool:
         self._handles: list[int] = []
         self._apart: tuple[Any, ...] = ()
         self._started = 1  # threads, the calling one among them
+        self._threads = 1
         self._wanted: int | None = None
         os.register_at_fork(after_in_child=self._forget)
 
@@ -219,7 +220,8 @@ class Pool:
             self._parts = np.zeros((threads + 1) * _LINE, np.uint8)
             memory.parts = -(-self._parts.ctypes.data // _LINE) * _LINE
         self._start(threads)
-        memory.helpers = min(threads, self._started) - 1
+        self._threads = min(threads, self._started)
+        memory.helpers = self._threads - 1
         memory.ready = 1
 
     def _start(self, threads: int) -> None:
@@ -258,8 +260,8 @@ class Pool:
     @property
     def threads(self) -> int:
         """How many run blocks, or will once there are any."""
-        if self._memory.ready:
-            return int(self._memory.helpers) + 1
+        if self._memory.ready:  # a call may have fewer helpers for now
+            return self._threads
         return self._wanted or thread_count()
 
     def limit(self, threads: int) -> None:

@@ -13,8 +13,9 @@
   ; 7 how many words lie in the arena, and 8 pairs of a word and an offset
 %kept = type { ptr, i64, i64 }                     ; what frames and arenas begin with: next, busy, bytes
 %arena = type { %kept, ptr }                       ; its memory
-%frame = type { %kept, ptr, i64, ptr, i64, ptr, ptr, ptr }
-  ; 1 words; 2 how many steps, and 3 each; 4 bytes of scratch; 5 @step; 6 the arena; 7 the memory that words lie in
+%frame = type { %kept, ptr, i64, ptr, i64, ptr, ptr, ptr, i64 }
+  ; 1 words; 2 how many steps, and 3 each; 4 bytes of scratch; 5 @step; 6 the arena; 7 the memory that words lie in;
+  ; 8 the most helpers that it may have
 
 ; A step is %call. Of a jump -1 run beside it, where it begins is the number of another step, and in place of a kernel
 ; there is 1 where it is one unless what its only argument points to is true.
@@ -203,7 +204,14 @@ refuse:
 pooled:
   %scratches = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 8)
   %scratch = load ptr, ptr %scratches
+  %helpers = load i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 6)
+  %most_place = getelementptr %frame, ptr %frame, i32 0, i32 8
+  %most = load i64, ptr %most_place
+  %few = trunc i64 %most to i32
+  %fewer = call i32 @llvm.umin.i32(i32 %helpers, i32 %few)
+  store atomic i32 %fewer, ptr getelementptr (%pool, ptr @pool, i32 0, i32 6) monotonic, align 4
   %result = call i64 @run_steps(ptr %frame, ptr %scratch, i1 true)
+  store atomic i32 %helpers, ptr getelementptr (%pool, ptr @pool, i32 0, i32 6) monotonic, align 4
   call void @release()
   br label %end
 other:                            ; another thread has the pool: all of it is done here
@@ -228,6 +236,8 @@ end:
   call void @give_back(ptr %frame)
   ret i64 %code
 }
+
+declare i32 @llvm.umin.i32(i32, i32)
 
 define internal i64 @run_steps(ptr %frame, ptr %scratch, i1 %is_shared) {
   %count_place = getelementptr %frame, ptr %frame, i32 0, i32 2

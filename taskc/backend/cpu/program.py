@@ -24,7 +24,7 @@ from taskc.backend.cpu.pool import pool
 from taskc.backend.cpu.processor import host
 from taskc.backend.cpu.unpacking import has_entry
 from taskc.backend.packing import packed
-from taskc.errors import assert_never
+from taskc.errors import CompileError, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.plan import (
     Given,
@@ -38,12 +38,14 @@ from taskc.ir.plan import (
     deciding,
 )
 from taskc.ir.program import Program
+from taskc.limits import current_limits
 
 Busy: TypeAlias = Callable[[int, Sequence[int]], int]
 
 _MOST_PLANS = 256  # sets of sizes: with one more, all are made anew
 _PAGE = 4096
 _NOT_READY, _NO_MEMORY = -1, -2  # what run_program returns
+_ALL = 1 << 31  # threads: as many as there are
 
 _lock = threading.Lock()
 
@@ -102,6 +104,7 @@ class _FrameMemory(_Memory):
         ("count", ctypes.c_int64), ("steps", ctypes.c_void_p),
         ("scratch", ctypes.c_int64), ("step", ctypes.c_void_p),
         ("arena", ctypes.c_void_p), ("moved", ctypes.c_void_p),
+        ("helpers", ctypes.c_int64),
     )  # fmt: skip
 
 
@@ -117,7 +120,7 @@ class Arena:
 class _Frame:
     """The words of all calls of a plan, for one call of the program at a time."""
 
-    def __init__(self, plan: LoadedPlan, step: int) -> None:
+    def __init__(self, plan: LoadedPlan, step: int, helpers: int) -> None:
         self.words = plan.words.copy()
         starts = self.words.ctypes.data + 8 * plan.starts
         job, begin, count, number, beside = plan.code
@@ -130,6 +133,7 @@ class _Frame:
             steps=self.steps.ctypes.data,
             scratch=plan.scratch,
             step=step,
+            helpers=helpers,
         )
 
 
@@ -171,8 +175,8 @@ class LoadedPlan:
             moves=len(moved), move=self.moved.ctypes.data,
         )  # fmt: skip
 
-    def add_frame(self, step: int) -> None:
-        frame = _Frame(self, step)
+    def add_frame(self, step: int, threads: int = _ALL) -> None:
+        frame = _Frame(self, step, threads - 1)
         frame.node.next = self.node.frames
         self.frames.append(frame)
         self.node.frames = frame.node.address
@@ -229,6 +233,7 @@ class LoadedProgram:
         items = [*program.parameters, *program.dimensions]
         self._deciding = [(items.index(item), item) for item in deciding(program)]
         self._plans: dict[tuple[int, ...], LoadedPlan] = {}
+        self._limits = current_limits()
         self._left: list[LoadedPlan] = []  # what a call is still at, of plans that nobody finds
         self._node = ProgramMemory()
         # They come together with the threads, when there is something to run.
@@ -273,7 +278,7 @@ class LoadedProgram:
         if plan is None:
             plan = self._add_plan(words)
         if all(frame.node.busy for frame in plan.frames):
-            plan.add_frame(pool().step)
+            plan.add_frame(pool().step, self._limits.threads or _ALL)
         size = plan.node.bytes
         if all(arena.node.busy or arena.node.bytes < size for arena in self.arenas):
             self._add_arena(size)
@@ -299,8 +304,10 @@ class LoadedProgram:
         return plan
 
     def plan(self, sizes: Mapping[ir.Variable, Any], threads: int | None = None) -> Plan:
-        """The plan for sizes of what it depends on, for so many threads: those that there are, if not said."""
-        return self._planned(sizes, threads or pool().threads, self._busy)
+        """The plan for sizes of what it depends on, for so many threads: those that it may have, if not said."""
+        if threads is None:
+            threads = min(pool().threads, self._limits.threads or _ALL)
+        return self._planned(sizes, threads, self._busy)
 
     def _busy(self, kernel: int, words: Sequence[int]) -> int:
         """How many threads a call keeps busy; 0 where it is too quick for more than one."""
@@ -314,12 +321,24 @@ class LoadedProgram:
 
     def _add_arena(self, size: int) -> None:
         """A larger one makes the smaller ones go that nobody has."""
+        self._check_memory(size)
         self._node.arenas = None
         self.arenas = [arena for arena in self.arenas if arena.node.busy]
         self.arenas.append(Arena(size))
         for arena, following in zip(self.arenas, [*self.arenas[1:], None], strict=True):
             arena.node.next = following and following.node.address
         self._node.arenas = self.arenas[0].node.address
+
+    def _check_memory(self, size: int) -> None:
+        most = self._limits.memory
+        constants = sum(memory.nbytes for memory in self._constants)
+        busy = sum(arena.node.bytes for arena in self.arenas if arena.node.busy)
+        if most is not None and constants + busy + size > most:
+            beside = f", beside {_mebibytes(busy)} of calls that run" if busy else ""
+            raise CompileError(
+                f"'{self.program.name}' takes {_mebibytes(constants)} for constants and {_mebibytes(size)} for"
+                f" temporaries{beside}, and is limited to {_mebibytes(most)}"
+            )
 
     def entry(
         self, slow: Callable[..., Any], failed: Callable[[int], Any]
@@ -332,6 +351,10 @@ class LoadedProgram:
         code = entry_object(self.program).code
         library = jit.load_object(code, self.program.name, ["entry", "context"])
         return python_function(self.program, library, addresses, slow, failed, needs=self)
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / (1 << 20):.1f} MiB"
 
 
 def entry_object(program: Program) -> Object:
