@@ -1,4 +1,4 @@
-"""The bytes that `taskc explain` says a model's calls move, beside those of elements that the simulator sees touched."""
+"""The bytes that `taskc explain` says a model's calls move, beside those of what the simulator sees touched."""
 
 from __future__ import annotations
 
