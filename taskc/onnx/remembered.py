@@ -251,8 +251,14 @@ class _Remembered:
             if self._room < 1 or not self._is_plain or not _is_plain():
                 return
             self._room -= 1
+        self._source().prepare(arrays)  # here, and with the limits that calls have
+        # The elements of those that the program doesn't take decide what is compiled: their owner may change them.
+        own = {name: it if name in made.inputs else it.copy() for name, it in arrays.items()}
+        _aside(lambda: self._write(key, own, made))
+
+    def _write(self, key: str, arrays: Mapping[str, Array], made: Imported) -> None:
         writer = Writer()
         content = {"key": key, **self.head, "entries": entries_json(writer, [(arrays, made)])}
         if writer.sections.nbytes <= _LARGEST and _is_plain():  # still
             pieces = writer.sections.pieces(writer.content(content))
-            _aside(lambda: self._kept.write(key, pieces, durable=True))
+            self._kept.write(key, pieces, durable=True)
