@@ -10,6 +10,10 @@ from dataclasses import dataclass
 from taskc.errors import CompileError
 
 
+class LimitError(CompileError):
+    """A call needs more than it may have."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """threads  that a call runs on

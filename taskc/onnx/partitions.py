@@ -19,6 +19,7 @@ from typing import Any
 from taskc.arguments import ArgumentError
 from taskc.errors import CompileError, Location
 from taskc.ir.types import from_numpy
+from taskc.limits import LimitError
 from taskc.onnx.cut import cut, graphs_of, model_of, reads_of, said_of, tensors_of
 from taskc.onnx.external import Folder
 from taskc.onnx.graph import Graph, Value
@@ -235,10 +236,13 @@ def _part(
     proto = cut(whole.proto, whole.where, inputs, outputs, whole.said)
     for tensor in tensors_of(proto.graph):
         take_in(tensor, whole.where, whole.folder)
-    titles = tuple(
-        [f"{text(node.op_type)} '{text(node.name or node.output[0])}'" for node in nodes]
-    )
+    titles = tuple(map(_title, nodes))
     return Part(is_left, titles, tuple(inputs), tuple(outputs), proto)
+
+
+def _title(node: NodeProto) -> str:
+    name = text(node.name) or next(map(text, node.output), "")
+    return f"{text(node.op_type)} '{name}'"
 
 
 def _stages(whole: _Whole, left: Sequence[bool]) -> dict[int, int]:
@@ -277,6 +281,8 @@ class _Step:
         if self.ours is not None:
             try:
                 return self.ours.run(None, feeds)
+            except LimitError:
+                raise
             except (ArgumentError, CompileError) as error:
                 if importlib.util.find_spec("onnxruntime") is None:
                     raise

@@ -244,3 +244,15 @@ def test_feeds_are_checked() -> None:
     found = tc.onnx.partition(mixed())
     with pytest.raises(ArgumentError, match="is of f32, not f64"):
         found(X.astype(np.float64))
+
+
+def test_a_limit_is_no_reason_to_leave_a_part() -> None:
+    proto = model(
+        [node("Softmax", ["x"], ["a"]), node("MatMul", ["a", "x"], ["y"])],
+        [tensor("x", 64, 64)],
+        ["y"],
+    )
+    x = np.ones((64, 64), np.float32)
+    with pytest.raises(CompileError, match="is limited to"):
+        tc.onnx.partition(proto, memory=1000)(x)
+    np.testing.assert_allclose(tc.onnx.partition(proto, memory=1 << 20, threads=1)(x), x, atol=1e-5)

@@ -24,7 +24,7 @@ from taskc.backend.cpu.pool import pool
 from taskc.backend.cpu.processor import host
 from taskc.backend.cpu.unpacking import has_entry
 from taskc.backend.packing import packed
-from taskc.errors import CompileError, assert_never
+from taskc.errors import assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.plan import (
     Given,
@@ -38,7 +38,7 @@ from taskc.ir.plan import (
     deciding,
 )
 from taskc.ir.program import Program
-from taskc.limits import current_limits
+from taskc.limits import LimitError, current_limits
 
 Busy: TypeAlias = Callable[[int, Sequence[int]], int]
 
@@ -335,7 +335,7 @@ class LoadedProgram:
         busy = sum(arena.node.bytes for arena in self.arenas if arena.node.busy)
         if most is not None and constants + busy + size > most:
             beside = f", beside {_mebibytes(busy)} of calls that run" if busy else ""
-            raise CompileError(
+            raise LimitError(
                 f"'{self.program.name}' takes {_mebibytes(constants)} for constants and {_mebibytes(size)} for"
                 f" temporaries{beside}, and is limited to {_mebibytes(most)}"
             )
