@@ -24,10 +24,11 @@ def extract(
 ) -> Graph:
     """The graph between the named tensors."""
     from .cut import cut
+    from .importer import is_known  # with all operators, users' too
     from .reader import load, read_proto
 
     proto, where, folder = load(model)
-    return read_proto(cut(proto, where, inputs, outputs), where, folder)
+    return read_proto(cut(proto, where, inputs, outputs), where, folder, is_known)
 
 
 def extract_model(

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+import taskc as tc
 from taskc import CompileError
 from taskc.onnx import extract, extract_model
 from taskc.onnx.reader import read
@@ -128,3 +130,24 @@ def test_a_part_is_saved_with_what_lies_in_other_files(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(whole.SerializeToString())
     part = extract_model(tmp_path / "model.onnx", ["x"], ["b"])
     assert read(part.SerializeToString()).constants["w"].tolist() == [1, 1, 1, 1]
+
+
+def test_what_is_cut_out_is_compiled_with_operators_of_users_and_bodies_of_onnx() -> None:
+    @tc.onnx.operator("Doubled", domain="own.extract")
+    def doubled(call: tc.onnx.Call) -> Any:
+        (x,) = call.inputs
+        return tc.compute(x.shape, lambda i: x[i] * 2)
+
+    proto = model(
+        [
+            node("Neg", ["x"], ["a"]),
+            node("Doubled", ["a"], ["b"], domain="own.extract"),
+            node("CenterCropPad", ["b", "shape"], ["c"], axes=[0]),
+        ],
+        [tensor("x", 4)],
+        ["c"],
+        domains=("own.extract",),
+        initializer=[numpy_helper.from_array(np.array([2]), "shape")],
+    )
+    found = tc.compile(extract(proto, ["a"], ["c"]))
+    assert found(np.arange(4, dtype=np.float32)).tolist() == [2, 4]
