@@ -56,15 +56,29 @@ class Ours:
     result: Callable[[], Array]
 
 
+_elements = tc.dim("elements")
+
+
+@tc.kernel(workers=16)
+def add(by: f32, x: tc.inout[f32[_elements]]):  # type: ignore[no-untyped-def]
+    for start in tc.tiles(_elements, by=4096):
+        for k in tc.repeat(256) * tc.spatial(16):
+            if start + k < _elements:
+                x[start + k] += by
+
+
 class Fresh:
-    """A call whose image was written before, as by the kernel before it in a network. `seconds` are the call's own."""
+    """A call whose image was written before, on as many threads, as by the kernel before it in a network.
+
+    `seconds` are the call's own.
+    """
 
     def __init__(self, call: Call, image: Array) -> None:
-        self.call, self.image = call, image
+        self.call, self.image = call, image.reshape(-1)
         self.found: list[float] = []
 
     def __call__(self) -> None:
-        np.multiply(self.image, 1, out=self.image)
+        add(0.0, self.image)
         self.found.append(seconds(self.call))
 
     def seconds(self) -> list[float]:
