@@ -1,6 +1,6 @@
 """A kernel and a target make something that runs; what has been made is kept.
 
-A program runs as its kernels do, one after another: where a target takes whole programs, by one call.
+A program runs where its kernels do: by one call where the target takes whole programs, else one after another.
 
 A call runs where its arrays lie: on a CUDA device if they are on one, else on the CPU, in compiled code; a kernel
 of `tc.cuda` then in the simulator. TASKC_TARGET names another target: `sim` proves every kernel, and runs it with
@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -39,13 +39,14 @@ from taskc.launches import as_it_lies, launches, on_host
 from taskc.machine import machine
 from taskc.passes.programs.lifetimes import Block, blocks_of
 from taskc.places import Device
-from taskc.planning import Busy, plan
+from taskc.planning import Busy, plan, waits
 from taskc.settings import VERSION, cache_folder, target_name, thread_limit
 from taskc.user_passes import UserPass, on_change, over_plan, over_program, registered
 
 if TYPE_CHECKING:
     from taskc.backend.cpu.compile import Loaded
     from taskc.backend.cuda.compiled import Compiled
+    from taskc.backend.cuda.launch import Loaded as OnDevice
 
 Call: TypeAlias = Callable[..., Any]
 
@@ -88,21 +89,21 @@ class Backend:
     """How kernels get to run on one kind of machine.
 
     compile  makes a runner of a kernel, given the facts
-    facts    what a compilation takes for granted about a call's arguments (a stride of 1, a size
+    facts    what a compilation takes for granted about a call's arguments (their device, a size
              that is a multiple of 16): one is made for each that occurs. Finite in number.
     alignment  at what multiples of bytes an argument starts
     place      the device of arrays that lie on one; None where the target can't take such
     program    makes a runner of a whole program, given those of its kernels in the order of their first calls;
                None where the target runs them one by one
-    machine    for which machine programs are scheduled that run there; None: for the processor at hand
+    machine    for which machine programs are scheduled that run on such arguments; None: for the processor at hand
     """
 
     compile: Callable[[Kernel, Hashable], Runner]
-    facts: Callable[[Kernel, Bound], Hashable] = lambda kernel, bound: ()
+    facts: Callable[[Sequence[Any]], Hashable] = lambda values: ()
     alignment: int = ALIGNMENT
     place: Callable[[list[Any]], StreamDevice | None] = lambda arrays: None
     program: Callable[[Program, list[Runner]], Runner] | None = None
-    machine: Callable[[list[Any]], str | None] = lambda arrays: None
+    machine: Callable[[Sequence[Any]], str | None] = lambda values: None
 
 
 def call(
@@ -133,12 +134,11 @@ def call(
     passes = registered()
     with place or nullcontext():
         if isinstance(definition, ProgramDefinition):
-            runner = whole_program(definition, wanted)
+            runner = whole_program(definition, wanted, bound.values)
             if runner is not None:
                 runner.run(bound)
             else:
-                backend = find_target(wanted or target_name(_COMPUTATIONS))
-                _run_launches(definition, bound, wanted, place, backend.machine(arrays))
+                _run_launches(definition, bound, wanted)
         elif isinstance(definition, KernelDefinition):
             (runner,) = _compiled([(definition, bound)], wanted)
             runner.run(bound)
@@ -147,36 +147,15 @@ def call(
     return bound.returned
 
 
-def _run_launches(
-    definition: ProgramDefinition,
-    bound: Bound,
-    target: str | None,
-    place: Device | None,
-    machine_name: str | None,
-) -> None:
+def _run_launches(definition: ProgramDefinition, bound: Bound, target: str | None) -> None:
     """Runs a program's kernels one by one."""
-    program, kernels = scheduled(definition, machine_name)
-    empty = place.empty if place else on_host
+    program, kernels = scheduled(definition)
     with packed(program.parameters, bound.values) as values:
-        constant = _copied_once(definition, place) if place else as_it_lies
-        steps = launches(program, values, empty, constant)
+        steps = launches(program, values, on_host, as_it_lies)
         calls = [(kernels[id(step.kernel)], step.bound) for step in steps.all]
         runners = dict(zip(map(id, steps.all), _compiled(calls, target), strict=True))
         for step in steps:
             runners[id(step)].run(step.bound)
-
-
-def _copied_once(definition: ProgramDefinition, place: Device) -> Callable[[Any], Any]:
-    """Constants as they are on a device: copied there by the first call, and kept."""
-    copies = _entry(definition).copies
-
-    def copied(memory: Any) -> Any:
-        key = place.name, id(memory)  # which the program keeps
-        if key not in copies:
-            copies[key] = place.copied(memory)
-        return copies[key]
-
-    return copied
 
 
 def _on_cuda(args: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
@@ -213,14 +192,11 @@ def default_target(kernel: Kernel) -> str:
 
 
 def _compiled(calls: list[tuple[KernelDefinition, Bound]], target: str | None) -> list[Runner]:
-    """What runs each of some calls: all of it is compiled before any runs.
-
-    A target that can take a list of calls at once, as a CUDA graph, would do so in this place.
-    """
+    """What runs each of some calls: all of it is compiled before any runs."""
     runners = []
     for definition, bound in calls:
         chosen = target or target_name(_entry(definition).target)
-        facts = find_target(chosen).facts(definition.ir, bound)
+        facts = find_target(chosen).facts(bound.values)
         runners.append(compile(definition, chosen, facts))
     return runners
 
@@ -242,12 +218,17 @@ def compile(
     return entry.once((target, facts)).runner(make)
 
 
-def whole_program(definition: ProgramDefinition, target: str | None = None) -> Runner | None:
-    """What runs a program by one call, where all of its kernels run on a target that can: made once, then kept."""
+def whole_program(
+    definition: ProgramDefinition, target: str | None = None, values: Sequence[Any] = ()
+) -> Runner | None:
+    """What runs a program by one call, where all of its kernels run on a target that can: made once, then kept.
+
+    values  of a call, for such as which it is made
+    """
     target = target or target_name("") or None
-    if target is not None and find_target(target).program is None:
-        return None  # and what follows would make it for another machine
-    kernels = [*scheduled(definition)[1].values()]
+    machine_name = None if target is None else find_target(target).machine(values)
+    program, found = scheduled(definition, machine_name)
+    kernels = [*found.values()]
     names = {target or _entry(kernel).target for kernel in kernels}
     if len(names) != 1:
         return None
@@ -256,20 +237,20 @@ def whole_program(definition: ProgramDefinition, target: str | None = None) -> R
     make = backend.program
     if make is None:
         return None
-    entry = _entry(definition)
-    return entry.once((name, "program", registered())).runner(
-        lambda: make(scheduled(definition)[0], _compile_all(kernels, name))
+    entry, facts = _entry(definition), backend.facts(values)
+    return entry.once((name, facts, registered())).runner(
+        lambda: make(program, _compile_all(kernels, name, facts))
     )
 
 
-def _compile_all(kernels: list[KernelDefinition], target: str) -> list[Runner]:
+def _compile_all(kernels: list[KernelDefinition], target: str, facts: Hashable) -> list[Runner]:
     """Compiles kernels on all cores, equal ones once: while one is in LLVM, Python may be at another."""
     texts = [code_text(kernel.ir) for kernel in kernels]
     first: dict[str, KernelDefinition] = {}
     for text, kernel in zip(texts, kernels, strict=True):
         first.setdefault(text, kernel)
     with ThreadPoolExecutor(machine().threads) as executor:
-        runners = executor.map(lambda it: compile(it, target), first.values())
+        runners = executor.map(lambda it: compile(it, target, facts), first.values())
         made = dict(zip(first, runners, strict=True))
     return [made[text] for text in texts]
 
@@ -451,12 +432,35 @@ def _cuda() -> Backend:
         def run(bound: Bound) -> None:
             cuda.run(loaded, bound.values, bound.dimensions)
 
-        return Runner(run, direct=lambda otherwise: cuda.direct(loaded, otherwise))
+        return Runner(run, lambda otherwise: cuda.direct(loaded, otherwise), loaded)
 
-    def device(kernel: Kernel, bound: Bound) -> int:
-        return cuda.device_of(bound.values)
+    def program(made: Program, runners: list[Runner]) -> Runner:
+        return device_program(made, [runner.code for runner in runners], blocks_of(made))
 
-    return Backend(compile, device, place=cuda.DeviceStream, machine=cuda.machine_of)
+    return Backend(
+        compile, cuda.device_of, place=cuda.DeviceStream, program=program, machine=cuda.machine_of
+    )
+
+
+def device_program(made: Program, kernels: list[OnDevice], blocks: list[Block]) -> Runner:
+    """What runs a program on a CUDA device.
+
+    kernels  in the order of their first calls
+    blocks   the memory of its temporaries
+    """
+    from taskc.backend.cuda import target as cuda
+
+    passes = registered()
+
+    def planned(sizes: Mapping[Variable, Any], processors: int, busy: Busy) -> Plan:
+        return over_plan(passes, made, plan(made, blocks, sizes, processors, busy))
+
+    loaded = cuda.LoadedProgram(made, kernels, planned, partial(waits, made))
+
+    def run(bound: Bound) -> None:
+        cuda.run(loaded, bound.values, bound.dimensions)
+
+    return Runner(run, lambda otherwise: cuda.direct(loaded, otherwise), loaded)
 
 
 register_target("cuda", _cuda)
@@ -505,7 +509,6 @@ class _Entry:
 
     target     where a kernel's calls run if nobody says
     shortened  whose own way to be called is in use
-    copies     of a program's constants on devices
     scheduled  of a program, by the machine that it is for, and by users' passes
     """
 
@@ -513,7 +516,6 @@ class _Entry:
     target: str
     shortened: list[Runner] = field(default_factory=list)
     compiled: dict[Hashable, _Once] = field(default_factory=dict)
-    copies: dict[Hashable, Any] = field(default_factory=dict)
     scheduled: dict[Hashable, tuple[Program, dict[int, KernelDefinition]]] = field(
         default_factory=dict
     )

@@ -64,7 +64,7 @@ class Launches:
                     assert_never(step)
 
     def _holds(self, condition: Tensor) -> bool:
-        """What a condition is now; from a device it is copied, once all that came before is done."""
+        """What a condition is now."""
         return bool(np.asarray(self._given[condition]).reshape(()))
 
 

@@ -10,6 +10,7 @@ from math import prod
 from typing import Any, TypeAlias
 
 from taskc.errors import assert_never
+from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Kernel, Tensor, Variable
 from taskc.ir.plan import (
     Given,
@@ -273,9 +274,39 @@ def _laid(
 
 def bytes_of(tensor: Tensor, known: Sized) -> int:
     """What a tensor takes in memory, with what pads its layout."""
-    shape, layout = known.shapes[tensor], tensor.layout
-    count = prod(shape) if layout is None else slots_of(shape, layout)
+    return _bytes(tensor, known.shapes[tensor])
+
+
+def _bytes(tensor: Tensor, shape: tuple[int, ...]) -> int:
+    count = prod(shape) if tensor.layout is None else slots_of(shape, tensor.layout)
     return count * tensor.dtype.nbytes
+
+
+def waits(program: Program, plan: Plan) -> list[set[int]]:
+    """For each call of a plan the earlier ones that it has to wait for, by the bytes that they touch.
+
+    Temporaries lie where others have been before: who reuses their memory waits, too. No jump may be among the steps.
+    """
+    kernels = [*kernels_of(program).values()]
+    return hazards([[*_touched(kernels[call.kernel], call.words)] for call in plan.calls])
+
+
+def _touched(kernel: Kernel, words: Sequence[Word]) -> Iterator[Access]:
+    """What a call touches of all that any call may write."""
+    sizes = dict(zip(kernel.dimensions, words[len(kernel.parameters) :], strict=True))
+    for parameter, word in zip(kernel.parameters, words, strict=False):
+        memory: Hashable
+        match word:
+            case InArena(offset=start):
+                memory = InArena
+            case Given(parameter=memory, offset=start):
+                pass
+            case _:
+                continue
+        if isinstance(parameter, Tensor):
+            shape = tuple([extent_value(extent, sizes) for extent in parameter.argument_shape])
+            end = start + _bytes(parameter, shape)
+            yield Access(memory, start, end, parameter.role != "in")
 
 
 def _behind(word: Word, offset: int) -> Word:

@@ -1,26 +1,23 @@
-"""A kernel's calls on a device: with arrays that are there, or with the CPU's, copied in and out."""
+"""Calls on a device: with arrays that are there, or with the CPU's, copied in and out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from taskc.backend.cuda.api import DeviceError
-from taskc.backend.cuda.array import Array, array, asarray, empty, library_of, ordinal_of
+from taskc.backend.cuda.array import Array, asarray, empty, library_of, ordinal_of
 from taskc.backend.cuda.context import context
 from taskc.backend.cuda.copies import from_host, to_host
 from taskc.backend.cuda.launch import Loaded
-from taskc.backend.cuda.memory import Memory
+from taskc.backend.cuda.program import LoadedProgram
 from taskc.backend.cuda.streams import Stream, current_stream
 from taskc.backend.packing import packed
 from taskc.ir import nodes as ir
-from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import Tensor
 from taskc.ir.types import TensorType
-from taskc.packed import slots_of
 
 
 class DeviceStream:
@@ -51,15 +48,8 @@ class DeviceStream:
         return array.memory.context is self.context
 
     def empty(self, described: TensorType) -> Array:
-        """An array with room for its layout, where it has one."""
-        shape, dtype, layout = described.shape, described.dtype.numpy, described.layout
-        count = slots_of(shape, layout) if isinstance(layout, Mapping) else prod(shape)
-        memory = Memory(self.context, count * dtype.itemsize, self.stream)
-        return Array(memory.pointer, shape, dtype, memory)
-
-    def copied(self, memory: Any) -> Array:
-        """A copy of an array of the CPU's memory, packed or not."""
-        return array(memory, device=self.context.ordinal)
+        ordinal = self.context.ordinal
+        return empty(described.shape, described.dtype, device=ordinal, stream=self.stream)
 
     def __enter__(self) -> None:
         self.stream.__enter__()
@@ -68,7 +58,9 @@ class DeviceStream:
         self.stream.__exit__(*error)
 
 
-def run(loaded: Loaded, values: Sequence[Any], dimensions: dict[ir.Variable, int]) -> None:
+def run(
+    loaded: Loaded | LoadedProgram, values: Sequence[Any], dimensions: dict[ir.Variable, int]
+) -> None:
     """A call with arguments that were checked: all of them on the device, or all on the CPU."""
     if any(isinstance(value, np.ndarray) for value in values):
         _run_copied(loaded, values, dimensions)
@@ -77,7 +69,10 @@ def run(loaded: Loaded, values: Sequence[Any], dimensions: dict[ir.Variable, int
 
 
 def _launch(
-    loaded: Loaded, values: Sequence[Any], dimensions: dict[ir.Variable, int], stream: Stream
+    loaded: Loaded | LoadedProgram,
+    values: Sequence[Any],
+    dimensions: dict[ir.Variable, int],
+    stream: Stream,
 ) -> None:
     shapes = tuple([value.shape if isinstance(value, Array) else () for value in values])
     passed = [value.pointer if isinstance(value, Array) else value for value in values]
@@ -87,9 +82,11 @@ def _launch(
     loaded.form(shapes, dimensions).launch(passed, stream, arrays)
 
 
-def _run_copied(loaded: Loaded, values: Sequence[Any], dimensions: dict[ir.Variable, int]) -> None:
+def _run_copied(
+    loaded: Loaded | LoadedProgram, values: Sequence[Any], dimensions: dict[ir.Variable, int]
+) -> None:
     """NumPy's arrays are copied to the device, and what was written is copied back. It waits for that."""
-    parameters, ordinal = loaded.kernel.parameters, loaded.context.ordinal
+    parameters, ordinal = loaded.parameters, loaded.context.ordinal
     stream = current_stream(loaded.context)
     with packed(parameters, values) as hosts:
         passed: list[Any] = []

@@ -16,6 +16,7 @@ import numpy as np
 from taskc.backend.cuda.array import Array, Packed, asarray, library_of
 from taskc.backend.cuda.launch import Loaded, PreparedLaunch
 from taskc.backend.cuda.memory import Memory
+from taskc.backend.cuda.program import LoadedProgram, ProgramForm
 from taskc.backend.cuda.streams import current_stream
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Tensor
@@ -30,12 +31,12 @@ _ALIGNMENT = 16
 _REMEMBERED = 256  # forms
 
 
-def direct(loaded: Loaded, otherwise: Call) -> Call | None:
+def direct(loaded: Loaded | LoadedProgram, otherwise: Call) -> Call | None:
     """What is called with a call's own arguments; what it doesn't know goes to `otherwise`.
 
-    None for kernels with scalars, or with outputs that have a layout: the driver takes all their calls.
+    None for what has scalars, or outputs with a layout: the driver takes all calls of that.
     """
-    parameters = loaded.kernel.parameters
+    parameters = loaded.parameters
     if not all(map(_is_plain, parameters)):
         return None
     known: dict[Any, _Known] = {}
@@ -77,7 +78,7 @@ class _Known:
     library  whose current stream it is
     """
 
-    form: PreparedLaunch
+    form: PreparedLaunch | ProgramForm
     order: list[int | None]
     sizes: list[int]
     written: list[int]
@@ -115,9 +116,9 @@ class _Known:
         return None if not made else made[0] if len(made) == 1 else tuple(made)
 
 
-def _known(loaded: Loaded, arguments: Sequence[Any], given: int) -> _Known | None:
+def _known(loaded: Loaded | LoadedProgram, arguments: Sequence[Any], given: int) -> _Known | None:
     """What a call that was checked says about others of its form; None if they would be copied."""
-    parameters = loaded.kernel.parameters
+    parameters = loaded.parameters
     views = [asarray(argument) for argument in arguments]
     if not all(view.is_contiguous and view.pointer % _ALIGNMENT == 0 for view in views):
         return None
@@ -129,7 +130,7 @@ def _known(loaded: Loaded, arguments: Sequence[Any], given: int) -> _Known | Non
     order = [named.get(id(item)) for item in parameters]
     present = [(item, views[k]) for item, k in zip(parameters, order, strict=True) if k is not None]
     sizes = bind_dimensions([item for item, _ in present], [shape_of(view) for _, view in present])
-    if any(one not in sizes for one in loaded.kernel.dimensions):
+    if any(one not in sizes for one in loaded.dimensions):
         return None  # told by an extent like n + 2
     shapes, made = [], []
     for item, number in zip(parameters, order, strict=True):
@@ -139,7 +140,7 @@ def _known(loaded: Loaded, arguments: Sequence[Any], given: int) -> _Known | Non
             made.append((shapes[-1], item.dtype.numpy, prod(shapes[-1]) * item.dtype.nbytes))
         else:
             shapes.append(views[number].shape)
-    dimensions = {one: sizes[one] for one in loaded.kernel.dimensions}
+    dimensions = {one: sizes[one] for one in loaded.dimensions}
     libraries = [library_of(one) for one in arguments if not isinstance(one, Array)]
     return _Known(
         loaded.form(tuple(shapes), dimensions),

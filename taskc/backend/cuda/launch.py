@@ -7,7 +7,9 @@ dimensions): a launch writes the pointers into it and calls the driver.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from threading import Lock
 from typing import Any
 
@@ -40,6 +42,7 @@ class Loaded:
         failed: Callable[[int], None],
     ) -> None:
         self.kernel = kernel
+        self.parameters, self.dimensions = kernel.parameters, kernel.dimensions
         self.compiled = compiled
         self.context = context
         self.failed = failed
@@ -205,10 +208,51 @@ class PreparedLaunch:
                 self._words[self._arrivals] = arrivals_of(loaded.context, stream)
             if stream.number != self._stream:
                 self._config.hStream = self._stream = stream.number
-            try:
+            with self._naming():
                 loaded.context.api.cuLaunchKernelEx(self._config, loaded.function, self._address, 0)
-            except DeviceError as error:
-                raise DeviceError(f"launching {loaded.kernel.name}(): {error}") from None
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        """Errors say which kernel was to be launched."""
+        try:
+            yield
+        except DeviceError as error:
+            raise DeviceError(f"launching {self.loaded.kernel.name}(): {error}") from None
+
+    # --- as a node of a graph ---
+
+    @property
+    def is_empty(self) -> bool:
+        """It launches nothing."""
+        return self._blocks == 0
+
+    @property
+    def can_be_node(self) -> bool:
+        """No scalar says how many blocks there are, and none of them waits for all."""
+        return self._blocks is not None and self._arrivals is None
+
+    def add_node(self, graph: Any, dependencies: list[Any], values: Sequence[Any]) -> Any:
+        """Adds the launch to a graph, behind others. The driver copies the arguments."""
+        api = self.loaded.context.api
+        with self._lock, self._naming():
+            self._fill(values)
+            return api.cuGraphAddKernelNode(graph, dependencies, len(dependencies), self._node)
+
+    def set_node(self, executable: Any, node: Any, values: Sequence[Any]) -> None:
+        """Gives a node other arguments, for later launches of its graph."""
+        with self._lock, self._naming():
+            self._fill(values)
+            self.loaded.context.api.cuGraphExecKernelNodeSetParams(executable, node, self._node)
+
+    @cached_property
+    def _node(self) -> Any:
+        node, config = self.loaded.context.api.driver.CUDA_KERNEL_NODE_PARAMS(), self._config
+        node.func = self.loaded.function
+        node.gridDimX, node.gridDimY, node.gridDimZ = config.gridDimX, 1, 1
+        node.blockDimX, node.blockDimY, node.blockDimZ = config.blockDimX, 1, 1
+        node.sharedMemBytes = config.sharedMemBytes
+        node.kernelParams = self._address
+        return node
 
     def _fill(self, values: Sequence[Any]) -> None:
         for place, number in self._tensors:

@@ -65,6 +65,16 @@ class Stream:
         self.of_thread = local()  # what each thread has for its calls in the stream
         self._is_ours = is_ours
 
+    @property
+    def is_capturing(self) -> bool:
+        """What is put into it is captured, by a `Graph` or by another library, and doesn't run."""
+        if self._is_ours or not self.number:  # the legacy default stream can't be captured
+            return self.recorder is not None
+        api = self.context.api
+        with self.context.current():
+            status = api.cuStreamIsCapturing(self.number)
+        return bool(status != api.driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
+
     def synchronize(self) -> None:
         """Waits for all that is in the stream; says what went wrong in it."""
         with self.context.current():

@@ -8,16 +8,17 @@ from typing import Any
 
 from taskc.backend.cache import Cache
 from taskc.backend.cuda.api import DeviceError
-from taskc.backend.cuda.array import Array, ordinal_of
+from taskc.backend.cuda.array import Array
 from taskc.backend.cuda.calls import DeviceStream, run
 from taskc.backend.cuda.compile import compiled
 from taskc.backend.cuda.context import context
 from taskc.backend.cuda.direct import direct
 from taskc.backend.cuda.launch import Loaded
+from taskc.backend.cuda.program import LoadedProgram
 from taskc.ir import nodes as ir
 from taskc.ir.target import GPUS
 
-__all__ = ["DeviceStream", "device_of", "direct", "load", "machine_of", "run"]
+__all__ = ["DeviceStream", "LoadedProgram", "device_of", "direct", "load", "machine_of", "run"]
 
 
 def load(
@@ -55,6 +56,6 @@ def device_of(values: Sequence[Any]) -> int:
     return next((value.device for value in values if isinstance(value, Array)), 0)
 
 
-def machine_of(arrays: Sequence[Any]) -> str:
-    """The target of the device on which a call's arrays lie; NumPy's go to the first device."""
-    return context(ordinal_of(arrays[0]) if arrays else 0).target
+def machine_of(values: Sequence[Any]) -> str:
+    """The target of that device."""
+    return context(device_of(values)).target

@@ -1,24 +1,29 @@
 """A driver without a GPU: a device's memory is the CPU's, and its kernels are functions of Python.
 
 It has the functions of cuda-python that are used, with their ways to be called, and notes every call. Its types
-and enumerations are cuda-python's own, which can be imported without a driver.
+and enumerations are cuda-python's own, which can be imported without a driver. Streams are those of fake_streams.py,
+and graphs those of fake_graphs.py.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from cuda.bindings import driver as real
 
+from tests.backend.cuda.fake_graphs import FakeGraphs
+from tests.backend.cuda.fake_streams import FakeStreams, Point
 from tests.backend.cuda.tensor_map_rules import broken_rules
 
 SUCCESS = real.CUresult.CUDA_SUCCESS
 INVALID_VALUE = real.CUresult.CUDA_ERROR_INVALID_VALUE
 ILLEGAL_ADDRESS = real.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
 NO_DEVICE = real.CUresult.CUDA_ERROR_NO_DEVICE
+NOT_IN_CAPTURE = real.CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
 TOO_LARGE = real.CUresult.CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
 CLUSTER_SIZE = real.CUresult.CUDA_ERROR_INVALID_CLUSTER_SIZE
 
@@ -46,7 +51,8 @@ _THREADS, _CLUSTER, _BLOCKS = 1024, 8, (1 << 31) - 1
 # What is refused while no context is current.
 _IN_A_CONTEXT = (
     *("cuMemAlloc", "cuMemFree", "cuMemHost", "cuMemcpy", "cuModule", "cuFunc", "cuLaunch"),
-    *("cuStream", "cuEvent", "cuGraphLaunch", "cuGraphInstantiate", "cuPointer"),
+    *("cuStream", "cuEvent", "cuGraphLaunch", "cuGraphInstantiate", "cuGraphAdd", "cuGraphExec"),
+    "cuPointer",
 )
 
 _TOGETHER = real.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
@@ -69,6 +75,7 @@ class FakeDriver:
     clusters  blocks of a cluster, by the name of the kernel that was compiled for them
     calls    the name and the arguments of every call
     lost     the error after which every other call fails
+    streams  what was put into streams; graphs: what was made of nodes, or captured
     resident  blocks that a processor holds at one time; of clusters the device has as many
     """
 
@@ -110,7 +117,10 @@ class FakeDriver:
         self._functions: dict[int, str] = {}
         self._next = 0x1000
         self._capturing: dict[int, list[Callable[[], None]]] = {}
-        self._graphs: dict[int, list[Callable[[], None]]] = {}
+        self._events: dict[int, Point] = {}
+        self._freed: list[Any] = []  # so that what is used too late is found, and ends no process
+        self.streams = FakeStreams()
+        self.graphs = FakeGraphs()
         self._encoders = {
             name: kind(partial(self._encode, name)) for name, kind in _ENCODERS.items()
         }
@@ -153,10 +163,10 @@ class FakeDriver:
         return self._next
 
     def _do(self, stream: Any, action: Callable[[], None]) -> None:
-        """At once, or noted by a stream that is being captured."""
+        """In its turn in the stream, or noted by one that is being captured."""
         captured = self._capturing.get(int(stream))
         if captured is None:
-            action()
+            self.streams.put(int(stream), [action])
         else:
             captured.append(action)
 
@@ -206,7 +216,7 @@ class FakeDriver:
         return (real.CUcontext(self._contexts.pop()),)
 
     def _cuCtxSynchronize(self) -> None:
-        pass
+        self.streams.drain()
 
     def _cuPointerGetAttribute(self, attribute: Any, pointer: int) -> Any:
         return (self.device_of.get(pointer, 0),)
@@ -229,11 +239,17 @@ class FakeDriver:
         return self._cuMemAlloc(size)
 
     def _cuMemFree(self, pointer: int) -> None:
-        self.freed.append(pointer)
-        del self.memory[pointer]
+        self.streams.drain()
+        self._free(pointer)
 
     def _cuMemFreeAsync(self, pointer: int, stream: int) -> None:
-        self._cuMemFree(pointer)
+        self._do(stream, lambda: self._free(pointer))
+
+    def _free(self, pointer: int) -> None:
+        self.freed.append(pointer)
+        buffer = self.memory.pop(pointer)
+        ctypes.memset(buffer, 0xA5, len(buffer))
+        self._freed.append(buffer)
 
     def _cuMemHostAlloc(self, size: int, flags: int) -> Any:
         return (int(self._cuMemAlloc(size)[0]),)
@@ -253,10 +269,14 @@ class FakeDriver:
     def _cuMemcpy2DAsync(self, copy: Any, stream: int) -> None:
         assert copy.srcPitch >= copy.WidthInBytes
         assert copy.dstPitch >= copy.WidthInBytes
-        for line in range(copy.Height):
-            to = int(copy.dstDevice) + line * copy.dstPitch
-            start = int(copy.srcDevice) + line * copy.srcPitch
-            ctypes.memmove(to, start, copy.WidthInBytes)
+        to, start, size = int(copy.dstDevice), int(copy.srcDevice), copy.WidthInBytes
+        steps = copy.dstPitch, copy.srcPitch
+
+        def line(number: int) -> None:
+            ctypes.memmove(to + number * steps[0], start + number * steps[1], size)
+
+        for number in range(copy.Height):
+            self._do(stream, partial(line, number))
 
     # --- modules and launches ---
 
@@ -316,34 +336,36 @@ class FakeDriver:
         return (self.resident,)
 
     def _cuLaunchKernelEx(self, config: Any, function: Any, places: int, extra: int) -> None:
+        together = [one.value.cooperative for one in config.attrs or () if one.id == _TOGETHER]
+        noted, action = self._launch(config, function, places, is_cooperative=any(together))
+        noted |= {"stream": int(config.hStream), "cooperative": together}
+        self.launches.append(noted)
+        self._do(config.hStream, action)
+
+    def _launch(
+        self, config: Any, function: Any, places: int, *, is_cooperative: bool = False
+    ) -> tuple[dict[str, Any], Callable[[], None]]:
+        """What is known of a launch, and what it does. The arguments are read when it is made, also for a graph."""
         name = self._functions[int(function)]
+        self._check_launch(name, config, function, is_cooperative)
         count = self.arguments_of[name]
         addresses = list((ctypes.c_uint64 * count).from_address(places))
-        noted = {
+        words = [ctypes.c_uint64.from_address(address).value for address in addresses]
+        noted: dict[str, Any] = {
             "name": name,
             "grid": (config.gridDimX, config.gridDimY, config.gridDimZ),
             "block": (config.blockDimX, config.blockDimY, config.blockDimZ),
             "shared": config.sharedMemBytes,
-            "stream": int(config.hStream),
-            "cooperative": [
-                one.value.cooperative for one in config.attrs or () if one.id == _TOGETHER
-            ],
-            "words": [ctypes.c_uint64.from_address(address).value for address in addresses],
+            "words": words,
         }
-        self._check_launch(name, config, function, any(noted["cooperative"]))
-        self.launches.append(noted)
-        # The arguments are read when the launch is made, also for a graph.
         if name in self.hosted:
             code, sizes = self.hosted[name]
             pairs = zip(addresses, sizes, strict=True)
             kept = [ctypes.create_string_buffer(ctypes.string_at(at, n), n) for at, n in pairs]
             copy = (ctypes.c_void_p * count)(*map(ctypes.addressof, kept))
             blocks, threads = config.gridDimX, config.blockDimX
-            self._do(config.hStream, lambda: _run(code, copy, kept, blocks, threads))
-        kernel = self.kernels.get(name)
-        if kernel is not None:
-            words = list(noted["words"])
-            self._do(config.hStream, lambda: kernel(words))
+            return noted, lambda: _run(code, copy, kept, blocks, threads)
+        return noted, lambda: self.kernels.get(name, lambda words: None)([*words])
 
     arguments_of: dict[str, int] = {}  # noqa: RUF012
 
@@ -405,18 +427,30 @@ class FakeDriver:
 
     def _cuStreamSynchronize(self, stream: int) -> None:
         assert int(stream) not in self._capturing
+        self.streams.drain(int(stream))
+
+    def _cuStreamIsCapturing(self, stream: int) -> Any:
+        kinds = real.CUstreamCaptureStatus
+        is_active = int(stream) in self._capturing
+        return (
+            kinds.CU_STREAM_CAPTURE_STATUS_ACTIVE
+            if is_active
+            else kinds.CU_STREAM_CAPTURE_STATUS_NONE,
+        )
 
     def _cuStreamWaitEvent(self, stream: int, event: Any, flags: int) -> None:
         assert int(stream) not in self._capturing, "the event is no part of what is captured"
+        if int(event) in self._events:
+            self.streams.put(int(stream), [], [self._events[int(event)]])
 
     def _cuEventCreate(self, flags: Any) -> Any:
         return (real.CUevent(self._handle()),)
 
     def _cuEventRecord(self, event: Any, stream: int) -> None:
-        pass
+        self._events[int(event)] = self.streams.end(int(stream))
 
     def _cuEventSynchronize(self, event: Any) -> None:
-        pass
+        self.streams.drain(self._events[int(event)][0])
 
     def _cuEventElapsedTime(self, start: Any, end: Any) -> Any:
         return (1.5,)
@@ -429,23 +463,59 @@ class FakeDriver:
 
     def _cuStreamEndCapture(self, stream: int) -> Any:
         handle = self._handle()
-        self._graphs[handle] = self._capturing.pop(int(stream))
+        self.graphs.captured(handle, self._capturing.pop(int(stream)))
         return (real.CUgraph(handle),)
+
+    def _cuGraphCreate(self, flags: int) -> Any:
+        handle = self._handle()
+        self.graphs.graphs[handle] = {}
+        return (real.CUgraph(handle),)
+
+    def _cuGraphAddKernelNode(
+        self, graph: Any, dependencies: list[Any], count: int, node: Any
+    ) -> Any:
+        if count != len(dependencies):
+            raise Refused(INVALID_VALUE)
+        noted, action = self._launch(node, node.func, int(node.kernelParams))
+        handle = self._handle()
+        with _refusing():
+            self.graphs.add(int(graph), handle, [*map(int, dependencies)], action, noted)
+        return (real.CUgraphNode(handle),)
 
     def _cuGraphInstantiate(self, graph: Any, flags: int) -> Any:
         handle = self._handle()
-        self._graphs[handle] = self._graphs[int(graph)]
+        with _refusing():
+            self.graphs.instantiate(int(graph), handle)
         return (real.CUgraphExec(handle),)
 
+    def _cuGraphExecKernelNodeSetParams(self, executable: Any, handle: Any, node: Any) -> None:
+        noted, action = self._launch(node, node.func, int(node.kernelParams))
+        with _refusing():
+            self.graphs.set(int(executable), int(handle), action, noted)
+
     def _cuGraphDestroy(self, graph: Any) -> None:
-        del self._graphs[int(graph)]
+        with _refusing():
+            del self.graphs.graphs[int(graph)]
 
     def _cuGraphLaunch(self, executable: Any, stream: int) -> None:
-        for action in self._graphs[int(executable)]:
-            action()
+        if int(stream) in self._capturing:
+            raise Refused(NOT_IN_CAPTURE)
+        if int(executable) not in self.graphs.executables:
+            raise Refused(INVALID_VALUE)
+        self.graphs.launch(int(executable), self.streams, int(stream))
 
     def _cuGraphExecDestroy(self, executable: Any) -> None:
-        del self._graphs[int(executable)]
+        with _refusing():
+            del self.graphs.executables[int(executable)]
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """What a graph doesn't know is refused."""
+    try:
+        yield
+    except (KeyError, ValueError):
+        raise Refused(INVALID_VALUE) from None
 
 
 def _run(code: Any, places: Any, kept: list[Any], blocks: int, threads: int) -> None:

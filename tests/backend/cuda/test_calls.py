@@ -119,7 +119,6 @@ def test_a_program_runs_where_its_arrays_are(fake: FakeDriver, compiled: Any) ->
     a, b = numbers(), numbers(20, 1)
     c = twice(device.array(a), device.array(b))
     np.testing.assert_array_equal(c.numpy(), a + b + b)
-    assert len(fake.launches) == 2
 
 
 # --- what doesn't fit ------------------------------------------------------------------------

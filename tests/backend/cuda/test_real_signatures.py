@@ -14,6 +14,13 @@ from tests.backend.cuda.fake_driver import FakeDriver
 _BUFFER = ctypes.create_string_buffer(64)
 _ADDRESS = ctypes.addressof(_BUFFER)
 
+NODE = driver.CUDA_KERNEL_NODE_PARAMS()
+NODE.func = driver.CUfunction(1)
+NODE.gridDimX = NODE.gridDimY = NODE.gridDimZ = 1
+NODE.blockDimX = NODE.blockDimY = NODE.blockDimZ = 1
+NODE.sharedMemBytes = 1 << 16
+NODE.kernelParams = _ADDRESS
+
 CALLS: list[tuple[str, tuple[Any, ...]]] = [
     ("cuInit", (0,)),
     ("cuDriverGetVersion", ()),
@@ -81,7 +88,15 @@ CALLS: list[tuple[str, tuple[Any, ...]]] = [
     ("cuEventDestroy", (driver.CUevent(1),)),
     ("cuStreamBeginCapture", (1 << 8, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)),
     ("cuStreamEndCapture", (1 << 8,)),
+    ("cuStreamIsCapturing", (1 << 8,)),
+    ("cuGraphCreate", (0,)),
+    ("cuGraphAddKernelNode", (driver.CUgraph(1), [], 0, NODE)),
+    ("cuGraphAddKernelNode", (driver.CUgraph(1), [driver.CUgraphNode(1)], 1, NODE)),
     ("cuGraphInstantiate", (driver.CUgraph(1), 0)),
+    (
+        "cuGraphExecKernelNodeSetParams",
+        (driver.CUgraphExec(1), driver.CUgraphNode(1), NODE),
+    ),
     ("cuGraphLaunch", (driver.CUgraphExec(1), 0)),
     ("cuGraphDestroy", (driver.CUgraph(1),)),
     ("cuGraphExecDestroy", (driver.CUgraphExec(1),)),

@@ -1,0 +1,192 @@
+"""A program on a device: for each set of sizes a plan, which is replayed as a graph or launched call by call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from taskc.backend.cuda.array import Array, array
+from taskc.backend.cuda.compiled import count
+from taskc.backend.cuda.copies import to_host
+from taskc.backend.cuda.kernel_graph import KernelGraph, Passed, Places, PreparedCall, value_of
+from taskc.backend.cuda.launch import Loaded
+from taskc.backend.cuda.memory import Memory
+from taskc.backend.cuda.streams import Stream
+from taskc.ir.extents import extent_value
+from taskc.ir.nodes import Tensor, Variable
+from taskc.ir.plan import Jump, Plan, PlannedCall, deciding
+from taskc.ir.program import Program
+
+Busy: TypeAlias = Callable[[int, Sequence[int]], int]
+Waits: TypeAlias = Callable[[Plan], list[set[int]]]
+
+_MOST_PLANS = 8  # sets of sizes: with one more, what was used longest ago goes
+_MOST_GRAPHS = 4  # of a plan, which may run at the same time
+
+
+class LoadedProgram:
+    """A program of kernels, each of them loaded.
+
+    kernels  in the order in which a plan counts them
+    planned  makes the plan for sizes of what it depends on, for so many processors, by what calls keep busy of them
+    waits    for which others the calls of a plan have to wait
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        kernels: Sequence[Loaded],
+        planned: Callable[[Mapping[Variable, Any], int, Busy], Plan],
+        waits: Waits,
+    ) -> None:
+        self.parameters, self.dimensions = program.parameters, program.dimensions
+        self.context = kernels[0].context
+        self._kernels = kernels
+        self._planned = planned
+        self._waits = waits
+        ordinal = self.context.ordinal
+        self._constants = [array(memory, device=ordinal) for _, memory in program.constants]
+        scalars = [item for item in deciding(program) if item in program.parameters]
+        self._scalars = [(item, program.parameters.index(item)) for item in scalars]
+        self._plans: dict[tuple[int, ...], PreparedPlan] = {}
+        self._lock = Lock()
+
+    def form(self, shapes: tuple[Any, ...], dimensions: dict[Variable, int]) -> ProgramForm:
+        """What launches the program at sizes; the shapes follow from them."""
+        return ProgramForm(self, dimensions)
+
+    def launch(
+        self,
+        dimensions: Mapping[Variable, int],
+        given: Sequence[Any],
+        stream: Stream,
+        kept: Sequence[object],
+    ) -> None:
+        sizes = {item: dimensions[item] for item in self.dimensions}
+        sizes |= {item: int(given[number]) for item, number in self._scalars}
+        # What a graph's nodes are passed is changed and launched by one thread at a time.
+        with self._lock:
+            plan = self._plan(sizes)
+            if plan.has_graphs and not stream.is_capturing:
+                plan.graph(given, stream).replay(given, stream)
+                return
+        plan.launch(given, stream, kept)
+
+    def _plan(self, sizes: dict[Variable, int]) -> PreparedPlan:
+        key = tuple(sizes.values())
+        found = self._plans.pop(key, None)
+        if found is None:
+            made = self._planned(sizes, self.context.processors, self._busy)
+            found = PreparedPlan(self._kernels, made, self._constants, self._waits)
+            if len(self._plans) >= _MOST_PLANS:
+                del self._plans[next(iter(self._plans))]
+        self._plans[key] = found
+        return found
+
+    def _busy(self, kernel: int, words: Sequence[int]) -> int:
+        """How many processors a call keeps busy: a block keeps one, whatever its threads do."""
+        loaded = self._kernels[kernel]
+        return count(loaded.compiled.blocks, words[len(loaded.parameters) :], words)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramForm:
+    """Launches at sizes that are known."""
+
+    loaded: LoadedProgram
+    dimensions: dict[Variable, int]
+
+    def launch(self, values: Sequence[Any], stream: Stream, kept: Sequence[object] = ()) -> None:
+        """values  one for each parameter: the address of a tensor's memory, or a scalar of its storage type
+        kept    what has to stay for as long as a graph that captures this may run
+        """
+        self.loaded.launch(self.dimensions, values, stream, kept)
+
+
+class PreparedPlan:
+    """A plan whose calls know what launches them.
+
+    graphs  of it, each with its own memory for temporaries; the one that was used longest ago comes first
+    """
+
+    def __init__(
+        self, kernels: Sequence[Loaded], plan: Plan, constants: Sequence[Array], waits: Waits
+    ) -> None:
+        self._context = kernels[0].context
+        self._arena_bytes = plan.arena
+        self._constants = constants
+        self._steps = [
+            _prepared(kernels[step.kernel], step) if isinstance(step, PlannedCall) else step
+            for step in plan.steps
+        ]
+        self._calls = [step for step in self._steps if isinstance(step, PreparedCall)]
+        # A graph takes no flag that decides what is called, and not every launch.
+        self.has_graphs = len(self._calls) == len(self._steps) and all(
+            call.launch.can_be_node for call in self._calls
+        )
+        self._waits = waits(plan) if self.has_graphs else []
+        self._graphs: list[KernelGraph] = []
+
+    def graph(self, given: Sequence[Any], stream: Stream) -> KernelGraph:
+        """The graph that was last in this stream, or else another one: other streams go on beside it."""
+        found = next((one for one in self._graphs if one.stream is stream), None)
+        if found is None and len(self._graphs) < _MOST_GRAPHS:
+            places = self._places(stream)
+            found = KernelGraph(self._context, self._calls, self._waits, given, places, stream)
+        elif found is None:
+            found = self._graphs[0]
+        self._graphs = [*[one for one in self._graphs if one is not found], found]
+        return found
+
+    def launch(self, given: Sequence[Any], stream: Stream, kept: Sequence[object]) -> None:
+        """Makes the calls one after another, with memory of their own for temporaries."""
+        places = self._places(stream)
+        number = 0
+        while number < len(self._steps):
+            match self._steps[number]:
+                case PreparedCall() as call:
+                    arrays = *kept, *places.arrays
+                    call.launch.launch(call.values(given, places), stream, arrays)
+                    number += 1
+                case Jump(to=to, unless=unless):
+                    is_left_out = unless is not None and _flag(unless, given, places, stream)
+                    number = number + 1 if is_left_out else to
+        for one in places.arrays:
+            one.memory.used(stream)
+
+    def _places(self, stream: Stream) -> Places:
+        memory = Memory(self._context, self._arena_bytes, stream)
+        arena = Array(memory.pointer, (self._arena_bytes,), np.dtype(np.uint8), memory)
+        return Places(arena, self._constants)
+
+
+def _prepared(loaded: Loaded, call: PlannedCall) -> PreparedCall:
+    total = len(loaded.parameters)
+    dimensions: dict[Variable, Any] = dict(zip(loaded.dimensions, call.words[total:], strict=True))
+    shapes: list[tuple[int, ...]] = []
+    passed: list[Passed] = []
+    for parameter, word in zip(loaded.parameters, call.words, strict=False):
+        if isinstance(parameter, Tensor):
+            shape = [extent_value(extent, dimensions) for extent in parameter.argument_shape]
+            shapes.append(tuple(shape))
+        else:
+            shapes.append(())
+        passed.append(_scalar(word, parameter) if isinstance(word, int) else word)
+    return PreparedCall(loaded.form(tuple(shapes), dimensions), tuple(passed))
+
+
+def _scalar(bits: int, parameter: Any) -> np.generic:
+    content = bits.to_bytes(8, "little")
+    made: np.generic = np.frombuffer(content, parameter.dtype.numpy, 1)[0]
+    return made
+
+
+def _flag(word: Passed, given: Sequence[Any], places: Places, stream: Stream) -> bool:
+    """What lies there once all is done that comes before in the stream."""
+    made: np.ndarray = np.empty((), np.bool_)
+    to_host(made, value_of(word, given, places), stream)
+    return bool(made)
