@@ -139,7 +139,7 @@ def results(program: tc.ProgramDefinition, call: Any, given: tuple[Any, ...]) ->
 def call_by_call(program: tc.ProgramDefinition) -> Any:
     def call(*args: Any) -> Any:
         bound: Bound = driver.signature(program).bind(args, {})
-        driver._run_launches(program, bound, "cpu", None, None)
+        driver._run_launches(program, bound, "cpu")
         return bound.returned
 
     return call

@@ -110,15 +110,6 @@ class Array:
             raise ValueError(f"an array of the shape {self.shape} can't be seen as {extents}")
         return Array(self.pointer, extents, self.dtype, self.memory, is_read_only=self.is_read_only)
 
-    def __getitem__(self, part: slice) -> Array:
-        """Gives a part of the memory of a contiguous array of one axis."""
-        start, stop, step = part.indices(self.size)
-        if len(self.shape) != 1 or not self.is_contiguous or step != 1:
-            raise ValueError("only neighbours in a contiguous array of one axis are a part of it")
-        place = self.pointer + start * self.dtype.itemsize
-        shape = (max(0, stop - start),)
-        return Array(place, shape, self.dtype, self.memory, is_read_only=self.is_read_only)
-
     def set(self, values: Any) -> None:
         """Overwrites the elements with those of an array of the same shape and type, from anywhere."""
         if self.is_read_only or not self.is_contiguous:

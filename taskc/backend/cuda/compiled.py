@@ -178,6 +178,18 @@ def count(form: LaunchExtent, dimensions: Sequence[int], scalars: Sequence[Any] 
     raise InternalError(f"a launch can't compute {form}")
 
 
+def is_decided_by_scalars(form: LaunchExtent) -> bool:
+    """Whether a form's value depends on more than the dimensions."""
+    match form:
+        case int() | ("dimension", _):
+            return False
+        case ("scalar", _):
+            return True
+        case (_, left, right):
+            return is_decided_by_scalars(left) or is_decided_by_scalars(right)
+    raise InternalError(f"a launch can't compute {form}")
+
+
 def form_of(expression: ir.Expression, kernel: ir.Kernel) -> LaunchExtent:
     """An expression of a kernel's sizes as a form."""
     match expression:

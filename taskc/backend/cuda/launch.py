@@ -17,7 +17,7 @@ import numpy as np
 
 from taskc.backend.cuda.api import DeviceError
 from taskc.backend.cuda.arrivals import arrivals_of
-from taskc.backend.cuda.compiled import Compiled, count
+from taskc.backend.cuda.compiled import Compiled, count, is_decided_by_scalars
 from taskc.backend.cuda.context import Context
 from taskc.backend.cuda.streams import Stream
 from taskc.backend.cuda.tensor_maps import Encoded, encode
@@ -154,8 +154,8 @@ class PreparedLaunch:
                     self._words[place] = self._on_device(loaded.status)
         self._address = ctypes.addressof(self._places)
         self._stream = 0
-        # Known now, unless scalars decide it.
-        self._blocks = None if self._scalars else count(compiled.blocks, dimensions)
+        is_open = is_decided_by_scalars(compiled.blocks)
+        self._blocks = None if is_open else count(compiled.blocks, dimensions)
         self._config = config = context.api.driver.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = self._blocks or 1, 1, 1
         config.blockDimX, config.blockDimY, config.blockDimZ = compiled.threads, 1, 1

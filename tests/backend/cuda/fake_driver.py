@@ -231,6 +231,7 @@ class FakeDriver:
 
     def _cuMemAlloc(self, size: int) -> Any:
         buffer = ctypes.create_string_buffer(size + 256)
+        ctypes.memset(buffer, 0xFF, len(buffer))  # NaN, so that what reads it shows
         address = -(-ctypes.addressof(buffer) // 256) * 256
         self.memory[address] = buffer
         return (real.CUdeviceptr(address),)

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ _OPTIONS = (
     "-fsanitize=signed-integer-overflow,shift,integer-divide-by-zero,bounds",
     "-fsanitize-undefined-trap-on-error",
 )
+_lock = Lock()
 _FAILURES = {1: "all threads wait", 2: "undefined behaviour"}
 
 
@@ -159,9 +161,14 @@ def build(kernels: Sequence[ir.Kernel]) -> list[Runnable]:
     ]
 
 
-@cache
 def _headers() -> tempfile.TemporaryDirectory[str]:
     """A folder with the headers, compiled once: they take longer than a small kernel."""
+    with _lock:  # a program's kernels are compiled at the same time
+        return _compiled_headers()
+
+
+@cache
+def _compiled_headers() -> tempfile.TemporaryDirectory[str]:
     folder = tempfile.TemporaryDirectory()
     _compile(HERE / "host.hpp", Path(folder.name) / "host.hpp.gch", "-x", "c++-header")
     return folder

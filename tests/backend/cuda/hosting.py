@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Container
 from typing import Any
 
 from taskc.backend.cuda.compiled import Compiled
@@ -25,12 +26,20 @@ def compiler_of(fake: FakeDriver) -> Any:
             assert runnable.function(given, count, threads, 0) == 0
 
         sizes = [_MAP_BYTES if one.kind == "map" else 8 for one in source.arguments]
-        fake.hosted[source.name] = launch, sizes
-        fake.clusters[source.name] = source.cluster
-        fake.arguments_of = {**fake.arguments_of, source.name: len(sizes)}
+        name = unused_name(source.name, fake.hosted)
+        fake.hosted[name] = launch, sizes
+        fake.clusters[name] = source.cluster
+        fake.arguments_of = {**fake.arguments_of, name: len(sizes)}
         return Compiled(
-            source.name, source.arch, b"cubin", source.arguments, source.threads, source.shared,
+            name, source.arch, b"cubin", source.arguments, source.threads, source.shared,
             source.blocks, source.cluster, source.maps, source.asserts,
         )  # fmt: skip
 
     return compile
+
+
+def unused_name(name: str, used: Container[str]) -> str:
+    """The fake driver knows functions by their names; a real one also by their modules."""
+    while name in used:
+        name += "_"
+    return name
