@@ -77,6 +77,27 @@ def graphs(job: Job) -> Job:
     return {"said": "replayed"}
 
 
+def programs(job: Job) -> Job:
+    """One graph, replayed on other arrays each time, in two streams."""
+    plus, values, _ = _added()
+
+    @tc.program(fuse=False)
+    def program(a: f32[_COUNT], b: f32[_COUNT], y: tc.out[f32[_COUNT]], z: tc.out[f32[_COUNT]]):
+        plus(plus(plus(a, b), b), b, out=y)
+        plus(plus(plus(b, a), a), a, out=z)
+
+    second = device.Stream()
+    for more in range(4):
+        a, b = device.array(values + more), device.array(values * more)
+        device.synchronize()
+        for stream in (device.current_stream(), second):
+            with stream:
+                y, z = program(a, b)
+                _same(y.numpy(), values + more + 3 * values * more)
+                _same(z.numpy(), 3 * (values + more) + values * more)
+    return {"said": "replayed"}
+
+
 def assertions(job: Job) -> Job:
     @tc.kernel(workers=32)
     def checked(x: f32[32], y: tc.out[f32[32]]):
@@ -127,5 +148,5 @@ def _same(found: Any, expected: Any) -> None:
 
 WORKS = {
     "device": described_device, "carried": carried, "streams": streams, "assertions": assertions, "DLPack": dlpack,
-    "graphs": graphs,
+    "graphs": graphs, "programs": programs,
 }  # fmt: skip

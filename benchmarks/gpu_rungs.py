@@ -97,8 +97,8 @@ LADDER = (
     Rung("1", "the device, its driver, torch", (), (Step("the device", kind="device"),)),
     Rung("2", "a vector add, carried here", ("1",), (*_checks("vector add"), Step("its code", kind="carried"))),
     Rung(
-        "3", "streams, assertions, torch's memory, graphs", ("2",),
-        tuple([Step(kind, kind=kind) for kind in ("streams", "assertions", "DLPack", "graphs")]),
+        "3", "streams, assertions, torch's memory, graphs, programs", ("2",),
+        tuple([Step(kind, kind=kind) for kind in ("streams", "assertions", "DLPack", "graphs", "programs")]),
     ),
     Rung(
         "4", "ordinary kernels, cp.async", ("2",),

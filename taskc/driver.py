@@ -99,7 +99,7 @@ class Backend:
     """
 
     compile: Callable[[Kernel, Hashable], Runner]
-    facts: Callable[[Sequence[Any]], Hashable] = lambda values: ()
+    facts: Callable[[Bound], Hashable] = lambda bound: ()
     alignment: int = ALIGNMENT
     place: Callable[[list[Any]], StreamDevice | None] = lambda arrays: None
     program: Callable[[Program, list[Runner]], Runner] | None = None
@@ -134,7 +134,7 @@ def call(
     passes = registered()
     with place or nullcontext():
         if isinstance(definition, ProgramDefinition):
-            runner = whole_program(definition, wanted, bound.values)
+            runner = whole_program(definition, wanted, bound)
             if runner is not None:
                 runner.run(bound)
             else:
@@ -196,7 +196,7 @@ def _compiled(calls: list[tuple[KernelDefinition, Bound]], target: str | None) -
     runners = []
     for definition, bound in calls:
         chosen = target or target_name(_entry(definition).target)
-        facts = find_target(chosen).facts(bound.values)
+        facts = find_target(chosen).facts(bound)
         runners.append(compile(definition, chosen, facts))
     return runners
 
@@ -218,15 +218,18 @@ def compile(
     return entry.once((target, facts)).runner(make)
 
 
+_NO_CALL = Bound((), {}, None)
+
+
 def whole_program(
-    definition: ProgramDefinition, target: str | None = None, values: Sequence[Any] = ()
+    definition: ProgramDefinition, target: str | None = None, bound: Bound = _NO_CALL
 ) -> Runner | None:
     """What runs a program by one call, where all of its kernels run on a target that can: made once, then kept.
 
-    values  of a call, for such as which it is made
+    bound  a call's arguments, for such as which it is made
     """
     target = target or target_name("") or None
-    machine_name = None if target is None else find_target(target).machine(values)
+    machine_name = None if target is None else find_target(target).machine(bound.values)
     program, found = scheduled(definition, machine_name)
     kernels = [*found.values()]
     names = {target or _entry(kernel).target for kernel in kernels}
@@ -237,7 +240,7 @@ def whole_program(
     make = backend.program
     if make is None:
         return None
-    entry, facts = _entry(definition), backend.facts(values)
+    entry, facts = _entry(definition), backend.facts(bound)
     return entry.once((name, facts, registered())).runner(
         lambda: make(program, _compile_all(kernels, name, facts))
     )
@@ -437,8 +440,11 @@ def _cuda() -> Backend:
     def program(made: Program, runners: list[Runner]) -> Runner:
         return device_program(made, [runner.code for runner in runners], blocks_of(made))
 
+    def device(bound: Bound) -> int:
+        return cuda.device_of(bound.values)
+
     return Backend(
-        compile, cuda.device_of, place=cuda.DeviceStream, program=program, machine=cuda.machine_of
+        compile, device, place=cuda.DeviceStream, program=program, machine=cuda.machine_of
     )
 
 

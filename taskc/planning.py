@@ -283,12 +283,22 @@ def _bytes(tensor: Tensor, shape: tuple[int, ...]) -> int:
 
 
 def waits(program: Program, plan: Plan) -> list[set[int]]:
-    """For each call of a plan the earlier ones that it has to wait for, by the bytes that they touch.
+    """For each call of a plan the earlier ones that it has to wait for, by the bytes that they touch, and no others.
 
     Temporaries lie where others have been before: who reuses their memory waits, too. No jump may be among the steps.
     """
     kernels = [*kernels_of(program).values()]
-    return hazards([[*_touched(kernels[call.kernel], call.words)] for call in plan.calls])
+    touched = [[*_touched(kernels[call.kernel], call.words)] for call in plan.calls]
+    found: list[set[int]] = []
+    before: list[int] = []  # of each call all that come before it, as bits
+    for others in hazards(touched):
+        found.append(set())
+        before.append(0)
+        for other in sorted(others, reverse=True):
+            if not before[-1] >> other & 1:  # else it waits for one that waits for it
+                found[-1].add(other)
+                before[-1] |= before[other] | 1 << other
+    return found
 
 
 def _touched(kernel: Kernel, words: Sequence[Word]) -> Iterator[Access]:

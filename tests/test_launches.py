@@ -224,7 +224,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Hashable]]:
         said.append((kernel.name, facts))
         return driver.Runner(lambda bound: said.append((f"ran {kernel.name}", None)))
 
-    def facts(kernel: ir.Kernel, bound: Bound) -> Hashable:
+    def facts(bound: Bound) -> Hashable:
         return all(size % 2 == 0 for size in bound.dimensions.values())
 
     monkeypatch.setattr(driver, "_targets", dict(driver._targets))

@@ -90,18 +90,21 @@ class Loaded:
             clusters = int(api.cuOccupancyMaxActiveClusters(self.function, config))
             most, where = clusters * compiled.cluster, f"{clusters} clusters of {compiled.cluster}"
         else:
-            each = int(
-                api.cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                    self.function, compiled.threads, compiled.shared
-                )
-            )
-            most = each * self.context.processors
-            where = f"{each} on each of {self.context.processors} processors"
+            most = self.resident * self.context.processors
+            where = f"{self.resident} on each of {self.context.processors} processors"
         if blocks > most:
             raise DeviceError(
                 f"the blocks of {self.kernel.name}() wait for each other, and of its {blocks}"
                 f" {self.context.name} runs only {most} at one time, {where}"
             )
+
+    @cached_property
+    def resident(self) -> int:
+        """How many of its blocks a processor holds at one time."""
+        threads, shared = self.compiled.threads, self.compiled.shared
+        asked = self.context.api.cuOccupancyMaxActiveBlocksPerMultiprocessor
+        with self.context.current():
+            return int(asked(self.function, threads, shared))
 
     def form(self, shapes: tuple[Any, ...], dimensions: dict[ir.Variable, int]) -> PreparedLaunch:
         """Finds or makes the form for arguments of these shapes, one for each parameter."""

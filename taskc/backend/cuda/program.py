@@ -88,9 +88,10 @@ class LoadedProgram:
         return found
 
     def _busy(self, kernel: int, words: Sequence[int]) -> int:
-        """How many processors a call keeps busy: a block keeps one, whatever its threads do."""
+        """How many processors a call's blocks fill."""
         loaded = self._kernels[kernel]
-        return count(loaded.compiled.blocks, words[len(loaded.parameters) :], words)
+        blocks = count(loaded.compiled.blocks, words[len(loaded.parameters) :], words)
+        return -(-blocks // max(1, loaded.resident))
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,6 +136,39 @@ def as_planned(
     program: Program, planned: Plan, values: Sequence[np.ndarray], choose: random.Random
 ) -> list[np.ndarray]:
     """The same by the words of a plan, in an arena full of NaN: calls beside each other read, and then all write."""
+    groups: list[list[int]] = []
+    for number, call in enumerate(planned.calls):
+        if not groups or not planned.calls[number - 1].beside:
+            groups.append([])
+        groups[-1].append(number)
+        rest = planned.calls[number : number + call.beside + 1]
+        assert [one.beside for one in rest] == [*reversed(range(call.beside + 1))]
+    return _in_groups(program, planned, groups, values, choose)
+
+
+def as_awaited(
+    program: Program,
+    planned: Plan,
+    waits: Sequence[set[int]],
+    values: Sequence[np.ndarray],
+    choose: random.Random,
+) -> list[np.ndarray]:
+    """The same by the words of a plan, in an order by chance: each call behind those that it waits for."""
+    order: list[int] = []
+    left = {*range(len(waits))}
+    while left:
+        order.append(choose.choice([number for number in left if not waits[number] & left]))
+        left.remove(order[-1])
+    return _in_groups(program, planned, [[number] for number in order], values, choose)
+
+
+def _in_groups(
+    program: Program,
+    planned: Plan,
+    groups: Sequence[Sequence[int]],
+    values: Sequence[np.ndarray],
+    choose: random.Random,
+) -> list[np.ndarray]:
     memory = [value.copy() for value in values]
     arena = np.full(planned.arena // 4, np.nan, np.float32)
     kernels = [*kernels_of(program).values()]
@@ -152,12 +185,9 @@ def as_planned(
         assert len(found) == count
         return found
 
-    calls = list(planned.calls)
-    while calls:
-        group, calls = calls[: calls[0].beside + 1], calls[calls[0].beside + 1 :]
-        assert [call.beside for call in group] == [*reversed(range(len(group)))]
+    for group in groups:
         writes = []
-        for call in group:
+        for call in [planned.calls[number] for number in group]:
             kernel, count = kernels[call.kernel], call.words[-1]
             words = zip(kernel.parameters, call.words, strict=False)
             *inputs, output = [part(word, count) for it, word in words if isinstance(it, Tensor)]
