@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any
 
@@ -24,17 +24,21 @@ Start = Callable[..., FakeDriver]
 
 
 @pytest.fixture
-def start(monkeypatch: pytest.MonkeyPatch) -> Start:
+def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """`start(devices=2)` puts a fake driver in place of the driver."""
+    started: list[FakeDriver] = []
 
     def make(**options: Any) -> FakeDriver:
         fake = FakeDriver(**options)
+        started.append(fake)
         monkeypatch.setattr(api, "_started", None)
         monkeypatch.setattr(api, "load_driver", lambda: fake)
         return fake
 
     monkeypatch.setattr(taskc_driver, "_made", {})
-    return make
+    yield make
+    for fake in started:
+        fake.check_freed()
 
 
 @pytest.fixture

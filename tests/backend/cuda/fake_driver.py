@@ -252,6 +252,12 @@ class FakeDriver:
         ctypes.memset(buffer, 0xA5, len(buffer))
         self._freed.append(buffer)
 
+    def check_freed(self) -> None:
+        """Nobody has written to memory that was given back."""
+        self.streams.drain()
+        for buffer in self._freed:
+            assert set(buffer.raw) <= {0xA5}, "freed memory was written"
+
     def _cuMemHostAlloc(self, size: int, flags: int) -> Any:
         return (int(self._cuMemAlloc(size)[0]),)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -16,7 +17,7 @@ from taskc import boolean, device, driver, f32, i64, repeat, spatial
 from taskc.backend.cuda import program as programs
 from taskc.ir.program import Branch, While, steps_of
 from tests.backend.cuda.conftest import array_at
-from tests.backend.cuda.fake_driver import ILLEGAL_ADDRESS, INVALID_VALUE, FakeDriver
+from tests.backend.cuda.fake_driver import ILLEGAL_ADDRESS, INVALID_VALUE, FakeDriver, Refused
 from tests.backend.cuda.host import COMPILER
 from tests.backend.cuda.test_whole_way import make_matmul
 from tests.passes.programs import random_flow
@@ -448,6 +449,59 @@ def test_threads(fake: FakeDriver, compiled: Any, is_lazy: bool) -> None:
     assert failures == []
 
 
+def test_threads_that_change_one_graph(
+    fake: FakeDriver, compiled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One comes while another one is about to change nodes."""
+    chains, failures = make_chains(), []
+    check_chains(chains)
+
+    def slowly(self: FakeDriver, *arguments: Any) -> None:
+        change(self, *arguments)
+        time.sleep(0.002)
+
+    change = FakeDriver._cuGraphExecKernelNodeSetParams
+    monkeypatch.setattr(FakeDriver, "_cuGraphExecKernelNodeSetParams", slowly)
+
+    def work(number: int) -> None:
+        try:
+            for turn in range(3):
+                check_chains(chains, seed=10 * number + turn)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_memory_is_given_back_behind_all_streams(
+    fake: FakeDriver, compiled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A graph that was made in one stream is last run in another one, which is late."""
+    monkeypatch.setattr(programs, "_MOST_GRAPHS", 1)
+    monkeypatch.setattr(programs, "_MOST_PLANS", 1)
+    chains, one, other = make_chains(), device.Stream(), device.Stream()
+    a, b = (numbers(seed=seed) for seed in (0, 1))
+    there = device.array(a), device.array(b)
+    with one:
+        chains(*there)
+    one.synchronize()
+    fake.streams.is_lazy = True
+    with other:
+        made = [chains(*there) for _ in range(10)]
+    with one:
+        check_chains(chains, 4)  # the plan before goes
+        gc.collect()
+    one.synchronize()
+    with other:
+        for found, expected in zip(made[-1], expected_of(a, b), strict=True):
+            np.testing.assert_array_equal(found.numpy(), expected)
+
+
 def test_memory_lives_as_long_as_a_replay(
     fake: FakeDriver, compiled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -503,35 +557,39 @@ def test_a_graph_that_can_not_be_made(fake: FakeDriver, compiled: Any, name: str
     check_chains(chains)
 
 
-def test_arguments_that_can_not_be_changed(fake: FakeDriver, compiled: Any) -> None:
-    """What was changed before the failure is changed again."""
+@pytest.mark.parametrize("is_repeated", [False, True])
+def test_arguments_that_can_not_be_changed(
+    fake: FakeDriver, compiled: Any, monkeypatch: pytest.MonkeyPatch, is_repeated: bool
+) -> None:
+    """Nobody knows then which arguments the nodes have: neither the new ones nor the ones before."""
     chains = make_chains()
-    a, b, *out = [device.array(numbers(seed=seed)) for seed in range(5)]
-    chains(a, b, c=out[0], d=out[1], e=out[2])
-    others = [device.array(numbers(seed=seed)) for seed in (7, 8)]
-    change, count = fake._cuGraphExecKernelNodeSetParams, []
+    first = chained(range(5))
+    chains(**first)
+    left = [2]
 
-    def fails(*arguments: Any) -> Any:
-        count.append(1)
-        if len(count) == 2:
-            fake.failing["cuGraphExecKernelNodeSetParams"] = INVALID_VALUE
-        return change(*arguments)
+    def fails(self: FakeDriver, *arguments: Any) -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise Refused(INVALID_VALUE)
+        change(self, *arguments)
 
-    type(fake)._cuGraphExecKernelNodeSetParams, kept = (  # type: ignore[method-assign]
-        lambda self, *arguments: fails(*arguments),
-        type(fake)._cuGraphExecKernelNodeSetParams,
-    )
-    try:
-        fake.failing.clear()
-        made = [device.empty(20, f32) for _ in range(3)]
-        with pytest.raises(device.DeviceError, match=r"launching (turned|plus)\(\): cuGraphExec"):
-            chains(*others, c=made[0], d=made[1], e=made[2])
-    finally:
-        type(fake)._cuGraphExecKernelNodeSetParams = kept  # type: ignore[method-assign]
-        fake.failing.clear()
-    chains(a, b, c=out[0], d=out[1], e=out[2])
-    for one, expected in zip(out, expected_of(numbers(), numbers(seed=1)), strict=True):
-        np.testing.assert_array_equal(one.numpy(), expected)
+    change = FakeDriver._cuGraphExecKernelNodeSetParams
+    monkeypatch.setattr(FakeDriver, "_cuGraphExecKernelNodeSetParams", fails)
+    second = chained(range(5, 10))
+    with pytest.raises(device.DeviceError, match=r"launching (turned|plus)\(\): cuGraphExec"):
+        chains(**second)
+    given, seed = (second, 5) if is_repeated else (first, 0)
+    made = chains(**given)
+    expected = expected_of(numbers(seed=seed), numbers(seed=seed + 1))
+    for one, values in zip(made, expected, strict=True):
+        np.testing.assert_array_equal(one.numpy(), values)
+
+
+def chained(seeds: range) -> dict[str, Any]:
+    """All arguments of the chains."""
+    return {
+        name: device.array(numbers(seed=seed)) for name, seed in zip("abcde", seeds, strict=True)
+    }
 
 
 def test_an_error_names_the_kernels_of_the_replay(fake: FakeDriver, compiled: Any) -> None:
