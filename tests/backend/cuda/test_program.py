@@ -163,6 +163,18 @@ def test_arrays_of_the_cpu_are_copied_once(
         assert copied == ["cuMemcpyHtoDAsync"] * 2 + ["cuMemcpyDtoHAsync"] * 3
 
 
+def test_each_device_has_graphs_of_its_own(fake: FakeDriver, compiled: Any) -> None:
+    fake.devices = 2
+    chains = make_chains()
+    for ordinal in (0, 1, 0, 1):
+        a, b = numbers(seed=ordinal), numbers(seed=ordinal + 1)
+        found = chains(device.array(a, device=ordinal), device.array(b, device=ordinal))
+        for one, expected in zip(found, expected_of(a, b), strict=True):
+            assert one.device == ordinal
+            np.testing.assert_array_equal(one.numpy(), expected)
+    assert fake.names().count("cuGraphInstantiate") == 2
+
+
 def test_nothing_is_launched_for_empty_arrays(fake: FakeDriver, compiled: Any) -> None:
     chains = make_chains()
     check_chains(chains, 0)
