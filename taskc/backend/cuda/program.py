@@ -16,6 +16,7 @@ from taskc.backend.cuda.kernel_graph import KernelGraph, Passed, Places, Prepare
 from taskc.backend.cuda.launch import Loaded
 from taskc.backend.cuda.memory import Memory
 from taskc.backend.cuda.streams import Stream
+from taskc.errors import assert_never
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Tensor, Variable
 from taskc.ir.plan import Jump, Plan, PlannedCall, deciding
@@ -146,18 +147,21 @@ class PreparedPlan:
     def launch(self, given: Sequence[Any], stream: Stream, kept: Sequence[object]) -> None:
         """Makes the calls one after another, with memory of their own for temporaries."""
         places = self._places(stream)
+        for one in places.arrays:
+            one.memory.used(stream)
         number = 0
         while number < len(self._steps):
-            match self._steps[number]:
-                case PreparedCall() as call:
+            step = self._steps[number]
+            match step:
+                case PreparedCall():
                     arrays = *kept, *places.arrays
-                    call.launch.launch(call.values(given, places), stream, arrays)
+                    step.launch.launch(step.values(given, places), stream, arrays)
                     number += 1
                 case Jump(to=to, unless=unless):
                     is_left_out = unless is not None and _flag(unless, given, places, stream)
                     number = number + 1 if is_left_out else to
-        for one in places.arrays:
-            one.memory.used(stream)
+                case _:
+                    assert_never(step)
 
     def _places(self, stream: Stream) -> Places:
         memory = Memory(self._context, self._arena_bytes, stream)

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
@@ -36,6 +37,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         return fake
 
     monkeypatch.setattr(taskc_driver, "_made", {})
+    monkeypatch.setattr(taskc_driver, "_entries", WeakKeyDictionary())  # kernels are loaded anew
     yield make
     for fake in started:
         fake.check_freed()

@@ -5,9 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
@@ -16,83 +14,23 @@ import taskc as tc
 from taskc import boolean, device, driver, f32, i64, repeat, spatial
 from taskc.backend.cuda import program as programs
 from taskc.ir.program import Branch, While, steps_of
-from tests.backend.cuda.conftest import array_at
-from tests.backend.cuda.fake_driver import ILLEGAL_ADDRESS, INVALID_VALUE, FakeDriver, Refused
+from tests.backend.cuda.chains import (
+    chained,
+    check_chains,
+    expected_of,
+    make_chains,
+    n,
+    nodes_of,
+    numbers,
+    plus,
+    turned,
+)
+from tests.backend.cuda.fake_driver import FakeDriver
 from tests.backend.cuda.host import COMPILER
 from tests.backend.cuda.test_whole_way import make_matmul
 from tests.passes.programs import random_flow
 from tests.test_whole_programs import arguments, composed
 from tests.whole_grid import make_total
-
-n = tc.dim("n")
-OWN = spatial(4) * repeat(2)
-
-
-@tc.kernel(workers=OWN.workers)
-def plus(a: f32[n], b: f32[n], c: tc.out[f32[n]]):
-    for start in tc.tiles(n, by=8):
-        for i in OWN:
-            if start + i < n:
-                c[start + i] = a[start + i] + b[start + i]
-
-
-@tc.kernel(workers=OWN.workers)
-def turned(x: f32[n], y: tc.out[f32[n]]):
-    for start in tc.tiles(n, by=8):
-        for i in OWN:
-            if start + i < n:
-                y[start + i] = x[n - 1 - start - i] * 2
-
-
-@pytest.fixture(autouse=True)
-def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels are loaded anew, by the driver of each test."""
-    monkeypatch.setattr(driver, "_entries", WeakKeyDictionary())
-
-
-def make_chains() -> Any:
-    """Two chains that nothing joins, and a kernel that needs both of them."""
-
-    @tc.program(fuse=False)
-    def chains(a: f32[n], b: f32[n], c: tc.out[f32[n]], d: tc.out[f32[n]], e: tc.out[f32[n]]):
-        first, second, third = tc.empty(f32[n]), tc.empty(f32[n]), tc.empty(f32[n])
-        other, more = tc.empty(f32[n]), tc.empty(f32[n])
-        turned(a, out=first)
-        turned(first, out=second)
-        turned(second, out=third)
-        turned(third, out=c)
-        turned(b, out=other)
-        turned(other, out=more)
-        turned(more, out=d)
-        plus(third, more, out=e)
-
-    return chains
-
-
-def numbers(size: int = 20, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).integers(-9, 9, size).astype(np.float32)
-
-
-def expected_of(a: np.ndarray, b: np.ndarray) -> list[np.ndarray]:
-    return [a * 16, b[::-1] * 8, a[::-1] * 8 + b * 4]
-
-
-def check_chains(chains: Any, size: int = 20, seed: int = 0) -> None:
-    a, b = numbers(size, seed), numbers(size, seed + 1)
-    found = chains(device.array(a), device.array(b))
-    for one, expected in zip(found, expected_of(a, b), strict=True):
-        np.testing.assert_array_equal(one.numpy(), expected)
-
-
-def check_often(chains: Any) -> None:
-    for seed in range(40):
-        check_chains(chains, seed=seed)
-
-
-def nodes_of(fake: FakeDriver) -> dict[int, Any]:
-    (executable,) = fake.graphs.executables.values()
-    return executable.nodes
-
 
 # --- what is computed ------------------------------------------------------------------------
 
@@ -254,161 +192,6 @@ def test_tensor_maps_are_made_for_other_arrays(emitted: FakeDriver) -> None:
     assert emitted.names().count("cuGraphInstantiate") == 1
 
 
-# --- what a replay changes -------------------------------------------------------------------
-
-
-def test_a_warm_call_with_the_same_arrays_is_one_call_of_the_driver(
-    fake: FakeDriver, compiled: Any
-) -> None:
-    chains = make_chains()
-    a, b, *out = [device.array(numbers(seed=seed)) for seed in range(5)]
-    for turn in range(3):
-        fake.calls.clear()
-        chains(a, b, c=out[0], d=out[1], e=out[2])
-        if turn:
-            assert fake.names() == ["cuGraphLaunch"]
-    a.set(numbers(seed=9))
-    chains(a, b, c=out[0], d=out[1], e=out[2])
-    np.testing.assert_array_equal(out[0].numpy(), numbers(seed=9) * 16)
-
-
-def test_one_output_goes_straight_to_the_graph(fake: FakeDriver, compiled: Any) -> None:
-    """Not through the checks of the driver."""
-
-    @tc.program(fuse=False)
-    def program(x: f32[n], y: tc.out[f32[n]]):
-        t = tc.empty(f32[n])
-        turned(x, out=t)
-        turned(t, out=y)
-
-    x, y = device.array(numbers()), device.empty(20, f32)
-    program(x, out=y)
-    assert program.direct is not None
-    program.call = None  # type: ignore[method-assign, assignment]
-    for seed in range(3):
-        x = device.array(numbers(seed=seed))
-        np.testing.assert_array_equal(program(x).numpy(), numbers(seed=seed) * 4)
-        np.testing.assert_array_equal(program(x, out=y).numpy(), numbers(seed=seed) * 4)
-
-
-def test_only_the_nodes_of_other_arrays_are_changed(fake: FakeDriver, compiled: Any) -> None:
-    chains = make_chains()
-    a, b, *out = [device.array(numbers(seed=seed)) for seed in range(5)]
-    keywords = dict(zip("cde", out, strict=True))
-    chains(a, b, **keywords)
-    for given, changed in (({}, 0), ({"b": 7}, 1), ({"c": 3, "e": 4}, 2), ({"a": 5, "b": 6}, 2)):
-        there = {name: device.array(numbers(seed=seed)) for name, seed in given.items()}
-        arrays = {"a": a, "b": b, **keywords} | there
-        chains(**arrays)  # whatever has changed back from the call before
-        a, b = arrays["a"], arrays["b"]
-        keywords = {name: arrays[name] for name in "cde"}
-        fake.calls.clear()
-        fresh = {name: device.array(numbers(seed=seed)) for name, seed in given.items()}
-        fake.calls.clear()
-        chains(**({"a": a, "b": b, **keywords} | fresh))
-        assert fake.names() == ["cuGraphExecKernelNodeSetParams"] * changed + ["cuGraphLaunch"]
-        chains(a, b, **keywords)
-
-
-def test_scalars_are_changed_bit_by_bit(fake: FakeDriver, compiled: Any) -> None:
-    @tc.kernel(workers=4)
-    def times(x: f32[4], by: f32, y: tc.out[f32[4]]):
-        for i in spatial(4):
-            y[i] = x[i] * by
-
-    @tc.program(fuse=False)
-    def program(x: f32[4], by: f32, y: tc.out[f32[4]]):
-        t = tc.empty(f32[4])
-        times(x, by, out=t)
-        times(t, 1.5, out=y)
-
-    x, y = device.array(np.ones(4, np.float32)), device.empty(4, f32)
-    for by in (2.0, 0.0, -0.0, 3.0, float("nan")):
-        assert program(x, by, out=y).numpy().tobytes() == np.full(4, by * 1.5, "f").tobytes()
-    fake.calls.clear()
-    program(x, 3.0, out=y)
-    program(x, 3.0, out=y)
-    changed = "cuGraphExecKernelNodeSetParams"
-    assert fake.names() == [changed, "cuGraphLaunch", "cuGraphLaunch"]
-
-
-def test_what_is_changed_later_is_not_seen_by_a_replay_under_way(
-    fake: FakeDriver, compiled: Any
-) -> None:
-    chains, b = make_chains(), device.array(numbers(seed=1))
-    given = [numbers(seed=seed) for seed in range(5)]
-    there = [device.array(one) for one in given]
-    chains(there[0], b)
-    fake.streams.is_lazy = True
-    found = [chains(one, b)[0] for one in there]
-    for one, expected in zip(found, given, strict=True):
-        np.testing.assert_array_equal(one.numpy(), expected * 16)
-
-
-# --- what waits for what ---------------------------------------------------------------------
-
-
-def behind(nodes: dict[int, Any], node: int) -> set[int]:
-    """The nodes that one waits for, and those that they wait for."""
-    found: set[int] = set()
-    for other in nodes[node].after:
-        found |= {other, *behind(nodes, other)}
-    return found
-
-
-def test_chains_have_no_path_between_them(fake: FakeDriver, compiled: Any) -> None:
-    check_chains(make_chains())
-    nodes = nodes_of(fake)
-    *chained, last = nodes
-    one, other = chained[:4], chained[4:]
-    # In the order in which calls that may run beside each other stand.
-    kinds: dict[int, set[int]] = {node: {node, *behind(nodes, node)} for node in nodes}
-    starts = [node for node in nodes if not nodes[node].after]
-    assert len(starts) == 2
-    families = [{node for node in nodes if start in kinds[node]} for start in starts]
-    assert sorted(map(len, families)) == [4, 5]
-    (joined,) = families[0] & families[1]
-    assert nodes[joined].noted["name"] == "plus"
-    assert len({*one, *other, last}) == 8
-
-
-def test_each_dependency_is_needed_and_a_missing_one_shows(fake: FakeDriver, compiled: Any) -> None:
-    chains = make_chains()
-    check_chains(chains)
-    nodes = nodes_of(fake)
-    edges = [(node, other) for node in nodes for other in nodes[node].after]
-    assert len(edges) >= 7
-    for node, other in edges:
-        nodes[node].after.remove(other)
-        assert other not in behind(nodes, node)
-        with pytest.raises(AssertionError, match="Arrays are not equal"):
-            check_often(chains)
-        nodes[node].after.append(other)
-        check_chains(chains)
-
-
-def test_temporaries_lie_in_one_arena(fake: FakeDriver, compiled: Any) -> None:
-    """Of a chain of eight two at a time; who writes where another has been waits for its readers."""
-
-    @tc.program(fuse=False)
-    def long(x: f32[n], y: tc.out[f32[n]]):
-        for _ in range(8):
-            made = tc.empty(f32[n])
-            turned(x, out=made)
-            x = made
-        turned(x, out=y)
-
-    x, y = device.array(numbers(16)), device.empty(16, f32)
-    fake.calls.clear()
-    long(x, out=y)
-    (size, _), *others = [given for name, given in fake.calls if name == "cuMemAllocAsync"]
-    assert (size, others) == (2 * 64, [])
-    for _ in range(20):
-        long(x, out=y)
-        np.testing.assert_array_equal(y.numpy(), numbers(16)[::-1] * 2**9)
-    assert fake.names().count("cuMemAllocAsync") == 1
-
-
 # --- streams, threads, memory ----------------------------------------------------------------
 
 
@@ -424,16 +207,12 @@ def test_streams_beside_each_other(fake: FakeDriver, compiled: Any) -> None:
     for _ in range(3):
         for stream, one in zip(streams, there, strict=True):
             with stream:
-                found.append((stream, chains(one, one), expected_of(one_of(one), one_of(one))))
-    for stream, made, expected in found:
+                found.append((stream, chains(one, one)))
+    for (stream, made), values in zip(found, given * 3, strict=True):
         with stream:
-            for one, values in zip(made, expected, strict=True):
-                np.testing.assert_array_equal(one.numpy(), values)
+            for array, expected in zip(made, expected_of(values, values), strict=True):
+                np.testing.assert_array_equal(array.numpy(), expected)
     assert fake.names().count("cuGraphInstantiate") == programs._MOST_GRAPHS
-
-
-def one_of(array: Any) -> np.ndarray:
-    return array_at(array.pointer, array.shape, array.dtype).copy()
 
 
 @pytest.mark.parametrize("is_lazy", [False, True])
@@ -551,67 +330,6 @@ def test_the_plan_that_was_used_longest_ago_goes(
     assert "cuGraphInstantiate" in fake.names()
 
 
-# --- what goes wrong -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "name", ["cuGraphCreate", "cuGraphAddKernelNode", "cuGraphInstantiate", "cuMemAllocAsync"]
-)
-def test_a_graph_that_can_not_be_made(fake: FakeDriver, compiled: Any, name: str) -> None:
-    chains = make_chains()
-    a, b, *out = [device.array(numbers(seed=seed)) for seed in range(5)]
-    fake.failing[name] = INVALID_VALUE
-    with pytest.raises(device.DeviceError, match=f"{name} failed"):
-        chains(a, b, c=out[0], d=out[1], e=out[2])
-    del fake.failing[name]
-    gc.collect()
-    assert (fake.graphs.graphs, fake.graphs.executables) == ({}, {})
-    check_chains(chains)
-
-
-@pytest.mark.parametrize("is_repeated", [False, True])
-def test_arguments_that_can_not_be_changed(
-    fake: FakeDriver, compiled: Any, monkeypatch: pytest.MonkeyPatch, is_repeated: bool
-) -> None:
-    """Nobody knows then which arguments the nodes have: neither the new ones nor the ones before."""
-    chains = make_chains()
-    first = chained(range(5))
-    chains(**first)
-    left = [2]
-
-    def fails(self: FakeDriver, *arguments: Any) -> None:
-        left[0] -= 1
-        if not left[0]:
-            raise Refused(INVALID_VALUE)
-        change(self, *arguments)
-
-    change = FakeDriver._cuGraphExecKernelNodeSetParams
-    monkeypatch.setattr(FakeDriver, "_cuGraphExecKernelNodeSetParams", fails)
-    second = chained(range(5, 10))
-    with pytest.raises(device.DeviceError, match=r"launching (turned|plus)\(\): cuGraphExec"):
-        chains(**second)
-    given, seed = (second, 5) if is_repeated else (first, 0)
-    made = chains(**given)
-    expected = expected_of(numbers(seed=seed), numbers(seed=seed + 1))
-    for one, values in zip(made, expected, strict=True):
-        np.testing.assert_array_equal(one.numpy(), values)
-
-
-def chained(seeds: range) -> dict[str, Any]:
-    """All arguments of the chains."""
-    return {
-        name: device.array(numbers(seed=seed)) for name, seed in zip("abcde", seeds, strict=True)
-    }
-
-
-def test_an_error_names_the_kernels_of_the_replay(fake: FakeDriver, compiled: Any) -> None:
-    chains = make_chains()
-    made = chains(device.array(numbers()), device.array(numbers()))
-    fake.failing["cuMemcpyDtoHAsync"] = ILLEGAL_ADDRESS
-    with pytest.raises(device.DeviceError, match=r"it happened in turned\(\) or plus\(\)"):
-        made[0].numpy()
-
-
 # --- where there is no graph -----------------------------------------------------------------
 
 
@@ -644,29 +362,12 @@ def test_a_branch_by_an_argument(fake: FakeDriver, compiled: Any) -> None:
         np.testing.assert_array_equal(y.numpy(), x[::-1] * 4 if flag else x * 4)
 
 
-def make_kept(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """Counts the arenas that are there."""
-    made: list[Any] = []
-    before = programs.PreparedPlan._places
-
-    def places(self: Any, stream: Any) -> Any:
-        found = before(self, stream)
-        made.append(found.arena.pointer)
-        return found
-
-    monkeypatch.setattr(programs.PreparedPlan, "_places", places)
-    return lambda: len(made)
-
-
-def test_within_a_capture_of_ours(
-    fake: FakeDriver, compiled: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_within_a_capture_of_ours(fake: FakeDriver, compiled: Any) -> None:
     """The captured calls have an arena of their own, for as long as the graph is there."""
-    chains, arenas = make_chains(), make_kept(monkeypatch)
+    chains = make_chains()
     a, b = device.array(numbers()), device.array(numbers(seed=1))
     graph = device.Graph(lambda: chains(a, b))
     assert fake.names().count("cuGraphLaunch") == 1  # before it captured
-    assert arenas() == 2
     a.set(numbers(seed=5))
     chains(b, a)
     gc.collect()
@@ -681,13 +382,12 @@ def test_within_a_capture_of_ours(
 
 def test_within_a_capture_of_another_library(fake: FakeDriver, compiled: Any) -> None:
     chains, number = make_chains(), 0x5550
-    a, b, *out = [device.array(numbers(seed=seed)) for seed in range(5)]
-    keywords = dict(zip("cde", out, strict=True))
+    arrays = chained(range(5))
     with device.Stream.of(number):
-        chains(a, b, **keywords)
+        chains(**arrays)
         fake.cuStreamBeginCapture(number, None)
         fake.calls.clear()
-        chains(a, b, **keywords)
+        chains(**arrays)
         captured = fake.names()
         _, graph = fake.cuStreamEndCapture(number)
     assert captured.count("cuLaunchKernelEx") == 8
