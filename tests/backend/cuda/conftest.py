@@ -19,7 +19,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.extents import extent_value
 from taskc.packed import places_of, slots_of
 from tests.backend.cuda.fake_driver import FakeDriver
-from tests.backend.cuda.hosting import compiler_of, unused_name
+from tests.backend.cuda.hosting import compiler_of, naming, unused_name
 
 Start = Callable[..., FakeDriver]
 
@@ -65,10 +65,11 @@ def compiled(
             + [Argument("dimension", k) for k in range(len(lean.dimensions))]
         )  # fmt: skip
         blocks = form_of(lean.blocks or ir.constant(1), lean)
-        name = unused_name(lean.name, fake.kernels)
+        with naming:
+            name = unused_name(lean.name, fake.kernels)
+            fake.kernels[name] = lambda words: run(lean, words)
+            fake.arguments_of = {**fake.arguments_of, name: len(arguments)}
         made[name] = Compiled(name, kernel.target, b"cubin", arguments, lean.workers, 0, blocks)
-        fake.arguments_of = {**fake.arguments_of, name: len(arguments)}
-        fake.kernels[name] = lambda words: run(lean, words)
         return made[name]
 
     monkeypatch.setattr(target, "compiled", compile)

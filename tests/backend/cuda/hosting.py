@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Container
+from threading import Lock
 from typing import Any
 
 from taskc.backend.cuda.compiled import Compiled
@@ -12,6 +13,8 @@ from tests.backend.cuda.fake_driver import FakeDriver
 from tests.backend.cuda.host import build
 
 _MAP_BYTES = 128
+
+naming = Lock()  # a program's kernels are compiled at the same time
 
 
 def compiler_of(fake: FakeDriver) -> Any:
@@ -26,10 +29,11 @@ def compiler_of(fake: FakeDriver) -> Any:
             assert runnable.function(given, count, threads, 0) == 0
 
         sizes = [_MAP_BYTES if one.kind == "map" else 8 for one in source.arguments]
-        name = unused_name(source.name, fake.hosted)
-        fake.hosted[name] = launch, sizes
-        fake.clusters[name] = source.cluster
-        fake.arguments_of = {**fake.arguments_of, name: len(sizes)}
+        with naming:
+            name = unused_name(source.name, fake.hosted)
+            fake.hosted[name] = launch, sizes
+            fake.clusters[name] = source.cluster
+            fake.arguments_of = {**fake.arguments_of, name: len(sizes)}
         return Compiled(
             name, source.arch, b"cubin", source.arguments, source.threads, source.shared,
             source.blocks, source.cluster, source.maps, source.asserts,
