@@ -96,10 +96,10 @@ class KernelGraph:
             self._add_nodes(waits, given)
             self._executable = context.api.cuGraphInstantiate(self._graph, 0)
         self._users = self._by_parameter(len(given))
-        self._looks: dict[Callable[[], None], None] = {}
         kernels = dict.fromkeys([calls[number].launch.loaded for number in self._nodes])
         self._names = list(dict.fromkeys([loaded.kernel.name for loaded in kernels]))
-        self._looks |= {loaded.look: None for loaded in kernels if loaded.status}
+        looks = [loaded.look for loaded in kernels if loaded.status]
+        self._looks: dict[Callable[[], None], None] = dict.fromkeys(looks)
         self._bind(stream)
 
     def _add_nodes(self, waits: Sequence[Collection[int]], given: Sequence[Any]) -> None:
@@ -160,7 +160,7 @@ class KernelGraph:
             return
         with suppress(Exception), self.context.current():  # nobody to tell
             api = self.context.api
-            if hasattr(self, "_executable"):
+            if hasattr(self, "_executable"):  # a replay that is under way ends as ever
                 api.cuGraphExecDestroy(self._executable)
             if hasattr(self, "_graph"):  # its nodes name those of the executable
                 api.cuGraphDestroy(self._graph)
