@@ -43,9 +43,11 @@ ELSEWHERE = {
     "profiling/test_page.py": "profiling/drawings",
     "commands/test_explain.py": "commands/explain_page",
     # A model is read, and seen in the graph that comes out.
+    "backend/cpu/test_limits.py": "limits",
     "onnx/test_reader.py": "onnx/attributes onnx/constants onnx/graph onnx/order onnx/protobuf"
     " onnx/resolve onnx/schemas onnx/writer onnx/written",
     "onnx/test_extract.py": "onnx/cut",
+    "onnx/test_partitions.py": "onnx/onnx_runtime",
     "onnx/test_session.py": "onnx/model onnx/outputs onnx/traced",
     "onnx/test_node_cases.py": "onnx/backend onnx/operators/control onnx/operators/casts onnx/operators/common"
     " onnx/operators/einsum onnx/operators/fourier onnx/operators/generators"

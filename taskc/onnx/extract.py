@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from .graph import Graph
@@ -24,10 +25,11 @@ def extract(
 ) -> Graph:
     """The graph between the named tensors."""
     from .cut import cut
-    from .importer import is_known  # with all operators, users' too
     from .reader import load, read_proto
 
     proto, where, folder = load(model)
+    # It has all operators, users' too, which stand on the names of taskc.
+    is_known = import_module("taskc.onnx.importer").is_known
     return read_proto(cut(proto, where, inputs, outputs), where, folder, is_known)
 
 
