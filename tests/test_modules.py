@@ -46,7 +46,7 @@ ELSEWHERE = {
     "backend/cpu/test_limits.py": "limits",
     "onnx/test_reader.py": "onnx/attributes onnx/constants onnx/graph onnx/order onnx/protobuf"
     " onnx/resolve onnx/schemas onnx/writer onnx/written",
-    "onnx/test_extract.py": "onnx/cut",
+    "onnx/test_extraction.py": "onnx/cut",
     "onnx/test_partitions.py": "onnx/onnx_runtime",
     "onnx/test_session.py": "onnx/model onnx/outputs onnx/traced",
     "onnx/test_node_cases.py": "onnx/backend onnx/operators/control onnx/operators/casts onnx/operators/common"

@@ -3,7 +3,7 @@
 `tc.onnx` has what users' programs need: `operator` registers an operator, `register_pass` a rewrite of graphs, and
 `extract` cuts a part out of a model. `partition` runs a model of which taskc doesn't take all.
 
-`graph.py` has the graph, `reader.py` makes it from a model, `extract.py` cuts a part out of one, `passes/` rewrites it.
+`graph.py` has the graph, `reader.py` makes it from a model, `extraction.py` cuts a part out, `passes/` rewrites it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .extract import extract, extract_model
 from .graph import Graph, Node, Value
 from .passes.pipeline import register_pass
 
@@ -32,11 +31,14 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     Call: TypeAlias = Any  # what they are stands on the names of taskc
+    extract: Callable[..., Any]
+    extract_model: Callable[..., Any]
     operator: Callable[..., Any]
     partition: Callable[..., Any]
 
 # What stands on the package onnx, or on all of taskc.
 _LATER = {"Call": "operators", "operator": "operators", "partition": "partitions"}
+_LATER |= dict.fromkeys(("extract", "extract_model"), "extraction")
 
 
 def __getattr__(name: str) -> Any:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from importlib import import_module
-from typing import TYPE_CHECKING
 
+from .cut import cut, tensors_of
 from .graph import Graph
-
-if TYPE_CHECKING:  # the package onnx is imported where a model is read
-    from .protobuf import ModelProto
+from .importer import is_known
+from .protobuf import ModelProto
+from .reader import load, read_proto
+from .tensors import take_in
 
 
 def extract(
@@ -24,12 +24,7 @@ def extract(
     outputs: Sequence[str] | None = None,
 ) -> Graph:
     """The graph between the named tensors."""
-    from .cut import cut
-    from .reader import load, read_proto
-
     proto, where, folder = load(model)
-    # It has all operators, users' too, which stand on the names of taskc.
-    is_known = import_module("taskc.onnx.importer").is_known
     return read_proto(cut(proto, where, inputs, outputs), where, folder, is_known)
 
 
@@ -39,10 +34,6 @@ def extract_model(
     outputs: Sequence[str] | None = None,
 ) -> ModelProto:
     """The same as a model, to be saved: what the whole one has in other files is inside of it."""
-    from .cut import cut, tensors_of
-    from .reader import load
-    from .tensors import take_in
-
     proto, where, folder = load(model)
     part = cut(proto, where, inputs, outputs)
     for tensor in tensors_of(part.graph):
