@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from .cut import cut, tensors_of
 from .graph import Graph
 from .importer import is_known
-from .protobuf import ModelProto
-from .reader import load, read_proto
-from .tensors import take_in
+
+if TYPE_CHECKING:  # the package onnx is imported where a model is read
+    from .protobuf import ModelProto
 
 
 def extract(
@@ -24,6 +24,9 @@ def extract(
     outputs: Sequence[str] | None = None,
 ) -> Graph:
     """The graph between the named tensors."""
+    from .cut import cut
+    from .reader import load, read_proto
+
     proto, where, folder = load(model)
     return read_proto(cut(proto, where, inputs, outputs), where, folder, is_known)
 
@@ -34,6 +37,10 @@ def extract_model(
     outputs: Sequence[str] | None = None,
 ) -> ModelProto:
     """The same as a model, to be saved: what the whole one has in other files is inside of it."""
+    from .cut import cut, tensors_of
+    from .reader import load
+    from .tensors import take_in
+
     proto, where, folder = load(model)
     part = cut(proto, where, inputs, outputs)
     for tensor in tensors_of(part.graph):
