@@ -77,7 +77,7 @@ def test_the_page_is_written(run: Any, tmp_path: Path) -> None:
     assert ended.out.endswith(f"the page is {place}\n")
     page = Page(place.read_text(encoding="utf-8"))
     assert page.texts("h1") == ["twice"]
-    assert page.found("svg", class_="arena")
+    assert {"Calls over time", "Memory"} <= {*page.texts("h2")}
 
 
 def test_what_is_refused(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
