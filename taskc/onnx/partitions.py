@@ -44,10 +44,6 @@ _logger = logging.getLogger("taskc")
 
 _NUMBERS = {name: number for number, name in COMPUTED.items()}
 
-# What makes something else each time isn't made twice.
-_RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike"}
-_RANDOM |= {"RandomUniform", "RandomUniformLike"}
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
@@ -263,7 +259,7 @@ def _stages(whole: _Whole, left: Sequence[bool]) -> dict[int, int]:
             stages[need] + (left[need] != left[at]) for need in needs[at] if need in stages
         ]
         is_constant = given.isdisjoint(reads_of(nodes[at])) and not waits_for
-        if left[at] or not is_constant or text(nodes[at].op_type) in _RANDOM:
+        if left[at] or not is_constant:  # what draws at random is left, and drawn once
             stages[at] = max(waits_for, default=int(left[at]))
     return stages
 
