@@ -51,7 +51,7 @@ def cases(folder: Path, listed: Path | None) -> Iterator[tuple[str, Path, Extent
 
 
 def feeds_of(model: Any, extents: Extents, seed: int = 0) -> dict[str, np.ndarray]:
-    """Noise, ids of tokens, masks of ones, and for a scalar a rate of samples."""
+    """Noise, bytes, ids of tokens, masks of ones, and for a scalar a rate of samples."""
     random = np.random.default_rng(seed)
     feeds = {}
     for value in model.inputs:
@@ -63,8 +63,10 @@ def feeds_of(model: Any, extents: Extents, seed: int = 0) -> dict[str, np.ndarra
             array = random.standard_normal(shape)
         elif "mask" in value.name or "type" in value.name:
             array = np.full(shape, "mask" in value.name)
+        elif shape:
+            array = random.integers(0, 256 if "bytes" in value.name else VOCABULARY, shape)
         else:
-            array = random.integers(0, VOCABULARY, shape) if shape else np.array(16_000)
+            array = np.array(16_000)
         feeds[value.name] = array.astype(value.dtype.numpy)
     return feeds
 
