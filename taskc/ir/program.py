@@ -276,7 +276,7 @@ def views_by_loop(program: Program) -> dict[Variable | None, list[View]]:
     order = {loop.variable: depth for depth, loop in enumerate(loops_of(program.calls))}
     found: dict[Variable | None, list[View]] = {}
     for view in program.views:
-        inside = [node for node in _sizes_in(view) if node in order]
+        inside = [node for node in _sizes_in(view) if node in order] if order else []
         found.setdefault(max(inside, key=order.__getitem__, default=None), []).append(view)
     return found
 

@@ -320,11 +320,17 @@ class LoadedProgram:
         return LoadedPlan(plan, self.kernels, constants, _table(pairs, 2))
 
     def _add_arena(self, size: int) -> None:
-        """A larger one makes the smaller ones go that nobody has."""
+        """A larger one makes the smaller ones go that nobody has.
+
+        Its pages cost time when they are first touched. So it is made twice as large as what goes, untouched behind
+        what is needed: then the sizes of calls may grow, one after another, and all pages are new only now and then.
+        """
         self._check_memory(size)
         self._node.arenas = None
+        gone = [arena.node.bytes for arena in self.arenas if not arena.node.busy]
         self.arenas = [arena for arena in self.arenas if arena.node.busy]
-        self.arenas.append(Arena(size))
+        ample = 2 * max(gone, default=0) if self._limits.memory is None else 0
+        self.arenas.append(Arena(max(size, ample)))
         for arena, following in zip(self.arenas, [*self.arenas[1:], None], strict=True):
             arena.node.next = following and following.node.address
         self._node.arenas = self.arenas[0].node.address

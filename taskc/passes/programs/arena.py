@@ -9,6 +9,7 @@ what a chain needs, whose pieces are needed together with the one before and the
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 
 import numpy as np
@@ -58,29 +59,30 @@ def _in_order(
     end: int | None,
 ) -> tuple[list[int], int]:
     """end  of the memory that ought to do: every second piece lies at the far end of its gap"""
-    starts, ends, firsts, lasts = (np.zeros(len(sizes), np.int64) for _ in range(4))
     offsets, total = [0] * len(sizes), 0
+    lying: list[tuple[int, int, int, int]] = []  # by their starts: start, stop, and the span
     for count, number in enumerate(order):
-        first, last = spans[number]
-        others = (firsts[:count] <= last) & (lasts[:count] >= first)
-        at_end = end is not None and count % 2 == 1
-        offset = _gap(starts[:count][others], ends[:count][others], sizes[number], end, at_end)
-        starts[count], ends[count] = offset, offset + sizes[number]
-        firsts[count], lasts[count] = first, last
+        size, (first, last) = sizes[number], spans[number]
+        others = [it for it in lying if it[2] <= last and it[3] >= first]
+        free, stop = _gap(others, size, end)
+        offset = stop - size if end is not None and count % 2 == 1 else free
+        insort(lying, (offset, offset + size, first, last))
         offsets[number] = offset
-        total = max(total, offset + sizes[number])
+        total = max(total, offset + size)
     return offsets, total
 
 
-def _gap(starts: np.ndarray, ends: np.ndarray, size: int, end: int | None, at_end: bool) -> int:
-    """A place in the smallest gap of so many bytes between others, or else behind all of them."""
-    order = np.argsort(starts, kind="stable")
-    free = np.concatenate([[0], np.maximum.accumulate(ends[order])])
-    behind = int(free[-1])
-    stops = np.append(starts[order], behind if end is None else max(end, behind))
-    room = stops - free
-    fitting = np.flatnonzero(room >= max(size, 1))
-    if not len(fitting):
-        return behind
-    chosen = fitting[room[fitting].argmin()]
-    return int(stops[chosen] - size if at_end else free[chosen])
+def _gap(others: Sequence[tuple[int, ...]], size: int, end: int | None) -> tuple[int, int]:
+    """The smallest gap of so many bytes between others, which come in order, or else behind all of them."""
+    found, free, least = None, 0, max(size, 1)
+    for start, stop, *_ in others:
+        if start - free >= least and (found is None or start - free < found[1] - found[0]):
+            found = free, start
+        free = max(free, stop)
+    if (
+        end is not None
+        and end - free >= least
+        and (found is None or end - free < found[1] - found[0])
+    ):
+        found = free, end
+    return found or (free, free + size)

@@ -15,6 +15,7 @@ from taskc import CompileError, f32
 from taskc.backend.cpu.pool import pool, thread_count
 from taskc.limits import Limits, limited
 from tests import guards
+from tests.backend.cpu.test_program import loaded
 
 n = tc.dim("n")
 COUNT = 1 << 16
@@ -95,6 +96,14 @@ def test_memory_is_limited_to_what_a_call_takes() -> None:
     assert error.value.message == (
         "'program' takes 0.0 MiB for constants and 0.3 MiB for temporaries, and is limited to 0.2 MiB"
     )
+
+
+def test_what_is_limited_has_no_more_than_its_largest_call_needs() -> None:
+    with limited(Limits(memory=4 * COUNT)):
+        program = twice()
+        for size in range(COUNT - 64, COUNT + 1, 16):
+            program(np.ones(size, np.float32))
+        assert sum(arena.node.bytes for arena in loaded(program).arenas) <= 4 * COUNT
 
 
 def test_constants_count() -> None:

@@ -138,6 +138,16 @@ def test_arenas_are_kept() -> None:
     assert len(loaded(program).arenas) == 1
 
 
+def test_arenas_grow_twofold() -> None:
+    program = fresh()
+    amounts: dict[int, int] = {}
+    for size in range(1024, 5121, 64):
+        program(np.ones(size, np.float32), 1.0)
+        (arena,) = loaded(program).arenas
+        amounts.setdefault(arena.node.bytes, size)
+    assert amounts == {8192: 1024, 16384: 1088, 32768: 2112, 65536: 4160}
+
+
 def test_a_plan_is_looked_up_by_its_sizes() -> None:
     @tc.kernel(workers=4)
     def numbers(first: i64, step: tc.i8, y: tc.out[i64[4]]):
@@ -211,10 +221,10 @@ def test_a_call_within_a_call() -> None:
     frame = begun()
     assert called(5000) == [40, 40]
     assert code._run_frame(frame) == 0
-    assert called(9000) == [72]
+    assert called(9000) == [80]
     frame = begun()
-    assert called(10) == [0, 72]
-    assert called(5000) == [40, 72]
+    assert called(10) == [0, 80]
+    assert called(5000) == [40, 80]
     assert code._run_frame(frame) == 0
     assert (y == x[:5000] + 11).all()
     assert not any(arena.node.busy for arena in code.arenas)
