@@ -82,6 +82,13 @@ def _run(arguments: Sequence[str] | None) -> int:
     except (ArgumentError, OSError) as error:
         write_error(f"error: {error}")
         return 1
+    except RuntimeError as error:
+        from taskc.device import DeviceError
+
+        if not isinstance(error, DeviceError):
+            raise
+        write_error(f"error: {error}")
+        return 1
     except KeyboardInterrupt:
         write_error("interrupted")
         return 130

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -51,7 +54,20 @@ class Machine:
         return tuple(row for row in self.products if row.types == types)
 
 
-@cache
+_built_for: ContextVar[Machine | None] = ContextVar("built_for", default=None)
+
+
+@contextmanager
+def built_for(target: str | None) -> Iterator[None]:
+    """Within this `with`, `machine()` is what is known of a target: what is traced there is made for it. None is the
+    processor at hand."""
+    token = _built_for.set(None if target is None else machine(target))
+    try:
+        yield
+    finally:
+        _built_for.reset(token)
+
+
 def machine(target: str | None = None, *, threads: int | None = None) -> Machine:
     """The processor that calls run on; or what is known of a target, which need not be here.
 
@@ -61,6 +77,12 @@ def machine(target: str | None = None, *, threads: int | None = None) -> Machine
 
     threads  how many blocks run at a time: of a GPU as many as it has multiprocessors, of a processor 8, if not said
     """
+    given = _built_for.get() if target is None and threads is None else None
+    return given or _known(target, threads)
+
+
+@cache
+def _known(target: str | None, threads: int | None) -> Machine:
     if target is not None:
         found = _described(target)
         return found if threads is None else replace(found, threads=threads)

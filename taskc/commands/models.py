@@ -33,10 +33,12 @@ def is_bundle(text: str) -> bool:
     return text.endswith(".taskc")
 
 
-def loaded(path: str, precision: str) -> Model | BundledProgram:
+def loaded(path: str, precision: str, target: str = "cpu") -> Model | BundledProgram:
     """A model, compiled now or before, or a bundle's program."""
     if not is_bundle(path):
-        return tc.compile(path, precision=precision)  # type: ignore[no-any-return]
+        return tc.compile(path, target, precision=precision)  # type: ignore[no-any-return]
+    if target != "cpu":
+        raise UsageError(f"{path} is compiled for a processor")
     if precision != "f32":
         raise UsageError(f"{path} is compiled: --precision is said to taskc compile")
     return tc.load_bundle(path)  # type: ignore[no-any-return]

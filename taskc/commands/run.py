@@ -62,7 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "or sums of floats by atomics; exits with 1 where it differs",
     )
     parser.add_argument(
-        "--target", choices=("cpu", "sim"), metavar="T", help="where it runs: cpu or sim"
+        "--target",
+        choices=("cpu", "sim", "cuda"),
+        metavar="T",
+        help="where it runs: cpu, sim or cuda",
     )
     add_feeds(parser)
     add_precision(parser)
@@ -103,7 +106,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _run_model(options: argparse.Namespace) -> int:
     if options.check or options.target == "sim":
-        raise UsageError("models run on the processor alone; taskc verify compares them")
+        raise UsageError("models don't run in the simulator; taskc verify compares them")
+    target = options.target or "cpu"
     start = time.perf_counter()
     with Progress() as progress:
         progress(f"compiling {options.kernel}")
@@ -114,7 +118,7 @@ def _run_model(options: argparse.Namespace) -> int:
         once()
     times = [seconds(once) for _ in range(options.repeat)]
     made = dict(zip(names, outputs, strict=True))
-    answer = {"model": options.kernel, **_described(made, times, "cpu")}
+    answer = {"model": options.kernel, **_described(made, times, target)}
     answer["compile_s"] = first - statistics.median(times)
     if options.json:
         write_text(json.dumps(answer, indent=2))
@@ -127,7 +131,7 @@ def _run_model(options: argparse.Namespace) -> int:
 
 def _prepared(options: argparse.Namespace) -> tuple[list[str], Callable[[], list[Any]]]:
     """A model, or what is in a bundle: the names of its outputs, and a call of it."""
-    found = loaded(options.kernel, options.precision)
+    found = loaded(options.kernel, options.precision, options.target or "cpu")
     if not isinstance(found, BundledProgram):
         feeds = feeds_of(found, options)
         return [output.name for output in found.outputs], lambda: found.run(None, feeds)

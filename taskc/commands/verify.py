@@ -41,6 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_precision(parser)
     parser.add_argument(
+        "--target", choices=("cpu", "cuda"), default="cpu", help="where it runs (default cpu)"
+    )
+    parser.add_argument(
         "--tolerance", metavar="E", type=float,
         help="how far an output may be off (default 1e-3, and 0.1 of bf16)",
     )  # fmt: skip
@@ -61,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     tolerance = _TOLERANCES[options.precision] if options.tolerance is None else options.tolerance
     with Progress() as progress:
         progress(f"running {options.model}")
-        model = tc.compile(options.model, precision=options.precision)
+        model = tc.compile(options.model, options.target, precision=options.precision)
         feeds = feeds_of(model, options)
         expected = _expected(options, feeds)
         made = model.run(None, feeds)
@@ -72,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
         departure = None
         if is_precise and not agrees:
             progress("comparing all nodes")
-            departure = first_departure(options.model, feeds, tolerance)
+            departure = first_departure(options.model, feeds, tolerance, options.target)
     if options.json:
         shown = {
             name: error if np.isfinite(error) else str(error) for name, error in errors.items()
@@ -101,7 +104,7 @@ def _expected(options: argparse.Namespace, feeds: Mapping[str, Array]) -> list[A
     """What the model gives elsewhere; or here in f32, where it is asked what less precision costs."""
     if options.precision == "f32":
         return RuntimeSession(options.model, machine().threads).run(feeds)
-    outputs: list[Array] = tc.compile(options.model).run(None, feeds)
+    outputs: list[Array] = tc.compile(options.model, options.target).run(None, feeds)
     return outputs
 
 
@@ -125,11 +128,13 @@ def _is_within(error: float, tolerance: float) -> bool:
     return error <= tolerance
 
 
-def first_departure(path: str, feeds: Mapping[str, Array], tolerance: float) -> Departure | None:
+def first_departure(
+    path: str, feeds: Mapping[str, Array], tolerance: float, target: str
+) -> Departure | None:
     """Where a model departs from ONNX Runtime: in the order of its nodes, which is that of computing."""
     titles = dict(_makers(path))
     part = tc.onnx.extract_model(path, outputs=[*titles])
-    model = tc.compile(part)
+    model = tc.compile(part, target)
     kept = {value.name: feeds[value.name] for value in model.inputs}
     expected = RuntimeSession(part.SerializeToString(), machine().threads).run(kept)
     worst: dict[str, Departure] = {}

@@ -9,8 +9,12 @@ import numpy as np
 from onnx import ModelProto, NodeProto, helper
 from onnx.backend.base import Backend, BackendRep
 
+from taskc.device import DeviceError
 from taskc.onnx.model import Model
+from taskc.onnx.places import place_of
 from taskc.onnx.session import compile
+
+_TARGETS = {"CPU": "cpu", "CUDA": "cuda"}
 
 
 class TaskcModel(BackendRep):  # type: ignore[misc]
@@ -31,7 +35,7 @@ class TaskcBackend(Backend):  # type: ignore[misc]
 
     @classmethod
     def prepare(cls, model: ModelProto, device: str = "CPU", **keywords: Any) -> TaskcModel:
-        return TaskcModel(compile(model))
+        return TaskcModel(compile(model, _TARGETS.get(device, device)))
 
     @classmethod
     def run_model(
@@ -64,4 +68,10 @@ class TaskcBackend(Backend):  # type: ignore[misc]
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        return device == "CPU"
+        if device not in _TARGETS:
+            return False
+        try:
+            place_of(_TARGETS[device])
+        except DeviceError:
+            return False
+        return True

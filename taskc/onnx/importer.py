@@ -10,7 +10,6 @@ import importlib
 import keyword
 import pkgutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextvars import Context
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -39,6 +38,7 @@ from taskc.onnx.operators import (
     dtype_of,
     handle_of,
     is_few,
+    now,
     rows_of,
 )
 from taskc.onnx.outputs import CountedOutput, Output, arrays_of
@@ -274,12 +274,12 @@ def _folded(builder: Builder, call: Call) -> tuple[Held | None, ...]:
             outputs.append(None if held is None else _returned(held, *names, made))
         return made
 
-    program = tc.trace(call.name, {}, body)
+    program = now(lambda: tc.trace(call.name, {}, body))
     size = sum(prod(tensor.shape) for tensor in made.values())
     given = sum(prod(tensor.shape) for tensor in call.inputs if tensor is not None)
     if size > given + _MOST_FOLDED:
         return _made(builder, call)
-    arrays = Context().run(program) if program.ir.parameters else ()
+    arrays = now(program) if program.ir.parameters else ()
     several = arrays if isinstance(arrays, tuple) else (arrays,)
     computed = iter(arrays_of([output for output in outputs if output is not None], several))
     return tuple([None if output is None else next(computed) for output in outputs])

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 from taskc.arguments import ArgumentError
 from taskc.ir.types import from_numpy
 from taskc.lang.values import did_you_mean
 from taskc.limits import NO_LIMITS, Limits, limited
 from taskc.onnx.graph import Array, Graph, Value
 from taskc.onnx.outputs import Runnable
+from taskc.onnx.places import PROCESSOR, Place
 
 if TYPE_CHECKING:  # with all operators: what was compiled needs none
     from taskc.onnx.importer import Imported
@@ -53,6 +52,7 @@ class Model:
         programs: Programs,
         foreign: Collection[str] = (),
         limits: Limits = NO_LIMITS,
+        place: Place = PROCESSOR,
     ) -> None:
         self.name = name
         self.inputs = tuple(inputs)
@@ -61,6 +61,7 @@ class Model:
         self._programs = programs
         self._foreign = foreign
         self._limits = limits
+        self._place = place
 
     def __repr__(self) -> str:
         return f"<model {self.name!r}: {', '.join(map(str, self.inputs))}>"
@@ -87,7 +88,7 @@ class Model:
                 raise ArgumentError(_unknown("output", name, all_names))
         arrays = self.checked(feeds)
         with limited(self._limits):
-            made = self._programs.run(arrays)
+            made = self._place.returned(self._programs.run(arrays), arrays.values())
         return [made[all_names.index(name)] for name in wanted]
 
     @property
@@ -127,7 +128,7 @@ class Model:
         if missing:
             raise ArgumentError(f"the model's input '{missing[0]}' is missing")
         own = [value for value in self.inputs if value.name not in self._foreign]
-        arrays = {value.name: _array(value, feeds[value.name]) for value in own}
+        arrays = {value.name: _array(value, feeds[value.name], self._place) for value in own}
         _check_extents(own, arrays)
         return {name: arrays[name] if name in arrays else feeds[name] for name in self._names}
 
@@ -138,13 +139,13 @@ def _unknown(what: str, name: str, known: Sequence[str]) -> str:
     return f"the model has no {what} '{name}'; {hint or f'it has {has}'}"
 
 
-def _array(value: Value, given: Any) -> Array:
+def _array(value: Value, given: Any, place: Place) -> Any:
     """What is given for an input, of its type and rank."""
-    if isinstance(given, (np.ndarray, np.generic)):
-        array = np.asarray(given)
-    elif hasattr(given, "__dlpack__"):
-        array = np.from_dlpack(given)
-    else:
+    try:
+        array = place.view(given)
+    except ArgumentError as error:
+        raise ArgumentError(f"the input '{value.name}': {error}") from None
+    if array is None:
         raise ArgumentError(f"the input '{value.name}' is an array, not {type(given).__name__}")
     try:
         dtype = from_numpy(array.dtype)

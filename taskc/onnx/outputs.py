@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from taskc.onnx.graph import Array
+from taskc.onnx.places import PROCESSOR, Place, on_host
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +35,15 @@ class Runnable(Protocol):
     def outputs(self) -> tuple[Output, ...]: ...
 
 
-def outputs_for(found: Runnable, arrays: Mapping[str, Array]) -> list[Array]:
+def outputs_for(found: Runnable, arrays: Mapping[str, Any], place: Place = PROCESSOR) -> list[Any]:
     """The graph's outputs for arrays by the names of its inputs."""
     is_known = all(isinstance(output, np.ndarray) for output in found.outputs)
-    returned: Any = () if is_known else found.program(*[arrays[name] for name in found.inputs])
+    given = [arrays[name] for name in found.inputs]
+    returned: Any = () if is_known else place.call(found.program, given)
     return arrays_of(found.outputs, returned if isinstance(returned, tuple) else (returned,))
 
 
-def arrays_of(outputs: Sequence[Output], returned: Sequence[Array]) -> list[Array]:
+def arrays_of(outputs: Sequence[Output], returned: Sequence[Any]) -> list[Any]:
     """A graph's outputs, of those of its program; one that is known is a copy, which its owner may change."""
     parts, made = iter(returned), []
     for output in outputs:
@@ -49,7 +51,7 @@ def arrays_of(outputs: Sequence[Output], returned: Sequence[Array]) -> list[Arra
             case str():
                 made.append(next(parts))
             case CountedOutput():
-                most, (count,) = next(parts), next(parts)
+                most, (count,) = on_host(next(parts)), on_host(next(parts))
                 made.append(most[(slice(None),) * output.axis + (slice(count),)].copy())
             case _:
                 made.append(output.copy())

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from taskc import CompileError, DType, bf16
-from taskc.limits import Limits
+from taskc.limits import NO_LIMITS, Limits
 from taskc.onnx.graph import Graph
 from taskc.onnx.model import Model
+from taskc.onnx.places import PROCESSOR, place_of
 from taskc.onnx.remembered import remembered
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ def compile(
 ) -> Model:
     """What runs a model: a file, its bytes, a ModelProto, or a graph that has been read.
 
+    target  "cpu", or "cuda": the first CUDA device. There NumPy's arrays are copied, and outputs back; for arrays that
+            lie on it, of any library, outputs stay there
     exact  convolutions add up their products one by one. Else 3 x 3 ones may be Winograd's where these are faster,
            whose errors are up to ten times as large: 5e-5 where results are about 1
     precision  "bf16" rounds both operands of f32 products with weights to that, and sums in f32: `taskc verify
@@ -46,16 +49,17 @@ def compile(
             f"there is no precision {precision!r}",
             hint=f"there is {', '.join(map(repr, PRECISIONS))}",
         )
-    if target != "cpu":
-        raise CompileError(f"models don't run on {target!r}", hint="there is 'cpu'")
+    place = place_of(target)
+    if place is not PROCESSOR and limits != NO_LIMITS:
+        raise CompileError("threads and memory are limits of the processor's programs")
     options = {"exact": exact, "operands": PRECISIONS[precision]}
-    if isinstance(model, (str, os.PathLike)):
+    if isinstance(model, (str, os.PathLike)) and place is PROCESSOR:
         known = remembered(Path(model), options, lambda: _traced(model, options), limits)
         if known is not None:
             return known
-    traced = _traced(model, options)
+    traced = _traced(model, {**options, "place": place})
     graph = traced.graph
-    return Model(graph.name, graph.inputs, graph.returned, traced, limits=limits)
+    return Model(graph.name, graph.inputs, graph.returned, traced, limits=limits, place=place)
 
 
 def _traced(

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 
 from taskc.driver import whole_program
 from taskc.ir.types import DType, from_numpy
+from taskc.machine import built_for
 from taskc.onnx.graph import Array, Graph
 from taskc.onnx.importer import Imported, inputs_behind
 from taskc.onnx.operators import CountError, DataError
 from taskc.onnx.outputs import outputs_for
 from taskc.onnx.passes.pipeline import rewritten
+from taskc.onnx.places import PROCESSOR, Place, on_host
 from taskc.onnx.stages import cut_at
 from taskc.onnx.versions import Shapes, Versions, keep
 
@@ -76,10 +78,11 @@ class _Programs:
         with self.lock:
             decisive = tuple([it for it in self.decisive if feeds[it].size <= _MOST_DECISIVE])
             rest = {name: array for name, array in feeds.items() if name not in decisive}
-            key = tuple([(feeds[name].shape, feeds[name].tobytes()) for name in decisive])
+            known = {name: on_host(feeds[name]) for name in decisive}
+            key = tuple([(array.shape, array.tobytes()) for array in known.values()])
             versions = self.made.get(key)
             if versions is None:
-                known = {name: feeds[name].copy() for name in decisive}
+                known = {name: array.copy() for name, array in known.items()}
                 dtypes = {name: from_numpy(array.dtype) for name, array in rest.items()}
                 versions = Versions(graph, dtypes, known, self.late)
             keep(self.made, key, versions, _MOST_KEPT)
@@ -110,9 +113,14 @@ class Traced:
         exact: bool = False,
         operands: DType | None = None,
         is_part: bool = False,
+        place: Place = PROCESSOR,
     ) -> None:
         self.graph = graph
-        self._rewritten = graph if is_part else rewritten(graph, exact=exact, operands=operands)
+        self._place = place
+        self._rewritten = graph
+        if not is_part:
+            with built_for(place.machine):
+                self._rewritten = rewritten(graph, exact=exact, operands=operands)
         self._parts: tuple[Traced, ...] = ()
         self._lock = threading.Lock()
         self._programs: OrderedDict[tuple[object, ...], _Programs] = OrderedDict()
@@ -121,7 +129,7 @@ class Traced:
         """All outputs, by a program or by those of two parts."""
         found = self.whole(arrays)
         if found is not None:
-            return outputs_for(found, arrays)
+            return outputs_for(found, arrays, self._place)
         first, rest = self._parts
         made = first.run(arrays)
         known = {**arrays, **dict(zip(first.graph.outputs, made, strict=True))}
@@ -130,7 +138,7 @@ class Traced:
     def prepare(self, arrays: Mapping[str, Array]) -> None:
         found = self.whole(arrays)
         if found is not None and found.program.ir.parameters:
-            whole_program(found.program)
+            whole_program(found.program, None if self._place.machine is None else self._place.name)
 
     def whole(self, arrays: Mapping[str, Array]) -> Imported | None:
         """What runs all of the graph for arrays like these; None where it runs in parts."""
@@ -143,14 +151,15 @@ class Traced:
             parts = next(filter(None, cuts), ())
             if not parts:
                 raise
-            self._parts = tuple([Traced(part, is_part=True) for part in parts])
+            self._parts = tuple([Traced(part, is_part=True, place=self._place) for part in parts])
             return None
 
     def traced(self, arrays: Mapping[str, Array]) -> Imported:
         with self._lock:
             key = tuple([(array.dtype, array.ndim) for array in arrays.values()])
             programs = keep(self._programs, key, self._programs.get(key) or _Programs(), _MOST_KEPT)
-        return programs.program(self._rewritten, arrays)
+        with built_for(self._place.machine):
+            return programs.program(self._rewritten, arrays)
 
     def kept(self) -> tuple[Imported, ...]:
         with self._lock:

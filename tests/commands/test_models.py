@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.backend.cuda.conftest import compiled, fake, start
+
+__all__ = ["compiled", "fake", "start"]  # fixtures
 pytestmark = pytest.mark.usefixtures("model_file")
 
 
@@ -25,6 +28,18 @@ def test_run_a_model_by_the_end_of_its_name(run: Any) -> None:
     )
     assert again["outputs"][0]["digest"] in output
     assert json.loads(run("run", "model.onnx", "--json").out)["outputs"][0]["shape"] == [1, 1, 5]
+
+
+@pytest.mark.usefixtures("compiled")
+def test_run_and_verify_a_model_on_a_device(run: Any) -> None:
+    ended = run("run", "model.onnx", "--dim", "n=3", "--target", "cuda", "--repeat", "2")
+    assert (ended.code, ended.err) == (0, "")
+    output, took, _ = ended.out.splitlines()
+    assert re.fullmatch(r"y: f32\[3, 1, 5\], digest [0-9a-f]{12}", output)
+    assert re.fullmatch(r"[\d.e-]+ ms, the median of 2 calls \(cuda, 1 thread\)", took)
+    ended = run("verify", "model.onnx", "--dim", "n=3", "--target", "cuda")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.splitlines()[-1] == "all within the tolerance of 0.001"
 
 
 def test_inputs_from_files(run: Any, folder: Path) -> None:
@@ -54,6 +69,9 @@ def test_inputs_from_files(run: Any, folder: Path) -> None:
         ("run model.onnx --dim n", 2, "'n' is not NAME=N, such as batch=8"),
         ("run model.onnx --dim n=99999999999", 2, "is too large to make up"),
         ("run model.onnx --check", 2, "taskc verify compares them"),
+        ("run model.onnx --target sim", 2, "models don't run in the simulator"),
+        ("run model.onnx --target cuda", 1, "error: there is no NVIDIA driver on this machine"),
+        ("run model.taskc --target cuda", 2, "model.taskc is compiled for a processor"),
         ("run 03_kernels.py:add --dim n=2", 2, "--dim, --input and --precision are of models"),
         ("compile model.onnx --inputs scores", 2, "doesn't say the type of its input 'scores'"),
         ("compile model.onnx --outputs score", 1, "did you mean 'scores'?"),

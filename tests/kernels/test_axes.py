@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import f32
+from taskc import driver, f32
 from taskc.kernels.convolution import convolution_1d, convolution_3d
 
 Array = np.ndarray[Any, Any]
@@ -129,3 +129,42 @@ def test_heights_and_widths_of_a_call(order: str, size: int) -> None:
         ((3, 1, 40), (3, height, width)), ((3, 5, 4), (3, height, 4)), ((2, 4, 7), (2, 4, width)),
     ):  # fmt: skip
         check(convolution_3d, extents, (size,) * 3, order, asked=asked, **options)
+
+
+@pytest.mark.parametrize("machine", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize(
+    ("order", "filters"), [("NCHW", "OIHW"), ("NHWC", "OHWI"), ("NHWC", "OIHW")]
+)
+@pytest.mark.parametrize(
+    "options", [{}, {"groups": 2}, {"groups": 6}, {"stride": 2, "padding": (1, 2)}]
+)
+def test_lines_on_gpus(machine: str, order: str, filters: str, options: dict[str, Any]) -> None:
+    for size in (3, 1):
+        groups, stride = options.get("groups", 1), options.get("stride", 1)
+        sides = options.get("padding", (0, 0))
+        random = np.random.default_rng(size)
+        x = random.standard_normal((2, 6, 11)).astype(np.float32)
+        w = random.standard_normal((6, 6 // groups, size)).astype(np.float32)
+        kernel = convolution_1d(
+            2,
+            11,
+            6,
+            6,
+            size=size,
+            order=order,
+            filters=filters,
+            machine=tc.machine(machine),
+            dtype=f32,
+            **options,
+        )
+        last = np.ascontiguousarray(x.transpose(0, 2, 1)) if order == "NHWC" else x
+        given = np.ascontiguousarray(w.transpose(0, 2, 1)) if filters == "OHWI" else w
+        made = driver.call(kernel, (last, given), {}, "sim")
+        made = made.transpose(0, 2, 1) if order == "NHWC" else made
+        expected = exact(x, w, (stride,), (sides,), (1,), groups)
+        np.testing.assert_allclose(made, expected, atol=1e-5)
+
+
+def test_gpus_have_no_images_of_three_axes() -> None:
+    with pytest.raises(tc.CompileError, match="takes images of one axis or two"):
+        convolution_3d(1, 3, 4, 5, 2, 2, size=(2, 2, 2), machine=tc.machine("sm_80"))

@@ -152,3 +152,8 @@ def test_a_packed_operand_is_of_its_shape() -> None:
     kernel = product(4, 20, 9, dtype=i8, packed=True)
     with pytest.raises(TypeError):
         kernel(np.zeros((4, 9), np.int8), product(4, 20, 13, dtype=i8, packed=True).pack(b))
+
+
+def test_products_by_packs_are_for_processors() -> None:
+    with pytest.raises(tc.CompileError, match="products by packs are for processors"):
+        product(4, 4, 4, dtype=i8, machine=tc.machine("sm_80"))

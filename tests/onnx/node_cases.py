@@ -43,11 +43,11 @@ def in_sample(name: str) -> bool:
     return zlib.crc32(name.encode()) % 10 == 0
 
 
-def problem(case: Any) -> str | None:
+def problem(case: Any, device: str = "CPU") -> str | None:
     """What is wrong with the results of a case; None if it passes."""
     try:
         with _time_limit():
-            model = TaskcBackend.prepare(case.model)
+            model = TaskcBackend.prepare(case.model, device)
             for inputs, expected in case.data_sets:
                 made = model.run([_array(one) for one in inputs])
                 wanted = [_array(one) for one in expected]

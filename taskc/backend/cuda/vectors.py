@@ -98,7 +98,7 @@ class Windows:
 
     def _window(self, tensor: Tensor, indices: tuple[Expression, ...]) -> Window | None:
         """None where all lanes access one element, or have it in registers."""
-        if tensor.scope not in (GLOBAL, SHARED):
+        if tensor.scope not in (GLOBAL, SHARED) or not indices:
             return None
         (index,) = indices
         place = _without_zeros(substitute(index, self.first))

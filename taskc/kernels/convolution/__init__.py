@@ -227,6 +227,8 @@ def build(
         )
     if problem.right is not problem.dtype:
         raise CompileError("this machine takes filters and images of one type")
+    if problem.axes == 3:
+        raise CompileError("this machine takes images of one axis or two")
     if not problem.is_sized:
         raise CompileError("heights and widths are numbers on this machine")
     return _on_gpu(problem, plan, machine)
@@ -261,7 +263,7 @@ def _on_gpu(
     assert isinstance(plan, Blocks)
     if problem.is_nhwc and problem.is_ohwi:
         return implicit_gemm(problem, plan)
-    inner = replace(problem, order="NHWC", results="NHWC", filters="OHWI")
+    inner = replace(problem, order="NHWC", results="NHWC", filters="OHWI", axes=2, axes_given=None)
     kernel = implicit_gemm(inner, plan)
 
     def convolve(x: Any, w: Any, further: tuple[Any, ...], y: Any) -> None:

@@ -23,9 +23,17 @@ from taskc.kernels.padding import pitch
 
 
 def as_it_lies(problem: Problem) -> Problem:
-    """The convolution of copies that lie as a GEMM wants them."""
+    """The convolution of copies that lie as a GEMM wants them, of two axes."""
     channels = _whole_accesses(problem)
-    return replace(problem, channels=channels, order="NHWC", results="NHWC", filters="OHWI")
+    return replace(
+        problem,
+        channels=channels,
+        order="NHWC",
+        results="NHWC",
+        filters="OHWI",
+        axes=2,
+        axes_given=None,
+    )
 
 
 @cache

@@ -151,6 +151,10 @@ def product(
 
 @remembered
 def _build_product(problem: Problem, plan: Packs | None, machine: Machine) -> tc.KernelDefinition:
+    if not machine.is_processor:
+        raise tc.CompileError(
+            "products by packs are for processors", hint="tc.kernels.matmul has others"
+        )
     return packs(problem, plan or choose(PRODUCT, problem, machine))
 
 

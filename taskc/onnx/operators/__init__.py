@@ -265,7 +265,12 @@ def _chosen(numbers: tuple[Any, ...], first: int) -> Any:
 
 def computed_once(body: Callable[[], Any]) -> Array:
     """What a program of its own computes, now."""
-    return cast("Array", Context().run(tc.trace("once", {}, body)))
+    return cast("Array", now(lambda: tc.trace("once", {}, body)()))
+
+
+def now(compute: Callable[[], Any]) -> Any:
+    """What kernels compute at once, and so here: they are made for this processor, whatever the model is for."""
+    return Context().run(compute)
 
 
 def is_few(tensor: Held | None) -> bool:

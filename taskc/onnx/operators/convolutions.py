@@ -138,6 +138,9 @@ def convolved(
         raise call.node.error(f"its filters are {list(w.shape)}, and x has {channels} channels")
     is_packed = isinstance(w, np.ndarray) and tc.machine().is_processor
     rank = len(extents)
+    if rank == 3 and not tc.machine().is_processor:
+        assert not isinstance(x, Blocked)
+        return _by_slices(call, x, w, b, windows)
     alone = rank == 1
     kernel = _TEMPLATES[rank](
         images, *extents, channels, features,
@@ -152,6 +155,30 @@ def convolved(
     given = x.handle if isinstance(x, Blocked) else x
     made: TensorHandle = kernel(given, w) if b is None else kernel(given, w, widened(b, x.dtype))
     return made
+
+
+def _by_slices(
+    call: Call, x: TensorHandle, w: Tensor, b: Tensor | None, windows: Windows
+) -> TensorHandle:
+    """In two dimensions: an image for each slice of the results, with the channels of all slices that it is of."""
+    images, channels, depth, height, width = x.shape
+    deep, *size = windows.size
+    slices = (depth + windows.before[0] + windows.behind[0] - windows.covered[0]) // windows.stride[
+        0
+    ] + 1
+
+    @tc.function
+    def number(image, c, i, j):
+        at = image % slices * windows.stride[0] + c % deep * windows.dilation[0] - windows.before[0]
+        return x[image // slices, c // deep, at, i, j] if 0 <= at < depth else 0
+
+    flat = computed((images * slices, channels * deep, height, width), number)
+    filters = reshaped(w, w.shape[0], w.shape[1] * deep, *size)
+    parts = windows.size, windows.stride, windows.dilation, windows.before, windows.behind
+    made = convolved(call, flat, filters, b, Windows(*[part[1:] for part in parts]))
+    _, features, rows, columns = made.shape
+    shape = images, features, slices, rows, columns
+    return computed(shape, lambda n, f, d, i, j: made[n * slices + d, f, i, j])
 
 
 def _widened_images(x: TensorHandle | Blocked) -> TensorHandle | Blocked:
@@ -172,7 +199,7 @@ def conv_transpose(call: Call) -> Tensor:
     images, w, b = call.tensor(0), call.given(1), _bias(call)
     extents = spatial(call, images.shape)
     windows, results = _transposed_windows(call, extents, taps_of(call, w))
-    if len(extents) == 3:
+    if len(extents) == 3 or not tc.machine().is_processor:
         return _spread_out(call, images, handle_of(w), b, windows, results)
     axes = zip(
         results,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextvars import Context
 from functools import cache
 from math import prod
 from typing import Any, cast, overload
@@ -20,7 +19,7 @@ from taskc.lang.sizes import Dimension, Size, Sizes, tracing
 from taskc.lang.source import called_from
 from taskc.lang.tracing import TensorHandle
 from taskc.onnx.graph import Array
-from taskc.onnx.operators import Call, Tensor, handle_of
+from taskc.onnx.operators import Call, Tensor, handle_of, now
 from taskc.onnx.operators.common import ELEMENT_TYPES, element, ones
 
 Extent = Any  # an int, or a size
@@ -91,8 +90,8 @@ _conversions: WeakKeyDictionary[Sizes, dict[Any, TensorHandle]] = WeakKeyDiction
 
 def constant_of(x: Array, function: Any, result: DType) -> Array:
     """A constant with a function of the language for each of its elements, now."""
-    kernel = _of_elements(function, from_numpy(x.dtype), result)
-    made: Array = Context().run(kernel, x.reshape(-1)).reshape(x.shape)
+    dtype = from_numpy(x.dtype)
+    made: Array = now(lambda: _of_elements(function, dtype, result)(x.reshape(-1))).reshape(x.shape)
     return made
 
 

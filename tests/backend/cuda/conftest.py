@@ -96,7 +96,7 @@ def run(lean: ir.Kernel, words: list[int]) -> None:
         else:
             bits = np.array([word], np.uint64).view(parameter.dtype.numpy)
             values.append(bits[0])
-    report = sim.run(lean, values)
+    report = sim.run(lean, values, dimensions=sizes)
     assert not [finding for finding in report.findings if finding.severity == "error"]
 
 

@@ -54,7 +54,8 @@ def test_what_is_read_twice_is_loaded_once() -> None:
 
 def test_what_all_lanes_read_and_registers_are_no_vectors() -> None:
     value = b("+", x(BASE), b("+", ir.Read(OWN, (AT,)), x(b("//", S, 4))))
-    found = windows(store(value))
+    alone = ir.Tensor("alone", i64, (), ir.GLOBAL)
+    found = windows(store(b("+", value, ir.Read(alone, ()))))
     assert [window.tensor for window in found.found] == [Y]
 
 
