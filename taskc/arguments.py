@@ -33,6 +33,7 @@ from taskc.ir.signature import (
 from taskc.ir.types import DType, TensorType, from_numpy
 from taskc.packed import Laid, Packed
 from taskc.places import AnyArray, Device, DeviceArray, is_placed, is_read_only, overlap, start_of
+from taskc.torch_tensors import empty, is_tensor, note_written, readable
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -57,11 +58,13 @@ class Bound:
                 device, and scalars of the parameter's storage type
     dimensions  what the symbolic dimensions are
     returned    what the call returns: nothing, an output, or a tuple of them
+    of_torch    an argument is a tensor of PyTorch's, and so is what the call returns
     """
 
     values: tuple[Any, ...]
     dimensions: dict[ir.Variable, int]
     returned: Any
+    of_torch: bool = False
 
 
 class Signature:
@@ -98,16 +101,40 @@ class Signature:
         call.check_computed(self.outputs)
         for output in self.outputs:
             if output.name not in given:
-                call.allocate(output)
-                given[output.name] = call.values[output.name]
+                given[output.name] = call.allocate(output)
         call.check_overlap(self.parameters)
         call.copy_what_is_misplaced()
+        call.note_written(given)
         returned = tuple([given[output.name] for output in self.outputs])
         return Bound(
             tuple([call.values[item.name] for item in self.parameters]),
             call.dimensions,
             None if not returned else returned[0] if len(returned) == 1 else returned,
+            call.of_torch,
         )
+
+    def shapes_of_outputs(self, given: Mapping[str, Described]) -> list[tuple[int, ...]]:
+        """The shapes of what a call makes of such arrays, by the names of parameters.
+
+        Sizes may be numbers that become known later (torch.compile's).
+        """
+        call = _Call(self.name, alignment=1)
+        for item in self.inputs:
+            if isinstance(item, ir.Tensor):
+                call.fit(item, given[item.name])
+        call.check_computed(self.outputs)
+        return [call.shape_of(output) for output in self.outputs]
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What is known of an array that isn't there yet."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
+_Known: TypeAlias = "AnyArray | TensorType | Described"
 
 
 @dataclass(slots=True)
@@ -121,8 +148,10 @@ class _Call:
     dimensions: dict[ir.Variable, int] = field(default_factory=dict)
     inferred_from: dict[ir.Variable, str] = field(default_factory=dict)
     scattered: list[str] = field(default_factory=list)
-    computed: list[tuple[ir.Tensor, ir.Expression, int]] = field(default_factory=list)
+    computed: list[tuple[ir.Tensor, ir.Expression, int, _Known]] = field(default_factory=list)
     shifted: list[str] = field(default_factory=list)
+    of_torch: bool = False
+    written: list[str] = field(default_factory=list)
 
     def fail(self, parameter: Parameter, problem: str) -> ArgumentError:
         kind = "output" if is_output(parameter) else "argument"
@@ -135,11 +164,10 @@ class _Call:
         if isinstance(value, Laid) and isinstance(value, np.ndarray) == (self.place is None):
             self._packed(parameter, value)
             return
+        if is_tensor(value):
+            value = self._tensor(parameter, value)
         array = self._array(parameter, value)
-        if array.dtype != parameter.dtype.numpy or array.ndim != len(parameter.argument_shape):
-            raise self._misfit(parameter, array)
-        for extent, size in zip(parameter.argument_shape, array.shape, strict=True):
-            self._extent(parameter, extent, size, array)
+        self.fit(parameter, array)
         if parameter.role != "in":
             self._check_written(parameter, array)
         elif not is_placed(array):
@@ -147,6 +175,15 @@ class _Call:
         elif self._is_shifted(array):
             self.shifted.append(parameter.name)
         self.values[parameter.name] = array
+
+    def fit(self, parameter: ir.Tensor, array: AnyArray | Described) -> None:
+        """Checks an array's type and extents, and learns dimensions from it."""
+        if array.dtype != parameter.dtype.numpy or len(array.shape) != len(
+            parameter.argument_shape
+        ):
+            raise self._misfit(parameter, array)
+        for extent, size in zip(parameter.argument_shape, array.shape, strict=True):
+            self._extent(parameter, extent, size, array)
 
     def _packed(self, parameter: ir.Tensor, value: Laid) -> None:
         """Takes an array that has been put into the parameter's layout before."""
@@ -190,6 +227,21 @@ class _Call:
     def _is_shifted(self, array: AnyArray) -> bool:
         """Loads and stores of several elements at once would not be aligned."""
         return array.size > 0 and start_of(array) % self.alignment != 0
+
+    def _tensor(self, parameter: ir.Tensor, value: Any) -> Any:
+        """A tensor of PyTorch's as one that exports its memory."""
+        self.of_torch = True
+        if parameter.role != "in":
+            self.written.append(parameter.name)
+        try:
+            return readable(value)
+        except BufferError as error:
+            raise self.fail(parameter, f"can't be read: {error}") from None
+
+    def note_written(self, given: Mapping[str, Any]) -> None:
+        """What is written in place by who isn't PyTorch; nothing can be wrong any more."""
+        for name in self.written:
+            note_written(given[name])
 
     def _array(self, parameter: ir.Tensor, value: Any) -> AnyArray:
         """The argument as an array of the same memory."""
@@ -245,7 +297,7 @@ class _Call:
         parameter: ir.Tensor,
         extent: int | ir.Expression,
         size: int,
-        array: AnyArray | TensorType,
+        array: _Known,
     ) -> None:
         if isinstance(extent, ir.Variable):
             if extent not in self.dimensions:
@@ -260,7 +312,7 @@ class _Call:
                 reason = f"with {extent.name} = {self.dimensions[extent]}{origin}"
                 raise self._misfit(parameter, array, reason)
         elif not isinstance(extent, int):
-            self.computed.append((parameter, extent, size))
+            self.computed.append((parameter, extent, size, array))
         elif extent != size:
             raise self._misfit(parameter, array)
 
@@ -270,15 +322,13 @@ class _Call:
         wanted = {
             n for output in outputs for n in output.argument_shape if isinstance(n, ir.Variable)
         }
-        for parameter, extent, size in self.computed:
+        for parameter, extent, size, array in self.computed:
             known = shifted_dimension(extent)
             if known is not None and known.dimension in wanted and size >= known.more:
-                array = self.values[parameter.name]
                 self._extent(parameter, known.dimension, size - known.more, array)
-        for parameter, extent, size in self.computed:
+        for parameter, extent, size, array in self.computed:
             expected = self._computed(parameter, extent)
             if expected != size:
-                array = self.values[parameter.name]
                 reason = f"with {extent_text(extent)} = {expected}"
                 raise self._misfit(parameter, array, reason)
 
@@ -294,9 +344,7 @@ class _Call:
                 problem = f"has the extent {written}, and no argument has the extent {unknown}"
             raise self.fail(parameter, problem) from None
 
-    def _misfit(
-        self, parameter: ir.Tensor, array: AnyArray | TensorType, reason: str = ""
-    ) -> ArgumentError:
+    def _misfit(self, parameter: ir.Tensor, array: _Known, reason: str = "") -> ArgumentError:
         expected = f"{_expected(parameter)}{reason and ' '}{reason}"
         return self.fail(parameter, f"must be {expected}, not {_shown(array.dtype, array.shape)}")
 
@@ -314,25 +362,34 @@ class _Call:
             raise self.fail(parameter, problem)
         return as_storage(float(number) if dtype.is_float else number, dtype)[()]
 
-    def allocate(self, output: ir.Tensor) -> None:
-        """Makes an array for an output that wasn't given."""
-        if output.layout is not None and self.place is not None:
-            raise self.fail(
-                output,
-                "has a layout, out of which no array is taken on a device; pass a packed one as out=",
-            )
+    def shape_of(self, output: ir.Tensor) -> tuple[int, ...]:
+        """What an output that isn't given has."""
         shape = []
         for extent in output.argument_shape:
             size = extent if isinstance(extent, int) else self._computed(output, extent)
             if size < 0:
                 raise self.fail(output, f"would have the extent {extent_text(extent)} = {size}")
             shape.append(size)
-        described = TensorType(output.dtype, tuple(shape))
-        self.values[output.name] = (
-            np.empty(shape, output.dtype.numpy)
-            if self.place is None
-            else self.place.empty(described)
-        )
+        return tuple(shape)
+
+    def allocate(self, output: ir.Tensor) -> Any:
+        """Makes an array for an output that wasn't given: one of PyTorch's tensors where an argument is one."""
+        if output.layout is not None and self.place is not None:
+            raise self.fail(
+                output,
+                "has a layout, out of which no array is taken on a device; pass a packed one as out=",
+            )
+        described = TensorType(output.dtype, self.shape_of(output))
+        dtype: np.dtype[Any] = np.dtype(output.dtype.numpy)
+        place = self.place
+        made: Any
+        if self.of_torch:
+            made = empty(dtype, described.shape) if place is None else place.empty_tensor(described)
+            self.values[output.name] = self._array(output, made)
+        else:
+            made = np.empty(described.shape, dtype) if place is None else place.empty(described)
+            self.values[output.name] = made
+        return made
 
     def check_overlap(self, parameters: Iterable[Parameter]) -> None:
         tensors = [item for item in parameters if isinstance(item, ir.Tensor)]

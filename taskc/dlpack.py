@@ -15,6 +15,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from taskc.torch_tensors import is_tensor, readable
+
 CUDA = 2
 CUDA_DEVICES = frozenset({CUDA, 13})  # and kDLCUDAManaged
 CPU_DEVICES = frozenset({1, 3})  # kDLCPU, and kDLCUDAHost: pinned memory of the host
@@ -35,6 +37,7 @@ _TYPES: dict[tuple[int, int], np.dtype[Any]] = {
 
 
 _CODES = {dtype: code for code, dtype in _TYPES.items()}
+DTYPES = tuple(_CODES)
 
 
 class DLTensor(ctypes.Structure):
@@ -94,6 +97,12 @@ def code_of(dtype: np.dtype[Any]) -> tuple[int, int]:
     return _CODES[dtype]
 
 
+def type_code(dtype: np.dtype[Any]) -> int:
+    """The same as one word: a code, bits, and one lane."""
+    code, bits = code_of(dtype)
+    return code | bits << 8 | 1 << 16
+
+
 def device_of(value: Any) -> tuple[int, int]:
     """The kind and the number of the device on which the memory of an object lies."""
     kind, number = value.__dlpack_device__()
@@ -104,6 +113,8 @@ def is_on_cuda(value: Any) -> bool:
     """Whether an object is an array in the memory of a CUDA device, whichever library's."""
     if isinstance(value, np.ndarray):
         return False
+    if is_tensor(value):  # which may lie where the protocol has no name for
+        return bool(value.is_cuda)
     if hasattr(value, "__dlpack_device__"):
         return device_of(value)[0] in CUDA_DEVICES
     return hasattr(value, "__cuda_array_interface__")
@@ -114,24 +125,13 @@ def is_on_cpu(value: Any) -> bool:
     return device_of(value)[0] in CPU_DEVICES
 
 
-# What PyTorch notes of a tensor and leaves undone in its memory, whose DLPack says nothing of it.
-_LAZY = (("is_neg", "negated", "resolve_neg"), ("is_conj", "conjugated", "resolve_conj"))
-
-
-def refuse_lazy(value: Any) -> None:
-    """Raises a BufferError where an array's values aren't those that are in its memory."""
-    for asked, what, remedy in _LAZY:
-        ask = getattr(value, asked, None)
-        if callable(ask) and ask() is True:
-            raise BufferError(f"it is a lazily {what} view; .{remedy}() makes an array of it")
-
-
 def exported(value: Any, **keywords: Any) -> Exported:
     """What an object with `__dlpack__` exports, not copied. A BufferError says why it can't be.
 
     keywords  for its `__dlpack__`: the stream of a device
     """
-    refuse_lazy(value)
+    if is_tensor(value):
+        value = readable(value)
     try:
         capsule = value.__dlpack__(max_version=(1, 0), **keywords)
     except TypeError:  # a library from before version 1.0 of the protocol
@@ -154,6 +154,8 @@ def exported(value: Any, **keywords: Any) -> Exported:
         strides = tuple(tensor.strides[: tensor.ndim])
     else:
         strides = tuple(prod(shape[axis + 1 :]) for axis in range(tensor.ndim))
+    if not tensor.data and prod(shape):  # PyTorch's zeros that nobody has written down
+        raise BufferError("its elements are nowhere in memory")
     pointer = (tensor.data or 0) + tensor.byte_offset
     device = tensor.device_type, tensor.device_id
     return Exported(pointer, shape, strides, dtype, device, is_read_only, capsule)

@@ -360,6 +360,8 @@ def _processor() -> Backend:
             _assertion_failed(*loaded.compiled.asserts[number - 1])
 
         def run(bound: Bound) -> None:
+            if bound.of_torch:
+                cpu.admit_tensors()
             number = loaded.run(bound.values, bound.dimensions)
             if number:
                 failed(number)
@@ -381,7 +383,7 @@ def loaded_program(made: Program, kernels: list[Loaded], blocks: list[Block]) ->
     kernels  in the order of their first calls
     blocks   the memory of its temporaries
     """
-    from taskc.backend.cpu.target import LoadedProgram
+    from taskc.backend.cpu.target import LoadedProgram, admit_tensors
 
     passes = registered()
 
@@ -395,6 +397,8 @@ def loaded_program(made: Program, kernels: list[Loaded], blocks: list[Block]) ->
         _assertion_failed(*code.asserts[(number & 0xFFFFFFFF) - 1])
 
     def run(bound: Bound) -> None:
+        if bound.of_torch:
+            admit_tensors()
         number = loaded.run(bound.values, bound.dimensions)
         if number:
             failed(number)

@@ -29,25 +29,6 @@ class Foreign:
         return self.array.__dlpack__(**options)
 
 
-@pytest.mark.parametrize(("bit", "what"), [("neg", "negated"), ("conj", "conjugated")])
-def test_a_view_whose_values_are_not_in_its_memory(bit: str, what: str) -> None:
-    """PyTorch's tensors say so by methods, and their DLPack doesn't."""
-    a, b = arrays(8, 8)
-
-    class Tensor(Foreign):
-        def is_neg(self) -> bool:
-            return bit == "neg"
-
-        def is_conj(self) -> bool:
-            return bit == "conj"
-
-    problem = f"it is a lazily {what} view; .resolve_{bit}.. makes an array of it"
-    with pytest.raises(tc.ArgumentError, match=rf"'a' can't be read through DLPack: {problem}"):
-        add(Tensor(a), b)
-    with pytest.raises(tc.ArgumentError, match=problem):
-        add(a, b, out=Tensor(np.zeros(8, np.float32)))
-
-
 @pytest.mark.parametrize("is_old", [True, False])
 def test_foreign_arrays_are_read_and_written_in_place(is_old: bool) -> None:
     a, b = arrays(8, 8)

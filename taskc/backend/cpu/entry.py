@@ -2,15 +2,16 @@
 
     PyObject *entry(PyObject *slow, PyObject *const *args, Py_ssize_t count, PyObject *names)
 
-takes contiguous arrays of NumPy that fit the parameters, by their bits where buffers can't name the type, and
-Python's own numbers. Anything else, and anything wrong, goes to `slow`, which copies, packs, and says what is
-wrong: a Python callable that takes a tuple of all arguments, and None or the names of the last of them.
+takes contiguous arrays of NumPy and tensors of PyTorch that fit the parameters, and Python's own numbers; where one is
+a tensor, so are the outputs that it makes. Anything else, and anything wrong, goes to `slow`, which copies, packs, and
+says what is wrong: a Python callable that takes a tuple of all arguments, and None or the names of the last of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 
 from taskc.backend.cpu.unpacking import (
     CONTEXT,
@@ -186,13 +187,17 @@ class _Entry:
             value = self.code.new(f"load ptr, ptr {argument}")
             place = self.code.new(f"getelementptr i64, ptr %words, i64 {places[item]}")
             if isinstance(item, Tensor):
-                self.code.tensor(item, value, f"%view{places[item]}", place)
+                written = "false" if item.role == "in" else "true"
+                self.code.tensor(item, value, f"%view{places[item]}", place, written)
             else:
                 self.code.scalar(item, value, place)
+        only_arrays = "true"
+        for is_array in self.code.arrays:
+            only_arrays = self.code.new(f"and i1 {only_arrays}, {is_array}")
         for number, item in enumerate(outputs):
             place = self.code.new(f"getelementptr i64, ptr %words, i64 {places[item]}")
-            value = self._output(item, number, given)
-            self.code.tensor(item, value, f"%view{places[item]}", place)
+            value = self._output(item, number, given, only_arrays)
+            self.code.tensor(item, value, f"%view{places[item]}", place, given)
         for dimension in called.dimensions:
             place = self.code.new(f"getelementptr i64, ptr %words, i64 {places[dimension]}")
             if dimension not in self.code.sizes:  # no argument tells it: only a program calls this
@@ -205,10 +210,9 @@ class _Entry:
         for number in range(len(called.parameters)):
             if isinstance(called.parameters[number], Tensor):
                 self.code.emit(f"call void @PyBuffer_Release(ptr %view{number})")
-        for view in self.code.views:
-            self.code.emit(f"call void @Py_DecRef(ptr {view})")
         self._result(outputs)
-        return "\n".join([_DECLARATIONS, *head, *self.code.lines, *self._slow(), "}"])
+        reading = (files("taskc.backend.cpu") / "argument.ll").read_text("utf-8")
+        return "\n".join([_DECLARATIONS, reading, *head, *self.code.lines, *self._slow(), "}"])
 
     def _given(self, outputs: Sequence[Tensor]) -> str:
         """Whether `out=` is the one keyword, as an i1; no other is taken."""
@@ -225,8 +229,8 @@ class _Entry:
         self.code.start("positional")
         return self.code.new(f"xor i1 {none}, true")
 
-    def _output(self, item: Tensor, number: int, given: str) -> str:
-        """The array that `out=` gives, or a new one, where the output has no layout.
+    def _output(self, item: Tensor, number: int, given: str, only_arrays: str) -> str:
+        """The array that `out=` gives, or a new one or tensor, where the output has no layout.
 
         This function owns a reference to it.
         """
@@ -255,17 +259,29 @@ class _Entry:
                 self.code.need("false")
             made = self.code.new(f"call ptr @PyLong_FromLongLong(i64 {size})")
             self.code.new(f"call i32 @PyTuple_SetItem(ptr {shape}, i64 {index}, ptr {made})")
-        kind = self.code.context(len(CONTEXT) + number)
-        fresh = self.code.call(CONTEXT.index("empty"), shape, kind)
+        self._make(item, number, shape, only_arrays)
         self.code.emit(f"call void @Py_DecRef(ptr {shape})")
+        fresh = self.code.new(f"load ptr, ptr %made{number}")
         self.code.need(self.code.new(f"icmp ne ptr {fresh}, null"))
-        self.code.emit(f"store ptr {fresh}, ptr %made{number}")
         if given != "false":
             self.code.emit("br label %placed")
             self.code.start("placed")
         array = self.code.new(f"load ptr, ptr %made{number}")
         self.code.hold(f"call void @Py_DecRef(ptr {array})")
         return array
+
+    def _make(self, item: Tensor, number: int, shape: str, only_arrays: str) -> None:
+        """Makes an array, or a tensor where an argument is one; none where that can't be."""
+        code = self.code
+        code.emit(f"br i1 {only_arrays}, label %array_like{number}, label %tensor_like{number}")
+        code.start(f"tensor_like{number}")
+        code.emit(f"store ptr {code.new_tensor(shape, item.dtype)}, ptr %made{number}")
+        code.emit(f"br label %made_like{number}")
+        code.start(f"array_like{number}")
+        kind = code.context(len(CONTEXT) + number)
+        code.emit(f"store ptr {code.call(CONTEXT.index('empty'), shape, kind)}, ptr %made{number}")
+        code.emit(f"br label %made_like{number}")
+        code.start(f"made_like{number}")
 
     def _run(self) -> None:
         code = self.code.new("call i64 @call(ptr %words)")

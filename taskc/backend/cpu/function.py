@@ -11,6 +11,7 @@ import numpy as np
 
 from taskc.backend.cpu.entry import context_size
 from taskc.backend.cpu.jit import Library
+from taskc.backend.cpu.torch_tensors import TABLE
 from taskc.backend.cpu.unpacking import BITS, Called, packed_of, viewed_of
 from taskc.ir.signature import outputs_of
 from taskc.ir.types import TensorType
@@ -43,16 +44,16 @@ def python_function(
         for dtype in (tensor.dtype, BITS[tensor.dtype.name])
     ]
     names = sys.intern("out"), sys.intern("dtype")
-    objects = (
-        *(np.ndarray, np.empty, names[0], failed, names[1], np.ndarray.view),
-        *(*types, *classes, *viewed),
-    )
-    words = (addresses[0], *map(id, objects), *addresses[1:])
+    objects = (np.ndarray, np.empty, names[0], failed, names[1], np.ndarray.view)
+    described = (*types, *classes, *viewed)
+    words = (addresses[0], *map(id, objects), TABLE, *map(id, described), *addresses[1:])
     assert len(words) == context_size(called) + len(addresses) - 1
     context = (ctypes.c_void_p * len(words)).from_address(library["context"])
     for number, word in enumerate(words):
         context[number] = word
-    return _builtin(called.name, library["entry"], _Slow(slow, (library, objects, needs)))
+    return _builtin(
+        called.name, library["entry"], _Slow(slow, (library, objects, described, needs))
+    )
 
 
 class _MethodDefinition(ctypes.Structure):

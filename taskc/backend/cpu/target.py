@@ -12,9 +12,10 @@ from taskc.backend.cpu.kept import keep_code
 from taskc.backend.cpu.pool import limit_threads
 from taskc.backend.cpu.processor import host
 from taskc.backend.cpu.program import LoadedProgram
+from taskc.backend.cpu.torch_tensors import admit_tensors
 from taskc.ir import nodes as ir
 
-__all__ = ["LoadedProgram", "cache_key", "keep_code", "limit_threads", "load"]
+__all__ = ["LoadedProgram", "admit_tensors", "cache_key", "keep_code", "limit_threads", "load"]
 
 Lower = Callable[[ir.Kernel], ir.Kernel]
 

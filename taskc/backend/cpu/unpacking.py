@@ -1,7 +1,8 @@
 """Arguments of a call taken out of Python's objects, each checked against its parameter.
 
-An array's buffer is asked for its address and whether its type, shape and order are the parameter's; a number
-is read if it is of Python's own types and fits. What isn't so is left to others: `slow` is where it goes on.
+An array's buffer is asked for its address and whether its type, shape and order are the parameter's; a tensor of
+PyTorch's is described as a buffer would be (torch_tensors.ll); a number is read if it is of Python's own types and
+fits. What isn't so is left to others: `slow` is where it goes on.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import numpy as np
+
+from taskc.dlpack import type_code
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Kernel, Tensor, Variable
@@ -24,7 +28,7 @@ Called: TypeAlias = "Kernel | Program"
 
 # What `context` points to, in this order; then the type of each output's elements, the class of each packed parameter,
 # and of each that buffers can't name the type of its elements and that of integers as wide.
-CONTEXT = ("run", "ndarray", "empty", "out", "failed", "dtype", "view")
+CONTEXT = ("run", "ndarray", "empty", "out", "failed", "dtype", "view", "tensors")
 
 # How buffers name element types. Whether C's `long` has 64 bits, the size of an element tells.
 _FORMATS = {
@@ -80,6 +84,10 @@ def takes_out(called: Called) -> bool:
     return is_free and len(outputs_of(called.parameters)) == 1
 
 
+def _code(dtype: DType) -> int:
+    return type_code(np.dtype(dtype.numpy))
+
+
 def packed_of(called: Called) -> list[Tensor]:
     """The parameters that have a layout: compiled code takes arrays that were packed for it."""
     return [p for p in called.parameters if isinstance(p, Tensor) and p.layout is not None]
@@ -97,7 +105,7 @@ class Unpacking:
     sizes      the symbolic dimensions that are known
     addresses  where the arrays lie that were given: a tensor, its address, its bytes
     releases   what has to be given back: a label, how, and the label where it goes on
-    views      arrays that were made of others, for their bits
+    arrays     for each tensor that was taken, whether it was one of NumPy's arrays, as an i1
     """
 
     called: Called
@@ -107,7 +115,7 @@ class Unpacking:
     sizes: dict[Variable, str] = field(default_factory=dict)
     addresses: list[tuple[Tensor, str, str]] = field(default_factory=list)
     releases: list[tuple[str, str, str]] = field(default_factory=list)
-    views: list[str] = field(default_factory=list)
+    arrays: list[str] = field(default_factory=list)
 
     def emit(self, line: str) -> None:
         self.lines.append(f"  {line}")
@@ -145,25 +153,21 @@ class Unpacking:
     def context(self, number: int) -> str:
         return self.new(f"load ptr, ptr getelementptr (ptr, ptr @context, i64 {number})")
 
-    def tensor(self, item: Tensor, value: str, view: str, place: str) -> None:
-        type_place = self.new(f"getelementptr i8, ptr {value}, i64 8")
-        kind = self.new(f"load ptr, ptr {type_place}")
-        laid = packed_of(self.called)
-        if item in laid:
-            first = len(CONTEXT) + len(outputs_of(self.called.parameters))
-            self.need_equal("ptr", kind, self.context(first + laid.index(item)))
-        else:
-            self.need_equal("ptr", kind, self.context(CONTEXT.index("ndarray")))
-        if item.dtype.name in BITS:
-            value = self._bits(item, value)
+    def tensor(self, item: Tensor, value: str, view: str, place: str, written: str) -> None:
+        """Takes an array. `written` is whether a tensor of PyTorch's is told that it was, as an i1."""
         flags = _CONTIGUOUS | (_WRITABLE if item.role != "in" else 0)
-        got = self.new(f"call i32 @PyObject_GetBuffer(ptr {value}, ptr {view}, i32 {flags})")
-        self.need_equal("i32", got, 0)
+        codes = [ord(code) for code in _FORMATS[BITS.get(item.dtype.name, item.dtype).name]]
+        kind = self.new(
+            f"call i32 @read(ptr {value}, ptr {view}, {self._classes(item)}, i32 {flags}, i8 {codes[0]},"
+            f" i8 {codes[-1]}, i64 {item.dtype.nbytes}, i32 {_code(item.dtype)}, i1 {written})"
+        )
+        self.need(self.new(f"icmp sge i32 {kind}, 0"))
         self.hold(f"call void @PyBuffer_Release(ptr {view})")
-        # A slice of a packed array, and what NumPy computes of it, has its class, too.
+        self.arrays.append(self.new(f"icmp eq i32 {kind}, 0"))
         layout = item.layout
+        # A slice of a packed array, and what NumPy computes of it, has its class, too.
         extents = item.argument_shape if layout is None else (slots_of(item.shape, layout),)
-        self._check_type(BITS.get(item.dtype.name, item.dtype), extents, view)
+        self._check_shape(extents, view)
         address = self.field(view, "ptr", 0)
         start = self.new(f"ptrtoint ptr {address} to i64")
         if item.dtype.nbytes > 1:
@@ -171,21 +175,26 @@ class Unpacking:
         self.addresses.append((item, start, self.field(view, "i64", 2)))
         self.emit(f"store ptr {address}, ptr {place}")
 
-    def _bits(self, item: Tensor, value: str) -> str:
-        """An array of integers that has the memory of this one."""
-        first = len(CONTEXT) + len(outputs_of(self.called.parameters)) + len(packed_of(self.called))
-        number = first + 2 * viewed_of(self.called).index(item)
-        name = self.context(CONTEXT.index("dtype"))
-        kind = self.new(f"call ptr @PyObject_GetAttr(ptr {value}, ptr {name})")
-        self.need(self.new(f"icmp ne ptr {kind}, null"))
-        self.emit(f"call void @Py_DecRef(ptr {kind})")  # the array has another reference
-        self.need_equal("ptr", kind, self.context(number))
-        integers, ndarray = self.context(number + 1), self.context(CONTEXT.index("ndarray"))
-        made = self.call(CONTEXT.index("view"), value, integers, ndarray)
-        self.need(self.new(f"icmp ne ptr {made}, null"))
-        self.hold(f"call void @Py_DecRef(ptr {made})")
-        self.views.append(made)
-        return made
+    def _classes(self, item: Tensor) -> str:
+        """What @read is to find: a class, and two types or none."""
+        laid, viewed = packed_of(self.called), viewed_of(self.called)
+        number, first = (
+            CONTEXT.index("ndarray"),
+            len(CONTEXT) + len(outputs_of(self.called.parameters)),
+        )
+        if item in laid:
+            number = first + laid.index(item)
+        found = [self.context(number), "null", "null"]
+        if item in viewed:
+            number = first + len(laid) + 2 * viewed.index(item)
+            found[1:] = [self.context(number), self.context(number + 1)]
+        return ", ".join(f"ptr {each}" for each in found)
+
+    def new_tensor(self, shape: str, dtype: DType) -> str:
+        """A tensor of PyTorch's; there has been one among the arguments."""
+        place = self.new(f"getelementptr ptr, ptr {self.context(CONTEXT.index('tensors'))}, i64 1")
+        maker = self.new(f"load ptr, ptr {place}")
+        return self.new(f"call ptr {maker}(ptr {shape}, i32 {_code(dtype)})")
 
     def call(self, function: int, *operands: str) -> str:
         """What a function of the context returns. There is room for three operands, behind a place of its own."""
@@ -199,18 +208,7 @@ class Unpacking:
             f"ptr {self.context(function)}, ptr {first}, i64 {count}, ptr null)"
         )
 
-    def _check_type(self, dtype: DType, extents: Sequence[int | Expression], view: str) -> None:
-        text = self.field(view, "ptr", 6)
-        first = self.new(f"load i8, ptr {text}")
-        codes = [ord(code) for code in _FORMATS[dtype.name]]
-        fits = self.new(f"icmp eq i8 {first}, {codes[0]}")
-        for code in codes[1:]:
-            other = self.new(f"icmp eq i8 {first}, {code}")
-            fits = self.new(f"or i1 {fits}, {other}")
-        self.need(fits)
-        second = self.new(f"getelementptr i8, ptr {text}, i64 1")
-        self.need_equal("i8", self.new(f"load i8, ptr {second}"), 0)
-        self.need_equal("i64", self.field(view, "i64", 3), dtype.nbytes)
+    def _check_shape(self, extents: Sequence[int | Expression], view: str) -> None:
         self.need_equal("i32", self.field(view, "i32", 5), len(extents))
         shape = self.field(view, "ptr", 7)
         for number, extent in enumerate(extents):

@@ -18,6 +18,7 @@ from taskc.backend.packing import packed
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Tensor
 from taskc.ir.types import TensorType
+from taskc.torch_tensors import empty_on
 
 
 class DeviceStream:
@@ -50,6 +51,11 @@ class DeviceStream:
     def empty(self, described: TensorType) -> Array:
         ordinal = self.context.ordinal
         return empty(described.shape, described.dtype, device=ordinal, stream=self.stream)
+
+    def empty_tensor(self, described: TensorType) -> Any:
+        """One of PyTorch's."""
+        shape, dtype = described.shape, np.dtype(described.dtype.numpy)
+        return empty_on(dtype, shape, self.context.ordinal, self.stream.number)
 
     def __enter__(self) -> None:
         self.stream.__enter__()

@@ -23,6 +23,7 @@ from taskc.ir.nodes import Tensor
 from taskc.ir.program import bind_dimensions
 from taskc.ir.signature import inputs_of, outputs_of
 from taskc.packed import shape_of
+from taskc.torch_tensors import empty_on, is_recorded, is_tensor, note_written
 
 Call: TypeAlias = Callable[..., Any]
 Read: TypeAlias = "tuple[Any, int]"  # a form, None where there is none, and a pointer
@@ -76,6 +77,7 @@ class _Known:
     written  the arguments that are written
     made     shapes, types and bytes of the outputs that the call makes
     library  whose current stream it is
+    of_torch  an argument is a tensor of PyTorch's, and so is what the call makes
     """
 
     form: PreparedLaunch | ProgramForm
@@ -84,6 +86,7 @@ class _Known:
     written: list[int]
     made: list[tuple[tuple[int, ...], np.dtype[Any], int]]
     library: str
+    of_torch: bool
     returned: int | None
 
     def accepts(self, pointers: list[int]) -> bool:
@@ -104,13 +107,23 @@ class _Known:
         for argument in arguments:
             if isinstance(argument, Array):
                 argument.memory.used(stream)
-        made = []
+        made: list[Any] = []
+        fresh = []
         for shape, dtype, size in self.made:
-            memory = Memory(owner, size, stream)
-            made.append(Array(memory.pointer, shape, dtype, memory))
-        fresh = iter(made)
-        passed = [pointers[k] if k is not None else next(fresh).pointer for k in self.order]
+            if self.of_torch:
+                made.append(empty_on(dtype, shape, owner.ordinal, stream.number))
+                fresh.append(made[-1].data_ptr())
+            else:
+                memory = Memory(owner, size, stream)
+                made.append(Array(memory.pointer, shape, dtype, memory))
+                fresh.append(memory.pointer)
+        unused = iter(fresh)
+        passed = [pointers[k] if k is not None else next(unused) for k in self.order]
         self.form.launch(passed, stream, (*arguments, *made))
+        if self.of_torch:
+            for number in self.written:
+                if is_tensor(arguments[number]):
+                    note_written(arguments[number])
         if self.returned is not None:
             return arguments[self.returned]
         return None if not made else made[0] if len(made) == 1 else tuple(made)
@@ -149,6 +162,7 @@ def _known(loaded: Loaded | LoadedProgram, arguments: Sequence[Any], given: int)
         [k for item, k in zip(parameters, order, strict=True) if k is not None and _written(item)],
         made,
         libraries[0] if libraries else "",
+        "torch" in libraries,
         given if len(arguments) > given else None,
     )
 
@@ -171,9 +185,9 @@ def _read_ours(array: Array) -> Read:
 def _read_torch(tensor: Any) -> Read:
     """A tensor on the CPU has a form, too, and is never learnt: the number of its device is -1.
 
-    Nor is that of a lazily negated one, which is refused.
+    Nor is that of one that is refused: lazily negated, or recorded by autograd.
     """
-    form = tensor.shape, tensor.dtype, tensor.stride(), tensor.get_device(), tensor.requires_grad
+    form = tensor.shape, tensor.dtype, tensor.stride(), tensor.get_device(), is_recorded(tensor)
     return (*form, tensor.is_neg()), tensor.data_ptr()
 
 
@@ -184,13 +198,16 @@ def _read_cupy(array: Any) -> Read:
 def _read_any(value: Any) -> Read:
     """Reads one of a class that wasn't met yet. Subclasses may mean something else by their attributes."""
     kind = type(value)
-    reader = {("torch", "Tensor"): _read_torch, ("cupy", "ndarray"): _read_cupy}.get(
-        (library_of(value), kind.__name__)
-    )
+    reader = _KNOWN.get((library_of(value), kind.__name__))
     if reader is None:
         return None, 0
     _READERS[kind] = reader
     return reader(value)
 
 
+_KNOWN: dict[tuple[str, str], Callable[[Any], Read]] = {
+    ("torch", "Tensor"): _read_torch,
+    ("torch", "Parameter"): _read_torch,
+    ("cupy", "ndarray"): _read_cupy,
+}
 _READERS: dict[type, Callable[[Any], Read]] = {Array: _read_ours, Packed: _read_ours}

@@ -1,0 +1,49 @@
+"""What compiled code knows of PyTorch: torch_tensors.ll, loaded when a call has a tensor for the first time."""
+
+from __future__ import annotations
+
+import ctypes
+from importlib.resources import files
+
+from taskc.backend.cpu import jit
+from taskc.backend.cpu.kept import object_of
+from taskc.backend.cpu.module import head_text
+from taskc.backend.cpu.processor import host
+from taskc.dlpack import DTYPES, type_code
+from taskc.torch_tensors import Door, door
+
+_table = (ctypes.c_void_p * 2)()  # read_tensor and new_tensor: null as long as they aren't there
+TABLE = ctypes.addressof(_table)
+_kept: list[object] = []  # what compiled code has addresses of, for as long as the process lives
+
+
+class _Sample(ctypes.Structure):
+    """A row of @samples."""
+
+    _fields_ = (("type", ctypes.c_int32), ("tensor", ctypes.c_void_p))
+
+
+def admit_tensors() -> None:
+    """From now on compiled code takes tensors itself, where this PyTorch lets it."""
+    if _table[0]:
+        return
+    found = door(DTYPES)
+    if found is None:
+        return
+    text = (files("taskc.backend.cpu") / "torch_tensors.ll").read_text("utf-8")
+    code = object_of("torch_tensors", f"{head_text(host())}\n{text}").code
+    names = ("read_tensor", "new_tensor", "torch", "samples")
+    library = jit.load_object(code, "taskc.torch_tensors", names)
+    _fill(library, found)
+    _kept.append((library, found))
+    _table[1] = library["new_tensor"]
+    _table[0] = library["read_tensor"]
+
+
+def _fill(library: jit.Library, found: Door) -> None:
+    """Writes what @torch and @samples hold."""
+    words = (found.read, *map(id, found.objects))
+    (ctypes.c_void_p * len(words)).from_address(library["torch"])[:] = [*words]
+    rows = (_Sample * len(found.samples)).from_address(library["samples"])
+    for row, (dtype, tensor) in zip(rows, found.samples.items(), strict=True):
+        row.type, row.tensor = type_code(dtype), id(tensor)
