@@ -1,4 +1,4 @@
-"""What a user waits for: the import, the first call of a kernel, and every call.
+"""What a user waits for: the import, the first call of a kernel, and every call, by what it is called with.
 
     python benchmarks/latency.py [--quick] [--json FILE]
 
@@ -8,12 +8,14 @@ or proofs and lowering left out (from the cache). The work itself takes microsec
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from report import Row, finish, parse_options
 
@@ -39,36 +41,75 @@ print(time.perf_counter() - start)
 # What happens once in a process, whatever is called: llvmlite and the grammars are loaded.
 WARM = "matmul(3, 5, 7)(np.ones((3, 7), np.float32), np.ones((7, 5), np.float32))"
 
+# By what is called with; round after round, so that each meets the machine as the others do.
 CALLS = """
+import json
 import time
+import warnings
+
 import numpy as np
 import taskc as tc
 from taskc import f32, spatial
+
+try:
+    import torch
+except ImportError:
+    torch = None
 
 @tc.kernel(workers=16)
 def add(a: f32[16], b: f32[16], c: tc.out[f32[16]]):
     for i in spatial(16):
         c[i] = a[i] + b[i]
 
+class Exporting:
+    def __init__(self):
+        self.array = np.ones(16, np.float32)
+        self.__dlpack__, self.__dlpack_device__ = self.array.__dlpack__, self.array.__dlpack_device__
+
 a, b, c = (np.ones(16, np.float32) for _ in range(3))
-add(a, b, out=c)
-best = 1.0
-for _ in range(50):
-    start = time.perf_counter()
-    for _ in range(2000):
-        add(a, b, out=c)
-    best = min(best, (time.perf_counter() - start) / 2000)
-print(best)
+x, y, z = (Exporting() for _ in range(3))
+calls = {
+    "NumPy, out=": lambda: add(a, b, out=c),
+    "NumPy": lambda: add(a, b),
+    "DLPack, out=": lambda: add(x, y, out=z),
+    "DLPack": lambda: add(x, y),
+}
+if torch is not None:
+    p, q, r = (torch.ones(16) for _ in range(3))
+    weight = torch.nn.Parameter(torch.ones(16))
+    operator = tc.torch.operator(add, "benchmark::add")
+    torch.set_grad_enabled(False)
+
+    calls |= {
+        "PyTorch, out=": lambda: add(p, q, out=r),
+        "PyTorch": lambda: add(p, q),
+        "PyTorch, a Parameter": lambda: add(weight, q),
+        "PyTorch, as an operator": lambda: operator(p, q),
+        "torch.add, out=": lambda: torch.add(p, q, out=r),
+        "torch.add": lambda: torch.add(p, q),
+    }
+best = dict.fromkeys(calls, 1.0)
+for call in calls.values():
+    for _ in range(100):
+        call()
+for _ in range(40):
+    for name, call in calls.items():
+        count = 100 if "DLPack" in name else 1000
+        start = time.perf_counter()
+        for _ in range(count):
+            call()
+        best[name] = min(best[name], (time.perf_counter() - start) / count)
+print(json.dumps(best))
 """
 
 
-def seconds(program: str, cache: str) -> float:
+def measured(program: str, cache: str) -> Any:
     file = Path(cache) / "program.py"  # a kernel's source has to be somewhere
     file.write_text(program)
     environment = os.environ | {"TASKC_CACHE": cache}
     command = [sys.executable, str(file)]
     done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-    return float(done.stdout)
+    return json.loads(done.stdout)
 
 
 def main() -> None:
@@ -80,22 +121,27 @@ def main() -> None:
         rows.append(Row("latency", case, 1, median(times) * 1e3))
 
     with TemporaryDirectory() as cache:
-        add("import taskc", [seconds(IMPORT, cache) for _ in range(repeats)])
-        add("a call of a compiled kernel, 3 arrays", [seconds(CALLS, cache) for _ in range(3)])
+        add("import taskc", [measured(IMPORT, cache) for _ in range(repeats)])
+        rounds = [measured(CALLS, cache) for _ in range(3)]
+    for name in rounds[0]:
+        add(f"a call of a compiled kernel, 3 arrays: {name}", [calls[name] for calls in rounds])
+    if len(rounds[0]) < 5:
+        print("PyTorch isn't installed: its tensors are left out")
     for m in (128, 1):
         cold, cached = [], []
         for _ in range(repeats):
             with TemporaryDirectory() as cache:
                 program = FIRST.format(m=m, warm=WARM)
-                cold.append(seconds(program, cache))
-                cached.append(seconds(program, cache))
+                cold.append(measured(program, cache))
+                cached.append(measured(program, cache))
         add(f"first call, matmul {m}x768x768: cold", cold)
         add(f"first call, matmul {m}x768x768: from the cache", cached)
     with TemporaryDirectory() as cache:
         program = FIRST.format(m=128, warm="")
-        seconds(program, cache)
+        measured(program, cache)
         add(
-            "the same, first kernel of a process", [seconds(program, cache) for _ in range(repeats)]
+            "the same, first kernel of a process",
+            [measured(program, cache) for _ in range(repeats)],
         )
     finish(rows, options.json)
 

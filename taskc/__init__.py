@@ -106,7 +106,7 @@ from taskc.settings import VERSION
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from taskc import device, onnx
+    from taskc import device, onnx, torch
     from taskc.arguments import ArgumentError, CopyWarning
     from taskc.checking import check
     from taskc.driver import CheckError
@@ -229,6 +229,7 @@ __all__ = [
     "tf32",
     "tile",
     "tiles",
+    "torch",
     "trace",
     "trunc",
     "truncdiv",
@@ -254,6 +255,7 @@ _LOADED_LATER = {
     "onnx": "taskc.onnx",
     "register_pass": "taskc.user_passes",
     "save_bundle": "taskc.onnx.bundled",
+    "torch": "taskc.torch",
     "tune": "taskc.tune",
 }
 
@@ -262,7 +264,7 @@ def __getattr__(name: str) -> Any:
     if name not in _LOADED_LATER:
         raise AttributeError(f"module 'taskc' has no attribute {name!r}")
     module = importlib.import_module(_LOADED_LATER[name])
-    value = module if name in ("device", "onnx", "tune") else getattr(module, name)
+    value = module if name in ("device", "onnx", "torch", "tune") else getattr(module, name)
     globals()[name] = value
     return value
 

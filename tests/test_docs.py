@@ -71,7 +71,13 @@ def execute(code: str, file: str, namespace: dict[str, Any]) -> tuple[str, bool]
     return "\n".join(line.rstrip() for line in output.strip("\n").splitlines()), bool(said)
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=[path.stem for path in DOCUMENTS])
+def programs_of(path: Path) -> Any:
+    """The document as a case of a test; one is for those who have PyTorch."""
+    marks = [pytest.mark.torch] if path.stem == "torch" else []
+    return pytest.param(path, id=path.stem, marks=marks)
+
+
+@pytest.mark.parametrize("path", [*map(programs_of, DOCUMENTS)])
 def test_the_programs_run_and_say_what_is_shown(path: Path, request: pytest.FixtureRequest) -> None:
     if path.stem == "cuda":  # on a fake device
         request.getfixturevalue("compiled")
@@ -94,6 +100,7 @@ def test_all_documents_are_here() -> None:
         "onnx",
         "passes",
         "profiling",
+        "torch",
         "tuning",
         "tutorial",
     ]

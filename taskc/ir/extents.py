@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from taskc.errors import InternalError
 from taskc.ir import build, nodes as ir
 from taskc.ir.affine import affine, constant_difference
@@ -23,7 +25,10 @@ def extent_value(extent: int | Expression, sizes: Mapping[Variable, Any]) -> int
         case ir.Constant(value=value):
             return int(value)
         case Variable():
-            return int(sizes[extent])
+            size = sizes[
+                extent
+            ]  # a number of NumPy's has 32 bits, perhaps; one of torch.compile's stays as it is
+            return int(size) if isinstance(size, np.generic) else size
         case ir.Cast():
             return extent_value(extent.operand, sizes)
         case ir.Binary(operator="+" | "-" | "*" | "//" | "%" as operator):
