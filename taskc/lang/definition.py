@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import update_wrapper
+from pickle import PicklingError
 from types import FunctionType
 from typing import Any, TypeAlias
 
@@ -98,6 +100,20 @@ class Definition(Described, ABC):
         refuse_handles((*args, *keywords.values()))
         return _runner[0](self, args, keywords)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles it as functions are, by name: whoever reads that imports the module, and compiles there."""
+        where = self.__module__, getattr(self, "__qualname__", self.name)
+        try:
+            is_there = _named(*where) is self
+        except (ImportError, AttributeError):
+            is_there = False
+        if not is_there:
+            raise PicklingError(
+                f"{self.described} can't be pickled: it isn't found as {'.'.join(where)}; what a function"
+                " makes is made anew in the other process"
+            )
+        return _named, where
+
     @property
     def signature(self) -> str:
         """Its name and parameters, as in `add(a: f32[64], y: out f32[64])`."""
@@ -175,6 +191,13 @@ class Definition(Described, ABC):
             array = _random(random, item.dtype, shape)
             arrays.append(array if isinstance(item, Tensor) else array[()])
         return tuple(arrays)
+
+
+def _named(module: str, name: str) -> Any:
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
 
 
 class KernelDefinition(Definition):

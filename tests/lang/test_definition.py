@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -189,3 +193,54 @@ def test_a_kernel_that_was_read_has_no_function() -> None:
     (own,) = read.dimensions
     assert (own.name, own.multiple) == ("n", 16)
     assert [array.shape for array in read.example()] == [(32, 3), (5,), (2,), (50,), (), ()]
+
+
+WORKER = """
+import multiprocessing
+import pickle
+from concurrent.futures import ProcessPoolExecutor
+
+import numpy as np
+import operators
+
+if __name__ == "__main__":
+    assert pickle.loads(pickle.dumps(operators.double)) is operators.double
+    x = np.arange(4, dtype=np.float32)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as workers:
+        for made in (operators.double, operators.twice):
+            print(workers.submit(made, x).result())
+"""
+
+OPERATORS = """
+import taskc as tc
+
+@tc.kernel(workers=4)
+def double(x: tc.f32[4], y: tc.out[tc.f32[4]]):
+    for i in tc.spatial(4):
+        y[i] = 2 * x[i]
+
+@tc.program
+def twice(x: tc.f32[4], y: tc.out[tc.f32[4]]):
+    double(double(x), out=y)
+"""
+
+
+def test_what_is_at_the_top_of_a_module_goes_to_workers_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "operators.py").write_text(OPERATORS)
+    (tmp_path / "worker.py").write_text(WORKER)
+    command = [sys.executable, str(tmp_path / "worker.py")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["[0. 2. 4. 6.]", "[ 0.  4.  8. 12.]"], done.stderr
+
+
+def test_what_a_function_makes_is_not_pickled() -> None:
+    made = matmul(64, 64, 64)
+    with pytest.raises(pickle.PicklingError) as caught:
+        pickle.dumps(made)
+    assert str(caught.value) == (
+        f"the kernel 'kernel' can't be pickled: it isn't found as {made.__module__}.{made.__qualname__}; what a"
+        " function makes is made anew in the other process"
+    )
+    read = KernelDefinition.of(made.ir)
+    with pytest.raises(pickle.PicklingError, match="it isn't found as"):
+        pickle.dumps(read)
