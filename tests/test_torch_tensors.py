@@ -150,6 +150,24 @@ def as_array_or(value: Any) -> np.ndarray:
     return value if isinstance(value, np.ndarray) else as_array(value)
 
 
+def test_a_parameter_with_a_layout_takes_the_logical_tensor(torch: Any) -> None:
+    @tc.kernel(workers=4)
+    def sums(x: tc.f32[8, 4].laid(tc.repeat(4, 1) * tc.repeat(2, 4)), y: tc.out[tc.f32[4]]):
+        for j in tc.spatial(4):
+            total = tc.f32(0)
+            for i in range(8):
+                total += x[i, j]
+            y[j] = total
+
+    table = np.arange(32, dtype=np.float32).reshape(8, 4)
+    packed = sums.pack(table)
+    for _ in range(3):
+        same(sums(tensor_of(torch, table)), table.sum(0))
+        np.testing.assert_array_equal(sums(packed), table.sum(0))
+    text = refused(sums, tensor_of(torch, np.asarray(packed)))  # as long as what is packed
+    assert text == "sums(): argument 'x' must be f32[8, 4], not f32[32]"
+
+
 def test_the_simulator_makes_tensors_too(torch: Any) -> None:
     made = driver.call(make_add(), (tensor_of(torch, A), B), {}, "sim")
     assert type(made) is torch.Tensor
@@ -350,7 +368,7 @@ def test_later_calls_are_compiled_code_s(torch: Any) -> None:
 
 
 def test_nothing_is_kept_of_a_call(torch: Any) -> None:
-    x, wrong = tensor_of(torch, A), tensor_of(torch, A[:5])
+    x, wrong, whole = tensor_of(torch, A), tensor_of(torch, A[:5]), np.ones(37, np.int32)
     with guards.absent():
         add = quick(make_add(), x, x)
 
@@ -359,11 +377,12 @@ def test_nothing_is_kept_of_a_call(torch: Any) -> None:
         add(x, B)
         refused(add, x, wrong)
         refused(add, wrong, x)
+        refused(add, whole, x)
 
     def counts() -> list[int]:
         call()
         gc.collect()  # what pytest keeps of errors goes in circles
-        return [sys.getrefcount(it) for it in (x, wrong, B, torch.Tensor)]
+        return [sys.getrefcount(it) for it in (x, wrong, whole, B, torch.Tensor)]
 
     counts()
     assert counts() == counts()

@@ -81,7 +81,7 @@ class Tensor:
         return Tensor(self.memory, **self.said)
 
     def contiguous(self) -> Tensor:
-        return Tensor(np.ascontiguousarray(self.memory))
+        return Tensor(np.ascontiguousarray(self.memory), self.requires_grad)
 
     def __getitem__(self, at: slice) -> Tensor:
         return Tensor(self.memory[at])
