@@ -16,7 +16,7 @@ from taskc.backend.cpu.emit import Emitter, emitted
 from taskc.backend.cpu.entry import call_of_kernel, entry_text
 from taskc.backend.cpu.function import python_function
 from taskc.backend.cpu.math import math_function
-from taskc.backend.cpu.module import module_text, optimized
+from taskc.backend.cpu.module import DUE, GO_ON, LOOK, module_text, optimized
 from taskc.backend.cpu.pool import pool
 from taskc.backend.cpu.processor import Processor
 from taskc.backend.cpu.unpacking import Called, has_entry
@@ -27,6 +27,8 @@ from taskc.ir.depth import deeply
 from taskc.ir.extents import size_in_bytes
 from taskc.ir.nodes import Tensor
 from taskc.ir.rewrite import map_children, substitute, walk
+
+_GIVEN_UP = 3  # what run returns
 
 _MOST = 1 << 28  # bytes of one array of a block or of a worker: a vector of 16 has 4 GiB
 
@@ -122,7 +124,9 @@ class Loaded:
         self.kernel = kernel
         self.compiled = compiled
         exported = ["job", "count", *(["entry", "context"] if compiled.has_entry else [])]
-        self.library = jit.load_object(compiled.code, kernel.name, exported)
+        names = {DUE: "due", LOOK: "look", GO_ON: "go_on"}
+        imported = {name: pool().library[it] for name, it in names.items()}
+        self.library = jit.load_object(compiled.code, kernel.name, exported, imported)
         self._count = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.library["count"])
         # The threads are made when there is something to run.
         self._run: Callable[..., int] | None = None
@@ -147,6 +151,8 @@ class Loaded:
         arguments = (self.library["job"], abs(signed), words.ctypes.data)
         while (status := self._run(*arguments, self.compiled.scratch, signed > 0)) == 1:
             pool().prepare(self.compiled.scratch)
+        if status == _GIVEN_UP:
+            pool().raise_again()
         if status:
             raise MemoryError(f"no {self.compiled.scratch} bytes of scratch memory")
         return int(words[-1])
