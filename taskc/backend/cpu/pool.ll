@@ -54,6 +54,10 @@ declare void @PyGILState_Release(i32)
 declare i32 @PyErr_CheckSignals()
 declare void @PyErr_Fetch(ptr, ptr, ptr)
 declare void @PyErr_Restore(ptr, ptr, ptr)
+declare void @PyErr_WriteUnraisable(ptr)
+declare ptr @PyObject_CallFunction(ptr, ptr, ...)
+declare void @Py_DecRef(ptr)
+@two_numbers = internal constant [3 x i8] c"LL\00"
 
 ; Notes that the main thread is here. The result is for @leave.
 define internal i32 @enter() {
@@ -154,6 +158,42 @@ end:
   ret ptr null
 }
 
+; Of the main thread: the call that it is in ends at the next look.
+define internal void @keep_exception() {
+  call void @PyErr_Fetch(ptr @exception, ptr getelementptr (ptr, ptr @exception, i64 1),
+    ptr getelementptr (ptr, ptr @exception, i64 2))
+  %inside = load volatile i32, ptr @inside
+  store volatile i32 %inside, ptr @raised
+  store volatile i8 1, ptr @due
+  ret void
+}
+
+; Hands the values of the print of this number to a Python function.
+define void @print(ptr %function, i64 %number, ptr %words) noinline cold {
+  %state = call i32 @PyGILState_Ensure()
+  %address = ptrtoint ptr %words to i64
+  %made = call ptr (ptr, ptr, ...) @PyObject_CallFunction(ptr %function, ptr @two_numbers, i64 %number, i64 %address)
+  %is_made = icmp ne ptr %made, null
+  br i1 %is_made, label %fine, label %wrong
+fine:
+  call void @Py_DecRef(ptr %made)
+  br label %end
+wrong:
+  %self = call i64 @pthread_self()
+  %main = load i64, ptr @main
+  %is_main = icmp eq i64 %self, %main
+  br i1 %is_main, label %keep, label %say
+keep:
+  call void @keep_exception()
+  br label %end
+say:                              ; nobody is there to take it
+  call void @PyErr_WriteUnraisable(ptr %function)
+  br label %end
+end:
+  call void @PyGILState_Release(i32 %state)
+  ret void
+}
+
 ; Whether who runs blocks with this scratch memory gives up. Where `due` is raised, everybody asks.
 define i1 @look(ptr %scratch) noinline cold {
   %self = call i64 @pthread_self()
@@ -174,12 +214,8 @@ fine:
   call void @PyGILState_Release(i32 %state)
   ret i1 false
 wrong:
-  call void @PyErr_Fetch(ptr @exception, ptr getelementptr (ptr, ptr @exception, i64 1),
-    ptr getelementptr (ptr, ptr @exception, i64 2))
+  call void @keep_exception()
   call void @PyGILState_Release(i32 %state)
-  %inside = load volatile i32, ptr @inside
-  store volatile i32 %inside, ptr @raised
-  store volatile i8 1, ptr @due
   ret i1 true
 other:                            ; a helper's scratch is in the table
   %has_helpers = icmp eq i32 %raised, 2

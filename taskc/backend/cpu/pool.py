@@ -174,6 +174,7 @@ class Pool:
             "due",
             "look",
             "go_on",
+            "print",
             "raise",
             "main",
             "inside",

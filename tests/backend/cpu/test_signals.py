@@ -63,6 +63,16 @@ def short_series(terms: i64, x: f32[16], y: tc.out[f32[16]]):
         y[i] = total
 
 
+@tc.kernel(workers=16)
+def chatty(end: i64, y: tc.out[i64[16]]):
+    n = i64(0)
+    while n != end:
+        n += 1
+        tc.print("{}", n)
+    for i in spatial(16):
+        y[i] = n
+
+
 @tc.program(fuse=False)
 def many_series(terms: i64, x: f32[16], y: tc.out[f32[16]]):
     z = short_series(terms, x)
@@ -104,7 +114,7 @@ test_signals.{name}()
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=60,
     )
     assert (ended.returncode, ended.stderr) == (0, "")
 
@@ -165,6 +175,22 @@ def handlers() -> None:
 def test_a_handler_runs_meanwhile() -> None:
     """It may call kernels; where it raises nothing the call goes on, and has its result."""
     in_a_process("handlers")
+
+
+def prints() -> None:
+    os.environ["TASKC_TARGET"] = "cpu"
+    chatty(1)
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (this process ends)
+    assert interrupted(lambda: chatty(-1)) < 5
+    sys.stdout.close()
+    with pytest.raises(ValueError, match="closed file"):
+        chatty(-1)
+    sys.stdout = sys.__stdout__
+    assert is_well()
+
+
+def test_an_interrupt_while_a_kernel_prints() -> None:
+    in_a_process("prints")
 
 
 def other_threads() -> None:
