@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import taskc as tc
@@ -28,6 +29,7 @@ from tests.passes.kernels import (
 )
 from tests.programs.generator import program
 from tests.programs.runner import parsed
+from tests.stages import changes
 
 Golden = Callable[[str, str], None]
 SEED = 7
@@ -530,3 +532,20 @@ def test_random_programs_have_no_barrier_too_many(first: int) -> None:
             seen += 1
             assert not is_synchronized(without(made, barrier)), (number, barrier.orders)
     assert seen >= 10
+
+
+def test_what_a_block_prints_it_prints_once() -> None:
+    """Outside of mapping loops it is the block that prints, and inside each worker."""
+
+    @tc.kernel(workers=64)
+    def chatty(x: tc.f32[128]):
+        for (k,) in tc.tiles((128,), by=(64,)):
+            tc.print("block {}", k)
+            for i in tc.spatial(64):
+                tc.print("{}", k + i)
+
+    for step in changes(chatty.ir):
+        lines: list[str] = []
+        run(step.kernel, [np.zeros(128, np.float32)], on_print=lines.append)
+        expected = ["block 0", "block 64", *map(str, range(128))]
+        assert sorted(lines) == sorted(expected), step.name

@@ -12,12 +12,13 @@ import numpy as np
 
 from taskc.backend.cpu import jit
 from taskc.backend.cpu.cost import count_text
-from taskc.backend.cpu.emit import Emitter, emitted
+from taskc.backend.cpu.emit import PRINT, PRINTER, Emitter, emitted
 from taskc.backend.cpu.entry import call_of_kernel, entry_text
 from taskc.backend.cpu.function import python_function
 from taskc.backend.cpu.math import math_function
-from taskc.backend.cpu.module import module_text, optimized
+from taskc.backend.cpu.module import DUE, GO_ON, LOOK, module_text, optimized
 from taskc.backend.cpu.pool import pool
+from taskc.backend.cpu.printing import writer
 from taskc.backend.cpu.processor import Processor
 from taskc.backend.cpu.unpacking import Called, has_entry
 from taskc.backend.packing import packed
@@ -28,6 +29,8 @@ from taskc.ir.extents import size_in_bytes
 from taskc.ir.nodes import Tensor
 from taskc.ir.rewrite import map_children, substitute, walk
 
+_GIVEN_UP = 3  # what run returns
+
 _MOST = 1 << 28  # bytes of one array of a block or of a worker: a vector of 16 has 4 GiB
 
 
@@ -37,6 +40,7 @@ class Compiled:
     scratch  bytes of memory that a block needs: what is shared, and what is private and has no room on the stack
     spilled  bytes that a worker keeps in memory across barriers
     asserts  what each of the program's assertions says, and where it stands
+    prints   what each `tc.print` says, and the types of its values
     """
 
     code: bytes
@@ -44,6 +48,7 @@ class Compiled:
     spilled: int
     has_entry: bool
     asserts: tuple[tuple[str, Location], ...] = ()
+    prints: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def to_bytes(self) -> bytes:
         description = asdict(self)
@@ -55,14 +60,17 @@ class Compiled:
         text, _, code = content.partition(b"\n")
         description = json.loads(text)
         asserts = tuple([(said, Location(**loc)) for said, loc in description.pop("asserts")])
-        return Compiled(code=code, asserts=asserts, **description)
+        prints = tuple([(said, tuple(types)) for said, types in description.pop("prints")])
+        return Compiled(code=code, asserts=asserts, prints=prints, **description)
 
 
 def compile_kernel(lean: ir.Kernel, processor: Processor) -> Compiled:
     text, emitter = llvm_text(lean, processor)
     code = processor.machine.emit_object(optimized(text, processor))
     asserts = tuple([(node.text, node.loc) for node in emitter.asserts])
-    return Compiled(code, emitter.privates.scratch, emitter.spilled, has_entry(lean), asserts)
+    prints = tuple([(p.text, tuple([v.dtype.name for v in p.values])) for p in emitter.prints])
+    scratch, spilled = emitter.privates.scratch, emitter.spilled
+    return Compiled(code, scratch, spilled, has_entry(lean), asserts, prints)
 
 
 @deeply
@@ -122,7 +130,12 @@ class Loaded:
         self.kernel = kernel
         self.compiled = compiled
         exported = ["job", "count", *(["entry", "context"] if compiled.has_entry else [])]
-        self.library = jit.load_object(compiled.code, kernel.name, exported)
+        names = {DUE: "due", LOOK: "look", GO_ON: "go_on"}
+        imported = {name: pool().library[it] for name, it in names.items()}
+        if compiled.prints:
+            self._writer = writer(compiled.prints)  # which code calls
+            imported.update({PRINT: pool().library["print"], PRINTER: id(self._writer)})
+        self.library = jit.load_object(compiled.code, kernel.name, exported, imported)
         self._count = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.library["count"])
         # The threads are made when there is something to run.
         self._run: Callable[..., int] | None = None
@@ -147,6 +160,8 @@ class Loaded:
         arguments = (self.library["job"], abs(signed), words.ctypes.data)
         while (status := self._run(*arguments, self.compiled.scratch, signed > 0)) == 1:
             pool().prepare(self.compiled.scratch)
+        if status == _GIVEN_UP:
+            pool().raise_again()
         if status:
             raise MemoryError(f"no {self.compiled.scratch} bytes of scratch memory")
         return int(words[-1])

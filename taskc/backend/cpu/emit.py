@@ -21,6 +21,7 @@ from taskc.backend.cpu.builder import (
     Value,
     constant,
     constants,
+    stored_type,
     type_of,
 )
 from taskc.backend.cpu.flow import Flow
@@ -34,7 +35,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.extents import size_in_elements
 from taskc.ir.nodes import SHARED, Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import tensors_of, walk
-from taskc.ir.types import i32, i64
+from taskc.ir.types import boolean, i32, i64
 
 # LLVM's time grows with the square of straight-line code: so many instructions of a loop are written out,
 # and fewer where the whole would be larger than MOST, unless registers may be picked by it.
@@ -44,6 +45,9 @@ MOST = 8000
 # Without instructions for it, which come with vectors of so many bits, LLVM takes an access to scattered
 # elements apart: two instructions for each of 16.
 _SCATTERED_BITS, _PIECES = 512, 32
+
+# Takes what writes lines, a function of Python's, the number of a `tc.print`, and its values.
+PRINT, PRINTER = "taskc_print", "taskc_printer"
 
 _MOST_REGISTERS = 128  # of each lane: a larger array is memory
 
@@ -91,6 +95,7 @@ class Emitter:
         self.operations = Operations(self.values)
         self.spilled = 0  # bytes a worker keeps across barriers
         self.asserts: list[ir.Assert] = []
+        self.prints: list[ir.Print] = []
 
     # The function.
 
@@ -125,6 +130,7 @@ class Emitter:
         return "\n".join(
             [
                 *tables,
+                *([f"@{PRINTER} = external global i8"] if self.prints else []),
                 *self.builder.declared.values(),
                 f"define internal void @block({', '.join(listed)}) #0 {{",
                 "entry:",
@@ -240,7 +246,9 @@ class Emitter:
                 self.operations.makers[operation](statement)
             case ir.Assert():
                 self._assert(statement)
-            case ir.Barrier() | ir.Print() | ir.Breakpoint():
+            case ir.Print():
+                self._print(statement)
+            case ir.Barrier() | ir.Breakpoint():
                 pass
             case (
                 ir.Grid() | ir.Pipeline() | ir.Each() | ir.Move() | ir.Mma() | ir.Reduce() | ir.Scan()
@@ -268,6 +276,37 @@ class Emitter:
             self.builder.start(self.builder.label("never"))
 
         self.flow.branch(self.elementwise.any(wrong), give_up, None)
+
+    def _print(self, node: ir.Print) -> None:
+        """Hands each active lane's values over, as they lie in memory, a word each; Python makes the line."""
+        values = [self.values.spread(value) for value in node.values]
+        active = self.values.active()
+        words = self.builder.allocate(f"[{max(1, len(values))} x i64]", "printed")
+        number = len(self.prints)
+        self.prints.append(node)
+        self.builder.declare("void", PRINT, "ptr", "i64", "ptr")
+
+        def hand_over(lane: Value) -> None:
+            for place, value in enumerate(values):
+                one = self.elementwise.lane(value, lane)
+                kind, text = stored_type(one.dtype), one.text
+                if one.dtype is boolean:
+                    text = self.builder.pure(f"zext i1 {text} to i8")
+                to = self.builder.pure(f"getelementptr i64, ptr {words}, i64 {place}")
+                self.builder.emit(f"store {kind} {text}, ptr {to}")
+            self.builder.emit(f"call void @{PRINT}(ptr @{PRINTER}, i64 {number}, ptr {words})")
+
+        def each(lane: Value) -> None:
+            if active is None:
+                hand_over(lane)
+            else:
+                holds = self.elementwise.lane(active, lane)
+                self.flow.branch(holds, lambda: hand_over(lane), None)
+
+        if self.values.lanes:
+            self.flow.count(constant(0, i64), constant(self.values.lanes, i64), 1, each)
+        else:
+            each(constant(0, i64))
 
     def _let(self, variable: Variable, value: Expression) -> None:
         made = self.values.let_value(value)

@@ -25,6 +25,10 @@ from taskc.ir.nodes import Kernel, Tensor, Variable
 from taskc.ir.program import Program
 from taskc.ir.signature import outputs_of
 
+GIVEN_UP = (
+    1 << 31
+) - 1  # the number of no assertion: a handler of a signal has raised an exception
+
 _DECLARATIONS = """\
 declare i32 @PyObject_GetBuffer(ptr, ptr, i32)
 declare void @PyBuffer_Release(ptr)
@@ -119,7 +123,9 @@ define internal i64 @call(ptr %words) {{
   %ran = icmp eq i32 %result, 0
   %number = load i64, ptr %status
   %code = select i1 %ran, i64 %number, i64 -1
-  ret i64 %code
+  %is_over = icmp eq i32 %result, 3
+  %answer = select i1 %is_over, i64 {GIVEN_UP}, i64 %code
+  ret i64 %answer
 }}"""
 
 
@@ -148,7 +154,8 @@ missing:
 def entry_text(called: Called, call: str, addresses: int = 1) -> str:
     """`entry`, which hands the words of all arguments to `call`.
 
-    call       a function that returns 0, the number of an assertion that failed, or less than 0 where it hasn't run
+    call       a function that returns 0, the number of an assertion that failed, GIVEN_UP, or less than 0 where it
+               hasn't run
     addresses  how many it needs of the context
     """
     return _Entry(called, call, addresses, Unpacking(called)).text()

@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from taskc.backend.cpu.builder import Value, constant
+from taskc.backend.cpu.module import look_text
 from taskc.backend.cpu.values import Values
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Tensor
+from taskc.ir.operations import TILED
+from taskc.ir.rewrite import walk
 from taskc.ir.types import boolean, i64
 
 
@@ -24,6 +27,9 @@ class Flow:
         self.builder = values.builder
         self.elementwise = values.elementwise
         self.privates = values.privates
+        # A handler of a signal may run a kernel of its own, with the same tile registers.
+        nodes = walk(values.kernel.body)
+        self.looks = not any(isinstance(n, ir.Do) and n.operation in TILED for n in nodes)
 
     def branch(
         self, holds: Value, then: Callable[[], None], otherwise: Callable[[], None] | None
@@ -85,7 +91,10 @@ class Flow:
         builder.start(end)
 
     def repeat(self, condition: Callable[[], Value], body: Callable[[], None]) -> None:
-        """Writes a loop that goes on as long as a condition holds, the same on all lanes."""
+        """Writes a loop that goes on as long as a condition holds, the same on all lanes.
+
+        It may never end, so signals are looked for at each turn.
+        """
         builder = self.builder
         head, inside, end = builder.label("while"), builder.label("body"), builder.label("end")
         builder.jump(head)
@@ -95,7 +104,10 @@ class Flow:
             builder.start(inside)
             with self.values.nested():
                 body()
-            builder.jump(head)
+            if self.looks:
+                builder.lines += look_text(builder.label("look"), head, "exit")
+            else:
+                builder.jump(head)
         builder.start(end)
 
     def masked_while(self, condition: Callable[[], Value], body: Callable[[], None]) -> None:

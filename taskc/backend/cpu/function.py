@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from taskc.backend.cpu.entry import context_size
+from taskc.backend.cpu.entry import GIVEN_UP, context_size
 from taskc.backend.cpu.jit import Library
+from taskc.backend.cpu.pool import pool
 from taskc.backend.cpu.torch_tensors import TABLE
 from taskc.backend.cpu.unpacking import BITS, Called, packed_of, viewed_of
 from taskc.ir.signature import outputs_of
@@ -35,6 +36,12 @@ def python_function(
     """
     if not _objects_are_plain():
         return None
+
+    def ended(number: int) -> None:
+        if number == GIVEN_UP:
+            pool().raise_again()
+        failed(number)
+
     outputs = outputs_of(called.parameters)
     classes = [packed_class(TensorType(t.dtype, t.shape, t.layout)) for t in packed_of(called)]
     types = [tensor.dtype.numpy for tensor in outputs]
@@ -44,7 +51,7 @@ def python_function(
         for dtype in (tensor.dtype, BITS[tensor.dtype.name])
     ]
     names = sys.intern("out"), sys.intern("dtype")
-    objects = (np.ndarray, np.empty, names[0], failed, names[1], np.ndarray.view)
+    objects = (np.ndarray, np.empty, names[0], ended, names[1], np.ndarray.view)
     described = (*types, *classes, *viewed)
     words = (addresses[0], *map(id, objects), TABLE, *map(id, described), *addresses[1:])
     assert len(words) == context_size(called) + len(addresses) - 1

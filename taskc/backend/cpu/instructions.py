@@ -51,6 +51,13 @@ class Instructions:
         bits = self.builder.pure(f"bitcast {mask.typed} to i{mask.lanes}")
         return Value(self.builder.pure(f"icmp ne i{mask.lanes} {bits}, 0"), boolean)
 
+    def lane(self, value: Value, number: Value) -> Value:
+        """The value of one lane."""
+        if not value.lanes:
+            return value
+        text = self.builder.pure(f"extractelement {value.typed}, {number.typed}")
+        return Value(text, value.dtype)
+
     def first(self, value: Value, mask: Value | None = None) -> Value:
         """The value of the first lane on which a mask holds; where it holds nowhere, of any."""
         if not value.lanes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -42,11 +42,16 @@ class Library:
         del self._tracker  # whose end is the code's, before that of what linked it
 
 
-def load_object(code: bytes, name: str, exported: Sequence[str]) -> Library:
+def load_object(
+    code: bytes, name: str, exported: Sequence[str], imported: Mapping[str, int] | None = None
+) -> Library:
+    """`imported` are the addresses of what it has from other libraries."""
     global _newest
     builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
     for symbol in exported:
         builder.export_symbol(symbol)
+    for symbol, address in (imported or {}).items():
+        builder.import_symbol(symbol, address)
     with _lock:
         linker, left = _newest
         if not left:

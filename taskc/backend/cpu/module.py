@@ -20,6 +20,25 @@ from taskc.ir import nodes as ir
 from taskc.ir.nodes import Tensor
 from taskc.ir.target import TARGETS
 
+# Of the pool: what is raised where signals are to be looked for, and who looks. It touches nothing of a kernel's.
+DUE, LOOK, GO_ON = "taskc_due", "taskc_look", "taskc_go_on"
+_SIGNALS = f"""\
+@{DUE} = external global i8
+declare void @{GO_ON}(i64, i64, ptr, ptr, ptr) cold nounwind
+declare i1 @{LOOK}(ptr) cold nounwind memory(argmem: readwrite, inaccessiblemem: readwrite)"""
+
+
+def look_text(label: str, on: str, end: str) -> list[str]:
+    """In a loop of a block: goes `on`, or to the `end` where what is run for Python's main thread is to be given up."""
+    return [
+        f"  %{label}.due = load volatile i8, ptr @{DUE}",
+        f"  %{label}.is_due = icmp ne i8 %{label}.due, 0",
+        f"  br i1 %{label}.is_due, label %{label}, label %{on}",
+        f"{label}:",
+        f"  %{label}.ends = call i1 @{LOOK}(ptr %scratch)",
+        f"  br i1 %{label}.ends, label %{end}, label %{on}",
+    ]
+
 
 def module_text(kernel: ir.Kernel, processor: Processor, parts: Sequence[str]) -> str:
     """`parts` hold the block's function, and others; declarations may be repeated among them."""
@@ -40,6 +59,7 @@ def module_text(kernel: ir.Kernel, processor: Processor, parts: Sequence[str]) -
     return "\n".join(
         [
             head_text(processor),
+            _SIGNALS,
             "@nowhere = internal global [1024 x i8] zeroinitializer, align 64",
             *lines,
             *bodies,
@@ -80,15 +100,23 @@ def _job(kernel: ir.Kernel) -> str:
         [
             "define void @job(i64 %first, i64 %last, ptr %arguments, ptr %scratch) #1 {",
             *lines,
-            "  br label %head",
-            "head:",
-            "  %block = phi i64 [ %first, %0 ], [ %following, %body ]",
-            "  %more = icmp slt i64 %block, %last",
-            "  br i1 %more, label %body, label %end",
+            "  %any = icmp slt i64 %first, %last",
+            "  br i1 %any, label %body, label %end",
             "body:",
+            "  %block = phi i64 [ %first, %0 ], [ %following, %next ]",
             f"  call void @block({', '.join(passed)})",
             "  %following = add nsw i64 %block, 1",
-            "  br label %head",
+            "  %more = icmp slt i64 %following, %last",
+            "  br i1 %more, label %more_of_them, label %end",
+            "more_of_them:",
+            f"  %due = load volatile i8, ptr @{DUE}",
+            "  %is_due = icmp ne i8 %due, 0",
+            "  br i1 %is_due, label %look, label %next",
+            "look:",  # with a jump: who calls nothing has no registers to save
+            f"  tail call void @{GO_ON}(i64 %following, i64 %last, ptr %arguments, ptr %scratch, ptr @job)",
+            "  ret void",
+            "next:",
+            "  br label %body",
             "end:",
             "  ret void",
             "}",

@@ -12,7 +12,7 @@
 ; Whoever has `busy` owns all of the rest: work, or Python, which sets the pool up.
 ;
 ; What it needs of the system follows it: @pause for a moment, @sleep while the generation is as given
-; (the result is how many moments to leave out before the next sleep), and @wake all who sleep.
+; (the result is how many moments to leave out before the next sleep), @wake all who sleep, and @sig_block.
 
 %pool = type {
   i64, [56 x i8],       ; 0  state, on a cache line of its own
@@ -31,6 +31,234 @@
 }
 
 @pool = global %pool zeroinitializer, align 64
+
+; Signals are handled by Python, in its main thread, which may be in here for long. While it is, a watcher raises
+; `due` a few times a second, and the main thread lowers it: between two blocks, calls, or turns of a while it looks for
+; signals, as Python does between two of its instructions. Where a handler raises an exception, that is kept, all that
+; is run for the main thread ends at the next such place, and who called Python raises it again.
+@due = global i8 0
+@main = global i64 0                  ; the main thread, as pthread_self names it
+@inside = global i32 0       ; whether it is in here: 1, or 2 where it has the pool
+@raised = internal global i32 0       ; what `inside` was when a handler raised an exception
+@exception = internal global [3 x ptr] zeroinitializer
+@watching = global i8 0               ; whether there is a watcher
+
+declare i64 @pthread_self()
+declare i32 @pthread_create(ptr, ptr, ptr, ptr)
+declare i32 @pthread_detach(i64)
+declare i32 @pthread_sigmask(i32, ptr, ptr)
+declare i32 @sigfillset(ptr)
+declare i32 @usleep(i32)
+declare i32 @PyGILState_Ensure()
+declare void @PyGILState_Release(i32)
+declare i32 @PyErr_CheckSignals()
+declare void @PyErr_Fetch(ptr, ptr, ptr)
+declare void @PyErr_Restore(ptr, ptr, ptr)
+declare void @PyErr_WriteUnraisable(ptr)
+declare ptr @PyObject_CallFunction(ptr, ptr, ...)
+declare void @Py_DecRef(ptr)
+@two_numbers = internal constant [3 x i8] c"LL\00"
+
+; Notes that the main thread is here. The result is for @leave.
+define internal i32 @enter() {
+  %self = call i64 @pthread_self()
+  %main = load i64, ptr @main
+  %is_main = icmp eq i64 %self, %main
+  br i1 %is_main, label %note, label %end
+note:
+  %before = load i32, ptr @inside
+  store volatile i32 1, ptr @inside
+  %watching = load atomic i8, ptr @watching monotonic, align 1
+  %is_watched = icmp ne i8 %watching, 0
+  br i1 %is_watched, label %end, label %begin
+begin:
+  call void @begin_to_watch()
+  br label %end
+end:
+  %result = phi i32 [ -1, %0 ], [ %before, %note ], [ %before, %begin ]
+  ret i32 %result
+}
+
+; Notes that whoever came in has taken the pool.
+define internal void @has_pool(i32 %entered) {
+  %is_main = icmp sge i32 %entered, 0
+  br i1 %is_main, label %note, label %end
+note:
+  store volatile i32 2, ptr @inside
+  ret void
+end:
+  ret void
+}
+
+; The result is whether what ran was given up.
+define internal i1 @leave(i32 %entered) {
+  %is_main = icmp sge i32 %entered, 0
+  br i1 %is_main, label %note, label %no
+note:
+  store volatile i32 %entered, ptr @inside
+  %raised = load i32, ptr @raised
+  %is_raised = icmp ne i32 %raised, 0
+  br i1 %is_raised, label %yes, label %no
+yes:
+  store i32 0, ptr @raised
+  store volatile i8 0, ptr @due
+  ret i1 true
+no:
+  ret i1 false
+}
+
+define internal void @begin_to_watch() noinline cold {
+  %thread = alloca i64
+  store atomic i8 1, ptr @watching monotonic, align 1
+  %error = call i32 @pthread_create(ptr %thread, ptr null, ptr @watch, ptr null)
+  %is_there = icmp eq i32 %error, 0
+  br i1 %is_there, label %end, label %none
+none:
+  store atomic i8 0, ptr @watching monotonic, align 1
+  ret void
+end:
+  %handle = load i64, ptr %thread
+  %detached = call i32 @pthread_detach(i64 %handle)
+  ret void
+}
+
+; The watcher's life, which ends after 40 looks, ten seconds, that find the main thread elsewhere.
+define internal ptr @watch(ptr %nothing) {
+  %all = alloca [256 x i8], align 16
+  %filled = call i32 @sigfillset(ptr %all)
+  %how = load i32, ptr @sig_block
+  %masked = call i32 @pthread_sigmask(i32 %how, ptr %all, ptr null)
+  br label %nap
+nap:
+  %idle = phi i32 [ 0, %0 ], [ %still, %look ], [ 0, %stays ]
+  %slept = call i32 @usleep(i32 250000)
+  %inside = load volatile i32, ptr @inside
+  %is_inside = icmp ne i32 %inside, 0
+  %flag = zext i1 %is_inside to i8
+  store volatile i8 %flag, ptr @due
+  %more = add i32 %idle, 1
+  %still = select i1 %is_inside, i32 0, i32 %more
+  br label %look
+look:
+  %is_over = icmp uge i32 %still, 40
+  br i1 %is_over, label %ends, label %nap
+ends:                             ; who comes in from now on begins another one; who just has is seen after a moment
+  store atomic i8 0, ptr @watching seq_cst, align 1
+  %last = call i32 @usleep(i32 1000)
+  %late = load volatile i32, ptr @inside
+  %is_late = icmp ne i32 %late, 0
+  br i1 %is_late, label %takes, label %end
+takes:
+  %pair = cmpxchg ptr @watching, i8 0, i8 1 monotonic monotonic
+  %is_mine = extractvalue { i8, i1 } %pair, 1
+  br i1 %is_mine, label %stays, label %end
+stays:
+  br label %nap
+end:
+  ret ptr null
+}
+
+; Of the main thread: the call that it is in ends at the next look.
+define internal void @keep_exception() {
+  call void @PyErr_Fetch(ptr @exception, ptr getelementptr (ptr, ptr @exception, i64 1),
+    ptr getelementptr (ptr, ptr @exception, i64 2))
+  %inside = load volatile i32, ptr @inside
+  store volatile i32 %inside, ptr @raised
+  store volatile i8 1, ptr @due
+  ret void
+}
+
+; Hands the values of the print of this number to a Python function.
+define void @print(ptr %function, i64 %number, ptr %words) noinline cold {
+  %state = call i32 @PyGILState_Ensure()
+  %address = ptrtoint ptr %words to i64
+  %made = call ptr (ptr, ptr, ...) @PyObject_CallFunction(ptr %function, ptr @two_numbers, i64 %number, i64 %address)
+  %is_made = icmp ne ptr %made, null
+  br i1 %is_made, label %fine, label %wrong
+fine:
+  call void @Py_DecRef(ptr %made)
+  br label %end
+wrong:
+  %self = call i64 @pthread_self()
+  %main = load i64, ptr @main
+  %is_main = icmp eq i64 %self, %main
+  br i1 %is_main, label %keep, label %say
+keep:
+  call void @keep_exception()
+  br label %end
+say:                              ; nobody is there to take it
+  call void @PyErr_WriteUnraisable(ptr %function)
+  br label %end
+end:
+  call void @PyGILState_Release(i32 %state)
+  ret void
+}
+
+; Whether who runs blocks with this scratch memory gives up. Where `due` is raised, everybody asks.
+define i1 @look(ptr %scratch) noinline cold {
+  %self = call i64 @pthread_self()
+  %main = load i64, ptr @main
+  %is_main = icmp eq i64 %self, %main
+  %raised = load volatile i32, ptr @raised
+  br i1 %is_main, label %own, label %other
+own:
+  %is_raised = icmp ne i32 %raised, 0
+  br i1 %is_raised, label %yes, label %ask
+ask:
+  store volatile i8 0, ptr @due
+  %state = call i32 @PyGILState_Ensure()
+  %error = call i32 @PyErr_CheckSignals()
+  %is_fine = icmp eq i32 %error, 0
+  br i1 %is_fine, label %fine, label %wrong
+fine:
+  call void @PyGILState_Release(i32 %state)
+  ret i1 false
+wrong:
+  call void @keep_exception()
+  call void @PyGILState_Release(i32 %state)
+  ret i1 true
+other:                            ; a helper's scratch is in the table
+  %has_helpers = icmp eq i32 %raised, 2
+  br i1 %has_helpers, label %search, label %no
+search:
+  %scratches = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 8)
+  %helpers = load i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 6)
+  br label %each
+each:
+  %thread = phi i32 [ 0, %search ], [ %next, %compare ]
+  %is_left = icmp ule i32 %thread, %helpers
+  br i1 %is_left, label %compare, label %no
+compare:
+  %place = getelementptr ptr, ptr %scratches, i32 %thread
+  %there = load ptr, ptr %place
+  %is_it = icmp eq ptr %there, %scratch
+  %next = add i32 %thread, 1
+  br i1 %is_it, label %yes, label %each
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
+; What is left of a job after a look.
+define void @go_on(i64 %first, i64 %last, ptr %arguments, ptr %scratch, ptr %job) noinline cold {
+  %is_over = call i1 @look(ptr %scratch)
+  br i1 %is_over, label %end, label %next
+next:
+  tail call void %job(i64 %first, i64 %last, ptr %arguments, ptr %scratch)
+  ret void
+end:
+  ret void
+}
+
+; Sets the exception that was kept, for who called Python.
+define void @raise() {
+  %type = load ptr, ptr @exception
+  %value = load ptr, ptr getelementptr (ptr, ptr @exception, i64 1)
+  %trace = load ptr, ptr getelementptr (ptr, ptr @exception, i64 2)
+  call void @PyErr_Restore(ptr %type, ptr %value, ptr %trace)
+  ret void
+}
 
 declare i32 @sched_yield()
 declare ptr @aligned_alloc(i64, i64)
@@ -55,6 +283,13 @@ part:
   br label %see
 see:                              ; without taking its cache line from who is at it
   %before = phi ptr [ %calls, %part ], [ %call, %do ]
+  %due = load volatile i8, ptr @due
+  %is_due = icmp ne i8 %due, 0
+  br i1 %is_due, label %ask, label %count
+ask:
+  %stops = call i1 @look(ptr %scratch)
+  br i1 %stops, label %end, label %count
+count:
   %seen = load atomic i64, ptr %next monotonic, align 64
   %is_left = icmp slt i64 %seen, %part_end
   br i1 %is_left, label %take, label %leave
@@ -169,8 +404,16 @@ define void @release() {
 }
 
 ; Runs all blocks of a job, on all threads where `share` says that it is worth it. What it returns is 0;
-; 1 where the pool has to be set up first: threads, or scratch of so many bytes; 2 without memory.
+; 1 where the pool has to be set up first: threads, or scratch of so many bytes; 2 without memory; 3 where it was given up.
 define i32 @run(ptr %job, i64 %blocks, ptr %arguments, i64 %bytes, i1 %share) {
+  %entered = call i32 @enter()
+  %result = call i32 @run_for(i32 %entered, ptr %job, i64 %blocks, ptr %arguments, i64 %bytes, i1 %share)
+  %is_over = call i1 @leave(i32 %entered)
+  %answer = select i1 %is_over, i32 3, i32 %result
+  ret i32 %answer
+}
+
+define internal i32 @run_for(i32 %entered, ptr %job, i64 %blocks, ptr %arguments, i64 %bytes, i1 %share) {
   %call = alloca %call
   store ptr %job, ptr %call
   %arguments_place = getelementptr %call, ptr %call, i32 0, i32 1
@@ -214,6 +457,7 @@ refuse:
   call void @release()
   ret i32 1
 choose:
+  call void @has_pool(i32 %entered)
   %scratches = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 8)
   %scratch = load ptr, ptr %scratches
   call void @step(ptr %call, i64 %blocks, ptr %scratch, i1 %share)
@@ -283,7 +527,7 @@ join:
   %closed = atomicrmw and ptr @pool, i64 -2147483649 acq_rel
   br label %wait
 wait:
-  %spins = phi i64 [ 0, %join ], [ %more, %spin ], [ %spins, %yield ]
+  %spins = phi i64 [ 0, %join ], [ %more, %spin ], [ %spins, %yield ], [ %spins, %ask ]
   %now = load atomic i64, ptr @pool acquire, align 64
   %active = and i64 %now, 2147483647
   %over = icmp eq i64 %active, 0
@@ -297,6 +541,11 @@ spin:
   br label %wait
 yield:
   %y = call i32 @sched_yield()
+  %due = load volatile i8, ptr @due
+  %is_due = icmp ne i8 %due, 0
+  br i1 %is_due, label %ask, label %wait
+ask:
+  %stops = call i1 @look(ptr null)
   br label %wait
 end:
   ret void

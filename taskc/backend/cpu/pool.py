@@ -2,7 +2,7 @@
 
 pool.ll is what they do, and program.ll how many jobs are run at one go. They are made at the first call that
 needs them, again in the child of a fork, and live as long as the process: they never touch Python, so that its exit
-doesn't wait for them, and signals are left to Python's own threads.
+doesn't wait for them, and signals are left to Python's own threads. Its main thread sees them between two blocks.
 """
 
 from __future__ import annotations
@@ -82,7 +82,6 @@ wake:
 }}
 """
 _NAPPING = """
-declare i32 @usleep(i32)
 define internal i64 @sleep(i32 %generation) {
   %s = call i32 @usleep(i32 500)
   ret i64 1000000
@@ -152,6 +151,7 @@ def pool_text(system: str, machine: str) -> str:
     text = "".join([(folder / name).read_text("utf-8") for name in ("pool.ll", "program.ll")])
     rest = _ASLEEP.format(_FUTEX[machine]) if has_futex(system, machine) else _NAPPING
     pause = f'call void asm sideeffect "{_PAUSE[machine]}", ""()' if machine in _PAUSE else ""
+    rest += f"\n@sig_block = internal constant i32 {int(signal.SIG_BLOCK)}"
     return f"{text}{rest}\ndefine internal void @pause() {{\n  {pause}\n  ret void\n}}\n"
 
 
@@ -167,7 +167,19 @@ def pool_object() -> Object:
 class Pool:
     def __init__(self) -> None:
         names: tuple[str, ...] = ("pool", "run", "helper", "claim", "release")
-        names += ("step", "begin", "run_program")
+        names += (
+            "step",
+            "begin",
+            "run_program",
+            "due",
+            "look",
+            "go_on",
+            "print",
+            "raise",
+            "main",
+            "inside",
+            "watching",
+        )
         self._keeps_apart = has_futex(sys.platform, platform.machine())
         if self._keeps_apart:
             names += ("masks", "processors", "handles", "handled", "avoided")
@@ -177,6 +189,9 @@ class Pool:
         self._memory = _Pool.from_address(self.library["pool"])
         self._claim = ctypes.CFUNCTYPE(None)(self.library["claim"])
         self._release = ctypes.CFUNCTYPE(None)(self.library["release"])
+        self._raise = ctypes.PYFUNCTYPE(None)(self.library["raise"])
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.library))  # threads run it to the end
+        self._set("main", ctypes.c_int64, threading.main_thread().ident or 0)
         self._lock = threading.Lock()
         self._scratch: list[np.ndarray[Any, Any]] = []
         self._table: ctypes.Array[ctypes.c_void_p] | None = None
@@ -196,6 +211,16 @@ class Pool:
         self._scratch = []  # which may have been about to be replaced
         self._memory.state = self._memory.bytes = 0
         self._memory.busy = self._memory.sleepers = self._memory.ready = 0
+        self._set("watching", ctypes.c_int8, 0)
+        self._set("inside", ctypes.c_int32, 0)
+        self._set("main", ctypes.c_int64, threading.get_ident())
+
+    def _set(self, name: str, kind: type[Any], value: int) -> None:
+        kind.from_address(self.library[name]).value = value
+
+    def raise_again(self) -> None:
+        """Raises what a handler of a signal has raised, for which a call was given up."""
+        self._raise()
 
     def prepare(self, scratch: int) -> None:
         """Threads run, and each has so many bytes. Asked again with more, it grows."""
@@ -255,7 +280,7 @@ class Pool:
             ("handled", ctypes.c_int64, len(handles)),
             ("avoided", ctypes.c_int32, -1),
         ):
-            kind.from_address(self.library[name]).value = value
+            self._set(name, kind, value)
 
     @property
     def threads(self) -> int:

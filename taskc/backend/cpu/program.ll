@@ -185,8 +185,10 @@ ready:
 }
 
 ; Runs a frame's steps, and gives it back. The result is 0; -1 where the pool has to be set up first; -2 without
-; memory; or the number of an assertion that failed, and in the upper half that of its kernel.
+; memory; the number of an assertion that failed, and in the upper half that of its kernel; or 2147483647 where it was
+; given up.
 define i64 @run_program(ptr %frame) {
+  %entered = call i32 @enter()
   %bytes_place = getelementptr %frame, ptr %frame, i32 0, i32 4
   %bytes = load i64, ptr %bytes_place
   %mine = call i1 @try()
@@ -202,6 +204,7 @@ refuse:
   call void @release()
   br label %end
 pooled:
+  call void @has_pool(i32 %entered)
   %scratches = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 8)
   %scratch = load ptr, ptr %scratches
   %helpers = load i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 6)
@@ -234,7 +237,9 @@ end:
   %arena = load ptr, ptr %arena_place
   call void @give_back(ptr %arena)
   call void @give_back(ptr %frame)
-  ret i64 %code
+  %is_over = call i1 @leave(i32 %entered)
+  %answer = select i1 %is_over, i64 2147483647, i64 %code
+  ret i64 %answer
 }
 
 declare i32 @llvm.umin.i32(i32, i32)
@@ -251,7 +256,14 @@ define internal i64 @run_steps(ptr %frame, ptr %scratch, i1 %is_shared) {
 look:
   %call = phi ptr [ %calls, %0 ], [ %next, %one ], [ %behind, %several ], [ %next, %unless ], [ %there, %jump ]
   %more = icmp ult ptr %call, %end
-  br i1 %more, label %each, label %fine
+  br i1 %more, label %see, label %fine
+see:
+  %due = load volatile i8, ptr @due
+  %is_due = icmp ne i8 %due, 0
+  br i1 %is_due, label %ask, label %each
+ask:
+  %is_given_up = call i1 @look(ptr %scratch)
+  br i1 %is_given_up, label %fine, label %each
 each:
   %next = getelementptr %call, ptr %call, i64 1
   %others_place = getelementptr %call, ptr %call, i32 0, i32 7

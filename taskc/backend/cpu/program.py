@@ -16,7 +16,7 @@ import numpy as np
 
 from taskc.backend.cpu import jit
 from taskc.backend.cpu.compile import Loaded, words_of
-from taskc.backend.cpu.entry import call_of_program, entry_text
+from taskc.backend.cpu.entry import GIVEN_UP, call_of_program, entry_text
 from taskc.backend.cpu.function import python_function
 from taskc.backend.cpu.kept import Object, object_of
 from taskc.backend.cpu.module import head_text
@@ -248,6 +248,8 @@ class LoadedProgram:
                 code = self._run_frame(self._ready(words))
                 if code == _NO_MEMORY:
                     raise MemoryError("no scratch memory")
+                if code == GIVEN_UP:
+                    pool().raise_again()
                 if code != _NOT_READY:
                     return code
                 most = max((loaded.compiled.scratch for loaded in self.kernels), default=0)

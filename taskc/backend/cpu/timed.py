@@ -16,6 +16,7 @@ import numpy as np
 
 from taskc.backend.cpu import jit
 from taskc.backend.cpu.compile import words_of
+from taskc.backend.cpu.entry import GIVEN_UP
 from taskc.backend.cpu.kept import object_of
 from taskc.backend.cpu.pool import pool
 from taskc.backend.cpu.program import Arena, LoadedPlan, LoadedProgram, ProgramMemory
@@ -169,5 +170,7 @@ class _Frame:
         if not frame:
             raise InternalError("a plan has no frame or no arena")
         code = self._run(frame)
+        if code == GIVEN_UP:
+            pool().raise_again()
         if code:
             raise InternalError(f"a program that ran before ended with {code}")

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from taskc.backend.printed import printed
 from taskc.backend.sim import analysis
 from taskc.backend.sim.accesses import Accesses
 from taskc.backend.sim.atomics import atomic
@@ -238,7 +239,7 @@ class Statements:
             for block in range(frame.count):
                 for worker in range(width):
                     if mask is None or mask[..., block, worker].any():
-                        line = text.format(*(r[..., block, worker].flat[0] for r in results))
+                        line = printed(text, [r[..., block, worker].flat[0] for r in results])
                         self.state.on_print(line)
 
         return Code(run)
