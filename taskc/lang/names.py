@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import index
 from typing import Any, ClassVar
 
 import numpy as np
 
 from taskc.ir import arithmetic
 from taskc.ir.operations import OFFERED
-from taskc.ir.types import DType, TensorType, f64
+from taskc.ir.types import DType, TensorType, f64, i64
 from taskc.lang.sizes import Size
 
 INTRINSICS: dict[str, Intrinsic] = {}
@@ -108,6 +109,16 @@ def _elementwise(name: str) -> Intrinsic:
     return Intrinsic(name, on_number)
 
 
+def _of_bits(name: str) -> Intrinsic:
+    def on_integer(x: int) -> int:
+        if not i64.minimum <= index(x) <= i64.maximum:
+            raise ValueError(f"{x} has no type, and is out of range for i64: say it, u64({x})")
+        return int(arithmetic.unary(name, np.int64(x), i64))
+
+    UNARY_FUNCTIONS.append(name)
+    return Intrinsic(name, on_integer)
+
+
 # Functions that are one unary operator of the IR, by its name.
 UNARY_FUNCTIONS: list[str] = []
 exp = _elementwise("exp")
@@ -138,6 +149,10 @@ floor = _elementwise("floor")
 ceil = _elementwise("ceil")
 trunc = _elementwise("trunc")
 isnan = _elementwise("isnan")
+popcount = _of_bits("popcount")
+leading_zeros = _of_bits("leading_zeros")
+trailing_zeros = _of_bits("trailing_zeros")
+reverse_bits = _of_bits("reverse_bits")
 
 cdiv = Intrinsic("cdiv", _cdiv)
 truncdiv = Intrinsic("truncdiv", _truncdiv)

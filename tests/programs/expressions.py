@@ -9,6 +9,7 @@ from tests.programs.instances import by_rule
 from tests.programs.numbers import FLOATS, INTEGERS, SIGNED
 from tests.programs.scope import Scope, add, i64
 
+BIT_OPERATORS = ("popcount", "leading_zeros", "trailing_zeros", "reverse_bits")
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 
 
@@ -126,7 +127,10 @@ class Expressions:
             shift = Number(pick.randint(0, 5), dtype)
             return Apply(pick.choice(["<<", ">>"]), (left, shift), dtype)
         if kind < 0.5:
-            return Apply(pick.choice(["neg", "invert", "abs"]), (left,), dtype)
+            operator = pick.choice(["neg", "invert", "abs"])
+            if kind > 0.46:  # no draw of its own: programs of a number stay what they are
+                operator = BIT_OPERATORS[int(kind * 1e6) % len(BIT_OPERATORS)]
+            return Apply(operator, (left,), dtype)
         right = self.value(dtype, scope, depth)
         operator = pick.choice(["+", "+", "-", "-", "*", "*", "min", "max", "&", "|", "^"])
         return Apply(operator, (left, right), dtype)

@@ -48,6 +48,7 @@ _FUNCTIONS = {
     "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "asinh", "acosh": "acosh", "atanh": "atanh",
     "erf": "erf",
 }  # fmt: skip
+_OF_BITS = ("popcount", "leading_zeros", "trailing_zeros", "reverse_bits")
 _OF_THE_PRELUDE = ("sigmoid", "gelu", "fast_exp2")
 
 _REGISTERS = {16: "h", 32: "r", 64: "l"}
@@ -279,6 +280,8 @@ class Expressions:
             low = self.interval(operand).low
             if low is not None and low > dtype.minimum:
                 return f"-{self(operand, PRIMARY)}", UNARY
+        if operator in _OF_BITS:
+            return self.call(operator, operand)
         return self.call("negate" if operator == "-" else "absolute", operand)
 
     def _of_float(self, operator: str, operand: Expression, dtype: DType) -> Text:
