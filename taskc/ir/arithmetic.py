@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from taskc.ir.error_function import erf, erfc
-from taskc.ir.rounding import Array, as_storage, convert, fma
+from taskc.ir.rounding import Array, as_storage, bitcast, convert, fma
 from taskc.ir.types import DType, bf16, boolean, f16, f32, f64
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "UNARY_OPERATORS",
     "as_storage",
     "binary",
+    "bitcast",
     "convert",
     "divides_by_zero",
     "fma",

@@ -208,6 +208,11 @@ def cast(value: Any, source: str, target: str) -> Any:
     return narrowed(number, target)
 
 
+def bitcast(value: Any, source: str, target: str) -> Any:
+    stored = np.asarray(value, STORAGE[source]).view(STORAGE[target])[()]
+    return stored if target in FLOATS else int(stored)
+
+
 def number(value: Any, dtype: str) -> Any:
     """A literal, or an element of an argument, as the value that the oracle computes with."""
     if dtype == "bool":

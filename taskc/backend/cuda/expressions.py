@@ -88,6 +88,10 @@ class Expressions:
                 return f"{parts[0]} ? {parts[1]} : {parts[2]}", CHOICE
             case ir.Cast(operand=operand, dtype=dtype):
                 return self.converted(self.text(operand), operand.dtype, dtype)
+            case ir.Bitcast(operand=operand, dtype=dtype):
+                for named in {operand.dtype, dtype}.intersection(STRUCTURES):
+                    self.use(named.name)
+                return f"{self.use('bitcast')}<{type_name(dtype)}>({self(operand)})", PRIMARY
             case ir.Read(tensor=tensor, indices=indices):
                 return self.replaced(node) or self.element(tensor, indices), PRIMARY
             case ir.Lookup(table=table, index=index):
