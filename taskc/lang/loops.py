@@ -15,6 +15,7 @@ from taskc.lang.barriers import check_grid_barriers
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import UNBOUND, Context, Scope
 from taskc.lang.conversions import constant_integer, extent, flag, index
+from taskc.lang.leaving import leaving, while_it_goes_on
 from taskc.lang.memory import wrong_workers
 from taskc.lang.names import INTRINSICS
 from taskc.lang.operators import compute
@@ -124,7 +125,8 @@ def _each(context: Context, node: ast.For, mapping: Mapping, worker: ir.Expressi
     variables, names = _loop_variables(context, node.target, mapping.rank, "the mapping has")
     context.nonnegative.update(variables)
     context.each.append(mapping)
-    body = context.body(node.body, names)
+    with leaving(context, node, "one over a mapping, whose tasks others have"):
+        body = context.body(node.body, names)
     context.each.pop()
     context.emit(ir.Each(variables, mapping, worker, body, loc=context.locate(node)))
 
@@ -146,7 +148,8 @@ def _grid(context: Context, node: ast.For, loop: TilesLoop) -> None:
     variables, names = _loop_variables(context, node.target, len(loop.shape), "the grid has")
     context.nonnegative.update(variables)
     context.tiles, context.cluster = loop, prod(loop.cluster)
-    body = context.body(node.body, names)
+    with leaving(context, node, "the one over the blocks"):
+        body = context.body(node.body, names)
     context.tiles, context.cluster = None, 1
     check_grid_barriers(context, body)
     if any(size == 0 for size in loop.shape):
@@ -162,7 +165,8 @@ def _grid(context: Context, node: ast.For, loop: TilesLoop) -> None:
 def _pipeline(context: Context, node: ast.For, loop: PipelineLoop) -> None:
     variables, names = _loop_variables(context, node.target, 1, "a pipeline has")
     context.nonnegative.update(variables)
-    body = context.body(node.body, names)
+    with leaving(context, node, "a pipeline, whose later steps have begun"):
+        body = context.body(node.body, names)
     if isinstance(loop.extent, ir.Constant) and loop.extent.value <= 0:
         return
     context.emit(
@@ -179,7 +183,8 @@ def _serial(context: Context, node: ast.For, loop: RangeLoop) -> None:
     lowest = loop.start if loop.step > 0 else loop.stop
     if is_nonnegative(context, lowest):
         context.nonnegative.update(variables)
-    body = context.body(node.body, names)
+    with leaving(context, node) as ends:
+        body = while_it_goes_on(context, ends, context.body(node.body, names))
     loc = context.locate(node)
     context.emit(ir.For(variables[0], loop.start, loop.stop, loop.step, body, loc=loc))
 
@@ -189,7 +194,8 @@ def _unrolled(context: Context, node: ast.For, items: Sequence[Value]) -> None:
     for item in [settled(context, item, node.target, node.iter) for item in items]:
         names: dict[str, Value] = {}
         _bind_item(context, node.target, item, names)
-        body = context.body(node.body, names)
+        with leaving(context, node, "one that is unrolled while it is parsed"):
+            body = context.body(node.body, names)
         parts = body.statements if isinstance(body, ir.Sequence) else (body,)
         if any(isinstance(part, (ir.Let, ir.Allocate)) for part in parts):
             context.emit(body)
