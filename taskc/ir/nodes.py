@@ -442,7 +442,9 @@ class Store:
 class Atomic:
     """tensor[indices] = tensor[indices] operator value, indivisibly; `result` is the old value.
 
-    Operators: "+", "min", "max", "&", "|", "^", "exchange".
+    Operators: "+", "min", "max", "&", "|", "^", "exchange"; and of `tc.cuda`, whose elements have 4 or 8 bytes,
+    "acquire", which changes nothing, and "release", which is an exchange. What a worker does behind an
+    "acquire" comes behind all that another did before the "release" whose value it sees.
     """
 
     operator: str

@@ -91,7 +91,8 @@ class Expressions:
             case ir.Bitcast(operand=operand, dtype=dtype):
                 for named in {operand.dtype, dtype}.intersection(STRUCTURES):
                     self.use(named.name)
-                return f"{self.use('bitcast')}<{type_name(dtype)}>({self(operand)})", PRIMARY
+                self.prelude.use("words_of")
+                return f"tc::bits_as<{type_name(dtype)}>({self(operand)})", PRIMARY
             case ir.Read(tensor=tensor, indices=indices):
                 return self.replaced(node) or self.element(tensor, indices), PRIMARY
             case ir.Lookup(table=table, index=index):

@@ -45,13 +45,6 @@ template <class T> __device__ __forceinline__ T absolute(T a) {
     return a < 0 ? negate(a) : a;
 }
 
-//: bitcast
-template <class T, class S> __device__ __forceinline__ T bitcast(S a) {
-    static_assert(sizeof(T) == sizeof(S), "as many bits");
-    union { S from; T to; } bits = {a};
-    return bits.to;
-}
-
 //: popcount unsigned_of
 template <class T> __device__ __forceinline__ T popcount(T a) {
     typedef typename Unsigned<T>::type U;
