@@ -78,6 +78,7 @@ from taskc.lang.names import (
     pipeline,
     popcount,
     print as print,
+    range as range,
     reduce,
     reverse_bits,
     rsqrt,
@@ -124,7 +125,7 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 
-# All but `print`, which would hide Python's.
+# All but `print` and `range`, which would hide Python's.
 __all__ = [
     "ArgumentError",
     "CheckError",

@@ -8,10 +8,12 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import reduce as fold
 from typing import Any
 
 from taskc.ir import nodes as ir
+from taskc.ir.code_size import trip_count
 from taskc.ir.types import f64
 from taskc.lang import (
     barriers,
@@ -166,6 +168,8 @@ def _fma(context: Context, node: ast.Call) -> Value:
     return ir.Fused(operands[0], operands[1], operands[2], loc=context.locate(node))
 
 
+MOST_UNROLLED = 1024
+
 _PYTHON_ONLY = (
     *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda, ast.JoinedStr),
     *(ast.Dict, ast.Set, ast.Starred),
@@ -200,7 +204,56 @@ def _evaluate_python(context: Context, argument: ast.expr, parts: list[ast.AST])
 
 def _range(context: Context, node: ast.Call) -> Value:
     if not 1 <= len(node.args) <= 3 or node.keywords:
-        raise context.error("range takes a stop, or a start and a stop, and a step", node)
+        hint = None
+        if any(item.arg == "unroll" for item in node.keywords):
+            hint = "tc.range takes it: for q in tc.range(n, unroll=4): ..."
+        raise context.error("range takes a stop, or a start and a stop, and a step", node, hint)
+    return _range_of(context, node)
+
+
+def _unrolled_range(context: Context, node: ast.Call) -> Value:
+    """`tc.range(start, stop, step, unroll=4)`"""
+    if not 1 <= len(node.args) <= 3 or [item.arg for item in node.keywords] not in ([], ["unroll"]):
+        raise context.error("tc.range takes what range does, and unroll", node)
+    turns = _range_of(context, node)
+    if isinstance(turns, range):
+        ends = [ir.Constant(end, loc=context.locate(node)) for end in (turns.start, turns.stop)]
+        turns = RangeLoop(ends[0], ends[1], turns.step)
+    if not node.keywords:
+        return turns
+    (written,) = node.keywords
+    unroll = context.evaluate(written.value)
+    if unroll is None:
+        return turns
+    if not isinstance(unroll, int) or (unroll is not True and not 2 <= unroll <= MOST_UNROLLED):
+        raise context.error(
+            f"'unroll' is True, or how many turns at a time, 2 to {MOST_UNROLLED};"
+            f" this is {describe(unroll)}",
+            written.value,
+        )
+    if unroll is True:
+        _check_unrolled(context, turns, node)
+    return replace(turns, unroll=unroll)
+
+
+def _check_unrolled(context: Context, turns: RangeLoop, node: ast.Call) -> None:
+    ends = turns.start, turns.stop
+    if not all(isinstance(end, ir.Constant) for end in ends):
+        raise context.error(
+            "all turns of a range are unrolled where its ends are known at compile time",
+            node,
+            "say how many at a time: unroll=4",
+        )
+    count = trip_count(ir.For(context.worker, *ends, turns.step, ir.Sequence(())))
+    if count is not None and count > MOST_UNROLLED:
+        raise context.error(
+            f"at most {MOST_UNROLLED} turns are unrolled, and this range has {count}",
+            node,
+            "say how many at a time: unroll=4",
+        )
+
+
+def _range_of(context: Context, node: ast.Call) -> Value:
     values = [context.evaluate(argument) for argument in node.args]
     if all(map(is_constant, values)):
         return compute(context, node, range, *values)
@@ -291,6 +344,7 @@ HANDLERS: dict[str, Handler] = {
     "where": _where,
     "fma": _fma,
     "static": _static,
+    "range": _unrolled_range,
     "print": _print,
     "worker": _worker,
     **numbers.HANDLERS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 from taskc.ir import nodes as ir
@@ -183,10 +184,40 @@ def _serial(context: Context, node: ast.For, loop: RangeLoop) -> None:
     lowest = loop.start if loop.step > 0 else loop.stop
     if is_nonnegative(context, lowest):
         context.nonnegative.update(variables)
+    if loop.unroll and not isinstance(loop.stop, (ir.Constant, ir.Variable)):
+        loop = replace(loop, stop=context.let("stop", loop.stop))  # which is asked in each turn
     with leaving(context, node) as ends:
         body = while_it_goes_on(context, ends, context.body(node.body, names))
     loc = context.locate(node)
-    context.emit(ir.For(variables[0], loop.start, loop.stop, loop.step, body, loc=loc))
+    start, stop, step, unroll = loop.start, loop.stop, loop.step, loop.unroll
+    if unroll is None or unroll is True:
+        kind = "serial" if unroll is None else "unroll"
+        context.emit(ir.For(variables[0], start, stop, step, body, kind, loc=loc))
+        return
+    first = ir.Variable(f"{variables[0].name}_first", loc=loc)
+    body = while_it_goes_on(context, ends, _several_turns(first, variables[0], loop, body))
+    context.emit(ir.For(first, start, stop, step * unroll, body, loc=loc))
+
+
+def _several_turns(
+    first: ir.Variable, variable: ir.Variable, loop: RangeLoop, body: ir.Statement
+) -> ir.Statement:
+    """Turns from the first of them on, where the range has that many left.
+
+    for q in tc.range(n, unroll=4):           for q_first in range(0, n, 4):
+        body                           ->         for q_turn in unroll(4):
+                                                      if n - q_first > q_turn:
+                                                          let q = q_first + q_turn
+                                                          body
+    """
+    assert loop.unroll is not None
+    turn, loc = ir.Variable(f"{variable.name}_turn"), body.loc
+    distance = ir.Binary("*", turn, ir.constant(loop.step), loc=loc)
+    left = ir.Binary("-", loop.stop, first, loc=loc)
+    is_there = ir.Binary(">" if loop.step > 0 else "<", left, distance, loc=loc)
+    let = ir.Let(variable, ir.Binary("+", first, distance, loc=loc), loc=loc)
+    turns = ir.If(is_there, ir.Sequence((let, body)), loc=loc)
+    return ir.For(turn, ir.constant(0), ir.constant(loop.unroll), 1, turns, "unroll", loc=loc)
 
 
 def _unrolled(context: Context, node: ast.For, items: Sequence[Value]) -> None:

@@ -5,6 +5,7 @@ An intrinsic is only a name here; what it means is in `taskc.lang.builtins`.
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -164,6 +165,7 @@ where = Intrinsic("where", lambda condition, then, otherwise: then if condition 
 static = Intrinsic("static", lambda value: value)
 
 tiles = Intrinsic("tiles")
+range = Intrinsic("range", lambda *ends, unroll=None: builtins.range(*ends))
 pipeline = Intrinsic("pipeline")
 load = Intrinsic("load")
 store = Intrinsic("store")
